@@ -62,9 +62,13 @@ def report(rows: Sequence[Mapping[str, Any]], path: Path | None, **more: Any) ->
     for line in (columns, ["-" * width for width in widths], *cells):
         print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
     if path:
-        result = {**machine(), **more, "rows": rows}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(result, indent=2) + "\n")
+        write(rows, path, **more)
+
+
+def write(rows: Sequence[Mapping[str, Any]], path: Path, **more: Any) -> None:
+    """The JSON file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**machine(), **more, "rows": rows}, indent=2) + "\n")
 
 
 def _shown(value: Any) -> str:

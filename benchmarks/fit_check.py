@@ -35,10 +35,16 @@ PATIENCE = 900.0
 
 @dataclass(frozen=True)
 class Case:
-    """A model and what is changed of the usual settings."""
+    """A model and what is changed of the usual settings; of a published one the blocks (0: all) and the stored format.
+
+    by_name: it takes too much time or memory to be among those that run when none is named
+    """
 
     model: str
     changed: dict[str, Any] = field(default_factory=dict)
+    blocks: int = 0
+    stored: torch.dtype = torch.bfloat16
+    by_name: bool = False
 
 
 ON_CPU = {
@@ -50,6 +56,13 @@ ON_CPU = {
     "medium, batch 8, full": Case("medium", {"batch_size": 8, "gradient_checkpointing": "full"}),
     "medium, all weights": Case("medium", {"method": "full", "gradient_checkpointing": "full"}),
     "medium, DoRA": Case("medium", {"batch_size": 4, "dora": True}),
+}
+# Of real width on a processor: minutes and up to 12 GB.
+SMALL_CLIP = {"frames": 9, "height": 128, "width": 192, "evaluate_every": 0, "rank": 16}
+ON_CPU |= {
+    "cogvideox-2b, 6 blocks, stored in bf16": Case("cogvideox-2b", SMALL_CLIP, 6, by_name=True),
+    "cogvideox-2b, 6 blocks, stored in fp32": Case("cogvideox-2b", SMALL_CLIP, 6, torch.float32, by_name=True),
+    "cogvideox-2b, stored in bf16": Case("cogvideox-2b", SMALL_CLIP, by_name=True),
 }
 LEVELS: tuple[dict[str, Any], ...] = (
     {"gradient_checkpointing": "keep attention"},
@@ -69,8 +82,9 @@ ON_GPU = {
 def main() -> None:
     on_gpu = pick_device("auto").kind == "cuda"
     known = ON_GPU if on_gpu else ON_CPU
+    usual = [name for name, case in known.items() if not case.by_name]
     parser = arguments((__doc__ or "").splitlines()[0], cases=[next(iter(known))])
-    parser.add_argument("--cases", nargs="+", choices=known, metavar="CASE", default=list(known))
+    parser.add_argument("--cases", nargs="+", choices=known, metavar="CASE", default=usual)
     parser.add_argument("--work", type=Path, metavar="FOLDER", help="keep models and clips here for the next call")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -94,10 +108,12 @@ def settings_of(case: Case, folder: Path, workspace: Workspace) -> TrainSettings
         return TrainSettings().changed(**common, rank=16, model=str(path))
     model = find_model(case.model)[1]
     make_clips(workspace, 3, 81, (1360, 768), 16)
-    parts = published(case.model, "transformer"), published(case.model, "vae")
-    path = write_model(folder / case.model, *parts, torch.bfloat16)
-    shape = {"frames": model.frames, "height": model.height, "width": model.width}
-    return TrainSettings().changed(**common, rank=64, model=str(path), **shape)
+    blocks = {"num_layers": case.blocks} if case.blocks else {}
+    parts = published(case.model, "transformer") | blocks, published(case.model, "vae")
+    name = f"{case.model}-{case.blocks}-{str(case.stored).removeprefix('torch.')}"
+    path = write_model(folder / name, *parts, case.stored)
+    shape = {"frames": model.frames, "height": model.height, "width": model.width, "rank": 64}
+    return TrainSettings().changed(**shape | common, model=str(path))
 
 
 def compared(folder: Path, name: str, case: Case) -> dict[str, Any]:
@@ -115,6 +131,9 @@ def compared(folder: Path, name: str, case: Case) -> dict[str, Any]:
     if known.ran_out:
         ours = {phase.name: phase.gb for phase in estimated.phases}[known.ran_out]
         return row(f"{name}: {known.ran_out}, ran out", ours, measured.gpu.memory_gb, estimated.times.step, 0.0)
+    for phase in measured.phases:
+        estimate_of = next(one.gb for one in estimated.phases if one.name == phase.name)
+        print(f"{name}: {phase.name}, {estimate_of:.2f} GB estimated, {phase.gb:.2f} measured", flush=True)
     phase = measured.peak
     ours = next(one.gb for one in estimated.phases if one.name == phase.name)
     return row(f"{name}: {phase.name}", ours, phase.gb, estimated.times.step, known.step_seconds)

@@ -136,7 +136,7 @@ class DiffusersFamily(Family):
             on_disk=folder is not None,
             text_joint=self.text_joint,
             timed_bytes=self.timed_number * (model.task == "image-to-video" and in_channels == channels),
-            position_bytes=self.position_bytes,
+            position_bytes=self.positions(transformer.config),
             picture_tokens=_picture_tokens(picture.config) if picture else 0,
             image_encoder_values=picture.values if picture else 0,
         )
@@ -150,6 +150,10 @@ class DiffusersFamily(Family):
         """(frames, pixels in a row) of latents that one token stands for, of a transformer's config."""
         size = transformer["patch_size"]
         return (transformer.get("patch_size_t") or 1, size) if isinstance(size, int) else (size[0], size[1])
+
+    def positions(self, transformer: Mapping[str, Any]) -> int:
+        """Bytes for each token and unit of the width, of what stands for positions, of a transformer's config."""
+        return self.position_bytes
 
     def text_length(self, transformer: Mapping[str, Any]) -> int:
         """Tokens of a caption, padding included, of a transformer's config."""

@@ -46,7 +46,8 @@ class VaeFacts:
     """The video autoencoder.
 
     encoder_width, decoder_width: channels at full resolution, the most on each side
-    encoder_tensors, decoder_tensors: of that width it holds at its worst moment on a GPU
+    encoder_tensors, decoder_tensors: of that width it holds at its worst moment
+    encoder_operations, decoder_operations: for a pixel and the width squared
     frames_at_once: it works on so many at a time;  tile: (height, width) of one where it works in tiles
     """
 
@@ -57,6 +58,8 @@ class VaeFacts:
     tile: tuple[int, int]
     encoder_tensors: float = 11.5
     decoder_tensors: float = 11.5
+    encoder_operations: float = 540.0
+    decoder_operations: float = 400.0
 
 
 @dataclass(frozen=True)

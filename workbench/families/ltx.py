@@ -138,8 +138,10 @@ class LTXVideo(DiffusersFamily):
             decoder_width=width,
             frames_at_once=LONGEST,  # a clip is never cut in time
             tile=(512, 512),
-            encoder_tensors=8.1,
-            decoder_tensors=6.8,
+            encoder_tensors=7.0,
+            encoder_operations=46e3,
+            decoder_operations=24e3,
+            decoder_tensors=5.8,
         )
 
     # ---- captions

@@ -9,24 +9,27 @@ time (timing), several GPUs that each hold a part of the model.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from workbench.clips.buckets import parse_bucket
 from workbench.clips.frame_plan import shape_for
-from workbench.families.facts import Linear, ModelFacts
+from workbench.families.facts import ModelFacts
 from workbench.families.model import Model
 from workbench.fit.gpus import GpuModel
+from workbench.fit.rates import NUMBER, Rates, rates_of, saved_by_a_block
+from workbench.fit.trained_size import TrainedSize, trained
 from workbench.jobs.devices import GIGABYTE
 from workbench.runs.settings import TrainSettings
 
 CAPTIONS, CLIPS, TRAINING, MEASURING = "encoding captions", "encoding clips", "training", "measuring"
 DENOISING, DECODING, SAVING = "previews, denoising", "previews, decoding", "saving"
-LEFT = "not given back"
+LEFT, RESERVED = "not given back", "workspace and fragmentation"
+MAPPED_FILES = "mapped files"
+CONTEXTS = ("CUDA", "Metal", "Python and its libraries")
+NO_TENSORS = frozenset({*CONTEXTS, LEFT, RESERVED, MAPPED_FILES})  # parts that are no tensors
 PHASES = (CAPTIONS, CLIPS, TRAINING, MEASURING, DENOISING, DECODING, SAVING)
 
-NUMBER = {"fp32": 4, "fp16": 2, "bf16": 2}  # bytes
 PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 # Bytes for a frozen value; scales of rows or of 64 values come on top.
 FROZEN = {"int8": 1.0, "fp8": 1.0, "nf4": 0.5625}
@@ -36,48 +39,19 @@ RING = 2  # swapped blocks that are on the device at a time
 CONTEXT_GB = 0.6  # CUDA's own, with cuBLAS's and cuDNN's workspaces
 PROCESS_GB = {"cuda": 2.6, "mps": 2.6, "cpu": 0.51}  # what Python and its libraries take of the machine's memory
 EARLIER_GB = {CAPTIONS: 0.37, CLIPS: 0.47}  # on a processor, before all of them are loaded
-RESERVE = 0.03  # of what comes and goes: room between tensors
+# What is no tensor, as a share of tensors that are kept and of those that a backward pass works with: workspaces
+# inside of kernels, room between tensors that the allocator cannot give to others.
+RESERVES = {"cuda": (0.03, 1.4), "cpu": (0.5, 0.5)}
+COMING_BACK = 3  # inputs of blocks that are on their way from the machine's memory
 CAPTIONS_AT_ONCE = 8
 TEXT_UNITS = 24  # widths of text that an encoder's layer holds for a token
-VAE_SPREAD = {"cuda": 1.0, "mps": 1.0, "cpu": 3.13}  # of the tensors that a video autoencoder holds at its worst moment
-# A processor's allocator: what it makes of tensors that come and go, of weights that are mapped and copied, and how
-# much of a phase's memory is still the process's in the next one.
-SPREAD, MAPPED, NOT_GIVEN_BACK = 1.5, 1.25, 0.8
+VAE_RESERVES = {"cuda": 0.15, "mps": 0.15, "cpu": 2.7}  # the same of a video autoencoder
+# A processor: what weights take that are mapped and trained, and how much of the video encoder's memory is still the
+# process's in the next phase. HEAP_GB: the most of that and of a reserve, since tensors of 32 MB and more lie outside
+# of the C library's heap and go back at once.
+MAPPED, NOT_GIVEN_BACK, HEAP_GB = 1.25, 0.8, 0.5
 SMALLEST_GB = 0.005  # parts below this are not worth a word
 TILED_FROM = 256  # pixels of height from which previews are decoded in tiles
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Bytes for each token and unit of the model's width.
-
-    saved: kept by a block, without inputs of trained layers;  inputs: each of those, for its own width
-    boundary: a block's input;  attention: what "keep attention" keeps of a block beside it
-    backward, forward: beside what is kept, at the worst moment of a backward pass, and of a pass that keeps nothing
-    full: kept in addition where all weights are trained;  shared: whether layers with the same input keep it once
-    within: for each unit of the feed-forward's width, in addition to saved, backward and forward
-    cast: the widest input of a trained layer, at the worst moment of a backward pass;  outside: kept beside the blocks
-    """
-
-    saved: float
-    inputs: float
-    boundary: float
-    attention: float
-    backward: float
-    forward: float
-    full: float
-    shared: bool
-    within: float = 0.0
-    cast: float = 0.0
-    outside: float = 0.0
-
-
-SINGLE = Rates(47.0, 4.0, 4.0, 4.1, 36.0, 50.0, 24.0, shared=True)
-MIXED = Rates(34.0, 2.0, 2.0, 2.1, 48.0, 30.0, 16.0, shared=True)
-MIXED_STOCK = Rates(33.0, 2.0, 2.0, 2.1, 48.0, 34.0, 16.0, shared=False)
-# Where the caption is only looked at.
-CROSS_SINGLE = Rates(40.0, 4.0, 4.0, 8.1, 8.0, 28.0, 24.0, shared=True, within=4.0, cast=4.0, outside=5.0)
-CROSS_MIXED = Rates(36.9, 2.0, 2.0, 4.1, 6.0, 17.0, 16.0, shared=False, within=2.0, cast=4.0, outside=4.5)
 
 
 @dataclass(frozen=True)
@@ -95,17 +69,6 @@ class Phase:
     @property
     def made_of(self) -> str:
         return parts_text(self.parts)
-
-
-@dataclass(frozen=True)
-class TrainedSize:
-    """What is trained: numbers; of the layers of a block, for each token of the video, the widths of all inputs and
-    outputs, and of the widest input."""
-
-    values: int
-    inputs: int
-    outputs: int
-    widest: int
 
 
 @dataclass(frozen=True)
@@ -147,23 +110,8 @@ def sizes(settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuMode
         precision = "fp32" if gpu.kind == "cpu" else PRECISIONS[facts.stored]
     tokens, what = facts.tokens(*shape), trained(settings, facts)
     frozen, waiting = _frozen(settings, facts, NUMBER[precision])
-    rates = _rates(settings, facts, precision, what)
+    rates = rates_of(settings, facts, precision, what)
     return Sizes(precision, shape, tokens, what, frozen, waiting, tokens * facts.width * settings.batch_size, rates)
-
-
-def _rates(settings: TrainSettings, facts: ModelFacts, precision: str, what: TrainedSize) -> Rates:
-    """Of a model's architecture. A token's own timestep becomes six vectors in each block, and six outside."""
-    if facts.text_joint:
-        return SINGLE if precision == "fp32" else MIXED_STOCK if settings.attention == "stock" else MIXED
-    rates, number = CROSS_SINGLE if precision == "fp32" else CROSS_MIXED, NUMBER[precision]
-    wide, timed = rates.within * facts.feed_forward / facts.width, 6.0 * facts.timed_bytes
-    return replace(
-        rates,
-        saved=rates.saved + wide + (timed + 3.5 if timed else 0.0),
-        backward=rates.backward + wide + rates.cast * what.widest / facts.width,
-        forward=rates.forward + wide + timed,
-        outside=rates.outside + facts.position_bytes + (7.5 * number if timed else 0.0),
-    )
 
 
 def largest_shape(settings: TrainSettings, model: Model, facts: ModelFacts) -> tuple[int, int, int]:
@@ -175,43 +123,6 @@ def largest_shape(settings: TrainSettings, model: Model, facts: ModelFacts) -> t
         shape = shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
         found = [(shape.frames, shape.height, shape.width)]
     return max(found, key=lambda one: facts.tokens(*one))
-
-
-def trained(settings: TrainSettings, facts: ModelFacts) -> TrainedSize:
-    """A pattern that names no layer counts as none: the run itself refuses it."""
-    block = _chosen_in_block(settings, facts)
-    if settings.method == "full":
-        return _trained(facts.values, block)
-    chosen = [(one, _targets(one, settings, facts)) for one in facts.linears]
-    values = sum(count * settings.rank * (one.inputs + one.outputs) for one, count in chosen)
-    values += sum(count * one.outputs for one, count in chosen) if settings.dora else 0
-    prefixes = tuple(text.strip() for text in settings.train_also if text.strip())
-    values += sum(one.values for name, one in facts.named() if name.startswith(prefixes)) if prefixes else 0
-    return _trained(values, block)
-
-
-def _targets(linear: Linear, settings: TrainSettings, facts: ModelFacts) -> int:
-    """In how many blocks a layer is trained; of a layer outside of them 1 or 0."""
-    numbers = range(facts.blocks if linear.in_blocks else 1)
-    if settings.targets in facts.presets:  # the same in every block
-        return len(numbers) * _is_target(linear.name.format(0), settings, facts)
-    return sum(_is_target(linear.name.format(number), settings, facts) for number in numbers)
-
-
-def _trained(values: int, block: list[Linear]) -> TrainedSize:
-    inputs = [one.inputs for one in block]
-    return TrainedSize(values, sum(inputs), sum(one.outputs for one in block), max(inputs, default=0))
-
-
-def _is_target(name: str, settings: TrainSettings, facts: ModelFacts) -> bool:
-    """As peft chooses layers."""
-    preset = facts.presets.get(settings.targets)
-    if preset is not None:
-        return any(name == one or name.endswith(f".{one}") for one in preset)
-    try:
-        return re.fullmatch(settings.targets, name) is not None
-    except re.error:
-        return False
 
 
 def _frozen(settings: TrainSettings, facts: ModelFacts, number: int) -> tuple[float, float]:
@@ -229,13 +140,13 @@ def _frozen(settings: TrainSettings, facts: ModelFacts, number: int) -> tuple[fl
 def phases(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel, size: Sizes) -> tuple[Phase, ...]:
     """Every phase of the run that the settings ask for, in order."""
     number = NUMBER[size.precision]
-    held = _base(gpu) | _held(settings, size, gpu)
+    held = _base(gpu) | _held(settings, facts, size, gpu)
     vae = {"VAE": facts.vae.values * number / GIGABYTE}
     one_clip = size.unit / settings.batch_size * (size.rates.forward + size.rates.outside)
     captions = _captions(facts, gpu, _base(gpu, CAPTIONS), number)
     encoders = vae | _gb({"image encoder": facts.image_encoder_values * number})
     clips = _clips(facts, gpu, _base(gpu, CLIPS) | encoders, size, number)
-    before = {LEFT: NOT_GIVEN_BACK * clips.parts["activations"]} if gpu.kind == "cpu" else {}
+    before = {LEFT: _left(clips.parts["activations"] + clips.parts[RESERVED])} if gpu.kind == "cpu" else {}
     training = Phase(TRAINING, held | _training(settings, facts, size, gpu) | before)
     found = [captions, clips, training]
     if settings.evaluate_every:
@@ -245,16 +156,23 @@ def phases(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel, size: Size
         found.append(Phase(DENOISING, held | _gb({"activations": 2 * one_clip})))
         if not settings.preview_latents_only:
             tiled = size.shape[1] >= TILED_FROM
-            working = _vae_work(facts, "decoder", size, number, gpu, tiled)
+            working = _vae_work(facts, "decoder", size, number, tiled)
             # On a GPU the frozen weights make room for the VAE meanwhile (Previewer.spare).
             rest = {name: gb for name, gb in held.items() if name != "weights" or gpu.kind != "cuda"}
-            found.append(Phase(DECODING, rest | vae | _gb({"activations": working, "the video": 2 * _pixels(size)})))
+            found.append(Phase(DECODING, rest | vae | _vae_parts(working, _decoded(size, number, working), gpu)))
     # The state is copied, and once more as the bytes of a file.
     copies = {"copies to write": 2 * size.trained.values * STATES[settings.optimizer]}
+    decoded = found[-1].name == DECODING
     found.append(Phase(SAVING, held | (_gb(copies) if gpu.kind == "cpu" else {})))
     if gpu.kind == "cpu":
         found[3:] = [_at_least(phase, training) for phase in found[3:]]
+        # The video encoder stays when it has decoded a preview.
+        found[-1] = Phase(SAVING, {**found[-1].parts, **(vae if decoded else {})})
     return tuple(found)
+
+
+def _left(gb: float) -> float:
+    return min(HEAP_GB, NOT_GIVEN_BACK * gb)
 
 
 def _at_least(phase: Phase, training: Phase) -> Phase:
@@ -277,31 +195,43 @@ def _captions(facts: ModelFacts, gpu: GpuModel, base: Mapping[str, float], numbe
 
 
 def _clips(facts: ModelFacts, gpu: GpuModel, base: Mapping[str, float], size: Sizes, number: int) -> Phase:
+    clip = {"the clip": 3.0 * number * math.prod(size.shape)}
     found = []
     for tiled in (False, True):
-        working = _vae_work(facts, "encoder", size, number, gpu, tiled)
-        found.append(Phase(CLIPS, {**base, **_gb({"activations": working, "the clip": _pixels(size)})}))
+        working = _vae_work(facts, "encoder", size, number, tiled)
+        found.append(Phase(CLIPS, {**base, **_vae_parts(working, clip, gpu)}))
     # What does not fit a GPU in one piece is encoded in tiles (Encoder).
     return found[0] if gpu.kind == "cpu" or found[0].gb <= gpu.usable_gb else found[1]
 
 
-def _vae_work(facts: ModelFacts, side: str, size: Sizes, number: int, gpu: GpuModel, tiled: bool) -> float:
+def _vae_work(facts: ModelFacts, side: str, size: Sizes, number: int, tiled: bool) -> float:
     (frames, height, wide), vae = size.shape, facts.vae
     tile = vae.tile if tiled else (height, wide)
     area = min(height, tile[0]) * min(wide, tile[1])
     channels = vae.encoder_width * vae.encoder_tensors if side == "encoder" else vae.decoder_width * vae.decoder_tensors
-    return VAE_SPREAD[gpu.kind] * channels * min(vae.frames_at_once, frames) * area * number
+    return channels * min(vae.frames_at_once, frames) * area * number
 
 
-def _pixels(size: Sizes) -> float:
-    return 12.0 * math.prod(size.shape)
+def _decoded(size: Sizes, number: int, working: float) -> dict[str, float]:
+    """The video that grows while the decoder works; when it is whole it becomes fp32, and is cut to [-1, 1]."""
+    values = 3.0 * math.prod(size.shape)
+    return {"the video": max(number * values, (number + 8) * values - working)}
 
 
-def _held(settings: TrainSettings, size: Sizes, gpu: GpuModel) -> dict[str, float]:
+def _vae_parts(working: float, video: Mapping[str, float], gpu: GpuModel) -> dict[str, float]:
+    reserve = VAE_RESERVES[gpu.kind] * working
+    if gpu.kind == "cpu":
+        reserve = min(reserve, HEAP_GB * GIGABYTE)
+    return _gb({"activations": working, **video, RESERVED: reserve})
+
+
+def _held(settings: TrainSettings, facts: ModelFacts, size: Sizes, gpu: GpuModel) -> dict[str, float]:
     """What lies on the device from the first step to the last."""
     values = size.trained.values
     what = "trained weights" if settings.method == "full" else "LoRA"
-    found = {"weights": size.frozen * (MAPPED if gpu.kind == "cpu" else 1.0)} if size.frozen else {}
+    found = {"weights": size.frozen} if size.frozen else {}
+    if gpu.kind == "cpu" and (twice := _mapped_and_joined(settings, facts, size)):
+        found[MAPPED_FILES] = twice
     full = settings.method == "full" and gpu.kind == "cpu"
     found |= {what: values * 4.0 * (MAPPED if full else 1.0), "optimizer": values * STATES[settings.optimizer]}
     if settings.ema_decay:
@@ -309,51 +239,52 @@ def _held(settings: TrainSettings, size: Sizes, gpu: GpuModel) -> dict[str, floa
     return _gb(found)
 
 
+def _mapped_and_joined(settings: TrainSettings, facts: ModelFacts, size: Sizes) -> float:
+    """Bytes of query, key and value that lie in one layer (Family.join_projections) and in the file, too, which stays
+    mapped for the other layers. What is stored in another format than it computes in is read, and no file mapped."""
+    joined = facts.text_joint and settings.method == "lora" and settings.attention != "stock"
+    if not joined or PRECISIONS[facts.stored] != size.precision:
+        return 0.0
+    keys_and_values = sum(one.values for one in facts.linears if one.in_blocks and one.shared)
+    return 1.5 * keys_and_values * facts.blocks * NUMBER[size.precision]
+
+
 def _training(settings: TrainSettings, facts: ModelFacts, size: Sizes, gpu: GpuModel) -> dict[str, float]:
-    rates, mixed = size.rates, size.precision != "fp32"
-    saved = _saved(settings, facts, size)
+    rates, number, unit = size.rates, NUMBER[size.precision], size.unit
+    saved = saved_by_a_block(settings, facts, rates, size.trained)
     level = settings.gradient_checkpointing
-    kept = {
+    by_blocks = {
         "none": facts.blocks * saved,
-        "keep attention": facts.blocks * (rates.boundary + rates.attention) + saved,
-        "full": facts.blocks * rates.boundary + saved,
-        "offloaded": 2 * rates.boundary + saved,
+        "keep attention": facts.blocks * (rates.boundary + rates.attention),
+        "full": facts.blocks * rates.boundary,
+        "offloaded": COMING_BACK * rates.boundary,
     }[level]
-    number, spread = NUMBER[size.precision], SPREAD if gpu.kind == "cpu" else 1.0
-    kept += rates.outside
+    again = 0.0 if level == "none" else saved  # a block at a time
+    # Trained values are fp32; a step computes with copies of them in its own format.
+    copies = (
+        size.trained.values * number / (1 if level == "none" else facts.blocks) if size.precision != "fp32" else 0.0
+    )
+    gradients = size.trained.values * 4.0
+    if level != "offloaded" and settings.gradient_accumulation == 1 and not settings.preservation_weight:
+        # There are none before the backward pass: what blocks kept makes room for them.
+        gradients = max(0.0, gradients - by_blocks * unit)
     found = {
-        # Trained values are fp32; a step computes with copies of them in its own format.
-        "gradients": size.trained.values * (4.0 + (number if mixed else 0)),
-        "activations": kept * size.unit * spread,
-        "backward pass": rates.backward * size.unit * spread,
+        "gradients": gradients,
+        "activations": (by_blocks + again + rates.outside) * unit + copies,
+        "backward pass": rates.backward * unit,
     }
     if settings.attention == "math":
         scores = size.tokens**2 + (0 if facts.text_joint else size.tokens * facts.text_tokens)
         found["attention scores"] = 3.0 * settings.batch_size * facts.heads * scores * number
-    if gpu.kind == "cuda":
-        found["reserve"] = RESERVE * (found["activations"] + found["backward pass"])
-    return _gb(found)
+    return _gb(found | _reserve(gpu, found["activations"], found["backward pass"]))
 
 
-def _saved(settings: TrainSettings, facts: ModelFacts, size: Sizes) -> float:
-    """Bytes that a block keeps for its backward pass, for each token and unit of width."""
-    rates, width = size.rates, facts.width
-    inputs = size.trained.inputs
-    if rates.shared and inputs:
-        inputs -= sum(one.inputs for one in _chosen_in_block(settings, facts) if one.shared)
-    found = rates.saved + rates.inputs * inputs / width
-    if settings.method == "full":
-        return found + rates.full
-    if settings.lora_dropout:
-        found += (rates.inputs + 1.0) * size.trained.inputs / width
-    if settings.dora:
-        found += 2.5 * rates.inputs * size.trained.outputs / width
-    return found
-
-
-def _chosen_in_block(settings: TrainSettings, facts: ModelFacts) -> list[Linear]:
-    block = [one for one in facts.linears if one.in_blocks and one.on == "video"]
-    return block if settings.method == "full" else [one for one in block if _targets(one, settings, facts)]
+def _reserve(gpu: GpuModel, kept: float, working: float) -> dict[str, float]:
+    """Beside tensors that are kept, and those that a backward pass works with."""
+    if gpu.kind == "mps":
+        return {}
+    of_kept, of_working = RESERVES[gpu.kind]
+    return {RESERVED: of_kept * kept + of_working * working}
 
 
 def host_gb(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel, size: Sizes) -> float:

@@ -5,9 +5,10 @@ Not covered: memory (memory), waiting in the queue, several GPUs.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from workbench.families.facts import ModelFacts
+from workbench.families.facts import ModelFacts, VaeFacts
 from workbench.families.model import Model
 from workbench.fit.gpus import GpuModel
 from workbench.fit.memory import Sizes
@@ -26,7 +27,6 @@ EXPOSED = 0.3  # of a copy's time that no computing hides
 OPTIMIZING = {"adamw-8bit": 1.005}
 DISPATCH = 0.004  # seconds a block and pass that a processor spends between operations
 DRIFT_PASSES = 6
-VAE_OPERATIONS = 1200.0  # for a pixel and its width squared
 LOADING_BYTES = 1.0e9  # a second
 START_SECONDS = 15.0
 
@@ -53,22 +53,29 @@ def forward_operations(settings: TrainSettings, facts: ModelFacts, size: Sizes) 
     return linear, attention, beside
 
 
-def step_seconds(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel, size: Sizes) -> float:
-    """Of one adjustment of the weights, with all its batches."""
+def step_operations(settings: TrainSettings, facts: ModelFacts, size: Sizes) -> float:
+    """Of the passes through the blocks for one batch, forwards and backwards."""
     linear, attention, beside = forward_operations(settings, facts, size)
     level = settings.gradient_checkpointing
     again = {"none": 0.0, "keep attention": linear + beside}.get(level, linear + attention + beside)
     # A frozen layer passes the gradient on; a trained one also has a gradient of its own.
     backward = linear * (2 if settings.method == "full" else 1) + attention * ATTENTION_BACKWARD + 2 * beside
-    forward, passes = linear + attention + beside, 2 if level == "none" else 3
+    forward = linear + attention + beside
     operations = (forward + again + backward) * settings.batch_size
     if settings.preservation_weight:  # the same with preservation prompts, and the base model's predictions
-        operations, passes = 2 * operations + forward * settings.batch_size, 2 * passes + 1
-    seconds = operations / _rate(facts, gpu)
+        operations = 2 * operations + forward * settings.batch_size
+    return operations
+
+
+def step_seconds(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel, size: Sizes) -> float:
+    """Of one adjustment of the weights, with all its batches."""
+    seconds = step_operations(settings, facts, size) / _rate(facts, gpu)
     seconds *= UNPACKING[settings.base_model_precision] * OPTIMIZING.get(settings.optimizer, 1.0)
     seconds *= STOCK if settings.attention == "stock" else 1.0
     seconds *= COMPILED if settings.compile and gpu.kind == "cuda" else 1.0
     if gpu.kind == "cpu":
+        passes = 2 if settings.gradient_checkpointing == "none" else 3
+        passes = 2 * passes + 1 if settings.preservation_weight else passes
         seconds += DISPATCH * facts.blocks * passes
     else:
         seconds = _with_copies(settings, facts, size, seconds)
@@ -88,6 +95,16 @@ def _rate(facts: ModelFacts, gpu: GpuModel) -> float:
     return gpu.rate * TERA * narrower
 
 
+def encoding_operations(vae: VaeFacts, shape: tuple[int, int, int]) -> float:
+    """Of a clip (frames, height, width) in one piece."""
+    return vae.encoder_operations * vae.encoder_width**2 * math.prod(shape)
+
+
+def decoding_operations(vae: VaeFacts, shape: tuple[int, int, int]) -> float:
+    """Of a clip (frames, height, width)."""
+    return vae.decoder_operations * vae.decoder_width**2 * math.prod(shape)
+
+
 def times(
     settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuModel, size: Sizes, clips: int, step: float
 ) -> RunTimes:
@@ -96,10 +113,8 @@ def times(
     forward = sum(forward_operations(settings, facts, size)) / rate
     if gpu.kind == "cpu":
         forward += DISPATCH * facts.blocks
-    frames, height, width = size.shape
-    pixels = frames * height * width
-    encoding = VAE_OPERATIONS * facts.vae.encoder_width**2 * pixels / rate
-    decoding = VAE_OPERATIONS * facts.vae.decoder_width**2 * pixels / rate
+    encoding = encoding_operations(facts.vae, size.shape) / rate
+    decoding = decoding_operations(facts.vae, size.shape) / rate
     text = 2.0 * facts.text_encoder_values * facts.text_tokens / rate
     parts = {
         "starting": START_SECONDS + (facts.values + facts.text_encoder_values) * 2 / LOADING_BYTES,

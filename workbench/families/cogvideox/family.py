@@ -96,6 +96,9 @@ class CogVideoX(DiffusersFamily):
     def text_length(self, transformer: Mapping[str, Any]) -> int:
         return int(transformer["max_text_seq_length"])
 
+    def positions(self, transformer: Mapping[str, Any]) -> int:
+        return 0 if transformer.get("use_rotary_positional_embeddings") else 8  # diffusers keeps a table in float64
+
     def compression(self, vae: Mapping[str, Any]) -> tuple[int, int, int]:
         spatial = 2 ** (len(vae["block_out_channels"]) - 1)
         return vae["latent_channels"], int(vae["temporal_compression_ratio"]), spatial
@@ -109,6 +112,9 @@ class CogVideoX(DiffusersFamily):
             # diffusers' autoencoder takes two latent frames at a time, and the odd one with the first.
             frames_at_once=2 * self.compression(vae.config)[1] + 1,
             tile=(vae.config["sample_height"] // 2, vae.config["sample_width"] // 2),
+            # 8.3, and 9.9 where a tensor has more than 2 GB, which diffusers convolves in pieces.
+            encoder_tensors=9.1,
+            decoder_tensors=10.0,
         )
 
     def load_tokenizer(self, folder: Path) -> Any:

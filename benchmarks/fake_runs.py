@@ -1,0 +1,368 @@
+"""Steps and previews of models of real size on fake tensors, which have sizes and no numbers: memory by cause, and
+operations.
+
+Every tensor counts from its making to its end, by the storage that it is in. What calls the model is the product's own
+code: LoRA, attention, memory levels, loss, optimizer, the families' encoding and decoding. Fake tensors are the
+processor's, so that autograd works without a GPU; what goes to the host there is told apart by who makes it. Autocast
+to bf16 there computes norms in bf16; a GPU's does in fp32, which is done here.
+
+Not covered: what is no tensor: CUDA's context, workspaces inside of kernels, room between tensors.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+from unittest import mock
+
+import diffusers
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+from torch.utils.flop_counter import flop_registry
+
+from workbench.families import architectures
+from workbench.families.base import Family
+from workbench.families.cogvideox import tensors
+from workbench.families.model import Model
+from workbench.families.model_inputs import Given, ModelInputs
+from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule
+from workbench.jobs.devices import GIGABYTE
+from workbench.memory import checkpointing
+from workbench.runs.settings import TrainSettings
+from workbench.trainer.model.memory_levels import put_on
+from workbench.trainer.model.trainable import Trainable
+
+CLASSES = {  # by family: transformer, video encoder
+    "cogvideox": (diffusers.CogVideoXTransformer3DModel, diffusers.AutoencoderKLCogVideoX),
+    "wan": (diffusers.WanTransformer3DModel, diffusers.AutoencoderKLWan),
+    "ltx": (diffusers.LTXVideoTransformer3DModel, diffusers.AutoencoderKLLTXVideo),
+}
+CPU = torch.device("cpu")
+WEIGHTS, TRAINED, OPTIMIZER, INPUTS = "weights", "trained", "optimizer", "inputs"
+GRADIENTS, KEPT, BACKWARD, WORKING, HOST = "gradients", "kept", "backward", "working", "host"
+CAUSES = (WEIGHTS, TRAINED, OPTIMIZER, INPUTS, GRADIENTS, KEPT, BACKWARD, WORKING)
+# bitsandbytes' AdamW keeps both moments in a byte each, by blocks of 256, each with a scale in fp32; matrices below
+# 4096 values in fp32.
+BLOCK_8BIT, SMALLEST_8BIT = 256, 4096
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """gb: GB of the most that lived at a time, and of it by cause;  operations: of all matrix products, in 1e12"""
+
+    gb: float
+    causes: Mapping[str, float]
+    operations: float
+
+
+@dataclass
+class _Known:
+    """A storage: its bytes and why it is there."""
+
+    size: int
+    cause: str
+
+
+class Lifetimes(TorchDispatchMode):
+    """Counts the bytes of all tensors that live, by their storages, and the operations.
+
+    cause: why tensors are made that are made now;  peak: bytes by cause when there were most
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cause = WEIGHTS
+        self.operations = 0
+        self.peak: Counter[str] = Counter()
+        self._most = self._now = 0
+        self._living: Counter[str] = Counter()
+        self._known: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
+
+    def add(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if storage in self._known:
+            return
+        known = self._known[storage] = _Known(storage.nbytes(), self.cause)
+        weakref.finalize(storage, self._count, known, -1)
+        self._count(known, 1)
+
+    def _count(self, known: _Known, sign: int) -> None:
+        self._living[known.cause] += sign * known.size
+        if known.cause == HOST:
+            return
+        self._now += sign * known.size
+        if self._now > self._most:
+            self._most, self.peak = self._now, Counter(self._living)
+
+    def blame(self, tensor: torch.Tensor, cause: str) -> None:
+        """A tensor that is there already is there for another reason."""
+        known = self._known[tensor.untyped_storage()]
+        self._living[known.cause] -= known.size
+        known.cause = cause
+        self._living[cause] += known.size
+
+    @contextmanager
+    def because(self, cause: str) -> Iterator[None]:
+        before, self.cause = self.cause, cause
+        try:
+            yield
+        finally:
+            self.cause = before
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        made = function(*arguments, **(named or {}))
+        self.operations += operations(function, arguments, named or {}, made)
+        for tensor in tree_iter(made):
+            if isinstance(tensor, torch.Tensor):
+                self.add(tensor)
+        return made
+
+
+def operations(function: Any, arguments: Any, named: Any, made: Any) -> int:
+    """Of a matrix product, convolution or attention, a multiplication and an addition counted as two; else 0."""
+    name = function._schema.name
+    if name.startswith("aten::_scaled_dot_product_flash_attention_for_cpu"):
+        backward = name.endswith("backward")
+        query, key, value = arguments[1:4] if backward else arguments[:3]
+        forward = 2 * prod(query.shape) * key.shape[-2] + 2 * prod(query.shape[:-1]) * prod(value.shape[-2:])
+        return forward * 5 // 2 if backward else forward  # five products in place of two
+    count = flop_registry.get(function._overloadpacket)
+    return 0 if count is None else int(count(*arguments, **named, out_val=made))
+
+
+def simulated(run: Callable[[Lifetimes], None]) -> Simulated:
+    """What lives at a time while something runs on fake tensors."""
+    lifetimes = Lifetimes()
+    tensors._rotary.cache_clear()  # fake tensors of an earlier simulation
+    gc.collect()
+    gc.disable()  # whatever is freed is freed when its last name is gone, as on a GPU
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            run(lifetimes)
+    finally:
+        gc.enable()
+    causes = {cause: lifetimes.peak[cause] / GIGABYTE for cause in CAUSES}
+    return Simulated(sum(causes.values()), causes, lifetimes.operations / 1e12)
+
+
+# ---- models
+
+
+def published(model: Model, part: str) -> dict[str, Any]:
+    config = dict(architectures.published()[model.source].parts[part].config)
+    return {name: value for name, value in config.items() if value is not None}
+
+
+def on_meta(kind: Any, config: Mapping[str, Any], dtype: torch.dtype) -> Any:
+    """A model without numbers."""
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device("meta"):
+            return kind.from_config(config).eval().requires_grad_(False)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def as_fake(module: Any) -> None:
+    """Fake tensors in place of those of the meta device; call it under FakeTensorMode."""
+    single, own = getattr(module, "_keep_in_fp32_modules", None) or [], module.dtype
+    for path, part in module.named_modules():
+        for name, value in list(part._parameters.items()):
+            if value is not None:
+                kept = value.requires_grad or {*f"{path}.{name}".split(".")} & {*single}
+                fake = torch.empty(value.shape, dtype=torch.float32 if kept else value.dtype)
+                part._parameters[name] = torch.nn.Parameter(fake, requires_grad=value.requires_grad)
+        for name, value in list(part._buffers.items()):
+            if value is not None:
+                stored = value.is_floating_point() and name not in part._non_persistent_buffers_set
+                part._buffers[name] = torch.empty(value.shape, dtype=own if stored else value.dtype)
+
+
+def count_weights(module: Any, lifetimes: Lifetimes) -> None:
+    for tensor in [*module.parameters(), *module.buffers()]:
+        with lifetimes.because(TRAINED if tensor.requires_grad else WEIGHTS):
+            lifetimes.add(tensor)
+
+
+# ---- what differs from a GPU
+
+
+def single_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> torch.Tensor:
+    weight, bias = (None if one is None else one.float() for one in (weight, bias))
+    return torch.layer_norm(x.float(), shape, weight, bias, eps)
+
+
+@contextmanager
+def autocast(dtype: torch.dtype) -> Iterator[None]:
+    """To bf16 as on a GPU, whose norms compute in fp32; nothing for fp32."""
+    with torch.autocast("cpu", dtype) if dtype is not torch.float32 else nullcontext():
+        yield
+
+
+@contextmanager
+def as_on_a_gpu(lifetimes: Lifetimes, dtype: torch.dtype) -> Iterator[None]:
+    """Norms in fp32, and the host's tensors are not the device's."""
+
+    class HostCopy(checkpointing._HostCopy):
+        def __init__(self, tensor: torch.Tensor) -> None:
+            with lifetimes.because(HOST):
+                super().__init__(tensor)
+
+    norm = single_norm if dtype is not torch.float32 else functional.layer_norm
+    with mock.patch.object(functional, "layer_norm", norm), mock.patch.object(checkpointing, "_HostCopy", HostCopy):
+        yield
+
+
+# ---- phases
+
+
+@dataclass
+class Trained:
+    """A transformer with what is trained of it. blocks: how many it has, 0: as published;  dtype: of the frozen weights
+    and of the computing"""
+
+    family: Family
+    model: Model
+    settings: TrainSettings
+    blocks: int = 0
+    dtype: torch.dtype = torch.bfloat16
+    transformer: Any = field(init=False)
+    trainable: Trainable = field(init=False)
+    optimizer: list[torch.Tensor] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        config = published(self.model, "transformer")
+        config |= {"num_layers": self.blocks} if self.blocks else {}
+        if self.family.name == "cogvideox" and config.get("patch_size_t"):  # 1.5: how far its positions reach
+            config |= {"sample_height": 300, "sample_width": 300}
+        self.transformer = on_meta(CLASSES[self.family.name][0], config, self.dtype)
+        with torch.device("meta"):
+            self.family.use_attention(self.transformer, self.settings.attention, CPU)
+            self.trainable = Trainable(self.family, self.transformer, self.settings, 0)
+
+    def place(self, lifetimes: Lifetimes) -> None:
+        """Weights and optimizer states on the device, at the memory levels of the settings."""
+        as_fake(self.transformer)
+        # Module.to swaps tensors, which fake ones refuse; they are there already.
+        with mock.patch.object(torch.nn.Module, "to", lambda module, *_: module):
+            put_on(self.family, self.transformer, self.settings, CPU)
+        self.trainable.follow()
+        count_weights(self.transformer, lifetimes)
+        with lifetimes.because(OPTIMIZER):
+            for parameter in self.trainable.parameters:
+                for state in states(self.settings.optimizer, parameter):
+                    self.optimizer.append(state)
+                    lifetimes.add(state)
+
+    def step(self) -> Simulated:
+        """One training step."""
+
+        def run(lifetimes: Lifetimes) -> None:
+            self.place(lifetimes)
+            with lifetimes.because(INPUTS), lifetimes:
+                given = inputs(self.family, self.model, self.settings, self.dtype)
+            for parameter in self.trainable.parameters:
+                parameter.register_post_accumulate_grad_hook(lambda one: lifetimes.blame(one.grad, GRADIENTS))
+            with lifetimes, as_on_a_gpu(lifetimes, self.dtype):
+                with lifetimes.because(KEPT), autocast(self.dtype):
+                    loss = self.family.loss(self.transformer.train(), FlowSchedule(AS_PUBLISHED), given).mean()
+                with lifetimes.because(BACKWARD):
+                    loss.backward()
+
+        return simulated(run)
+
+    def denoising(self) -> Simulated:
+        """One denoising step of a preview, with the prompt and the negative one at once."""
+
+        def run(lifetimes: Lifetimes) -> None:
+            self.place(lifetimes)
+            one = self.settings.changed(batch_size=2)
+            with lifetimes.because(INPUTS), lifetimes:
+                given = inputs(self.family, self.model, one, self.dtype)
+            as_there = as_on_a_gpu(lifetimes, self.dtype)
+            with lifetimes, as_there, lifetimes.because(WORKING), torch.no_grad(), autocast(self.dtype):
+                self.family.predict(self.transformer.eval(), FlowSchedule(AS_PUBLISHED), given)
+
+        return simulated(run)
+
+
+def states(optimizer: str, parameter: torch.Tensor) -> list[torch.Tensor]:
+    """What AdamW remembers of a parameter: both moments."""
+    count = parameter.numel()
+    if optimizer == "adamw-8bit" and count >= SMALLEST_8BIT:
+        scales = -(-count // BLOCK_8BIT)
+        return [torch.empty(count, dtype=torch.uint8) for _ in range(2)] + [torch.empty(scales) for _ in range(2)]
+    assert optimizer in ("adamw", "adamw-8bit")
+    return [torch.empty(count) for _ in range(2)]
+
+
+def inputs(family: Family, model: Model, settings: TrainSettings, dtype: torch.dtype) -> ModelInputs:
+    """Of a batch of the settings' shape, else of the one that the model was made for."""
+    known, batch = family.facts(model), settings.batch_size
+    shape = settings.frames or model.frames, settings.height or model.height, settings.width or model.width
+    frames, channels, height, width = known.latents(*shape)
+
+    def axes(channels: int, frames: int) -> tuple[int, ...]:
+        return (channels, frames, height, width) if family.frame_axis == 2 else (frames, channels, height, width)
+
+    latents = torch.randn(batch, *axes(channels, frames))
+    given = None
+    if known.timed_bytes:
+        given = Given(known=torch.randn(batch, *axes(channels, 1)))
+    elif known.in_channels > channels:
+        beside = torch.randn(batch, *axes(known.in_channels - channels, frames))
+        tokens = {"image": torch.randn(batch, known.picture_tokens, 1280)} if known.picture_tokens else {}
+        given = Given(beside=beside, tokens=tokens)
+    return ModelInputs(
+        latents=latents,
+        noise=torch.randn_like(latents),
+        text={
+            "prompt_embeds": torch.randn(batch, known.text_tokens, known.text_width, dtype=dtype),
+            "mask": torch.ones(batch, known.text_tokens),
+        },
+        timesteps=torch.full((batch,), 500.0),
+        given=given,
+        fps=float(model.fps),
+    )
+
+
+def clip(
+    family: Family,
+    model: Model,
+    settings: TrainSettings,
+    decode: bool,
+    tiled: bool,
+    dtype: torch.dtype = torch.bfloat16,
+) -> Simulated:
+    """The video encoder on a clip, or its decoder on a clip's latents."""
+    vae = on_meta(CLASSES[family.name][1], published(model, "vae"), dtype)
+    known = family.facts(model)
+    shape = settings.frames or model.frames, settings.height or model.height, settings.width or model.width
+    _, channels, height, width = known.latents(*shape)
+    frames = (shape[0] - 1) // known.temporal + 1
+    if family.name == "wan":  # values that assets/architectures.json does not have
+        vae.register_to_config(latents_mean=[0.0] * channels, latents_std=[1.0] * channels)
+
+    def run(lifetimes: Lifetimes) -> None:
+        as_fake(vae)
+        count_weights(vae, lifetimes)
+        if tiled:
+            vae.enable_tiling()
+        with lifetimes:
+            with lifetimes.because(INPUTS):
+                axes = (channels, frames) if family.frame_axis == 2 else (frames, channels)
+                latents = torch.randn(1, *axes, height, width) if decode else None
+                video = None if decode else torch.randn(1, 3, *shape, dtype=dtype)
+            with lifetimes.because(WORKING):
+                family.decode(vae, latents) if decode else family.encode_video(vae, video)
+
+    return simulated(run)

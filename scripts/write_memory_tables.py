@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Writes the tables of docs/memory.md that set the fit check beside simulated runs.
+
+    python benchmarks/memory_simulation.py --json benchmarks/results/memory_simulation.json
+    python scripts/write_memory_tables.py
+
+tests/fit/test_simulated_memory.py holds the file to them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+FILE = ROOT / "docs/memory.md"
+RESULTS = ROOT / "benchmarks/results/memory_simulation.json"
+PART = re.compile(r"(<!-- simulated: (.+?) -->\n).*?(<!-- end of simulated -->)", re.DOTALL)
+# By table: rows' names behind the model's, and what stands above their column.
+COLUMNS = {
+    "levels": ("training, none", "training, keep attention", "training, full", "training, offloaded"),
+    "weights": (
+        "training, full, fp8",
+        "training, full, nf4",
+        "training, full, half of the blocks swapped",
+        "training, offloaded, nf4, all blocks swapped",
+    ),
+    "previews": (
+        "previews, denoising",
+        "encoding clips, in one piece",
+        "encoding clips, in tiles",
+        "previews, decoding, in tiles",
+    ),
+    "operations": ("training, none", "training, full", "previews, denoising"),
+    "others": (),
+    "causes": ("training, none", "training, full", "training, offloaded"),
+}
+CAUSES = ("weights", "trained", "optimizer", "inputs", "gradients", "kept", "backward")
+
+
+def rows() -> dict[str, dict[str, dict[str, Any]]]:
+    """By model and name."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in json.loads(RESULTS.read_text(encoding="utf-8"))["rows"]:
+        model, name = row["case"].split(": ", 1)
+        found.setdefault(model, {})[name] = row
+    return found
+
+
+def table(name: str) -> str:
+    made = {"causes": causes, "others": others}.get(name)
+    return "".join(f"| {' | '.join(row)} |\n" for row in (made() if made else compared(name)))
+
+
+def compared(name: str) -> list[list[str]]:
+    """A row a model: estimated / simulated."""
+    columns, keys = COLUMNS[name], ("ours", "reference")
+    if name == "operations":
+        keys = ("operations", "operations simulated")
+    lines = [["Model", *(column.removeprefix("training, ") for column in columns)], ["---"] * (len(columns) + 1)]
+    for model, known in rows().items():
+        cells = [_pair(known[column], keys) if column in known else "" for column in columns]
+        if any(cells):
+            lines.append([f"`{model}`", *cells])
+    return lines
+
+
+def others() -> list[list[str]]:
+    """What no other table has."""
+    shown = {column for columns in COLUMNS.values() for column in columns}
+    lines = [["Case", "Estimated / simulated"], ["---"] * 2]
+    for model, known in rows().items():
+        lines += [
+            [f"{model}: {name}", _pair(row, ("ours", "reference"))] for name, row in known.items() if name not in shown
+        ]
+    return lines
+
+
+def causes() -> list[list[str]]:
+    """What lives at the peak."""
+    lines = [["Model", "Level", *CAUSES], ["---"] * (len(CAUSES) + 2)]
+    for model, known in rows().items():
+        for column in COLUMNS["causes"]:
+            if column in known:
+                cells = [_number(known[column][cause]) for cause in CAUSES]
+                lines.append([f"`{model}`", column.removeprefix("training, "), *cells])
+    return lines
+
+
+def _pair(row: dict[str, Any], keys: tuple[str, str]) -> str:
+    return " / ".join(_number(row[key]) for key in keys)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}" if value >= 0.95 else f"{value:.2f}"
+
+
+def written(text: str) -> str:
+    """The document with its tables as they should be."""
+    return PART.sub(lambda part: f"{part[1]}{table(part[2])}{part[3]}", text)
+
+
+if __name__ == "__main__":
+    FILE.write_text(written(FILE.read_text(encoding="utf-8")), encoding="utf-8")
