@@ -157,7 +157,7 @@ class DiffusersFamily(Family):
 
     def text_length(self, transformer: Mapping[str, Any]) -> int:
         """Tokens of a caption, padding included, of a transformer's config."""
-        return self.text_tokens
+        return int(transformer.get("max_text_seq_length") or self.text_tokens)
 
     @abstractmethod
     def compression(self, vae: Mapping[str, Any]) -> tuple[int, int, int]:

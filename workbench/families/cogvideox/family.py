@@ -93,9 +93,6 @@ class CogVideoX(DiffusersFamily):
         made_for = {"height": min(height, LARGEST[0]), "width": min(width, LARGEST[1]), "largest": (height, width)}
         return replace(described, fps=NEWER.fps, frame_rule=NEWER.frame_rule, **made_for)
 
-    def text_length(self, transformer: Mapping[str, Any]) -> int:
-        return int(transformer["max_text_seq_length"])
-
     def positions(self, transformer: Mapping[str, Any]) -> int:
         return 0 if transformer.get("use_rotary_positional_embeddings") else 8  # diffusers keeps a table in float64
 
@@ -112,9 +109,6 @@ class CogVideoX(DiffusersFamily):
             # diffusers' autoencoder takes two latent frames at a time, and the odd one with the first.
             frames_at_once=2 * self.compression(vae.config)[1] + 1,
             tile=(vae.config["sample_height"] // 2, vae.config["sample_width"] // 2),
-            # 8.3, and 9.9 where a tensor has more than 2 GB, which diffusers convolves in pieces.
-            encoder_tensors=9.1,
-            decoder_tensors=10.0,
         )
 
     def load_tokenizer(self, folder: Path) -> Any:
