@@ -50,11 +50,11 @@ def teach(dataset: str, known: str) -> TrainSettings:
     return TrainSettings(
         dataset=dataset,
         regularization_dataset=known,
-        regularization_share=0.7,
+        regularization_share=0.5,
         held_out=2,
         steps=450,
         batch_size=8,
-        learning_rate=1e-3,
+        learning_rate=2e-3,
         lr_schedule="cosine",
         # An empty caption that learned stripes would push the known prompts away from them: guidance subtracts it.
         caption_dropout=0.0,
