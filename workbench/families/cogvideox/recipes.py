@@ -124,7 +124,7 @@ SMALL: tuple[Value, ...] = (
     ("rank", 16, AS_MEASURED),
     ("alpha", 16.0, AS_MEASURED),
     ("targets", "attention+feed-forward", AS_MEASURED),
-    ("learning_rate", 2e-3, Advice("As measured; a small model bears a high rate.", MEASURED)),
+    ("learning_rate", 1e-3, Advice("As measured; a small model bears a high rate.", MEASURED)),
     ("lr_schedule", "cosine", AS_MEASURED),
     (
         "caption_dropout",
