@@ -80,15 +80,10 @@ class Dataset:
         return cls(folder)
 
     @classmethod
-    def ensure(cls, workspace: Workspace, title: str, trigger_word: str = "") -> Self:
-        """The dataset of that title, made if need be; a trigger word replaces the one it has. Raises CannotWrite."""
+    def ensure(cls, workspace: Workspace, title: str) -> Self:
+        """The dataset of that title, made if need be. Raises CannotWrite."""
         folder = workspace.dataset(slugify(title))
-        if not _is_dataset(folder):
-            return cls.create(workspace, title, trigger_word)
-        dataset = cls(folder)
-        if trigger_word.strip():
-            dataset.set_trigger_word(trigger_word)
-        return dataset
+        return cls(folder) if _is_dataset(folder) else cls.create(workspace, title)
 
     @classmethod
     def all(cls, workspace: Workspace) -> list[Self]:

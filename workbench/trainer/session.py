@@ -52,8 +52,6 @@ from workbench.trainer.monitoring.preview_inputs import PreviewInputs
 from workbench.trainer.monitoring.previews import Previewer
 from workbench.workspace import Workspace, read_json, write_json
 
-PACKAGES = ("torch", "diffusers", "peft", "accelerate", "transformers")
-
 
 class Session:
     """One run in one process, ready for its next step. `step` is the last one done."""
@@ -90,7 +88,7 @@ class Session:
         self.warning = ""  # the newest failure that did not end the run
         self.stop_requested = False  # while something took long; commands ends the run
         self.slot: QueueSlot | None = None  # its devices, where this process may lend them
-        self.packages = (*PACKAGES, *optimizer_options.package(settings))
+        self.packages = (*checkpoints.PACKAGES, *optimizer_options.package(settings))
 
         self._read_dataset()
         resumed = self.ranks.from_first(self._find_checkpoint(from_start) if self.ranks.first else None)

@@ -25,7 +25,7 @@ from workbench.dataset_builder.ingest.pictures import MAX_PIXELS, MAX_SIDE, PICT
 from workbench.dataset_builder.ingest.timing import Timed, Timing, evened, timing_changes, timing_of
 from workbench.errors import DataError
 from workbench.operating_system import system
-from workbench.workspace import replacing, sync_folder, writing
+from workbench.workspace import make_folder, replacing, sync_folder, writing
 
 MAX_SECONDS = 2 * 3600.0
 LONG_SECONDS = 600.0  # longer than what anyone means to be one clip
@@ -234,8 +234,7 @@ def _copy_video(source: Path, target: Path, promised: int, on_frame: Callable[[]
     """
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with writing(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         if not _copied(source, temporary):
             return None
         middle = _compared(source, temporary, promised, on_frame)

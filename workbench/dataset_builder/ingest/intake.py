@@ -28,7 +28,7 @@ from workbench.dataset_builder.sources.tree import Columns, SourceFile
 from workbench.errors import CannotWrite, DataError
 from workbench.jobs.limited import ChildClosed, ChildLost, LimitedChild
 from workbench.jobs.locks import locked
-from workbench.workspace import writing
+from workbench.workspace import make_folder, writing
 
 WORKER = "workbench.dataset_builder.ingest.worker"
 SECONDS_PER_FRAME = 60.0  # of computing without a new frame, which the child itself watches
@@ -121,8 +121,7 @@ def ingest(
 def alone(dataset: Path) -> Iterator[None]:
     """Hold the dataset's import, with what a killed one left behind cleared away. Raises ConfigError, CannotWrite."""
     folder = dataset / FOLDER
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with locked(folder / LOCK, busy=f"another import into {dataset.name} is running: wait until it ends, or stop it"):
         for leftover in (*dataset.glob("clips/.*.tmp"), *dataset.glob("thumbs/.*.tmp")):
             leftover.unlink(missing_ok=True)
