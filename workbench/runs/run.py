@@ -75,7 +75,7 @@ class Run:
 
     @staticmethod
     def checked(workspace: Workspace, settings: TrainSettings) -> TrainSettings:
-        """The settings as a run with them has them, if one could start. Raises ConfigError, DataError."""
+        """The settings that a new run is created with, if it could start. Raises ConfigError, DataError."""
         settings = settings.changed(model=settle(settings.model))
         check(workspace, settings)
         if find_model(settings.model)[1].boundary and settings.expert == "both":

@@ -109,7 +109,7 @@ class Session:
         lines = read_metrics(run) if self.ranks.first else []
         # A fork begins after step 0, but as little of it was seen.
         self.unmeasured, self.unseen = self.ranks.from_first((not lines, not any("loss" in line for line in lines)))
-        self._prepare_measuring()
+        self._prepare_prior_drift()
 
     # ---- making it, in order
 
@@ -237,22 +237,19 @@ class Session:
                 self.ema = Ema(self.trainable.named, self.settings.ema_decay)
         return 0
 
-    def _prepare_measuring(self) -> None:
-        """Prior drift is measured on clips of the regularization dataset, else on captions alone."""
+    def _prepare_prior_drift(self) -> None:
+        """Choose the inputs of the prior drift: clips of the regularization dataset, else captions alone."""
         self.prior_drift, data, inputs = None, self.data, self.inputs
-        if self.idle:
+        # It compares with the base model, which is at hand only where a LoRA alone is trained.
+        if self.idle or self.settings.method != "lora" or self.settings.train_also:
             return
-        own, others = (
-            list(inputs.clips(data.train[:DRIFT_INPUTS])),
-            list(inputs.clips(data.regularization[:DRIFT_INPUTS])),
-        )
+        own = list(inputs.clips(data.train[:DRIFT_INPUTS]))
+        others = list(inputs.clips(data.regularization[:DRIFT_INPUTS]))
         if not others:
             captions = list(dict.fromkeys(item.caption for item in data.train))[:DRIFT_INPUTS]
             own = list(inputs.captions(captions, data.train[0]))
             others = list(inputs.captions(self.preservation_prompts[:DRIFT_INPUTS], data.train[0]))
-        # Without its base model at hand there is nothing to compare with.
-        at_hand = self.settings.method == "lora" and not self.settings.train_also and others
-        if at_hand:
+        if others:
             self.prior_drift = PriorDrift(self.family, self.schedule, own, others, self.settings.seed, self.device)
 
     # ---- what is held
