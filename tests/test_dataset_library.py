@@ -139,6 +139,31 @@ def test_datasets_are_searched_by_name_title_trigger_word_and_notes(
     assert seen.changed_at >= seen.created_at - 1
 
 
+def test_datasets_of_a_group_stand_together(workspace: Workspace, dataset: Dataset, shell: Shell) -> None:
+    cats, dogs = (Dataset.create(workspace, title) for title in ("Cats", "Dogs"))
+    Dataset.create(workspace, "Ants")
+    dogs.set_group("  for   the film ")
+    assert shell("dataset", "group", "squares", "art").out == "squares is in the group art\n"
+    assert [one.name for one in dataset_library.search(workspace)] == ["squares", "dogs", "ants", "cats"]
+    assert [one.name for one in dataset_library.search(workspace, "FILM")] == ["dogs"]
+    assert [one.name for one in dataset_library.search(workspace, group="")] == ["ants", "cats"]
+    assert dataset_library.groups(Dataset.all(workspace)) == ["art", "for the film"]
+    listed = shell("dataset", "list").out.splitlines()
+    assert [line.split()[0] for line in listed] == ["squares", "dogs", "ants", "cats"]
+    assert listed[1].endswith(", group 'for the film'")
+    assert shell("dataset", "list", "--group", "art").out == f"{listed[0]}\n"
+    assert shell("dataset", "list", "--group", "music").out == "no dataset is in 'music'\n"
+    assert "group for the film\n" in shell("dataset", "show", "dogs").out
+    assert dogs.snapshot().group == "for the film"
+    assert cats.group == ""
+    assert shell("dataset", "group", "cats").out == "no group: workbench dataset group cats GROUP gives it one\n"
+    assert shell("dataset", "group", "dogs", "").out == "dogs is in no group\n"
+    before = cats.version
+    with pytest.raises(ConfigError, match="at most 60 characters"):
+        cats.set_group("x" * 61)
+    assert cats.version == before
+
+
 def test_the_shell_renames_notes_removes_and_restores(shell: Shell, workspace: Workspace, dataset: Dataset) -> None:
     assert shell("dataset", "rename", "squares", "My squares").out == "squares is now called my-squares\n"
     assert "written" in shell("dataset", "note", "squares", "the good ones").out

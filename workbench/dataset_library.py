@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from workbench import jobs
@@ -31,15 +31,24 @@ from workbench.workspace import FORMER_NAMES, Workspace, slugify, write_json, wr
 MOST_NAMED = 5  # runs in a sentence
 
 
-def search(workspace: Workspace, text: str) -> list[Dataset]:
-    """The datasets whose name, title, trigger word or notes have every word of the text, by name; all for ""."""
+def search(workspace: Workspace, text: str = "", group: str | None = None) -> list[Dataset]:
+    """The datasets that have every word of the text in name, title, trigger word, group or notes, and that group.
+
+    All for "" and None; those of a group stand together, those without one last, then by name.
+    """
     words = text.lower().split()
-    return [one for one in Dataset.all(workspace) if all(word in _searched(one) for word in words)]
+    found = [one for one in Dataset.all(workspace) if all(word in _searched(one) for word in words)]
+    return sorted((one for one in found if group in (None, one.group)), key=lambda one: (not one.group, one.group))
+
+
+def groups(found: Iterable[Dataset]) -> list[str]:
+    """The groups of these datasets, by name."""
+    return sorted({one.group for one in found} - {""})
 
 
 def _searched(dataset: Dataset) -> str:
     info = dataset.info
-    return f"{dataset.name} {info.title} {info.trigger_word} {dataset.notes}".lower()
+    return f"{dataset.name} {info.title} {info.trigger_word} {dataset.group} {dataset.notes}".lower()
 
 
 def rename(workspace: Workspace, dataset: Dataset, title: str) -> Dataset:

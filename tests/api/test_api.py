@@ -90,8 +90,8 @@ def test_what_is_there_is_listed_and_shown(client: Client, workspace: Workspace,
     assert client.call("GET", "runs", "done")["headline"] == "finished"
     assert "cats" in client.call("GET", "datasets")
     assert client.call("GET", "datasets", "cats")["summary"]["missing_captions"] == 1
-    changed = client.call("PATCH", "datasets", "cats", body={"title": "Night cats", "notes": "ask Ann"})
-    assert (changed["name"], changed["own_notes"]) == ("night-cats", "ask Ann")
+    changed = client.call("PATCH", "datasets", "cats", body={"title": "Night cats", "notes": "ask Ann", "group": "art"})
+    assert [changed[key] for key in ("name", "own_notes", "group")] == ["night-cats", "ask Ann", "art"]
     assert [client.call("GET", "datasets", search=words) for words in ("ann", "dogs")] == [["night-cats"], []]
     assert "night-cats is removed" in client.call("DELETE", "datasets", "cats")["message"]
     assert not {"cats", "night-cats"} & set(client.call("GET", "datasets"))

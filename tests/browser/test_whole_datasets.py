@@ -1,4 +1,4 @@
-"""Datasets as a whole in a real browser: search, rename, notes, remove and restore."""
+"""Datasets as a whole in a real browser: search, rename, group, notes, remove and restore."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 
-def test_datasets_are_searched_renamed_removed_and_restored(server: Server, page: Page, tmp_path: Path) -> None:
+def test_datasets_are_searched_renamed_grouped_removed_and_restored(server: Server, page: Page, tmp_path: Path) -> None:
     workspace = Workspace.open(server.workspace)
     for name in ("Ants", "Birds", "Cats", "Dogs", "Eels"):
         Dataset.create(workspace, name)
     dataset = Dataset.create(workspace, "Stripes")
     dataset.import_files(FILES[:2])
     dataset.write_notes("made at night")
+    Dataset.open(workspace, "eels").set_group("sea")
     server.start()
     page.goto(server.url)
     page.get_by_role("tab", name="Dataset", exact=True).click()
@@ -46,9 +47,19 @@ def test_datasets_are_searched_renamed_removed_and_restored(server: Server, page
     page.wait_for_function("document.querySelector('#dataset-choice input').value === 'bold-stripes'")
     page.locator("#dataset-summary h2", has_text="Bold stripes").wait_for()
     page.locator("#dataset-notes textarea").fill("by day")
+    page.locator("#dataset-group input").fill("art")
+    page.locator("#dataset-group input").press("Enter")
     page.locator("#save-dataset-notes").click()
-    page.get_by_text("The notes are saved.").first.wait_for()
-    assert Dataset.open(workspace, "stripes").notes == "by day"  # by its former name
+    page.get_by_text("Group and notes are saved.").first.wait_for()
+    renamed = Dataset.open(workspace, "stripes")  # by its former name
+    assert (renamed.notes, renamed.group) == ("by day", "art")
+    page.wait_for_function("document.querySelector('#dataset-choice input').value === 'art / bold-stripes'")
+    page.locator("#dataset-choice input").click()
+    listed = ["art / bold-stripes", "sea / eels", "ants", "birds", "cats", "dogs"]
+    options = page.locator("#dataset-choice [role=option]")
+    options.nth(5).wait_for()
+    assert [one.replace("✓", "").strip() for one in options.all_inner_texts()] == listed
+    page.keyboard.press("Escape")
 
     page.locator("#remove-dataset").click()
     page.locator("#dataset-removing", has_text="Remove bold-stripes?").wait_for()
@@ -58,7 +69,7 @@ def test_datasets_are_searched_renamed_removed_and_restored(server: Server, page
     assert (workspace.datasets / ".removed" / "bold-stripes" / "bold-stripes" / "metadata.jsonl").exists()
     unfold(page, "#removed-datasets button")
     page.locator("#restore-dataset").click()
-    page.wait_for_function("document.querySelector('#dataset-choice input').value === 'bold-stripes'")
+    page.wait_for_function("document.querySelector('#dataset-choice input').value === 'art / bold-stripes'")
     page.locator("#removed-datasets").wait_for(state="hidden")
 
     page.get_by_role("tab", name="Export", exact=True).click()
@@ -71,4 +82,4 @@ def test_datasets_are_searched_renamed_removed_and_restored(server: Server, page
     assert arriving.value.suggested_filename.startswith("bold-stripes-20")
     assert [one.caption for one in survey([tmp_path / "got.zip"], "videofolder").sources] != ["", ""]
     page.reload()
-    page.wait_for_function("document.querySelector('#dataset-choice input')?.value === 'bold-stripes'")
+    page.wait_for_function("document.querySelector('#dataset-choice input')?.value === 'art / bold-stripes'")

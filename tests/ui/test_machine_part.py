@@ -7,6 +7,7 @@ import asyncio
 import gradio as gr
 import pytest
 
+from tests.platforms import several_gpus
 from workbench.fit import levels
 from workbench.jobs.devices import Device
 from workbench.runs.settings import TrainSettings
@@ -23,6 +24,7 @@ def made(workspace: Workspace) -> machine.MachinePart:
     return asyncio.run(build())  # outside of a loop Gradio makes one and never closes it
 
 
+@several_gpus
 def test_it_is_there_with_several_gpus_alone_and_fills_the_form(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

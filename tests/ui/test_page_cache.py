@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,10 +15,14 @@ from typing import Any
 import brotli
 import httpx
 import pytest
+import uvicorn
 
+from tests.patience import PATIENCE
 from tests.serving import serve
 from tests.ui.guarded_page import NAME, PASSWORD
+from workbench.ui.server.login import Access, Login
 from workbench.ui.server.page_cache import Answer, PageCache
+from workbench.ui.server.serving import make_page
 
 BODY = b"<p>" + 500 * b"the page " + b"</p>"
 
@@ -64,6 +70,29 @@ def test_many_who_open_the_page_at_once_have_it_made_once() -> None:
             assert len(application.asked) == 2
 
     asyncio.run(opened(Application()))
+
+
+def test_the_page_is_made_before_anybody_opens_it(tmp_path: Path) -> None:
+    application, access = Application(), Access.made(tmp_path)
+    server = uvicorn.Server(uvicorn.Config(Login(application, access), port=0, log_level="error"))
+    serving = threading.Thread(target=server.run)
+    serving.start()
+    end = time.monotonic() + PATIENCE
+    while not server.started and time.monotonic() < end:
+        time.sleep(0.01)
+    try:
+        port = server.servers[0].sockets[0].getsockname()[1]
+        url = f"http://127.0.0.1:{port}/"
+        make_page(url, access)
+        assert application.asked == ["/"]
+        with httpx.Client(follow_redirects=True) as visitor:
+            assert visitor.get(access.address(url)).content == BODY
+        assert application.asked == ["/"], "the visitor got what was kept"
+        make_page(f"http://127.0.0.1:{port}/", Access.made(tmp_path / "other"))  # not let in: nothing is made
+        assert application.asked == ["/"]
+    finally:
+        server.should_exit = True
+        serving.join(PATIENCE)
 
 
 def test_what_the_page_depends_on_keeps_it_apart() -> None:

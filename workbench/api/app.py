@@ -95,6 +95,7 @@ class DatasetChange(BaseModel):
 
     title: str | None = Field(default=None, max_length=200)
     notes: str | None = None
+    group: str | None = None
 
 
 Values = Annotated[dict[str, Any], Body(description="Settings that differ from their defaults.")]
@@ -137,11 +138,13 @@ def _datasets(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) -
     def dataset(name: str) -> dict[str, Any]:
         return snapshot_of(_known(Dataset.open, workspace, name))
 
-    @app.patch("/datasets/{name}", summary="Rename a dataset, or replace the notes on it")
+    @app.patch("/datasets/{name}", summary="Rename a dataset, replace the notes on it, or put it into a group")
     def change(name: str, new: DatasetChange) -> dict[str, Any]:
         one = _known(Dataset.open, workspace, name)
         if new.notes is not None:
             one.write_notes(new.notes)
+        if new.group is not None:
+            one.set_group(new.group)
         return snapshot_of(one if new.title is None else dataset_library.rename(workspace, one, new.title))
 
     @app.delete("/datasets/{name}", summary="Move a dataset to the bin")

@@ -42,6 +42,7 @@ DATASET = {
     "folder": "where it is",
     "title": "for people",
     "trigger_word": 'added to every caption without it; "" for none',
+    "group": 'the label that lists show it under; "" for none',
     "created_at": "Unix time, null of a folder that was not made here",
     "changed_at": "Unix time of the last change of clips, captions, title or notes",
     "own_notes": 'what a person wrote about it; "" for nothing',

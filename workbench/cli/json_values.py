@@ -36,6 +36,7 @@ def dataset_list(found: Iterable[Dataset]) -> list[dict[str, Any]]:
             "folder": str(one.folder),
             "title": one.info.title or one.name,
             "trigger_word": one.info.trigger_word,
+            "group": one.group,
             "created_at": one.info.created,
             "changed_at": last_change(one.folder),
             "own_notes": one.notes,

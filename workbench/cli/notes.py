@@ -1,4 +1,4 @@
-"""Notes that a person writes on a run or a dataset, printed or written by the command `note` of each."""
+"""What a person writes on a run or a dataset, printed or written by the commands `note` and `group` of each."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ class Noted(Protocol):
     @property
     def notes(self) -> str: ...
     def write_notes(self, text: str) -> None: ...
+    @property
+    def group(self) -> str: ...
+    def set_group(self, label: str) -> None: ...
 
 
 def print_or_write(noted: Noted, text: str | None, command: str) -> None:
@@ -22,3 +25,12 @@ def print_or_write(noted: Noted, text: str | None, command: str) -> None:
         return
     noted.write_notes(text)
     click.echo(f"the notes on {noted.name} are {'written' if text.strip() else 'removed'}")
+
+
+def print_or_set_group(noted: Noted, label: str | None, command: str) -> None:
+    """Print the group, or put it into the one that `label` names. command: such as "runs group", for the hint"""
+    if label is None:
+        click.echo(noted.group or f"no group: workbench {command} {noted.name} GROUP gives it one")
+        return
+    noted.set_group(label)
+    click.echo(f"{noted.name} is in the group {noted.group}" if noted.group else f"{noted.name} is in no group")

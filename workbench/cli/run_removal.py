@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from workbench.cli.notes import print_or_write
+from workbench.cli.notes import print_or_set_group, print_or_write
 from workbench.cli.options import json_flag, print_json, with_opened, with_workspace
 from workbench.runs import removal, renaming
 from workbench.runs.run import Run
@@ -29,11 +29,7 @@ def note(run: Run, text: str | None) -> None:
 @click.argument("label", metavar="GROUP", required=False)
 def group(run: Run, label: str | None) -> None:
     """Put a run into a GROUP, under which lists show it; without GROUP, print it. "" takes it out."""
-    if label is None:
-        click.echo(run.group or f"no group: workbench runs group {run.name} GROUP gives it one")
-        return
-    run.set_group(label)
-    click.echo(f"{run.name} is in the group {run.group}" if run.group else f"{run.name} is in no group")
+    print_or_set_group(run, label, "runs group")
 
 
 @click.command()

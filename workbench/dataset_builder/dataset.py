@@ -3,7 +3,7 @@
 Every property is read afresh from the folder, every change is on disk when its call returns:
 
     dataset.json metadata.jsonl          title, trigger word ...; a line a clip (workbench.clips.records)
-    notes.txt                            what a person wrote about it
+    notes.txt group.txt                  what a person wrote about it, and the group that it was given
     clips/<id>.mp4 thumbs/<id>.jpg       named by the source file's content
     sources.jsonl                        what became of each source file (ImportResult)
     .import/                             the import job: config.json, job.log, result.json ... (workbench.jobs)
@@ -48,7 +48,7 @@ from workbench.dataset_builder.tasks import Name, Task, changed_at
 from workbench.errors import ConfigError, DataError, WorkbenchError
 from workbench.families import default_model, find_model
 from workbench.jobs import State
-from workbench.notes import NOTES, read_notes, write_notes
+from workbench.notes import GROUP, NOTES, read_group, read_notes, write_group, write_notes
 from workbench.settings import parse
 from workbench.workspace import Workspace, fresh_folder, is_slug, slugify
 
@@ -106,6 +106,11 @@ class Dataset:
         return read_notes(self.folder)
 
     @property
+    def group(self) -> str:
+        """The label under which lists show it together with others, "" without one."""
+        return read_group(self.folder)
+
+    @property
     def clips(self) -> list[Clip]:
         return read_clips(self.folder)
 
@@ -130,7 +135,7 @@ class Dataset:
     @property
     def version(self) -> tuple[int, ...]:
         """Changes whenever records, import results, history or findings do; costs a few looks at the disk."""
-        files = (METADATA, INFO, NOTES, SOURCES, history.HISTORY, f"{FOLDER}/{FILE}")
+        files = (METADATA, INFO, NOTES, GROUP, SOURCES, history.HISTORY, f"{FOLDER}/{FILE}")
         return changed_at(self.folder / name for name in files)
 
     @property
@@ -271,6 +276,10 @@ class Dataset:
     def write_notes(self, text: str) -> None:
         """Replace the notes. Raises ConfigError where they are too long, CannotWrite."""
         write_notes(self.folder, text)
+
+    def set_group(self, label: str) -> None:
+        """Put it into a group, "" into none. Raises ConfigError where the label is too long, CannotWrite."""
+        write_group(self.folder, label)
 
     def remove(self, *names: str) -> None:
         """Remove clips from the dataset; `restore` brings them back. Raises ConfigError, CannotWrite."""

@@ -17,7 +17,7 @@ from workbench.clips.records import INFO, METADATA, Clip, read_clips, read_info
 from workbench.dataset_builder.ingest.results import OUTCOMES, SKIPPED, read_import_results
 from workbench.dataset_builder.tasks import NAMES, Name, Task
 from workbench.jobs import State, log_tail
-from workbench.notes import NOTES, read_notes
+from workbench.notes import NOTES, read_group, read_notes
 from workbench.quantities import counted, duration, moment
 
 LOG_LINES = 8
@@ -102,12 +102,14 @@ class DatasetSnapshot:
     """A dataset at one moment.
 
     created_at, changed_at: Unix time; None where unknown;  own_notes: what a person wrote about it
+    group: the label that lists show it under, "" for none
     facts: label -> value;  next_steps: what is still to do, a sentence each;  tasks: those that were ever started
     """
 
     name: str
     title: str
     trigger_word: str
+    group: str
     created_at: float | None
     changed_at: float | None
     own_notes: str
@@ -128,6 +130,7 @@ def dataset_snapshot(dataset: Path, shape: Shape | None = None) -> DatasetSnapsh
         name=dataset.name,
         title=info.title or dataset.name,
         trigger_word=info.trigger_word,
+        group=read_group(dataset),
         created_at=info.created,
         changed_at=changed,
         own_notes=read_notes(dataset),

@@ -15,9 +15,9 @@ from typing import Any, Literal
 from workbench import jobs, states
 from workbench.errors import ConfigError
 from workbench.jobs import State, Status
-from workbench.notes import NOTES
+from workbench.notes import GROUP, NOTES
 from workbench.quantities import moment
-from workbench.runs.run import GROUP, Run
+from workbench.runs.run import Run
 from workbench.states import Tone
 from workbench.workspace import read_object
 

@@ -28,7 +28,7 @@ from workbench.errors import ConfigError
 from workbench.families import find_model, settle
 from workbench.jobs.devices import pick_device
 from workbench.jobs.reading import folders_in
-from workbench.notes import read_notes, write_notes
+from workbench.notes import read_group, read_notes, write_group, write_notes
 from workbench.records import read_record
 from workbench.runs import checkpoints, device_rules, forks, queue, retention
 from workbench.runs.checks import check, resolved
@@ -37,14 +37,13 @@ from workbench.runs.metrics import read_metrics
 from workbench.runs.previews import LiveSample, Preview, all_previews
 from workbench.runs.recovery import FROM_START
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import Workspace, fresh_folder, read_json, read_object, step_folders, write_json, write_text
+from workbench.workspace import Workspace, fresh_folder, read_json, read_object, step_folders, write_json
 
 MODULE = "workbench.trainer"
 REMOTE = "remote.json"  # on which target a run is
 REMOTE_MODULE = "workbench.remote"  # the process that stands for it here
 EXPORT = "lora.safetensors"
-CARD, GROUP = "README.md", "group.txt"
-MOST_GROUP = 60  # characters
+CARD = "README.md"
 
 
 class Parent(BaseModel):
@@ -171,18 +170,11 @@ class Run:
     @property
     def group(self) -> str:
         """The label under which lists show it together with others, "" without one."""
-        with contextlib.suppress(OSError):
-            return " ".join((self.folder / GROUP).read_text(encoding="utf-8", errors="replace").split())[:MOST_GROUP]
-        return ""
+        return read_group(self.folder)
 
     def set_group(self, label: str) -> None:
         """Put it into a group, "" into none. Raises ConfigError where the label is too long, CannotWrite."""
-        label = " ".join(label.split())
-        if len(label) > MOST_GROUP or not label.isprintable():
-            raise ConfigError(
-                f"the group {label[:80]!r} cannot be used: at most {MOST_GROUP} characters, all printable"
-            )
-        write_text(self.folder / GROUP, label)
+        write_group(self.folder, label)
 
     def doomed(self) -> list[retention.Doomed]:
         """The checkpoints that go when the next one is written."""

@@ -28,6 +28,7 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
     "Naming, removing and undoing": (
         clips.rename,
         clips.note,
+        clips.group,
         clips.remove,
         clips.restore,
         clips.history,

@@ -1,4 +1,4 @@
-"""`workbench dataset list|show|rename|note|remove|restore|history|undo|redo`: a dataset, and what was done to it."""
+"""`workbench dataset list|show|rename|note|group|remove|restore|history|undo|redo`: a dataset and its changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from workbench import dataset_library
 from workbench.cli import json_values
 from workbench.cli.datasets.tasks import with_dataset
-from workbench.cli.notes import print_or_write
+from workbench.cli.notes import print_or_set_group, print_or_write
 from workbench.cli.options import json_flag, print_json, with_workspace
 from workbench.clips.frame_plan import shape_for
 from workbench.clips.records import Clip
@@ -24,11 +24,12 @@ whole_flag = click.option("--whole-dataset", "whole", is_flag=True, help="The da
 
 
 @click.command("list")
-@click.option("--search", default="", metavar="TEXT", help="Only those with these words in name, title or notes.")
+@click.option("--search", default="", metavar="TEXT", help="Only with these words in name, title, group or notes.")
+@click.option("--group", metavar="GROUP", help='Only those of this group; "" for those without one.')
 @click.option("--removed", is_flag=True, help="The datasets that were removed, by name.")
 @json_flag
 @with_workspace
-def list_(workspace: Workspace, search: str, removed: bool, as_json: bool) -> None:
+def list_(workspace: Workspace, search: str, group: str | None, removed: bool, as_json: bool) -> None:
     """Every dataset of the workspace, a line each."""
     if removed:
         names = dataset_library.removed(workspace)
@@ -38,17 +39,17 @@ def list_(workspace: Workspace, search: str, removed: bool, as_json: bool) -> No
         for name in names or ["no dataset is removed"]:
             click.echo(name)
         return
-    found = dataset_library.search(workspace, search)
+    found = dataset_library.search(workspace, search, group)
     if as_json:
         print_json(json_values.dataset_list(found))
         return
     width = max((len(one.name) for one in found), default=0)
     for one in found:
         trigger = f", trigger word {one.info.trigger_word!r}" if one.info.trigger_word else ""
-        click.echo(f"{one.name:<{width}}  {one.summary.sentence}{trigger}")
+        grouped = f", group {one.group!r}" if one.group else ""
+        click.echo(f"{one.name:<{width}}  {one.summary.sentence}{trigger}{grouped}")
     if not found:
-        none = f"no dataset has {search!r} in its name, title or notes"
-        click.echo(none if search else "no datasets yet: workbench dataset import NAME PATHS...")
+        click.echo(_none(search, group))
 
 
 @click.command()
@@ -63,6 +64,8 @@ def show(dataset: Dataset, model: str | None, as_json: bool) -> None:
         return
     click.echo(f"{dataset.name}: {dataset.summary.sentence}\n{dataset.folder}")
     click.echo(_dates(dataset.snapshot()))
+    if dataset.group:
+        click.echo(f"group {dataset.group}")
     for line in dataset.notes.splitlines():
         click.echo(f"  {line}")
     plans = {plan.clip.file_name: plan for plan in dataset.plans(shape)} if shape else {}
@@ -77,6 +80,12 @@ def show(dataset: Dataset, model: str | None, as_json: bool) -> None:
     for result in dataset.import_results:
         if not result.usable:
             click.echo(f"\n{result.sentence}")
+
+
+def _none(search: str, group: str | None) -> str:
+    if search:
+        return f"no dataset has {search!r} in its name, title, group or notes"
+    return f"no dataset is in {group!r}" if group else "no datasets yet: workbench dataset import NAME PATHS..."
 
 
 def _dates(seen: DatasetSnapshot) -> str:
@@ -166,6 +175,14 @@ def rename(workspace: Workspace, name: str, title: str) -> None:
 def note(dataset: Dataset, text: str | None) -> None:
     """Write TEXT as the notes on a dataset; without it, print them. "" removes them."""
     print_or_write(dataset, text, "dataset note")
+
+
+@click.command()
+@with_dataset
+@click.argument("label", metavar="GROUP", required=False)
+def group(dataset: Dataset, label: str | None) -> None:
+    """Put a dataset into a GROUP, under which lists show it; without GROUP, print it. "" takes it out."""
+    print_or_set_group(dataset, label, "dataset group")
 
 
 @click.command()

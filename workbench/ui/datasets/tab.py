@@ -66,16 +66,17 @@ class DatasetTab:
 
     def __init__(self, workspace: Workspace, roots: Sequence[Path]) -> None:
         self.workspace = workspace
-        names = self._names()
+        listed = dataset_library.search(workspace)
+        names = [one.name for one in listed]
         offered = [(model.title, model.id) for model in models()]
         with gr.Row():
             with gr.Column(scale=4, min_width=330, elem_classes="side"):
                 self.search = gr.Textbox(
-                    "", label="Search datasets", placeholder="In names, titles, notes", elem_id="dataset-search"
+                    "", label="Search datasets", placeholder="In names, titles, groups, notes", elem_id="dataset-search"
                 )
                 self.found = gr.Radio([], visible=False, elem_classes="runs", elem_id="datasets-found")
                 self.dataset = gr.Dropdown(
-                    names,
+                    _labelled(listed),
                     value=names[0] if names else None,
                     label="Dataset",
                     interactive=True,
@@ -149,34 +150,32 @@ class DatasetTab:
 
     # ---- showing
 
-    def _names(self) -> list[str]:
-        return [dataset.name for dataset in Dataset.all(self.workspace)]
-
     def _values(
         self, chosen: str | None, clip: str | None, selected: list[str], model: str, frames: str, search: str
     ) -> Values:
-        names = self._names()
-        if not names:
+        listed = dataset_library.search(self.workspace)
+        if not listed:
             task = self.add.task
             buttons = (self.use, self.undo, self.redo, task.stop, task.resume, task.dismiss)
             hidden: dict[Any, Any] = dict.fromkeys(
                 (self.body, self.whole.box, self.search, self.found, *buttons), visible(False)
             )
-            nothing = (names, lambda: gr.update(choices=[], value=None))
+            nothing = ("none", lambda: gr.update(choices=[], value=None))
             summary = render.note(EMPTY, "empty")
             empty = {self.dataset: nothing, self.summary: summary, task.progress: "", **self.removed.values()}
             return hidden | empty | {self.new: gr.update(open=True)}
         dataset = self.host.open(chosen)
+        choices = _labelled(listed)
         found = [one.name for one in dataset_library.search(self.workspace, search)] if search.strip() else []
         shape, problem = self._shape(model, frames)
         mark, word = (dataset.name, *dataset.version), dataset.info.trigger_word
         opened = dataset.successor(clip) if clip else None
         look = DatasetView(dataset, opened, tuple(selected or ()), model, shape, problem, mark)
         values: dict[Any, Any] = {
-            self.search: visible(len(names) >= MANY or bool(search)),
+            self.search: visible(len(listed) >= MANY or bool(search)),
             self.found: ((search, found, dataset.name), lambda: _found(search, found, dataset.name)),
             self.new: ("there are some", lambda: gr.update(open=False)),
-            self.dataset: ((names, dataset.name), lambda: gr.update(choices=names, value=dataset.name)),
+            self.dataset: ((choices, dataset.name), lambda: gr.update(choices=choices, value=dataset.name)),
             **self.removed.values(),
             self.summary: ((mark, model, frames), lambda: _summary(dataset.snapshot(shape))),
             self.use: (mark, lambda: gr.update(visible=bool(dataset.clips))),
@@ -211,6 +210,11 @@ class DatasetTab:
             return None
         dataset.set_trigger_word(word)
         return "Trigger word saved."
+
+
+def _labelled(listed: Sequence[Dataset]) -> list[tuple[str, str]]:
+    """(what the list of choices shows, name): the group stands before the name."""
+    return [(f"{group} / {one.name}" if (group := one.group) else one.name, one.name) for one in listed]
 
 
 def _found(search: str, found: list[str], chosen: str) -> Any:

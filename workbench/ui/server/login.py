@@ -178,9 +178,13 @@ class Login:
         return CLOSED | {"set-cookie": text + site + ("; Secure" if secure and not self.access.frames else "")}
 
 
-def _cookie_name(scope: Scope) -> str:
+def cookie_name(port: int) -> str:
     """Cookies are kept per host, whatever the port: two pages on one machine need two names."""
-    return f"{COOKIE}-{(scope.get('server') or ('', 0))[1] or 0}"
+    return f"{COOKIE}-{port}"
+
+
+def _cookie_name(scope: Scope) -> str:
+    return cookie_name((scope.get("server") or ("", 0))[1] or 0)
 
 
 def _field(body: bytes, name: str) -> str:

@@ -28,7 +28,8 @@ class MachinePart:
         self.workspace, self.form = workspace, form
         count = len(gpus())
         both = "both" if count == 2 else "all"
-        self.use = gr.Button(f"{count} GPUs: use {both}", size="sm", visible=count > 1, elem_id="use-all-gpus")
+        offered = offer(TrainSettings()) is not None
+        self.use = gr.Button(f"{count} GPUs: use {both}", size="sm", visible=offered, elem_id="use-all-gpus")
         self.message = gr.HTML(elem_id="gpus-message")
         self.target = gr.Dropdown(
             [targets.LOCAL], value=targets.LOCAL, label="Target", info=HELP, visible=False, elem_id="train-target"
