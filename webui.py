@@ -17,7 +17,7 @@ REFUSED = ("GRADIO_SHARE", "GRADIO_ALLOWED_PATHS", "GRADIO_MCP_SERVER", "GRADIO_
 
 
 def options(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line. Ends the program when the server would be open to others without a password."""
+    """Parse the command line. Exits with a message for a wrong value, or when a password is needed and missing."""
     parser = argparse.ArgumentParser(prog="webui.py", description="Video LoRA Workbench in the browser.")
     parser.add_argument("--workspace", metavar="DIR", help="where everything is kept (default: ./workspace)")
     parser.add_argument("--host", help="address to listen on (default: 127.0.0.1, this machine only)")
@@ -51,7 +51,10 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def password() -> str:
-    """The one in the environment, which then no longer has it, or in the file that it names. Raises ValueError."""
+    """The password from the environment, or from the file that the environment names; "" when neither is set.
+
+    Its variable is removed, so that no child process inherits it. Raises ValueError for a file that cannot be used.
+    """
     given, file = os.environ.pop(PASSWORD, ""), os.environ.get(PASSWORD_FILE, "")
     if given or not file:
         return given

@@ -116,7 +116,7 @@ def test_what_is_used_is_neither_renamed_nor_removed(workspace: Workspace, datas
     write_json(encoding / jobs.PROCESS, {**processes.identity(os.getpid()), "started_at": 1.0})
     refused("squares is being encoded: wait for its end, or create cache/encoding/key/host/control/stop")
     ended(encoding, "stopped", 0)
-    with intake.alone(dataset.folder):  # by import_files, in a notebook
+    with intake.import_lock(dataset.folder):  # by import_files, in a notebook
         refused("another import into squares is running")
 
 

@@ -141,7 +141,7 @@ def _unused(workspace: Workspace, dataset: Dataset) -> Iterator[None]:
         if job := next(_encoding(workspace, dataset), None):
             stop = (job / "control" / "stop").relative_to(workspace.root).as_posix()
             raise ConfigError(f"{name} is being encoded: wait for its end, or create {stop} in the workspace")
-        with intake.alone(dataset.folder):
+        with intake.import_lock(dataset.folder):
             yield
 
 

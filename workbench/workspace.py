@@ -196,6 +196,12 @@ def writing(path: Path) -> Any:
         raise CannotWrite(f"cannot write {path}: {reason}") from error
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, unless it is there. Raises CannotWrite."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
 def link_or_copy(source: str, target: str) -> None:
     """Gigabytes of weights that nobody edits get a second name where the disk allows it; all else is copied.
 

@@ -67,8 +67,7 @@ def test_removed_clips_can_be_brought_back(dataset: Dataset) -> None:
 
 def test_names(workspace: Workspace, dataset: Dataset) -> None:
     assert Dataset.create(workspace, "Squares").name == "squares-2"
-    assert Dataset.ensure(workspace, "Squares", "qqq").folder == dataset.folder
-    assert dataset.info.trigger_word == "qqq"
+    assert Dataset.ensure(workspace, "Squares").folder == dataset.folder
     assert Dataset.ensure(workspace, "Été!").name == "ete"
     with pytest.raises(ConfigError, match="there is no dataset 'cats': choose one of ete, squares, squares-2"):
         Dataset.open(workspace, "cats")

@@ -112,7 +112,7 @@ def _measure(workspace: Workspace, settings: TrainSettings) -> None:
 
 def show(found: Fit) -> None:
     """The line, the phases as a table, and what is needed beside the GPU."""
-    click.echo(in_one_line(found))
+    click.echo(found.summary)
     table = [
         (
             phase.name,
@@ -126,8 +126,3 @@ def show(found: Fit) -> None:
     print_table(("phase", "memory", "of the GPU", "", "made of"), table, right=("memory",))
     for name, words_of in found.beside:
         click.echo(f"{name}: {words_of}")
-
-
-def in_one_line(found: Fit) -> str:
-    """The fit in one line."""
-    return " ".join(filter(None, (found.sentence, found.advice)))

@@ -37,6 +37,17 @@ LORA = {
     "damaged": 'what is wrong with the file; "" when nothing is',
     "match": "of an imported one: layers, matched, left_out (why, count, names), rank, alpha, written_by; else null",
 }
+DATASET = {
+    "name": "what commands take",
+    "folder": "where it is",
+    "title": "for people",
+    "trigger_word": 'added to every caption without it; "" for none',
+    "group": 'the label that lists show it under; "" for none',
+    "created_at": "Unix time, null of a folder that was not made here",
+    "changed_at": "Unix time of the last change of clips, captions, title or notes",
+    "own_notes": 'what a person wrote about it; "" for nothing',
+    "summary": "clips, seconds, sizes, fps, missing_captions, refused",
+}
 CLIP = {
     "file_name": "below the dataset's folder",
     "name": "as every face shows it: the source file's name, of a part with its times",
@@ -79,31 +90,13 @@ DOCUMENTS = {
     ),
     "dataset list": Document(
         "Every dataset; with --removed a list of the names by which removed ones are restored.",
-        {
-            "name": "what commands take",
-            "folder": "where it is",
-            "title": "for people",
-            "trigger_word": 'added to every caption without it; "" for none',
-            "group": 'the label that lists show it under; "" for none',
-            "created_at": "Unix time, null of a folder that was not made here",
-            "changed_at": "Unix time of the last change of clips, captions, title or notes",
-            "own_notes": 'what a person wrote about it; "" for nothing',
-            "summary": "clips, seconds, sizes, fps, missing_captions, refused",
-        },
+        DATASET,
         many=True,
     ),
     "dataset show": Document(
         "One dataset.",
         {
-            "name": "what commands take",
-            "folder": "where it is",
-            "title": "for people",
-            "trigger_word": 'added to every caption without it; "" for none',
-            "group": 'the label that lists show it under; "" for none',
-            "created_at": "Unix time, null of a folder that was not made here",
-            "changed_at": "Unix time of the last change of clips, captions, title or notes",
-            "own_notes": 'what a person wrote about it; "" for nothing',
-            "summary": "clips, seconds, sizes, fps, missing_captions, refused",
+            **DATASET,
             "facts": "the numbers in words: label -> value",
             "next_steps": "what is still to do, a sentence each",
             "tasks": "those that were ever started: name, state, share, activity, sentence, details, log, actions",

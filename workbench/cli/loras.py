@@ -5,7 +5,6 @@ An operation is a background job, as on the page; the shell follows it. Not cove
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -14,7 +13,7 @@ import click
 
 from workbench import jobs
 from workbench.cli import json_values
-from workbench.cli.follow import POLL_SECONDS, follow_job
+from workbench.cli.follow import follow_job
 from workbench.cli.options import (
     SettingsCommand,
     json_flag,
@@ -28,27 +27,20 @@ from workbench.cli.options import (
 from workbench.cli.tables import print_table
 from workbench.loras import library, removal, tasks, view
 from workbench.loras.removal import CleaningSettings, PlannedRemoval
-from workbench.loras.settings import (
-    ConvertSettings,
-    ExtractSettings,
-    FuseSettings,
-    LoraImportSettings,
-    MergeSettings,
-    ResizeSettings,
-)
+from workbench.loras.settings import ConvertSettings
 from workbench.quantities import byte_size
 from workbench.sampler.loras import split_scale
 from workbench.settings import Settings, specs
 from workbench.workspace import Workspace
 
-# command, its settings, the setting that its argument is, and how the help calls the argument
-OPERATIONS: tuple[tuple[str, type[Settings], str, str], ...] = (
-    ("merge", MergeSettings, "loras", "NAME=WEIGHT..."),
-    ("resize", ResizeSettings, "lora", "NAME"),
-    ("extract", ExtractSettings, "source", "RUN_OR_FOLDER"),
-    ("fuse", FuseSettings, "loras", "NAME=SCALE..."),
-    ("import", LoraImportSettings, "source", "FILE_OR_REPOSITORY"),
-)
+# Command -> its argument, which is the first of the operation's settings.
+OPERATIONS = {
+    "merge": "NAME=WEIGHT...",
+    "resize": "NAME",
+    "extract": "RUN_OR_FOLDER",
+    "fuse": "NAME=SCALE...",
+    "import": "FILE_OR_REPOSITORY",
+}
 
 
 @click.group()
@@ -128,12 +120,9 @@ def formats(as_json: bool) -> None:
 def _do(workspace: Workspace, settings: Settings, as_json: bool = False) -> int:
     """Run an operation as a job and follow it; Ctrl-C does not stop it."""
     folder = tasks.start(workspace, settings)
-    if as_json:
-        while (status := jobs.status(folder)).state.alive:
-            time.sleep(POLL_SECONDS)
-        if status.state is jobs.State.FINISHED:
-            print_json(json_values.lora_task(tasks.read_task(folder)))
-            return 0
+    if as_json and jobs.wait(folder).state is jobs.State.FINISHED:
+        print_json(json_values.lora_task(tasks.read_task(folder)))
+        return 0
 
     def outcome() -> tuple[str, ...]:
         done = tasks.read_task(folder)
@@ -142,24 +131,24 @@ def _do(workspace: Workspace, settings: Settings, as_json: bool = False) -> int:
     return follow_job(lambda: jobs.status(folder), outcome, f"it goes on in the background: {folder}")
 
 
-def _add(name: str, cls: type[Settings], source: str, metavar: str) -> None:
+def _add(name: str, metavar: str) -> None:
     """Add the command of an operation; its help is the settings'."""
-    several = metavar.endswith("...")
-    about = next(spec.help for spec in specs(cls) if spec.name == source)
+    cls = tasks.TASKS[name][0]
+    source = specs(cls)[0]
 
-    @loras.command(name, cls=SettingsCommand, help=f"{cls.__doc__}\n\n{metavar}: {about}")
-    @click.argument(source, nargs=-1 if several else 1, required=True, metavar=metavar)
-    @settings_flags(cls, leave_out=(source,))
+    @loras.command(name, cls=SettingsCommand, help=f"{cls.__doc__}\n\n{metavar}: {source.help}")
+    @click.argument(source.name, nargs=-1 if metavar.endswith("...") else 1, required=True, metavar=metavar)
+    @settings_flags(cls, leave_out=(source.name,))
     @with_workspace
     def command(workspace: Workspace, as_json: bool = False, **flags: Any) -> int:
         return _do(workspace, settings_from(cls, None, flags), as_json)
 
-    if cls is LoraImportSettings:
+    if name == "import":
         json_flag(command)
 
 
-for operation in OPERATIONS:
-    _add(*operation)
+for operation, argument in OPERATIONS.items():
+    _add(operation, argument)
 
 
 @loras.command()

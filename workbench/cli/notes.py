@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import click
 
-
-class Noted(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def notes(self) -> str: ...
-    def write_notes(self, text: str) -> None: ...
-    @property
-    def group(self) -> str: ...
-    def set_group(self, label: str) -> None: ...
+from workbench.notes import NotedFolder
 
 
-def print_or_write(noted: Noted, text: str | None, command: str) -> None:
+def print_or_write(noted: NotedFolder, text: str | None, command: str) -> None:
     """Print the notes, or write `text` as them. command: such as "runs note", for the hint where there are none"""
     if text is None:
         click.echo(noted.notes or f"no notes: workbench {command} {noted.name} TEXT writes some")
@@ -27,7 +16,7 @@ def print_or_write(noted: Noted, text: str | None, command: str) -> None:
     click.echo(f"the notes on {noted.name} are {'written' if text.strip() else 'removed'}")
 
 
-def print_or_set_group(noted: Noted, label: str | None, command: str) -> None:
+def print_or_set_group(noted: NotedFolder, label: str | None, command: str) -> None:
     """Print the group, or put it into the one that `label` names. command: such as "runs group", for the hint"""
     if label is None:
         click.echo(noted.group or f"no group: workbench {command} {noted.name} GROUP gives it one")

@@ -1,6 +1,6 @@
 """`workbench status`: what goes on in the workspace, and what comes next.
 
-Not covered: what is shown (workbench.overview), one run (run_views).
+Not covered: what is shown (workbench.overview), one run (runs).
 """
 
 from __future__ import annotations

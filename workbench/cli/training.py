@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from workbench.cli.fit import clone_flag, fitted, in_one_line
+from workbench.cli.fit import clone_flag, fitted
 from workbench.cli.follow import follow
 from workbench.cli.options import (
     SettingsCommand,
@@ -96,7 +96,7 @@ def train(
     for sentence in run_warnings(workspace, settings):
         click.echo(sentence)
     if not target:
-        click.echo(in_one_line(estimate(workspace, settings)))
+        click.echo(estimate(workspace, settings).summary)
         if (more := offer(settings)) is not None:
             click.echo(f"this machine has {more.count} GPUs, all of which could share the steps: {more.flags}")
     return _start(runs, detach)

@@ -48,7 +48,7 @@ from workbench.dataset_builder.tasks import Name, Task, changed_at
 from workbench.errors import ConfigError, DataError, WorkbenchError
 from workbench.families import default_model, find_model
 from workbench.jobs import State
-from workbench.notes import GROUP, NOTES, read_group, read_notes, write_group, write_notes
+from workbench.notes import GROUP, NOTES, NotedFolder
 from workbench.settings import parse
 from workbench.workspace import Workspace, fresh_folder, is_slug, slugify
 
@@ -56,11 +56,8 @@ PLANS = "plans"  # folder below the workspace's cache
 MOST_BUCKETS = 3
 
 
-class Dataset:
+class Dataset(NotedFolder):
     """One dataset's folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
 
     @classmethod
     def create(cls, workspace: Workspace, title: str, trigger_word: str = "") -> Self:
@@ -80,15 +77,10 @@ class Dataset:
         return cls(folder)
 
     @classmethod
-    def ensure(cls, workspace: Workspace, title: str, trigger_word: str = "") -> Self:
-        """The dataset of that title, made if need be; a trigger word replaces the one it has. Raises CannotWrite."""
+    def ensure(cls, workspace: Workspace, title: str) -> Self:
+        """The dataset of that title, made if need be. Raises CannotWrite."""
         folder = workspace.dataset(slugify(title))
-        if not _is_dataset(folder):
-            return cls.create(workspace, title, trigger_word)
-        dataset = cls(folder)
-        if trigger_word.strip():
-            dataset.set_trigger_word(trigger_word)
-        return dataset
+        return cls(folder) if _is_dataset(folder) else cls.create(workspace, title)
 
     @classmethod
     def all(cls, workspace: Workspace) -> list[Self]:
@@ -98,22 +90,8 @@ class Dataset:
     # ---- reading
 
     @property
-    def name(self) -> str:
-        return self.folder.name
-
-    @property
     def info(self) -> DatasetInfo:
         return read_info(self.folder)
-
-    @property
-    def notes(self) -> str:
-        """What a person wrote about it, "" without any."""
-        return read_notes(self.folder)
-
-    @property
-    def group(self) -> str:
-        """The label under which lists show it together with others, "" without one."""
-        return read_group(self.folder)
 
     @property
     def clips(self) -> list[Clip]:
@@ -277,14 +255,6 @@ class Dataset:
         info = self.info.model_copy(update={"trigger_word": clean_caption(text)})
         if info != self.info:
             history.change(self.folder, f"trigger word {info.trigger_word or 'removed'}", info=info)
-
-    def write_notes(self, text: str) -> None:
-        """Replace the notes. Raises ConfigError where they are too long, CannotWrite."""
-        write_notes(self.folder, text)
-
-    def set_group(self, label: str) -> None:
-        """Put it into a group, "" into none. Raises ConfigError where the label is too long, CannotWrite."""
-        write_group(self.folder, label)
 
     def remove(self, *names: str) -> None:
         """Remove clips from the dataset; `restore` brings them back. Raises ConfigError, CannotWrite."""

@@ -118,14 +118,13 @@ def edit(dataset: Path, what: str, make: Callable[[Sequence[Clip]], Iterable[Cli
 
 
 def _standing_of(dataset: Path, task: str, names: Iterable[str], now: Mapping[str, Clip]) -> Change | None:
-    """The change of a task that another edit of these clips may become a part of."""
+    """The change of a task that an edit of these clips may extend; None when it has changed one of them already."""
     found = next((entry for entry in _standing(dataset, ("change",)) if entry.task == task), None)
     if found is None:
         return None
-    kept = read_json(dataset / DETAILS / f"{found.number}.json")
-    came_to = [old for old in map(Clip.model_validate, kept["before"]) if now.get(old.file_name) != old]
-    touched = {clip.file_name for clip in came_to}
-    return None if touched & set(names) else found
+    before, _ = _records(_details(dataset, found))
+    changed = {old.file_name for old in before if now.get(old.file_name) != old}
+    return None if changed & set(names) else found
 
 
 def undo(dataset: Path, number: int | None = None, redo: bool = False) -> Change:
@@ -134,17 +133,11 @@ def undo(dataset: Path, number: int | None = None, redo: bool = False) -> Change
     Raises ConfigError when there is none, or when its clips were changed again since, CannotWrite.
     """
     with editing(dataset):
-        newest = next(iter(redoable(dataset) if redo else undoable(dataset)), None)
-        if number is None and newest is None:
-            raise ConfigError(f"there is nothing to {'redo' if redo else 'undo'} in {dataset.name}")
-        standing = {entry.number: entry for entry in _standing(dataset, ("change", "undo", "redo"))}
-        change = newest if number is None else standing.get(number)
-        if change is None:
-            raise ConfigError(f"change {number} cannot be undone: it is no change of records, or was undone already")
-        kept = read_json(dataset / DETAILS / f"{change.number}.json")
-        before, after = ([Clip.model_validate(one) for one in kept[side]] for side in ("before", "after"))
+        change = _change_to_undo(dataset, number, redo)
+        details = _details(dataset, change)
+        before, after = _records(details)
         now = {clip.file_name: clip for clip in read_clips(dataset)}
-        if change.task:  # killed while it grew: what it did not come to is as it was
+        if change.task:  # a task that was killed has changed some of its clips only
             pairs = [(old, new) for old, new in zip(before, after, strict=True) if now.get(old.file_name) != old]
             before, after = [old for old, _ in pairs], [new for _, new in pairs]
         if clash := [clip.name for clip in after if now.get(clip.file_name) != clip]:
@@ -159,10 +152,34 @@ def undo(dataset: Path, number: int | None = None, redo: bool = False) -> Change
         elif after:
             replaced, added = {**replaced, after[0].file_name: before}, ()
         info = None
-        if kept.get("info_before"):  # the title may have changed since
-            before_it = DatasetInfo.model_validate(kept["info_before"])
+        if details.get("info_before"):  # the title may have changed since
+            before_it = DatasetInfo.model_validate(details["info_before"])
             info = read_info(dataset).model_copy(update={"trigger_word": before_it.trigger_word})
-        return _apply(dataset, change.what, replaced, added, info, kept["positions"], change)
+        return _apply(dataset, change.what, replaced, added, info, details["positions"], change)
+
+
+def _change_to_undo(dataset: Path, number: int | None, redo: bool) -> Change:
+    """The change that `undo` takes back. Raises ConfigError when there is none."""
+    if number is None:
+        newest = next(iter(redoable(dataset) if redo else undoable(dataset)), None)
+        if newest is None:
+            raise ConfigError(f"there is nothing to {'redo' if redo else 'undo'} in {dataset.name}")
+        return newest
+    standing = {entry.number: entry for entry in _standing(dataset, ("change", "undo", "redo"))}
+    if number not in standing:
+        raise ConfigError(f"change {number} cannot be undone: it is no change of records, or was undone already")
+    return standing[number]
+
+
+def _details(dataset: Path, change: Change) -> Any:
+    """What .history/N.json holds of a change."""
+    return read_json(dataset / DETAILS / f"{change.number}.json")
+
+
+def _records(details: Mapping[str, Any]) -> tuple[list[Clip], list[Clip]]:
+    """The records before and after a change."""
+    before, after = ([Clip.model_validate(one) for one in details[side]] for side in ("before", "after"))
+    return before, after
 
 
 def undoable(dataset: Path) -> list[Change]:
@@ -192,9 +209,9 @@ def successor(dataset: Path, file_name: str) -> Clip | None:
 def _followed(dataset: Path, file_name: str, *version: int) -> str:
     """What a clip's file became in the newest changes, read once for each state of the history."""
     for entry in read_history(dataset)[-MOST_FOLLOWED:]:
-        kept = read_json(dataset / DETAILS / f"{entry.number}.json") if entry.kind != "note" else {}
-        if any(one["file_name"] == file_name for one in kept.get("before", ())):
-            before, after = ([Clip.model_validate(one) for one in kept[side]] for side in ("before", "after"))
+        details = _details(dataset, entry) if entry.kind != "note" else {}
+        if any(one["file_name"] == file_name for one in details.get("before", ())):
+            before, after = _records(details)
             source = next(one.source_id for one in before if one.file_name == file_name)
             parts = [one.file_name for one in after if one.source_id == source]
             file_name = file_name if file_name in parts or not parts else parts[0]

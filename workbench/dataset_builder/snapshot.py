@@ -17,7 +17,7 @@ from workbench.clips.records import INFO, METADATA, Clip, read_clips, read_info
 from workbench.dataset_builder.ingest.results import OUTCOMES, SKIPPED, read_import_results
 from workbench.dataset_builder.tasks import NAMES, Name, Task
 from workbench.jobs import State, log_tail
-from workbench.notes import NOTES, read_group, read_notes
+from workbench.notes import NOTES, NotedFolder
 from workbench.quantities import counted, duration, moment
 
 LOG_LINES = 8
@@ -130,10 +130,10 @@ def dataset_snapshot(dataset: Path, shape: Shape | None = None) -> DatasetSnapsh
         name=dataset.name,
         title=info.title or dataset.name,
         trigger_word=info.trigger_word,
-        group=read_group(dataset),
+        group=NotedFolder(dataset).group,
         created_at=info.created,
         changed_at=changed,
-        own_notes=read_notes(dataset),
+        own_notes=NotedFolder(dataset).notes,
         summary=summary,
         facts=_facts(summary, dropped if shape else None, changed) if clips else {},
         next_steps=tuple(_next_steps(summary, dropped)),

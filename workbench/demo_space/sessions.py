@@ -31,7 +31,7 @@ from workbench.demo_space.limits import Limits, allowed
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.jobs import admission, processes
 from workbench.operating_system import system
-from workbench.workspace import read_json, read_object, write_text, writing
+from workbench.workspace import make_folder, read_json, read_object, write_text, writing
 
 MODULE = "workbench.ui.server.session_page"
 PROXY_SECRET = "WORKBENCH_PROXY_SECRET"  # its name keeps it from the session's jobs (processes.environment)
@@ -240,8 +240,7 @@ def _empty(session: Path) -> None:
 
 def owner_session(folder: Path, workspace: Path) -> DemoSession:
     """A session without rules, over a workspace that is kept: for the owner of the server."""
-    with writing(folder):
-        (folder / "home").mkdir(parents=True, exist_ok=True)
+    make_folder(folder / "home")
     (folder / "address.json").unlink(missing_ok=True)
     session = DemoSession(folder)
     own = {"WORKBENCH_HOME": str(workspace), PROXY_SECRET: session.secret, "GRADIO_TEMP_DIR": str(folder / "page")}

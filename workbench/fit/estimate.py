@@ -106,6 +106,11 @@ class Fit:
             return f"It does not fit: most is needed in {self.peak.name}."
         return "That is close: measure it to be sure." if self.tight else ""
 
+    @property
+    def summary(self) -> str:
+        """The fit in one line: `sentence` and `advice`."""
+        return f"{self.sentence} {self.advice}".rstrip()
+
     def share(self, phase: Phase) -> float:
         """What a phase needs of the GPU's memory."""
         return phase.gb / self.gpu.memory_gb

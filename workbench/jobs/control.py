@@ -22,7 +22,7 @@ from workbench.jobs.locks import locked
 from workbench.jobs.log import LOG
 from workbench.jobs.reading import CONTROL, PROCESS, RESULT, State, Status, status
 from workbench.operating_system import system
-from workbench.workspace import read_object, write_json, writing
+from workbench.workspace import make_folder, read_object, write_json, writing
 
 WITHDRAWN = "Stopped while it waited for its turn; start it again to put it into the queue."
 EXIT_SECONDS = 10.0  # that a process which has written its result may take to end
@@ -43,8 +43,7 @@ def start(
     before: done once it is certain that this call starts the process.
     Starting a job that is alive changes nothing: its status is returned. Raises CannotWrite; ConfigError (policy).
     """
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with locked(folder / START_LOCK):
         now = status(folder)
         if now.state.alive:

@@ -17,29 +17,31 @@ from workbench.jobs.locks import acquire
 LOG = "job.log"
 MOST = 16 * 1024**2  # bytes of a log; a longer one loses its middle
 HEAD, TAIL = 1024**2, 7 * 1024**2  # bytes that stay of a log that became too long
+TAIL_BYTES = 65536  # of a log, within which its last lines are looked for
+ANSWER_SECONDS = 4.0  # that a job may take to write what it was asked for
 
 
-def log_tail(folder: Path, lines: int = 50, limit: int = 65536) -> str:
+def log_tail(folder: Path, lines: int = 50) -> str:
     """The last lines of the job's log; progress bars shortened to their last state."""
     path = folder / LOG
     if not path.is_file():
         return ""
     with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - limit))
+        file.seek(max(0, path.stat().st_size - TAIL_BYTES))
         text = file.read().decode("utf-8", "replace")
     return "\n".join(line.rsplit("\r", 1)[-1] for line in text.rstrip("\r\n").split("\n")[-lines:])
 
 
-def written_after(ask: Callable[[], bool], folder: Path, patience: float = 4.0) -> str | None:
-    """What a job writes to its log once it was asked for it, until it falls silent or the time is up.
+def written_after(ask: Callable[[], bool], folder: Path) -> str | None:
+    """What a job writes to its log after `ask`, until it falls silent or ANSWER_SECONDS are over.
 
-    None where `ask` says that it cannot be asked.
+    None where `ask` returns False: the job cannot be asked.
     """
     path = folder / LOG
     size = before = path.stat().st_size if path.exists() else 0
     if not ask():
         return None
-    end = time.monotonic() + patience
+    end = time.monotonic() + ANSWER_SECONDS
     while time.monotonic() < end:
         time.sleep(0.1)
         now = path.stat().st_size if path.exists() else 0

@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import json
 import os
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -103,6 +105,18 @@ def end_children(pid: int | None = None) -> None:
 def command(module: str, *arguments: object) -> list[str]:
     """How a module of ours is run in a process of its own: never one of that name from the current folder (-P)."""
     return [system.python()[0], "-P", "-m", module, *map(str, arguments)]
+
+
+def answer_of(module: str, seconds: float) -> Any:
+    """The JSON that `python -m module` prints as its last line, with a job's environment.
+
+    None where it fails, or takes longer than so many seconds.
+    """
+    try:
+        done = subprocess.run(command(module), env=environment(), capture_output=True, timeout=seconds, check=True)
+        return json.loads(done.stdout.splitlines()[-1])
+    except (subprocess.SubprocessError, OSError, ValueError, IndexError):
+        return None
 
 
 def environment(account: bool = True) -> dict[str, str]:

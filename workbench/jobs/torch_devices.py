@@ -11,7 +11,6 @@ import gc
 import importlib.util
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Literal
@@ -52,20 +51,10 @@ def _amd(index: int) -> dict[str, Any]:
 
 @functools.cache
 def found() -> tuple[dict[str, Any], ...]:
-    """The same from any process: asked of a process of its own where this one has no torch. Empty where torch fails."""
+    """What `describe` returns, from a child process where this one has not imported torch. Empty where torch fails."""
     if "torch" in sys.modules:
         return tuple(describe())
-    try:
-        completed = subprocess.run(
-            processes.command(__name__),
-            env=processes.environment(),
-            capture_output=True,
-            text=True,
-            timeout=ANSWER_SECONDS,
-        )
-        return tuple(json.loads(completed.stdout.splitlines()[-1])) if completed.returncode == 0 else ()
-    except (subprocess.TimeoutExpired, IndexError, ValueError):
-        return ()
+    return tuple(processes.answer_of(__name__, ANSWER_SECONDS) or ())
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.tasks import Name
+from workbench.dataset_builder.tasks import NAMES
 from workbench.errors import WorkbenchError
 from workbench.jobs import State
 from workbench.runs.run import Run
@@ -29,7 +29,6 @@ USUAL_HOURS = 12.0
 MARGIN_MINUTES = 10.0  # for the last checkpoint, and for Drive to store it
 TIME_IS_UP = "The time limit is reached"  # begins the trainer's message
 TEMPORARY = "ends with this runtime: mount Drive with the folder's button on the left, then run this cell again"
-TASKS: tuple[Name, ...] = ("import", "split", "caption", "check", "fix", "export")
 
 
 def in_colab() -> bool:
@@ -76,7 +75,7 @@ def resume(workspace: Workspace) -> list[Run]:
     start again. What is running is left alone. Returns the runs that train now.
     """
     for dataset in Dataset.all(workspace):
-        for name in TASKS:
+        for name in NAMES:
             if (dataset.folder / f".{name}").is_dir() and dataset.task(name).status.state is State.DIED:
                 _attempt(f"{dataset.name}: {name}", dataset.task(name).go_on)
     training = []

@@ -58,9 +58,8 @@ class FitView(Panel):
         except WorkbenchError as error:
             self.line.value, self.table.value = "", note(str(error))
             return False
-        words = " ".join(filter(None, (found.sentence, found.advice)))
         notes = [note(one) for one in run_warnings(self.workspace, self.form.settings)]
-        self.line.value = "".join([note(words, "plain" if found.fits else "error"), *notes])
+        self.line.value = "".join([note(found.summary, "plain" if found.fits else "error"), *notes])
         bars = f'<div style="max-width:{WIDTH}px">{phases_html(found)}</div>'
         self.table.value = charts.style() + bars
         return False

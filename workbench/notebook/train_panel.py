@@ -21,7 +21,7 @@ from workbench.html import escaped
 from workbench.inline_html import html_table, note
 from workbench.notebook.fit_view import FitView
 from workbench.notebook.form import SettingsForm
-from workbench.notebook.live import Panel, folded, visible
+from workbench.notebook.live import Panel, folded, visible, wrapped
 from workbench.notebook.run_panel import RunPanel
 from workbench.runs.recipes import Suggestion
 from workbench.runs.run import Run
@@ -162,8 +162,7 @@ def _link(source: Source) -> str:
 
 
 def _row(title: str, *children: widgets.Widget) -> widgets.HBox:
-    layout = widgets.Layout(align_items="center", flex_flow="row wrap")
-    return widgets.HBox([widgets.HTML(title, layout=widgets.Layout(width="190px")), *children], layout=layout)
+    return wrapped(widgets.HTML(title, layout=widgets.Layout(width="190px")), *children)
 
 
 def train_panel(workspace: Workspace, settings: TrainSettings | None = None) -> TrainPanel:

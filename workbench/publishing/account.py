@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -87,16 +86,8 @@ def _login_mark() -> float:
 
 def _in_a_child() -> Account:
     """Ask in a process that sees what a job sees."""
-    try:
-        completed = subprocess.run(
-            processes.command(__name__),
-            env=processes.environment(),
-            capture_output=True,
-            timeout=TIMEOUT,
-            check=True,
-        )
-        values = json.loads(completed.stdout)
-    except (subprocess.SubprocessError, ValueError, OSError):
+    values = processes.answer_of(__name__, TIMEOUT)
+    if values is None:
         return Account(problem="the Hub does not answer just now: a push tries again by itself when it is started")
     return Account(**{**values, "owners": tuple(values["owners"])})
 

@@ -19,9 +19,10 @@ from typing import Any, ClassVar, Self
 from workbench.errors import CannotWrite, ConfigError
 from workbench.paths import extra_command
 from workbench.quantities import byte_size
-from workbench.remote.remote_folder import PACKAGES, RemoteFolder
+from workbench.remote.remote_folder import RemoteFolder
+from workbench.runs.checkpoints import PACKAGES
 from workbench.runs.run import REMOTE
-from workbench.workspace import Workspace, read_json, write_json, writing
+from workbench.workspace import Workspace, make_folder, read_json, write_json
 
 BATCH = 64  # files between two checks of what has arrived
 SCRATCH = ".remote"  # in the run's folder: what the synchronization keeps for itself
@@ -214,8 +215,7 @@ class FolderBackend(Backend):
             return data
 
     def fetch(self, path: str, target: Path, listing: str) -> None:
-        with writing(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         with self.errors():
             self.files.get_file(f"{self._run_folder}/{path}", str(target))
 

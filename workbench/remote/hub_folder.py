@@ -15,7 +15,7 @@ from workbench import hub
 from workbench.errors import ConfigError
 from workbench.operating_system import system
 from workbench.remote.base import Unreachable
-from workbench.workspace import writing
+from workbench.workspace import make_folder, writing
 
 KIND = "dataset"
 BATCH = 500  # paths a request, files a commit
@@ -66,8 +66,7 @@ class HubFolder:
 
         Raises FileNotFoundError, ConfigError, Unreachable, CannotWrite.
         """
-        with writing(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".hub-") as folder:
             with explained(self.repo_id):
                 found = hub.client().hf_hub_download(

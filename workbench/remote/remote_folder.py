@@ -26,16 +26,15 @@ from workbench.clips.records import file_sha256
 from workbench.errors import CannotWrite, ConfigError
 from workbench.jobs import devices
 from workbench.operating_system import system
-from workbench.runs.checkpoints import FOLDER as CHECKPOINTS
+from workbench.runs import checkpoints
 from workbench.runs.metrics import METRICS
 from workbench.runs.run import PARENT, REMOTE, Run
 from workbench.runs.sessions import SESSIONS
-from workbench.workspace import confined, read_json, read_object, write_bytes, write_json, writing
+from workbench.workspace import confined, make_folder, read_json, read_object, write_bytes, write_json, writing
 
 STORE, FOLDERS, BUNDLE = "store", "folders", "bundle.json"
 SHARED = ("cache", "locks")
 BELOW = "folder:"  # in a sent config.json: the rest of the text is a path below the remote folder
-PACKAGES = ("torch", "diffusers", "peft", "accelerate", "transformers")
 # What belongs to the job's process on its own side, or is true only there.
 OWN = {jobs.CONFIG, jobs.PROCESS, jobs.HEARTBEAT, jobs.RESULT, jobs.CONTROL, REMOTE, PARENT, "stars.json", "wandb"}
 GROWING = (jobs.LOG, METRICS, SESSIONS, "tensorboard/")  # files that grow, or folders of such
@@ -63,7 +62,7 @@ class RemoteFolder:
     def environment() -> dict[str, Any]:
         """Versions and GPUs of this machine."""
         found = {}
-        for name in ("video-lora-workbench", *PACKAGES):
+        for name in ("video-lora-workbench", *checkpoints.PACKAGES):
             try:
                 found[name] = version(name)
             except PackageNotFoundError:
@@ -87,8 +86,7 @@ class RemoteFolder:
         """
         wanted = {sha256: path for path, sha256 in files.items() if not (self.root / STORE / sha256).is_file()}
         lacking = sorted(sha256 for sha256, path in wanted.items() if not self._present(path, sha256))
-        with writing(self.root):
-            (self.root / STORE).mkdir(parents=True, exist_ok=True)
+        make_folder(self.root / STORE)
         return {sha256: str(self.part(sha256)) for sha256 in lacking}
 
     def part(self, sha256: str) -> Path:
@@ -121,8 +119,8 @@ class RemoteFolder:
                 gone = () if f"runs/{self._run}/{METRICS}" in files else (METRICS,)  # it begins at step 0
                 for name in (jobs.RESULT, jobs.HEARTBEAT, jobs.PROCESS, *gone):
                     (home / name).unlink(missing_ok=True)
-            sent = {Path(path).parts[3] for path in files if path.startswith(f"runs/{self._run}/{CHECKPOINTS}/")}
-            for other in (home / CHECKPOINTS).glob("*"):
+            sent = {Path(path).parts[3] for path in files if path.startswith(f"runs/{self._run}/{checkpoints.FOLDER}/")}
+            for other in (home / checkpoints.FOLDER).glob("*"):
                 if other.name not in sent:  # where the run is now is what was sent
                     shutil.rmtree(other, ignore_errors=True)
             for path, sha256 in files.items():

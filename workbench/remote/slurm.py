@@ -28,7 +28,7 @@ from workbench.remote.base import FolderBackend, Progress, RemoteRecord, RemoteS
 from workbench.remote.remote_folder import RemoteFolder, link_or_copy
 from workbench.remote.targets import make_backend
 from workbench.trainer.inputs.encoding_job import MODULE, machine_of
-from workbench.workspace import Workspace, writing
+from workbench.workspace import Workspace, make_folder, writing
 
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY")
 INTERRUPTED = ("PREEMPTED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "DEADLINE")
@@ -75,8 +75,7 @@ class SlurmBackend(FolderBackend):
     def upload(self, files: Mapping[str, tuple[str, Path]], progress: Progress) -> None:
         # Slurm gives out the devices, so runs on its nodes do not wait for one another.
         locks = self.there.folder / "locks"
-        with writing(locks):
-            locks.mkdir(parents=True, exist_ok=True)
+        make_folder(locks)
         super().upload(files, progress)
 
     def check(self) -> list[TargetCheck]:

@@ -33,6 +33,7 @@ from workbench.workspace import read_json, step_folders, sync_folder, write_json
 FOLDER, MANIFEST, STATE = "checkpoints", "MANIFEST.json", "state.json"
 LORA, WEIGHTS = "lora.safetensors", "weights.safetensors"
 EMA, OPTIMIZER = "ema.safetensors", "optimizer.safetensors"
+PACKAGES = ("torch", "diffusers", "peft", "accelerate", "transformers")  # a run goes on with the same versions alone
 # What may differ when a run goes on: how it is watched and what is computed twice or where, never what is computed.
 FREE = frozenset(
     name

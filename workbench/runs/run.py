@@ -28,7 +28,7 @@ from workbench.errors import ConfigError
 from workbench.families import find_model, settle
 from workbench.jobs.devices import pick_device
 from workbench.jobs.reading import folders_in
-from workbench.notes import read_group, read_notes, write_group, write_notes
+from workbench.notes import NotedFolder
 from workbench.records import read_record
 from workbench.runs import checkpoints, device_rules, forks, queue, retention
 from workbench.runs.checks import check, resolved
@@ -55,11 +55,8 @@ class Parent(BaseModel):
     dropped: list[str] = []
 
 
-class Run:
+class Run(NotedFolder):
     """One run's folder. Every property is read afresh from disk."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
 
     @classmethod
     def create(cls, workspace: Workspace, settings: TrainSettings, name: str | None = None) -> Self:
@@ -74,7 +71,7 @@ class Run:
 
     @staticmethod
     def checked(workspace: Workspace, settings: TrainSettings) -> TrainSettings:
-        """The settings as a run with them has them, if one could start. Raises ConfigError, DataError."""
+        """The settings that a new run is created with, if it could start. Raises ConfigError, DataError."""
         settings = settings.changed(model=settle(settings.model))
         check(workspace, settings)
         if find_model(settings.model)[1].boundary and settings.expert == "both":
@@ -109,10 +106,6 @@ class Run:
     def all(cls, workspace: Workspace) -> list[Self]:
         """Every run of the workspace, newest first."""
         return [cls(folder) for folder in folders_in(workspace.runs)]
-
-    @property
-    def name(self) -> str:
-        return self.folder.name
 
     @property
     def settings(self) -> TrainSettings:
@@ -157,24 +150,6 @@ class Run:
     def target(self) -> str:
         """The name of the target on which it trains, "" for this machine."""
         return str(read_object(self.folder / REMOTE).get("target", ""))
-
-    @property
-    def notes(self) -> str:
-        """What a person wrote about it, "" without any."""
-        return read_notes(self.folder)
-
-    def write_notes(self, text: str) -> None:
-        """Replace the notes. Raises ConfigError where they are too long, CannotWrite."""
-        write_notes(self.folder, text)
-
-    @property
-    def group(self) -> str:
-        """The label under which lists show it together with others, "" without one."""
-        return read_group(self.folder)
-
-    def set_group(self, label: str) -> None:
-        """Put it into a group, "" into none. Raises ConfigError where the label is too long, CannotWrite."""
-        write_group(self.folder, label)
 
     def doomed(self) -> list[retention.Doomed]:
         """The checkpoints that go when the next one is written."""

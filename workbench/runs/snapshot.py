@@ -239,7 +239,7 @@ class SnapshotReader:
         """What the run's files hold now."""
         run, curves = self._run, self._curves
         curves.refresh()
-        settings, width = _settings(run)
+        settings, width = _settings_and_width(run)
         status, saved, order = run.status, run.checkpoints, tuple(self._waiting())
         sessions, parent, lora, previews = read_sessions(run.folder), run.parent, run.lora, self._read_previews()
         diagnosis, best = None, best_step(curves.held_out, saved, curves.effects)
@@ -277,7 +277,7 @@ class SnapshotReader:
         )
 
     def _read_previews(self) -> RunPreviews:
-        """Again only after a folder of theirs has changed: a long run has thousands."""
+        """The previews, read again only after one of their folders has changed: a long run has thousands."""
         folders = step_folders(self._run.folder / FOLDER).values()
         mark = [(folder.name, folder.stat().st_mtime_ns) for folder in folders]
         if mark != self._preview_mark:
@@ -287,7 +287,8 @@ class SnapshotReader:
     def _read_checkpoints(
         self, saved: list[int], best: int | None, status: Status, settings: TrainSettings | None
     ) -> tuple[SavedCheckpoint, ...]:
-        """Again only after something was saved, starred or measured: the rules of keeping read all measurements."""
+        """The checkpoints, read again only after one was saved, starred or measured: the rules of keeping read all
+        measurements."""
         folder = self._run.folder
         starred, chosen = retention.starred(folder), retention.chosen_best(folder)
         going_on = settings is not None and status.state is not State.FINISHED
@@ -317,7 +318,7 @@ class SnapshotReader:
         return self._checkpoints
 
 
-def _settings(run: Run) -> tuple[TrainSettings | None, int]:
+def _settings_and_width(run: Run) -> tuple[TrainSettings | None, int]:
     """The settings and the width of its videos; None and 0 of a run of another version, or without its model."""
     settings = None
     with contextlib.suppress(ConfigError):

@@ -231,8 +231,10 @@ class Sampler:
                 self._texts.popitem(last=False)
         return {name: value.to(self._torch_device) for name, value in self._texts[prompt].items()}
 
-    def _start_latents(self, inputs: SampleInputs, latents: tuple[int, ...], noise: torch.Generator) -> dict[str, Any]:
-        """What the denoising starts from beside noise: a first frame, frames to continue, a video to change."""
+    def _start_latents(
+        self, inputs: SampleInputs, latents_shape: tuple[int, ...], noise: torch.Generator
+    ) -> dict[str, Any]:
+        """Arguments of `Family.denoise`: of a first frame, frames to continue, a video to change."""
         import torch
 
         settings, shape = inputs.settings, inputs.shape
@@ -256,12 +258,12 @@ class Sampler:
                 around = self.family.posterior_noise(moments, noise, self._dtype)
                 # `sample_latents` uses no noise where it puts copies in front.
                 axis = self.family.frame_axis
-                missing = max(latents[axis - 1] - around.shape[axis], 0)
+                missing = max(latents_shape[axis - 1] - around.shape[axis], 0)
                 around = torch.cat([around.narrow(axis, 0, missing), around], dim=axis)
                 found["source"] = self.family.sample_latents(moments, around)
             if picture is not None and self.model.task == "image-to-video":
                 image = self._encoded_picture(as_clip(picture)[:, :, 0], shape.frames, settings.image_scale)
-                found["given"] = self.family.given_to_sample(self.folder, image, latents, noise, self._dtype)
+                found["given"] = self.family.given_to_sample(self.folder, image, latents_shape, noise, self._dtype)
         return found
 
     def _encoded_picture(self, picture: torch.Tensor, frames: int, scale: ImageScale) -> Tensors:

@@ -28,7 +28,7 @@ from workbench.operating_system import system
 from workbench.sampler.samples import ID, video_path
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import parse
-from workbench.workspace import Workspace, confined, read_object, write_json, writing
+from workbench.workspace import Workspace, confined, make_folder, read_object, write_json, writing
 
 WORKER, REQUESTS, ACTIVE, PROGRESS, CANCEL = ".worker", "requests", "active", "progress", "cancel"
 FAILED, DONE = "failed", "done"
@@ -55,8 +55,7 @@ def worker_folder(workspace: Workspace) -> Path:
 @contextlib.contextmanager
 def queue_lock(folder: Path) -> Iterator[None]:
     """Held for moments: no request reaches a worker that is ending, and two clients start one worker."""
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with locked(folder / "queue.lock"):
         yield
 

@@ -1,6 +1,6 @@
-"""What a finished run leaves: the trained weights as their users load them, proved, their card, and the result.
+"""The end of a run: export the trained weights, prove that they load, write the model card and the result.
 
-Not covered: files of checkpoints (trainable, session), publishing (the model card's reader).
+Not covered: the files of checkpoints (saving), publishing (workbench.publishing).
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def export(session: Session) -> None:
 
 
 def _card(session: Session, path: Path, facts: CardFacts) -> str:
+    """The model card. Writes the first frame that its code uses, where the model takes one."""
     shape, prompt = (session.shape.frames, session.shape.height, session.shape.width), session.preview_inputs.prompts[0]
     scale, experts = session.settings.image_latent_scale, [session.settings.expert]
     if (picture := session.preview_inputs.picture(prompt, session.inputs)) is not None:
@@ -57,7 +58,7 @@ def _card(session: Session, path: Path, facts: CardFacts) -> str:
 
 
 def _probe(session: Session) -> dict[str, Any]:
-    """A fixed input of the model, without the model."""
+    """Inputs for `Trainable.prove`: the first training clip, half noised, always with the same noise."""
     item = session.data.train[0]
     clip = next(session.inputs.clips([item]))
     assert clip.moments is not None

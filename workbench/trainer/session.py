@@ -52,8 +52,6 @@ from workbench.trainer.monitoring.preview_inputs import PreviewInputs
 from workbench.trainer.monitoring.previews import Previewer
 from workbench.workspace import Workspace, read_json, write_json
 
-PACKAGES = ("torch", "diffusers", "peft", "accelerate", "transformers")
-
 
 class Session:
     """One run in one process, ready for its next step. `step` is the last one done."""
@@ -90,7 +88,7 @@ class Session:
         self.warning = ""  # the newest failure that did not end the run
         self.stop_requested = False  # while something took long; commands ends the run
         self.slot: QueueSlot | None = None  # its devices, where this process may lend them
-        self.packages = (*PACKAGES, *optimizer_options.package(settings))
+        self.packages = (*checkpoints.PACKAGES, *optimizer_options.package(settings))
 
         self._read_dataset()
         resumed = self.ranks.from_first(self._find_checkpoint(from_start) if self.ranks.first else None)
@@ -111,7 +109,7 @@ class Session:
         lines = read_metrics(run) if self.ranks.first else []
         # A fork begins after step 0, but as little of it was seen.
         self.unmeasured, self.unseen = self.ranks.from_first((not lines, not any("loss" in line for line in lines)))
-        self._prepare_measuring()
+        self._prepare_prior_drift()
 
     # ---- making it, in order
 
@@ -239,22 +237,19 @@ class Session:
                 self.ema = Ema(self.trainable.named, self.settings.ema_decay)
         return 0
 
-    def _prepare_measuring(self) -> None:
-        """Prior drift is measured on clips of the regularization dataset, else on captions alone."""
+    def _prepare_prior_drift(self) -> None:
+        """Choose the inputs of the prior drift: clips of the regularization dataset, else captions alone."""
         self.prior_drift, data, inputs = None, self.data, self.inputs
-        if self.idle:
+        # It compares with the base model, which is at hand only where a LoRA alone is trained.
+        if self.idle or self.settings.method != "lora" or self.settings.train_also:
             return
-        own, others = (
-            list(inputs.clips(data.train[:DRIFT_INPUTS])),
-            list(inputs.clips(data.regularization[:DRIFT_INPUTS])),
-        )
+        own = list(inputs.clips(data.train[:DRIFT_INPUTS]))
+        others = list(inputs.clips(data.regularization[:DRIFT_INPUTS]))
         if not others:
             captions = list(dict.fromkeys(item.caption for item in data.train))[:DRIFT_INPUTS]
             own = list(inputs.captions(captions, data.train[0]))
             others = list(inputs.captions(self.preservation_prompts[:DRIFT_INPUTS], data.train[0]))
-        # Without its base model at hand there is nothing to compare with.
-        at_hand = self.settings.method == "lora" and not self.settings.train_also and others
-        if at_hand:
+        if others:
             self.prior_drift = PriorDrift(self.family, self.schedule, own, others, self.settings.seed, self.device)
 
     # ---- what is held

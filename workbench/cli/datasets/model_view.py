@@ -36,7 +36,6 @@ from workbench.sampler import vae_reconstruction
 from workbench.workspace import Workspace
 
 SHAPE = ("model", "frames", "height", "width", "fps")
-ALIKE = "30 dB and more look alike; under 25 dB the VAE loses what a LoRA could have learnt"
 
 
 @click.command(cls=SettingsCommand)
@@ -124,7 +123,7 @@ def reconstruct(workspace: Workspace, name: str, clip: str, **flags: Any) -> int
 
     def outcome() -> Iterator[str]:
         found = vae_reconstruction.read(folder)
-        yield f"{found.psnr:.1f} dB, the worst frame {found.psnr_worst:.1f} dB: {ALIKE}"
+        yield f"{found.psnr:.1f} dB, the worst frame {found.psnr_worst:.1f} dB: {vae_reconstruction.MEANING}"
         yield f"left what the model is given, right what comes back: {found.beside}"
 
     goes_on = "It goes on in the background; the same command shows it again. Stop it: touch "

@@ -25,7 +25,7 @@ from workbench.dataset_builder.ingest.pictures import MAX_PIXELS, MAX_SIDE, PICT
 from workbench.dataset_builder.ingest.timing import Timed, Timing, evened, timing_changes, timing_of
 from workbench.errors import DataError
 from workbench.operating_system import system
-from workbench.workspace import replacing, sync_folder, writing
+from workbench.workspace import make_folder, replacing, sync_folder, writing
 
 MAX_SECONDS = 2 * 3600.0
 LONG_SECONDS = 600.0  # longer than what anyone means to be one clip
@@ -35,11 +35,11 @@ ONE_FRAME = "one frame only: give a clip of two frames or more, or the picture a
 
 @dataclass(frozen=True)
 class CanonicalClip:
-    """The canonical clip.
+    """What `convert` wrote.
 
-    changes:    what was changed to get there, none when it was taken byte for byte
-    warnings: what to look out for
-    middle:   its middle frame (PyAV) where it was at hand, so that it is not decoded twice
+    changes:  what differs from the source, in words; none when it was taken byte for byte
+    warnings: what a person should know of it
+    middle:   its middle frame (PyAV) where it was decoded anyway, else None; the thumbnail is made of it
     """
 
     fps: float
@@ -88,22 +88,6 @@ def convert(
     if not changes:
         changes.append(f"rewritten for exact frame access ({about.codec} {about.pixel_format})")
     return CanonicalClip(float(timing.fps), frames, middle.width, middle.height, tuple(changes), warnings, middle)
-
-
-def _copied_clip(
-    source: Path, target: Path, about: VideoFacts, warnings: tuple[str, ...], on_frame: Callable[[], None]
-) -> CanonicalClip | None:
-    """A video that is canonical but for sound and metadata, without a second encoding; None where that fails."""
-    facts = (about.fps, about.frames, about.width, about.height)
-    own = media.has_own_metadata(source)  # it may hold paths, names and places, and datasets are given away
-    if not about.audio and not own:
-        taken = _take_as_it_is(source, target, about.frames, on_frame)
-        return CanonicalClip(*facts, (), warnings) if taken else None
-    middle = _copy_video(source, target, about.frames, on_frame)
-    if middle is None:
-        return None
-    removed = " and ".join([*["sound"] * bool(about.audio), *["metadata"] * own])
-    return CanonicalClip(*facts, (f"{removed} removed: its video is copied as it is",), warnings, middle)
 
 
 def _convert_picture(
@@ -203,6 +187,22 @@ def _is_canonical(about: VideoFacts, timing: Timing) -> bool:
     return right_form and right_time and about.tracks == 1
 
 
+def _copied_clip(
+    source: Path, target: Path, about: VideoFacts, warnings: tuple[str, ...], on_frame: Callable[[], None]
+) -> CanonicalClip | None:
+    """A video that is canonical but for sound and metadata, without a second encoding; None where that fails."""
+    facts = (about.fps, about.frames, about.width, about.height)
+    own = media.has_own_metadata(source)  # it may hold paths, names and places, and datasets are given away
+    if not about.audio and not own:
+        taken = _take_as_it_is(source, target, about.frames, on_frame)
+        return CanonicalClip(*facts, (), warnings) if taken else None
+    middle = _copy_video(source, target, about.frames, on_frame)
+    if middle is None:
+        return None
+    removed = " and ".join([*["sound"] * bool(about.audio), *["metadata"] * own])
+    return CanonicalClip(*facts, (f"{removed} removed: its video is copied as it is",), warnings, middle)
+
+
 def _take_as_it_is(source: Path, target: Path, promised: int, on_frame: Callable[[], None]) -> bool:
     """Copy the file if every frame it promises can be decoded and none more (cut copies hide frames)."""
     frames = 0
@@ -234,11 +234,10 @@ def _copy_video(source: Path, target: Path, promised: int, on_frame: Callable[[]
     """
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with writing(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-        if not _copied(source, temporary):
+        make_folder(target.parent)
+        if not _remuxed(source, temporary):
             return None
-        middle = _compared(source, temporary, promised, on_frame)
+        middle = _middle_of_equal(source, temporary, promised, on_frame)
         if middle is not None:
             with writing(target):
                 with temporary.open("rb") as file:
@@ -250,8 +249,8 @@ def _copy_video(source: Path, target: Path, promised: int, on_frame: Callable[[]
         temporary.unlink(missing_ok=True)
 
 
-def _copied(source: Path, target: Path) -> bool:
-    """Whether all packets went into a new mp4. Raises CannotWrite."""
+def _remuxed(source: Path, target: Path) -> bool:
+    """Write the packets of the first video stream as a new mp4; False where that fails. Raises CannotWrite."""
     import av
 
     options = {"movflags": "+faststart"}
@@ -267,8 +266,8 @@ def _copied(source: Path, target: Path) -> bool:
     return True
 
 
-def _compared(source: Path, copy: Path, promised: int, on_frame: Callable[[], None]) -> Any:
-    """The middle frame, when both hold the same frames at the same times; else None."""
+def _middle_of_equal(source: Path, copy: Path, promised: int, on_frame: Callable[[], None]) -> Any:
+    """The middle frame, if both videos have the same frames at the same times; else None."""
     import numpy as np
 
     frames, middle = 0, None

@@ -28,7 +28,7 @@ from workbench.dataset_builder.sources.tree import Columns, SourceFile
 from workbench.errors import CannotWrite, DataError
 from workbench.jobs.limited import ChildClosed, ChildLost, LimitedChild
 from workbench.jobs.locks import locked
-from workbench.workspace import writing
+from workbench.workspace import make_folder, writing
 
 WORKER = "workbench.dataset_builder.ingest.worker"
 SECONDS_PER_FRAME = 60.0  # of computing without a new frame, which the child itself watches
@@ -85,7 +85,7 @@ def ingest(
 
     Raises ConfigError when another import into the dataset is running, CannotWrite, and whatever `on_progress` raises.
     """
-    with alone(dataset):
+    with import_lock(dataset):
         tasks: queue.SimpleQueue[SourceFile] = queue.SimpleQueue()
         for source in sources:
             tasks.put(source)
@@ -118,11 +118,10 @@ def ingest(
 
 
 @contextlib.contextmanager
-def alone(dataset: Path) -> Iterator[None]:
-    """Hold the dataset's import, with what a killed one left behind cleared away. Raises ConfigError, CannotWrite."""
+def import_lock(dataset: Path) -> Iterator[None]:
+    """Keep other imports out of the dataset, and clear away what a killed one left. Raises ConfigError, CannotWrite."""
     folder = dataset / FOLDER
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with locked(folder / LOCK, busy=f"another import into {dataset.name} is running: wait until it ends, or stop it"):
         for leftover in (*dataset.glob("clips/.*.tmp"), *dataset.glob("thumbs/.*.tmp")):
             leftover.unlink(missing_ok=True)
@@ -131,14 +130,14 @@ def alone(dataset: Path) -> Iterator[None]:
 
 
 def _cores() -> int:
-    """How many cores this process may use: fewer than the machine has in a container or a batch job."""
+    """Cores that this process may use. In a container or a batch job the machine may have more."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class _Worker:
-    """A thread's side of one child process: hand it files, watch its time, replace it when a file brought it down."""
+    """One child process and the thread that hands it files, limits its time, and replaces it after a crash."""
 
     def __init__(self, dataset: Path, ledger: Ledger, longest_side: int | None, number: int) -> None:
         self._dataset, self._ledger, self._longest_side = dataset, ledger, longest_side
@@ -151,7 +150,7 @@ class _Worker:
             while True:
                 source = tasks.get_nowait()
                 result = self._judge(source)
-                answers.put((result, *self._picture(source.first_frame, result)))
+                answers.put((result, *self._first_frame(source.first_frame, result)))
         except (queue.Empty, ChildClosed):
             pass
         except CannotWrite as error:
@@ -187,8 +186,8 @@ class _Worker:
             clip.unlink(missing_ok=True)
         return result
 
-    def _picture(self, picture: SourceFile | None, result: ImportResult) -> tuple[str, str]:
-        """(name of the first frame that is kept or "", what became of the one that came with a clip or "")."""
+    def _first_frame(self, picture: SourceFile | None, result: ImportResult) -> tuple[str, str]:
+        """The last two of an Answer: the picture that came with a clip becomes its first frame, or is left out."""
         if picture is None or result.clip is None or not (self._dataset / result.clip.file_name).exists():
             return "", ""
         try:

@@ -32,11 +32,12 @@ def loss(curves: Curves, best: int | None, size: tuple[int, int] = WIDE) -> str:
     return chart("Loss", lines, size, "without the effect of the sampled noise levels" if means else "", curves.name)
 
 
-def loss_per_step(curves: Curves, size: tuple[int, int] = NARROW) -> str:
+def loss_per_step(curves: Curves) -> str:
     """The loss of each step and smoothed, as the optimizer saw it; "" where `loss` shows it already."""
     if not curves.detrended():
         return ""
-    return chart("Loss per step", _training(curves.losses.points(), curves.losses.smoothed()), size, owner=curves.name)
+    lines = _training(curves.losses.points(), curves.losses.smoothed())
+    return chart("Loss per step", lines, NARROW, owner=curves.name)
 
 
 def changes(curves: Curves, size: tuple[int, int] = NARROW) -> str:
@@ -51,7 +52,7 @@ def learning_rate(curves: Curves, size: tuple[int, int] = NARROW) -> str:
     return chart("Learning rate", [Line("learning rate", curves.rates.points(), 7)], size, owner=curves.name)
 
 
-def noise_levels(curves: Curves, size: tuple[int, int] = NARROW) -> str:
+def noise_levels(curves: Curves) -> str:
     """The loss of held-out clips, a curve for each band of noise; "" where it was not measured by bands."""
     last = len(curves.held_out_bands) - 1
     words = {0: ", little noise", last: ", much noise"}
@@ -59,7 +60,7 @@ def noise_levels(curves: Curves, size: tuple[int, int] = NARROW) -> str:
         Line(f"{curves.band_name(band)}{words.get(band, '')}", held_out.points(), NOISE_COLOURS[band])
         for band, held_out in enumerate(curves.held_out_bands)
     ]
-    return chart("Held-out loss by noise level", lines, size, owner=curves.name)
+    return chart("Held-out loss by noise level", lines, NARROW, owner=curves.name)
 
 
 def bands(curves: Curves) -> str:

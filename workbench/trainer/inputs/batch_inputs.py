@@ -55,14 +55,14 @@ class _Read:
 
 
 class BatchInputs:
-    """Reads the batches and samples their random numbers of one run."""
+    """Reads the batches of one run and samples their random numbers."""
 
     def __init__(
         self, encoder: Encoder, model: Model, data: TrainingData, settings: TrainSettings, stride: int = 1
     ) -> None:
-        """encoder: has put all views of the clips and all captions into its cache
+        """encoder: its cache has all views of the clips and all captions
 
-        stride: the batches asked for are so far apart, which is for reading ahead
+        stride: how far apart the numbers of the requested batches are, for reading ahead
         """
         self._encoder, self._settings, self._model = encoder, settings, model
         self._family, self._folder = encoder.family, encoder.folder

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, int, int, float], None]  # phase, done, total, seconds each
 View = Literal["clip", "first frame", "picture", "low resolution"]
+FIRST_FRAME_VIEWS = ("first frame", "picture")
 CAPTIONS_AT_ONCE = 8
 DRIFT_INPUTS = 3  # captions, or clips, on each side of the measure of prior drift
 DTYPES = {short: name for name, short in PRECISIONS.items()}  # of torch, by precision
@@ -104,15 +105,14 @@ class Encoder:
         return key_of({"text": caption, "encoder": self._text, "dtype": f"torch.{self._dtype}"})
 
     def clip_key(self, item: RunClip, view: View = "clip", flipped: bool = False) -> str:
-        """Where a view of a clip is kept."""
-        plan = item.plan
+        """The key of a view of a clip in the cache."""
+        plan, pictured = item.plan, view in FIRST_FRAME_VIEWS
         what: dict[str, Any] = {
             "clip": item.sha256,
-            "indices": plan.indices[:1] if view in ("first frame", "picture") else plan.indices,
+            "indices": plan.indices[:1] if pictured else plan.indices,
             "resize": plan.resize,
             "crop": plan.crop,
         }
-        pictured = view in ("first frame", "picture")
         what |= {"picture": plan.clip.first_frame} if pictured and given_picture(item) else {}
         what |= {"view": view} if pictured else {}
         what |= {} if view == "first frame" else {"vae": self._vae, "dtype": f"torch.{self._dtype}"}
@@ -178,7 +178,7 @@ class Encoder:
         """Encode one view of one clip, whether it is in the cache or not."""
         item, view, flipped = piece
         key = self.clip_key(*piece)
-        video = read_first_frame(item) if view in ("first frame", "picture") else read_video(item)
+        video = read_first_frame(item) if view in FIRST_FRAME_VIEWS else read_video(item)
         video = video.flip(-1) if flipped else video
         if view == "first frame":
             self.cache.put(key, {FIRST_FRAME: ((video[:, :, 0] + 1.0) * 127.5).round().byte()})
@@ -191,8 +191,7 @@ class Encoder:
                 encode = partial(self.family.encode_image, vae, image_encoder, video[:, :, 0], frames, "pipeline")
             else:
                 encode = partial(self.family.encode_video, vae, video)
-            encoded = self._encoded(vae, encode)
-            self.cache.put(key, encoded)
+            self.cache.put(key, self._whole_or_tiled(vae, encode))
 
     @contextlib.contextmanager
     def kept_loaded(self) -> Iterator[None]:
@@ -228,8 +227,8 @@ class Encoder:
         vae = self.family.load_vae(self.folder, self.device, self.dtype)
         return vae, self.family.load_image_encoder(self.folder, self.device, self.dtype)
 
-    def _encoded(self, vae: Any, encode: Callable[[], Tensors]) -> Tensors:
-        """In one piece, or in tiles from the first clip on that is too large for the device's memory."""
+    def _whole_or_tiled(self, vae: Any, encode: Callable[[], Tensors]) -> Tensors:
+        """Encode in one piece; in tiles from the first clip on that is too large for the device's memory."""
         import torch
 
         try:
@@ -303,7 +302,7 @@ class EncodingWork:
     pieces: tuple[Piece, ...]
 
     def keys(self, encoder: Encoder) -> list[str]:
-        """Where the tensors of it are kept."""
+        """The keys of its tensors in the cache."""
         captions = [encoder.caption_key(caption) for caption in self.captions]
         return [*captions, *(encoder.clip_key(*piece) for piece in self.pieces)]
 

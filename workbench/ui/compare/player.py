@@ -61,11 +61,11 @@ class Player:
     """Builds the component. Its value is a grid (`value`); its event `use` carries {"grid", "key"}: a video's settings
     are wanted in the Sample tab."""
 
-    def __init__(self, workspace: Workspace, elem_id: str = "grid-player") -> None:
+    def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
         self._kept: dict[str, tuple[Any, dict[str, Any]]] = {}
         self.component = component(
-            elem_id,
+            "grid-player",
             NOTHING,
             (ASSETS / "grid.js").read_text(encoding="utf-8"),
             "grid",

@@ -21,6 +21,7 @@ from workbench.clips.records import METADATA, Clip, read_clips
 from workbench.dataset_builder.checks.findings import FILE, read_findings
 from workbench.dataset_builder.checks.measures import FOLDER
 from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.history import thumbnail_name
 from workbench.dataset_builder.sources.text import clean_caption
 from workbench.errors import ConfigError
 from workbench.ui.core import render
@@ -221,7 +222,7 @@ SORTS: dict[Sort, Callable[[Clip], Any]] = {
 
 def _entry(folder: Path, clip: Clip, marks: Sequence[str]) -> dict[str, Any]:
     """What the browser shows of a clip. A thumbnail that is missing is not made now: 48 of them would take seconds."""
-    thumbnail = folder / "thumbs" / f"{clip.id}.jpg"
+    thumbnail = folder / thumbnail_name(clip)
     return {
         "file_name": clip.file_name,
         "name": clip.name,

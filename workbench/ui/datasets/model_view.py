@@ -28,7 +28,6 @@ from workbench.workspace import Workspace
 
 MOST_ROWS = 500
 MOST_BUCKETS = 3  # to begin with
-SIMILAR = "30 dB and more look alike; under 25 dB the VAE loses what a LoRA could have learnt."
 
 
 class ModelInputPanel(DatasetPanel):
@@ -101,7 +100,7 @@ def _beside(found: Reconstruction) -> str:
     status = found.status
     if found.beside is not None:
         words = f"Left: the model input. Right: what the VAE gives back. {found.psnr:.1f} dB, the worst frame "
-        return figure(found.beside, 1, f"{words}{found.psnr_worst:.1f} dB. {SIMILAR}")
+        return figure(found.beside, 1, f"{words}{found.psnr_worst:.1f} dB. {vae_reconstruction.MEANING}.")
     if status.state.alive or status.state is State.NEW:
         return render.working(None, status.phase or "starting")
     return render.note(f"The VAE's picture could not be made. {status.message}", "bad")

@@ -161,14 +161,14 @@ def _given(body: bytes, receive: Receive) -> Receive:
     return passed_on
 
 
-def too_deep(body: bytes, deepest: int = DEEPEST) -> bool:
-    """Whether lists and objects of a JSON text lie deeper within one another than that; it need not be valid."""
+def too_deep(body: bytes) -> bool:
+    """Whether a JSON text nests lists and objects deeper than DEEPEST; it need not be valid."""
     depth = 0
     for found in BRACKETS.finditer(body):
         first = found[0][:1]
         if first in b"[{":
             depth += 1
-            if depth > deepest:
+            if depth > DEEPEST:
                 return True
         elif first in b"]}":
             depth -= 1
