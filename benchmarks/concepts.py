@@ -51,8 +51,6 @@ import tiny_models  # noqa: E402
 import tiny_world  # noqa: E402
 
 CONCEPTS = {"text-to-video": ("stripes", "ring", "shrinks"), "image-to-video": ("stripes", "shrinks", "fades")}
-# Manners of moving leak less than looks, so that fewer known clips do.
-MANNER_SETTINGS = {"regularization_share": 0.4}
 Row = dict[str, Any]
 Verdict = Callable[[torch.Tensor, tiny_world.Spec], bool]
 
@@ -146,8 +144,7 @@ def settings_for(workspace: Workspace, concept: str, model: str) -> TrainSetting
         tiny_world.write_demo_clips(Path(folder), concept)
         for name in (concept, demo.KNOWN):
             Dataset.ensure(workspace, name).import_files([Path(folder) / name])
-    own = suggest("style", model).settings | (MANNER_SETTINGS if concept in tiny_world.MANNERS else {})
-    return demo.teach(concept, demo.KNOWN).changed(model=model, **own)
+    return demo.teach(concept, demo.KNOWN).changed(model=model, **suggest("style", model).settings)
 
 
 def train(workspace: Workspace, settings: TrainSettings, name: str) -> tuple[Path, list[Row]]:
