@@ -66,6 +66,11 @@ def test_an_action_that_chooses_sends_everything_and_stops_ticks_of_the_old_choi
     assert page.view._ticked("old", seen) == gr.skip()
 
 
+def test_an_action_that_did_nothing_sends_nothing(workspace: Workspace) -> None:
+    page = Page(workspace)
+    assert page.connect(lambda chosen: None, [page.choice, page.title])("old") == gr.skip()
+
+
 def test_an_error_leaves_everything_as_it_is(workspace: Workspace) -> None:
     def refuse(chosen: str | None, settings: Any = None) -> None:
         raise ConfigError("there is no run")

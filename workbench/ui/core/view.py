@@ -116,15 +116,17 @@ class LiveView:
     ) -> Any:
         """Call `action(*inputs)` at an event, or at any of several, and then show everything anew.
 
-        What it returns goes to `outputs`, as a list where there are several. Is the first of them the choice, it is the
-        new one. Without outputs a sentence that it returns is shown for a moment. form: as `Form.submit`; more: options
-        of Gradio's event
+        What it returns goes to `outputs`, as a list where there are several, or None where nothing was done. Is the
+        first of them the choice, it is the new one. Without outputs a sentence that it returns is shown for a moment.
+        form: as `Form.submit`; more: options of Gradio's event
         """
         chooses = bool(outputs) and outputs[0] is self.choice
 
         @functools.wraps(action)
         def listener(*arguments: Any) -> Any:
             done = action(*arguments)
+            if done is None and len(outputs) > 1:
+                return gr.skip()
             if not outputs and isinstance(done, str):
                 tell(done)
             values = listed(done, len(outputs))

@@ -130,7 +130,7 @@ class DatasetTab:
         host.follow(timer, opened, self.model.change, self.frames.submit, self.frames.blur, self.search.change)
         choice_states = [host.chosen, host.clip, host.selected]
         for choice in (self.dataset, self.found):
-            host.act(choice.input, self._choose, [choice], choice_states)
+            host.act(choice.input, self._choose, [choice, host.chosen], choice_states)
         host.act(self.create.click, self._create, [self.title], [*choice_states, self.title], self.naming)
         host.change([self.trigger.blur, self.trigger.submit], self._set_trigger, [self.trigger])
         host.change(self.undo.click, lambda dataset: f"Undone: {dataset.undo().what}.")
@@ -197,13 +197,17 @@ class DatasetTab:
 
     # ---- changing
 
-    def _choose(self, name: str) -> list[Any]:
+    def _choose(self, name: str, present: str | None) -> list[Any] | None:
+        """A list of choices that is left says its choice once more: that closes no clip, and answers no question."""
+        return None if name == present else self._opened(name)
+
+    def _opened(self, name: str) -> list[Any]:
         return [Dataset.open(self.workspace, name).name, None, []]
 
     def _create(self, title: str) -> list[Any]:
         if not title.strip():
             raise ConfigError(NO_TITLE, {"title": NO_TITLE})
-        return [*self._choose(Dataset.create(self.workspace, title).name), ""]
+        return [*self._opened(Dataset.create(self.workspace, title).name), ""]
 
     def _set_trigger(self, dataset: Dataset, word: str) -> str | None:
         if word.strip() == dataset.info.trigger_word:
