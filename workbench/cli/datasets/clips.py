@@ -181,7 +181,7 @@ def note(dataset: Dataset, text: str | None) -> None:
 @with_dataset
 @click.argument("label", metavar="GROUP", required=False)
 def group(dataset: Dataset, label: str | None) -> None:
-    """Put a dataset into a GROUP, under which lists show it; without GROUP, print it. "" takes it out."""
+    """Put a dataset into a GROUP of the lists, "" into none; or print it."""
     print_or_set_group(dataset, label, "dataset group")
 
 
