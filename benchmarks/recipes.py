@@ -2,7 +2,7 @@
 
     python benchmarks/recipes.py --json FILE                                   every recipe on the concepts for tuning
     python benchmarks/recipes.py --concepts aside --recipes demo --sheets DIR  one on the concepts kept aside
-    python benchmarks/recipes.py --concepts cross ring --recipes demo share-0.7 --seeds 1 2 3
+    python benchmarks/recipes.py --concepts cross ring --recipes demo share-0.3 --seeds 1 2 3
 
 A recipe is a few settings that differ from the demo's; all read equally many clips, out of 24 clips of the concept
 and, as far as it asks for them, 64 known ones. Samples of prompts that were not trained on are judged by
@@ -44,14 +44,14 @@ PRESERVED = NO_KNOWN_CLIPS | {
 }
 RECIPES: dict[str, dict[str, Any]] = {
     "demo": {},
-    "share-0.7": {"regularization_share": 0.7},
+    "rate-1e-3-share-0.7": {"learning_rate": 1e-3, "regularization_share": 0.7},
     "share-0.4": {"regularization_share": 0.4},
     "share-0.3": {"regularization_share": 0.3},
     "no-known-clips": NO_KNOWN_CLIPS,
     "preserved-1": PRESERVED | {"preservation_weight": 1.0},
     "preserved-4": PRESERVED | {"preservation_weight": 4.0},
-    "rate-2e-3": {"learning_rate": 2e-3},
-    "rate-5e-4": {"learning_rate": 5e-4},
+    "rate-4e-3": {"learning_rate": 4e-3},
+    "rate-1e-3": {"learning_rate": 1e-3},
     "constant-rate": {"lr_schedule": "constant_with_warmup"},
     "more-noise": {"timestep_shift": 3.0},
     "rank-64": {"rank": 64, "alpha": 64.0},
@@ -70,8 +70,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "muon": {"optimizer": "muon"},
     "schedule-free": {"optimizer": "schedule-free", "lr_schedule": "constant_with_warmup"},
     "prodigy": {"optimizer": "prodigy", "learning_rate": 1.0},
-    "rate-2e-3-share-0.3": {"learning_rate": 2e-3, "regularization_share": 0.3},
-    "batch-4-rate-2e-3": {"batch_size": 4, "learning_rate": 2e-3},
+    "batch-4-rate-1e-3": {"batch_size": 4, "learning_rate": 1e-3},
 }
 Row = dict[str, Any]
 

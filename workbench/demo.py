@@ -54,7 +54,7 @@ def teach(dataset: str, known: str) -> TrainSettings:
         held_out=2,
         steps=450,
         batch_size=8,
-        learning_rate=1e-3,
+        learning_rate=2e-3,
         lr_schedule="cosine",
         # An empty caption that learned stripes would push the known prompts away from them: guidance subtracts it.
         caption_dropout=0.0,

@@ -323,7 +323,7 @@ def test_a_recipe_fills_in_the_form_and_presets_are_saved_chosen_and_shared(
     choose("recipe", "Effect")
     page.locator("#recipe-reasons", has_text="Measured on the built-in models").wait_for()
     page.wait_for_function("document.querySelector('#TrainSettings-steps input').value === '450'")
-    assert (value("learning_rate"), value("batch_size")) == ("0.001", "8")
+    assert (value("learning_rate"), value("batch_size")) == ("0.002", "8")
     choose("TrainSettings-model", "CogVideoX 5B")
     choose("recipe", "Style")
     page.locator("#recipe-reasons", has_text="The best documented subject").wait_for()

@@ -259,7 +259,7 @@ def test_a_recipe_says_why_and_flags_win_over_it(shell: Shell, workspace: Worksp
     begun = shell("train", "--recipe", "style", "--dataset", dataset, "--rank", "4", "--name", "one", "--detach")
     assert begun.code == 0, begun.err
     settings = Run.open(workspace, "one").settings
-    assert (settings.steps, settings.rank, settings.learning_rate, settings.batch_size) == (450, 4, 1e-3, 8)
+    assert (settings.steps, settings.rank, settings.learning_rate, settings.batch_size) == (450, 4, 2e-3, 8)
     assert "watch for over-training" in begun.out
     assert "recipe is 'mood'" in shell("train", "--recipe", "mood").err
     model = ("--model", "cogvideox-5b", "--gpu-memory", "12")
