@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -24,6 +25,7 @@ from workbench.paths import CODE
 
 CHILDREN = ("workbench.dataset_builder.ingest.worker", "workbench.dataset_builder.checks.measures")
 PAGE = str(CODE / "webui.py")
+WITH_TORCH = importlib.util.find_spec("torch") is not None  # not in every environment of `make versions`
 # By what kind of process: variables that may be others than the host's. All else may have been looked at by a package
 # when it was imported.
 FREE = {
@@ -184,7 +186,7 @@ class WarmHosts:
                 self.children = self.children or WarmHost("child", environment)
                 return self.children
             if module.startswith("workbench."):
-                return self.jobs
+                return self.jobs if WITH_TORCH else None
             return self.pages if module.startswith("tests.") and module.endswith("_page") else None
         return self.pages if PAGE in command[1:2] else None
 
