@@ -27,7 +27,8 @@ const everyone = make('input', { type: 'checkbox', className: 'whole' });
 const count = make('span', { className: 'chosen', role: 'status' });
 const star = buttonOf('Star', 'give-star', () => starAll());
 const beside = buttonOf('Side by side', 'side-by-side', () => trigger('compare', { ids: [...chosen] }));
-const zip = buttonOf('Download as zip', 'zip', download);
+const zip = buttonOf('Download as zip', 'zip', () => download('zip'));
+const gif = buttonOf('As one GIF', 'gif', () => download('gif'));
 const remove = buttonOf('Move to the bin', 'remove', () => bin([...chosen]));
 const restore = buttonOf('Restore', 'restore', () => bring([...chosen]));
 const none = buttonOf('Choose none', 'none', () => { chosen = new Set(); choose(); });
@@ -40,7 +41,7 @@ const whole = make('div', { className: 'sample-history', hidden: true },
   make('div', { className: 'tools' }, make('b', { textContent: 'History' }), search, filter,
     make('span', { className: 'days' }, from, '–', to), make('span', { className: 'pager' }, range, newer, older)),
   make('div', { className: 'tools' }, make('label', { className: 'check' }, everyone, 'All on this page'), count,
-    star, beside, zip, remove, restore, none),
+    star, beside, zip, gif, remove, restore, none),
   done, grid, message, keys);
 element.replaceChildren(whole);
 
@@ -101,7 +102,7 @@ function choose() {
   }
   everyone.checked = shown.length > 0 && here.every((id) => chosen.has(id));
   set(count, chosen.size ? `${chosen.size} chosen` : '');
-  for (const one of [star, beside, zip, remove]) one.hidden = !chosen.size || binned();
+  for (const one of [star, beside, zip, gif, remove]) one.hidden = !chosen.size || binned();
   restore.hidden = !chosen.size || !binned();
   none.hidden = !chosen.size;
   beside.disabled = chosen.size < FEWEST || chosen.size > MOST;
@@ -150,9 +151,9 @@ async function bring(list) {
   refocus();
 }
 
-async function download() {
+async function download(kind) {
   tell(`Packing ${chosen.size} ...`);
-  const answer = await call('zip_samples', { ids: [...chosen] });
+  const answer = await call('download_samples', { ids: [...chosen], kind });
   if (!answer) return;
   const link = make('a', { href: answer.url, download: answer.name, textContent: answer.name });
   done.replaceChildren('Downloading ', link);

@@ -148,23 +148,22 @@ square, triangle or frame) that moves left, right, up or down over a plain backg
 ```python
 import torch
 from workbench.families import find_model
+from workbench.families.denoising import DenoiseInputs
 from workbench.families.guidance import Guidance
 
 family, model = find_model("tiny-phenaki")
 folder, cpu = family.fetch(model), torch.device("cpu")
 text_encoder = family.load_text_encoder(folder, cpu, torch.float32)
-codes = family.denoise(
-    family.load_transformer(folder, cpu, torch.float32),
+inputs = DenoiseInputs(
     folder,
     text=family.encode_text(text_encoder, ["a red circle moves left on a blue background"]),
     negative_text=family.encode_text(text_encoder, [""]),
     latents_shape=family.latents_shape(folder, 9, 40, 40),
     steps={sampling_steps},
-    scheduler="model",
     guidance=Guidance({guidance:g}),
     noise=torch.Generator().manual_seed(0),
-    on_step=lambda *_: None,
 )
+codes = family.denoise(family.load_transformer(folder, cpu, torch.float32), inputs)
 video = family.decode(family.load_vae(folder, cpu, torch.float32), codes)  # [1, 3, 9, 40, 40] in [-1, 1]
 ```
 

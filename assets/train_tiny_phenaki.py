@@ -41,6 +41,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from workbench.families.denoising import DenoiseInputs
 from workbench.families.guidance import Guidance
 from workbench.families.model_inputs import ModelInputs
 from workbench.families.noise_schedules import NoiseSettings
@@ -48,7 +49,6 @@ from workbench.families.phenaki import files
 from workbench.families.phenaki.codes import ids, points
 from workbench.families.phenaki.family import FAMILY
 from workbench.families.phenaki.objective import MaskSchedule, losses
-from workbench.families.phenaki.sampling import Filling
 from workbench.families.phenaki.tokenizer import PhenakiTokenizer
 from workbench.families.phenaki.transformer import PhenakiTransformer
 from workbench.families.prompt_encoder import PromptEncoder
@@ -246,15 +246,16 @@ def prompt_accuracy(
     specs, clips = tiny_world.held_out()[:count], []
     negative = FAMILY.encode_text(text_encoder, [""])
     for number, spec in enumerate(specs):
-        filling = Filling(
-            transformer=transformer,
-            shape=(5, 5, 5, 5),
+        inputs = DenoiseInputs(
+            Path(),
             text=FAMILY.encode_text(text_encoder, [spec.caption()]),
-            negative=negative,
+            negative_text=negative,
+            latents_shape=(5, 5, 5, 5),
+            steps=SAMPLING_STEPS,
             guidance=Guidance(GUIDANCE),
             noise=torch.Generator().manual_seed(number),
         )
-        latents = filling.run(SAMPLING_STEPS, lambda *_: None, None, None, 1.0)
+        latents = FAMILY.denoise(transformer, inputs)
         with torch.no_grad():
             clips.append(tokenizer.decode(latents)[0].clamp(-1, 1))
     return tiny_check.accuracy(clips, specs)

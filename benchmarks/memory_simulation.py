@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,6 @@ MODELS = (
 )
 # The same transformers as others with a first frame: levels that change weights alone are simulated of those.
 TEXT_MODELS = MODELS[:-5]
-SMALLEST = ("cogvideox-2b", "wan2.1-t2v-1.3b", "ltx-video-2b-0.9.5")  # of each family
 # The other models have the same video encoder and clip.
 VIDEO_ENCODERS = (
     "cogvideox-2b",
@@ -89,15 +88,13 @@ def checkpointing(level: str, **changed: Any) -> dict[str, Any]:
 
 LEVELS = (
     *(Level(name, checkpointing(name)) for name in ("none", "keep attention", "full", "offloaded")),
-    *(Level(f"full, {name}", checkpointing("full", base_model_precision=name)) for name in ("fp8", "nf4")),
+    *(Level(f"full, {name}", checkpointing("full", base_model_precision=name)) for name in ("fp8", "int8", "nf4")),
     Level("full, half of the blocks swapped", checkpointing("full"), 0.5),
     Level("offloaded, nf4, all blocks swapped", checkpointing("offloaded", base_model_precision="nf4"), 1.0),
 )
-UNROUNDED = 4  # of the levels: those that leave weights and optimizer as they are
-# What a family's models have in common.
-OF_SMALLEST = (
+UNROUNDED = 4  # of the levels: those that leave weights as they are
+OTHER_SETTINGS = (
     Level("full, 8-bit AdamW", checkpointing("full", optimizer="adamw-8bit")),
-    Level("full, int8", checkpointing("full", base_model_precision="int8")),
     Level("full, feed-forward too", checkpointing("full", targets="attention+feed-forward")),
     Level("full, two clips", checkpointing("full", batch_size=2)),
     Level("full, all weights", checkpointing("full", method="full")),
@@ -138,22 +135,30 @@ class Case:
         return torch.float32 if self.gpu is PROCESSOR else torch.bfloat16
 
 
-def cases() -> Iterator[Case]:
-    def training(level: Level, models: tuple[str, ...]) -> Iterator[Case]:
-        for model in models:
-            yield Case(f"{model}: {memory.TRAINING}, {level.name}", model, memory.TRAINING, level)
+def training(level: Level, models: Sequence[str]) -> Iterator[Case]:
+    for model in models:
+        yield Case(f"{model}: {memory.TRAINING}, {level.name}", model, memory.TRAINING, level)
 
-    usual = LEVELS[2]
+
+def previews() -> Iterator[Case]:
+    """A denoising step with weights as they are, and at the levels that a preview has, too."""
+    for model in MODELS:
+        yield Case(f"{model}: {memory.DENOISING}", model, memory.DENOISING, LEVELS[2])
+    for level in LEVELS[UNROUNDED:]:
+        name = level.name.removeprefix("full, ").removeprefix("offloaded, ")
+        for model in TEXT_MODELS:
+            yield Case(f"{model}: {memory.DENOISING}, {name}", model, memory.DENOISING, level)
+
+
+def cases() -> Iterator[Case]:
     for number, level in enumerate(LEVELS):
         yield from training(level, MODELS if number < UNROUNDED else TEXT_MODELS)
-        if number == UNROUNDED - 1:
-            for model in MODELS:
-                yield Case(f"{model}: {memory.DENOISING}", model, memory.DENOISING, usual)
-            for phase, gpu, how in CLIP_PHASES:
-                for model in VIDEO_ENCODERS:
-                    yield Case(f"{model}: {phase}, {how}", model, phase, usual, gpu)
-    for level in OF_SMALLEST:
-        yield from training(level, SMALLEST)
+    yield from previews()
+    for phase, gpu, how in CLIP_PHASES:
+        for model in VIDEO_ENCODERS:
+            yield Case(f"{model}: {phase}, {how}", model, phase, LEVELS[2], gpu)
+    for level in OTHER_SETTINGS:
+        yield from training(level, TEXT_MODELS)
     for model, level in AS_PUBLISHED:
         yield from training(level, (model,))
     for level in LEVELS[:3]:

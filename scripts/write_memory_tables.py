@@ -23,6 +23,7 @@ COLUMNS = {
     "levels": ("training, none", "training, keep attention", "training, full", "training, offloaded"),
     "weights": (
         "training, full, fp8",
+        "training, full, int8",
         "training, full, nf4",
         "training, full, half of the blocks swapped",
         "training, offloaded, nf4, all blocks swapped",
@@ -32,6 +33,19 @@ COLUMNS = {
         "encoding clips, in one piece",
         "encoding clips, in tiles",
         "previews, decoding, in tiles",
+    ),
+    "preview weights": (
+        "previews, denoising, fp8",
+        "previews, denoising, int8",
+        "previews, denoising, nf4",
+        "previews, denoising, half of the blocks swapped",
+        "previews, denoising, nf4, all blocks swapped",
+    ),
+    "settings": (
+        "training, full, 8-bit AdamW",
+        "training, full, feed-forward too",
+        "training, full, two clips",
+        "training, full, all weights",
     ),
     "operations": ("training, none", "training, full", "previews, denoising"),
     "others": (),
@@ -59,7 +73,10 @@ def compared(name: str) -> list[list[str]]:
     columns, keys = COLUMNS[name], ("ours", "reference")
     if name == "operations":
         keys = ("operations", "operations simulated")
-    lines = [["Model", *(column.removeprefix("training, ") for column in columns)], ["---"] * (len(columns) + 1)]
+    lines = [
+        ["Model", *(column.removeprefix("training, ").removeprefix("previews, denoising, ") for column in columns)],
+        ["---"] * (len(columns) + 1),
+    ]
     for model, known in rows().items():
         cells = [_pair(known[column], keys) if column in known else "" for column in columns]
         if any(cells):

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
+
 TESTS = Path(__file__).resolve().parent / "browser_code"
 
 
@@ -16,5 +18,5 @@ def test_browser_code(file: Path) -> None:
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is missing: install it to test the browser code")
-    done = subprocess.run([node, "--test", str(file)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([node, "--test", str(file)], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr

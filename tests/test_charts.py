@@ -10,6 +10,7 @@ import subprocess
 
 import pytest
 
+from tests.patience import PATIENCE
 from workbench.charts import (
     Line,
     StackedBar,
@@ -54,7 +55,7 @@ def test_the_script_plots_what_was_rendered() -> None:
         "for (const name in data) { const lines = JSON.parse(data[name].replace(/&lt;/g, '<').replace(/&gt;/g, '>'));"
     )
     code += f"made[name] = plotted({list(SIZE)}, lines, lines).markup; }}\nprocess.stdout.write(JSON.stringify(made));"
-    done = subprocess.run([node, "-"], input=code, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([node, "-"], input=code, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     for name, markup in json.loads(done.stdout).items():
         rendered = plot([one for one in CASES[name] if one.finite], SIZE)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.clips import still_pictures
-from workbench.clips.frame_plan import shape_for
+from workbench.clips.frame_plan import shape_of
 from workbench.clips.records import read_clips
 from workbench.dataset_builder.checks.findings import read_report
 from workbench.errors import ConfigError, DataError
@@ -74,7 +74,7 @@ def _little_noise(settings: TrainSettings, family: Family, model: Model) -> Iter
         device: Any = None  # a density alone needs none
         chosen = NoiseSettings(settings.timestep_density, settings.timestep_shift)
         schedule = family.noise_schedule(Path(), device, chosen)
-    shape = shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
+    shape = shape_of(settings, model)
     count, channels, tall, wide = family.facts(model).latents(shape.frames, shape.height, shape.width)
     if not isinstance(schedule, FlowSchedule):
         return

@@ -57,6 +57,11 @@ class Workspace:
                 (chosen / name).mkdir(parents=True, exist_ok=True)
         return workspace
 
+    @classmethod
+    def of(cls, folder: Path) -> Workspace:
+        """The workspace that the folder of a run, a dataset or a job lies in."""
+        return cls(folder.absolute().parent.parent)
+
     @property
     def datasets(self) -> Path:
         return self.root / "datasets"

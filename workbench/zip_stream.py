@@ -1,6 +1,6 @@
 """Files as one zip, stored as they are since videos do not shrink: on a disk, or piece by piece for a connection.
 
-Not covered: which files (dataset_builder.export, sampler.zip_file), reading archives (dataset_builder.sources).
+Not covered: which files (dataset_builder.export, sampler.downloads), reading archives (dataset_builder.sources).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import pytest
 
 from tests.browser.server import Server
 from tests.loras.making import put_export
-from tests.patience import until
+from tests.patience import PATIENCE, until
 from tests.shell import Shell
 from tests.test_overview import add_dataset, add_sample
 from tests.written_run import write_run
@@ -65,13 +65,16 @@ def test_nobody_comes_in_without_the_token_and_the_token_opens_nothing_else(
 ) -> None:
     token = api_token_of(workspace.root)
     for given in ("", "Bearer", "Bearer wrong", token, f"Bearer {token[:-1]}", f"Basic {token}"):
-        assert httpx.get(address(server, "/api/v1/status"), headers={"authorization": given}).status_code == 401
+        assert (
+            httpx.get(address(server, "/api/v1/status"), headers={"authorization": given}, timeout=PATIENCE).status_code
+            == 401
+        )
     bearer = {"authorization": f"Bearer {token}"}
-    assert httpx.get(address(server, "/api/v1/status"), headers=bearer).status_code == 200
+    assert httpx.get(address(server, "/api/v1/status"), headers=bearer, timeout=PATIENCE).status_code == 200
     for path in ("/config", "/gradio_api/info", "/api/v2/status", "/api/v1"):
-        assert httpx.get(address(server, path), headers=bearer).status_code == 401
+        assert httpx.get(address(server, path), headers=bearer, timeout=PATIENCE).status_code == 401
     elsewhere = {**bearer, "origin": "https://evil.example"}
-    assert httpx.get(address(server, "/api/v1/status"), headers=elsewhere).status_code == 403
+    assert httpx.get(address(server, "/api/v1/status"), headers=elsewhere, timeout=PATIENCE).status_code == 403
 
 
 def test_the_token_is_printed_and_stays(workspace: Workspace, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,8 +196,8 @@ def test_a_refusal_is_the_librarys_own_sentence(
 
 def test_the_document_and_the_page_name_every_call(server: Server, workspace: Workspace) -> None:
     bearer = {"authorization": f"Bearer {api_token_of(workspace.root)}"}
-    document = httpx.get(address(server, "/api/v1/openapi.json"), headers=bearer).json()
-    page = httpx.get(address(server, "/api/v1/docs"), headers=bearer).text
+    document = httpx.get(address(server, "/api/v1/openapi.json"), headers=bearer, timeout=PATIENCE).json()
+    page = httpx.get(address(server, "/api/v1/docs"), headers=bearer, timeout=PATIENCE).text
     assert len(document["paths"]) > 10
     for path, calls in document["paths"].items():
         assert f"/api/v1{path}" in page
@@ -209,7 +212,7 @@ def test_the_examples_of_the_document_are_every_call_and_run_as_they_are_written
     calls = {(_method(one), _route(one)) for one in examples}
     token = api_token_of(workspace.root)
     bearer = {"authorization": f"Bearer {token}"}
-    document = httpx.get(address(server, "/api/v1/openapi.json"), headers=bearer).json()
+    document = httpx.get(address(server, "/api/v1/openapi.json"), headers=bearer, timeout=PATIENCE).json()
     assert calls == {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     for name in ("cats", "night-cats"):
         shutil.rmtree(workspace.dataset(name), ignore_errors=True)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from workbench.families import find_model
+from workbench.families.denoising import DenoiseInputs
 from workbench.families.guidance import Guidance
 from workbench.paths import ASSETS
 
@@ -31,18 +32,16 @@ def test_the_script_goes_on_where_it_was_and_writes_a_model(tmp_path: Path) -> N
     family, model = find_model(str(out))
     assert (family.name, model.frames, model.height, model.width) == ("phenaki", 9, 40, 40)
     encoder = family.load_text_encoder(out, cpu, torch.float32)
-    latents = family.denoise(
-        family.load_transformer(out, cpu, torch.float32),
+    inputs = DenoiseInputs(
         out,
         text=family.encode_text(encoder, ["a red circle moves left on a blue background"]),
         negative_text=family.encode_text(encoder, [""]),
         latents_shape=family.latents_shape(out, 9, 40, 40),
         steps=2,
-        scheduler="model",
         guidance=Guidance(3.0),
         noise=torch.Generator().manual_seed(0),
-        on_step=lambda *_: None,
     )
+    latents = family.denoise(family.load_transformer(out, cpu, torch.float32), inputs)
     assert family.decode(family.load_vae(out, cpu, torch.float32), latents).shape == (1, 3, 9, 40, 40)
 
 

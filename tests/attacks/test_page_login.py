@@ -33,7 +33,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 
 
 def test_without_the_token_nothing_is_answered(page: Page) -> None:
-    with httpx.Client(base_url=page.url) as stranger:
+    with httpx.Client(base_url=page.url, timeout=PATIENCE) as stranger:
         for path in (
             "/config",
             "/gradio_api/info",
@@ -58,7 +58,7 @@ def test_without_the_token_nothing_is_answered(page: Page) -> None:
 
 
 def test_the_printed_address_opens_the_page_and_leaves_no_token_in_it(page: Page) -> None:
-    with httpx.Client(base_url=page.url) as client:
+    with httpx.Client(base_url=page.url, timeout=PATIENCE) as client:
         answer = client.get(page.opened)
         assert (answer.status_code, answer.headers["location"]) == (303, "./")
         cookie = answer.headers["set-cookie"]
@@ -67,7 +67,8 @@ def test_the_printed_address_opens_the_page_and_leaves_no_token_in_it(page: Page
         assert client.get("/config", headers={"cookie": f"{COOKIE}-{page.port}={value}"}).status_code == 200
     token = page.opened.partition("token=")[2]
     form = {"username": "me", "password": token}
-    assert httpx.post(f"{page.url}/login", data=form).json() == {"success": True}, "as gradio_client logs in"
+    answer = httpx.post(f"{page.url}/login", data=form, timeout=PATIENCE)
+    assert answer.json() == {"success": True}, "as gradio_client logs in"
     key = page.workspace / KEY_FILE
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     assert token.encode() not in key.read_bytes()

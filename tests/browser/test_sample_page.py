@@ -285,6 +285,11 @@ def test_samples_are_starred_chosen_compared_packed_removed_and_restored(
         history.locator("button.zip").click()
     packed.value.save_as(tmp_path / "samples.zip")
     assert len(zipfile.ZipFile(tmp_path / "samples.zip").namelist()) == 4
+    with page.expect_download() as animated:
+        history.locator("button.gif").click()
+    animated.value.save_as(tmp_path / "samples.gif")
+    with Image.open(tmp_path / "samples.gif") as picture:
+        assert picture.n_frames > 1
     history.locator("button.remove").click()
     history.locator(".done", has_text="2 samples are in the bin.").wait_for()
     card[cat].wait_for(state="detached")

@@ -141,6 +141,12 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(
     assert kept.exact
     assert kept.frames is None
     assert kept.preview_prompts == ("a", "b")
+    (prompts := tmp_path / "prompts.txt").write_bytes("\ufeffa ship\r\n\nein Löwe \n".encode())
+    more = ["--detach", "--preview-prompt", f"@{prompts}", "--preview-prompt", "c"]
+    assert shell("train", "--config", config, *more, "--name", "two").code == 0
+    assert Run.open(workspace, "two").settings.preview_prompts == ("a ship", "ein Löwe", "c")
+    said = shell("train", "--config", config, "--preview-prompt", "@nowhere.txt")
+    assert said.err.startswith("Error: preview_prompts is @nowhere.txt, no file of text in UTF-8: ")
 
 
 def test_the_workspace_may_be_named_before_or_behind_the_command(shell: Shell, tmp_path: Path) -> None:

@@ -44,4 +44,6 @@ def test_samples_are_found_starred_moved_to_the_bin_and_back(
     shell("samples", "export", str(target), cat, dog)
     assert len(zipfile.ZipFile(target).namelist()) == 4
     assert "must be a new file" in shell("samples", "export", str(target), cat).err
+    shell("samples", "export", str(tmp_path / "mine.gif"), cat, dog)
+    assert (tmp_path / "mine.gif").read_bytes().startswith(b"GIF89a")
     assert Samples(workspace).get(cat).settings.prompt == "a cat"

@@ -13,6 +13,7 @@ from PIL import Image
 from tests.families.stock import stock_pipeline
 from workbench.families.cogvideox import FAMILY
 from workbench.families.cogvideox.sampling import scheduler_class
+from workbench.families.denoising import DenoiseInputs
 from workbench.families.guidance import Guidance
 from workbench.families.model_inputs import Given
 
@@ -46,17 +47,8 @@ class Drawer:
             moments = FAMILY.encode_video(self.vae, more.pop("clip"))
             around = FAMILY.posterior_noise(moments, noise, torch.float32)
             more["source"] = FAMILY.sample_latents(moments, around)
-        return FAMILY.denoise(
-            self.transformer,
-            self.folder,
-            text=self.text,
-            negative_text=self.negative,
-            latents_shape=shape,
-            steps=STEPS,
-            guidance=guidance,
-            noise=noise,
-            **{"scheduler": "model", "on_step": lambda done, total, latents: None, **more},
-        )
+        inputs = DenoiseInputs(self.folder, self.text, self.negative, shape, STEPS, guidance, noise, **more)
+        return FAMILY.denoise(self.transformer, inputs)
 
     def draw(self, frames: int = 17, **more: Any) -> torch.Tensor:
         """[1, F, H, W, 3] in [0, 1]."""

@@ -11,6 +11,7 @@ import torch
 from workbench.errors import ConfigError
 from workbench.families import families, find_model
 from workbench.families.base import Family
+from workbench.families.denoising import DenoiseInputs
 from workbench.families.guidance import Guidance
 from workbench.families.lora_files import plain_name
 from workbench.families.model import Model
@@ -69,19 +70,9 @@ class Toy:
             }
             for caption in ("a red circle", "")
         )
-        return self.family.denoise(
-            transformer,
-            self.folder,
-            text=text,
-            negative_text=negative,
-            latents_shape=tuple(self.latents.shape[1:]),
-            steps=2,
-            guidance=Guidance(3.0),
-            scheduler="model",
-            noise=torch.Generator().manual_seed(1),
-            on_step=lambda done, total, latents: None,
-            **more,
-        )
+        shape, noise = tuple(self.latents.shape[1:]), torch.Generator().manual_seed(1)
+        inputs = DenoiseInputs(self.folder, text, negative, shape, 2, Guidance(3.0), noise, **more)
+        return self.family.denoise(transformer, inputs)
 
 
 def first(given: Given | None) -> Given | None:

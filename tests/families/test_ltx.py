@@ -12,6 +12,7 @@ from PIL import Image
 
 from workbench.errors import ConfigError
 from workbench.families import find_model
+from workbench.families.denoising import DenoiseInputs
 from workbench.families.guidance import Guidance
 from workbench.families.lora_files import weights
 from workbench.families.ltx import DECODE_NOISE, DECODE_TIMESTEP, FAMILY, TokensSchedule
@@ -80,20 +81,18 @@ def test_a_video_equals_the_stock_pipelines(case: Case) -> None:
         output_type="pt",
     ).frames
     noise = torch.Generator().manual_seed(1)
-    latents = FAMILY.denoise(
-        case.transformer,
+    inputs = DenoiseInputs(
         case.folder,
         given=case.given(noise),
         text=FAMILY.encode_text(case.encoder, ["a red circle"]),
         negative_text=FAMILY.encode_text(case.encoder, ["the video"]),
         latents_shape=case.shape,
         steps=STEPS,
-        scheduler="model",
         guidance=Guidance(3.0),
         noise=noise,
-        on_step=lambda done, total, latents: None,
         fps=FPS,
     )
+    latents = FAMILY.denoise(case.transformer, inputs)
     ours = FAMILY.decode(case.vae, latents, noise) / 2 + 0.5
     torch.testing.assert_close(ours, theirs.permute(0, 2, 1, 3, 4), rtol=0, atol=1e-5)
 

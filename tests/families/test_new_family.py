@@ -22,6 +22,7 @@ from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.families import convert, find_model
 from workbench.families.base import Family
+from workbench.families.denoising import DenoiseInputs
 from workbench.families.guidance import Guidance
 from workbench.families.model import Model
 from workbench.fit.estimate import estimate
@@ -54,18 +55,9 @@ def test_it_is_found_and_equals_the_stock_pipeline(family: Family, toy: Model) -
     transformer, vae = (load(folder, CPU, torch.float32) for load in (family.load_transformer, family.load_vae))
     encoder = family.load_text_encoder(folder, CPU, torch.float32)
     text, negative = (family.encode_text(encoder, [caption]) for caption in ("a red circle", "the video"))
-    latents = family.denoise(
-        transformer,
-        folder,
-        text=text,
-        negative_text=negative,
-        latents_shape=family.latents_shape(folder, *shape),
-        steps=4,
-        scheduler="model",
-        guidance=Guidance(3.0),
-        noise=torch.Generator().manual_seed(1),
-        on_step=lambda done, total, clean: None,
-    )
+    latents_shape, noise = family.latents_shape(folder, *shape), torch.Generator().manual_seed(1)
+    inputs = DenoiseInputs(folder, text, negative, latents_shape, steps=4, guidance=Guidance(3.0), noise=noise)
+    latents = family.denoise(transformer, inputs)
     theirs = stock_pipeline(folder, transformer, vae)(
         prompt_embeds=text["prompt_embeds"],
         prompt_attention_mask=text["mask"].bool(),

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from workbench.errors import ConfigError
+from workbench.families.denoising import DenoiseInputs
 from workbench.families.guidance import Guidance
 from workbench.families.model_inputs import ModelInputs
 from workbench.families.noise_schedules import NoiseSettings, TrainPart
@@ -208,11 +209,7 @@ def filling(made: PhenakiTransformer, guidance: float = 1.0, **more: Any) -> Fil
     given = inputs(1)
     negative = {"prompt_embeds": torch.zeros_like(given.text["prompt_embeds"]), "mask": given.text["mask"]}
     noise = torch.Generator().manual_seed(3)
-    return Filling(made, SHAPE, given.text, negative, Guidance(guidance), noise, **more)
-
-
-def run(one: Filling, prefix: torch.Tensor | None = None) -> torch.Tensor:
-    return one.run(6, lambda *_: None, prefix, None, 1.0)
+    return Filling(made, DenoiseInputs(Path(), given.text, negative, SHAPE, 6, Guidance(guidance), noise, **more))
 
 
 def test_each_step_masks_fewer_codes_by_the_cosine_the_most_doubtful_first() -> None:
@@ -233,12 +230,12 @@ def test_the_critic_decides_and_a_model_without_one_uses_its_own_probabilities()
     results = []
     for critic in ("self", "token", "none"):
         made = transformer(critic)
-        results.append(run(filling(made)))
+        results.append(filling(made).run())
         asked = []
         if critic != "none":
             original = made.criticise
             made.criticise = lambda *a, original=original, asked=asked: asked.append(1) or original(*a)  # type: ignore
-            run(filling(made))
+            filling(made).run()
             assert len(asked) == 6
     assert not torch.equal(results[0], results[2])
 
@@ -246,9 +243,9 @@ def test_the_critic_decides_and_a_model_without_one_uses_its_own_probabilities()
 def test_the_frames_of_a_clip_to_continue_stay_as_they_are() -> None:
     prefix = points(torch.randint(24, (1, 1, 2, 2), generator=torch.Generator().manual_seed(9)), LEVELS)
     made = transformer()
-    sampled = run(filling(made), prefix)
+    sampled = filling(made, prefix=prefix).run()
     torch.testing.assert_close(sampled[:, :, :1], prefix)
-    assert not torch.equal(sampled, run(filling(made)))
+    assert not torch.equal(sampled, filling(made).run())
 
 
 def test_guidance_and_the_caption_change_what_is_generated_and_one_by_one_is_the_same() -> None:
@@ -256,10 +253,22 @@ def test_guidance_and_the_caption_change_what_is_generated_and_one_by_one_is_the
     made = transformer()
     with torch.no_grad():
         made.transformer_blocks[0].attn2.to_out[0].weight.mul_(20)
-    plain, guided = run(filling(made)), run(filling(made, 6.0))
+    plain, guided = filling(made).run(), filling(made, 6.0).run()
     assert not torch.equal(plain, guided)
-    assert torch.equal(run(filling(made, 6.0, sequential=True)), guided)
-    assert torch.equal(run(filling(made, 6.0)), guided)
+    assert torch.equal(filling(made, 6.0, sequential_guidance=True).run(), guided)
+    assert torch.equal(filling(made, 6.0).run(), guided)
+
+
+def test_without_temperature_each_code_is_the_most_probable_and_with_more_of_it_others_are() -> None:
+    made, free = transformer(), torch.ones(1, *SHAPE[1:], dtype=torch.bool)
+    masked = torch.full(free.shape, 24)
+    with torch.no_grad():
+        given = inputs(1).text
+        best = made(masked, given["prompt_embeds"], given["mask"]).argmax(1)
+        cold, usual, hot = (filling(made, temperature=value)._filled(masked, 24, 0, 6)[0] for value in (0.0, None, 9.0))
+    assert torch.equal(cold, best)
+    assert not torch.equal(hot, best)
+    assert torch.equal(usual, filling(made, temperature=0.9)._filled(masked, 24, 0, 6)[0])
 
 
 def test_padding_is_not_looked_at() -> None:
@@ -326,5 +335,5 @@ def test_the_code_of_a_model_card_runs(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_model_without_a_critic_has_no_parts_to_train(tmp_path: Path) -> None:
-    assert set(FAMILY.own_settings(FAMILY.toy(tmp_path / "none", "none"))) == set()
-    assert set(FAMILY.own_settings(FAMILY.toy(tmp_path / "self", "self"))) == {"train_part"}
+    assert set(FAMILY.own_settings(FAMILY.toy(tmp_path / "none", "none"))) == {"temperature"}
+    assert set(FAMILY.own_settings(FAMILY.toy(tmp_path / "self", "self"))) == {"temperature", "train_part"}

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from workbench.families import find_model
-from workbench.families.denoising import StepOptions
+from workbench.families.denoising import DenoiseInputs, StepOptions
 from workbench.families.guidance import Guidance
 from workbench.families.model_inputs import Given, ModelInputs, Tensors
 from workbench.families.noise_schedules import Density, NoiseSettings
@@ -61,23 +61,21 @@ class Case:
         return next(one for lowest, one in self.experts.items() if timestep >= 1000 * lowest)
 
     def generated(self, **more: Any) -> torch.Tensor:
-        return FAMILY.denoise(
-            self.transformer,
+        inputs = DenoiseInputs(
             self.folder,
             **{
                 "text": FAMILY.encode_text(self.encoder, ["a red  circle &amp; a square"]),
                 "negative_text": FAMILY.encode_text(self.encoder, ["the video"]),
                 "latents_shape": self.shape,
                 "steps": STEPS,
-                "scheduler": "model",
                 "guidance": Guidance(3.0, second=2.0, below=1000 * self.model.boundary),
                 "at_timestep": self.at_timestep,
                 "noise": torch.Generator().manual_seed(1),
-                "on_step": lambda done, total, latents: None,
                 "given": self.given(),
                 **more,
             },
         )
+        return FAMILY.denoise(self.transformer, inputs)
 
 
 @pytest.fixture(scope="module", params=FAMILY.toys)

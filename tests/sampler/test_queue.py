@@ -19,7 +19,7 @@ from workbench import jobs
 from workbench.errors import ConfigError, DeviceBusy, ExitCode
 from workbench.jobs import gpu_lock
 from workbench.jobs.devices import Device
-from workbench.sampler import queue, request_files
+from workbench.sampler import queue, request_files, scenes
 from workbench.sampler.queue import RequestState, cancel, pending, progress, stop_worker, submit, wait
 from workbench.sampler.samples import Samples, new_id, settings_of
 from workbench.sampler.settings import BatchSettings, SampleSettings, WorkerSettings, expand
@@ -204,6 +204,27 @@ def test_lines_may_be_scenes_each_from_the_last_frames_of_the_one_before(
     assert title(joined.settings) == "a red circle / a blue square"
     assert not {"change", "grid"} & {name for name, _ in actions(joined)}
     assert settings_of(joined.path, served) == joined.settings
+
+
+def test_scenes_may_have_their_own_lengths_and_the_story_keeps_them(
+    served: Workspace, ask: Callable[..., SampleSettings]
+) -> None:
+    batch = BatchSettings(scenes=True)
+    lines = "a red circle@@17\na blue square\na green circle @@ 25"
+    many = expand(ask(prompt=lines, frames=None), batch)
+    assert [(one.prompt, one.frames) for one in many] == [
+        ("a red circle", 17),
+        ("a blue square", None),
+        ("a green circle", 25),
+    ]
+    whole = scenes.joined_settings(many)
+    assert expand(whole, batch) == many
+    assert scenes.joined_settings([one.changed(frames=9) for one in many]).frames == 9
+    *ids, story = queue.submit_all(served, many[:1] + many[2:], chains=1)
+    assert wait(served, story, PATIENCE).state is RequestState.DONE
+    first, second = (Samples(served).get(one).record for one in ids)
+    assert (first["frames"], second["frames"]) == (17, 25)
+    assert Samples(served).get(story).record["frames"] == 17 + 25 - second["kept_frames"]
 
 
 def test_a_scene_without_the_one_before_says_so(served: Workspace, ask: Callable[..., SampleSettings]) -> None:

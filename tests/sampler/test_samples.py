@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.loras.making import layer, put_lora
 from workbench.errors import ConfigError
 from workbench.loras.library import find
+from workbench.sampler.downloads import MOST_TILES, write_download, write_samples
 from workbench.sampler.samples import (
     SampleQuery,
     Samples,
@@ -21,7 +23,6 @@ from workbench.sampler.samples import (
     write_sample,
 )
 from workbench.sampler.settings import SampleSettings
-from workbench.sampler.zip_file import write_download
 from workbench.workspace import Workspace
 
 
@@ -114,7 +115,7 @@ def test_a_zip_has_each_video_by_a_readable_name_with_settings_without_paths(wor
     sample = Samples(workspace).get(name)
     record = {**sample.record, "file": str(workspace.root / "runs" / "x"), "other": "/home/somebody/y"}
     sample.path.with_suffix(".json").write_text(json.dumps(record))
-    file = write_download(Samples(workspace).history(), workspace)
+    file = write_download(Samples(workspace).history(), workspace, ".zip")
     with zipfile.ZipFile(file) as archive:
         stem = f"{name[:15]}-a-cat-on-a-sofa-{name[-4:]}"
         assert sorted(archive.namelist()) == [f"{stem}.json", f"{stem}.mp4"]
@@ -122,8 +123,36 @@ def test_a_zip_has_each_video_by_a_readable_name_with_settings_without_paths(wor
         kept = json.loads(archive.read(f"{stem}.json"))
     assert (kept["file"], kept["other"]) == ("runs/x", "y")
     os.utime(file, (1, 1))
-    assert write_download([], workspace).exists()
+    assert write_download([], workspace, ".zip").exists()
     assert not file.exists()
+
+
+def test_a_gif_shows_samples_side_by_side_with_a_row_for_each_prompt(workspace: Workspace, tmp_path: Path) -> None:
+    for prompt in ("a dog", "a cat", "a dog"):
+        make(workspace, prompt)
+    long, short = video_path(workspace, new_id()), frames(5)[:, :16, :16]
+    write_sample(long, short, 4, {"settings": {"prompt": "a cow"}})
+    samples = Samples(workspace).history()
+    target = tmp_path / "all.gif"
+    write_samples(samples, target, workspace.root)
+    with Image.open(target) as picture:
+        # 48x32 pixels, four times as large; two columns and a row for cat, cow and dog; 5 frames at 4 fps last longest,
+        # and the 10th picture is the 9th
+        assert (picture.size, picture.n_frames, picture.info["duration"]) == ((2 * 192, 3 * 128), 9, 120)
+        first = np.asarray(picture.convert("RGB"))
+        picture.seek(8)
+        last = np.asarray(picture.convert("RGB"))
+    assert (first[:256, 192:] == 255).all(), "no second cat and no second cow"
+    assert (first[128:256, :32] == 0).all(), "a square clip in a wide tile"
+    dogs = last[256:, :192].astype(int) - last[256:, 192:]
+    assert abs(dogs).max() <= 1
+    assert last[256:].mean() > first[256:].mean() + 50
+    write_samples(samples[:1], tmp_path / "one.gif", workspace.root)
+    with Image.open(tmp_path / "one.gif") as picture:
+        assert picture.size == (192, 192)
+    with pytest.raises(ConfigError, match=f"{MOST_TILES} at most"):
+        write_samples(samples * 10, tmp_path / "many.gif", workspace.root)
+    assert not (tmp_path / "many.gif").exists()
 
 
 def test_a_lora_without_a_run_keeps_the_first_videos_it_drew_alone_as_its_previews(workspace: Workspace) -> None:

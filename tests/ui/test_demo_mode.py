@@ -234,11 +234,13 @@ def test_nobody_gets_a_room_without_keeping_the_cookie(demo: Demo) -> None:
     import httpx
 
     sessions = len(list(demo.sessions.glob("*")))
-    assert httpx.get(demo.url, headers=HTML).status_code == 303
-    assert "keeps no cookies" in httpx.get(f"{demo.url}/?visit=1", headers=HTML).text
-    assert httpx.get(demo.url).status_code == 200
-    assert httpx.post(f"{demo.url}/gradio_api/queue/join", json={}).status_code == 401
-    assert httpx.get(f"{demo.url}/login/huggingface").status_code == 401, "off a Space nobody can sign in as the owner"
+    assert httpx.get(demo.url, headers=HTML, timeout=PATIENCE).status_code == 303
+    assert "keeps no cookies" in httpx.get(f"{demo.url}/?visit=1", headers=HTML, timeout=PATIENCE).text
+    assert httpx.get(demo.url, timeout=PATIENCE).status_code == 200
+    assert httpx.post(f"{demo.url}/gradio_api/queue/join", json={}, timeout=PATIENCE).status_code == 401
+    assert httpx.get(f"{demo.url}/login/huggingface", timeout=PATIENCE).status_code == 401, (
+        "off a Space nobody can sign in as the owner"
+    )
     assert len(list(demo.sessions.glob("*"))) == sessions
 
 

@@ -35,7 +35,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def inside(page: str) -> Iterator[httpx.Client]:
     """Somebody who has logged in."""
-    with httpx.Client(base_url=page) as client:
+    with httpx.Client(base_url=page, timeout=PATIENCE) as client:
         assert client.post("/login", data={"username": NAME, "password": PASSWORD}).status_code == 200
         yield client
 
@@ -72,7 +72,7 @@ def test_another_page_cannot_do_anything(inside: httpx.Client, page: str) -> Non
 
 def test_a_preflight_of_another_page_gets_no_permission(page: str) -> None:
     asked = {"origin": "https://evil.example", "access-control-request-method": "POST", "host": "lab.example"}
-    answer = httpx.options(f"{page}/gradio_api/queue/join", headers=asked)
+    answer = httpx.options(f"{page}/gradio_api/queue/join", headers=asked, timeout=PATIENCE)
     assert answer.status_code == 403
     assert not [name for name in answer.headers if name.startswith("access-control")]
 

@@ -85,7 +85,7 @@ def test_the_page_is_made_before_anybody_opens_it(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{port}/"
         make_page(url, access)
         assert application.asked == ["/"]
-        with httpx.Client(follow_redirects=True) as visitor:
+        with httpx.Client(follow_redirects=True, timeout=PATIENCE) as visitor:
             assert visitor.get(access.address(url)).content == BODY
         assert application.asked == ["/"], "the visitor got what was kept"
         make_page(f"http://127.0.0.1:{port}/", Access.made(tmp_path / "other"))  # not let in: nothing is made
@@ -181,7 +181,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_the_second_opening_differs_in_nothing_and_a_stranger_gets_nothing_of_it(page: str) -> None:
-    with httpx.Client(base_url=page) as inside:
+    with httpx.Client(base_url=page, timeout=PATIENCE) as inside:
         assert inside.post("/login", data={"username": NAME, "password": PASSWORD}).status_code == 200
         first, second = inside.get("/"), inside.get("/?tab=home")
         made_anew = inside.get("/?unknown=1")  # never kept
@@ -203,7 +203,7 @@ def test_the_second_opening_differs_in_nothing_and_a_stranger_gets_nothing_of_it
         assert kept.content == inside.get(script).content
         assert inside.get("/theme.css").headers["cache-control"] == "private, no-cache"
     for path in ("/", "/?tab=home", script, "/theme.css"):
-        stranger = httpx.get(f"{page}{path}", headers={"if-none-match": first.headers["etag"]})
+        stranger = httpx.get(f"{page}{path}", headers={"if-none-match": first.headers["etag"]}, timeout=PATIENCE)
         assert stranger.status_code == (401 if path in (script, "/theme.css") else 200)
         assert "gradio" not in stranger.text
         assert "etag" not in stranger.headers

@@ -25,7 +25,7 @@ from workbench.ui.core.lora_stack import choices, facts
 from workbench.ui.sample import result
 from workbench.ui.sample import tab as sample_tab
 from workbench.ui.sample.comparison import SideBySide
-from workbench.ui.sample.history import PAGE, ChosenSamples, PageOfSamples
+from workbench.ui.sample.history import PAGE, ChosenSamples, PageOfSamples, ToDownload
 from workbench.workspace import Workspace, write_json
 
 REPORT = {
@@ -182,7 +182,7 @@ def test_the_history_has_pages_and_finds_by_prompt_model_and_lora(
     assert history.sample(ids[0]) is None
     history.restore(ChosenSamples(ids=ids[:3]))
     assert history.page(PageOfSamples())["matching"] == len(ids)
-    assert history.zip(ChosenSamples(ids=ids[:2]))["url"].endswith(".zip")
+    assert history.download(ToDownload(ids=ids[:2], kind="zip"))["url"].endswith(".zip")
     before = history.value("")
     Samples(workspace).remove(ids[-1])
     history.listing(now=True)
@@ -211,14 +211,16 @@ def test_chosen_samples_stand_side_by_side_under_what_tells_them_apart(workspace
 
 def test_the_form_leaves_out_what_the_model_does_not_take() -> None:
     base = SampleSettings().model_dump()
-    absent = {"image", "image_scale", "strength", "force_loras", "guidance_scale_2", "flow_shift"}
+    absent = {"image", "image_scale", "strength", "force_loras", "guidance_scale_2", "flow_shift", "temperature"}
     assert set(without_effect(SampleSettings, base)) == absent
     guided = {"negative_prompt", "dynamic_guidance", "guidance_from", "guidance_until", "guidance_rescale", "zero_star"}
     unguided = without_effect(SampleSettings, {**base, "guidance_scale": 1.0})
     assert set(unguided) - set(without_effect(SampleSettings, base)) == guided
     assert {"height", "width"} <= set(without_effect(SampleSettings, {**base, "model": "cogvideox-5b-i2v"}))
     given = {**base, "model": "tiny-cogvideox-i2v", "loras": ["ring"]}
-    assert set(without_effect(SampleSettings, given)) == {"video", "strength", "guidance_scale_2", "flow_shift"}
+    own = {"guidance_scale_2", "flow_shift", "temperature"}
+    assert set(without_effect(SampleSettings, given)) == {"video", "strength", *own}
+    assert "temperature" not in without_effect(SampleSettings, {**base, "model": "tiny-phenaki"})
 
 
 def test_only_files_below_the_roots_may_be_named_and_they_are_kept(

@@ -41,11 +41,11 @@ from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.sweeps import created
 from workbench.sampler import queue
+from workbench.sampler.downloads import zip_contents
 from workbench.sampler.input_files import kept
 from workbench.sampler.queue import Progress
 from workbench.sampler.samples import SampleQuery, Samples
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
-from workbench.sampler.zip_file import zip_contents
 from workbench.settings import parse
 from workbench.workspace import Workspace
 from workbench.zip_stream import zip_stream

@@ -131,6 +131,7 @@ def _looks(spec: Spec) -> dict[str, Any]:
     if spec.kind == "switch":
         return {"default": None, "help": help}
     words = {"integer": "N", "number": "X", "choice": "|".join(spec.choices)}
+    words["texts"] = "TEXT|@FILE"  # a file has one a line
     more = {"multiple": True} if spec.kind == "texts" else {}
     return {"type": str, "default": None, "metavar": words.get(spec.kind, "TEXT"), "help": help, **more}
 
@@ -138,7 +139,8 @@ def _looks(spec: Spec) -> dict[str, Any]:
 def _value(spec: Spec, raw: Any) -> Any:
     """The flag's text as JSON would have it; what is not a number stays text, for the settings to refuse."""
     if spec.kind == "texts":
-        return [text for text in raw if text]  # an empty one takes away what a file or another run had
+        # An empty one takes away what a file or another run had.
+        return [text for given in raw for text in _lines(spec, given) if text]
     if spec.optional and raw == "" and not spec.may_be_blank:
         return None
     if spec.kind in ("integer", "number"):
@@ -148,6 +150,17 @@ def _value(spec: Spec, raw: Any) -> Any:
             except ValueError:
                 continue
     return raw
+
+
+def _lines(spec: Spec, given: str) -> list[str]:
+    """A text of a flag that takes several; of @FILE the lines of the file."""
+    if not given.startswith("@"):
+        return [given]
+    try:
+        lines = Path(given[1:]).expanduser().read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{spec.name} is {given}, no file of text in UTF-8: give the path of one after @") from error
+    return [line.strip() for line in lines]
 
 
 # ---- what commands share

@@ -16,9 +16,9 @@ from workbench.cli.options import json_flag, print_json, with_workspace
 from workbench.cli.tables import print_table
 from workbench.errors import ConfigError
 from workbench.quantities import moment
+from workbench.sampler.downloads import SUFFIXES, write_samples
 from workbench.sampler.samples import SampleQuery, Samples
 from workbench.sampler.view import line
-from workbench.sampler.zip_file import write_samples
 from workbench.workspace import Workspace
 
 HEADS = ("id", "generated", "", "prompt", "LoRAs", "seed")
@@ -130,9 +130,11 @@ def restore(workspace: Workspace, ids: tuple[str, ...]) -> None:
 @several
 @with_workspace
 def export(workspace: Workspace, target: Path, ids: tuple[str, ...]) -> None:
-    """Write samples to TARGET, a new zip file: each video by a readable name, with its settings beside it."""
-    if target.suffix != ".zip" or target.exists():
-        raise ConfigError(f"target is {target.name}, must be a new file that ends in .zip: choose another name")
+    """Write samples to TARGET, a new file. A .zip has each video by a readable name, with its settings beside it. A
+    .gif shows them side by side, a row for each prompt."""
+    if target.suffix not in SUFFIXES or target.exists():
+        endings = " or ".join(SUFFIXES)
+        raise ConfigError(f"target is {target.name}, must be a new file that ends in {endings}: choose another name")
     found, names = _known(workspace, ids)
     write_samples([found.get(name) for name in names], target.absolute(), workspace.root)
     click.echo(str(target))

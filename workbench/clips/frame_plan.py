@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 from workbench.clips.records import Clip
 from workbench.families.model import Frames, Model
@@ -116,6 +116,24 @@ def shape_for(
     )
     model.check_shape(shape.frames, shape.height, shape.width)
     return shape
+
+
+class ShapeSettings(Protocol):
+    """What of a run's or a sample's settings says its shape; None for the model's own."""
+
+    @property
+    def frames(self) -> int | None: ...
+    @property
+    def height(self) -> int | None: ...
+    @property
+    def width(self) -> int | None: ...
+    @property
+    def fps(self) -> float | None: ...
+
+
+def shape_of(settings: ShapeSettings, model: Model) -> Shape:
+    """The shape that settings say. Raises ConfigError as `shape_for` does."""
+    return shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
 
 
 @dataclass(frozen=True)

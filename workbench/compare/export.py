@@ -26,8 +26,6 @@ from workbench.workspace import replacing
 
 FOLDER = "export"
 FORMATS = ("mp4", "gif")
-GIF_FPS, GIF_WIDTH = 12.5, 640
-PIXEL_ART, ENLARGED = 128, 192  # videos up to this width are enlarged to about that one
 PLAYER_LIMIT = 48 * 1024 * 1024  # bytes of videos; a notebook that carries more gets slow to open
 LOWEST, ROW, HIGHEST = 420, 240, 860  # height of the player, pixels: with one row, more for each other, at most
 TOO_LARGE = "These videos are too large for a notebook: export the grid, or open it in the web app."
@@ -82,7 +80,7 @@ def export_cell(grid: Grid, key: str, format: str) -> Path:
     path = grid.folder / FOLDER / f"{grid.name}-{row + 1}-{column + 1}.{format}"
     with replacing(path) as temporary:
         if format == "gif":
-            _write_gif(video, temporary)
+            media.write_gif([[video]], temporary)
         else:
             shutil.copyfile(video, temporary)
     return path
@@ -128,22 +126,3 @@ def _head(title: str, data: dict[str, Any]) -> str:
         f"<style>{tokens}{AROUND}\n#grid {{ {css} }}</style></head>\n"
         f'<body><div id="grid"></div>\n<script type="application/json" id="grid-data">{packed}</script>\n'
     )
-
-
-def _write_gif(video: Path, path: Path) -> None:
-    """A GIF of a video: fewer frames, narrow ones enlarged and wide ones reduced. Raises DataError."""
-    from PIL import Image
-
-    fps = media.probe(video).fps or 8.0
-    every = max(1, round(fps / GIF_FPS))
-    pictures = []
-    for index, (_, frame) in enumerate(media.decode(video)):
-        if index % every == 0:
-            height, width = frame.shape[:2]
-            sharp = width <= PIXEL_ART
-            scale = max(1, round(ENLARGED / width)) if sharp else min(1.0, GIF_WIDTH / width)
-            size = (round(width * scale), round(height * scale))
-            how = Image.Resampling.NEAREST if sharp else Image.Resampling.BICUBIC
-            pictures.append(Image.fromarray(frame).resize(size, how).quantize(256, dither=Image.Dither.NONE))
-    duration = round(1000 * every / fps)
-    pictures[0].save(path, "GIF", save_all=True, append_images=pictures[1:], duration=duration, loop=0)

@@ -217,7 +217,7 @@ class Dataset(NotedFolder):
             raise DataError(f"{clip.name} is left out: {plan.dropped}")
         if target is None:
             size = f"{shape.frames}-{shape.width}x{shape.height}-{shape.fps:g}"
-            target = Workspace(self.folder.parent.parent).cache / PLANS / f"{self.name}-{clip.id}-{size}.mp4"
+            target = Workspace.of(self.folder).cache / PLANS / f"{self.name}-{clip.id}-{size}.mp4"
         media.encode(media.read_frames(self.path_of(clip), plan.indices, plan.resize, plan.crop), target, plan.fps)
         return ClipView(target, plan)
 

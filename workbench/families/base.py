@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from workbench.errors import ConfigError
 from workbench.families import model_files
 from workbench.families.facts import ModelFacts
-from workbench.families.guidance import Guidance
 from workbench.families.lora_files import LoraFormat, LoraWeights, read_lora
 from workbench.families.model import Model
 from workbench.families.model_inputs import CaptionTokens, Given, ModelInputs, Tensors
@@ -29,12 +28,10 @@ from workbench.families.recipes import Recipe
 if TYPE_CHECKING:
     import torch
 
-    from workbench.families.denoising import SamplerSteps, StepOptions
+    from workbench.families.denoising import DenoiseInputs, SamplerSteps, StepOptions
 
 ImageScale = Literal["pipeline", "raw"]  # how a first frame's latents are scaled: as the stock pipeline does, or not
 Report = Callable[[str], None]
-OnStep = Callable[[int, int, "torch.Tensor"], None]
-"""Called after each denoising step with (steps done, all steps, the clean latents as predicted); may raise."""
 
 
 class Family(ABC):
@@ -275,14 +272,15 @@ class Family(ABC):
     def sampler_steps(self, options: StepOptions) -> SamplerSteps:
         """The way from noise to latents in so many steps."""
 
-    def check_start(
-        self, transformer: Any, latents_shape: tuple[int, ...], given: Given | None, prefix: torch.Tensor | None
-    ) -> None:
+    def check_inputs(self, transformer: Any, inputs: DenoiseInputs) -> None:
         """Refuse what the model cannot generate, before anything is computed. Raises ConfigError."""
-        if prefix is None:
+        if inputs.guidance.wanted and inputs.negative_text is None:
+            scale = inputs.guidance.scale
+            raise ConfigError(f"guidance scale is {scale:g}, which needs a negative prompt: encode an empty one")
+        if inputs.prefix is None:
             return
-        kept = self.as_prefix(prefix, latents_shape).shape[self.frame_axis]
-        if kept >= (generated := latents_shape[self.frame_axis - 1]):
+        kept = self.as_prefix(inputs.prefix, inputs.latents_shape).shape[self.frame_axis]
+        if kept >= (generated := inputs.latents_shape[self.frame_axis - 1]):
             raise ConfigError(
                 f"the clip to continue has {kept} latent frames and the new one {generated}: generate more frames, or "
                 f"continue fewer"
@@ -292,66 +290,14 @@ class Family(ABC):
         """Latents of a clip to be continued as they stand at the beginning of latents of a shape."""
         return latents
 
-    def denoise(
-        self,
-        transformer: Any,
-        folder: Path,
-        *,
-        text: Tensors,
-        negative_text: Tensors | None,
-        latents_shape: tuple[int, ...],
-        steps: int,
-        scheduler: str,
-        guidance: Guidance,
-        noise: torch.Generator,
-        on_step: OnStep,
-        given: Given | None = None,
-        prefix: torch.Tensor | None = None,
-        source: torch.Tensor | None = None,
-        strength: float = 1.0,
-        sequential_guidance: bool = False,
-        skip_steps: bool = False,
-        fps: float = 8.0,
-        at_timestep: Callable[[float], Any] | None = None,
-        flow_shift: float | None = None,
-    ) -> torch.Tensor:
+    def denoise(self, transformer: Any, inputs: DenoiseInputs) -> torch.Tensor:
         """Generate the latents of one clip [1, *latents_shape], as the stock pipelines do, on the text's device.
-
-        text, negative_text: of one caption each, on the device where the transformer computes, in its dtype
-        noise:      a generator of the processor; the pipelines' order: what `given_to_sample` takes goes first
-        given:      of a batch of one, for models that start from a picture
-        prefix:     latents of the clip that this one continues, as `sample_latents` makes them of one frame or a
-                    legal number: they are put back at every step, noised to that step, and clean at the end
-        source:     latents of the clip to change; `strength` says how far: the part of the steps that is made
-        sequential_guidance: compute the two predictions of guidance one after the other, which takes less memory
-        at_timestep: gives the transformer for a timestep, where the model has two experts
-        flow_shift: as `StepOptions` has it
-        skip_steps: skip steps in the middle whose clean latents can be extrapolated from earlier ones
 
         Raises ConfigError.
         """
-        from workbench.families.denoising import Denoising, StepOptions
+        from workbench.families.denoising import Denoising
 
-        device = next(iter(text.values())).device
-        denoising = Denoising(
-            family=self,
-            transformer=transformer,
-            schedule=self.noise_schedule(folder, device),
-            steps=self.sampler_steps(StepOptions(folder, steps, latents_shape, device, scheduler, flow_shift)),
-            text=text,
-            negative=negative_text,
-            latents_shape=latents_shape,
-            guidance=guidance,
-            noise=noise,
-            given=given,
-            prefix=prefix,
-            source=source,
-            sequential_guidance=sequential_guidance,
-            skip_steps=skip_steps,
-            fps=fps,
-            at_timestep=at_timestep,
-        )
-        return denoising.run(strength, on_step)
+        return Denoising(self, transformer, inputs).run()
 
     @abstractmethod
     def usage(

@@ -8,18 +8,16 @@ and after, which needs no transformer (text, VAE: the family's methods).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from workbench.errors import ConfigError
 from workbench.families.guidance import Guidance
-from workbench.families.noise_schedules import NoiseSchedule
 
 if TYPE_CHECKING:
     import torch
 
-    from workbench.families.base import Family, OnStep
+    from workbench.families.base import Family
     from workbench.families.model_inputs import Given, Tensors
 
 # Which steps `skip_steps` skips: none of the first (at least FIRST_STEPS, and FIRST_PART of all) and of the last.
@@ -27,6 +25,13 @@ if TYPE_CHECKING:
 # compares values.
 FIRST_STEPS, FIRST_PART, LAST_STEPS = 3, 0.2, 2
 EXTRAPOLATION = 0.75
+
+OnStep = Callable[[int, int, "torch.Tensor"], None]
+"""Called after each denoising step with (steps done, all steps, the clean latents as predicted); may raise."""
+
+
+def no_step(done: int, steps: int, clean: torch.Tensor) -> None:
+    """Where nobody follows the steps."""
 
 
 class SamplerSteps(Protocol):
@@ -85,91 +90,124 @@ class StepOptions:
     shift: float | None = None
 
 
-@dataclass
-class Denoising:
-    """One call of `family.denoise`, which describes each argument. `steps` belong to this call alone."""
+@dataclass(frozen=True)
+class DenoiseInputs:
+    """What one clip is made of; `family.denoise` takes it.
 
-    family: Family
-    transformer: Any
-    schedule: NoiseSchedule
-    steps: SamplerSteps
+    folder:     of the model
+    text, negative_text: of one caption each, on the device where the transformer computes, in its dtype; None where
+                nothing is guided
+    noise:      a generator of the processor; the pipelines' order: what `given_to_sample` takes goes first
+    scheduler, flow_shift: as `StepOptions` has them
+    given:      of a batch of one, for models that start from a picture
+    prefix:     latents of the clip that this one continues, as `sample_latents` makes them of one frame or a legal
+                number: they are put back at every step, noised to that step, and clean at the end
+    source:     latents of the clip to change; `strength` says how far: the part of the steps that is made
+    sequential_guidance: compute the two predictions of guidance one after the other, which takes less memory
+    skip_steps: skip steps in the middle whose clean latents can be extrapolated from earlier ones
+    at_timestep: gives the transformer for a timestep, where the model has two experts
+    temperature: of the first step, for models that sample codes; None: the family's own
+    """
+
+    folder: Path
     text: Tensors
-    negative: Tensors | None
+    negative_text: Tensors | None
     latents_shape: tuple[int, ...]
+    steps: int
     guidance: Guidance
     noise: torch.Generator
+    scheduler: str = "model"
+    flow_shift: float | None = None
+    on_step: OnStep = no_step
     given: Given | None = None
     prefix: torch.Tensor | None = None
     source: torch.Tensor | None = None
+    strength: float = 1.0
     sequential_guidance: bool = False
     skip_steps: bool = False
     fps: float = 8.0
     at_timestep: Callable[[float], Any] | None = None
-    _known: list[tuple[int, torch.Tensor]] = field(default_factory=list)  # (step, clean latents it predicted)
+    temperature: float | None = None
 
-    def check(self) -> None:
-        """Refuse what the model cannot generate, before anything is computed. Raises ConfigError."""
-        self.family.check_start(self.transformer, self.latents_shape, self.given, self.prefix)
-        if self.guidance.wanted and self.negative is None:
-            raise ConfigError(
-                f"guidance scale is {self.guidance.scale:g}, which needs a negative prompt: encode an empty one"
-            )
+    @property
+    def device(self) -> torch.device:
+        return next(iter(self.text.values())).device
 
-    def run(self, strength: float, on_step: OnStep) -> torch.Tensor:
+    def first_of(self, steps: int) -> int:
+        """The step that is made first of so many."""
+        return 0 if self.source is None else max(steps - min(int(steps * self.strength), steps), 0)
+
+
+class Denoising:
+    """One call of `family.denoise`."""
+
+    def __init__(self, family: Family, transformer: Any, inputs: DenoiseInputs) -> None:
+        self.family, self.transformer, self.inputs = family, transformer, inputs
+        device = inputs.device
+        self.schedule = family.noise_schedule(inputs.folder, device)
+        self.steps = family.sampler_steps(
+            StepOptions(inputs.folder, inputs.steps, inputs.latents_shape, device, inputs.scheduler, inputs.flow_shift)
+        )
+        self._given: Given | None = None
+        self._known: list[tuple[int, torch.Tensor]] = []  # (step, clean latents it predicted)
+
+    def run(self) -> torch.Tensor:
         """The latents [1, *latents_shape] after all steps. Raises ConfigError."""
         import torch
 
-        self.check()
-        text = next(iter(self.text.values()))
-        device, dtype, all_steps = text.device, text.dtype, len(self.steps.timesteps)
-        start = 0 if self.source is None else max(all_steps - min(int(all_steps * strength), all_steps), 0)
+        inputs = self.inputs
+        self.family.check_inputs(self.transformer, inputs)
+        device, dtype = inputs.device, next(iter(inputs.text.values())).dtype
+        start = inputs.first_of(len(self.steps.timesteps))
         self.steps.begin(start)
         timesteps = self.steps.timesteps[start:]
-        first = torch.randn(1, *self.latents_shape, generator=self.noise, dtype=dtype).to(device)
+        first = torch.randn(1, *inputs.latents_shape, generator=inputs.noise, dtype=dtype).to(device)
         latents = first
-        if self.source is not None:
-            latents = self.schedule.mix(self.source.to(device, dtype), first, timesteps[:1]).to(dtype)
-        self.given = self.given and self.given.to(device, dtype)
+        if inputs.source is not None:
+            latents = self.schedule.mix(inputs.source.to(device, dtype), first, timesteps[:1]).to(dtype)
+        self._given = inputs.given and inputs.given.to(device, dtype)
         latents = self._with_prefix(latents, first, timesteps, 0)
         with torch.no_grad():
             for step, timestep in enumerate(timesteps):
                 latents = self.family.with_known(latents, given := self._given_at(start + step))
-                if self.skip_steps and self._may_skip(step, len(timesteps)):
+                if inputs.skip_steps and self._may_skip(step, len(timesteps)):
                     predicted = self._extrapolated(latents, timestep, step)
                 else:
                     predicted = self._predicted(latents, timestep, step, len(timesteps))
                     self._remember(latents, predicted, timestep, step)
-                latents, clean = self.steps.step(start + step, predicted, latents, self.noise)
+                latents, clean = self.steps.step(start + step, predicted, latents, inputs.noise)
                 latents = self._with_prefix(latents.to(dtype), first, timesteps, step + 1)
-                on_step(step + 1, len(timesteps), clean)
+                inputs.on_step(step + 1, len(timesteps), clean)
         return self.family.with_known(latents, given)
 
     def _given_at(self, index: int) -> Given | None:
-        if self.given is None or self.given.known is None:
-            return self.given
-        return replace(self.given, known=self.steps.known_at(self.given.known, index, self.noise))
+        if self._given is None or self._given.known is None:
+            return self._given
+        return replace(self._given, known=self.steps.known_at(self._given.known, index, self.inputs.noise))
 
     def _predicted(self, latents: torch.Tensor, timestep: torch.Tensor, step: int, steps: int) -> torch.Tensor:
         """The prediction of one step, guided if this step is, float32."""
         import torch
 
-        if not self.guidance.guides(step, steps):
-            return self._call(latents, self.text, timestep)
-        assert self.negative is not None
-        if self.sequential_guidance:
-            negative = self._call(latents, self.negative, timestep)
-            prompt = self._call(latents, self.text, timestep)
+        inputs = self.inputs
+        if not inputs.guidance.guides(step, steps):
+            return self._call(latents, inputs.text, timestep)
+        assert inputs.negative_text is not None
+        if inputs.sequential_guidance:
+            negative = self._call(latents, inputs.negative_text, timestep)
+            prompt = self._call(latents, inputs.text, timestep)
         else:
-            texts = {name: torch.cat([self.negative[name], tensor]) for name, tensor in self.text.items()}
+            texts = {name: torch.cat([inputs.negative_text[name], tensor]) for name, tensor in inputs.text.items()}
             negative, prompt = self._call(torch.cat([latents] * 2), texts, timestep).chunk(2)
-        scale = self.guidance.scale_at(step, steps, float(timestep))
-        return self.guidance.combine(prompt, negative, scale)
+        scale = inputs.guidance.scale_at(step, steps, float(timestep))
+        return inputs.guidance.combine(prompt, negative, scale)
 
     def _call(self, latents: torch.Tensor, text: Tensors, timestep: torch.Tensor) -> torch.Tensor:
         count = len(latents)
-        given = self.given and self.given.repeated(count)
-        transformer = self.transformer if self.at_timestep is None else self.at_timestep(float(timestep))
-        return self.family.call(transformer, latents, text, timestep.expand(count), given, self.fps).float()
+        given = self._given and self._given.repeated(count)
+        at_timestep, fps = self.inputs.at_timestep, self.inputs.fps
+        transformer = self.transformer if at_timestep is None else at_timestep(float(timestep))
+        return self.family.call(transformer, latents, text, timestep.expand(count), given, fps).float()
 
     # ---- skipped steps
 
@@ -180,7 +218,7 @@ class Denoising:
         return head <= step < steps - LAST_STEPS and (step - head) % every != every - 1
 
     def _remember(self, latents: torch.Tensor, predicted: torch.Tensor, timestep: torch.Tensor, step: int) -> None:
-        if self.skip_steps:
+        if self.inputs.skip_steps:
             self._known = [*self._known[-1:], (step, self.schedule.clean(latents, predicted, timestep[None]))]
 
     def _extrapolated(self, latents: torch.Tensor, timestep: torch.Tensor, step: int) -> torch.Tensor:
@@ -197,10 +235,10 @@ class Denoising:
         """Latents before the given step with the prefix in its place, noised as they are; clean after the last step."""
         import torch
 
-        if self.prefix is None:
+        if self.inputs.prefix is None:
             return latents
-        axis = self.family.frame_axis
-        prefix = self.family.as_prefix(self.prefix, self.latents_shape).to(latents.device, torch.float32)
+        axis, shape = self.family.frame_axis, self.inputs.latents_shape
+        prefix = self.family.as_prefix(self.inputs.prefix, shape).to(latents.device, torch.float32)
         kept = prefix.shape[axis]
         if step < len(timesteps):
             prefix = self.schedule.mix(prefix, first.narrow(axis, 0, kept), timesteps[step][None])

@@ -20,7 +20,7 @@ from workbench.families import architectures, lora_names, lora_writing, model_fi
 from workbench.families import usage as usage_code
 from workbench.families.architectures import Part
 from workbench.families.base import Family, ImageScale
-from workbench.families.denoising import FlowSteps, SamplerSteps, StepOptions
+from workbench.families.denoising import DenoiseInputs, FlowSteps, SamplerSteps, StepOptions
 from workbench.families.facts import Linear, ModelFacts, On, VaeFacts
 from workbench.families.float64 import without_float64
 from workbench.families.lora_files import EXPERT_KEY, LoraFormat, LoraWeights, experts_of
@@ -28,7 +28,7 @@ from workbench.families.lora_names import LayerNames
 from workbench.families.lora_writing import Writer, Written
 from workbench.families.model import Model, Task
 from workbench.families.model_files import config, index
-from workbench.families.model_inputs import CaptionTokens, Given, Tensors
+from workbench.families.model_inputs import CaptionTokens, Tensors
 from workbench.families.prompt_encoder import PromptEncoder, counted, load_tokenizer
 from workbench.families.usage import UsageExtras
 from workbench.workspace import write_json
@@ -303,16 +303,14 @@ class DiffusersFamily(Family):
 
     # ---- sampling
 
-    def check_start(
-        self, transformer: Any, latents_shape: tuple[int, ...], given: Given | None, prefix: torch.Tensor | None
-    ) -> None:
-        own = transformer.config
+    def check_inputs(self, transformer: Any, inputs: DenoiseInputs) -> None:
+        own, given = transformer.config, inputs.given
         takes = own.in_channels != (own.out_channels or own.in_channels)
         if takes and given is None:
             raise ConfigError("this model starts from a first frame: give an image")
         if given is not None and given.beside is not None and not takes:
             raise ConfigError("this model takes text alone: leave out the image, or choose one for images")
-        super().check_start(transformer, latents_shape, given, prefix)
+        super().check_inputs(transformer, inputs)
 
     def sampler_steps(self, options: StepOptions) -> SamplerSteps:
         made = self.load_scheduler(options.folder, options.scheduler, options.shift)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from workbench.clips.buckets import parse_bucket
-from workbench.clips.frame_plan import shape_for
+from workbench.clips.frame_plan import shape_of
 from workbench.families.facts import ModelFacts
 from workbench.families.model import Model
 from workbench.fit.gpus import GpuModel
@@ -120,7 +120,7 @@ def largest_shape(settings: TrainSettings, model: Model, facts: ModelFacts) -> t
         buckets = [parse_bucket(text, model) for text in settings.buckets]
         found = [(bucket.frames, bucket.height, bucket.width) for bucket in buckets]
     else:
-        shape = shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
+        shape = shape_of(settings, model)
         found = [(shape.frames, shape.height, shape.width)]
     return max(found, key=lambda one: facts.tokens(*one))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from workbench.clips.frame_plan import Shape, plan, shape_for
+from workbench.clips.frame_plan import Shape, plan, shape_for, shape_of
 from workbench.clips.records import Clip
 from workbench.dataset_builder.dataset import Dataset
 from workbench.families import default_model, find_model
@@ -110,4 +110,4 @@ def _shape(settings: TrainSettings | None) -> Shape:
     if settings is None:
         return shape_for(find_model(default_model())[1])
     _, model = find_model(settings.model)
-    return shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
+    return shape_of(settings, model)

@@ -49,7 +49,7 @@ class RunPanel(Panel):
     def __init__(self, run: Run) -> None:
         super().__init__()
         self.run = run
-        self.workspace = Workspace(run.folder.parent.parent)
+        self.workspace = Workspace.of(run.folder)
         self.forked: RunPanel | None = None
         self.buttons: dict[ActionKind, widgets.Button] = {}
         self._reader = SnapshotReader(run)

@@ -55,7 +55,7 @@ class TaskPanel(Panel):
         settings_class, label, help = KINDS[task]
         if task == "import":
             values = {"dataset": dataset.name, "trigger_word": dataset.info.trigger_word, **values}
-        self.form: SettingsForm[Any] = SettingsForm(settings_class, Workspace(dataset.folder.parent.parent), values)
+        self.form: SettingsForm[Any] = SettingsForm(settings_class, Workspace.of(dataset.folder), values)
         self.bar, self.result = progress_bar(), widgets.HTML()
         self.start_button = self.add_button(label, help, self.start, "play", "primary")
         self.stop_button = self.add_button("Stop", "What is done stays", self.task.stop, "stop", "danger")

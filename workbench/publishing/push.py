@@ -101,7 +101,7 @@ def stop(workspace: Workspace, what: What, name: str) -> None:
 
 def run(folder: Path, job: jobs.Job) -> None:
     """The push as a job. Raises ConfigError, DataError, CannotWrite, ModelUnavailable (the Hub), jobs.Stop."""
-    workspace = Workspace(folder.parent.parent)
+    workspace = Workspace.of(folder)
     config = read_json(folder / jobs.CONFIG)
     name = config.pop("lora")
     a_space = folder.name.startswith("space--")

@@ -82,7 +82,7 @@ class RunSync:
 
     def __init__(self, folder: Path, job: RemoteJob, backend: Backend, record: RemoteRecord) -> None:
         self._folder, self._job, self._backend, self._record = folder, job, backend, record
-        self._run, self._workspace = Run(folder), Workspace(folder.parent.parent)
+        self._run, self._workspace = Run(folder), Workspace.of(folder)
         self._listing = ""
         self._files: dict[str, Sequence[int]] = {}
         self._seen: dict[str, Sequence[int]] = read_object(folder / SCRATCH / SEEN)

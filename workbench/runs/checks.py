@@ -13,7 +13,7 @@ from pathlib import Path
 
 from workbench import policy
 from workbench.bins import Bin
-from workbench.clips.frame_plan import Shape, shape_for
+from workbench.clips.frame_plan import Shape, shape_of
 from workbench.clips.records import METADATA
 from workbench.errors import ConfigError
 from workbench.families import find_model, own_settings
@@ -63,7 +63,7 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
     optimizer_options.check(settings)
     check_tracker(settings)
     hub_push.check(settings)
-    return shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
+    return shape_of(settings, model)
 
 
 def _check_lora(settings: TrainSettings) -> None:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from workbench.clips.buckets import Bucket, assign, choose, parse_bucket
-from workbench.clips.frame_plan import FramePlan, Shape, Taking, shape_for, take
+from workbench.clips.frame_plan import FramePlan, Shape, Taking, shape_of, take
 from workbench.clips.records import Clip, file_sha256, read_clips, read_info
 from workbench.errors import ConfigError, DataError
 from workbench.families import find_model
@@ -166,7 +166,7 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
     Raises ConfigError for an illegal shape, DataError when no clip can be used.
     """
     _, model = find_model(settings.model)
-    shape = shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
+    shape = shape_of(settings, model)
     taking = Taking(settings.frame_sampling, settings.skip_start, settings.skip_end, settings.crop, settings.seed)
     used: list[tuple[Role, DatasetShare]] = [("train", source) for source in sources_of(settings)]
     if name := settings.regularization_dataset:

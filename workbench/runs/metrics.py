@@ -99,26 +99,26 @@ def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
             continue
         step = value.get("step") if isinstance(value, dict) else None
         if type(step) is int and 0 <= step <= MOST_STEPS:
-            yield {key: each for key, each in value.items() if key == "step" or _sound(key, each)}
-
-
-def _sound(key: str, value: Any) -> bool:
-    """Whether a value of a line is what its key says, so that whoever reads it need not ask."""
-    if key == "samples":
-        return isinstance(value, list) and all(
-            isinstance(one, list) and len(one) == 2 and _numbers(one) for one in value
-        )
-    if key in ("held_out_bands", "preview_changes", "control_changes", "visible_effects"):
-        return isinstance(value, list) and _numbers(value)
-    return _is_number(value)
-
-
-def _numbers(values: list[Any]) -> bool:
-    return all(one is None or _is_number(one) for one in values)
+            yield {key: each for key, each in value.items() if SOUND.get(key, _is_number)(each)}
 
 
 def _is_number(value: Any) -> bool:
-    return (type(value) is float and math.isfinite(value)) or (type(value) is int and abs(value) < LARGEST)
+    return math.isfinite(value) if type(value) is float else type(value) is int and abs(value) < LARGEST
+
+
+def _numbers(values: Any) -> bool:
+    return type(values) is list and all(one is None or _is_number(one) for one in values)
+
+
+def _pairs(values: Any) -> bool:
+    return type(values) is list and all(_numbers(one) and len(one) == 2 for one in values)
+
+
+# By key, whether a value of a line is what its key says, so that whoever reads it need not ask; else it is one number.
+SOUND = {
+    "samples": _pairs,
+    **dict.fromkeys(("held_out_bands", "preview_changes", "control_changes", "visible_effects"), _numbers),
+}
 
 
 def _until(path: Path, step: int) -> bytes:

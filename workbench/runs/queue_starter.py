@@ -26,7 +26,7 @@ LONG = 10.0  # seconds after which the queue is read though nothing seems to hav
 def main() -> int:
     folder = Path(sys.argv[1]).resolve()
     with jobs.Job(folder) as job:
-        serve(Workspace(folder.parent.parent), job)
+        serve(Workspace.of(folder), job)
     return int(job.exit_code)
 
 

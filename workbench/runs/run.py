@@ -113,7 +113,7 @@ class Run(NotedFolder):
 
     @property
     def status(self) -> jobs.Status:
-        return queue.with_position(Workspace(self.folder.parent.parent), jobs.status(self.folder))
+        return queue.with_position(Workspace.of(self.folder), jobs.status(self.folder))
 
     @property
     def result(self) -> dict[str, Any]:
@@ -171,7 +171,7 @@ class Run(NotedFolder):
         if self.target:
             return jobs.start(self.folder, REMOTE_MODULE, env=env)
         device_rules.check(settings, pick_device(settings.device))
-        return queue.enqueue(Workspace(self.folder.parent.parent), self.name, MODULE, env)
+        return queue.enqueue(Workspace.of(self.folder), self.name, MODULE, env)
 
     @property
     def takes_no_commands(self) -> str:

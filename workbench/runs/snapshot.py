@@ -228,7 +228,7 @@ class SnapshotReader:
     ) -> None:
         """waiting, load: who knows the queue and the machine's load already, when many runs are read"""
         self._run, self._load = run, load or machine_load
-        self._waiting = waiting or (lambda: queue.order(Workspace(run.folder.parent.parent)))
+        self._waiting = waiting or (lambda: queue.order(Workspace.of(run.folder)))
         self._curves = curves_of(run)
         self._preview_mark: list[tuple[str, int]] = []
         self._previews = RunPreviews()

@@ -27,7 +27,8 @@ from workbench import __version__, policy
 from workbench.clips.frame_plan import shape_for
 from workbench.clips.records import file_sha256
 from workbench.families import find_model, settle
-from workbench.families.base import ImageScale, OnStep
+from workbench.families.base import ImageScale
+from workbench.families.denoising import DenoiseInputs, OnStep, no_step
 from workbench.families.model import Expert
 from workbench.families.model_inputs import Tensors
 from workbench.jobs.devices import Device
@@ -91,7 +92,7 @@ class Sampler:
         """Whether it can generate this as it is loaded."""
         return settings.model == self.name and (settings.speed == "low-memory") == self.low_memory
 
-    def generate(self, workspace: Workspace, settings: SampleSettings, on_step: OnStep | None = None) -> GeneratedVideo:
+    def generate(self, workspace: Workspace, settings: SampleSettings, on_step: OnStep = no_step) -> GeneratedVideo:
         """Generate one video. `on_step` is called after each step and may raise to stop it.
 
         The model stays usable whatever happens. Raises ConfigError. The settings must be those of a request that this
@@ -108,27 +109,27 @@ class Sampler:
         negative = self._text(inputs.negative_prompt) if inputs.guidance.wanted else None
         noise = torch.Generator("cpu").manual_seed(inputs.settings.seed or 0)
         shape = self.family.latents_shape(self.folder, inputs.shape.frames, inputs.shape.height, inputs.shape.width)
-        start = self._start_latents(inputs, shape, noise)
+        denoise_inputs = DenoiseInputs(
+            self.folder,
+            text,
+            negative,
+            shape,
+            inputs.steps,
+            inputs.guidance,
+            noise,
+            scheduler=inputs.scheduler,
+            flow_shift=inputs.flow_shift,
+            on_step=on_step,
+            strength=settings.strength,
+            sequential_guidance=self.offload_plan.sequential_guidance,
+            skip_steps=settings.speed == "fast",
+            fps=inputs.shape.fps,
+            at_timestep=self.experts.at if self._pair else None,
+            temperature=inputs.temperature,
+            **self._start_latents(inputs, shape, noise),
+        )
         with self._computing():
-            latents = self.family.denoise(
-                self.transformer,
-                self.folder,
-                text=text,
-                negative_text=negative,
-                latents_shape=shape,
-                steps=inputs.steps,
-                scheduler=inputs.scheduler,
-                flow_shift=inputs.flow_shift,
-                guidance=inputs.guidance,
-                noise=noise,
-                on_step=on_step or (lambda done, total, latents: None),
-                strength=settings.strength,
-                sequential_guidance=self.offload_plan.sequential_guidance,
-                skip_steps=settings.speed == "fast",
-                fps=inputs.shape.fps,
-                at_timestep=self.experts.at if self._pair else None,
-                **start,
-            )
+            latents = self.family.denoise(self.transformer, denoise_inputs)
         video, how = self._decode(latents, noise)
         video = video[0, :, -inputs.shape.frames :]
         frames = ((video.permute(1, 2, 3, 0) / 2 + 0.5) * 255).round().to(torch.uint8).numpy()
@@ -234,7 +235,7 @@ class Sampler:
     def _start_latents(
         self, inputs: SampleInputs, latents_shape: tuple[int, ...], noise: torch.Generator
     ) -> dict[str, Any]:
-        """Arguments of `Family.denoise`: of a first frame, frames to continue, a video to change."""
+        """Of the `DenoiseInputs` what is made of a first frame, frames to continue, a video to change."""
         import torch
 
         settings, shape = inputs.settings, inputs.shape
@@ -296,6 +297,7 @@ class Sampler:
         """Every input as it was in the end, beside the settings as they were given."""
         given = inputs.settings.model_dump(mode="json")
         only_some = {"guidance_scale_2": inputs.guidance.second, "flow_shift": inputs.flow_shift}
+        only_some |= {"temperature": inputs.temperature}
         return {
             "settings": given,
             **{name: given[name] for name in ("prompt", "dynamic_guidance", "seed", "speed")},

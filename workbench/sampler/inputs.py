@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workbench import policy
-from workbench.clips.frame_plan import Shape, shape_for
+from workbench.clips.frame_plan import Shape, shape_of
 from workbench.errors import ConfigError
 from workbench.families import find_model, own_settings, settle
 from workbench.families.guidance import Guidance
@@ -34,6 +34,7 @@ class SampleInputs:
     negative_prompt: str
     scheduler: str
     flow_shift: float | None
+    temperature: float | None
     loras: tuple[Lora, ...]
     kept_frames: int = 0
 
@@ -48,7 +49,7 @@ def inputs_of(workspace: Workspace, settings: SampleSettings) -> SampleInputs:
         rule = " or ".join(("model", *family.schedulers))
         sentence = f"scheduler is {scheduler}, {model.title} has {rule}: choose one of these"
         raise ConfigError(sentence, {"scheduler": sentence})
-    shape = shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
+    shape = shape_of(settings, model)
     steps = settings.steps or model.steps
     if settings.video and int(steps * settings.strength) < 1:
         sentence = f"strength is {settings.strength:g}, which leaves none of {steps} steps: use {1 / steps:.2g} or more"
@@ -56,6 +57,9 @@ def inputs_of(workspace: Workspace, settings: SampleSettings) -> SampleInputs:
     # The shortest clip that the model generates shows a movement; one frame where that is all of the video.
     shortest = model.frame_rule.legal()[0]
     kept_frames = shortest if shape.frames > shortest else 1
+    temperature = settings.temperature
+    if temperature is None and "temperature" in (own := family.own_settings(model)):
+        temperature = own["temperature"].default
     scale = model.guidance_scale if settings.guidance_scale is None else settings.guidance_scale
     return SampleInputs(
         settings=settings,
@@ -74,6 +78,7 @@ def inputs_of(workspace: Workspace, settings: SampleSettings) -> SampleInputs:
         negative_prompt=model.negative_prompt if settings.negative_prompt is None else settings.negative_prompt,
         scheduler=scheduler,
         flow_shift=settings.flow_shift or model.flow_shift_at(shape.height, shape.width),
+        temperature=temperature,
         loras=tuple(resolve(workspace, settings.loras)),
         kept_frames=kept_frames if settings.continue_from else 0,
     )

@@ -35,7 +35,7 @@ PICTURE = "The picture is the video's first frame: describe it as it is, and wha
 def main(folder: Path) -> int:
     """Write the prompt that the folder requests. Returns the exit code."""
     with jobs.Job(folder) as job:
-        workspace = Workspace(folder.parent.parent)
+        workspace = Workspace.of(folder)
         settings, request = PromptSettings.load(folder / jobs.CONFIG), read_json(folder / REQUEST)
         job.beat("writing the prompt", patient=True)
         instruction = settings.instruction.replace("{prompt}", request["prompt"])

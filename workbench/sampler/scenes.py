@@ -14,7 +14,7 @@ from typing import Any
 from workbench.clips import media
 from workbench.errors import ConfigError
 from workbench.sampler.samples import video_path, write_sample
-from workbench.sampler.settings import SampleSettings
+from workbench.sampler.settings import MARK, SampleSettings
 from workbench.workspace import Workspace, read_object
 
 
@@ -32,8 +32,14 @@ def chains_of(count: int, chains: int) -> list[range]:
 
 
 def joined_settings(scenes: Sequence[SampleSettings]) -> SampleSettings:
-    """The settings that make a story again: those of its first scene, with a line of the prompt a scene."""
-    return scenes[0].changed(prompt="\n".join(one.prompt for one in scenes))
+    """The settings that make a story again: those of its first scene, with a line of the prompt a scene.
+
+    A scene's own number of frames is in its line.
+    """
+    lengths = {one.frames for one in scenes}
+    frames = scenes[0].frames if len(lengths) == 1 else None
+    lines = [one.prompt if one.frames == frames else f"{one.prompt}{MARK}{one.frames}" for one in scenes]
+    return scenes[0].changed(prompt="\n".join(lines), frames=frames)
 
 
 def join(workspace: Workspace, scenes: Sequence[str], settings: SampleSettings, target: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
@@ -15,6 +15,7 @@ from workbench.settings import Settings, field
 
 WHAT, HOW, SHAPE, SPEED = "What", "Guidance", "Shape", "Speed"
 SEEDS = 2**31
+MARK = "@@"  # before what a line has of its own: PROMPT@@PICTURE as in SAT's lists
 
 Speed = Literal["exact", "fast", "low-memory"]
 
@@ -106,6 +107,12 @@ class SampleSettings(Settings):
     decide shapes and movement. Empty: the model's own value; of Wan 2.1's image models 3 up to 832x480 and 5 above, as
     in their authors' generate.py."""
 
+    temperature: float | None = field(
+        None, title="Temperature", section=HOW, low=0.0, high=10.0, advanced=True, own=True
+    )
+    """How freely codes are sampled in the first step; it falls evenly to 0. Higher: more variety and more mistakes.
+    Empty: the model's own value."""
+
     seed: int | None = field(None, title="Seed", section=HOW, low=0, high=SEEDS - 1)
     """The same seed and settings give the same video. Empty: another one each time; the video says which."""
 
@@ -147,15 +154,16 @@ class BatchSettings(Settings):
     """How many samples one request makes."""
 
     each_line: bool = field(False, title="A prompt a line", section=WHAT, advanced=True)
-    """Each line of the prompt is a prompt of its own. A line may end with @@ and a first frame of its own: a ship
-    leaves the harbour@@ship.png"""
+    """Each line of the prompt is a prompt of its own. A line may end with @@ and a first frame of its own, or its own
+    number of frames: a ship leaves the harbour@@ship.png, or @@33"""
 
     videos: int = field(1, title="Videos", section=WHAT, low=1, high=100)
     """How many of each prompt: seeds count up from the seed, or are random where it is empty."""
 
     scenes: bool = field(False, title="Lines are scenes", section=WHAT, advanced=True)
     """Each line of the prompt is a scene that goes on from the last frames of the line before. After them comes one
-    video of all, in which no frame is twice."""
+    video of all, in which no frame is twice. A line may end with @@ and its own number of frames, those that it takes
+    over counted."""
 
     @property
     def chains(self) -> int:
@@ -176,9 +184,12 @@ def expand(settings: SampleSettings, batch: BatchSettings) -> list[SampleSetting
     """One sample's settings for every prompt and seed, seeds first; every seed is set."""
     prompts = []
     for line in settings.prompt.splitlines() if batch.each_line or batch.scenes else ():
-        prompt, mark, image = (part.strip() for part in line.partition("@@"))  # PROMPT@@PICTURE as in SAT's lists
+        prompt, mark, own = (part.strip() for part in line.partition(MARK))
         if line.strip():
-            prompts.append(settings.changed(prompt=prompt, **({"image": image} if mark else {})))
+            more: dict[str, Any] = {}
+            if mark:
+                more = {"frames": int(own)} if own.isdecimal() else {"image": own}
+            prompts.append(settings.changed(prompt=prompt, **more))
     found = []
     for one in prompts or [settings]:
         for number in range(batch.videos):

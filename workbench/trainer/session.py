@@ -82,7 +82,7 @@ class Session:
         )
         self.sharded = settings.parallel == "fsdp" and self.ranks.count > 1
         self.device = torch.device(hardware.torch_name)
-        self.workspace = Workspace(run.parent.parent)
+        self.workspace = Workspace.of(run)
         self.step_seconds = 0.0
         self.note = ""  # what a person should know of where it began
         self.warning = ""  # the newest failure that did not end the run

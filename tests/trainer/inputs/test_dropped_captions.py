@@ -11,6 +11,8 @@ import torch
 
 from tests.driving import create, session
 from workbench.dataset_builder import Dataset
+from workbench.families.base import Family
+from workbench.families.denoising import DenoiseInputs
 from workbench.families.model import Model
 from workbench.families.wan import FAMILY
 from workbench.families.wan_models import FIRST, NEGATIVE_PROMPT
@@ -27,9 +29,10 @@ def negatives(made: Session, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, 
     """What previews are guided away from, as the family is given it."""
     seen, denoise = [], type(made.family).denoise
 
-    def spy(*given: Any, **named: Any) -> torch.Tensor:
-        seen.append(named["negative_text"])
-        return denoise(*given, **named)
+    def spy(family: Family, transformer: Any, inputs: DenoiseInputs) -> torch.Tensor:
+        assert inputs.negative_text is not None
+        seen.append(dict(inputs.negative_text))
+        return denoise(family, transformer, inputs)
 
     with monkeypatch.context() as patch:
         patch.setattr(type(made.family), "denoise", spy)

@@ -24,7 +24,7 @@ from workbench.cli.options import (
     with_workspace,
 )
 from workbench.clips import buckets
-from workbench.clips.frame_plan import FramePlan, Shape, shape_for
+from workbench.clips.frame_plan import FramePlan, Shape, shape_of
 from workbench.clips.records import Clip
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.snapshot import plan_sentence
@@ -87,7 +87,7 @@ def _wanted(flags: dict[str, Any]) -> tuple[TrainSettings, Model, Shape]:
     """The settings that flags are, and the model and the shape that they ask for. Raises ConfigError."""
     settings = settings_from(TrainSettings, None, flags)
     _, model = find_model(settings.model)
-    return settings, model, shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
+    return settings, model, shape_of(settings, model)
 
 
 def _buckets(clips: list[Clip], model: Model, shape: Shape, most: int, as_json: bool) -> None:

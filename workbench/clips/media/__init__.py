@@ -1,6 +1,7 @@
 """Video files: look at them, read their frames, write them. Not covered: fixing foreign files (dataset_builder)."""
 
 from workbench.clips.media.difference import difference
+from workbench.clips.media.gifs import write_gif
 from workbench.clips.media.kinds import ENDINGS, SUFFIXES, check_file, is_picture
 from workbench.clips.media.opening import (
     HDR_TRANSFERS,
@@ -49,5 +50,6 @@ __all__ = [
     "read_times",
     "thumbnail",
     "without_comment",
+    "write_gif",
     "write_thumbnail",
 ]

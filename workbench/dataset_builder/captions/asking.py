@@ -27,7 +27,7 @@ PLACEHOLDER = re.compile(r"\{(trigger|caption)\}")
 
 def captioner_of(dataset: Path, settings: CaptionSettings) -> Captioner:
     """The captioner that the settings name, not opened. Raises ConfigError."""
-    return find_captioner(settings.captioner)(settings, Workspace(dataset.resolve().parent.parent))
+    return find_captioner(settings.captioner)(settings, Workspace.of(dataset.resolve()))
 
 
 class Asker:

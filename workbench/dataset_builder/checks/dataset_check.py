@@ -27,7 +27,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     family, model = find_model(settings.model)
     found: list[Finding] = []
     if settings.pictures:
-        shape = frame_plan.shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
+        shape = frame_plan.shape_of(settings, model)
         found += picture_checks.check_pictures(clips, _measured(dataset, clips, job), settings)
         found += picture_checks.check_plans(clips, shape, model.title)
     if settings.captions:

@@ -38,4 +38,4 @@ def finished_download(dataset: Path) -> Path | None:
 
 
 def _folder(dataset: Path) -> Path:
-    return Workspace(dataset.parent.parent).cache / FOLDER / dataset.name
+    return Workspace.of(dataset).cache / FOLDER / dataset.name

@@ -8,18 +8,17 @@ that is masked. A clip has 1 + 2k frames; an image is a clip of one. There is no
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
 from workbench.families import lora_names, lora_writing
 from workbench.families.architectures import Part
-from workbench.families.base import Family, ImageScale, OnStep
-from workbench.families.denoising import SamplerSteps, StepOptions
+from workbench.families.base import Family, ImageScale
+from workbench.families.denoising import DenoiseInputs, SamplerSteps, StepOptions
 from workbench.families.diffusers_family import DiffusersFamily
 from workbench.families.facts import ModelFacts, VaeFacts
-from workbench.families.guidance import Guidance
 from workbench.families.lora_files import LoraFormat
 from workbench.families.model import Model
 from workbench.families.model_files import config
@@ -34,6 +33,7 @@ from workbench.families.phenaki.models import (
     MODELS,
     OUTSIDE,
     SCHEDULER,
+    TEMPERATURE,
     TEXT_TOKENS,
     TINY_PROMPTS,
     described,
@@ -150,7 +150,8 @@ class Phenaki(DiffusersFamily):
 
     def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
         critic = config(Path(model.source), "transformer")["critic"]
-        return {} if critic == "none" else {"train_part": OwnSetting()}
+        own = {"temperature": OwnSetting(TEMPERATURE, "as phenaki-pytorch samples")}
+        return own if critic == "none" else {**own, "train_part": OwnSetting()}
 
     def noise_schedule(self, folder: Path, device: torch.device, chosen: NoiseSettings = AS_PUBLISHED) -> NoiseSchedule:
         return MaskSchedule(chosen)
@@ -188,54 +189,17 @@ class Phenaki(DiffusersFamily):
     def sampler_steps(self, options: StepOptions) -> SamplerSteps:
         raise ConfigError(f"scheduler is {options.scheduler!r}, and {self.title} has none: leave it at model")
 
-    def check_start(
-        self, transformer: Any, latents_shape: tuple[int, ...], given: Given | None, prefix: torch.Tensor | None
-    ) -> None:
-        if given is not None:
+    def check_inputs(self, transformer: Any, inputs: DenoiseInputs) -> None:
+        if inputs.given is not None:
             raise ConfigError(f"{self.title} takes text alone: leave out the image, or continue a clip from it")
-        Family.check_start(self, transformer, latents_shape, given, prefix)
+        Family.check_inputs(self, transformer, inputs)
 
-    def denoise(
-        self,
-        transformer: Any,
-        folder: Path,
-        *,
-        text: Tensors,
-        negative_text: Tensors | None,
-        latents_shape: tuple[int, ...],
-        steps: int,
-        scheduler: str,
-        guidance: Guidance,
-        noise: torch.Generator,
-        on_step: OnStep,
-        given: Given | None = None,
-        prefix: torch.Tensor | None = None,
-        source: torch.Tensor | None = None,
-        strength: float = 1.0,
-        sequential_guidance: bool = False,
-        skip_steps: bool = False,
-        fps: float = 8.0,
-        at_timestep: Callable[[float], Any] | None = None,
-        flow_shift: float | None = None,
-    ) -> torch.Tensor:
+    def denoise(self, transformer: Any, inputs: DenoiseInputs) -> torch.Tensor:
         """Steps cannot be skipped: codes are not numbers that change evenly."""
         from workbench.families.phenaki.sampling import Filling
 
-        self.check_start(transformer, latents_shape, given, prefix)
-        if guidance.wanted and negative_text is None:
-            raise ConfigError(
-                f"guidance scale is {guidance.scale:g}, which needs a negative prompt: encode an empty one"
-            )
-        filling = Filling(
-            transformer=transformer,
-            shape=latents_shape,
-            text=text,
-            negative=negative_text,
-            guidance=guidance,
-            noise=noise,
-            sequential=sequential_guidance,
-        )
-        return filling.run(steps, on_step, prefix, source, strength)
+        self.check_inputs(transformer, inputs)
+        return Filling(transformer, inputs).run()
 
     # ---- the rest
 

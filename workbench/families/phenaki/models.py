@@ -18,6 +18,7 @@ from workbench.paths import ASSETS
 SCHEDULER = "MaskGit"  # its name where the others have a scheduler
 TEXT_TOKENS = 16
 GUIDANCE = 3.0  # as Phenaki samples
+TEMPERATURE = 0.9  # of sampling's first step; it falls evenly
 ATTENTION = ("to_q", "to_k", "to_v", "to_out.0")
 FEED_FORWARD = ("ff.net.0.proj", "ff.net.2")
 LORA_TARGETS = {"attention": ATTENTION, "attention+feed-forward": (*ATTENTION, *FEED_FORWARD)}

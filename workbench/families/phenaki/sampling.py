@@ -10,64 +10,48 @@ Not covered: texts, and what codes stand for (the family's other methods).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from workbench.families.guidance import Guidance
+from workbench.families.denoising import DenoiseInputs
 from workbench.families.model_inputs import Tensors
 from workbench.families.phenaki.codes import ids, points
+from workbench.families.phenaki.models import TEMPERATURE
 from workbench.families.phenaki.objective import sample_codes
 
 if TYPE_CHECKING:
     import torch
 
-    from workbench.families.base import OnStep
-
-TEMPERATURE = 0.9  # of the first step; it falls evenly
 CRITIC_NOISE = 1.0  # how far the first step's scores are moved at most, both ways together; it falls evenly
 
 
-@dataclass
 class Filling:
-    """One call of `family.denoise`. shape: [dimensions, f, h, w]"""
+    """One call of `family.denoise`; shapes of latents are [dimensions, f, h, w]."""
 
-    transformer: Any
-    shape: tuple[int, ...]
-    text: Tensors
-    negative: Tensors | None
-    guidance: Guidance
-    noise: torch.Generator
-    sequential: bool = False
-    temperature: float = TEMPERATURE
+    def __init__(self, transformer: Any, inputs: DenoiseInputs) -> None:
+        self.transformer, self.inputs = transformer, inputs
+        self.levels: tuple[int, ...] = transformer.config.levels
+        self.temperature = TEMPERATURE if inputs.temperature is None else inputs.temperature
 
-    @property
-    def levels(self) -> tuple[int, ...]:
-        found: tuple[int, ...] = self.transformer.config.levels
-        return found
-
-    def run(
-        self, steps: int, on_step: OnStep, prefix: torch.Tensor | None, source: torch.Tensor | None, strength: float
-    ) -> torch.Tensor:
-        """Points [1, *shape] after all steps."""
+    def run(self) -> torch.Tensor:
+        """Points [1, *latents_shape] after all steps."""
         import torch
 
-        device = next(iter(self.text.values())).device
+        inputs, steps, device = self.inputs, self.inputs.steps, self.inputs.device
         masked_id = math.prod(self.levels)
-        codes = torch.full((1, *self.shape[1:]), masked_id, dtype=torch.long, device=device)
-        free, start = torch.ones_like(codes, dtype=torch.bool), 0
-        if source is not None:
-            start = steps - min(int(steps * strength), steps)
-            codes = ids(source.to(device), self.levels)
-        if prefix is not None:
-            known = ids(prefix.to(device), self.levels)
+        codes = torch.full((1, *inputs.latents_shape[1:]), masked_id, dtype=torch.long, device=device)
+        free, start = torch.ones_like(codes, dtype=torch.bool), inputs.first_of(steps)
+        if inputs.source is not None:
+            codes = ids(inputs.source.to(device), self.levels)
+        if inputs.prefix is not None:
+            known = ids(inputs.prefix.to(device), self.levels)
             codes[:, : known.shape[1]], free[:, : known.shape[1]] = known, False
-        if source is not None:
+        if inputs.source is not None:
             codes = self._masked(codes, self._uniform(codes), free, start, steps)
         with torch.no_grad():
             for step in range(start, steps):
                 filled, doubt = self._filled(codes, masked_id, step, steps)
                 codes = filled if step == steps - 1 else self._masked(filled, doubt, free, step + 1, steps)
-                on_step(step + 1 - start, steps - start, points(filled, self.levels))
+                inputs.on_step(step + 1 - start, steps - start, points(filled, self.levels))
         return points(codes, self.levels)
 
     def _filled(self, codes: torch.Tensor, masked_id: int, step: int, steps: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -103,18 +87,19 @@ class Filling:
             found: torch.Tensor = call(codes, text["prompt_embeds"].to(self.transformer.dtype), text["mask"])
             return found.float()
 
-        if not self.guidance.guides(step, steps):
-            return answer(codes, self.text)
-        assert self.negative is not None
-        if self.sequential:
-            negative, prompt = answer(codes, self.negative), answer(codes, self.text)
+        inputs = self.inputs
+        if not inputs.guidance.guides(step, steps):
+            return answer(codes, inputs.text)
+        assert inputs.negative_text is not None
+        if inputs.sequential_guidance:
+            negative, prompt = answer(codes, inputs.negative_text), answer(codes, inputs.text)
         else:
-            both = {name: torch.cat([self.negative[name], value]) for name, value in self.text.items()}
+            both = {name: torch.cat([inputs.negative_text[name], value]) for name, value in inputs.text.items()}
             negative, prompt = answer(codes.expand(2, -1, -1, -1), both).chunk(2)
         ratio = math.cos(math.pi / 2 * step / steps)
-        return self.guidance.combine(prompt, negative, self.guidance.scale_at(step, steps, 1000 * ratio))
+        return inputs.guidance.combine(prompt, negative, inputs.guidance.scale_at(step, steps, 1000 * ratio))
 
     def _uniform(self, like: torch.Tensor) -> torch.Tensor:
         import torch
 
-        return torch.rand(like.shape, generator=self.noise, dtype=torch.float32).to(like.device)
+        return torch.rand(like.shape, generator=self.inputs.noise, dtype=torch.float32).to(like.device)

@@ -7,6 +7,7 @@ from workbench.families.model import Model
 CODE = """import torch
 from diffusers.utils import export_to_video
 from workbench.families import find_model  # Phenaki is a part of Video LoRA Workbench
+from workbench.families.denoising import DenoiseInputs
 from workbench.families.guidance import Guidance
 
 # Run this in the folder of this file.
@@ -17,18 +18,16 @@ transformer = family.load_transformer(folder, device, dtype)
 pipe = family.load_pipeline(folder, transformer)
 pipe.load_lora_weights(".", weight_name={lora!r}, adapter_name="lora")
 pipe.set_adapters(["lora"], [1.0])
-latents = family.denoise(
-    transformer,
+inputs = DenoiseInputs(
     folder,
     text=family.encode_text(text_encoder, [{prompt!r}]),
     negative_text=family.encode_text(text_encoder, [""]),
     latents_shape=family.latents_shape(folder, {frames}, {height}, {width}),
     steps={steps},
-    scheduler="model",
     guidance=Guidance({guidance:g}),
     noise=torch.Generator().manual_seed(0),
-    on_step=lambda done, steps, clean: None,
 )
+latents = family.denoise(transformer, inputs)
 video = family.decode(family.load_vae(folder, device, dtype), latents)[0]
 export_to_video(list((video.permute(1, 2, 3, 0).numpy() + 1) / 2), "video.mp4", fps={fps:g})"""
 

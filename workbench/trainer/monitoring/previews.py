@@ -20,6 +20,7 @@ import torch
 from workbench.clips.frame_plan import Shape
 from workbench.errors import ConfigError
 from workbench.families.base import Family
+from workbench.families.denoising import DenoiseInputs
 from workbench.families.guidance import Guidance
 from workbench.families.model import Model
 from workbench.families.model_inputs import Given, Tensors
@@ -219,6 +220,12 @@ class Previewer:
         """The latents of every preview, on the host; the VAE is gone while the transformer computes."""
         transformer.eval()
         noises = [torch.Generator().manual_seed(each.seed) for each in missing]
+        guidance = Guidance(
+            self.records.guidance_scale,
+            self.settings.preview_dynamic_guidance,
+            second=self.records.guidance_scale_2,
+            below=1000 * self.model.boundary,
+        )
         generated = []
         with at_scale(transformer, scale), self._experts(transformer) as at_timestep:
             givens = self._givens(missing, noises)
@@ -227,27 +234,21 @@ class Previewer:
                 def report(at: int, total: int, _: torch.Tensor, done: int = done) -> None:
                     on_step(done * total + at, len(missing) * total)
 
-                latents = self.family.denoise(
-                    transformer,
+                inputs = DenoiseInputs(
                     self.folder,
-                    text=self._on_device(each.one.text),
-                    negative_text=self._on_device(negative),
-                    latents_shape=self._latents_shape,
-                    steps=self.records.steps,
-                    scheduler="model",
+                    self._on_device(each.one.text),
+                    self._on_device(negative),
+                    self._latents_shape,
+                    self.records.steps,
+                    guidance,
+                    noise,
                     flow_shift=self.records.flow_shift,
-                    guidance=Guidance(
-                        self.records.guidance_scale,
-                        self.settings.preview_dynamic_guidance,
-                        second=self.records.guidance_scale_2,
-                        below=1000 * self.model.boundary,
-                    ),
-                    noise=noise,
                     on_step=report,
                     given=given,
                     fps=self.shape.fps,
                     at_timestep=at_timestep,
                 )
+                latents = self.family.denoise(transformer, inputs)
                 generated.append(latents.float().cpu())
         return generated
 

@@ -6,6 +6,7 @@ Not covered: what a run, a dataset or a sample looks like (ui.train, ui.datasets
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -16,11 +17,14 @@ from workbench.states import icon
 
 __all__ = ["PIXEL_ART", "badge", "escaped", "facts", "table", "video_table"]
 
+FOR_READERS = re.compile(r"^[ \t]*(?://.*\n|[ \t])", re.MULTILINE)  # of a script: lines of comments, indentation
+
 
 def script(name: str) -> str:
     """The JavaScript of a component: what all components share, its logic without the page, its elements."""
     files = [ASSETS / f"{part}.js" for part in ("elements", f"{name}.logic", name)]
-    return "\n".join(file.read_text(encoding="utf-8") for file in files if file.exists())
+    text = "\n".join(file.read_text(encoding="utf-8") for file in files if file.exists())
+    return FOR_READERS.sub("", text)
 
 
 def style(name: str) -> str:

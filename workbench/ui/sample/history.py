@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.errors import ConfigError
+from workbench.sampler.downloads import write_download
 from workbench.sampler.samples import Listing, Sample, SampleQuery, Samples
 from workbench.sampler.view import loras_of, title
-from workbench.sampler.zip_file import write_download
 from workbench.ui.core import render
 from workbench.ui.core.boundary import answering
 from workbench.ui.core.live import Recent
@@ -42,6 +42,12 @@ class ChosenSamples(BaseModel):
     starred: bool = True
 
 
+class ToDownload(ChosenSamples):
+    """Samples to be one file. kind: a zip of them all, or a GIF that shows them side by side"""
+
+    kind: Literal["zip", "gif"]
+
+
 class History:
     """Builds the component, and knows the samples: each record is read once.
 
@@ -63,7 +69,7 @@ class History:
                 answering("star_samples", ChosenSamples, self.star),
                 answering("remove_samples", ChosenSamples, self.remove),
                 answering("restore_samples", ChosenSamples, self.restore),
-                answering("zip_samples", ChosenSamples, self.zip),
+                answering("download_samples", ToDownload, self.download),
             ],
         )
 
@@ -127,9 +133,9 @@ class History:
         """Move samples back from the bin."""
         return self._each(chosen, self.samples.restore)
 
-    def zip(self, chosen: ChosenSamples) -> dict[str, Any]:
-        """Samples as a zip file; the answer has its address."""
-        file = write_download(self.named(chosen.ids), self.workspace)
+    def download(self, chosen: ToDownload) -> dict[str, Any]:
+        """Samples as one file; the answer has its address."""
+        file = write_download(self.named(chosen.ids), self.workspace, f".{chosen.kind}")
         return {"url": render.url(file), "name": file.name}
 
     def _each(self, chosen: ChosenSamples, change: Callable[[str], object]) -> dict[str, Any]:

@@ -1,0 +1,69 @@
+"""Videos as one GIF: a single one, or rows of them side by side.
+
+Not covered: reading GIFs (reading), and which videos stand in a row (the caller).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from workbench.clips.media.opening import probe
+from workbench.clips.media.reading import Pixels, decode
+
+FPS = 12.5  # at most
+WIDEST_ONE, WIDEST = 640, 1280  # pixels: of one video, of a row
+PIXEL_ART, ENLARGED = 128, 192  # videos up to this width are enlarged to about that one
+DEFAULT_FPS = 8.0  # of a video that does not say
+
+
+def write_gif(rows: Sequence[Sequence[Path]], path: Path) -> None:
+    """Write a GIF of videos: fewer frames, narrow ones enlarged and wide ones reduced.
+
+    Size and pace are the first video's: others are fitted into a tile of its size and play at their own speed, and one
+    that ends before the longest keeps its last frame. Raises DataError.
+    """
+    from PIL import Image, ImageOps
+
+    facts = {video: probe(video) for row in rows for video in row}
+    first, columns = facts[rows[0][0]], max(map(len, rows))
+    every = max(1, round((first.fps or DEFAULT_FPS) / FPS))
+    seconds = every / (first.fps or DEFAULT_FPS)
+    count = max(math.ceil(one.frames / (one.fps or DEFAULT_FPS) / seconds - 1e-6) for one in facts.values())
+    sharp = first.width <= PIXEL_ART
+    how = Image.Resampling.NEAREST if sharp else Image.Resampling.BICUBIC
+    width, height = _tile(first.width, first.height, columns, sharp)
+    tiles = []
+    for top, row in enumerate(rows):
+        for left, video in enumerate(row):
+            fps = facts[video].fps or DEFAULT_FPS
+            frames = _frames_at(video, (int(number * seconds * fps + 1e-6) for number in range(count)))
+            tiles.append(((left * width, top * height), frames))
+    pictures = []
+    for _ in range(count):
+        whole = Image.new("RGB", (columns * width, len(rows) * height), "white")
+        for corner, frames in tiles:
+            whole.paste(ImageOps.pad(Image.fromarray(next(frames)), (width, height), how), corner)
+        pictures.append(whole.quantize(256, dither=Image.Dither.NONE))
+    duration = round(1000 * seconds)
+    pictures[0].save(path, "GIF", save_all=True, append_images=pictures[1:], duration=duration, loop=0)
+
+
+def _tile(width: int, height: int, columns: int, sharp: bool) -> tuple[int, int]:
+    """(width, height) of a video in a row of so many."""
+    if sharp:
+        scale: float = max(1, min(round(ENLARGED / width), WIDEST // (columns * width)))
+    else:
+        scale = min(1.0, WIDEST_ONE / width, WIDEST / (columns * width))
+    return round(width * scale), round(height * scale)
+
+
+def _frames_at(video: Path, indices: Iterable[int]) -> Iterator[Pixels]:
+    """The frames at growing indices; behind the last one it stays."""
+    frames = enumerate(frame for _, frame in decode(video))
+    at, frame = next(frames)
+    for index in indices:
+        while at < index:
+            at, frame = next(frames, (index, frame))
+        yield frame
