@@ -12,7 +12,7 @@ from workbench.captioners import captioners
 from workbench.compare.settings import NONE
 from workbench.compare.suggestions import saved
 from workbench.errors import ConfigError
-from workbench.families import families
+from workbench.families import default_model, families, find_model, schedulers
 from workbench.fit.gpus import HERE, gpu_of
 from workbench.fit.levels import can_fit
 from workbench.loras.converting import formats
@@ -41,7 +41,7 @@ def choices_of(spec: Spec, workspace: Workspace | None, values: Mapping[str, Any
     if spec.source is None:
         return _same(spec.choices)
     if spec.source in _ANYWHERE:
-        return _ANYWHERE[spec.source]()
+        return _ANYWHERE[spec.source](values)
     return [] if workspace is None else _IN_WORKSPACE[spec.source](workspace, values)
 
 
@@ -79,15 +79,24 @@ def _checkpoints(workspace: Workspace, values: Mapping[str, Any]) -> list[Choice
     return _same(saved(run))
 
 
+def _schedulers(values: Mapping[str, Any]) -> list[Choice]:
+    """Those of the model that the setting `model` names."""
+    try:
+        return _same(("model", *find_model(str(values.get("model") or default_model()))[0].schedulers))
+    except ConfigError:
+        return _same(("model", *schedulers()))
+
+
 def _same(names: Iterable[str]) -> list[Choice]:
     return [Choice(name, name) for name in names]
 
 
-_ANYWHERE: Mapping[Source, Callable[[], list[Choice]]] = {
-    "models": _models,
-    "captioners": lambda: [Choice(kind.title, name) for name, kind in captioners().items()],
-    "caption_models": lambda: [Choice(one.title, one.id) for kind in captioners().values() for one in kind.choices],
-    "lora_formats": lambda: [Choice(format.title, format.id) for format in formats()],
+_ANYWHERE: Mapping[Source, Callable[[Mapping[str, Any]], list[Choice]]] = {
+    "models": lambda _: _models(),
+    "captioners": lambda _: [Choice(kind.title, name) for name, kind in captioners().items()],
+    "caption_models": lambda _: [Choice(one.title, one.id) for kind in captioners().values() for one in kind.choices],
+    "lora_formats": lambda _: [Choice(format.title, format.id) for format in formats()],
+    "schedulers": _schedulers,
 }
 _IN_WORKSPACE: Mapping[Source, Callable[[Workspace, Mapping[str, Any]], list[Choice]]] = {
     "datasets": lambda workspace, _: _same(

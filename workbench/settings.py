@@ -35,6 +35,7 @@ Source = Literal[
     "loras",
     "loras_or_none",
     "lora_formats",
+    "schedulers",
     "checkpoints",
 ]
 Kind = Literal["integer", "number", "switch", "text", "choice", "texts"]

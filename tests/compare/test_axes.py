@@ -84,7 +84,7 @@ def test_a_name_stands_for_all_that_decides_a_video_and_nothing_else(workspace: 
         ({"seeds": ["1", "2"], "column_seeds": ["1", "2"]}, "rows and columns at once"),
         ({"scales": ["strong"]}, "scales has 'strong', must be a number"),
         ({"checkpoints": ["last"]}, "checkpoints has 'last', must be a step, base or final"),
-        ({"schedulers": ["Euler"]}, "must be one of model, DDIM, DPM"),
+        ({"schedulers": ["Eulr"]}, "must be model or a scheduler of the model's family"),
     ],
 )
 def test_what_cannot_be_says_so(workspace: Workspace, values: dict[str, list[str]], said: str) -> None:

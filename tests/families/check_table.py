@@ -28,6 +28,7 @@ CHECKS: dict[str, tuple[str, ...]] = {
         "tests/families/test_cogvideox_objective.py::test_the_loss_equals_the_official_training_step",
         f"tests/families/test_wan.py::{DEFINITION}",
         f"tests/families/test_ltx.py::{DEFINITION}",
+        f"tests/families/test_phenaki.py::{DEFINITION}",
     ),
     "video of the stock pipeline": (
         "tests/families/test_cogvideox_sampling.py::test_b20_a_video_equals_the_stock_pipelines",
@@ -53,7 +54,6 @@ CHECKS: dict[str, tuple[str, ...]] = {
 # Tests that take one variant without saying so in their names.
 ONE = {
     "tests/trainer/test_exact.py": "cogvideox-sincos",  # the built-in model's architecture
-    "tests/trainer/test_phenaki_training.py": "phenaki-token",
 }
 
 
@@ -71,7 +71,7 @@ def variant_of(name: str, known: list[str]) -> str | None:
     if file in ONE:
         return ONE[file]
     given = rest.partition("[")[2].rstrip("]").replace(" ", "-", 1)  # "wan text-..." and "wan-text-..." are one
-    of_file = re.search(r"test_(wan|ltx|cogvideox)", file)
+    of_file = re.search(r"test_(wan|ltx|cogvideox|phenaki)", file)
     tried = (given, f"{of_file[1] if of_file else 'cogvideox'}-{given}")
     found = [one for one in known for text in tried if text == one or text.startswith(f"{one}-")]
     return max(found, key=len, default=None)

@@ -1,5 +1,5 @@
-"""LoRA files of other trainers of Wan and LTX-Video: out and back on a miniature of every variant, and in the stock
-pipeline; what a file holds besides pairs of matrices; files that lack layers or hold two LoRAs."""
+"""LoRA files of other trainers of Wan and LTX-Video, and Phenaki's: out and back on a miniature of every variant, and
+in the stock pipeline; what a file holds besides pairs of matrices; files that lack layers or hold two LoRAs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 Tensors = dict[str, torch.Tensor]
 FAMILIES = {family.name: family for family in families()}
 WAN, LTX = FAMILIES["wan"], FAMILIES["ltx"]
-CASES = [(family, variant) for family in (WAN, LTX) for variant in family.toys]
+CASES = [(family, variant) for family in (WAN, LTX, FAMILIES["phenaki"]) for variant in family.toys]
 # Formats that the stock loader cannot read, and why: checked through an import instead.
 UNREAD = {"finetrainers": "alpha", "videox-fun": "KeyError", "diffsynth": "nothing is loaded"}
 

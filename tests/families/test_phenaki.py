@@ -163,6 +163,34 @@ def test_the_critic_is_asked_at_masked_codes_alone() -> None:
     torch.testing.assert_close(critic_loss(scores + 3 * ~masked, filled, codes, masked), found)
 
 
+@pytest.mark.parametrize("critic", ["self", "token", "none"])
+def test_the_loss_equals_its_definition(critic: str) -> None:
+    """Cross-entropy of masked codes, from codes that are masked; and whether the generator's samples in their place are
+    foreign, asked of the critic about the clip with them in it."""
+    made, given, quantile = transformer(critic), inputs(3, 0.7), 0.7
+    with torch.no_grad():
+        numbers = (((given.latents + 1) / 2) * (torch.tensor(LEVELS).view(1, -1, 1, 1, 1) - 1)).round().long()
+        codes = numbers[:, 0] + numbers[:, 1] * LEVELS[0] + numbers[:, 2] * LEVELS[0] * LEVELS[1]
+        masked = torch.zeros_like(codes, dtype=torch.bool)
+        for clip, order in enumerate(given.noise[:, 0].flatten(1).argsort(dim=1)):
+            masked[clip].view(-1)[order[: round(12 * math.cos(math.pi / 2 * (1 - quantile)))]] = True
+        text, mask = given.text["prompt_embeds"], given.text["mask"]
+        logits = made(torch.where(masked, 24, codes), text, mask)
+        uniform = torch.special.ndtr(given.noise[:, 1].double())
+        filled = codes.clone()
+        for clip, frame, row, column in masked.nonzero().tolist():
+            edges = logits[clip, :, frame, row, column].softmax(0).cumsum(0)
+            code = int((edges < uniform[clip, frame, row, column]).sum())
+            filled[clip, frame, row, column] = min(code, 23)
+        expected = F.cross_entropy(logits, codes, reduction="none")
+        if critic != "none":
+            foreign = (filled != codes).float()
+            scores = made.criticise(filled, text, mask)
+            expected = expected + F.binary_cross_entropy_with_logits(scores, foreign, reduction="none")
+        wanted = (expected * masked).flatten(1).sum(1) / (MEAN_RATIO * 12)
+        torch.testing.assert_close(losses(made, MaskSchedule(), given), wanted, rtol=1e-6, atol=1e-6)
+
+
 def trained_by(made: PhenakiTransformer, part: TrainPart) -> set[str]:
     losses(made, MaskSchedule(NoiseSettings(part=part)), inputs()).sum().backward()
     found = {name.split(".")[0] for name, p in made.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}

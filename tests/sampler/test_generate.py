@@ -9,6 +9,7 @@ from PIL import Image
 from tests.sampler.conftest import WriteLora
 from workbench.clips import media
 from workbench.errors import ConfigError
+from workbench.families.phenaki import FAMILY as PHENAKI
 from workbench.jobs.devices import pick_device
 from workbench.sampler.generate import Sampler
 from workbench.sampler.inputs import inputs_of, portable
@@ -232,3 +233,16 @@ def test_a_picture_is_refused_by_a_model_that_takes_none(
         inputs_of(workspace, settings(toy_folder, image=str(picture)))
     monkeypatch.chdir(picture.parent)
     assert portable(settings(toy_folder, image="first.png")).image == str(picture)
+
+
+def test_temperature_decides_how_freely_codes_are_sampled_and_the_record_says_it(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    toy = PHENAKI.toy(tmp_path / "phenaki", "self").source
+    sampler = Sampler(toy, pick_device("cpu"))
+    usual, same, cold = (sampler.generate(workspace, settings(toy, temperature=one)) for one in (None, 0.9, 0.0))
+    assert [made.record["temperature"] for made in (usual, same, cold)] == [0.9, 0.9, 0.0]
+    assert np.array_equal(usual.frames, same.frames)
+    assert not np.array_equal(usual.frames, cold.frames)
+    with pytest.raises(ConfigError, match="temperature is 0.5, a setting that .* does not have: leave it empty"):
+        inputs_of(workspace, settings("tiny-cogvideox", temperature=0.5))

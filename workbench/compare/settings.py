@@ -11,12 +11,12 @@ from typing import Any
 
 from pydantic import ValidationInfo, field_validator
 
+from workbench.families import schedulers
 from workbench.sampler.settings import SEEDS
 from workbench.settings import Settings, field
 
 ROWS, COLUMNS, OTHER = "Rows", "Columns", "Further columns"
 BASE, EXPORT, NONE = "base", "final", "none"
-SCHEDULERS = {"model": "model", "ddim": "DDIM", "dpm": "DPM"}
 
 
 class GridSettings(Settings):
@@ -124,6 +124,10 @@ def _whole(low: int, high: int) -> Callable[[str], str]:
     return parse
 
 
+def _scheduler(text: str) -> str:
+    return {name.lower(): name for name in ("model", *schedulers())}[text.lower()]
+
+
 SEED = _whole(0, SEEDS - 1), f"a whole number from 0 to {SEEDS - 1}: write 1, 2, 3"
 # Setting -> how a value is read, and the rule that a refusal names.
 RULES: dict[str, tuple[Callable[[str], str], str]] = {
@@ -131,7 +135,7 @@ RULES: dict[str, tuple[Callable[[str], str], str]] = {
     "scales": (_number(-10, 10), "a number from -10 to 10: write 0.5 or 1"),
     "guidance": (_number(0, 50), "a number from 0 to 50: write 4, 6, 8"),
     "steps": (_whole(1, 1000), "a whole number from 1 to 1000: write 20, 50"),
-    "schedulers": (lambda text: SCHEDULERS[text.lower()], f"one of {', '.join(SCHEDULERS.values())}"),
+    "schedulers": (_scheduler, "model or a scheduler of the model's family: write model, DDIM, DPM"),
     "seeds": SEED,
     "column_seeds": SEED,
 }

@@ -40,6 +40,11 @@ def models() -> list[Model]:
     return sorted(known, key=lambda model: not model.embedded)
 
 
+def schedulers() -> tuple[str, ...]:
+    """The schedulers of all families."""
+    return tuple(dict.fromkeys(name for family in families() for name in family.schedulers))
+
+
 def default_model() -> str:
     """The id that forms start with: the embedded model, which needs no download."""
     return models()[0].id

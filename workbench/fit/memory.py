@@ -142,7 +142,10 @@ def phases(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel, size: Size
     number = NUMBER[size.precision]
     held = _base(gpu) | _held(settings, facts, size, gpu)
     vae = {"VAE": facts.vae.values * number / GIGABYTE}
-    one_clip = size.unit / settings.batch_size * (size.rates.forward + size.rates.outside)
+    clip, rates = size.unit / settings.batch_size, size.rates
+    one_clip, two_clips = (
+        _gb({"activations": clip * (count * (rates.forward + rates.outside) + rates.table)}) for count in (1, 2)
+    )
     captions = _captions(facts, gpu, _base(gpu, CAPTIONS), number)
     encoders = vae | _gb({"image encoder": facts.image_encoder_values * number})
     clips = _clips(facts, gpu, _base(gpu, CLIPS) | encoders, size, number)
@@ -150,10 +153,10 @@ def phases(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel, size: Size
     training = Phase(TRAINING, held | _training(settings, facts, size, gpu) | before)
     found = [captions, clips, training]
     if settings.evaluate_every:
-        found.append(Phase(MEASURING, held | _gb({"activations": one_clip})))
+        found.append(Phase(MEASURING, held | one_clip))
     if settings.preview_every:
         # With guidance the model computes with and without the prompt at once.
-        found.append(Phase(DENOISING, held | _gb({"activations": 2 * one_clip})))
+        found.append(Phase(DENOISING, held | two_clips))
         if not settings.preview_latents_only:
             tiled = size.shape[1] >= TILED_FROM
             working = _vae_work(facts, "decoder", size, number, tiled)
@@ -270,7 +273,7 @@ def _training(settings: TrainSettings, facts: ModelFacts, size: Sizes, gpu: GpuM
         gradients = max(0.0, gradients - by_blocks * unit)
     found = {
         "gradients": gradients,
-        "activations": (by_blocks + again + rates.outside) * unit + copies,
+        "activations": (by_blocks + again + rates.outside + rates.table / settings.batch_size) * unit + copies,
         "backward pass": rates.backward * unit,
     }
     if settings.attention == "math":

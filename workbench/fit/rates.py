@@ -25,6 +25,7 @@ class Rates:
     full: kept in addition where all weights are trained;  shared: whether layers with the same input keep it once
     within: for each unit of the feed-forward's width, in addition to saved, backward and forward
     cast: the widest input of a trained layer, at the worst moment of a backward pass;  outside: kept beside the blocks
+    table: of the positions, once however many clips there are
     """
 
     saved: float
@@ -38,6 +39,7 @@ class Rates:
     within: float = 0.0
     cast: float = 0.0
     outside: float = 0.0
+    table: float = 0.0
 
 
 SINGLE = Rates(47.0, 4.0, 4.0, 4.1, 36.0, 50.0, 24.0, shared=True)
@@ -52,7 +54,7 @@ def rates_of(settings: TrainSettings, facts: ModelFacts, precision: str, what: T
     """Of a model's architecture. A token's own timestep becomes six vectors in each block, and six outside."""
     if facts.text_joint:
         joint = SINGLE if precision == "fp32" else MIXED_STOCK if settings.attention == "stock" else MIXED
-        return replace(joint, outside=facts.position_bytes / settings.batch_size)  # one table for all clips
+        return replace(joint, table=facts.position_bytes)
     rates, number = CROSS_SINGLE if precision == "fp32" else CROSS_MIXED, NUMBER[precision]
     wide, timed = rates.within * facts.feed_forward / facts.width, 6.0 * facts.timed_bytes
     picture = 1.05 * number if facts.picture_tokens else 0.0  # a second cross-attention's output

@@ -100,12 +100,14 @@ class LatentPreviewer:
         grid = colours.repeat_interleave(LATENTS, 1).repeat_interleave(LATENTS, 2)
         clip = grid.repeat_interleave(spatial, 1).repeat_interleave(spatial, 2)[None, :, None]
         self._frame_axis = family.frame_axis
-        mean = family.encode_video(vae, clip)["mean"].select(self._frame_axis, 0)[0].float().cpu()  # [C, side, side]
+        moments = family.encode_video(vae, clip)
+        none = torch.zeros_like(family.posterior_noise(moments, generator, torch.float32))
+        latents = family.sample_latents(moments, none).select(self._frame_axis, 0)[0].float().cpu()  # [C, side, side]
         inside = torch.zeros(side, side, dtype=torch.bool)
         for offset in range(LATENTS // 4, LATENTS - LATENTS // 4):
             for other in range(LATENTS // 4, LATENTS - LATENTS // 4):
                 inside[offset::LATENTS, other::LATENTS] = True  # squares' borders are mixtures
-        inputs = torch.cat([mean[:, inside], torch.ones(1, int(inside.sum()))]).T.double()
+        inputs = torch.cat([latents[:, inside], torch.ones(1, int(inside.sum()))]).T.double()
         targets = grid[:, inside].T.double()
         square = inputs.T @ inputs + RIDGE * len(inputs) * torch.eye(inputs.shape[1])
         self._matrix = torch.linalg.solve(square, inputs.T @ targets).float()  # [C + 1, 3]

@@ -97,8 +97,8 @@ class SampleSettings(Settings):
     steps: int | None = field(None, title="Steps", section=HOW, low=1, high=1000, unit="steps")
     """Denoising steps. More is finer and slower. Empty: the model's own number."""
 
-    scheduler: Literal["model", "DDIM", "DPM"] = field("model", title="Scheduler", section=HOW, advanced=True)
-    """How noise is removed. model: what the model was published with. DDIM and DPM are CogVideoX's."""
+    scheduler: str = field("model", title="Scheduler", section=HOW, source="schedulers", advanced=True)
+    """How noise is removed. model: what the model was published with. CogVideoX has DDIM and DPM."""
 
     flow_shift: float | None = field(
         None, title="Flow shift", section=HOW, low=0.1, high=100.0, advanced=True, own=True
