@@ -6,18 +6,25 @@ downloaded. Not covered: what pip installs with it.
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import sysconfig
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
-from tests.patience import PATIENCE
-from workbench.paths import CODE
+from tests.patience import PATIENCE, until
+from tests.serving import Page
+from workbench.paths import ASSETS, CODE
+from workbench.ui.server.page_config import SCRIPT_COMMENT, STYLE_COMMENT
 
 pytestmark = pytest.mark.long
 
@@ -35,8 +42,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def workbench(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    """Runs the installed program in a folder that has nothing else."""
+def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The installed program, in a folder that has nothing else beside its environment."""
     home = tmp_path_factory.mktemp("elsewhere")
     venv = home / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True, timeout=3 * PATIENCE)
@@ -48,12 +55,19 @@ def workbench(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Workbenc
     pip = [sys.executable, "-m", "pip", "--python", str(scripts / Path(sys.executable).name), "install", "--quiet"]
     pip += ["--disable-pip-version-check", "--no-deps", "--no-index", "--no-compile", "--ignore-installed"]
     subprocess.run([*pip, str(wheel)], check=True, timeout=3 * PATIENCE, cwd=home)
+    return scripts / "workbench"
+
+
+@pytest.fixture(scope="module")
+def workbench(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Workbench:
+    """Runs the installed program in an empty folder."""
+    folder = tmp_path_factory.mktemp("empty")
 
     def run(*arguments: str) -> str:
         kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "WORKBENCH_HOME")}
         done = subprocess.run(
-            [str(scripts / "workbench"), *arguments],
-            cwd=home,
+            [str(program), *arguments],
+            cwd=folder,
             env={**kept, "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
@@ -63,6 +77,41 @@ def workbench(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Workbenc
         return done.stdout
 
     return run
+
+
+@pytest.fixture
+def page(program: Path, tmp_path: Path) -> Iterator[Page]:
+    """The page as the installed program serves it, in an empty folder. Where it still runs it is ended."""
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    # Tests that a shell began in the background ignore Ctrl-C, and the page would, too.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        served = Page(tmp_path / "workspace", cwd=folder, program=(str(program), "webui"), PYTHONPATH="")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    yield served
+    for process in of_page(served):
+        process.kill()
+    served.close()
+
+
+def of_page(page: Page) -> list[psutil.Process]:
+    """The processes that serve it. On Windows the page is no process of its starter's: os.execv begins another one."""
+    found = psutil.process_iter(["cmdline"])
+    return [one for one in found if str(page.workspace) in (one.info["cmdline"] or ())]
+
+
+def longest_line(asset: str, comment: re.Pattern[str]) -> str:
+    """Of a script or a style sheet of the checkout, without its comments: no other file says the same."""
+    text = comment.sub("", (ASSETS / asset).read_text(encoding="utf-8"))
+    return max(map(str.strip, text.splitlines()), key=len)
+
+
+def config(html: str) -> dict[str, Any]:
+    """What the page's HTML says that the page is made of."""
+    found: dict[str, Any] = json.JSONDecoder().raw_decode(html.partition("window.gradio_config = ")[2])[0]
+    return found
 
 
 def test_the_wheel_is_small_and_holds_no_test(wheel: Path) -> None:
@@ -86,5 +135,18 @@ def test_the_notebooks_are_copied_and_nothing_is_replaced(workbench: Workbench, 
         workbench("notebooks", str(tmp_path / "mine"))
 
 
-def test_the_page_starts_from_an_installed_wheel(workbench: Workbench) -> None:
-    assert "Video LoRA Workbench in the browser" in workbench("webui", "--help")
+def test_the_page_starts_from_an_installed_wheel(page: Page) -> None:
+    with page.client() as client:
+        html = client.get("/").text
+    made_of = config(html)
+    assert longest_line("page.js", SCRIPT_COMMENT) in made_of["js"]
+    assert longest_line("style.css", STYLE_COMMENT) in made_of["css"]
+    ended = of_page(page)
+    assert [one for one in ended if any("shipped" in Path(part).parts for part in one.cmdline())]
+    if os.name == "nt":  # has no Ctrl-C for one process
+        for process in ended:
+            process.terminate()
+    else:
+        page.process.send_signal(signal.SIGINT)
+        assert page.process.wait(PATIENCE) == 0, page.log.read_text()
+    until(lambda: not of_page(page))
