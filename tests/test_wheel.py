@@ -1,7 +1,7 @@
 """The wheel, installed into an environment of its own in another folder: what a checkout has beside it is there.
 
 The program is the one that uvx and pipx start. The environment shares the packages of this one, so that nothing is
-downloaded. Not covered: what pip installs with it.
+downloaded. An sdist holds as much: a wheel of it is the same. Not covered: what pip installs with it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,17 +29,34 @@ from workbench.ui.server.page_config import SCRIPT_COMMENT, STYLE_COMMENT
 
 pytestmark = pytest.mark.long
 
-MOST_BYTES = 30_000_000
+MOST_BYTES, MOST_BYTES_OF_ONE = 30_000_000, 8_000_000
+LEFT_OVER = re.compile(r"(^|/)(__pycache__|[.]\w+_cache|tests|workspace)(/|$)|[.](pyc|log)$")
+SDIST = {"assets", "docs", "notebooks", "scripts", "workbench", "webui.py", "CHANGELOG.md", "LICENSE", "README.md"}
+SDIST |= {"pyproject.toml", "PKG-INFO", ".gitignore"}  # hatchling adds them
 Workbench = Callable[..., str]
+
+
+def built(kind: str, source: Path, folder: Path) -> Path:
+    """A wheel or an sdist of a source tree, as a file in the folder. Asks no index."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=3 * PATIENCE)
+    (found,) = folder.glob("*.whl" if kind == "wheel" else "*.tar.gz")
+    return found
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=CODE, check=True, capture_output=True, timeout=3 * PATIENCE)
-    (found,) = folder.glob("*.whl")
-    return found
+    return built("wheel", CODE, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source tree that the sdist holds."""
+    folder = tmp_path_factory.mktemp("sdist")
+    with tarfile.open(built("sdist", CODE, folder)) as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+    (tree,) = (folder / "unpacked").iterdir()
+    return tree
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +137,26 @@ def test_the_wheel_is_small_and_holds_no_test(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"workbench", "video_lora_workbench"}
     assert not [name for name in names if "/tests/" in name or name.endswith(".pyc")]
+
+
+def test_the_sdist_holds_what_a_wheel_is_built_from_and_nothing_else(unpacked: Path) -> None:
+    files = {path.relative_to(unpacked).as_posix(): path.stat().st_size for path in unpacked.rglob("*")}
+    assert {name for name in files if "/" not in name} == SDIST
+    few = {name for name in files if name.startswith(("docs/", "scripts/"))}
+    assert few == {"docs/guide.md", "scripts/wheel_files.py"}
+    assert {"assets/page.js", "assets/style.css", "assets/tiny-cogvideox/model_index.json"} <= set(files)
+    assert not [name for name in files if LEFT_OVER.search(name)]
+    assert max(files.values()) < MOST_BYTES_OF_ONE
+    assert sum(files.values()) < 2 * MOST_BYTES
+    assert "Apache License" in (unpacked / "LICENSE").read_text(encoding="utf-8")
+
+
+def test_a_wheel_of_the_sdist_is_the_wheel_of_the_checkout(wheel: Path, unpacked: Path, tmp_path: Path) -> None:
+    ours, theirs = (
+        {one.filename: one.CRC for one in zipfile.ZipFile(path).infolist()}
+        for path in (wheel, built("wheel", unpacked, tmp_path))
+    )
+    assert theirs == ours
 
 
 def test_the_demo_runs_from_an_installed_wheel(workbench: Workbench) -> None:
