@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,6 +14,7 @@ import httpx
 from tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
+CHECKOUT = (sys.executable, str(ROOT / "webui.py"))
 
 
 def serve(module: str, folder: Path) -> tuple[subprocess.Popen[str], str]:
@@ -28,12 +30,22 @@ def serve(module: str, folder: Path) -> tuple[subprocess.Popen[str], str]:
 
 
 class Page:
-    """`python webui.py` over a workspace. `opened` is the address as it was printed, `url` the same without a token."""
+    """`python webui.py` over a workspace. `opened` is the address as it was printed, `url` the same without a token.
 
-    def __init__(self, workspace: Path, *arguments: str, cwd: Path = ROOT, **environment: str) -> None:
+    program: what else serves the page, such as an installed `workbench webui`
+    """
+
+    def __init__(
+        self,
+        workspace: Path,
+        *arguments: str,
+        cwd: Path = ROOT,
+        program: Sequence[str] = CHECKOUT,
+        **environment: str,
+    ) -> None:
         workspace.mkdir(parents=True, exist_ok=True)
         self.workspace, self.log = workspace, workspace / "server.log"
-        command = [sys.executable, str(ROOT / "webui.py"), "--workspace", str(workspace), *arguments]
+        command = [*program, "--workspace", str(workspace), *arguments]
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=cwd, env={**os.environ, **environment}

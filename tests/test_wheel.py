@@ -1,42 +1,67 @@
 """The wheel, installed into an environment of its own in another folder: what a checkout has beside it is there.
 
 The program is the one that uvx and pipx start. The environment shares the packages of this one, so that nothing is
-downloaded. Not covered: what pip installs with it.
+downloaded. An sdist holds as much: a wheel of it is the same. Not covered: what pip installs with it.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
-from tests.patience import PATIENCE
-from workbench.paths import CODE
+from tests.patience import PATIENCE, until
+from tests.serving import Page
+from workbench.paths import ASSETS, CODE
+from workbench.ui.server.page_config import SCRIPT_COMMENT, STYLE_COMMENT
 
 pytestmark = pytest.mark.long
 
-MOST_BYTES = 30_000_000
+MOST_BYTES, MOST_BYTES_OF_ONE = 30_000_000, 8_000_000
+LEFT_OVER = re.compile(r"(^|/)(__pycache__|[.]\w+_cache|tests|workspace)(/|$)|[.](pyc|log)$")
+SDIST = {"assets", "docs", "notebooks", "scripts", "workbench", "webui.py", "CHANGELOG.md", "LICENSE", "README.md"}
+SDIST |= {"pyproject.toml", "PKG-INFO", ".gitignore"}  # hatchling adds them
 Workbench = Callable[..., str]
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=CODE, check=True, capture_output=True, timeout=3 * PATIENCE)
-    (found,) = folder.glob("*.whl")
+def built(kind: str, source: Path, folder: Path) -> Path:
+    """A wheel or an sdist of a source tree, as a file in the folder. Asks no index."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=3 * PATIENCE)
+    (found,) = folder.glob("*.whl" if kind == "wheel" else "*.tar.gz")
     return found
 
 
 @pytest.fixture(scope="module")
-def workbench(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    """Runs the installed program in a folder that has nothing else."""
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built("wheel", CODE, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source tree that the sdist holds."""
+    folder = tmp_path_factory.mktemp("sdist")
+    with tarfile.open(built("sdist", CODE, folder)) as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+    (tree,) = (folder / "unpacked").iterdir()
+    return tree
+
+
+@pytest.fixture(scope="module")
+def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The installed program, in a folder that has nothing else beside its environment."""
     home = tmp_path_factory.mktemp("elsewhere")
     venv = home / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True, timeout=3 * PATIENCE)
@@ -48,12 +73,19 @@ def workbench(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Workbenc
     pip = [sys.executable, "-m", "pip", "--python", str(scripts / Path(sys.executable).name), "install", "--quiet"]
     pip += ["--disable-pip-version-check", "--no-deps", "--no-index", "--no-compile", "--ignore-installed"]
     subprocess.run([*pip, str(wheel)], check=True, timeout=3 * PATIENCE, cwd=home)
+    return scripts / "workbench"
+
+
+@pytest.fixture(scope="module")
+def workbench(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Workbench:
+    """Runs the installed program in an empty folder."""
+    folder = tmp_path_factory.mktemp("empty")
 
     def run(*arguments: str) -> str:
         kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "WORKBENCH_HOME")}
         done = subprocess.run(
-            [str(scripts / "workbench"), *arguments],
-            cwd=home,
+            [str(program), *arguments],
+            cwd=folder,
             env={**kept, "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
@@ -65,11 +97,66 @@ def workbench(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Workbenc
     return run
 
 
+@pytest.fixture
+def page(program: Path, tmp_path: Path) -> Iterator[Page]:
+    """The page as the installed program serves it, in an empty folder. Where it still runs it is ended."""
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    # Tests that a shell began in the background ignore Ctrl-C, and the page would, too.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        served = Page(tmp_path / "workspace", cwd=folder, program=(str(program), "webui"), PYTHONPATH="")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    yield served
+    for process in of_page(served):
+        process.kill()
+    served.close()
+
+
+def of_page(page: Page) -> list[psutil.Process]:
+    """The processes that serve it. On Windows the page is no process of its starter's: os.execv begins another one."""
+    found = psutil.process_iter(["cmdline"])
+    return [one for one in found if str(page.workspace) in (one.info["cmdline"] or ())]
+
+
+def longest_line(asset: str, comment: re.Pattern[str]) -> str:
+    """Of a script or a style sheet of the checkout, without its comments: no other file says the same."""
+    text = comment.sub("", (ASSETS / asset).read_text(encoding="utf-8"))
+    return max(map(str.strip, text.splitlines()), key=len)
+
+
+def config(html: str) -> dict[str, Any]:
+    """What the page's HTML says that the page is made of."""
+    found: dict[str, Any] = json.JSONDecoder().raw_decode(html.partition("window.gradio_config = ")[2])[0]
+    return found
+
+
 def test_the_wheel_is_small_and_holds_no_test(wheel: Path) -> None:
     assert wheel.stat().st_size < MOST_BYTES
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"workbench", "video_lora_workbench"}
     assert not [name for name in names if "/tests/" in name or name.endswith(".pyc")]
+
+
+def test_the_sdist_holds_what_a_wheel_is_built_from_and_nothing_else(unpacked: Path) -> None:
+    files = {path.relative_to(unpacked).as_posix(): path.stat().st_size for path in unpacked.rglob("*")}
+    assert {name for name in files if "/" not in name} == SDIST
+    few = {name for name in files if name.startswith(("docs/", "scripts/"))}
+    assert few == {"docs/guide.md", "scripts/wheel_files.py"}
+    assert {"assets/page.js", "assets/style.css", "assets/tiny-cogvideox/model_index.json"} <= set(files)
+    assert not [name for name in files if LEFT_OVER.search(name)]
+    assert max(files.values()) < MOST_BYTES_OF_ONE
+    assert sum(files.values()) < 2 * MOST_BYTES
+    assert "Apache License" in (unpacked / "LICENSE").read_text(encoding="utf-8")
+
+
+def test_a_wheel_of_the_sdist_is_the_wheel_of_the_checkout(wheel: Path, unpacked: Path, tmp_path: Path) -> None:
+    ours, theirs = (
+        {one.filename: one.CRC for one in zipfile.ZipFile(path).infolist()}
+        for path in (wheel, built("wheel", unpacked, tmp_path))
+    )
+    assert theirs == ours
 
 
 def test_the_demo_runs_from_an_installed_wheel(workbench: Workbench) -> None:
@@ -86,5 +173,18 @@ def test_the_notebooks_are_copied_and_nothing_is_replaced(workbench: Workbench, 
         workbench("notebooks", str(tmp_path / "mine"))
 
 
-def test_the_page_starts_from_an_installed_wheel(workbench: Workbench) -> None:
-    assert "Video LoRA Workbench in the browser" in workbench("webui", "--help")
+def test_the_page_starts_from_an_installed_wheel(page: Page) -> None:
+    with page.client() as client:
+        html = client.get("/").text
+    made_of = config(html)
+    assert longest_line("page.js", SCRIPT_COMMENT) in made_of["js"]
+    assert longest_line("style.css", STYLE_COMMENT) in made_of["css"]
+    ended = of_page(page)
+    assert [one for one in ended if any("shipped" in Path(part).parts for part in one.cmdline())]
+    if os.name == "nt":  # has no Ctrl-C for one process
+        for process in ended:
+            process.terminate()
+    else:
+        page.process.send_signal(signal.SIGINT)
+        assert page.process.wait(PATIENCE) == 0, page.log.read_text()
+    until(lambda: not of_page(page))
