@@ -203,6 +203,14 @@ def test_a_continued_video_begins_with_the_last_frames(workspace: Workspace, tmp
     assert made.record["kept_frames"] == 9
     error = np.square(made.frames[:9].astype(float) - before).mean()
     assert 10 * np.log10(255**2 / error) > 22  # dB
+    one = tiny.generate(workspace, asked.changed(kept_frames=1))
+    assert one.record["kept_frames"] == 1
+    assert (
+        np.square(one.frames[0].astype(float) - before[-1]).mean()
+        < np.square(one.frames[0].astype(float) - before[0]).mean()
+    )
+    with pytest.raises(ConfigError, match="kept_frames is 17, must be 1 or 8k\\+1, .* video's 17: use 9"):
+        inputs_of(workspace, asked.changed(kept_frames=17))
     other = tiny.generate(workspace, settings("tiny-cogvideox", steps=4, frames=17, seed=3)).frames
     assert np.square(other[:9].astype(float) - before).mean() > 2 * error
 

@@ -54,9 +54,7 @@ def inputs_of(workspace: Workspace, settings: SampleSettings) -> SampleInputs:
     if settings.video and int(steps * settings.strength) < 1:
         sentence = f"strength is {settings.strength:g}, which leaves none of {steps} steps: use {1 / steps:.2g} or more"
         raise ConfigError(sentence, {"strength": sentence})
-    # The shortest clip that the model generates shows a movement; one frame where that is all of the video.
-    shortest = model.frame_rule.legal()[0]
-    kept_frames = shortest if shape.frames > shortest else 1
+    kept_frames = _kept_frames(model, settings, shape)
     temperature = settings.temperature
     if temperature is None and "temperature" in (own := family.own_settings(model)):
         temperature = own["temperature"].default
@@ -82,6 +80,20 @@ def inputs_of(workspace: Workspace, settings: SampleSettings) -> SampleInputs:
         loras=tuple(resolve(workspace, settings.loras)),
         kept_frames=kept_frames if settings.continue_from else 0,
     )
+
+
+def _kept_frames(model: Model, settings: SampleSettings, shape: Shape) -> int:
+    """How many frames a continued video takes over. Raises ConfigError."""
+    possible = [count for count in (1, *model.frame_rule.legal()) if count < shape.frames]
+    if settings.kept_frames is None:
+        # The shortest clip that the model generates shows a movement; one frame where that is all of the video.
+        return possible[1] if len(possible) > 1 else 1
+    if settings.kept_frames not in possible:
+        nearest = min(possible, key=lambda count: abs(count - (settings.kept_frames or 0)))
+        rule = f"1 or {model.frame_rule}, and fewer than the video's {shape.frames}"
+        sentence = f"kept_frames is {settings.kept_frames}, must be {rule}: use {nearest}"
+        raise ConfigError(sentence, {"kept_frames": sentence})
+    return settings.kept_frames
 
 
 def _check_pictures(model: Model, settings: SampleSettings) -> None:

@@ -56,6 +56,12 @@ class SampleSettings(Settings):
     continue_from: str = field("", title="Continue a video", section=WHAT, advanced=True, path=True)
     """A video's file: the new video begins with its last frames and goes on from there."""
 
+    kept_frames: int | None = field(
+        None, title="Frames taken over", section=WHAT, low=1, high=1000, unit="frames", advanced=True
+    )
+    """How many of the last frames of the video that is continued, or of the scene before, the new one begins with.
+    More keeps more of its movement. Empty: as many as the model's shortest clip has."""
+
     loras: tuple[str, ...] = field((), title="LoRAs", section=WHAT, source="loras", lines=2, path=True)
     """Any number of LoRAs, each a run's name, a .safetensors file or OWNER/NAME on the Hub, with =SCALE behind it if
     not 1: ring=0.8"""
