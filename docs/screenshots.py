@@ -1,7 +1,8 @@
 """Make the pictures of docs/images: `python docs/screenshots.py` trains the demo in a real browser and films the page.
 
 Writes demo.webp, then every tab at 1280 px by light and dark, and Home and Train on a phone and at 1920 px. With
-`--workspace FOLDER` only the tabs, of what that workspace holds. Needs what browser tests need (scripts/browser.py).
+`--workspace FOLDER` only the tabs, of what that workspace holds. `--every FOLDER` takes every tab at each size, light
+and dark, to be looked at, and leaves docs/images as they are. Needs what browser tests need (scripts/browser.py).
 """
 
 from __future__ import annotations
@@ -51,8 +52,10 @@ def main() -> None:
         sys.exit(REMEDY)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workspace", type=Path, help="take the tabs of this workspace, and no film")
-    given = parser.parse_args().workspace
-    IMAGES.mkdir(exist_ok=True)
+    parser.add_argument("--every", type=Path, metavar="FOLDER", help="take every tab at each size, and no film")
+    options = parser.parse_args()
+    given, target = options.workspace, options.every or IMAGES
+    target.mkdir(parents=True, exist_ok=True)
     os.environ["OMP_NUM_THREADS"] = "1"  # the browser, which draws without a GPU here, takes the other core
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         server = Server(given or Path(folder))
@@ -60,9 +63,11 @@ def main() -> None:
         browser = launch(playwright, path)
         try:
             if not given:
-                film(opened(browser, server, VIEW, "light"), server)
-            for name, picture in pictures(browser, server):
-                picture.save(IMAGES / f"{name}.webp", quality=QUALITY, method=6)
+                frames = film(opened(browser, server, VIEW, "light"), server)
+                if not options.every:
+                    write(frames)
+            for name, picture in (every if options.every else pictures)(browser, server):
+                picture.save(target / f"{name}.webp", quality=QUALITY, method=6)
         finally:
             browser.close()
             server.kill()
@@ -90,6 +95,14 @@ def pictures(browser: Browser, server: Server) -> Iterator[tuple[str, Image.Imag
         yield from ((f"{tab}{end}", picture_of(page, tab)) for tab in ("home", "train"))
 
 
+def every(browser: Browser, server: Server) -> Iterator[tuple[str, Image.Image]]:
+    """Name and picture of every tab at each size."""
+    for theme in ("light", "dark"):
+        for size, view in (("1280", VIEW), ("phone", PHONE), ("1920", WIDE)):
+            page = opened(browser, server, view, theme)
+            yield from ((f"{tab}-{theme}-{size}", picture_of(page, tab)) for tab in TABS)
+
+
 def picture_of(page: Page, tab: str) -> Image.Image:
     """A tab, from its top; of the Train tab the newest run that ended well."""
     page.locator(f"#tab-{tab}-button").click()
@@ -103,7 +116,7 @@ def picture_of(page: Page, tab: str) -> Image.Image:
     return Image.open(io.BytesIO(page.screenshot())).convert("RGB")
 
 
-def film(page: Page, server: Server) -> None:
+def film(page: Page, server: Server) -> list[Image.Image]:
     """The whole loop, a frame every time the page has changed; it ends with a grid, which the tabs then show."""
     frames: list[Image.Image] = []
     demo = page.get_by_role("button", name="Train the demo")
@@ -125,7 +138,6 @@ def film(page: Page, server: Server) -> None:
     for _ in range(3):
         time.sleep(1.0)
         take(page, frames)
-    write(frames)
     page.get_by_role("tab", name="Compare").click()
     page.locator("#grid-make").click()
     page.wait_for_function(  # every video is generated and measured
@@ -133,6 +145,7 @@ def film(page: Page, server: Server) -> None:
             const ready = (one) => one.dataset.state === 'done' && one.querySelector('.measurements li');
             return all.length && all.every(ready); }"""
     )
+    return frames
 
 
 def take(page: Page, frames: list[Image.Image]) -> None:
