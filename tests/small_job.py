@@ -32,6 +32,11 @@ def work(job: jobs.Job, behaviour: str) -> None:
     if behaviour == "hold":
         with gpu_lock.hold(job.folder, "GPU-1", f"run {job.folder.name}"):
             run(job)
+    if behaviour == "saves":  # is asked to end while it saves, and does not hear of it
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        job.beat("saving a checkpoint", 1, 2)
+        time.sleep(4.0)
+        (job.folder / "saved").touch()
     if behaviour == "deaf":  # ignores the stop command and SIGTERM, and has a child of its own
         child = subprocess.Popen(["sleep", "600"])
         (job.folder / "child").write_text(str(child.pid))

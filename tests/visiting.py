@@ -49,6 +49,10 @@ class Demo:
         assert "http" in line, self.log.read_text()
         self.url = line.split(": ", 1)[1].split()[0].rstrip("/")
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def close(self) -> None:
         self._process.send_signal(signal.SIGINT)
         self._process.communicate(timeout=PATIENCE)

@@ -92,3 +92,10 @@ def test_every_other_name_stays_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MY_LICENSE", "STRIPE", "X", "PATHS_OF_MINE", "HOMEPAGE"):
         monkeypatch.setenv(name, SECRET)
     assert SECRET not in processes.environment().values()
+
+
+def test_threads_of_jobs_wait_without_spinning_unless_a_person_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    assert processes.environment()["GOMP_SPINCOUNT"] == "1000"
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    assert processes.environment()["GOMP_SPINCOUNT"] == "7"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.patience import until
+from tests.serving import Page
 from tests.small_job import BEHAVIOUR
 from workbench import jobs
 from workbench.jobs import leftovers, log
@@ -92,3 +93,14 @@ def test_times_after_a_changed_clock_are_words_that_are_true() -> None:
     assert jobs.ago(time.time() - 200).startswith("3 min 20 s ago")
     assert jobs.ago(time.time() + 5) == "0 s ago"  # another machine's clock
     assert jobs.ago(time.time() + 86_400) == "before the clock was set back"
+
+
+def test_a_page_that_starts_sweeps_its_workspace(tmp_path: Path) -> None:
+    workspace = Workspace.open(tmp_path / "workspace")
+    old = make(workspace.run("a") / f".y.{os.getpid()}.2.tmp", OLD)
+    cut = make(workspace.cache / "page" / "tmpabcd1234", OLD)
+    page = Page(workspace.root)
+    try:
+        until(lambda: not (old.exists() or cut.exists()))
+    finally:
+        page.close()

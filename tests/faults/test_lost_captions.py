@@ -109,3 +109,14 @@ def test_columns_of_parquet_keep_their_names(tmp_path: Path) -> None:
     folder = unpack(tmp_path / "t.parquet", "high")
     assert (folder / "000000.mp4").read_bytes() == b"large"
     assert "(columns: description, file_name)" in "\n".join(survey([folder]).sentences)
+
+
+@pytest.mark.parametrize("notes", ["[" * 100_000, "{", "[]", "null", '{"info": []}', '{"info": {"features": [1]}}'])
+def test_a_table_whose_notes_are_damaged_is_read_by_its_columns(tmp_path: Path, notes: str) -> None:
+    pytest.importorskip("pyarrow", reason="pip install 'video-lora-workbench[parquet]'")
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.table({"video": [b"pixels"], "text": ["a red square"]})
+    pyarrow.parquet.write_table(table.replace_schema_metadata({"huggingface": notes}), tmp_path / "t.parquet")
+    assert (unpack(tmp_path / "t.parquet") / "000000.mp4").read_bytes() == b"pixels"

@@ -205,3 +205,33 @@ def test_strange_names_anywhere_are_left_out_and_named(
     assert "'checkpoints/step-00000010.bak'" in shell("runs", "show", "bad").out
     assert "left out, because nothing of this workbench is called so: 'cache/" in shell("doctor", "--quick").out
     assert read_json(bad.folder / "stars.json") == {"checkpoints": [10, 20]}
+
+
+def test_a_lora_whose_header_is_whole_and_odd_is_bad_or_read_without_what_is_odd(
+    shell: Shell, workspace: Workspace, bad: Run
+) -> None:
+    """Numbers that are none, and notes too deep to be read, in a header that is otherwise right."""
+    path = bad.folder / "lora.safetensors"
+    data = path.read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    name = next(key for key in json.loads(data[8:end]) if key != "__metadata__")
+    tensors = workspace.root / "loras" / "made" / "lora.safetensors"
+    notes = "lora_adapter_metadata"
+    for key, value in (
+        ("shape", [float("inf"), 2]),
+        ("shape", [-1, 2]),
+        ("data_offsets", [0, float("inf")]),
+        ("data_offsets", [0, 10**400]),
+        (notes, json.dumps({"transformer.lora_alpha": 10**400})),
+        (notes, json.dumps({"transformer.lora_alpha": float("inf")})),
+        (notes, "[" * 100_000),
+        (notes, "null"),
+    ):
+        header = json.loads(data[8:end])
+        header["__metadata__" if key == notes else name][key] = value
+        head = json.dumps(header).encode()
+        for file in (path, tensors):
+            file.write_bytes(len(head).to_bytes(8, "little") + head + data[end:])
+        read_all(shell, workspace)
+        found = {one.name: one for one in all_loras(workspace)}["loras/made"]
+        assert found.sound or found.alpha is None, (key, value)

@@ -289,6 +289,13 @@ def test_a_job_that_does_not_listen_is_ended_with_its_children(folder: Path) -> 
     until(lambda: processes.start_time(child) is None)
 
 
+def test_a_save_that_has_begun_is_finished_however_impatient_the_stop(folder: Path) -> None:
+    start(folder, "saves")
+    until(lambda: jobs.status(folder).phase.startswith("saving"))
+    jobs.stop(folder, grace=0.1)
+    assert (folder / "saved").exists()
+
+
 def test_a_pid_that_now_belongs_to_someone_else_is_never_touched(folder: Path) -> None:
     stranger = subprocess.Popen(["sleep", "600"], start_new_session=True)
     try:

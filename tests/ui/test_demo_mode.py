@@ -12,7 +12,9 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import psutil
 import pytest
 
 from scripts.write_docs import CLASSES
@@ -26,6 +28,7 @@ from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.demo_space import replays
 from workbench.demo_space.limits import EMPTY, JOBS, MOST, ONLY, Limits
+from workbench.demo_space.proxy import COOKIE
 from workbench.demo_space.sessions import DemoSession, DemoSessions, Full
 from workbench.errors import ConfigError
 from workbench.families import default_model
@@ -349,3 +352,26 @@ def _settings_classes(parent: type[Settings]) -> set[type[Settings]]:
     """All classes of settings; CLASSES is named so that every module that declares one is loaded."""
     assert CLASSES
     return {one for child in parent.__subclasses__() for one in (child, *_settings_classes(child))}
+
+
+def test_nobody_without_a_session_has_a_body_read(demo: Demo) -> None:
+    """Half a body would be waited for for a minute, and its megabytes kept."""
+    head = "POST /gradio_api/queue/join HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1900000\r\n"
+    for cookie in ("", f"Cookie: {COOKIE}=a.b\r\n"):
+        with socket.create_connection(("127.0.0.1", urlsplit(demo.url).port or 0), timeout=PATIENCE) as raw:
+            raw.sendall(f"{head}{cookie}\r\n".encode() + b"x" * 1000)
+            assert raw.recv(100).startswith(b"HTTP/1.1 401 ")
+
+
+def test_a_visitors_page_has_so_much_memory_and_no_larger_files(demo: Demo, visitors: tuple[Visitor, Visitor]) -> None:
+    import resource
+
+    folders = {str(one.session.resolve()) for one in visitors}
+    every = psutil.Process(demo.pid).children(recursive=True)
+    pages = [
+        one for one in every if "workbench.ui.server.session_page" in (words := one.cmdline()) and words[-1] in folders
+    ]
+    assert len(pages) == len(visitors)
+    for page in pages:
+        assert page.rlimit(resource.RLIMIT_FSIZE)[0] == Limits().size
+        assert 0 < page.rlimit(resource.RLIMIT_DATA)[0] < 2**40

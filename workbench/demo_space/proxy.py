@@ -25,6 +25,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from workbench.demo_space.sessions import DemoSession, DemoSessions, Full
 
 COOKIE = "workbench-visitor"
+STRANGER = "Open the demo's page first: it makes a workspace of your own."
 UPLOAD = "/gradio_api/upload"
 # Of the connection, not of the message; the last two are set again by the session.
 HOP = {b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"proxy-connection"}
@@ -87,6 +88,12 @@ class SessionProxy:
         else:
             await send({"type": "websocket.close", "code": 1008})
 
+    def refusal(self, scope: Any) -> str:
+        """Why a request is refused before its body is read: somebody who has no session; "" for all others."""
+        request = Request(scope)
+        known = self._visitor(request) or (self.owner_session is not None and self.is_owner(request))
+        return "" if known else STRANGER
+
     async def _answer(self, request: Request) -> Response:
         if self.owner_session is not None and self.is_owner(request):
             own = await run_in_threadpool(self.owner_session)
@@ -95,7 +102,7 @@ class SessionProxy:
         opened = request.url.path == "/" and request.method in ("GET", "HEAD")
         if not visitor:
             if not opened:
-                return PlainTextResponse("Open the demo's page first: it makes a workspace of your own.", 401)
+                return PlainTextResponse(STRANGER, 401)
             return self._welcome(request)
         session = self.sessions.get(visitor)
         if session is None and opened:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from workbench.errors import ConfigError
 from workbench.families import torch_checkpoints
 from workbench.families.model import HIGH_NOISE, LOW_NOISE
+from workbench.workspace import from_json
 
 if TYPE_CHECKING:
     import torch
@@ -261,7 +262,7 @@ def adapter_notes(config: Mapping[str, Any], prefix: str) -> dict[str, str]:
 
 def shortened(notes: str) -> str:
     """What a file has under DIFFUSERS_KEY, without keys that an older peft refuses. Raises ValueError."""
-    found = json.loads(notes)
+    found = from_json(notes)
     if not isinstance(found, dict):
         raise ValueError("not an object")
     kept = {key: value for key, value in found.items() if key.rpartition(".")[2] in NOTED}

@@ -13,6 +13,7 @@ Not covered: what a name stands for (names), making and removing (tasks, removal
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -208,7 +209,7 @@ def _library_facts(workspace: Workspace, name: str, path: Path, metadata: Any) -
         "steps": steps if isinstance(steps, int) else None,
         "previews": tuple(sorted(path.parent.glob("previews/*.mp4"))),
         "origin": str(notes.get("summary") or "unknown origin"),
-        "created": float(notes.get("time") or path.stat().st_mtime),
+        "created": _finite(notes.get("time")) or path.stat().st_mtime,
         "starred": name in _starred(workspace),
         "best": False,
     }
@@ -247,9 +248,19 @@ def _strength(header: Header) -> tuple[int, bool, float | None]:
     with contextlib.suppress(ValueError):
         value = from_json(header.metadata.get(DIFFUSERS_KEY, "{}"))
         adapter = {key.rsplit(".", 1)[-1]: one for key, one in value.items()} if isinstance(value, dict) else {}
-    alpha = adapter.get("lora_alpha")
-    plain = float(alpha) if isinstance(alpha, int | float) and not isinstance(alpha, bool) else None
-    return max(ranks, default=0), len(ranks) > 1 or bool(adapter.get("alpha_pattern")), plain
+    return (
+        max(ranks, default=0),
+        len(ranks) > 1 or bool(adapter.get("alpha_pattern")),
+        _finite(adapter.get("lora_alpha")),
+    )
+
+
+def _finite(value: Any) -> float | None:
+    """A number of a file's notes; None for what is none."""
+    with contextlib.suppress(OverflowError):
+        if type(value) in (int, float) and math.isfinite(value):
+            return float(value)
+    return None
 
 
 def _number(value: Any) -> int | None:

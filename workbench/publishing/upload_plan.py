@@ -16,7 +16,7 @@ from workbench.errors import DataError
 from workbench.families.lora_files import DIFFUSERS_KEY, EXPERT_KEY, shortened
 from workbench.hub import Kind
 from workbench.quantities import byte_size, counted
-from workbench.workspace import writing
+from workbench.workspace import from_json, writing
 
 README = "README.md"
 
@@ -39,8 +39,10 @@ class WeightsUpload:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             try:
-                entries = json.loads(file.read(length))
-                metadata = entries.pop("__metadata__", None) or {}
+                entries = from_json(file.read(length))
+                metadata = entries.pop("__metadata__", None) or {} if isinstance(entries, dict) else None
+                if not isinstance(metadata, dict):
+                    raise ValueError("no header")
                 notes = {name: str(value) for name, value in metadata.items() if name in NOTES}
                 if DIFFUSERS_KEY in notes:
                     notes[DIFFUSERS_KEY] = shortened(notes[DIFFUSERS_KEY])

@@ -184,8 +184,10 @@ def read_header(path: Path) -> Header:
         metadata = header.pop("__metadata__", {})
         ends = [int(entry["data_offsets"][1]) for entry in header.values()]
         tensors = {str(name): tuple(int(n) for n in entry["shape"]) for name, entry in header.items()}
+        if min((size for shape in tensors.values() for size in shape), default=0) < 0:
+            raise ValueError("a size below 0")
         notes = {str(key): str(value) for key, value in metadata.items()}
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, OverflowError):
         raise _damaged(path, "has a damaged header: download or export it again") from None
     if not tensors:
         raise _damaged(path, "holds no tensors: export it again")

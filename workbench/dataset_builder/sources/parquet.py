@@ -5,6 +5,7 @@ Needs pyarrow (the extra `parquet`). Rows are read a few at a time, nothing is d
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -15,7 +16,7 @@ from workbench.clips.records import METADATA
 from workbench.dataset_builder.sources.tree import IMAGE_SUFFIXES, NAME_COLUMNS, column_names
 from workbench.errors import DataError
 from workbench.paths import extra_command
-from workbench.workspace import write_text, writing
+from workbench.workspace import from_json, write_text, writing
 
 ROWS = 8  # read at a time: each may hold a whole video
 
@@ -77,6 +78,16 @@ def _line(folder: Path, number: int, row: Mapping[str, Any], column: str, texts:
     return json.dumps(kept, ensure_ascii=False) + "\n" if name else ""
 
 
+def _features(notes: bytes) -> Mapping[str, Any]:
+    """What the Hub's notes in a table say of its columns; {} where they are damaged."""
+    found: Any = None
+    with contextlib.suppress(ValueError):
+        found = from_json(notes)
+    for name in ("info", "features"):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
 def _media_column(schema: Any, wanted: str) -> tuple[str | None, bool]:
     """(the column of videos or pictures, whether it holds them rather than names them)."""
     import pyarrow.types as types
@@ -84,7 +95,7 @@ def _media_column(schema: Any, wanted: str) -> tuple[str | None, bool]:
     if wanted:
         return (wanted, not types.is_string(schema.field(wanted).type)) if wanted in schema.names else (None, False)
 
-    declared = json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+    declared = _features((schema.metadata or {}).get(b"huggingface", b"{}"))
     for kind in ("Video", "Image"):
         for name, feature in declared.items():
             if isinstance(feature, dict) and feature.get("_type") == kind and name in schema.names:

@@ -52,10 +52,18 @@ class Bodies:
 
     uploads, bodies: bytes at most, of an upload and of all others
     check: a further check of a whole body; raises Refusal
+    stranger: why a request is refused before its body is read, by its head; "" where it is not
     """
 
-    def __init__(self, app: ASGIApp, uploads: int, bodies: int, check: Check = lambda *_: None) -> None:
-        self.app, self.uploads, self.bodies, self.check = app, uploads, bodies, check
+    def __init__(
+        self,
+        app: ASGIApp,
+        uploads: int,
+        bodies: int,
+        check: Check = lambda *_: None,
+        stranger: Callable[[Scope], str] = lambda _: "",
+    ) -> None:
+        self.app, self.uploads, self.bodies, self.check, self.stranger = app, uploads, bodies, check, stranger
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -63,6 +71,8 @@ class Bodies:
         upload = route_of(scope).rstrip("/") == UPLOAD
         limit = self.uploads if upload else self.bodies
         try:
+            if scope["method"] not in BODILESS and (sentence := self.stranger(scope)):
+                raise Refusal(401, sentence)
             length = Headers(scope=scope).get("content-length", "")
             if length.isdecimal() and int(length) > limit:
                 raise Refusal(413, f"A request may have {limit // MEGABYTE} MB at most.")

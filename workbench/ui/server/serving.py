@@ -129,7 +129,8 @@ def serve_visitors(chosen: argparse.Namespace) -> None:
     proxy = SessionProxy(sessions, framed=chosen.space)
     if owner:
         proxy.is_owner, proxy.owner_session = owner.is_it, owner.session
-    inner = bodies.Bodies(owner.with_login(proxy) if owner else proxy, accepted.uploads, accepted.bodies)
+    visited = bodies.Bodies(proxy, accepted.uploads, accepted.bodies, stranger=proxy.refusal)
+    inner = owner.with_login(visited) if owner else visited
     more = {"forwarded_allow_ips": chosen.forwarded_allow_ips, "http": connections.Timed}
     app = guard.Guard(inner, accepted)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2, **more))
