@@ -15,9 +15,12 @@ ARGS ?=
 # Compiled modules are kept, whatever the shell says: each of the processes that tests start begins half a second sooner.
 export PYTHONDONTWRITEBYTECODE :=
 
-# The lock; ARGS=--upgrade takes the newest versions.
-LOCK = $(BIN)/python -m uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --only-binary :all: --generate-hashes \
-	--group lock --excludes locks/excluded.txt --custom-compile-command "make lock" --extra notebook
+# The locks; ARGS=--upgrade takes the newest versions.
+COMPILE = $(BIN)/python -m uv pip compile --quiet --universal --python-version 3.11 --only-binary :all: --generate-hashes \
+	--custom-compile-command "make lock"
+LOCK = $(COMPILE) pyproject.toml --group lock --excludes locks/excluded.txt --extra notebook
+# What is installed as a lock says, in an environment of its own. No pip but the environment's, nothing is built.
+LOCKED = --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary :all:
 
 .PHONY: help demo test check portable coverage versions lock workflows browser webui lint format docs docs-site notebook clean
 
@@ -63,6 +66,8 @@ lock: $(VENV)/.installed-dev
 	@$(LOCK) --extra dev --output-file locks/dev.txt $(ARGS)
 	@cp locks/dev.txt locks/notebook.txt
 	@$(LOCK) --output-file locks/notebook.txt
+	@$(COMPILE) --group docs --output-file locks/docs.txt $(ARGS)
+	@$(COMPILE) --group release --output-file locks/release.txt $(ARGS)
 
 browser: $(VENV)/.installed-dev
 	@$(BIN)/python scripts/browser.py
@@ -90,10 +95,9 @@ docs: $(VENV)/.installed
 	@$(BIN)/python scripts/write_docs.py
 
 # An environment of its own: the sources are read, so that neither torch nor the workbench is installed.
-$(VENV)-docs/.installed: pyproject.toml
+$(VENV)-docs/.installed: locks/docs.txt
 	@$(PYTHON) -m venv $(VENV)-docs
-	@$(VENV)-docs/bin/python -m pip install --quiet --upgrade "pip>=25.1"
-	@$(VENV)-docs/bin/python -m pip install --quiet --group docs
+	@$(VENV)-docs/bin/python -m pip install $(LOCKED) --requirement locks/docs.txt
 	@touch $@
 
 docs-site: $(VENV)-docs/.installed

@@ -18,6 +18,7 @@ from scripts import install
 
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+GROUPS = ("docs", "release")  # alone, in a file of its name
 EXTRAS = {"notebook": ["notebook"], "dev": ["notebook", "dev"]}  # by the name of the file in locks/
 SYSTEMS = {
     "linux": {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "platform_machine": "x86_64"},
@@ -28,6 +29,7 @@ PYTHONS = [f"3.{minor}" for minor in range(install.OLDEST_PYTHON[1], install.NEW
 # What builds of torch for a GPU bring and pin themselves.
 WITH_TORCH = re.compile(r"torch|triton|cuda-\w+|nvidia-(?!ml-py)\S+")
 locks = pytest.mark.parametrize("lock", sorted(EXTRAS))
+every_lock = pytest.mark.parametrize("lock", sorted([*EXTRAS, *GROUPS]))
 
 
 def blocks(lock: str) -> list[str]:
@@ -38,6 +40,8 @@ def blocks(lock: str) -> list[str]:
 
 def wanted(lock: str) -> list[Requirement]:
     """What the project names, other than torch."""
+    if lock in GROUPS:
+        return [Requirement(line) for line in PYPROJECT["dependency-groups"][lock]]
     project = PYPROJECT["project"]
     lines = [*project["dependencies"], *PYPROJECT["dependency-groups"]["lock"], *PYPROJECT["build-system"]["requires"]]
     lines += [line for extra in EXTRAS[lock] for line in project["optional-dependencies"][extra]]
@@ -56,7 +60,7 @@ def locked(lock: str, environment: dict[str, str]) -> dict[str, str]:
     return found
 
 
-@locks
+@every_lock
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("system", sorted(SYSTEMS))
 def test_every_dependency_is_locked_within_its_bounds(lock: str, python: str, system: str) -> None:
@@ -78,9 +82,15 @@ def test_nothing_is_locked_that_the_project_no_longer_names(lock: str) -> None:
     assert ours == {canonicalize_name(one.name) for one in wanted(lock)}, "make lock"
 
 
-@locks
+@every_lock
 def test_every_locked_package_has_a_hash(lock: str) -> None:
     assert all("--hash=sha256:" in block for block in blocks(lock))
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_is_locked_alone(group: str) -> None:
+    ours = {block.partition("==")[0] for block in blocks(group) if f"(pyproject.toml:{group})" in block}
+    assert ours == {canonicalize_name(one.name) for one in wanted(group)}, "make lock"
 
 
 def test_both_locks_have_the_same_versions() -> None:

@@ -151,6 +151,13 @@ def test_the_sdist_holds_what_a_wheel_is_built_from_and_nothing_else(unpacked: P
     assert "Apache License" in (unpacked / "LICENSE").read_text(encoding="utf-8")
 
 
+def test_older_tools_read_the_metadata(wheel: Path, unpacked: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        lines = archive.read(metadata).decode().splitlines()
+    assert lines[0] == (unpacked / "PKG-INFO").read_text(encoding="utf-8").splitlines()[0] == "Metadata-Version: 2.4"
+
+
 def test_a_wheel_of_the_sdist_is_the_wheel_of_the_checkout(wheel: Path, unpacked: Path, tmp_path: Path) -> None:
     ours, theirs = (
         {one.filename: one.CRC for one in zipfile.ZipFile(path).infolist()}
