@@ -55,6 +55,15 @@ def ended(folder: Path, status: str, code: int, message: str = "") -> None:
     write_json(folder / jobs.RESULT, {"status": status, "exit_code": code, "message": message, "ended_at": NOW - 20})
 
 
+def two_sessions(run: Run) -> None:
+    """A day in the queue, 40 s of training, almost three hours stopped, 30 s of training: 1 min 10 s in all."""
+    write_json(run.folder / jobs.PROCESS, {"pid": 1, "start_time": "0", "boot_id": "none", "started_at": NOW - 90_000})
+    machine = {"device": "processor", "precision": "fp32", "versions": {"torch": "2.13"}, "trained": 1000}
+    sessions = ({"time": NOW - 10_000, "step": 0}, {"time": NOW - 50, "step": 100, "before": NOW - 9_960})
+    lines = [json.dumps({**session, **machine}) for session in sessions]
+    (run.folder / SESSIONS).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def add_preview(run: Run, step: int, clip: Path, prompt: str = "a cat", stem: str = "0", **more: Any) -> None:
     """A preview with the given video."""
     folder = run.folder / "previews" / f"step-{step:08d}"

@@ -212,6 +212,10 @@ def test_settings_are_found_as_one_types(server: Server, page: Page) -> None:
     assert not found & {"seed", "rank"}
     page.keyboard.press("Enter")  # to the first that fits
     assert page.evaluate("document.activeElement.closest('[id^=TrainSettings-]')?.id") == "TrainSettings-learning_rate"
+    for typed, setting in (("vram", "gradient_checkpointing"), ("wandb", "tracker")):  # words of other programs
+        page.locator(SEARCH).fill(typed)
+        page.locator(f"#TrainSettings-{setting}").wait_for()
+        page.locator("#TrainSettings-seed").wait_for(state="hidden")
     page.locator(SEARCH).fill("flux capacitor")
     page.get_by_text("No setting is called “flux capacitor”.").wait_for()
     assert shown_fields(page) == set()

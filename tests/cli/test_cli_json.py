@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -18,6 +19,7 @@ from workbench.cli.json_documents import DOCUMENTS
 from workbench.dataset_builder.dataset import Dataset
 from workbench.loras import removal as loras
 from workbench.runs import removal as runs
+from workbench.runs.failure_rules import STACKS
 from workbench.sampler.queue import Progress, RequestState
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace, write_json
@@ -32,21 +34,52 @@ GIVEN = {
     "dataset plan": ("squares",),
     "dataset tags": ("squares",),
     "dataset restore": ("squares",),
+    "dataset note": ("squares", "blurred at the end"),
+    "dataset group": ("squares",),
+    "dataset trigger": ("squares",),
     "fit": ("--dataset", "squares", "--gpu-memory", "24"),
     "runs show": ("done",),
     "runs compare": ("done", "other"),
+    "runs note": ("done",),
+    "runs group": ("done", "rank study"),
+    "runs stacks": ("done",),
     "loras show": ("runs/ring",),
 }
 FILLED = {"dataset history", "dataset tags", "dataset restore", "runs restore", "loras restore", "loras formats"}
-# They need a worker, another machine, a file (tests/loras/test_match_report.py).
-ELSEWHERE = {"sample", "targets check", "loras import", "loras convert"}
+# They need a worker, another machine (tests/remote/test_ssh.py), a file (tests/loras/test_match_report.py).
+ELSEWHERE = {"sample", "dataset preview", "targets check", "loras import", "loras convert"}
+# What is done by the others is in their exit codes, and their one or two lines are for people.
+ACTING = {
+    "": ("train", "encode", "convert", "record", "replay", "webui", "notebooks", "demo"),
+    "dataset": (
+        *("import", "export", "caption", "auto-caption", "replace", "prefix", "suffix", "remove-tag", "fix"),
+        *("split", "trim", "crop", "set-fps", "reset-cut", "rename", "remove", "undo", "redo", "start", "stop"),
+    ),
+    "runs": (
+        *("start", "stop", "pause", "resume", "save", "preview", "live-sample", "decode", "star", "unstar", "prune"),
+        *("rename", "remove", "report"),
+    ),
+    "samples": ("export", "remove", "restore", "star", "unstar"),
+    "grid": ("make", "extend", "stop", "best", "vote", "star", "reject", "export", "delete"),
+    "loras": ("clean", "delete", "extract", "fuse", "merge", "resize", "star"),
+    "targets": ("add hf-jobs", "add slurm", "add ssh", "remove"),
+    "publish": ("dataset", "lora", "space"),
+}
+# They show something, and why that is no document.
+NO_DOCUMENT = {
+    "dataset follow": "lines over a time; dataset tasks --json gives the state at a moment",
+    "runs follow": "lines over a time; runs show --json gives the state at a moment",
+    "dataset reconstruct": "it makes a video, whose file is on the last line",
+    "api-token": "the token is all that it prints",
+}
 
 
-def with_json() -> Iterator[str]:
-    """Every command that has --json."""
+def commands(with_json: bool) -> Iterator[str]:
+    """Every command that does something by itself and has --json, or has not."""
 
     def below(command: click.Command, name: str) -> Iterator[str]:
-        if any("--json" in option.opts for option in command.params):
+        itself = not isinstance(command, click.Group) or command.invoke_without_command
+        if itself and any("--json" in option.opts for option in command.params) is with_json:
             yield name
         if isinstance(command, click.Group):
             context = click.Context(command)
@@ -58,14 +91,19 @@ def with_json() -> Iterator[str]:
 
 
 def test_every_command_with_json_is_documented() -> None:
-    assert set(with_json()) - {"targets list"} == set(DOCUMENTS)
+    assert set(commands(with_json=True)) - {"targets list"} == set(DOCUMENTS)
     assert {name.split()[0] for name in DOCUMENTS} <= set(COMMANDS)
+
+
+def test_every_command_without_json_is_one_that_acts() -> None:
+    acting = {f"{group} {name}".strip() for group, names in ACTING.items() for name in names}
+    assert set(commands(with_json=False)) == acting | set(NO_DOCUMENT)
 
 
 def test_each_prints_one_document_with_the_keys_that_are_documented(
     shell: Shell, workspace: Workspace, dataset: Dataset
 ) -> None:
-    write_run(workspace, "done", 20)
+    (write_run(workspace, "done", 20).folder / STACKS).write_text("Thread 0x1: in loader\n")
     write_run(workspace, "other", 20, rank=4)
     at_work(write_run(workspace, "working", 20))
     add_sample(workspace, "a cat")
@@ -91,10 +129,21 @@ def test_each_prints_one_document_with_the_keys_that_are_documented(
     states = {one["name"]: one["state"] for one in listed}
     assert (states["done"], states["working"]) == ("finished", "running")
     assert json.loads(shell("runs", "queue", "--json").out)["now"] == ["working"]
+    what_is_written_is_printed(shell)
     shown = json.loads(shell("dataset", "show", "squares", "--json").out)
     assert len(shown["clips"]) == shown["summary"]["clips"] > 0
     assert shown["clips"][0]["caption"]
     assert [one["problem"] == "" for one in json.loads(shell("targets", "list", "--json").out)] == [False, True]
+
+
+def what_is_written_is_printed(shell: Shell) -> None:
+    """After the loop: what it wrote is there, and a command that writes prints what it wrote."""
+    assert json.loads(shell("dataset", "note", "squares", "--json").out)["own_notes"] == "blurred at the end"
+    assert json.loads(shell("runs", "group", "done", "--json").out) == {"name": "done", "group": "rank study"}
+    assert json.loads(shell("runs", "stacks", "done", "--json").out)["stacks"] == "Thread 0x1: in loader\n"
+    written = json.loads(shell("dataset", "trigger", "squares", "qqy", "--write", "--json").out)
+    clips = json.loads(shell("dataset", "show", "squares", "--json").out)["clips"]
+    assert written == {"name": "squares", "trigger_word": "qqy", "changed": len(clips)}
 
 
 def check(command: str, printed: Any) -> None:
@@ -107,6 +156,20 @@ def check(command: str, printed: Any) -> None:
 def test_a_sample_is_documented() -> None:
     done = Progress("20260101-120000-000-0000", RequestState.DONE, SampleSettings(prompt="a cat"))
     check("sample", [json_values.sample(done)])
+
+
+def test_a_preview_of_files_names_them_with_their_captions(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "cat.mp4").write_bytes(b"0" * 100)
+    (tmp_path / "in" / "cat.txt").write_text("a cat")
+    found = json.loads(shell("dataset", "preview", tmp_path / "in", "--json").out)
+    check("dataset preview", found)
+    assert found["hub_dataset"] is None
+    (source,) = found["sources"]
+    assert source["files"] == [{"name": "cat.mp4", "caption": "a cat"}]
+    assert (source["bytes"], source["path"]) == (100, str(tmp_path / "in"))
+    assert source["layout"]
+    assert found["sentences"][0].startswith("in: ")
 
 
 def test_json_goes_with_nothing_that_prints_or_does_not_wait(shell: Shell, dataset: Dataset) -> None:

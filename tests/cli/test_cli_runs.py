@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from tests.browser.stripes import few_clips
 from tests.shell import Shell
 from tests.test_overview import at_work
-from tests.written_run import ended, write_run
+from tests.written_run import ended, two_sessions, write_run
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.errors import ExitCode
@@ -223,6 +224,13 @@ def test_runs_are_compared_and_reported(shell: Shell, workspace: Workspace) -> N
     path = Path(shell("runs", "report", "slow").out.strip())
     assert "<svg" in path.read_text()
     assert shell("runs", "compare", "slow", "none").code == ExitCode.BAD_CONFIG
+
+
+def test_the_time_of_a_run_is_that_of_training(shell: Shell, workspace: Workspace) -> None:
+    two_sessions(write_run(workspace, "cats"))
+    shown = shell("runs", "show", "cats").out
+    assert re.search(r"^training time +1 min 10 s$", shown, re.MULTILINE), shown
+    assert "cats finished at step 200 after 1 min 10 s of training\n" in shell("runs", "follow", "cats").out
 
 
 def test_stacks_of_a_run_that_hung_and_previews_at_other_scales(shell: Shell, workspace: Workspace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -13,8 +14,10 @@ import pytest
 from tests.patience import PATIENCE, until_run
 from tests.remote.ssh_server import SshServer, serving
 from tests.remote.waiting import steps
+from tests.shell import Shell
 from workbench import jobs
-from workbench.errors import ConfigError
+from workbench.cli.json_documents import DOCUMENTS
+from workbench.errors import ConfigError, ExitCode
 from workbench.jobs import State
 from workbench.remote import targets
 from workbench.remote.base import RemoteRecord
@@ -96,6 +99,14 @@ def test_a_dry_run_says_what_is_there(workspace: Workspace, far: SshServer, tmp_
     with pytest.raises(ConfigError, match="cannot run the workbench"):
         check_target(workspace, "bare")
     assert not (tmp_path / "far").exists()
+
+
+def test_programs_read_whether_a_target_is_ready(shell: Shell, workspace: Workspace, far: SshServer) -> None:
+    done = shell("targets", "check", "far", "--json")
+    lines = json.loads(done.out)
+    assert all(set(line) == set(DOCUMENTS["targets check"].keys) for line in lines)
+    assert {"host", "workbench", "free disk"} <= {line["title"] for line in lines}
+    assert done.code == (ExitCode.BAD_CONFIG if any(line["remedy"] for line in lines) else 0)
 
 
 def test_a_host_that_is_not_known_is_refused(workspace: Workspace, far: SshServer, tmp_path: Path) -> None:

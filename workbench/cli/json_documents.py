@@ -75,6 +75,8 @@ TARGET = {
     "settings": "those that differ from their defaults",
     "problem": 'why it cannot be used; "" when it can',
 }
+NOTE = {"name": "what commands take", "own_notes": 'what a person wrote about it; "" for nothing'}
+GROUP = {"name": "what commands take", "group": 'that it is in now; "" for none'}
 DOCUMENTS = {
     "status": Document(
         "What goes on in the workspace.",
@@ -86,6 +88,16 @@ DOCUMENTS = {
             "datasets": "the newest: name, title, contents, activity, next_step",
             "next_steps": "what comes next: kind, label, reason, target",
             "machine": 'a disk that is nearly full; "" otherwise',
+        },
+    ),
+    "dataset preview": Document(
+        "What an import would take of what was named, before any file is opened.",
+        {
+            "hub_dataset": "repo_id, commit, config, files (name -> bytes) of the one that was named; null without",
+            "sources": "a list: name, path, layout, other_layouts (that fit as well), bytes, files (name, caption), "
+            "warnings, refused (entry of an archive -> why)",
+            "refused": "what cannot be read -> why",
+            "sentences": "the same in words",
         },
     ),
     "dataset list": Document(
@@ -116,6 +128,16 @@ DOCUMENTS = {
             "undoes": "the number of the change that it took back, else null",
         },
         many=True,
+    ),
+    "dataset note": Document("The notes on a dataset, as they are now.", NOTE),
+    "dataset group": Document("The group of a dataset, as it is now.", GROUP),
+    "dataset trigger": Document(
+        "The trigger word of a dataset, as it is now.",
+        {
+            "name": "of the dataset",
+            "trigger_word": 'added to every caption without it; "" for none',
+            "changed": "captions that --write or --remove changed",
+        },
     ),
     "dataset restore": Document("The clips that were removed.", CLIP, many=True),
     "dataset stats": Document(
@@ -253,6 +275,12 @@ DOCUMENTS = {
             "results": "result -> a text for each run",
             "settings": "setting that differs -> a text for each run",
         },
+    ),
+    "runs note": Document("The notes on a run, as they are now.", NOTE),
+    "runs group": Document("The group of a run, as it is now.", GROUP),
+    "runs stacks": Document(
+        "What every thread of a run does, or did when it hung.",
+        {"name": "of the run", "alive": "whether it runs now", "stacks": "a text, as Python's faulthandler writes it"},
     ),
     "runs restore": Document("The removed runs, removed last first.", {"name": "what `runs restore` takes"}, many=True),
     "runs queue": Document(

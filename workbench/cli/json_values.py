@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench import jobs
 from workbench.cli.json_documents import CLIP
@@ -27,6 +27,10 @@ from workbench.runs.settings import TrainSettings
 from workbench.runs.summary import summary_of
 from workbench.sampler.queue import Progress
 from workbench.workspace import read_object
+
+if TYPE_CHECKING:
+    from workbench.dataset_builder.sources.hub import Remote
+    from workbench.dataset_builder.sources.survey import Survey, SurveyedFiles
 
 
 def dataset_list(found: Iterable[Dataset]) -> list[dict[str, Any]]:
@@ -53,6 +57,29 @@ def dataset_clips(dataset: Dataset) -> dict[str, Any]:
         "folder": str(dataset.folder),
         "clips": [{**one, "caption": captions[one["file_name"]]} for one in clip_list(dataset.clips)],
         "refused": [one.sentence for one in dataset.import_results if not one.usable],
+    }
+
+
+def preview(remote: Remote | None, found: Survey, sentences: list[str]) -> dict[str, Any]:
+    """What an import would take of a repository of the Hub, and of files that were named."""
+    return {
+        "hub_dataset": asdict(remote) if remote else None,
+        "sources": [_surveyed(part) for part in found.found],
+        "refused": dict(found.refused),
+        "sentences": sentences,
+    }
+
+
+def _surveyed(part: SurveyedFiles) -> dict[str, Any]:
+    return {
+        "name": part.name,
+        "path": str(part.path),
+        "layout": part.layout,
+        "other_layouts": list(part.others),
+        "bytes": part.size,
+        "files": [{"name": source.name, "caption": source.caption} for source in part.sources],
+        "warnings": part.warnings(),
+        "refused": dict(part.refused),
     }
 
 

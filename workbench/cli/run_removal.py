@@ -19,17 +19,19 @@ with_run = with_opened(Run.open)
 @click.command()
 @with_run
 @click.argument("text", required=False)
-def note(run: Run, text: str | None) -> None:
+@json_flag
+def note(run: Run, text: str | None, as_json: bool) -> None:
     """Write TEXT as the notes on a run; without it, print them. "" removes them."""
-    print_or_write(run, text, "runs note")
+    print_or_write(run, text, "runs note", as_json)
 
 
 @click.command()
 @with_run
 @click.argument("label", metavar="GROUP", required=False)
-def group(run: Run, label: str | None) -> None:
+@json_flag
+def group(run: Run, label: str | None, as_json: bool) -> None:
     """Put a run into a GROUP, under which lists show it; without GROUP, print it. "" takes it out."""
-    print_or_set_group(run, label, "runs group")
+    print_or_set_group(run, label, "runs group", as_json)
 
 
 @click.command()

@@ -187,17 +187,25 @@ def decode(run: Run, detach: bool) -> int:
 
 @runs.command()
 @with_run
-def stacks(run: Run) -> None:
+@json_flag
+def stacks(run: Run, as_json: bool) -> None:
     """What every thread of a run does, or did when it hung."""
-    if run.status.state.alive:
-        click.echo(jobs.stacks(run.folder))
+    alive = run.status.state.alive
+    text = jobs.stacks(run.folder) if alive else _left_stacks(run)
+    if as_json:
+        print_json({"name": run.name, "alive": alive, "stacks": text})
         return
+    click.echo(text)
+
+
+def _left_stacks(run: Run) -> str:
+    """What a run that hung has left. Raises ConfigError where there is nothing."""
     path = run.folder / STACKS
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     if not text:
         state = run.status.state.value
         raise ConfigError(f"{run.name} is {state} and left no stacks: only a run that hung leaves them")
-    click.echo(text)
+    return text
 
 
 # ---- commands to a run

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.drawing import MakeClip
-from tests.written_run import NOW, add_preview, ended, write_run
+from tests.written_run import NOW, add_preview, ended, two_sessions, write_run
 from workbench import charts
 from workbench.errors import ExitCode
 from workbench.runs import display, sessions
@@ -129,6 +129,11 @@ def test_a_run_that_never_started_has_a_report(workspace: Workspace) -> None:
     text = written(Run(folder))
     assert "not started yet" in text
     assert "Nothing was exported yet" in text
+
+
+def test_its_time_is_that_of_training(run: Run) -> None:
+    two_sessions(run)
+    assert re.search(r"<dt[^>]*>training time</dt>\s*<dd[^>]*>1 min 10 s</dd>", written(run))
 
 
 def test_starts_tell_time_and_machine(run: Run) -> None:

@@ -102,17 +102,22 @@ remove_tag = _edit("remove-tag", "TAG", editing.remove_tag, "Remove TAG from com
 @click.argument("word", required=False)
 @click.option("--write", is_flag=True, help="Write it into the captions, too, for tools that do not add it.")
 @click.option("--remove", is_flag=True, help="Remove it from the captions; training still adds it.")
-def trigger(dataset: Dataset, word: str | None, write: bool, remove: bool) -> None:
+@json_flag
+def trigger(dataset: Dataset, word: str | None, write: bool, remove: bool, as_json: bool) -> None:
     """Show the trigger word, or make it WORD (\"\" for none)."""
     if write and remove:
         raise ConfigError("--write and --remove contradict one another: give one of them")
     if word is not None:
         dataset.set_trigger_word(word)
-    if write:
-        _echo_changed(editing.add_trigger_word(dataset.folder))
+    changed = editing.add_trigger_word(dataset.folder) if write else 0
     if remove:
-        _echo_changed(editing.remove_trigger_word(dataset.folder))
+        changed = editing.remove_trigger_word(dataset.folder)
     now = dataset.info.trigger_word
+    if as_json:
+        print_json({"name": dataset.name, "trigger_word": now, "changed": changed})
+        return
+    if write or remove:
+        _echo_changed(changed)
     click.echo(f"trigger word {now!r}, added to every caption without it" if now else "no trigger word")
 
 

@@ -172,17 +172,19 @@ def rename(workspace: Workspace, name: str, title: str) -> None:
 @click.command()
 @with_dataset
 @click.argument("text", required=False)
-def note(dataset: Dataset, text: str | None) -> None:
+@json_flag
+def note(dataset: Dataset, text: str | None, as_json: bool) -> None:
     """Write TEXT as the notes on a dataset; without it, print them. "" removes them."""
-    print_or_write(dataset, text, "dataset note")
+    print_or_write(dataset, text, "dataset note", as_json)
 
 
 @click.command()
 @with_dataset
 @click.argument("label", metavar="GROUP", required=False)
-def group(dataset: Dataset, label: str | None) -> None:
+@json_flag
+def group(dataset: Dataset, label: str | None, as_json: bool) -> None:
     """Put a dataset into a GROUP of the lists, "" into none; or print it."""
-    print_or_set_group(dataset, label, "dataset group")
+    print_or_set_group(dataset, label, "dataset group", as_json)
 
 
 @click.command()

@@ -11,8 +11,9 @@ from typing import Any
 
 import click
 
+from workbench.cli import json_values
 from workbench.cli.datasets.tasks import run_task, task_flags, with_dataset
-from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
+from workbench.cli.options import SettingsCommand, json_flag, print_json, settings_flags, settings_from, with_workspace
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.settings import ImportSettings
@@ -30,20 +31,26 @@ NOTHING = "nothing was named: give files, folders or archives, or --hub OWNER/NA
 @click.command(cls=SettingsCommand)
 @given_paths
 @settings_flags(ImportSettings, only=PREVIEW, short=HUB)
-def preview(paths: tuple[Path, ...], **flags: Any) -> None:
+@json_flag
+def preview(paths: tuple[Path, ...], as_json: bool, **flags: Any) -> None:
     """List the videos, pictures and captions in PATHS. No file is opened: an import may still refuse one."""
     settings = settings_from(ImportSettings, None, flags)
     if not paths and not settings.hub_dataset:
         raise ConfigError(NOTHING)
-    if settings.hub_dataset:
-        from workbench.dataset_builder.sources import hub
+    from workbench.dataset_builder.sources import hub
+    from workbench.dataset_builder.sources.survey import survey
 
-        click.echo(hub.inspect(settings.hub_dataset, settings.revision, settings.hub_config).sentence)
+    wanted = settings.hub_dataset
+    remote = hub.inspect(wanted, settings.revision, settings.hub_config) if wanted else None
+    found = survey(paths, settings.wanted_layout, settings.columns)
+    lines = found.preview
+    if as_json:
+        print_json(json_values.preview(remote, found, lines))
+        return
+    if remote is not None:
+        click.echo(remote.sentence)
     if paths:
-        from workbench.dataset_builder.sources.survey import survey
-
-        for line in survey(paths, settings.wanted_layout, settings.columns).preview or ["no videos"]:
-            click.echo(line)
+        click.echo("\n".join(lines or ["no videos"]))
 
 
 @click.command("import", cls=SettingsCommand)
