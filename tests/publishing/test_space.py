@@ -7,16 +7,21 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import gradio
 import numpy as np
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 from tests.fake_hub import TOKEN, FakeHub
 from tests.patience import PATIENCE
 from tests.publishing.conftest import PROMPTS
+from tests.serving import ROOT
 from tests.shell import Shell
 from workbench.clips import media
 from workbench.publishing import push, space
@@ -99,3 +104,20 @@ def test_the_app_is_whole_and_a_private_lora_is_named(workspace: Workspace, run:
     compile(app, "app.py", "exec")
     assert space.OPEN not in app.decode()
     assert "OWNER/" not in app.decode()
+
+
+def test_a_space_asks_for_nothing_that_the_project_itself_does_not_take() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    ours = {one.name: one.specifier for one in map(Requirement, declared)}
+    asked = map(Requirement, space.REQUIREMENTS.format(diffusers=version("diffusers")).splitlines())
+    bounded = [one for one in asked if one.name in ours and one.name not in ("numpy", "safetensors", "ftfy")]
+    assert {"torch", "diffusers", "transformers", "peft", "accelerate"} <= {one.name for one in bounded}
+    for one in bounded:
+        for edge in (Version(bound.version) for bound in one.specifier if bound.operator in (">=", "==")):
+            assert edge in ours[one.name], one
+        highest = [Version(bound.version) for bound in one.specifier if bound.operator == "<"]
+        if highest:
+            (most,) = (Version(bound.version) for bound in ours[one.name] if bound.operator == "<")
+            assert max(highest) <= most, one
+        else:
+            assert [bound.operator for bound in one.specifier] == ["=="], one

@@ -34,15 +34,15 @@ OPEN, CLOSE = "# <facts>\n", "# </facts>\n"
 BASE = "base"
 OWN = ("generator", "prompt", "image", "num_inference_steps", "guidance_scale")  # what the app's visitors choose
 PYTHON = "3.12"
-# torch: what ZeroGPU has.
-REQUIREMENTS = """torch>=2.8,<2.12
+# torch: of those that this project takes what ZeroGPU has. All others within the project's own bounds.
+REQUIREMENTS = """torch>=2.10,<2.12
 diffusers=={diffusers}
-transformers>=5,<6
-peft>=0.18
-accelerate>=1.10
+transformers>=5.10.1,<6
+peft>=0.18,<0.22
+accelerate>=1.10,<2
 safetensors
 sentencepiece>=0.2.0,<0.2.2
-protobuf>=5
+protobuf>=5,<8
 ftfy
 numpy
 av>=17.1,<20
