@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from tests.loras.making import put_export
 from tests.publishing import conftest as published
 from tests.version_environments import environment, python
-from workbench.families import find_model
+from workbench.families import families, find_model
 from workbench.families.lora_files import NOTED
 from workbench.loras.converting import convert
 from workbench.loras.merging import merge
@@ -67,6 +67,26 @@ for file in files:
 save_file(found, target)
 """
 )
+
+
+# The same of any family: what a LoRA file adds to each weight.
+ADDED = """
+import json, sys, diffusers, torch
+from safetensors.torch import save_file
+folder, file, target = sys.argv[1:]
+index = json.load(open(f"{folder}/model_index.json"))
+kind = getattr(diffusers, index["transformer"][1])
+transformer = kind.from_pretrained(folder, subfolder="transformer", torch_dtype=torch.float32)
+before = {name: value.clone() for name, value in transformer.state_dict().items()}
+parts = {name: None for name, value in index.items() if isinstance(value, list)}
+pipe = getattr(diffusers, index["_class_name"])(**{**parts, "transformer": transformer})
+path, _, name = file.rpartition("/")
+pipe.load_lora_weights(path, weight_name=name, adapter_name="one")
+pipe.fuse_lora(components=["transformer"])
+pipe.unload_lora_weights()
+after = transformer.state_dict()
+save_file({name: (after[name] - before[name]).contiguous() for name in before}, target)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -136,3 +156,26 @@ def test_the_notes_hold_nothing_that_an_older_version_does_not_know(exports: dic
         with safe_open(path, "pt") as file:
             notes = json.loads(file.metadata().get("lora_adapter_metadata", "{}"))
         assert {key.removeprefix("transformer.") for key in notes} <= set(NOTED), name
+
+
+@pytest.mark.parametrize("family", ["wan", "ltx"])
+def test_exports_of_other_families_load_in_older_versions(family: str, tmp_path: Path) -> None:
+    one = next(found for found in families() if found.name == family)
+    model = one.toy(tmp_path / "toy", "text")
+    transformer = one.load_transformer(Path(model.source), torch.device("cpu"), torch.float32)
+    made = Trainable(one, transformer, TrainSettings(dataset="x", rank=4, alpha=7.0), seed=0)
+    for name, parameter in made.named:
+        if "lora_B" in name:
+            parameter.data = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.05
+    (tmp_path / "run").mkdir()
+    file = made.export(tmp_path / "run", {"base_model": model.id})
+    added = []
+    for number, variables in enumerate((dict(os.environ), environment(*OLDEST), environment(*DECLARED))):
+        target = tmp_path / f"{number}.safetensors"
+        python(ADDED, variables, Path(model.source), file, target)
+        added.append(load_file(target))
+    changed = [name for name, value in added[0].items() if value.abs().max() > 1e-4]
+    assert len(changed) == len([name for name, _ in made.named if "lora_B" in name])
+    for older in added[1:]:
+        for name, value in added[0].items():
+            torch.testing.assert_close(older[name], value, rtol=1e-3, atol=1e-5)
