@@ -2,6 +2,8 @@
 
     python assets/train_tiny_phenaki.py --out assets/tiny-phenaki --work DIR
 
+    python assets/train_tiny_phenaki.py --out MODEL --work DIR --dataset workspace/datasets/NAME
+
 First the tokenizer learns to turn clips of shapes (40x40x9) into 125 codes and back. Once its reconstructions pass the
 automatic check, it is frozen, and the transformer learns to fill in codes from captions; its self-critic learns along.
 Captions are embedded by the text encoder of tiny-cogvideox, which knows the words already and is copied.
@@ -9,20 +11,22 @@ Captions are embedded by the text encoder of tiny-cogvideox, which knows the wor
 Kill it at any time: the same command goes on where it was and ends with the same weights. The transformer's learning
 rate is constant until the last 30 % of its steps, so that a run that is too long may be ended early: kill it and give
 the same command with fewer --transformer-steps, 10/7 of those that it has made; or more than before to train on.
+
+With --dataset both learn from the videos and captions of a workbench dataset, at a shape of one's own (--shape, --fps).
+No check knows what these show: the reconstructions' PSNR is reported, on held-out clips, too, and nothing is refused.
+The words are those of the copied text encoder, which reads 16 tokens of a caption; --text gives another one.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import random
+import re
 import sys
 import textwrap
 from pathlib import Path
 
-import tiny_accuracy
 import tiny_card
-import tiny_check
 import tiny_world
 import torch
 from tiny_accuracy import describe
@@ -41,8 +45,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from workbench.families.denoising import DenoiseInputs
-from workbench.families.guidance import Guidance
+from tiny_clips import GUIDANCE, SAMPLING_STEPS, STRIPED, Clips, DrawnClips
+from tiny_dataset import DatasetClips, legal_shape
+
+from workbench.errors import WorkbenchError
 from workbench.families.model_inputs import ModelInputs
 from workbench.families.noise_schedules import NoiseSettings
 from workbench.families.phenaki import files
@@ -51,12 +57,11 @@ from workbench.families.phenaki.family import FAMILY
 from workbench.families.phenaki.objective import MaskSchedule, losses
 from workbench.families.phenaki.tokenizer import PhenakiTokenizer
 from workbench.families.phenaki.transformer import PhenakiTransformer
-from workbench.families.prompt_encoder import PromptEncoder
+from workbench.families.prompt_encoder import PromptEncoder, counted
+from workbench.workspace import write_text
 
 TOKENIZER_STAGE, GENERATOR_STAGE = 11, 12
-STRIPED = 0.25  # share of the tokenizer's clips
 CAPTION_DROPOUT = 0.1
-CAPTION_FORM_WEIGHTS = (0.7, 0.2, 0.1)
 CRITIC_PART = 0.15  # of the transformer's steps, the last ones: before, there is little to criticise
 TOKENIZER = {
     "width": 128,
@@ -67,16 +72,17 @@ TOKENIZER = {
     "patch_frames": 2,
     "levels": (4, 4, 4, 4, 4),
 }
-TRANSFORMER = {"levels": (4, 4, 4, 4, 4), "width": 128, "heads": 4, "layers": 4, "text_width": 64, "critic": "self"}
-MADE_FOR = {"frames": tiny_world.FRAMES, "height": tiny_world.SIZE, "width": tiny_world.SIZE, "fps": tiny_world.FPS}
-SAMPLING_STEPS, GUIDANCE = 18, 1.5  # of 32 held-out prompts 21 are right with 1.5, 16 with 3
+TRANSFORMER = {"levels": (4, 4, 4, 4, 4), "width": 128, "heads": 4, "layers": 4, "critic": "self"}
 GATE = 0.75
+SHAPE, FPS = (DrawnClips.shape.frames, DrawnClips.shape.height, DrawnClips.shape.width), int(DrawnClips.shape.fps)
+BUILT_IN = Path(__file__).resolve().parent / "tiny-phenaki"
+HELD_OUT = 2  # as many as a run of `workbench train`
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "tiny-phenaki", help="model folder")
+    parser.add_argument("--out", type=Path, default=BUILT_IN, help="model folder")
     parser.add_argument("--work", type=Path, default=Path("tiny_work"), help="training state, kept between calls")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")
     parser.add_argument("--seed", type=int, default=0)
@@ -85,7 +91,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--transformer-steps", type=int, default=1800)
     parser.add_argument("--critic-part", type=float, default=CRITIC_PART, help="of the transformer's steps, the last")
     parser.add_argument("--transformer-batch", type=int, default=16)
-    parser.add_argument("--renditions", type=int, default=8, help="clips drawn of each known combination")
+    parser.add_argument("--renditions", type=int, default=8, help="of each drawn combination, or clip of --dataset")
     parser.add_argument("--text", type=Path, default=Path(__file__).parent / "tiny-cogvideox", help="gives the words")
     parser.add_argument("--evaluate-every", type=int, default=600, help="transformer steps between accuracies")
     parser.add_argument("--save-every", type=int, default=100, help="steps between saved states")
@@ -93,19 +99,44 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--stop-after", type=int, help="end after N steps of this call; the same command goes on")
     parser.add_argument("--note", default="", help="a paragraph for the model card")
     parser.add_argument("--gate", type=float, default=GATE, help="least share of reconstructions that must pass")
-    return parser.parse_args(arguments)
+    parser.add_argument("--dataset", type=Path, help="folder of a workbench dataset, in place of the drawn clips")
+    parser.add_argument("--shape", type=parse_shape, default=SHAPE, help="FRAMESxHEIGHTxWIDTH, with --dataset")
+    parser.add_argument("--fps", type=int, default=FPS, help="frames per second, with --dataset")
+    parser.add_argument("--held-out", type=int, default=HELD_OUT, help="clips of --dataset that are not trained on")
+    options = parser.parse_args(arguments)
+    if options.dataset is None and (options.shape, options.fps, options.held_out) != (SHAPE, FPS, HELD_OUT):
+        parser.error("--shape, --fps and --held-out are for the clips of a dataset: give --dataset, or leave them out")
+    if options.dataset is not None and options.out.resolve() == BUILT_IN:
+        parser.error(f"--out is {options.out}, the built-in model's folder: give another one for a model of a dataset")
+    return options
 
 
-def tokenizer_batch(count: int, generator: torch.Generator) -> Tensor:
-    """Clips [N, 3, F, H, W] in [-1, 1] of the tokenizer's world: the known one, with new shapes and stripes."""
-    rng, found = random.Random(int(torch.randint(2**62, (1,), generator=generator))), []
-    for _ in range(count):
-        colour, background = rng.sample(list(tiny_world.COLOURS), 2)
-        shape = rng.choice((*tiny_world.SHAPES, *tiny_world.NEW_SHAPES))
-        texture = "striped" if rng.random() < STRIPED else "plain"
-        spec = tiny_world.Spec(shape, colour, rng.choice(list(tiny_world.MOTIONS)), background, texture)
-        found.append(tiny_world.draw(spec, rng))
-    return torch.stack(found)
+def parse_shape(text: str) -> tuple[int, int, int]:
+    """Frames, height and width of 9x40x40."""
+    if (match := re.fullmatch(r"(\d+)x(\d+)x(\d+)", text)) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no shape: write FRAMESxHEIGHTxWIDTH, as in 9x40x40")
+    frames, height, width = map(int, match.groups())
+    return frames, height, width
+
+
+def chosen_clips(options: argparse.Namespace) -> Clips:
+    """What the options say to train on. Raises ConfigError, DataError."""
+    if options.dataset is None:
+        return DrawnClips(options.renditions, options.seed)
+    frames, height, width = options.shape
+    shape = legal_shape(frames, height, width, options.fps)
+    return DatasetClips(options.dataset, shape, options.held_out, options.renditions, options.seed, options.work)
+
+
+def claim(work: Path, clips: Clips) -> None:
+    """Keep a folder of training states to the clips that it was begun with: codes and captions belong together."""
+    file = work / "clips.txt"
+    if file.exists() or (work / "tokenizer.pt").exists():
+        begun = file.read_text(encoding="utf-8") if file.exists() else ""
+        if begun != clips.identity:
+            sys.exit(f"the training in {work} began with other clips, captions or options: give another --work")
+    elif clips.identity:
+        write_text(file, clips.identity)
 
 
 def is_matrix(name: str, p: nn.Parameter) -> bool:
@@ -113,29 +144,7 @@ def is_matrix(name: str, p: nn.Parameter) -> bool:
     return p.ndim == 2 and any(part in name for part in ("attn", ".ff."))
 
 
-def reconstruct(tokenizer: PhenakiTokenizer, clips: Tensor) -> Tensor:
-    """Clips [N, 3, F, H, W] through the tokenizer and back."""
-    with torch.no_grad():
-        return torch.cat([tokenizer(part) for part in clips.split(16)]).clamp(-1, 1)
-
-
-def tokenizer_accuracy(tokenizer: PhenakiTokenizer, count: int) -> dict[str, float]:
-    """PSNR (dB) and the check's accuracy on reconstructions of held-out, new and striped clips."""
-    report: dict[str, float] = {}
-    rng = random.Random(4711)
-    new = tiny_world.balanced_choice(tiny_world.combinations(tiny_world.NEW_SHAPES), count, seed=1)
-    for name, specs in (("known", tiny_world.held_out()[:count]), ("new", new)):
-        clips = torch.stack([tiny_world.draw(spec, rng) for spec in specs])
-        again = reconstruct(tokenizer, clips)
-        report[f"{name} PSNR"] = tiny_accuracy.psnr(again, clips)
-        report |= {f"{name} {part}": share for part, share in tiny_check.accuracy(again, specs).items()}
-    striped = tiny_world.concept_specs()[1][:count]
-    again = reconstruct(tokenizer, torch.stack([tiny_world.draw(spec, rng) for spec in striped]))
-    report["stripes"] = sum(tiny_check.stripes(clip) > tiny_check.STRIPED for clip in again) / len(striped)
-    return report
-
-
-def train_tokenizer(options: argparse.Namespace, budget: Budget) -> PhenakiTokenizer | None:
+def train_tokenizer(clips: Clips, options: argparse.Namespace, budget: Budget) -> PhenakiTokenizer | None:
     """The moving average of the trained tokenizer; None when the budget ends before."""
     torch.manual_seed(options.seed)
     tokenizer = PhenakiTokenizer(**TOKENIZER)
@@ -148,68 +157,74 @@ def train_tokenizer(options: argparse.Namespace, budget: Budget) -> PhenakiToken
         if not budget.take():
             trainee.save()
             return None
-        clips = tokenizer_batch(options.tokenizer_batch, step_generator(options.seed, TOKENIZER_STAGE, trainee.step))
+        generator = step_generator(options.seed, TOKENIZER_STAGE, trainee.step)
+        batch = clips.tokenizer_batch(options.tokenizer_batch, generator)
         with torch.autocast("cpu", torch.bfloat16), sdpa_kernel(SDPBackend.MATH):  # the fastest here
-            error = tokenizer(clips).float() - clips
+            error = tokenizer(batch).float() - batch
         loss = error.square().mean() + 0.5 * error.abs().mean()
         trainee.update(loss, learning_rate_factor(trainee.step, options.tokenizer_steps, warmup=60), decay=0.995)
         progress.add(trainee.step, loss.item())
         if trainee.step % options.save_every == 0 or trainee.step == options.tokenizer_steps:
             trainee.save()
         if options.check_clips and trainee.step % 400 == 0:
-            say("tokenizer: " + describe(tokenizer_accuracy(average, options.check_clips // 2)))
+            say("tokenizer: " + describe(clips.tokenizer_report(average, options.check_clips // 2)))
     return average
 
 
 class Captions:
     """The embeddings of every training caption in all its forms, and of none."""
 
-    def __init__(self, text_encoder: PromptEncoder, specs: list[tiny_world.Spec]) -> None:
-        forms = range(len(tiny_world.CAPTION_FORMS))
-        self.planes = [FAMILY.encode_text(text_encoder, [spec.caption(form) for spec in specs]) for form in forms]
-        empty = FAMILY.encode_text(text_encoder, [""])
-        self.planes.append({name: value.expand(len(specs), *value.shape[1:]) for name, value in empty.items()})
-        shares = [share * (1 - CAPTION_DROPOUT) for share in CAPTION_FORM_WEIGHTS]
+    def __init__(self, text_encoder: PromptEncoder, clips: Clips) -> None:
+        self.planes = [FAMILY.encode_text(text_encoder, captions) for captions in clips.captions]
+        empty, count = FAMILY.encode_text(text_encoder, [""]), len(clips.captions[0])
+        self.planes.append({name: value.expand(count, *value.shape[1:]) for name, value in empty.items()})
+        shares = [share * (1 - CAPTION_DROPOUT) for share in clips.form_weights]
         self.weights = torch.tensor([*shares, CAPTION_DROPOUT])
 
     def draw(self, chosen: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """Of the specifications with these numbers [N], some dropped."""
+        """Of the clips with these numbers [N], some dropped."""
         form = torch.multinomial(self.weights, len(chosen), replacement=True, generator=generator).tolist()
         pairs = list(zip(form, chosen.tolist(), strict=True))
         return {name: torch.stack([self.planes[f][name][i] for f, i in pairs]) for name in self.planes[0]}
 
 
-def codes_pool(tokenizer: PhenakiTokenizer, options: argparse.Namespace) -> Tensor:
-    """Codes' numbers of every training combination, `renditions` times, [renditions, combinations, f, h, w]."""
+def codes_pool(tokenizer: PhenakiTokenizer, clips: Clips, options: argparse.Namespace) -> Tensor:
+    """Codes' numbers of every clip, `renditions` times, [renditions, clips, f, h, w]."""
     file = options.work / "codes.pt"
     if not file.exists():
-        specs, rng = tiny_world.training_specs(), random.Random(options.seed)
-        say(f"encoding {len(specs) * options.renditions} clips")
-        found = []
-        for _ in range(options.renditions):
-            of_one = []
-            for first in range(0, len(specs), 32):
-                clips = torch.stack([tiny_world.draw(spec, rng) for spec in specs[first : first + 32]])
-                with torch.no_grad():
-                    of_one.append(ids(tokenizer.encode(clips), tokenizer.config.levels))
-            found.append(torch.cat(of_one))
-        torch.save(torch.stack(found), file.with_suffix(".tmp"))
+        say(f"encoding {len(clips.captions[0]) * options.renditions} clips")
+        with torch.no_grad():
+            found = [ids(tokenizer.encode(part), tokenizer.config.levels) for part in clips.pool()]
+        torch.save(torch.cat(found).unflatten(0, (options.renditions, -1)), file.with_suffix(".tmp"))
         file.with_suffix(".tmp").replace(file)
     pool: Tensor = torch.load(file, weights_only=True)
     return pool
 
 
+def say_what_is_cut(text_encoder: PromptEncoder, clips: Clips) -> None:
+    """Long captions are not read to their end."""
+    captions = [caption for form in clips.captions for caption in form]
+    found = counted(text_encoder.tokenizer, captions, text_encoder.max_length)
+    if cut := [one for one in found if one.cut]:
+        limit = text_encoder.max_length
+        say(f"{len(cut)} of {len(found)} captions are cut after {limit} tokens, as before {cut[0].cut!r}")
+
+
 def train_transformer(
-    tokenizer: PhenakiTokenizer, text_encoder: PromptEncoder, options: argparse.Namespace, budget: Budget
+    tokenizer: PhenakiTokenizer,
+    text_encoder: PromptEncoder,
+    clips: Clips,
+    options: argparse.Namespace,
+    budget: Budget,
 ) -> PhenakiTransformer | None:
     """The moving average of the trained transformer; None when the budget ends before."""
     torch.manual_seed(options.seed)
-    transformer = PhenakiTransformer(**TRANSFORMER)
+    transformer = PhenakiTransformer(**TRANSFORMER, text_width=text_encoder.model.config.d_model)
     average = copy.deepcopy(transformer).eval().requires_grad_(False)
     optimisers = make_optimisers(transformer, is_matrix, muon_lr=0.02, adam_lr=2e-3)
     trainee = Trainee(transformer, average, optimisers, options.work / "transformer.pt")
     trainee.load()
-    pool, captions = codes_pool(tokenizer, options), Captions(text_encoder, tiny_world.training_specs())
+    pool, captions = codes_pool(tokenizer, clips, options), Captions(text_encoder, clips)
     schedule, levels, steps = MaskSchedule(), tokenizer.config.levels, options.transformer_steps
     progress = Progress("transformer", trainee.step, steps, every=50)
     while trainee.step < steps:
@@ -233,32 +248,10 @@ def train_transformer(
         progress.add(trainee.step, loss.item())
         if trainee.step % options.save_every == 0 or trainee.step == steps:
             trainee.save()
-        if options.check_clips and trainee.step % options.evaluate_every == 0:
-            found = prompt_accuracy(tokenizer, average, text_encoder, options.check_clips // 4)
+        due = options.check_clips and trainee.step % options.evaluate_every == 0
+        if due and (found := clips.prompt_report(tokenizer, average, text_encoder, options.check_clips // 4)):
             say(f"step {trainee.step}: {describe(found)}")
     return average
-
-
-def prompt_accuracy(
-    tokenizer: PhenakiTokenizer, transformer: PhenakiTransformer, text_encoder: PromptEncoder, count: int
-) -> dict[str, float]:
-    """The check's accuracy on clips generated for held-out captions."""
-    specs, clips = tiny_world.held_out()[:count], []
-    negative = FAMILY.encode_text(text_encoder, [""])
-    for number, spec in enumerate(specs):
-        inputs = DenoiseInputs(
-            Path(),
-            text=FAMILY.encode_text(text_encoder, [spec.caption()]),
-            negative_text=negative,
-            latents_shape=(5, 5, 5, 5),
-            steps=SAMPLING_STEPS,
-            guidance=Guidance(GUIDANCE),
-            noise=torch.Generator().manual_seed(number),
-        )
-        latents = FAMILY.denoise(transformer, inputs)
-        with torch.no_grad():
-            clips.append(tokenizer.decode(latents)[0].clamp(-1, 1))
-    return tiny_check.accuracy(clips, specs)
 
 
 def card_facts(options: argparse.Namespace, parts: list[nn.Module]) -> dict[str, object]:
@@ -283,21 +276,33 @@ def main(arguments: list[str] | None = None) -> int:
     torch.set_num_threads(options.threads)
     budget = Budget(options.stop_after)
     options.work.mkdir(parents=True, exist_ok=True)
-    tokenizer = train_tokenizer(options, budget)
+    try:
+        clips = chosen_clips(options)
+        claim(options.work, clips)
+        return train(clips, options, budget)
+    except WorkbenchError as error:
+        sys.exit(str(error))
+
+
+def train(clips: Clips, options: argparse.Namespace, budget: Budget) -> int:
+    """All stages, as far as the budget lasts. Raises WorkbenchError where clips or text encoder cannot be read."""
+    tokenizer = train_tokenizer(clips, options, budget)
     if tokenizer is None:
         return 0
-    report = tokenizer_accuracy(tokenizer, options.check_clips) if options.check_clips else {}
+    report = clips.tokenizer_report(tokenizer, options.check_clips) if options.check_clips else {}
     if report:
         say("tokenizer: " + describe(report))
-        if min(report["known all"], report["new all"]) < options.gate:
+        if min([share for name, share in report.items() if name.endswith(" all")], default=1.0) < options.gate:
             sys.exit(f"fewer than {options.gate:.0%} of the reconstructions pass: raise --tokenizer-steps")
     text_encoder = FAMILY.load_text_encoder(options.text, torch.device("cpu"), torch.float32)
-    transformer = train_transformer(tokenizer, text_encoder, options, budget)
+    say_what_is_cut(text_encoder, clips)
+    transformer = train_transformer(tokenizer, text_encoder, clips, options, budget)
     if transformer is None:
         return 0
-    files.write(options.out, tokenizer, transformer, options.text, MADE_FOR, half=True)
-    if report:
-        found = prompt_accuracy(tokenizer, transformer, text_encoder, options.check_clips)
+    shape = clips.shape
+    made_for = {"frames": shape.frames, "height": shape.height, "width": shape.width, "fps": int(shape.fps)}
+    files.write(options.out, tokenizer, transformer, options.text, made_for, half=True)
+    if report and (found := clips.prompt_report(tokenizer, transformer, text_encoder, options.check_clips)):
         say(f"held-out prompts: {describe(found)}")
         facts = card_facts(options, [tokenizer, transformer, text_encoder.model])
         tiny_card.write_phenaki_card(options.out, facts, report, found)
