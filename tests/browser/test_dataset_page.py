@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from PIL import Image
 
 from tests.browser.server import Server
 from tests.browser.stripes import FILES
+from tests.dataset_builder.ingest.test_animations import SAVE, animation
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.checks.findings import finding_of, write_report
 from workbench.workspace import Workspace
@@ -31,6 +31,13 @@ CLEAR = """() => {
 }"""
 
 
+# The list scrolls by itself where it is long; its first results, those that were refused, are in sight.
+IN_THE_WINDOW = """() => {
+    const box = document.querySelector('#import-progress .file-results').getBoundingClientRect();
+    return box.top >= 0 && box.bottom <= innerHeight;
+}"""
+
+
 def open_dataset(page: Page, server: Server) -> None:
     server.start()
     page.goto(server.url)
@@ -48,8 +55,10 @@ def test_an_import_shows_what_became_of_each_file(server: Server, page: Page, tm
     (given / "broken.mp4").write_bytes(b"no video")
     (given / "notes.docx").write_bytes(b"PK")
     (given / "words.txt").write_text("a caption of nothing")
-    frames = [Image.new("RGB", (64, 48), (20 * number, 0, 0)) for number in range(6)]
-    frames[0].save(given / "moving.gif", save_all=True, append_images=frames[1:], duration=100)
+    moving = [animation(given / f"{kind}.{kind}") for kind in SAVE]
+    again = given / "the same again.mp4"
+    again.write_bytes(CLIPS[0].read_bytes())
+    page.set_viewport_size({"width": 1280, "height": 800})
     Dataset.create(Workspace.open(server.workspace), "Mixed")
     open_dataset(page, server)
 
@@ -60,25 +69,26 @@ def test_an_import_shows_what_became_of_each_file(server: Server, page: Page, tm
     page.reload()
     page.get_by_role("tab", name="Dataset", exact=True).click()
 
-    drop(page, CLIPS[0], given / "broken.mp4", given / "notes.docx", given / "moving.gif")
+    drop(page, CLIPS[0], given / "broken.mp4", given / "notes.docx", *moving, again)
     page.locator("#survey-clips").click()
-    page.locator("#survey").get_by_text("and 1 more").first.wait_for()
+    page.locator("#survey").get_by_text("and 4 more").first.wait_for()
     assert page.locator("#survey").get_by_text(CLIPS[0].name).first.is_visible()
     assert page.locator("#survey").get_by_text("No video was opened yet").is_visible()
     page.locator("#import-clips").click()
     results = page.locator("#import-progress .file-results li")
     results.first.wait_for()
-    found = results.all_inner_texts()
-    assert [" ".join(one.split()).split(" ")[0].lower() for one in found] == [
-        "refused",
-        "refused",
-        "converted",
-        "taken",
+    texts = [" ".join(one.split()) for one in results.all_inner_texts()]
+    refused, skipped, known, *made = texts
+    for text, name in zip(sorted((refused, skipped)), ("broken.mp4", "notes.docx"), strict=True):
+        assert text.startswith(f"refused {name} not a video that can be read: give mp4, mov, "), text
+    assert known == f"already here {again.name} the same content as '{CLIPS[0].name}': kept once"
+    assert sorted(text.split(":")[0] for text in made) == [
+        "converted gif.gif rewritten for exact frame access (gif bgra)",
+        "converted png.png full-range colours brought to video range, transparent parts made white",
+        "converted webp.webp an animated WebP",
+        f"taken {CLIPS[0].name}",
     ]
-    assert "broken.mp4" in found[0] + found[1]
-    assert "notes.docx" in found[0] + found[1]
-    assert "moving.gif" in found[2]
-    assert results.first.is_visible()
+    page.wait_for_function(IN_THE_WINDOW)
     page.locator("#dismiss-import").click()
     page.locator("#import-progress .file-results").wait_for(state="detached")
     page.reload()
@@ -107,15 +117,23 @@ def test_a_clip_that_is_opened_is_in_view_and_stays_open_while_it_is_cut(server:
     page.set_viewport_size({"width": 1000, "height": 420})
     page.locator("#timeline .edge.start").focus()
     page.keyboard.press("ArrowRight")
+    page.locator("#timeline .cropping").click()
+    page.get_by_label("Width of the crop").fill("32")
+    page.keyboard.press("Tab")
     page.wait_for_timeout(1500)  # the timeline speaks a moment after the last key
+    changes = len(dataset.history)
     page.locator("#apply-cut").click()
-    page.locator("#undo-change", has_text=f"span of {first.name}").wait_for()
+    page.locator("#undo-change", has_text=f"span and crop of {first.name}").wait_for()
+    assert len(dataset.history) == changes + 1
+    (cut,) = (clip for clip in dataset.clips if clip.source == first.source)
+    assert (cut.width, cut.frames) == (32, first.frames - 1)
     page.locator("#apply-cut").wait_for(state="visible")
     assert page.evaluate(CLEAR) == {"arrow": True, "round": True}
     opened = page.locator("#panel-cut h4.section")
     opened.get_by_text(f"{first.name} 0:00.1-").wait_for()
     page.locator("#undo-change").click()
-    page.locator("#redo-change", has_text=f"span of {first.name}").wait_for()
+    page.locator("#redo-change", has_text=f"span and crop of {first.name}").wait_for()
+    assert (dataset.clip(first.file_name).width, dataset.clip(first.file_name).span) == (first.width, first.span)
     opened.get_by_text(first.name, exact=True).wait_for()
     page.locator("#timeline .edge.start").focus()  # the editor stays on what the clip is now
     for _ in range(2):

@@ -9,9 +9,25 @@ import pytest
 from workbench.paths import ASSETS
 from workbench.ui.theme import COLOURS, theme
 
-SHEETS = ("style", "rail", "sample", "components", "grid", "home", "lora_library", "run_list", "notifications")
+SHEETS = tuple(sorted(path.stem for path in ASSETS.glob("*.css") if path.stem != "tokens"))
 TOKENS = (ASSETS / "tokens.css").read_text(encoding="utf-8")
+VALUES = dict(re.findall(r"(--wb-(?:text|space|radius)[\w-]*): ([^;]+);", TOKENS))
+IN_PX = {name: f"{float(value.removesuffix('rem')) * 16:g}px" for name, value in VALUES.items() if "rem" in value}
 DEFINED = set(re.findall(r"(--wb-[\w-]+):", TOKENS))
+SCALE = {float(value) for value in re.findall(r"--wb-space-\d: (\d+)px", TOKENS)}
+HAIRLINE = 2  # px
+DISTANCE = re.compile(r"(?<![\w-])((?:margin|padding)(?:-[\w-]+)?|(?:row-|column-)?gap|inset): ([^;}]+)")
+# Distances that another thing decides: the rail's below the header, a line's beside the buttons that lie over its end,
+# a field's for the help that opens below it, a handle's by half its own width or all of it.
+GEOMETRY = {
+    ("rail", "88px"),
+    ("rail", "72px"),
+    ("grid", "90px"),
+    ("grid", "76px"),
+    ("sample", "68px"),
+    ("components", "-6.5px"),
+    ("components", "-11px"),
+}
 PAIRS = {name: tuple(values) for name, *values in re.findall(r"(--wb-[\w-]+): light-dark\((#\w+), (#\w+)\)", TOKENS)}
 
 
@@ -43,7 +59,18 @@ def test_gradio_gets_the_colours_of_the_tokens() -> None:
 def test_a_style_sheet_uses_only_tokens_that_exist(sheet: str) -> None:
     text = (ASSETS / f"{sheet}.css").read_text(encoding="utf-8")
     assert set(re.findall(r"var\((--wb-[\w-]+)", text)) <= DEFINED | set(re.findall(r"(--wb-[\w-]+):", text))
-    assert not re.findall(r"font-size: [\d.]+rem", text), "one type scale: var(--wb-text-1) to var(--wb-text-5)"
+    # A value beside a token is for a notebook, which has no tokens: it is the token's own.
+    beside = dict(re.findall(r"var\((--wb-(?:text|space|radius)[\w-]*), ([^()]+)\)", text))
+    assert {name: value for name, value in beside.items() if value not in (VALUES[name], IN_PX.get(name))} == {}
+    plain = re.sub(r"var\([^()]*\)", "", text)
+    assert not re.findall(r"font(?:-size)?: [^;}]*?[\d.]+(?:rem|px)", plain), "one type scale: var(--wb-text-1) to -5"
+    found = {value for _, values in DISTANCE.findall(plain) for value in re.findall(r"-?[\d.]+(?:px|rem)", values)}
+    off = {value for value in found if value.endswith("rem") or not on_scale(float(value.removesuffix("px")))}
+    assert {(sheet, value) for value in off} <= GEOMETRY, "one scale of distances: var(--wb-space-1) to -6"
+
+
+def on_scale(pixels: float) -> bool:
+    return abs(pixels) <= HAIRLINE or abs(pixels) in SCALE
 
 
 @pytest.mark.parametrize("ink", ["text", "faint", "accent", "good", "warn", "bad"])

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import gradio as gr
@@ -15,18 +17,61 @@ import gradio as gr
 from workbench import policy
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.snapshot import TaskSnapshot
 from workbench.dataset_builder.sources.files import first_names
 from workbench.dataset_builder.sources.survey import survey
-from workbench.errors import ConfigError, DataError
+from workbench.dataset_builder.tasks import Task
+from workbench.errors import ConfigError, DataError, ExitCode
+from workbench.jobs import CONFIG
 from workbench.ui.core import render
 from workbench.ui.core.form import Form
 from workbench.ui.datasets.panel import DatasetHost, DatasetPanel
 from workbench.ui.datasets.task_part import TaskPart
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, read_object
 
 UPLOADS = "uploads"
 MOST_LINES = 24  # of a preview
+# What became of each file comes into sight when an import ends, unless the person went on to something else meanwhile.
+RESULTS_IN_SIGHT = """
+let waits = false;
+const pressed = (event) => { waits = Boolean(event.target.closest?.('#import-clips')); };
+for (const one of ['pointerdown', 'keydown', 'wheel']) {
+  document.addEventListener(one, pressed, { capture: true, passive: true });
+}
+new MutationObserver(() => {
+  const results = waits && element.querySelector('.file-results');
+  if (!results) return;
+  waits = false;
+  results.scrollIntoView({ block: 'nearest' });
+}).observe(element, { childList: true, subtree: true });
+"""
 ELSEWHERE = ("sources", "dataset", "trigger_word")  # settings with fields of their own on the page
+
+
+class ImportPart(TaskPart):
+    """The import. Where no dropped file could be used, that is shown while this server runs, not after a restart.
+
+    The shell (`dataset tasks`) still tells it then.
+    """
+
+    script = RESULTS_IN_SIGHT
+
+    def __init__(self) -> None:
+        super().__init__("import", "the import")
+        self._began = time.time()
+
+    def seen(self, dataset: Dataset) -> TaskSnapshot:
+        found, task = super().seen(dataset), dataset.task("import")
+        old = (task.status.ended_at or self._began) < self._began
+        if old and task.status.exit_code == ExitCode.BAD_DATA and _dropped(task):
+            return replace(found, sentence="", details=(), log="", actions=(), files=())
+        return found
+
+
+def _dropped(task: Task) -> bool:
+    """Whether all that is imported was dropped in the page."""
+    sources = read_object(task.folder / CONFIG).get("sources") or ["/"]
+    return all(Path(source).is_relative_to(task.folder / UPLOADS) for source in sources)
 
 
 class AddPanel(DatasetPanel):
@@ -54,7 +99,7 @@ class AddPanel(DatasetPanel):
         with gr.Row():
             self.preview = gr.Button("Preview", elem_id="survey-clips")
             self.start = gr.Button("Import", variant="primary", elem_id="import-clips")
-            self.task = TaskPart("import", "the import")
+            self.task = ImportPart()
         self.found = gr.HTML(elem_id="survey")
         self.task.build_progress()
         self.parts = [self.task]

@@ -12,6 +12,7 @@ from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import ConfigError
 from workbench.ui.core import render
 from workbench.ui.core.boundary import on
+from workbench.ui.core.guide import CAPTIONS, guide_fold
 from workbench.ui.datasets.panel import DatasetHost, DatasetPanel
 from workbench.ui.datasets.task_part import TaskForm
 from workbench.workspace import Workspace
@@ -22,6 +23,7 @@ class CaptionPanel(DatasetPanel):
 
     def __init__(self, workspace: Workspace) -> None:
         start = CaptionSettings().captioner
+        guide_fold("Guide: captions and trigger words", "guide-captions", CAPTIONS)
         self.needs = gr.HTML(_needs(start), elem_id="captioner-needs")
         self.task = TaskForm(
             workspace, "caption", CaptionSettings, "Write captions", "Only for the marked clips", clips="chosen"

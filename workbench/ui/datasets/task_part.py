@@ -26,6 +26,8 @@ MOST_DETAILS = 40
 class TaskPart(DatasetPanel):
     """Builds Stop, Resume and Dismiss where it is made; `build_progress` builds the rest where that is to stand."""
 
+    script: str | None = None  # of the element that shows the progress
+
     def __init__(self, name: Name, label: str = "") -> None:
         """label: what the buttons name, where a panel has several tasks"""
         self.name = name
@@ -34,17 +36,21 @@ class TaskPart(DatasetPanel):
         self.dismiss = gr.Button("Dismiss the result", visible=False, elem_id=f"dismiss-{name}")
 
     def build_progress(self) -> None:
-        self.progress = gr.HTML(elem_id=f"{self.name}-progress")
+        self.progress = gr.HTML(elem_id=f"{self.name}-progress", js_on_load=self.script)
         self.view = [self.progress, self.stop, self.resume, self.dismiss]
 
     def values(self, look: DatasetView) -> Values:
-        task = task_snapshot(look.dataset.task(self.name))
+        task = self.seen(look.dataset)
         return {
             self.progress: progress(task),
             self.stop: visible("stop" in task.actions),
             self.resume: visible("resume" in task.actions),
             self.dismiss: visible("dismiss" in task.actions),
         }
+
+    def seen(self, dataset: Dataset) -> TaskSnapshot:
+        """The task as it is shown."""
+        return task_snapshot(dataset.task(self.name))
 
     def wire(self, host: DatasetHost) -> None:
         host.change(self.stop.click, lambda dataset: dataset.task(self.name).stop())

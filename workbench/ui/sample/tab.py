@@ -19,6 +19,7 @@ from workbench.sampler.input_files import kept
 from workbench.sampler.samples import Sample, joins_scenes, settings_of
 from workbench.sampler.settings import SampleSettings
 from workbench.ui.core.boundary import EACH, on, tell
+from workbench.ui.core.guide import CAPTIONS, OVER_TRAINING, guide_fold
 from workbench.ui.core.view import LiveView, remembered
 from workbench.ui.sample import result
 from workbench.ui.sample.comparison import SideBySide
@@ -54,6 +55,7 @@ class SampleTab:
                 self.enhancer = EnhancerPart(workspace)
                 self.form.problems_here()
                 self.generate = gr.Button("Generate", variant="primary", elem_id="generate")
+                guide_fold("Guide: prompts, scales, over-training", "guide-sample", CAPTIONS, OVER_TRAINING)
             with gr.Column(scale=9, min_width=420):
                 self.strip = QueueStrip(workspace)
                 self.result = gr.HTML(js_on_load=result.BUTTONS, elem_id="sample-result")

@@ -5,7 +5,6 @@ Not covered: the figures (runs.recipes), what the GPU decides (fit.recipes), the
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -16,13 +15,13 @@ from workbench import policy
 from workbench.families.recipes import SUBJECTS, Source
 from workbench.fit.gpus import HERE
 from workbench.fit.recipes import suggest
-from workbench.paths import GUIDE
 from workbench.runs import presets
 from workbench.runs.recipes import Reason, Suggestion
 from workbench.runs.settings import TrainSettings
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, on, tell
 from workbench.ui.core.form import Form
+from workbench.ui.core.guide import guide_fold
 from workbench.workspace import Workspace
 
 HELP = "Fills in the settings below, for the chosen model, dataset and GPU, and says where each value comes from."
@@ -42,8 +41,7 @@ class RecipesPart:
         self.reasons = gr.HTML(elem_id="recipe-reasons")
         title = "Guide: clips, steps, captions, over-training"
         with gr.Row(elem_classes="folds"):
-            with gr.Accordion(title, open=False, visible=GUIDE.is_file(), elem_id="guide") as self.fold:
-                self.guide = gr.Markdown()
+            guide_fold(title, "guide")
             with gr.Accordion("Presets of your own", open=False, elem_id="presets"):
                 self.preset = gr.Dropdown(
                     [], value=None, label="Preset", info="Choosing one fills in the form.", elem_id="preset"
@@ -67,7 +65,6 @@ class RecipesPart:
         form.fill(self.preset.input, self._chosen, [self.preset], [self.file])
         opened(lambda: gr.update(choices=presets.names(self.workspace)), None, self.preset, **QUIET)
         form.submit(self.save.click, self._saved, [self.name], [self.preset, self.file])
-        self.fold.expand(guide, None, self.guide, **QUIET)
         on(self.upload.upload, self._added, [self.upload], [self.preset, self.file])
 
     def _suggested(self, subject: str, gpu: str | None, settings: TrainSettings) -> list[Any]:
@@ -96,11 +93,6 @@ class RecipesPart:
         text = quote(presets.text(self.workspace, name))
         file = render.escaped(f"{name}.json")
         return f'<a class="download" href="data:application/json,{text}" download="{file}">Download {file}</a>'
-
-
-def guide() -> str:
-    """The guide, without links to other files of the project, which the page does not serve."""
-    return re.sub(r"\[([^\]]+)\]\((?!https?:)[^)]+\)", r"\1", GUIDE.read_text(encoding="utf-8"))
 
 
 def reasons(found: Suggestion) -> str:
