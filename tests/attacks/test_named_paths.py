@@ -5,6 +5,7 @@ Every handler and every setting that may name a file is walked; the kernel says 
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import importlib
 import os
@@ -20,6 +21,7 @@ from tests import serving
 from tests.drawing import MakeClip
 from tests.visiting import PATIENCE, Caller, hostile
 from workbench import jobs, policy
+from workbench.api.app import api
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.runs import checks
@@ -196,6 +198,36 @@ def test_no_handler_opens_a_file_outside_of_the_roots(folder: Path, opened: Open
     finally:
         server.terminate()
         server.communicate(timeout=PATIENCE)
+
+
+def test_no_request_of_a_program_names_a_file_outside_of_the_roots(
+    folder: Path, opened: Opened, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The HTTP API: settings of runs and samples, and the first frame that a line of a prompt names."""
+    monkeypatch.setattr(policy, "_roots", [folder / "root", workspace.root.resolve()])
+    application = api(workspace)
+
+    async def asked() -> list[tuple[str, int, str]]:
+        found = []
+        transport = httpx.ASGITransport(application, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+            for path in ways(folder):
+                for kind, address in ((TrainSettings, "/runs"), (SampleSettings, "/samples")):
+                    for spec in (one for one in specs(kind) if one.path):
+                        text = f"{path}=0.5" if spec.name == "loras" else path
+                        values = {spec.name: [text] if spec.kind == "texts" else text}
+                        body = {"settings": values, "name": "x", "start": False} if address == "/runs" else values
+                        answer = await client.post(address, json=body)
+                        found.append((f"{address} {spec.name} {path}", answer.status_code, answer.text))
+                line = {"prompt": f"a ship@@{path}", "each_line": True, "model": "tiny-cogvideox-i2v"}
+                answer = await client.post("/samples/batch", json=line)
+                found.append((f"a line {path}", answer.status_code, answer.text))
+        return found
+
+    for what, status, text in asyncio.run(asked()):
+        assert 400 <= status < 500, (what, status, text)
+        assert SECRET not in text, what
+    assert not opened.names()
 
 
 def _everything_asked(page: Caller, words: list[str]) -> str:
