@@ -7,7 +7,8 @@ the frame that begins the new shot; a flash, after which all is as before, is no
 
 from __future__ import annotations
 
-import io
+import contextlib
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -53,18 +54,18 @@ def scores(path: Path, detector: DetectorName, cache: Path, tick: Tick = silent)
     """
     import numpy as np
 
-    kept = cache / f"{fingerprint(path)}-{detector}-{RECIPE}.npz"
-    if not kept.exists():
-        scorer = Scorer(detector)
-        for _, frame in frames_from(path):
-            scorer.look(frame_metrics.small(frame, LONGEST_SIDE))
-            tick()
-        data = io.BytesIO()
-        np.savez_compressed(data, values=scorer.scores(media.probe(path).fps))
-        write_bytes(kept, data.getvalue())
-    with np.load(kept) as known:
-        values: Scores = known["values"]
-        return values
+    # Not numpy's own format: in threads, reading its heads now and then fails ("AST constructor recursion depth
+    # mismatch", Python 3.11).
+    kept = cache / f"{fingerprint(path)}-{detector}-{RECIPE}.f4"
+    with contextlib.suppress(OSError, ValueError, zlib.error):  # missing, or damaged: computed again
+        return np.frombuffer(zlib.decompress(kept.read_bytes()), np.float32)
+    scorer = Scorer(detector)
+    for _, frame in frames_from(path):
+        scorer.look(frame_metrics.small(frame, LONGEST_SIDE))
+        tick()
+    values: Scores = np.asarray(scorer.scores(media.probe(path).fps), np.float32)
+    write_bytes(kept, zlib.compress(values.tobytes()))
+    return values
 
 
 def cuts(found: Scores, threshold: float) -> list[int]:
