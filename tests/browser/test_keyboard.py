@@ -1,7 +1,7 @@
 """The main job by the keyboard alone: clips, captions, a run, a sample, a grid; no pointer, no focus set by a script.
 
-Each stop of the Tab key is looked at: it is in sight, and no bar lies over it. Not covered: lists and rows of one tab
-stop (test_tab_stops), charts (test_charts_page), the other keys of the clip grid (test_parts).
+Each stop of the Tab key is looked at: it is in sight and marked, and no bar lies over it. Not covered: lists and rows
+of one tab stop (test_tab_stops), charts (test_charts_page), the other keys of the clip grid (test_parts).
 """
 
 from __future__ import annotations
@@ -37,11 +37,27 @@ HIDDEN = """() => {
 }"""
 
 
+# Why a person cannot tell that the element has the focus, "" where something in or around it is outlined or has a ring.
+# A video's and a file field's own parts are the browser's.
+UNMARKED = """() => {
+    let one = document.activeElement;
+    while (one?.shadowRoot?.activeElement) one = one.shadowRoot.activeElement;
+    if (!one || one === document.body || one.type === 'file' || one.tagName === 'VIDEO') return '';
+    const marked = (node) => {
+        const style = getComputedStyle(node);
+        const outlined = style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) > 0;
+        return outlined || /[1-9]/.test(style.boxShadow.replace(/rgba?\\([^)]*\\)|color\\([^)]*\\)/g, ''));
+    };
+    for (let node = one, up = 0; node && up < 4; node = node.parentElement, up += 1) if (marked(node)) return '';
+    return `no sign of the focus: ${one.outerHTML.slice(0, 200)}`;
+}"""
+
+
 def in_sight(page: Page) -> None:
-    """What has the focus is seen, at the latest when it has slid in and help that opened has moved it."""
+    """What has the focus is seen and marked, at the latest when it has slid in and help that opened has moved it."""
     for _ in range(MOST_FRAMES):
         frames(page, 2)
-        hidden = page.evaluate(HIDDEN)
+        hidden = page.evaluate(HIDDEN) or page.evaluate(UNMARKED)
         if not hidden:
             return
     raise AssertionError(hidden)

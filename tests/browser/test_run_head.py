@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from benchmarks.page_calm import COUNTS
 from tests.browser.server import Server
+from tests.browser.stripes import few_clips
 from tests.written_run import ended, write_run
+from workbench import jobs
 from workbench.errors import ExitCode
-from workbench.workspace import Workspace
+from workbench.jobs import processes
+from workbench.runs import queue
+from workbench.runs.metrics import METRICS, MetricsWriter
+from workbench.runs.run import Run
+from workbench.workspace import Workspace, write_json
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -59,3 +67,46 @@ def test_a_repaired_run_resumes_and_no_two_buttons_are_equal(server: Server, pag
     page.locator("#restore-run").click()
     page.locator("#run-head h2", has_text="repaired").wait_for()
     assert run.notes == "the best so far"
+
+
+def measured(run: Run, steps: tuple[int, ...], held_out: float, change: float) -> None:
+    """Instead of its metrics: few measurements, of which the first is the untrained model's."""
+    (run.folder / METRICS).unlink()
+    writer = MetricsWriter(run.folder, 0)
+    writer.write(step=0, held_out_loss=1.3, change_own=0.0, change_others=0.0)
+    for step in steps:
+        writer.write(step=step, loss=held_out, lr=10.0, samples=[[0.5, held_out]])
+        writer.write(step=step, held_out_loss=held_out, change_own=change, change_others=change)
+    writer.close()
+
+
+def test_a_run_is_diagnosed_early_and_a_destroyed_one_at_once(server: Server, page: Page) -> None:
+    workspace = Workspace.open(server.workspace)
+    measured(write_run(workspace, "early", 20), (2, 4, 6), held_out=1.29, change=0.001)
+    measured(write_run(workspace, "burnt", 20, learning_rate=10.0), (5, 10), held_out=1.31, change=0.82)
+    server.start()
+    page.goto(f"{server.url}&tab=train")
+    page.locator("#runs li", has_text="early").click()
+    page.locator("#run-head .note.diagnosis").get_by_text("It is too early to tell.").wait_for()
+    page.locator("#runs li", has_text="burnt").click()
+    page.locator("#run-head .note.diagnosis.bad").get_by_text("changed by 82%").wait_for()
+
+
+def test_a_waiting_run_names_the_paused_one_that_holds_the_queue(server: Server, page: Page) -> None:
+    workspace = Workspace.open(server.workspace)
+    settings = few_clips(workspace)
+    paused, waiting = (Run.create(workspace, settings, name) for name in ("paused", "waiting"))
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as sleeper:
+        try:
+            write_json(paused.folder / jobs.PROCESS, {**processes.identity(sleeper.pid), "started_at": time.time()})
+            write_json(paused.folder / jobs.HEARTBEAT, {"phase": "paused", "paused": True, "time": time.time()})
+            queue.join(workspace, "paused", first=True)
+            waiting.start()
+            server.start()
+            page.goto(f"{server.url}&tab=train")
+            page.locator("#runs li", has_text="waiting").click()
+            says = "run paused is paused and goes first: resume or stop it"
+            page.locator("#run-head").get_by_text(says).wait_for()
+        finally:
+            waiting.stop()
+            sleeper.kill()
