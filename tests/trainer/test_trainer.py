@@ -207,3 +207,14 @@ def test_bad_settings_never_become_a_run(workspace: Workspace, dataset: Dataset,
     with pytest.raises(ConfigError, match="dataset is 'nothing'"):
         Run.create(workspace, settings.changed(dataset="nothing", frames=9))
     assert not list(workspace.runs.iterdir())
+
+
+def test_a_run_makes_the_folders_that_its_workspace_has_lost(
+    workspace: Workspace, dataset: Dataset, toy_model: Model
+) -> None:
+    run = create(workspace, toy_model.source, steps=1, preview_every=0)
+    for folder in (workspace.locks, workspace.samples, workspace.grids):
+        shutil.rmtree(folder)
+    run.start()
+    assert run.wait(PATIENCE).state is State.FINISHED, jobs.log_tail(run.folder)
+    assert workspace.locks.is_dir()

@@ -16,7 +16,7 @@ def main(folder: Path) -> int:
     """Measure the grid that holds the job's folder; the exit code says how it ended."""
     system.lower_priority(5)
     with jobs.Job(folder) as job:
-        measurements.run(Grid.open(Workspace.of(folder.parent), folder.parent.name), job)
+        measurements.run(Grid.open(Workspace.open(folder.parent.parent.parent), folder.parent.name), job)
     return int(job.exit_code)
 
 

@@ -38,7 +38,7 @@ def main() -> int:
         progress = TaskProgress(job, phase)
         job.beat("loading torch")
         operation = getattr(importlib.import_module(f"{MODULE}.{module}"), function)
-        made = operation(Workspace.of(folder.parent), settings, progress.report, progress.step)
+        made = operation(Workspace.open(folder.parent.parent.parent), settings, progress.report, progress.step)
         job.outcome = {"made": made.name, "summary": made.message, "error": made.error, "reports": list(made.reports)}
         sys.stdout.write(f"{made.message}\n")
     return int(job.exit_code)

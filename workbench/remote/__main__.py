@@ -17,7 +17,7 @@ def main() -> int:
     with RemoteJob(folder) as job:
         webhook.watch(folder)
         record = RemoteRecord.load(folder)
-        backend = make_backend(Workspace.of(folder), folder.name, record)
+        backend = make_backend(Workspace.open(folder.parent.parent), folder.name, record)
         sync = RunSync(folder, job, backend, record)
         try:
             job.there = sync.run_to_end()

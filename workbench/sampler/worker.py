@@ -41,7 +41,7 @@ class Cancelled(Exception):
 
 def main(folder: Path) -> int:
     """Serve the worker's folder until there was no request for a while. Returns the exit code."""
-    workspace = Workspace.of(folder)
+    workspace = Workspace.open(folder.parent.parent)
     config = folder / jobs.CONFIG
     settings = WorkerSettings.load(config) if config.exists() else WorkerSettings()
     # Outermost: the lock taken on ending is kept until result.json is written, so that no request is added in between.

@@ -39,7 +39,7 @@ def main() -> int:
         settings = TrainSettings.load(folder / jobs.CONFIG)
         devices = pick_devices(settings.device, settings.gpus)
         device_rules.check(settings, devices[0])  # not after hours in the queue
-        with queue.acquired(Workspace.of(folder), devices, job) as slot:
+        with queue.acquired(Workspace.open(folder.parent.parent), devices, job) as slot:
             if len(devices) > 1:
                 launcher.launch(job, len(devices), slot.locks)
             else:
@@ -58,7 +58,7 @@ def rank(folder: Path, process: ProcessRank) -> int:
         if process.first and process.launcher_pid is None:
             webhook.watch(folder)
             devices = pick_devices(settings.device, process.local_count)
-            held.enter_context(queue.acquired(Workspace.of(folder), devices, job))
+            held.enter_context(queue.acquired(Workspace.open(folder.parent.parent), devices, job))
         compute(job, settings, process)
     if process.first and process.launcher_pid is None and job.exit_code == ExitCode.FINISHED:
         push(folder, settings)

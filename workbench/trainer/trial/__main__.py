@@ -19,7 +19,7 @@ from workbench.workspace import Workspace
 
 def main() -> int:
     folder = Path(sys.argv[1]).resolve()
-    workspace = Workspace.of(folder)
+    workspace = Workspace.open(folder.parent.parent)
     job = measurement.TrialJob(folder)
     with job:
         settings = TrainSettings.load(folder / jobs.CONFIG)
