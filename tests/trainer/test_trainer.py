@@ -212,7 +212,7 @@ def test_bad_settings_never_become_a_run(workspace: Workspace, dataset: Dataset,
 def test_a_run_makes_the_folders_that_its_workspace_has_lost(
     workspace: Workspace, dataset: Dataset, toy_model: Model
 ) -> None:
-    run = create(workspace, toy_model.source, steps=1, preview_every=0)
+    run = create(workspace, toy_model.source, steps=3, preview_every=0)
     for folder in (workspace.locks, workspace.samples, workspace.grids):
         shutil.rmtree(folder)
     run.start()
