@@ -126,6 +126,14 @@ def test_paths_in_the_documents_exist(page: Path) -> None:
     assert not wrong, f"{page.name} names {', '.join(wrong)}"
 
 
+def test_tests_in_the_documents_exist() -> None:
+    """`tests/file.py::name`: the function stands in that file."""
+    named = [one for page in PAGES for one in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text("utf-8"))]
+    assert named
+    missing = [f"{file}::{name}" for file, name in named if f"\ndef {name}(" not in (ROOT / file).read_text("utf-8")]
+    assert not missing, ", ".join(missing)
+
+
 def test_commands_in_the_documents_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for page in PAGES:

@@ -47,7 +47,7 @@ def video_table(head: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]) 
 def _table(head: Sequence[str], lines: str, classes: str) -> str:
     titles = "".join(f"<th>{escaped(title)}</th>" for title in head)
     top = f"<thead><tr>{titles}</tr></thead>" if any(head) else ""
-    return f'<div class="scroll"><table class="{classes}">{top}<tbody>{lines}</tbody></table></div>'
+    return f'<div class="scroll" tabindex="0"><table class="{classes}">{top}<tbody>{lines}</tbody></table></div>'
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> str:

@@ -85,7 +85,8 @@ def _import_results(dataset: Dataset) -> str:
     )
     more = f"<p>and {len(found) - MOST_ROWS:,} more in sources.jsonl</p>" if len(found) > MOST_ROWS else ""
     return (
-        '<div class="scroll"><table class="plain"><thead><tr><th>file</th><th>result</th><th>how or why</th></tr>'
+        '<div class="scroll" tabindex="0"><table class="plain">'
+        "<thead><tr><th>file</th><th>result</th><th>how or why</th></tr>"
         f"</thead><tbody>{rows}</tbody></table></div>{more}"
     )
 

@@ -65,8 +65,8 @@ def lora_table(record: Mapping[str, Any]) -> str:
             rows += f'<tr><td colspan="{len(HEAD)}">left out: {render.escaped(lora.left_out)}</td></tr>'
     head = "".join(f"<th>{name}</th>" for name in HEAD)
     return (
-        f'<div class="scroll"><table class="plain loras"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-        "</div>"
+        '<div class="scroll" tabindex="0"><table class="plain loras">'
+        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
 
