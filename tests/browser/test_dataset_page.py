@@ -156,6 +156,7 @@ def test_a_clip_that_is_opened_is_in_view_and_stays_open_while_it_is_cut(server:
     page.route("**/thumbs/*", lambda route: route.fulfill(status=403))
     page.set_viewport_size({"width": 1400, "height": 900})
     page.reload()
+    page.locator("#clips .card").first.scroll_into_view_if_needed()  # pictures out of sight are not asked for
     missing = page.locator("#clips .card img.missing").first
     missing.wait_for(state="attached")
     assert missing.evaluate("one => getComputedStyle(one).visibility") == "hidden"
