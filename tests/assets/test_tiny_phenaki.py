@@ -34,8 +34,25 @@ import tiny_world
 import train_tiny_phenaki
 
 
+def sampled(folder: Path, frames: int, height: int, width: int) -> torch.Tensor:
+    """A video [1, 3, F, H, W] of a model that the script wrote."""
+    family, cpu = find_model(str(folder))[0], torch.device("cpu")
+    encoder = family.load_text_encoder(folder, cpu, torch.float32)
+    inputs = DenoiseInputs(
+        folder,
+        text=family.encode_text(encoder, ["a red circle moves left on a blue background"]),
+        negative_text=family.encode_text(encoder, [""]),
+        latents_shape=family.latents_shape(folder, frames, height, width),
+        steps=2,
+        guidance=Guidance(3.0),
+        noise=torch.Generator().manual_seed(0),
+    )
+    latents = family.denoise(family.load_transformer(folder, cpu, torch.float32), inputs)
+    return family.decode(family.load_vae(folder, cpu, torch.float32), latents)
+
+
 def test_the_script_goes_on_where_it_was_and_writes_a_model(tmp_path: Path) -> None:
-    out, cpu = tmp_path / "model", torch.device("cpu")
+    out = tmp_path / "model"
     command = [sys.executable, str(ASSETS / "train_tiny_phenaki.py"), "--out", str(out), "--work", str(tmp_path)]
     command += ["--tokenizer-steps", "2", "--transformer-steps", "2", "--critic-part", "0.5", "--renditions", "1"]
     command += ["--tokenizer-batch", "2", "--transformer-batch", "2", "--check-clips", "0"]
@@ -44,18 +61,7 @@ def test_the_script_goes_on_where_it_was_and_writes_a_model(tmp_path: Path) -> N
     subprocess.run(command, check=True, cwd=tmp_path)
     family, model = find_model(str(out))
     assert (family.name, model.frames, model.height, model.width) == ("phenaki", 9, 40, 40)
-    encoder = family.load_text_encoder(out, cpu, torch.float32)
-    inputs = DenoiseInputs(
-        out,
-        text=family.encode_text(encoder, ["a red circle moves left on a blue background"]),
-        negative_text=family.encode_text(encoder, [""]),
-        latents_shape=family.latents_shape(out, 9, 40, 40),
-        steps=2,
-        guidance=Guidance(3.0),
-        noise=torch.Generator().manual_seed(0),
-    )
-    latents = family.denoise(family.load_transformer(out, cpu, torch.float32), inputs)
-    assert family.decode(family.load_vae(out, cpu, torch.float32), latents).shape == (1, 3, 9, 40, 40)
+    assert sampled(out, 9, 40, 40).shape == (1, 3, 9, 40, 40)
 
 
 def test_a_run_may_be_ended_early_its_rate_falls_from_there() -> None:
@@ -147,21 +153,10 @@ def test_a_model_is_trained_on_a_dataset_from_random_weights(
         file = f"model/{part}/diffusion_pytorch_model.safetensors"
         assert (tmp_path / "at once" / file).read_bytes() == (tmp_path / "killed" / file).read_bytes()
 
-    out, cpu = tmp_path / "killed" / "model", torch.device("cpu")
+    out = tmp_path / "killed" / "model"
     family, model = find_model(str(out))
     assert (family.name, model.frames, model.height, model.width, model.fps) == ("phenaki", 5, 24, 32, 4)
-    encoder = family.load_text_encoder(out, cpu, torch.float32)
-    inputs = DenoiseInputs(
-        out,
-        text=family.encode_text(encoder, ["zwx a red square moving right"]),
-        negative_text=family.encode_text(encoder, [""]),
-        latents_shape=family.latents_shape(out, 5, 24, 32),
-        steps=2,
-        guidance=Guidance(3.0),
-        noise=torch.Generator().manual_seed(0),
-    )
-    latents = family.denoise(family.load_transformer(out, cpu, torch.float32), inputs)
-    assert family.decode(family.load_vae(out, cpu, torch.float32), latents).shape == (1, 3, 5, 24, 32)
+    assert sampled(out, 5, 24, 32).shape == (1, 3, 5, 24, 32)
 
 
 def test_the_words_may_be_those_of_another_text_encoder(tmp_path: Path, own: Path, toy_model: Model) -> None:

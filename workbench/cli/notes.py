@@ -15,13 +15,9 @@ def print_or_write(noted: NotedFolder, text: str | None, command: str, as_json: 
     """
     if text is not None:
         noted.write_notes(text)
-    if as_json:
-        print_json({"name": noted.name, "own_notes": noted.notes})
-        return
-    if text is None:
-        click.echo(noted.notes or f"no notes: workbench {command} {noted.name} TEXT writes some")
-        return
-    click.echo(f"the notes on {noted.name} are {'written' if text.strip() else 'removed'}")
+    notes, hint = noted.notes, f"no notes: workbench {command} {noted.name} TEXT writes some"
+    changed = f"the notes on {noted.name} are {'written' if text and text.strip() else 'removed'}"
+    _answer({"name": noted.name, "own_notes": notes}, as_json, (notes or hint) if text is None else changed)
 
 
 def print_or_set_group(noted: NotedFolder, label: str | None, command: str, as_json: bool) -> None:
@@ -31,10 +27,10 @@ def print_or_set_group(noted: NotedFolder, label: str | None, command: str, as_j
     """
     if label is not None:
         noted.set_group(label)
-    if as_json:
-        print_json({"name": noted.name, "group": noted.group})
-        return
-    if label is None:
-        click.echo(noted.group or f"no group: workbench {command} {noted.name} GROUP gives it one")
-        return
-    click.echo(f"{noted.name} is in the group {noted.group}" if noted.group else f"{noted.name} is in no group")
+    group, hint = noted.group, f"no group: workbench {command} {noted.name} GROUP gives it one"
+    changed = f"{noted.name} is in the group {group}" if group else f"{noted.name} is in no group"
+    _answer({"name": noted.name, "group": group}, as_json, (group or hint) if label is None else changed)
+
+
+def _answer(now: dict[str, str], as_json: bool, sentence: str) -> None:
+    print_json(now) if as_json else click.echo(sentence)
