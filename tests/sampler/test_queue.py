@@ -217,6 +217,9 @@ def test_scenes_may_have_their_own_lengths_and_the_story_keeps_them(
         ("a blue square", None),
         ("a green circle", 25),
     ]
+    with pytest.raises(ConfigError, match="frames is 99999999, must be 1 to 1000 frames"):
+        expand(ask(prompt="a red circle@@99999999"), batch)
+    assert expand(ask(prompt=f"a red circle@@{'9' * 5000}"), batch)[0].image == "9" * 5000, "a file of that name"
     whole = scenes.joined_settings(many)
     assert expand(whole, batch) == many
     assert scenes.joined_settings([one.changed(frames=9) for one in many]).frames == 9

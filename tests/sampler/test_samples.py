@@ -150,6 +150,9 @@ def test_a_gif_shows_samples_side_by_side_with_a_row_for_each_prompt(workspace: 
     write_samples(samples[:1], tmp_path / "one.gif", workspace.root)
     with Image.open(tmp_path / "one.gif") as picture:
         assert picture.size == (192, 192)
+    write_samples(samples[1:2] * MOST_TILES, tmp_path / "row.gif", workspace.root)
+    with Image.open(tmp_path / "row.gif") as picture:
+        assert picture.size == (48 * MOST_TILES, 32), "enlarged no more where there are many"
     with pytest.raises(ConfigError, match=f"{MOST_TILES} at most"):
         write_samples(samples * 10, tmp_path / "many.gif", workspace.root)
     assert not (tmp_path / "many.gif").exists()

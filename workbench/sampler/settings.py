@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from workbench.settings import Settings, field
 WHAT, HOW, SHAPE, SPEED = "What", "Guidance", "Shape", "Speed"
 SEEDS = 2**31
 MARK = "@@"  # before what a line has of its own: PROMPT@@PICTURE as in SAT's lists
+NUMBER = re.compile(r"[0-9]{1,9}")  # of frames; Python refuses to read one of thousands of digits
 
 Speed = Literal["exact", "fast", "low-memory"]
 
@@ -194,7 +196,7 @@ def expand(settings: SampleSettings, batch: BatchSettings) -> list[SampleSetting
         if line.strip():
             more: dict[str, Any] = {}
             if mark:
-                more = {"frames": int(own)} if own.isdecimal() else {"image": own}
+                more = {"frames": int(own)} if NUMBER.fullmatch(own) else {"image": own}
             prompts.append(settings.changed(prompt=prompt, **more))
     found = []
     for one in prompts or [settings]:

@@ -13,7 +13,7 @@ from workbench.clips.media.opening import probe
 from workbench.clips.media.reading import Pixels, decode
 
 FPS = 12.5  # at most
-WIDEST_ONE, WIDEST = 640, 1280  # pixels: of one video, of a row
+LARGEST_ONE, LARGEST = 640, 1280  # pixels: the width of one video; width and height of the whole
 PIXEL_ART, ENLARGED = 128, 192  # videos up to this width are enlarged to about that one
 DEFAULT_FPS = 8.0  # of a video that does not say
 
@@ -33,7 +33,7 @@ def write_gif(rows: Sequence[Sequence[Path]], path: Path) -> None:
     count = max(math.ceil(one.frames / (one.fps or DEFAULT_FPS) / seconds - 1e-6) for one in facts.values())
     sharp = first.width <= PIXEL_ART
     how = Image.Resampling.NEAREST if sharp else Image.Resampling.BICUBIC
-    width, height = _tile(first.width, first.height, columns, sharp)
+    width, height = _tile(first.width, first.height, columns, len(rows), sharp)
     tiles = []
     for top, row in enumerate(rows):
         for left, video in enumerate(row):
@@ -50,13 +50,11 @@ def write_gif(rows: Sequence[Sequence[Path]], path: Path) -> None:
     pictures[0].save(path, "GIF", save_all=True, append_images=pictures[1:], duration=duration, loop=0)
 
 
-def _tile(width: int, height: int, columns: int, sharp: bool) -> tuple[int, int]:
-    """(width, height) of a video in a row of so many."""
-    if sharp:
-        scale: float = max(1, min(round(ENLARGED / width), WIDEST // (columns * width)))
-    else:
-        scale = min(1.0, WIDEST_ONE / width, WIDEST / (columns * width))
-    return round(width * scale), round(height * scale)
+def _tile(width: int, height: int, columns: int, rows: int, sharp: bool) -> tuple[int, int]:
+    """(width, height) of a video among so many."""
+    most = min(LARGEST / (columns * width), LARGEST / (rows * height))
+    scale = max(1, min(round(ENLARGED / width), int(most))) if sharp else min(1.0, LARGEST_ONE / width, most)
+    return max(1, round(width * scale)), max(1, round(height * scale))
 
 
 def _frames_at(video: Path, indices: Iterable[int]) -> Iterator[Pixels]:
