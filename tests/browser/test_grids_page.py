@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.browser.server import Server
+from tests.patience import until
 from tests.written_run import write_run
 from workbench.compare import Grid, GridSettings
 from workbench.compare.export import export_page
@@ -67,13 +68,15 @@ def at_one_frame(page: Page, videos: int, number: int) -> None:
 
 
 def runs_in_lock_step(page: Page, videos: int) -> None:
-    """While it plays, the videos are never more than a frame apart."""
+    """While it plays, the videos are within a frame of one another; a busy machine may hold one up for a while."""
     page.wait_for_function(f"count => {VIDEOS}.filter((video) => !video.paused).length === count", arg=videos)
-    seen = [page.evaluate(TIMES) for _ in range(6) if page.wait_for_timeout(90) is None]
-    apart = [max(times) - min(times) for times in seen]
-    assert min(apart) < 1 / FPS, apart
-    assert sorted(apart)[len(apart) // 2] < 1 / FPS, apart
-    assert max(map(max, seen)) > 0
+
+    def apart() -> list[float]:
+        seen = [page.evaluate(TIMES) for _ in range(6) if page.wait_for_timeout(90) is None]
+        return [max(times) - min(times) for times in seen]
+
+    page.wait_for_function(f"{VIDEOS}.some((video) => video.currentTime > 0)")
+    until(lambda: sorted(apart())[3] < 1 / FPS)
 
 
 def test_a_grid_plays_in_lock_step_and_remembers(server: Server, grid: Grid, page: Page) -> None:
