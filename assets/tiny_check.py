@@ -21,6 +21,9 @@ STRIPED = 0.2  # a background this uneven is striped: real ones reach 0.4, plain
 FOREGROUND = 0.3  # distance from the background's colour (in [-1, 1] units, over the three channels)
 LEAST, GONE = 15, 8  # pixels of a frame: a shape has at least so many, and less than so many are none at all
 SHRUNK = 0.45  # a shape that ends this much smaller than it was in the middle has shrunk: ideal ones end at 0.16
+GROWN = 1.4  # one that ends this much larger has grown: ideal ones end at 1.7 to 2.1, as far as the edge cuts them
+SHADED = 0.4  # how much paler the top of a background is than its bottom: real gradients have 0.6 to 0.8
+WIDE, FILLED = 1.6, 0.7  # a rectangle's width next to its height, ideally 2.4, and how much of its box it covers
 TRAVEL, TURNED = 4.0, 0.5  # pixels of a way, and its share that is gone back: ideal ones go 8 there and 8 back
 PARTS = ("background", "colour", "shape", "motion")
 
@@ -154,6 +157,25 @@ def dots(clip: Tensor) -> float:
     return min(stripes(clip), turned)
 
 
+def shaded(clip: Tensor) -> float:
+    """How much paler the top of a clip [3, F, H, W] is than its bottom."""
+    top, bottom = clip[:, :, :EDGE_ROWS].clamp(-1, 1), clip[:, :, -EDGE_ROWS:].clamp(-1, 1)
+    return float(top.mean() - bottom.mean())
+
+
+def is_rectangle(clip: Tensor) -> bool:
+    """Whether most frames show something that is much wider than high and fills its box."""
+    shown = [_is_wide(frame) for frame in foreground(clip)[2] > 0.5 if int(frame.sum()) >= LEAST]
+    return 2 * sum(shown) > clip.shape[1]
+
+
+def _is_wide(mask: Tensor) -> bool:
+    """Of a mask [H, W] that covers something."""
+    rows, columns = torch.where(mask)
+    height, width = (int(places.max() - places.min()) + 1 for places in (rows, columns))
+    return width >= WIDE * height and int(mask.sum()) >= FILLED * width * height
+
+
 def manner(clip: Tensor) -> str | None:
     """What becomes of the shape in a clip's second half (one of `MANNERS`); None if there is none to begin with."""
     matte = foreground(clip)[2]
@@ -166,6 +188,8 @@ def manner(clip: Tensor) -> str | None:
         return "fades"
     if last < SHRUNK * middle:
         return "shrinks"
+    if last > GROWN * middle:
+        return "grows"
     return "turns" if turned_back(matte) else "straight"
 
 
@@ -215,13 +239,18 @@ def shows(clip: Tensor, concept: str) -> bool:
         return manner(clip) == concept
     if concept in ("stripes", "dots"):
         return (dots(clip) if concept == "dots" else stripes(clip)) > STRIPED
+    if concept == "gradient":
+        return shaded(clip) > SHADED
+    if concept == "rectangle":
+        return is_rectangle(clip)
     if concept == PAIR:
         return shapes_in(clip) == 2
     if concept in NEW_COLOURS:
         return colour_of_shape(clip) == concept
     if concept in NEW_MOTIONS:
         right, down = way(*centres(foreground(clip)[2]))
-        return min(right, down) >= TRAVEL
+        step_x, step_y = NEW_MOTIONS[concept]
+        return min(right * step_x, down * step_y) >= TRAVEL
     return inspect(clip).shape == concept
 
 

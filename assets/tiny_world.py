@@ -7,8 +7,8 @@ demo clips are stored at. Everything is drawn from signed distances, hence anti-
 Three sets of clips matter:
 - the known world (`known_combinations`), minus `held_out()`: what the transformer is trained on;
 - `held_out()`: 64 combinations the transformer never sees, on which its accuracy is measured;
-- the new concepts: shapes and stripes that only the VAE sees (`vae_clip`), and manners of moving that nothing sees
-  (`MANNERS`), so that a LoRA can teach them.
+- the new concepts, so that a LoRA can teach them: shapes and stripes that only the VAE sees (`vae_clip`), and shapes,
+  colours, ways and manners of moving that nothing sees.
 """
 
 from __future__ import annotations
@@ -41,12 +41,21 @@ COLOURS: dict[str, tuple[int, int, int]] = {
 MOTIONS: dict[str, tuple[int, int]] = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
 SHAPES = ("circle", "square", "triangle", "frame")
 NEW_SHAPES = ("ring", "cross")
-NEW_COLOURS: dict[str, tuple[int, int, int]] = {"pink": (255, 140, 200)}  # of the shape
-NEW_MOTIONS: dict[str, tuple[int, int]] = {"diagonally": (1, 1)}  # from the upper left to the lower right
-TEXTURES = {"stripes": "striped", "dots": "dotted"}  # concept -> the background's word; a known one is "plain"
+UNSEEN_SHAPES = ("rectangle",)  # which the VAE does not see either
+NEW_COLOURS: dict[str, tuple[int, int, int]] = {"pink": (255, 140, 200), "cyan": (40, 205, 215)}  # of the shape
+NEW_MOTIONS: dict[str, tuple[int, int]] = {"diagonally": (1, 1), "across": (1, -1)}  # to the right, down or up
+# Concept -> the background's word; a known one is "plain".
+TEXTURES = {"stripes": "striped", "dots": "dotted", "gradient": "gradient"}
 # What happens in a clip's second half, and how its caption says so. The first half is that of a known clip, so the
 # first frame does not give the manner away.
-MANNERS = {"straight": "", "shrinks": " and shrinks", "fades": " and fades", "turns": " and turns back"}
+MANNERS = {
+    "straight": "",
+    "shrinks": " and shrinks",
+    "fades": " and fades",
+    "turns": " and turns back",
+    "grows": " and grows",
+}
+SIZES_IN_THE_END = {"shrinks": -0.6, "grows": 0.45}  # what is added to a shape's size, of it
 # The VAE is trained on a star as well, but its points are too fine for this many pixels to be taught reliably.
 VAE_SHAPES = (*SHAPES, *NEW_SHAPES, "star")
 HELD_OUT_COUNT = 64
@@ -54,7 +63,7 @@ HELD_OUT_COUNT = 64
 PAIR = "two"  # the concept of two equal shapes side by side
 PAIR_SIZE, PAIR_APART = 0.62, 0.19  # their size next to one shape's, their centres' distance from its, of the side
 # Everything that no transformer here was trained on.
-CONCEPTS = (*TEXTURES, *NEW_SHAPES, *NEW_COLOURS, *NEW_MOTIONS, *list(MANNERS)[1:], PAIR)
+CONCEPTS = (*TEXTURES, *NEW_SHAPES, *UNSEEN_SHAPES, *NEW_COLOURS, *NEW_MOTIONS, *list(MANNERS)[1:], PAIR)
 CONCEPT = "stripes"  # what the demo's LoRA teaches
 STRIPE = 0.25  # of the side, from one stripe to the next
 DEMO_SIZE = 160
@@ -141,7 +150,7 @@ def concept_combinations(concept: str) -> list[Spec]:
         return combinations(SHAPES, manner=concept)
     if concept in TEXTURES:
         return combinations(SHAPES, TEXTURES[concept])
-    if concept in NEW_SHAPES:
+    if concept in (*NEW_SHAPES, *UNSEEN_SHAPES):
         return combinations((concept,))
     known = combinations(SHAPES)
     if concept in NEW_COLOURS:
@@ -205,9 +214,11 @@ def shape_distance(shape: str, x: Tensor, y: Tensor) -> Tensor:
         arm, width = 1.0, 0.34
         bar = torch.minimum(arm - x.abs(), width - y.abs())
         return torch.maximum(bar, torch.minimum(width - x.abs(), arm - y.abs()))
+    if shape == "rectangle":
+        return torch.minimum(1 - x.abs(), 0.42 - y.abs())
     if shape == "star":
         return polygon_distance(x, y, regular_polygon(5, 1.2, 0.48))
-    raise ValueError(f"unknown shape {shape!r}: one of {', '.join(VAE_SHAPES)}")
+    raise ValueError(f"unknown shape {shape!r}: one of {', '.join((*VAE_SHAPES, *UNSEEN_SHAPES))}")
 
 
 def pixel_grid(size: int) -> tuple[Tensor, Tensor]:
@@ -247,8 +258,7 @@ def draw(spec: Spec, rng: random.Random, size: int = SIZE, frames: int = FRAMES)
     """The clip [3, F, H, W] in [-1, 1] of a specification; place, size and tint vary a little with `rng`."""
     centre_x, centre_y = path(spec.motion, rng, frames)
     late = torch.linspace(-1, 1, frames).clamp(min=0)  # 0 in the first half, then up to 1
-    shrunk = 0.6 * late if spec.manner == "shrinks" else torch.zeros(frames)
-    radius = rng.uniform(0.2, 0.245) * (1 - shrunk)
+    radius = rng.uniform(0.2, 0.245) * (1 + SIZES_IN_THE_END.get(spec.manner, 0.0) * late)
     if spec.manner == "turns":
         back = (torch.arange(frames) - frames // 2).abs() * -1 + frames // 2
         centre_x, centre_y = centre_x[back], centre_y[back]
@@ -271,10 +281,10 @@ def draw(spec: Spec, rng: random.Random, size: int = SIZE, frames: int = FRAMES)
 
 
 def textured(texture: str, colour: Tensor, size: int, phase: float) -> Tensor:
-    """A background [3, 1, H, W] in a colour [3, 1, 1, 1], paler and darker in turn: upright stripes, or dots."""
+    """A background [3, 1, H, W] in a colour [3, 1, 1, 1], paler and darker: upright stripes, dots, or from the top on."""
     across, down = (torch.sin((grid / STRIPE + phase) * 2 * math.pi) for grid in pixel_grid(size))
-    wave = across * 4 if texture == "striped" else (across + down - 0.3) * 2
-    wave = wave.clamp(-1, 1)
+    waves = {"striped": across * 4, "dotted": (across + down - 0.3) * 2, "gradient": 1 - 2 * pixel_grid(size)[1]}
+    wave = waves[texture].clamp(-1, 1)
     paler, darker = colour + (1 - colour) * 0.45, colour + (-1 - colour) * 0.45
     mix = (wave * 0.5 + 0.5).expand(1, 1, size, size)
     return paler * mix + darker * (1 - mix)

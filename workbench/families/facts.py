@@ -13,6 +13,7 @@ from typing import Literal
 
 On = Literal["video", "text", "picture", "clip"]
 BLOCK = "{}"  # stands for a block's number in a name
+ALL_LINEAR = "all-linear"  # of the setting `targets`, as peft calls it: every linear layer, those around the blocks too
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class ModelFacts:
     spatial, temporal: pixels and frames that one latent stands for, in a row
     patch, patch_frames: latents in a row that one token stands for
     channels: of the latents;  in_channels: of the transformer's input, the condition included
-    presets:  names of layers by the presets of the setting `targets`
+    presets:  names of layers by the presets of the setting `targets`, ALL_LINEAR aside
     on_disk:  whether the sizes were read from the model's files
     text_joint: whether the caption's tokens stand beside the video's, or are only looked at (cross-attention)
     timed_bytes: of each number that a token's own timestep becomes, for known first frames; 0: one timestep a clip

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from workbench.families.facts import Linear, ModelFacts
+from workbench.families.facts import ALL_LINEAR, Linear, ModelFacts
 from workbench.runs.settings import TrainSettings
 
 
@@ -39,7 +39,7 @@ def trained(settings: TrainSettings, facts: ModelFacts) -> TrainedSize:
 def _targets(linear: Linear, settings: TrainSettings, facts: ModelFacts) -> int:
     """In how many blocks a layer is trained; of a layer outside of them 1 or 0."""
     numbers = range(facts.blocks if linear.in_blocks else 1)
-    if settings.targets in facts.presets:  # the same in every block
+    if settings.targets == ALL_LINEAR or settings.targets in facts.presets:  # the same in every block
         return len(numbers) * _is_target(linear.name.format(0), settings, facts)
     return sum(_is_target(linear.name.format(number), settings, facts) for number in numbers)
 
@@ -51,6 +51,8 @@ def _trained(values: int, block: list[Linear]) -> TrainedSize:
 
 def _is_target(name: str, settings: TrainSettings, facts: ModelFacts) -> bool:
     """As peft chooses layers."""
+    if settings.targets == ALL_LINEAR:
+        return True
     preset = facts.presets.get(settings.targets)
     if preset is not None:
         return any(name == one or name.endswith(f".{one}") for one in preset)

@@ -126,7 +126,8 @@ class LoraSettings(Settings):
     """Strength of the LoRA while training: it is scaled by alpha / rank."""
 
     targets: str = field("attention", title="Trained layers", advanced=True)
-    """attention, attention+feed-forward, or a regular expression over layer names."""
+    """attention; attention+feed-forward; all-linear, which also reaches the layers around the blocks, learns a new
+    concept sooner and makes a larger file; or a regular expression over layer names."""
 
     lora_dropout: float = field(0.0, title="LoRA dropout", low=0.0, high=0.95, advanced=True)
     """Share of the LoRA's inputs dropped at random in training."""

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save
 
 from workbench.errors import ConfigError, DataError, WorkbenchError
 from workbench.families.base import Family
+from workbench.families.facts import ALL_LINEAR
 from workbench.families.lora_files import adapter_notes, with_metadata
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import write_bytes
@@ -27,13 +28,12 @@ def attach(
     """Add the LoRA and return its (name, parameter) pairs. Raises ConfigError."""
     from peft import LoraConfig
 
-    chosen: Any = family.lora_targets.get(settings.targets, settings.targets)
     start: Any = True if settings.lora_init == "default" else settings.lora_init
     config = LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,
         lora_dropout=settings.lora_dropout,
-        target_modules=list(chosen) if isinstance(chosen, tuple) else chosen,
+        target_modules=layers_of(family, transformer, settings.targets),
         use_dora=settings.dora,
         use_rslora=settings.rslora,
         init_lora_weights=start,
@@ -42,12 +42,19 @@ def attach(
     try:
         transformer.add_adapter(config, adapter_name=ADAPTER)
     except ValueError as error:
-        presets = " or ".join(family.lora_targets)
+        presets = ", ".join((*family.lora_targets, ALL_LINEAR))
         raise ConfigError(
-            f"targets is {settings.targets!r}, which names no layer of this model: use {presets}, "
+            f"targets is {settings.targets!r}, which names no layer of this model: use {presets} "
             f"or a regular expression such as '.*attn1.to_[qv]'"
         ) from error
     return [(name, parameter) for name, parameter in transformer.named_parameters() if parameter.requires_grad]
+
+
+def layers_of(family: Family, transformer: Any, targets: str) -> list[str] | str:
+    """What the setting `targets` chooses, as peft takes it: names of layers, their ends, or a regular expression."""
+    if targets == ALL_LINEAR:
+        return [name for name, module in transformer.named_modules() if isinstance(module, torch.nn.Linear)]
+    return list(family.lora_targets[targets]) if targets in family.lora_targets else targets
 
 
 def state(transformer: Any) -> dict[str, torch.Tensor]:
