@@ -281,7 +281,7 @@ def draw(spec: Spec, rng: random.Random, size: int = SIZE, frames: int = FRAMES)
 
 
 def textured(texture: str, colour: Tensor, size: int, phase: float) -> Tensor:
-    """A background [3, 1, H, W] in a colour [3, 1, 1, 1], paler and darker: upright stripes, dots, or from the top on."""
+    """A background [3, 1, H, W] in a colour [3, 1, 1, 1], paler and darker: stripes, dots, or from the top on."""
     across, down = (torch.sin((grid / STRIPE + phase) * 2 * math.pi) for grid in pixel_grid(size))
     waves = {"striped": across * 4, "dotted": (across + down - 0.3) * 2, "gradient": 1 - 2 * pixel_grid(size)[1]}
     wave = waves[texture].clamp(-1, 1)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError
@@ -13,13 +15,14 @@ from workbench.families import find_model
 from workbench.families.diffusers_family import DiffusersFamily
 from workbench.families.facts import ModelFacts
 from workbench.families.model import Model
-from workbench.fit import levels, measurement, memory, timing
+from workbench.fit import levels, measurement, memory, timing, trained_size
 from workbench.fit.estimate import Fit, estimate, estimate_from_facts, sized_model
 from workbench.fit.gpus import GpuModel, gpu_of
 from workbench.fit.measurement import Measurement
 from workbench.jobs.devices import Device, pick_device
 from workbench.runs import device_rules
 from workbench.runs.settings import TrainSettings
+from workbench.trainer.model import lora
 from workbench.workspace import Workspace
 
 PLENTY = GpuModel("a large GPU", "cuda", 200.0, 394.0)
@@ -278,3 +281,15 @@ def test_memory_is_not_measured_where_torch_tells_no_peak(
     monkeypatch.setattr(measurement, "pick_device", lambda choice: Device("mps", "Apple M2", 10.0, uuid="mps"))
     with pytest.raises(ConfigError, match="device is mps, where torch tells no peak of memory"):
         measurement.start(workspace, TrainSettings(dataset=dataset.name))
+
+
+@pytest.mark.parametrize("name", ["tiny-cogvideox", "tiny-phenaki"])
+@pytest.mark.parametrize("targets", ["attention", "attention+feed-forward", "all-linear", r".*\.0\..*to_[qv]"])
+def test_what_a_lora_trains_is_counted(name: str, targets: str) -> None:
+    """Of all-linear a little more: the patches' convolution, which peft would leave out, is counted as a layer."""
+    family, model = find_model(name)
+    settings = TrainSettings().changed(targets=targets, rank=8)
+    transformer = family.load_transformer(Path(model.source), torch.device("cpu"), torch.float32)
+    values = sum(parameter.numel() for _, parameter in lora.attach(family, transformer, settings, seed=0))
+    found = trained_size.trained(settings, family.facts(model)).values
+    assert found == pytest.approx(values, rel=0.01 if targets == "all-linear" else 0.0)
