@@ -188,9 +188,14 @@ def manner(clip: Tensor) -> str | None:
         return "fades"
     if last < SHRUNK * middle:
         return "shrinks"
-    if last > GROWN * middle:
-        return "grows"
     return "turns" if turned_back(matte) else "straight"
+
+
+def has_grown(clip: Tensor) -> bool:
+    """Whether a clip's shape ends larger than it was in the middle. `manner` does not ask: a blur may look so."""
+    sizes = (foreground(clip)[2] > 0.5).flatten(1).sum(1)
+    middle, last = int(sizes[len(sizes) // 2]), int(sizes[-1])
+    return middle >= LEAST and last > GROWN * middle
 
 
 def turned_back(matte: Tensor) -> bool:
@@ -235,6 +240,8 @@ def colour_of_shape(clip: Tensor) -> str | None:
 
 def shows(clip: Tensor, concept: str) -> bool:
     """Whether a clip shows a concept (tiny_world.CONCEPTS), whatever was asked for."""
+    if concept == "grows":
+        return has_grown(clip)
     if concept in MANNERS:
         return manner(clip) == concept
     if concept in ("stripes", "dots"):

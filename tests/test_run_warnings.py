@@ -36,9 +36,9 @@ def test_the_demo_the_defaults_and_recipes_have_none(workspace: Workspace) -> No
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"steps": 400}, "Of 3,200 clips that the steps take, 960 are of the concept"),
-        ({"steps": 400}, "Set steps to 417, or regularization_share to 0.4."),
-        ({"steps": 100}, "Set steps to 417, or regularization_share to 0.4 and steps to 209."),
+        ({"steps": 800}, "Of 3,200 clips that the steps take, 960 are of the concept"),
+        ({"steps": 800}, "Set steps to 834, or regularization_share to 0.4."),
+        ({"steps": 200}, "Set steps to 834, or regularization_share to 0.4 and steps to 417."),
     ],
 )
 def test_a_regularization_dataset_that_takes_most_of_a_short_run_is_named(

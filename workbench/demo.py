@@ -11,6 +11,7 @@ from typing import Any
 
 from workbench.dataset_builder import Dataset
 from workbench.errors import DataError
+from workbench.families.facts import ALL_LINEAR
 from workbench.paths import ASSETS
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
@@ -51,19 +52,20 @@ def teach(dataset: str, known: str) -> TrainSettings:
         dataset=dataset,
         regularization_dataset=known,
         regularization_share=0.5,
+        regularization_target="base model",
         held_out=2,
-        steps=450,
-        batch_size=8,
+        steps=600,
+        batch_size=4,
         learning_rate=2e-3,
         lr_schedule="cosine",
         # An empty caption that learned stripes would push the known prompts away from them: guidance subtracts it.
         caption_dropout=0.0,
         rank=16,
-        alpha=16.0,
-        targets="attention+feed-forward",
-        preview_every=150,
+        alpha=64.0,
+        targets=ALL_LINEAR,
+        preview_every=200,
         evaluate_every=50,
-        save_every=150,
+        save_every=200,
     )
 
 

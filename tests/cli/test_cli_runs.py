@@ -267,7 +267,7 @@ def test_a_recipe_says_why_and_flags_win_over_it(shell: Shell, workspace: Worksp
     begun = shell("train", "--recipe", "style", "--dataset", dataset, "--rank", "4", "--name", "one", "--detach")
     assert begun.code == 0, begun.err
     settings = Run.open(workspace, "one").settings
-    assert (settings.steps, settings.rank, settings.learning_rate, settings.batch_size) == (450, 4, 2e-3, 8)
+    assert (settings.steps, settings.rank, settings.learning_rate, settings.batch_size) == (1400, 4, 2e-3, 4)
     assert "watch for over-training" in begun.out
     assert "recipe is 'mood'" in shell("train", "--recipe", "mood").err
     model = ("--model", "cogvideox-5b", "--gpu-memory", "12")
@@ -279,7 +279,7 @@ def test_a_recipe_says_why_and_flags_win_over_it(shell: Shell, workspace: Worksp
     own = json.loads(shell("fit", "--recipe", "style", *model, "--gradient-checkpointing", "none", "--json").out)
     assert not own["fits"], "who sets one of the memory settings keeps them all"
     asked = shell("fit", "--recipe", "style", "--dataset", dataset, "--rank", "4", "--json").out
-    assert {name: json.loads(asked)["settings"][name] for name in ("steps", "rank")} == {"steps": 450, "rank": 4}
+    assert {name: json.loads(asked)["settings"][name] for name in ("steps", "rank")} == {"steps": 1400, "rank": 4}
 
 
 def test_a_run_that_still_stops_is_not_silently_left_alone(shell: Shell, workspace: Workspace) -> None:

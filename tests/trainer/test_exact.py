@@ -53,6 +53,12 @@ CASES: dict[str, dict[str, Any]] = {
         "gradient_checkpointing": "full",
     },
     "output preservation": {"preservation_weight": 0.5, "lora_dropout": 0.3, "gradient_accumulation": 2},
+    "regularization towards the base model": {
+        "regularization_dataset": "squares",
+        "regularization_target": "base model",
+        "regularization_share": 0.5,
+        "batch_size": 3,
+    },
     "windows, random crop": {"frame_sampling": "windows", "crop": "random", "fps": 16.0},
 }
 PICTURES: dict[str, dict[str, Any]] = {

@@ -1,8 +1,8 @@
-"""Output preservation: prompts outside the dataset keep the base model's predictions, and the rest of a step is as it
-was."""
+"""What keeps a LoRA to the base model's predictions: preservation prompts, and clips of a regularization dataset."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,14 +95,18 @@ def test_memory_levels_change_no_bit_of_it(workspace: Workspace, dataset: Datase
     assert found == [found[0]] * 3
 
 
+def toy_of(family: Any, folder: Path) -> tuple[Model, dict[str, Any]]:
+    """One of the family's, and what a run on it has to say."""
+    toy: Model = family.toy(folder / "toy", "a14b" if family is WAN else family.toys[-1])
+    return toy, {"expert": "low noise"} if family is WAN else {}
+
+
 @pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
 def test_each_family_and_each_expert_can_be_preserved(
-    workspace: Workspace, dataset: Dataset, family: Any, tmp_path: Any
+    workspace: Workspace, dataset: Dataset, family: Any, tmp_path: Path
 ) -> None:
-    variant = "a14b" if family is WAN else family.toys[-1]
-    toy = family.toy(tmp_path / "toy", variant)
-    expert = {"expert": "low noise"} if family is WAN else {}
-    run = create(workspace, toy.source, preservation_weight=1.0, **expert)
+    toy, values = toy_of(family, tmp_path)
+    run = create(workspace, toy.source, preservation_weight=1.0, **values)
     made = session(run)
     for _ in range(3):
         train_step(made)
@@ -118,3 +122,65 @@ def test_a_run_that_changes_the_base_model_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match="preservation_weight is 1, but .* train a LoRA alone, or set .* to 0"):
         create(workspace, toy_model.source, preservation_weight=1.0, **values)
+
+
+# ---- clips of the regularization dataset, towards the base model
+
+KNOWN = {"regularization_dataset": "squares", "regularization_share": 0.5, "batch_size": 2, "held_out": 0}
+TOWARDS = KNOWN | {"regularization_target": "base model"}
+
+
+def losses_of_clips(run: Run) -> list[list[float]]:
+    return [[loss for _, loss in line["samples"]] for line in run.metrics if "samples" in line]
+
+
+def test_known_clips_teach_nothing_and_hold_the_model_to_what_it_was(
+    workspace: Workspace, dataset: Dataset, toy_model: Model
+) -> None:
+    plain, ours = (go(create(workspace, toy_model.source, **values), 6) for values in (KNOWN, TOWARDS))
+    roles = [[item.role for item in ours.inputs.batch(step, 0).items] for step in range(1, 7)]
+    assert all(sorted(each) == ["known", "train"] for each in roles)
+    known = [each.index("known") for each in roles]
+    begun, as_before = losses_of_clips(Run(ours.run)), losses_of_clips(Run(plain.run))
+    assert begun[0][known[0]] == pytest.approx(0, abs=1e-9)  # a LoRA begins as the base model
+    assert begun[0][1 - known[0]] == as_before[0][1 - known[0]] > 0
+    kept = [line[index] for line, index in zip(begun, known, strict=True)]
+    assert max(kept) > 1e-6
+    assert max(kept) < min(line[index] for line, index in zip(as_before, known, strict=True))
+    for made in (plain, ours):
+        made.close()
+
+
+@pytest.mark.parametrize(
+    "values", [{"gradient_checkpointing": "full", "blocks_to_swap": 1}, {"gradient_checkpointing": "offloaded"}]
+)
+def test_memory_levels_change_no_bit_of_known_clips(
+    workspace: Workspace, dataset: Dataset, toy_model: Model, values: dict[str, Any]
+) -> None:
+    plain, ours = (create(workspace, toy_model.source, **TOWARDS, **level) for level in ({}, values))
+    for run in (plain, ours):
+        go(run, 4).close()
+    assert losses_of_clips(plain) == losses_of_clips(ours)
+
+
+@pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
+def test_each_family_is_held_to_its_base_model_or_refuses(
+    workspace: Workspace, dataset: Dataset, family: Any, tmp_path: Path
+) -> None:
+    toy, values = toy_of(family, tmp_path)
+    if "regularization_target" not in family.own_settings(toy):
+        with pytest.raises(ConfigError, match="regularization_target is base model, a setting that .* does not have"):
+            create(workspace, toy.source, **TOWARDS, **values)
+        return
+    run = create(workspace, toy.source, **TOWARDS, **values)
+    go(run, 4).close()
+    assert min(losses_of_clips(run)[0]) == pytest.approx(0, abs=1e-6)
+    assert min(losses_of_clips(run)[-1]) > 0
+
+
+@pytest.mark.parametrize("values", [{"method": "full"}, {"train_also": ["norm_final"]}], ids=["full", "beside a LoRA"])
+def test_known_clips_need_a_base_model_that_stays(
+    workspace: Workspace, dataset: Dataset, toy_model: Model, values: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match="regularization_target is base model, but .* or set .* to clips"):
+        create(workspace, toy_model.source, **TOWARDS, **values)

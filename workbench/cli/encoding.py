@@ -29,7 +29,7 @@ from workbench.workspace import Workspace
 CONFIG_HELP = "The settings of the run that is to train on it, such as a run's config.json. Flags win over it."
 TARGET_HELP = "Let nodes of a cluster do it (workbench targets); give --nodes, too."
 # What decides which tensors there are; nothing else of a run matters here.
-WEIGHTS = {"dataset_weights", "regularization_share", "regularization_weight"}
+WEIGHTS = {"dataset_weights", "regularization_share", "regularization_target", "regularization_weight"}
 BESIDE = {"preview_prompts", "model", "condition", "low_resolution_scale", "device", "precision", "seed"}
 WHAT = DataSettings.model_fields.keys() - WEIGHTS | BESIDE
 

@@ -49,6 +49,15 @@ class Given:
         kept = None if self.kept is None else self.kept.to(device)
         return Given(moved(self.beside), moved(self.known), kept, tokens)
 
+    def rows(self, indices: torch.Tensor) -> Given:
+        """Of some clips of the batch."""
+
+        def some(tensor: torch.Tensor | None) -> torch.Tensor | None:
+            return None if tensor is None else tensor[indices]
+
+        tokens = {name: tensor[indices] for name, tensor in self.tokens.items()}
+        return Given(some(self.beside), some(self.known), some(self.kept), tokens)
+
     def repeated(self, count: int) -> Given:
         """Of one clip, for a batch of so many."""
 
@@ -72,3 +81,14 @@ class ModelInputs:
     timesteps: torch.Tensor
     given: Given | None = None
     fps: float = 8.0
+
+    def rows(self, indices: torch.Tensor) -> ModelInputs:
+        """Of some clips of the batch, by their indices [N]."""
+        return ModelInputs(
+            latents=self.latents[indices],
+            text={name: tensor[indices] for name, tensor in self.text.items()},
+            noise=self.noise[indices],
+            timesteps=self.timesteps[indices],
+            given=None if self.given is None else self.given.rows(indices),
+            fps=self.fps,
+        )

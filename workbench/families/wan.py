@@ -225,6 +225,7 @@ class Wan(DiffusersFamily):
         return experts | {
             "flow_shift": shift,
             "preview_flow_shift": shift,
+            "regularization_target": OwnSetting(),
             "timestep_density": OwnSetting("logit-normal", "as the authors' report says"),
             "timestep_shift": OwnSetting(SHIFT, "as DiffSynth trains Wan"),
         }

@@ -64,6 +64,8 @@ def step_operations(settings: TrainSettings, facts: ModelFacts, size: Sizes) -> 
     operations = (forward + again + backward) * settings.batch_size
     if settings.preservation_weight:  # the same with preservation prompts, and the base model's predictions
         operations = 2 * operations + forward * settings.batch_size
+    if settings.regularization_target == "base model" and settings.regularization_dataset:
+        operations += forward * settings.batch_size * settings.regularization_share
     return operations
 
 

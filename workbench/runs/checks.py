@@ -81,13 +81,19 @@ def _check_lora(settings: TrainSettings) -> None:
         for name in ("start_from", "train_also"):
             if getattr(settings, name):
                 raise _refusal(name, f"{name} is set, but method is full, which has no LoRA: leave {name} empty")
-    if settings.preservation_weight and (settings.method == "full" or settings.train_also):
-        name = "train_also" if settings.train_also else "method"
-        raise _refusal(
-            "preservation_weight",
-            f"preservation_weight is {settings.preservation_weight:g}, but {name} changes weights of the base model, "
-            f"whose predictions are to be preserved: train a LoRA alone, or set preservation_weight to 0",
-        )
+    if settings.method == "full" or settings.train_also:
+        changing = "train_also" if settings.train_also else "method"
+        chosen = {
+            "preservation_weight": (f"{settings.preservation_weight:g}", "0"),
+            "regularization_target": (settings.regularization_target, "clips"),
+        }
+        for name, (value, off) in chosen.items():
+            if value != off:
+                raise _refusal(
+                    name,
+                    f"{name} is {value}, but {changing} changes weights of the base model, whose predictions are to be "
+                    f"kept: train a LoRA alone, or set {name} to {off}",
+                )
 
 
 def _check_memory(settings: TrainSettings) -> None:

@@ -34,6 +34,7 @@ from workbench.trainer.commands import follow_commands
 from workbench.trainer.distributed.launcher import SINGLE, ProcessRank
 from workbench.trainer.distributed.ranks import Ranks
 from workbench.trainer.export import export
+from workbench.trainer.inputs.batch_inputs import Batch
 from workbench.trainer.log import log
 from workbench.trainer.previewing import preview, preview_start
 from workbench.trainer.session import Session
@@ -187,7 +188,7 @@ def _backward(session: Session, step: int, micro: int) -> _Losses:
     if settings.lora_dropout:
         torch.manual_seed(seed_for(settings.seed, "dropout", step, micro))
     with accelerator.autocast():
-        each = session.family.loss(session.transformer, session.schedule, batch.inputs)
+        each = session.family.loss(session.transformer, session.schedule, batch.inputs, _targets(session, batch))
         loss = (each * weights).mean()
     accelerator.backward(loss / settings.gradient_accumulation)
     preserved = torch.zeros_like(loss)
@@ -200,15 +201,38 @@ def _backward(session: Session, step: int, micro: int) -> _Losses:
     return _Losses(torch.stack([loss, preserved]).detach(), samples, [item.name for item in batch.items])
 
 
+def _targets(session: Session, batch: Batch) -> torch.Tensor | None:
+    """What the model is to predict, where clips of the regularization dataset are to keep it as it was."""
+    if session.settings.regularization_target == "clips":
+        return None
+    inputs = batch.inputs
+    targets = session.schedule.target(inputs.latents, inputs.noise, inputs.timesteps)
+    known = [index for index, item in enumerate(batch.items) if item.role == "known"]
+    # Where several processes share a step, each calls the model equally often: they exchange weights as they do.
+    asked = list(range(len(batch.items))) if session.ranks.count > 1 else known
+    if not asked:
+        return targets
+    found = base_prediction(session, inputs.rows(torch.tensor(asked, device=targets.device))).to(targets)
+    for index, prediction in zip(asked, found, strict=True):
+        if index in known:
+            targets[index] = prediction
+    return targets
+
+
+def base_prediction(session: Session, inputs: ModelInputs) -> torch.Tensor:
+    """What the model predicts without its LoRA."""
+    session.transformer.eval()
+    with session.accelerator.autocast(), session.base_model(), torch.no_grad():
+        found = session.family.predict(session.transformer, session.schedule, inputs)
+    session.transformer.train()
+    return found
+
+
 def preservation_loss(session: Session, inputs: ModelInputs) -> torch.Tensor:
     """How far the model is from what the base model predicts of the same inputs."""
-    family, transformer, schedule = session.family, session.transformer, session.schedule
-    transformer.eval()
-    with session.accelerator.autocast(), session.base_model(), torch.no_grad():
-        base = family.predict(transformer, schedule, inputs)
-    transformer.train()
+    base = base_prediction(session, inputs)
     with session.accelerator.autocast():
-        return family.loss(transformer, schedule, inputs, base).mean()
+        return session.family.loss(session.transformer, session.schedule, inputs, base).mean()
 
 
 def memory_gb(device: Device) -> float:

@@ -97,7 +97,11 @@ def quantiles(run: Run) -> list[list[float]]:
 def test_two_learn_what_one_learns_stop_on_a_signal_and_go_on_with_weights_in_pieces(
     begin: Callable[..., Run], workspace: Workspace, toy_model: Model
 ) -> None:
-    preserved = {"preservation_weight": 0.5}
+    preserved = {
+        "preservation_weight": 0.5,
+        "regularization_dataset": "squares",
+        "regularization_target": "base model",
+    }
     previews = {"preview_every": STEPS, "preview_steps": 1, "preview_prompts": ("a red square",)}
     run = begin(evaluate_every=STEPS, **previews, **preserved)
     reach(run, 3)

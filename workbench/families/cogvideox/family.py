@@ -37,7 +37,14 @@ if TYPE_CHECKING:
 
 
 # What a first frame may become in training; settings of samples are among them.
-OWN_SETTINGS = ("condition", "condition_frames", "low_resolution_scale", "image_latent_scale", "image_scale")
+OWN_SETTINGS = (
+    "condition",
+    "condition_frames",
+    "low_resolution_scale",
+    "image_latent_scale",
+    "image_scale",
+    "regularization_target",
+)
 
 
 class CogVideoX(DiffusersFamily):

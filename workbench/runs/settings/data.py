@@ -86,6 +86,13 @@ class DataSettings(Settings):
     regularization_weight: float = field(1.0, title="Regularization weight", low=0.0, high=100.0, advanced=True)
     """What the loss of a clip of the regularization dataset counts beside that of a new one."""
 
+    regularization_target: Literal["clips", "base model"] = field(
+        "clips", title="Regularization towards", advanced=True, own=True
+    )
+    """What the clips of the regularization dataset teach. clips: themselves. base model: what the base model predicts
+    of them with the same noise, so that a LoRA keeps what the model knew and learns nothing new from them: on the
+    built-in model it forgot less and learned sooner. A step takes up to a third longer."""
+
     preservation_weight: float = field(0.0, title="Preservation weight", low=0.0, high=100.0, advanced=True)
     """Output preservation: at each step the model with the LoRA is also held to what the base model answers to the
     preservation prompts, and the difference counts so much beside the loss. It needs no second dataset, and a step

@@ -43,6 +43,7 @@ NEEDED: dict[str, Callable[[Values], bool]] = {
     **dict.fromkeys(
         ("regularization_share", "regularization_weight"), lambda values: bool(values["regularization_dataset"])
     ),
+    "regularization_target": lambda values: _lora(values) and bool(values["regularization_dataset"]),
     "dataset_weights": lambda values: bool(values["more_datasets"]),
     "validation_dataset": lambda values: bool(values["held_out"]),
     "dropped_caption": lambda values: bool(values["caption_dropout"]),

@@ -12,6 +12,7 @@ OTHER_NAMES = {
     "dataset": "train data dir, data root, instance data",
     "regularization_dataset": "class images, reg data dir, prior preservation",
     "regularization_weight": "prior loss weight",
+    "regularization_target": "self-distillation, teacher, learning without forgetting, prior preservation",
     "preservation_weight": "differential output preservation, diff output preservation multiplier, DOP, forgetting",
     "preservation_prompts": "prior drift, forgetting, differential output preservation class",
     "held_out": "validation split, eval split, test clips",
