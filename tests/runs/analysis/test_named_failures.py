@@ -90,3 +90,20 @@ def test_the_best_checkpoint_is_one_that_shows_something(tmp_path: Path) -> None
     assert found.kind == "over-fitting"
     assert found.best_step == 1200, "800 has the lowest loss"
     assert "step 1200" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("values", "advice"),
+    [
+        ({}, "Add a regularization dataset"),
+        ({"regularization_dataset": "known"}, "Set regularization_target to base model"),
+        ({"regularization_dataset": "known", "regularization_target": "base model"}, "Raise the regularization_share"),
+        ({"regularization_dataset": "known", "model": "tiny-phenaki"}, "Raise the regularization_share"),
+    ],
+)
+def test_what_keeps_the_rest_is_the_next_thing_that_was_not_done(
+    tmp_path: Path, values: dict[str, str], advice: str
+) -> None:
+    curves = curves_of(tmp_path, falling, falling, OWN, moved=levels(90), controls=levels(80), measurements=2)
+    settings = TrainSettings(dataset="cats").changed(**values)
+    assert advice in diagnose(curves, [100, 800], ended=True, settings=settings).advice

@@ -33,13 +33,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
 from workbench.errors import ConfigError
 from workbench.families import find_model
+from workbench.families.own_settings import OwnSetting
 from workbench.runs.analysis.best_checkpoint import best_step
 from workbench.runs.analysis.curves import Curves
 from workbench.runs.analysis.series import Mean, grouped
@@ -72,10 +73,7 @@ WAIT, GO_ON = "Wait for a few more measurements.", "Let it go on while the previ
 LITTLE_MORE = "more clips or a lower learning rate may bring a little more."
 RUN_OUT = "Its learning rate has run down by its schedule, which stops any run: for more, train with more steps."
 LONGER = "Train longer."
-KEEP_KNOWN = (
-    "Add a regularization dataset or set a preservation weight, say in the captions what is new and what is not, or "
-    "stop earlier."
-)
+KEEP_KNOWN = "say in the captions what is new and what is not, or stop earlier."
 MOSTLY_KNOWN = 0.5  # share of the regularization dataset from which it is named
 # Advice for a run that goes on -> what can be done once it has ended.
 ENDED = {
@@ -147,7 +145,7 @@ def _diagnose(curves: Curves, checkpoints: Sequence[int], settings: TrainSetting
             "prior drift",
             "Its prior drifts: previews of prompts that it should leave alone are other videos now. Its own have "
             f"changed by {effect.words}.",
-            f"{back}egin again with a lower learning rate. {KEEP_KNOWN}",
+            f"{back}egin again with a lower learning rate. {_keep_known(settings)}",
             best,
         )
     if len(points) < FEWEST or points[-1][0] < FEWEST_STEPS:
@@ -236,7 +234,7 @@ def _not_risen(
         return Diagnosis(
             "prior drift",
             f"It learns ({percent}), but its prior drifts: other prompts change by {others:.0%}, its own by {own:.0%}.",
-            KEEP_KNOWN,
+            _keep_known(settings),
             best,
         )
     if effect is not None and not effect.visible:
@@ -271,13 +269,27 @@ def _what_helps(curves: Curves, settings: TrainSettings | None) -> Iterator[str]
         yield f"Samples keep the base model's shapes and movement, which much noise decides.{more}"
 
 
+def _keep_known(settings: TrainSettings | None) -> str:
+    """What keeps the rest of the model as it was."""
+    if settings is None or not settings.regularization_dataset:
+        return f"Add a regularization dataset or set a preservation weight, {KEEP_KNOWN}"
+    if settings.regularization_target == "clips" and "regularization_target" in _own_settings(settings):
+        return f"Set regularization_target to base model, {KEEP_KNOWN}"
+    return f"Raise the regularization_share or set a preservation weight, {KEEP_KNOWN}"
+
+
 def _timestep_shift(settings: TrainSettings) -> float | None:
     """What the run trains with; None of a model without one."""
+    if (own := _own_settings(settings).get("timestep_shift")) is not None:
+        return settings.timestep_shift or own.default or 1.0
+    return None
+
+
+def _own_settings(settings: TrainSettings) -> Mapping[str, OwnSetting]:
     with contextlib.suppress(ConfigError):  # a model that is not known here
         family, model = find_model(settings.model)
-        if (own := family.own_settings(model).get("timestep_shift")) is not None:
-            return settings.timestep_shift or own.default or 1.0
-    return None
+        return family.own_settings(model)
+    return {}
 
 
 def _changes(curves: Curves) -> tuple[float | None, float | None]:
