@@ -144,7 +144,10 @@ def settings_for(workspace: Workspace, concept: str, model: str) -> TrainSetting
         tiny_world.write_demo_clips(Path(folder), concept)
         for name in (concept, demo.KNOWN):
             Dataset.ensure(workspace, name).import_files([Path(folder) / name])
-    return demo.teach(concept, demo.KNOWN).changed(model=model, **suggest("style", model).settings)
+    settings = demo.teach(concept, demo.KNOWN)
+    if "regularization_target" not in find_model(model)[0].own_settings(find_model(model)[1]):
+        settings = settings.changed(regularization_target="clips")
+    return settings.changed(model=model, **suggest("style", model).settings)
 
 
 def train(workspace: Workspace, settings: TrainSettings, name: str) -> tuple[Path, list[Row]]:

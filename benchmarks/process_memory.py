@@ -86,6 +86,8 @@ def main() -> None:
             device="cpu",
             batch_size=1,
             gradient_accumulation=2,
+            targets="attention+feed-forward",
+            regularization_target="clips",
         )
         for method in options.methods:
             whole = 0.0

@@ -85,7 +85,10 @@ def _check_lora(settings: TrainSettings) -> None:
         changing = "train_also" if settings.train_also else "method"
         chosen = {
             "preservation_weight": (f"{settings.preservation_weight:g}", "0"),
-            "regularization_target": (settings.regularization_target, "clips"),
+            "regularization_target": (
+                settings.regularization_target if settings.regularization_dataset else "clips",
+                "clips",
+            ),
         }
         for name, (value, off) in chosen.items():
             if value != off:

@@ -209,11 +209,11 @@ def _targets(session: Session, batch: Batch) -> torch.Tensor | None:
     targets = session.schedule.target(inputs.latents, inputs.noise, inputs.timesteps)
     known = [index for index, item in enumerate(batch.items) if item.role == "known"]
     # Where several processes share a step, each calls the model equally often: they exchange weights as they do.
-    asked = list(range(len(batch.items))) if session.ranks.count > 1 else known
-    if not asked:
+    rows = list(range(len(batch.items))) if session.ranks.count > 1 else known
+    if not rows:
         return targets
-    found = base_prediction(session, inputs.rows(torch.tensor(asked, device=targets.device))).to(targets)
-    for index, prediction in zip(asked, found, strict=True):
+    found = base_prediction(session, inputs.rows(torch.tensor(rows, device=targets.device))).to(targets)
+    for index, prediction in zip(rows, found, strict=True):
         if index in known:
             targets[index] = prediction
     return targets

@@ -143,7 +143,7 @@ SMALL: tuple[Value, ...] = (
 )
 _BUILT_IN = recipe(
     "style",
-    "Measured on the built-in models: stripes are learned by 100 %, a motion by 56 %, a fading by 78 %.",
+    "Measured on the built-in models: a texture, a colour, a shape and two ways of moving show in 86 to 100 %.",
     ((1, 1400),),
     Advice("600 steps of 4 clips, half of them known, for a texture; 1,400 for a shape or a way of moving.", MEASURED),
     SMALL,
