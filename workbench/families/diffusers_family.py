@@ -29,6 +29,7 @@ from workbench.families.lora_writing import Writer, Written
 from workbench.families.model import Model, Task
 from workbench.families.model_files import config, index
 from workbench.families.model_inputs import CaptionTokens, Tensors
+from workbench.families.own_settings import OwnSetting
 from workbench.families.prompt_encoder import PromptEncoder, counted, load_tokenizer
 from workbench.families.usage import UsageExtras
 from workbench.workspace import write_json
@@ -103,6 +104,10 @@ class DiffusersFamily(Family):
         if folder is None:
             return super().weighted_parts(model)
         return tuple(part for part in WEIGHTED if index(folder).get(part, [None])[0])
+
+    def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
+        # What the model learns is a prediction of the same shape: the base model's can stand in its place.
+        return {"regularization_target": OwnSetting()}
 
     def facts(self, model: Model) -> ModelFacts:
         return self.facts_of(model, self.on_disk(model))

@@ -215,7 +215,7 @@ class LTXVideo(DiffusersFamily):
 
     def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
         return {
-            "regularization_target": OwnSetting(),
+            **super().own_settings(model),
             "timestep_density": OwnSetting("logit-normal", "LTX-Video-Trainer: its mean rises with the clip's size"),
             "timestep_shift": OwnSetting(1.0, "none, as in LTX-Video-Trainer"),
         }

@@ -222,10 +222,11 @@ class Wan(DiffusersFamily):
         sizes = "" if small is None else f": {small:g} up to 832x480, {model.flow_shift:g} above"
         shift = OwnSetting(own, f"as the authors generate{sizes}") if own else OwnSetting("the scheduler's own")
         experts = {"expert": OwnSetting(), "guidance_scale_2": scale} if model.boundary else {}
-        return experts | {
+        return {
+            **super().own_settings(model),
+            **experts,
             "flow_shift": shift,
             "preview_flow_shift": shift,
-            "regularization_target": OwnSetting(),
             "timestep_density": OwnSetting("logit-normal", "as the authors' report says"),
             "timestep_shift": OwnSetting(SHIFT, "as DiffSynth trains Wan"),
         }

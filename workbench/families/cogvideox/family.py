@@ -37,14 +37,7 @@ if TYPE_CHECKING:
 
 
 # What a first frame may become in training; settings of samples are among them.
-OWN_SETTINGS = (
-    "condition",
-    "condition_frames",
-    "low_resolution_scale",
-    "image_latent_scale",
-    "image_scale",
-    "regularization_target",
-)
+OWN_SETTINGS = ("condition", "condition_frames", "low_resolution_scale", "image_latent_scale", "image_scale")
 
 
 class CogVideoX(DiffusersFamily):
@@ -204,7 +197,8 @@ class CogVideoX(DiffusersFamily):
 
     def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
         shift = OwnSetting(1.0, "all noise levels equally often, as CogVideoX was trained")
-        return {name: OwnSetting() for name in OWN_SETTINGS} | {"timestep_shift": shift}
+        own = {name: OwnSetting() for name in OWN_SETTINGS} | {"timestep_shift": shift}
+        return {**super().own_settings(model), **own}
 
     def noise_schedule(
         self, folder: Path, device: torch.device, chosen: NoiseSettings = AS_PUBLISHED
