@@ -15,7 +15,7 @@ from workbench.families import families
 from workbench.families.model import Model
 from workbench.families.wan import FAMILY as WAN
 from workbench.runs.run import Run
-from workbench.trainer.loop import preservation_loss, train_step
+from workbench.trainer.loop import preservation_loss, train_step, training_targets
 from workbench.trainer.session import Session
 from workbench.workspace import Workspace
 
@@ -176,6 +176,17 @@ def test_each_family_is_held_to_its_base_model_or_refuses(
     go(run, 4).close()
     assert min(losses_of_clips(run)[0]) == pytest.approx(0, abs=1e-6)
     assert min(losses_of_clips(run)[-1]) > 0
+
+
+def test_without_a_regularization_dataset_it_changes_nothing(
+    workspace: Workspace, dataset: Dataset, toy_model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Session, "base_model", lambda _: pytest.fail("no base model is asked"))
+    values = TOWARDS | {"regularization_dataset": None, "method": "full", "learning_rate": 1e-5}
+    made = session(create(workspace, toy_model.source, **values))
+    monkeypatch.setattr(made.ranks, "count", 2, raising=False)
+    assert training_targets(made, made.inputs.batch(1, 0)) is None
+    made.close()
 
 
 @pytest.mark.parametrize("values", [{"method": "full"}, {"train_also": ["norm_final"]}], ids=["full", "beside a LoRA"])

@@ -188,7 +188,9 @@ def _backward(session: Session, step: int, micro: int) -> _Losses:
     if settings.lora_dropout:
         torch.manual_seed(seed_for(settings.seed, "dropout", step, micro))
     with accelerator.autocast():
-        each = session.family.loss(session.transformer, session.schedule, batch.inputs, _targets(session, batch))
+        each = session.family.loss(
+            session.transformer, session.schedule, batch.inputs, training_targets(session, batch)
+        )
         loss = (each * weights).mean()
     accelerator.backward(loss / settings.gradient_accumulation)
     preserved = torch.zeros_like(loss)
@@ -201,21 +203,19 @@ def _backward(session: Session, step: int, micro: int) -> _Losses:
     return _Losses(torch.stack([loss, preserved]).detach(), samples, [item.name for item in batch.items])
 
 
-def _targets(session: Session, batch: Batch) -> torch.Tensor | None:
+def training_targets(session: Session, batch: Batch) -> torch.Tensor | None:
     """What the model is to predict, where clips of the regularization dataset are to keep it as it was."""
-    if session.settings.regularization_target == "clips":
+    settings, inputs = session.settings, batch.inputs
+    if settings.regularization_target == "clips" or not settings.regularization_dataset:
         return None
-    inputs = batch.inputs
     targets = session.schedule.target(inputs.latents, inputs.noise, inputs.timesteps)
-    known = [index for index, item in enumerate(batch.items) if item.role == "known"]
-    # Where several processes share a step, each calls the model equally often: they exchange weights as they do.
-    rows = list(range(len(batch.items))) if session.ranks.count > 1 else known
-    if not rows:
-        return targets
-    found = base_prediction(session, inputs.rows(torch.tensor(rows, device=targets.device))).to(targets)
-    for index, prediction in zip(rows, found, strict=True):
-        if index in known:
-            targets[index] = prediction
+    roles = [item.role for item in batch.items]
+    known = torch.tensor([role == "known" for role in roles], device=targets.device).nonzero().flatten()
+    if session.ranks.count > 1:
+        # Each process calls the model equally often: weights in pieces are exchanged as it is called.
+        targets[known] = base_prediction(session, inputs)[known].to(targets)
+    elif len(known):
+        targets[known] = base_prediction(session, inputs.rows(known)).to(targets)
     return targets
 
 
