@@ -127,7 +127,7 @@ class LoraSettings(Settings):
 
     targets: str = field("attention", title="Trained layers", advanced=True)
     """attention; attention+feed-forward; all-linear, which also reaches the layers around the blocks, learns a new
-    concept sooner and makes a larger file; or a regular expression over layer names."""
+    concept sooner and makes a larger LoRA; or a regular expression over layer names."""
 
     lora_dropout: float = field(0.0, title="LoRA dropout", low=0.0, high=0.95, advanced=True)
     """Share of the LoRA's inputs dropped at random in training."""
