@@ -32,7 +32,7 @@ const apply = () => {
     if (blocks.length) mark(group, 'data-off', blocks.every((block) => block.hasAttribute('data-off')));
   }
   const title = more?.querySelector(':scope > button > span');
-  const count = changed.filter((name) => props.advanced.includes(name)).length;
+  const count = changed.filter((name) => !props.in_view.includes(name)).length;
   if (title && count) title.dataset.count = `${count} changed`;
   else if (title) delete title.dataset.count;
   result.hidden = !search.value.trim();

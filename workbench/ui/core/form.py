@@ -105,10 +105,8 @@ class Form(Generic[S]):
             js_on_load=render.script("find_settings"),
             apply_default_css=False,
             prefix=f"{self.settings.__name__}-",
-            texts={
-                spec.name: f"{spec.title} {spec.name} {spec.help} {spec.section} {spec.also}" for spec in self.specs
-            },
-            advanced=[spec.name for spec in self.specs if spec.advanced],
+            texts={spec.name: f"{spec.title} {spec.help} {spec.section} {spec.also}" for spec in self.specs},
+            in_view=[spec.name for spec in self.specs if not spec.advanced],
             elem_classes="finder",
         )
 

@@ -3,7 +3,8 @@
 It describes every component for programs that call handlers, though ours are the page's own (workbench.api is for
 programs); and once more for each new session, 0.08 s and 2 MB for links to a state of the page, which the guard
 refuses. An event after another one has a target that is none, and Gradio's browser part goes through all components to
-find it. Not covered: how the description is sent (page_cache).
+find it. The class of a component is named by 64 digits, which a browser needs for components of other packages alone.
+Not covered: how the description is sent (page_cache).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ def shorten(page: Any) -> None:
             one.pop(name, None)
         for name in UNREAD_PROPS:
             one["props"].pop(name, None)
+        one["component_class_id"] = one["type"]
     for one in config["dependencies"]:
         one["targets"] = [target for target in one["targets"] if target[0] is not None]
     props = [one["props"] for one in config["components"]]
