@@ -142,3 +142,35 @@ def test_ticked_loras_end_with_a_reload_and_a_typed_repository_stays(server: Ser
     page.locator("#lora-library .count", has_text="2 LoRAs").wait_for()
     tick["cat"].check()
     page.wait_for_function("document.querySelector('#LoraPush-repo_id :is(input, textarea)')?.value === 'ann/tiger'")
+
+
+def test_of_two_quick_choices_the_last_counts(server: Server, page: Page) -> None:
+    def choose(field: str, option: str) -> None:
+        page.locator(f"#{field} input").click()
+        page.get_by_role("option", name=option).first.click()
+
+    server.start()
+    page.goto(f"{server.url}&tab=train")
+    choose("TrainSettings-model", "CogVideoX 5B")
+    choose("recipe", "Style")
+    page.wait_for_function("document.querySelector('#TrainSettings-learning_rate input').value === '0.0003'")
+    held = Held(page)
+    choose("recipe", "Style")
+    choose("recipe", "Character")
+    held.release()
+    page.wait_for_function("document.querySelector('#TrainSettings-learning_rate input').value === '0.0001'")
+
+
+def test_a_page_that_is_slow_comes_back_to_its_tab(server: Server, page: Page) -> None:
+    """Gradio selects the first tab by itself, and says so late on a busy machine."""
+    server.start()
+    page.goto(f"{server.url}&tab=compare")
+    page.get_by_role("tab", name="Curves", exact=True).click()
+    page.wait_for_function("localStorage.getItem('workbench-compare') === 'curves'")
+    page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": 6})
+    for _ in range(3):
+        page.reload()
+        page.wait_for_function("window.workbenchTabs")
+        page.locator("#tab-curves-button[aria-selected=true]").wait_for()
+        frames(page, 3)
+        assert page.evaluate("localStorage.getItem('workbench-tab')") == "compare"

@@ -23,8 +23,8 @@ from workbench.paths import ASSETS
 from workbench.runs.run import Run
 from workbench.sampler import vae_reconstruction, zero_gpu
 from workbench.ui.compare.tab import CompareTab
-from workbench.ui.core import render
-from workbench.ui.core.boundary import QUIET, UPWARDS, on
+from workbench.ui.core import open_tab, render
+from workbench.ui.core.boundary import QUIET, UPWARDS, count_last_choices, on
 from workbench.ui.core.live import Live
 from workbench.ui.core.view import remembered, unseen_first
 from workbench.ui.datasets.cut import STRIPS
@@ -48,6 +48,7 @@ TITLE = "Video LoRA Workbench"
 TICK_SECONDS = 1.0
 # Open pages whose state is kept; one more resets what the oldest had not saved.
 SESSIONS = 100
+TABS = ("home", "dataset", "train", "sample", "compare", "loras")
 OPEN_TAB = "workbench-tab"  # where the browser keeps its name
 
 
@@ -138,10 +139,9 @@ def build(
             if demo:
                 replay_tab()
         notifications = Notifications(live)
-        parts = {"home": home, "dataset": dataset, "train": train, "sample": sample, "compare": compare, "loras": loras}
         # Only the timer of the open tab runs: each listener of a tick costs the browser time. What a tab shows is read
         # when it is opened, so that opening the page does not ask for all of them.
-        timers = {name: gr.Timer(TICK_SECONDS, active=False) for name in parts}
+        timers = {name: gr.Timer(TICK_SECONDS, active=False) for name in TABS}
         chosen = remembered("run")
         train_tab.wire(timers["train"], chosen, train.select, page.load)
         dataset_tab.wire(timers["dataset"], dataset.select)
@@ -155,9 +155,10 @@ def build(
         _open_from_home(tabs, home_tab, chosen, (dataset_tab, train_tab, sample_tab))
         on(notifications.component.open, _opened_run, [], [tabs, chosen])
         _connect(tabs, chosen, (dataset_tab, train_tab, sample_tab))
-        _remember_tab(page, tabs, parts, timers)  # the last of what is done on loading: forms are filled in before
+        _remember_tab(page, tabs, timers)  # the last of what is done on loading: forms are filled in before
         _answer_zero_gpu(workspace)
     unseen_first(page)
+    count_last_choices(page)
     page.queue(max_size=200, default_concurrency_limit=4, api_open=False)
     return page
 
@@ -229,9 +230,10 @@ def _connect(tabs: gr.Tabs, chosen: gr.BrowserState, parts: tuple[DatasetTab, Tr
     dataset_tab.wire_use(tabs, train_tab.form)
 
 
-def _remember_tab(page: gr.Blocks, tabs: gr.Tabs, parts: dict[str, gr.Tab], timers: dict[str, gr.Timer]) -> None:
+def _remember_tab(page: gr.Blocks, tabs: gr.Tabs, timers: dict[str, gr.Timer]) -> None:
     """A reload comes back to the tab that was open, whose timer alone runs."""
-    names = json.dumps(list(parts))
+    parts = list(timers)
+    names = json.dumps(parts)
     running = f"{names}.map((name) => ({{__type__: 'update', active: name === open}}))"
     # In the browser only: an answer of the server could come after a person's first click and undo it.
     stored = f"""() => {{
@@ -246,17 +248,18 @@ def _remember_tab(page: gr.Blocks, tabs: gr.Tabs, parts: dict[str, gr.Tab], time
         return [{{__type__: 'update', selected: open}}, ...{running}];
     }}"""
     loaded = page.load(None, None, [tabs, *timers.values()], js=stored)
-    # A page that opens selects its first tab by itself, which must not be taken for a person's choice.
-    loaded.then(None, js="() => { window.workbenchTabs = true }")
-    for tab, part in parts.items():
-        part.select(
-            None, js=f"() => {{ if (window.workbenchTabs) localStorage.setItem('{OPEN_TAB}', '{tab}') }}", **QUIET
-        )
-    # After a change by a person or a button; a moment later, when the browser has marked the open tab.
+    # What a person does from when the browser shows the tab of before is kept.
+    settled = f"""async () => {{
+        const open = localStorage.getItem('{OPEN_TAB}') ?? 'home';
+        for (let waits = 0; waits < 100 && {open_tab.shown(parts)} !== open; waits++) {open_tab.MOMENT}
+        window.workbenchTabs = true;
+        {open_tab.keep(parts, OPEN_TAB)}
+    }}"""
+    loaded.then(None, js=settled, **QUIET)
     running_now = f"""async () => {{
-        await new Promise((go) => setTimeout(go, 60));
-        const open = {names}.find((name) =>
-            document.getElementById(`tab-${{name}}-button`)?.getAttribute('aria-selected') === 'true');
+        {open_tab.MOMENT}
+        const open = {open_tab.shown(parts)};
+        {open_tab.keep(parts, OPEN_TAB)}
         return {running};
     }}"""
     tabs.change(None, None, list(timers.values()), js=running_now, **QUIET)

@@ -11,6 +11,7 @@ import gradio as gr
 
 from workbench.ui.compare.curves import CurvesPart
 from workbench.ui.compare.videos import VideosPart
+from workbench.ui.core import open_tab
 from workbench.ui.core.boundary import QUIET
 from workbench.ui.core.form import Form
 from workbench.ui.core.live import Live
@@ -36,9 +37,8 @@ class CompareTab:
         # A reload comes back to the sub-tab that was open.
         stored = f"() => ({{__type__: 'update', selected: localStorage.getItem('{OPEN_PART}') ?? 'videos'}})"
         load(None, None, self.parts, js=stored)
-        for part in (self._videos_tab, self._curves_tab):
-            store = f"localStorage.setItem('{OPEN_PART}', '{part.id}')"
-            part.select(None, js=f"() => {{ if (window.workbenchTabs) {store} }}", **QUIET)
+        kept = open_tab.keep(("videos", "curves"), OPEN_PART)
+        self.parts.change(None, js=f"async () => {{ {open_tab.MOMENT} {kept} }}", **QUIET)
 
     def wire_use(self, tabs: gr.Tabs, form: Form[Any]) -> None:
         """Let a video's settings fill in the Sample tab's form."""

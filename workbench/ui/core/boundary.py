@@ -38,6 +38,8 @@ TICK: dict[str, Any] = {**QUIET, "concurrency_limit": None}
 # Of an event that carries a choice: by default Gradio drops one that comes while an earlier one is answered. These are
 # all answered, one after the other, so that the last one counts.
 EACH: dict[str, Any] = {"trigger_mode": "multiple", "concurrency_limit": 1}
+# Gradio's events of a person's choice, and which count while an earlier one is answered.
+CHOICES = {"upload": "multiple", **dict.fromkeys(("input", "change", "select", "blur", "release"), "always_last")}
 
 
 def handler(function: Callable[..., Any], at: Sequence[Any] = ()) -> Callable[..., Any]:
@@ -63,6 +65,22 @@ def on(
     """Call `function(*inputs)` at an event, or at any of several, as `handler` does; returns the event after it."""
     event = functools.partial(gr.on, events) if isinstance(events, list) else events
     return event(handler(function, sources(events)), list(inputs), list(outputs), **QUIET | more)
+
+
+def count_last_choices(page: gr.Blocks) -> None:
+    """Let no choice of a person be lost: of those that come while a listener answers an earlier one, the last counts.
+
+    Gradio drops them but for changes, which is right for buttons, whose second click is a slip, and for ticks. What is
+    called after such an event is dropped in the same way. Every upload counts.
+    """
+    kept: dict[int | None, str] = {}
+    for number, one in sorted(page.fns.items()):
+        events = {event for _, event in one.targets}
+        mode = next((CHOICES[event] for event in CHOICES if event in events), kept.get(one.trigger_after))
+        if mode and one.trigger_mode == "once":
+            one.trigger_mode = mode
+        if mode:
+            kept[number] = one.trigger_mode
 
 
 def sources(events: Any) -> list[Any]:
