@@ -251,14 +251,14 @@ def _remember_tab(page: gr.Blocks, tabs: gr.Tabs, timers: dict[str, gr.Timer]) -
     # What a person does from when the browser shows the tab of before is kept.
     settled = f"""async () => {{
         const open = localStorage.getItem('{OPEN_TAB}') ?? 'home';
-        for (let waits = 0; waits < 100 && {open_tab.shown(parts)} !== open; waits++) {open_tab.MOMENT}
+        for (let waits = 0; waits < 100 && {open_tab.marked(parts)} !== open; waits++) {open_tab.MOMENT}
         window.workbenchTabs = true;
         {open_tab.keep(parts, OPEN_TAB)}
     }}"""
     loaded.then(None, js=settled, **QUIET)
     running_now = f"""async () => {{
         {open_tab.MOMENT}
-        const open = {open_tab.shown(parts)};
+        const open = {open_tab.marked(parts)};
         {open_tab.keep(parts, OPEN_TAB)}
         return {running};
     }}"""

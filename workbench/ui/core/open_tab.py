@@ -12,7 +12,7 @@ from collections.abc import Sequence
 MOMENT = "await new Promise((go) => setTimeout(go, 60));"  # after a change, until the browser has marked the open tab
 
 
-def shown(names: Sequence[str]) -> str:
+def marked(names: Sequence[str]) -> str:
     """A script's expression: the one of these tabs that is marked as open, or undefined."""
     return f"""{json.dumps(list(names))}.find((name) =>
         document.getElementById(`tab-${{name}}-button`)?.getAttribute('aria-selected') === 'true')"""
@@ -22,4 +22,4 @@ def keep(names: Sequence[str], key: str) -> str:
     """A script's statement: keep the open tab under a key, once the page has opened the one of before."""
     return f"""((open) => {{
         if (open && window.workbenchTabs) localStorage.setItem('{key}', open);
-    }})({shown(names)});"""
+    }})({marked(names)});"""
