@@ -91,6 +91,17 @@ def test_each_kind_comes_back_from_a_checkpoint_and_its_export_is_what_was_train
     assert again.prove(toy.folder, exported, toy.inputs) > 0
 
 
+def test_dora_leaves_layers_alone_that_have_a_row_of_no_length(toy: Toy) -> None:
+    """The built-in model's last modulation of the text is such a layer: dividing by its length gave no numbers."""
+    transformer, settings = toy.transformer(), TrainSettings().changed(dataset="x", rank=2, targets="all-linear")
+    transformer.transformer_blocks[-1].norm1.linear.weight.data[0] = 0
+    found = Trainable(toy.family, transformer, settings.changed(dora=True), seed=9)
+    last = f"transformer_blocks.{len(transformer.transformer_blocks) - 1}.norm"
+    assert not [name for name in found.names if f"{last}1.linear" in name]
+    assert [name for name in found.names if f"{last}2.linear" in name]
+    assert toy.output(transformer).isfinite().all()
+
+
 def test_only_what_is_named_is_trained(toy: Toy) -> None:
     found = toy.trained(train_also=["norm_final"])
     beside = {plain_name(name) for name in found.names if ".lora_" not in name}

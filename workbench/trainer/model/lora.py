@@ -35,6 +35,7 @@ def attach(
         lora_dropout=settings.lora_dropout,
         target_modules=layers_of(family, transformer, settings.targets),
         use_dora=settings.dora,
+        exclude_modules=without_length(transformer) or None if settings.dora else None,
         use_rslora=settings.rslora,
         init_lora_weights=start,
     )
@@ -55,6 +56,21 @@ def layers_of(family: Family, transformer: Any, targets: str) -> list[str] | str
     if targets == ALL_LINEAR:
         return [name for name, module in transformer.named_modules() if isinstance(module, torch.nn.Linear)]
     return list(family.lora_targets[targets]) if targets in family.lora_targets else targets
+
+
+def without_length(transformer: Any) -> list[str]:
+    """Linear layers with a row of zeros in their weight, as the modulation of a text that is read no more has.
+
+    DoRA divides each row by its length, there and in every program that loads the file: they get no LoRA.
+    """
+    return [
+        name
+        for name, module in transformer.named_modules()
+        if isinstance(module, torch.nn.Linear)
+        and module.weight.is_floating_point()
+        and not module.weight.is_meta
+        and not module.weight.detach().float().ne(0).any(dim=1).all()
+    ]
 
 
 def state(transformer: Any) -> dict[str, torch.Tensor]:
