@@ -72,6 +72,12 @@ def unfold(page: Page, button: str) -> None:
     frames(page, 3)
 
 
+def choose(page: Page, field: str, option: str) -> None:
+    """Choose in the dropdown with this id."""
+    page.locator(f"#{field} input").click()
+    page.get_by_role("option", name=option).first.click()
+
+
 def frames(page: Page, count: int) -> None:
     """Wait until the page was painted so many times: what the browser itself does about a change is done then."""
     frame = "await new Promise((go) => requestAnimationFrame(() => setTimeout(go)));"

@@ -45,7 +45,6 @@ FINDINGS = """async () => (await axe.run(document, {resultTypes: ['violations']}
     .map((one) => ({id: one.id, impact: one.impact, nodes: one.nodes.map((node) => node.html.slice(0, 150))}))"""
 MORE = "#tab-{} .more > button:not(.open)"
 
-# The tabs of `full` that show videos, and where.
 # Where the focus is, in one look: nowhere, at the button in the bar, in view, or below the bar.
 PLACE_OF_FOCUS = """() => {
     const one = document.activeElement, bar = document.querySelector('#start-training').getBoundingClientRect();
@@ -54,6 +53,7 @@ PLACE_OF_FOCUS = """() => {
     const {top, bottom} = one.getBoundingClientRect();
     return bottom <= bar.top || top >= bar.bottom ? 'clear' : 'below';
 }"""
+# The tabs of `full` that show videos, and where.
 VIDEOS = {"home": "video", "sample": "#sample-result video", "compare": ".video-grid video"}
 # All videos in view, those in components' own trees, too; and whether each has begun if it ever does.
 SEEN = """() => {
@@ -206,9 +206,7 @@ def the_keyboard_skips_the_tabs_and_never_goes_below_the_bar(page: Page) -> None
     for _ in range(28):
         page.keyboard.press("Tab")
         place = page.evaluate(PLACE_OF_FOCUS)
-        if (
-            place == "nowhere"
-        ):  # a form that was just opened is filled by answers of the server, which can take the focus
+        if place == "nowhere":  # answers of the server fill a form that was just opened, and can take the focus
             name.focus()
             continue
         if place == "start" or looked_at == 13:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.server import Server, open_again, unfold
+from tests.browser.server import Server, choose, open_again, unfold
 from tests.browser.stripes import few_clips
 from tests.loras.making import layer, put_lora
 from tests.patience import PATIENCE
@@ -318,29 +318,25 @@ def test_a_recipe_fills_in_the_form_and_presets_are_saved_chosen_and_shared(
     def value(name: str) -> str:
         return page.locator(f"#TrainSettings-{name} input").input_value()
 
-    def choose(field: str, option: str) -> None:
-        page.locator(f"#{field} input").click()
-        page.get_by_role("option", name=option).first.click()
-
     server.start()
     page.goto(f"{server.url}&tab=train")
-    choose("recipe", "Effect")
+    choose(page, "recipe", "Effect")
     page.locator("#recipe-reasons", has_text="Measured on the built-in models").wait_for()
     page.wait_for_function("document.querySelector('#TrainSettings-steps input').value === '1400'")
     assert (value("learning_rate"), value("batch_size")) == ("0.002", "4")
-    choose("TrainSettings-model", "CogVideoX 5B")
-    choose("recipe", "Style")
+    choose(page, "TrainSettings-model", "CogVideoX 5B")
+    choose(page, "recipe", "Style")
     page.locator("#recipe-reasons", has_text="The best documented subject").wait_for()
     page.locator("#recipe-reasons summary", has_text="Why these values").click()
     page.locator("#recipe-reasons a[href*='cogvideox-disney']").first.wait_for()
     page.wait_for_function("document.querySelector('#TrainSettings-rank input').value === '64'")
     unfold(page, "#fit-more > button")
-    choose("fit-gpu", "8 GB")
-    choose("recipe", "Character")
+    choose(page, "fit-gpu", "8 GB")
+    choose(page, "recipe", "Character")
     page.locator("#recipe-reasons", has_text="gradient checkpointing offloaded").wait_for()
     page.locator("#fit-line", has_text="of 8 GB").wait_for()
     page.wait_for_function("document.querySelector('#TrainSettings-learning_rate input').value === '0.0001'")
-    choose("recipe", "Style")
+    choose(page, "recipe", "Style")
     page.wait_for_function("document.querySelector('#TrainSettings-learning_rate input').value === '0.0003'")
 
     unfold(page, "#guide > button")
@@ -355,7 +351,7 @@ def test_a_recipe_fills_in_the_form_and_presets_are_saved_chosen_and_shared(
     file.write_text(json.dumps({**json.loads(download.value.path().read_text()), "rank": 12}))
     page.locator("#presets input[type=file]").set_input_files(file)
     page.locator("#preset-file a", has_text="Download shared.json").wait_for()
-    choose("preset", "my-style")
-    choose("preset", "shared")
+    choose(page, "preset", "my-style")
+    choose(page, "preset", "shared")
     page.wait_for_function("document.querySelector('#TrainSettings-rank input').value === '12'")
     assert value("learning_rate") == "0.0003"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.server import Server, frames, unfold
+from tests.browser.server import Server, choose, frames, unfold
 from tests.loras.making import layer, put_lora
 from tests.written_run import write_run
 from workbench.workspace import Workspace
@@ -145,18 +145,14 @@ def test_ticked_loras_end_with_a_reload_and_a_typed_repository_stays(server: Ser
 
 
 def test_of_two_quick_choices_the_last_counts(server: Server, page: Page) -> None:
-    def choose(field: str, option: str) -> None:
-        page.locator(f"#{field} input").click()
-        page.get_by_role("option", name=option).first.click()
-
     server.start()
     page.goto(f"{server.url}&tab=train")
-    choose("TrainSettings-model", "CogVideoX 5B")
-    choose("recipe", "Style")
+    choose(page, "TrainSettings-model", "CogVideoX 5B")
+    choose(page, "recipe", "Style")
     page.wait_for_function("document.querySelector('#TrainSettings-learning_rate input').value === '0.0003'")
     held = Held(page)
-    choose("recipe", "Style")
-    choose("recipe", "Character")
+    choose(page, "recipe", "Style")
+    choose(page, "recipe", "Character")
     held.release()
     page.wait_for_function("document.querySelector('#TrainSettings-learning_rate input').value === '0.0001'")
 
