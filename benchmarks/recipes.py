@@ -8,8 +8,9 @@ A recipe is a few settings that differ from the demo's; all read equally many cl
 and, as far as it asks for them, 64 known ones. Samples of prompts that were not trained on are judged by
 assets/tiny_check.py at three checkpoints: "shown" is the share of the concept's prompts that show it, "known" the
 share of known prompts that are fully right, "leak" the share of known prompts that show the concept. The base model
-stands in the first row. Seconds are those of the steps alone; they compare where nothing else runs. The file is
-written after each run, and runs that it holds are not done again.
+stands in the first row. A checkpoint's LoRA holds the weights that are trained, the last one those that are exported:
+their average, for a recipe that has one (EMA, schedule-free). Seconds are those of the steps alone; they compare where
+nothing else runs. The file is written after each run, and runs that it holds are not done again.
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ class Bench:
         seconds = {line["step"]: line["seconds"] for line in run.metrics if "loss" in line}
         rows, samples = [], self.base
         for step in (settings.steps // 4, settings.steps // 2, settings.steps):
-            with concepts.lora_on(self.pipeline, checkpoints.folder_of(run.folder, step) / checkpoints.LORA):
+            made = run.folder if step == settings.steps else checkpoints.folder_of(run.folder, step)
+            with concepts.lora_on(self.pipeline, made / checkpoints.LORA):
                 samples = self.generate()
             spent = sum(one for at, one in seconds.items() if at <= step)
             rows.append({"step": step, "seconds": spent, **self.judged(samples)})
