@@ -12,7 +12,7 @@ from functools import cache
 
 import torch
 import torch.nn.functional as F
-from tiny_world import COLOURS, MANNERS, MOTIONS, NEW_COLOURS, NEW_MOTIONS, PAIR, VAE_SHAPES, Spec, shape_mask
+from tiny_world import COLOURS, COUNTS, MANNERS, MOTIONS, NEW_COLOURS, NEW_MOTIONS, VAE_SHAPES, Spec, shape_mask
 from torch import Tensor
 
 TEMPLATE = 32
@@ -250,8 +250,8 @@ def shows(clip: Tensor, concept: str) -> bool:
         return shaded(clip) > SHADED
     if concept == "rectangle":
         return is_rectangle(clip)
-    if concept == PAIR:
-        return shapes_in(clip) == 2
+    if concept in COUNTS:
+        return shapes_in(clip) == COUNTS[concept][0]
     if concept in NEW_COLOURS:
         return colour_of_shape(clip) == concept
     if concept in NEW_MOTIONS:

@@ -60,10 +60,10 @@ SIZES_IN_THE_END = {"shrinks": -0.6, "grows": 0.45}  # what is added to a shape'
 VAE_SHAPES = (*SHAPES, *NEW_SHAPES, "star")
 HELD_OUT_COUNT = 64
 
-PAIR = "two"  # the concept of two equal shapes side by side
-PAIR_SIZE, PAIR_APART = 0.62, 0.19  # their size next to one shape's, their centres' distance from its, of the side
+# Equal shapes in a row across their way: how many, their size next to one shape's, and from centre to centre, of the side.
+COUNTS = {"two": (2, 0.62, 0.38), "three": (3, 0.46, 0.28)}
 # Everything that no transformer here was trained on.
-CONCEPTS = (*TEXTURES, *NEW_SHAPES, *UNSEEN_SHAPES, *NEW_COLOURS, *NEW_MOTIONS, *list(MANNERS)[1:], PAIR)
+CONCEPTS = (*TEXTURES, *NEW_SHAPES, *UNSEEN_SHAPES, *NEW_COLOURS, *NEW_MOTIONS, *list(MANNERS)[1:], *COUNTS)
 CONCEPT = "stripes"  # what the demo's LoRA teaches
 STRIPE = 0.25  # of the side, from one stripe to the next
 DEMO_SIZE = 160
@@ -97,7 +97,8 @@ class Spec:
         words = vars(self) | {"background": background, "motion": self.motion + MANNERS[self.manner]}
         if self.count == 1:
             return CAPTION_FORMS[form].format(**words)
-        return "two {colour} {shape}s move {motion} on a {background} background".format(**words)
+        word = next(name for name, (count, *_) in COUNTS.items() if count == self.count)
+        return f"{word} {{colour}} {{shape}}s move {{motion}} on a {{background}} background".format(**words)
 
 
 def combinations(shapes: tuple[str, ...], texture: str = "plain", manner: str = "straight") -> list[Spec]:
@@ -157,7 +158,7 @@ def concept_combinations(concept: str) -> list[Spec]:
         return sorted({replace(spec, colour=concept) for spec in known})
     if concept in NEW_MOTIONS:
         return sorted({replace(spec, motion=concept) for spec in known})
-    return [replace(spec, count=2) for spec in known]
+    return [replace(spec, count=COUNTS[concept][0]) for spec in known]
 
 
 def known_demo_specs() -> list[Spec]:
@@ -262,15 +263,14 @@ def draw(spec: Spec, rng: random.Random, size: int = SIZE, frames: int = FRAMES)
     if spec.manner == "turns":
         back = (torch.arange(frames) - frames // 2).abs() * -1 + frames // 2
         centre_x, centre_y = centre_x[back], centre_y[back]
-    if spec.count == 1:
-        mask = shape_mask(spec.shape, centre_x, centre_y, radius, size)
-    else:  # apart across the way
-        aside_x, aside_y = (0.0, PAIR_APART) if MOTIONS[spec.motion][0] else (PAIR_APART, 0.0)
-        pair = [
-            shape_mask(spec.shape, centre_x + sign * aside_x, centre_y + sign * aside_y, radius * PAIR_SIZE, size)
-            for sign in (-1, 1)
-        ]
-        mask = torch.maximum(*pair)
+    _, size_of_one, apart = next((one for one in COUNTS.values() if one[0] == spec.count), (1, 1.0, 0.0))
+    aside_x, aside_y = (0.0, apart) if spec.motion in ("left", "right") else (apart, 0.0)
+    places = [index - (spec.count - 1) / 2 for index in range(spec.count)]
+    masks = [
+        shape_mask(spec.shape, centre_x + place * aside_x, centre_y + place * aside_y, radius * size_of_one, size)
+        for place in places
+    ]
+    mask = torch.stack(masks).amax(0)
     if spec.manner == "fades":
         mask = mask * (1 - late).view(-1, 1, 1)
     colour = colour_value(spec.colour, rng).view(3, 1, 1, 1)

@@ -36,7 +36,7 @@ from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
-TUNING = ("stripes", "ring", "pink", "diagonally", "shrinks", "cross", "dots", "fades", "turns")
+TUNING = ("stripes", "ring", "pink", "diagonally", "shrinks", "cross", "dots", "fades", "turns", "three")
 # Of each kind one. Nothing was tuned on them: they were drawn when the candidates were measured on the others.
 ASIDE = ("gradient", "rectangle", "cyan", "across", "grows", "two")
 SAMPLING_STEPS = 15  # fewer than the model's 25: verdicts agree, and judging takes a third of the time
