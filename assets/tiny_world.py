@@ -60,7 +60,7 @@ SIZES_IN_THE_END = {"shrinks": -0.6, "grows": 0.45}  # what is added to a shape'
 VAE_SHAPES = (*SHAPES, *NEW_SHAPES, "star")
 HELD_OUT_COUNT = 64
 
-# Equal shapes in a row across their way: how many, their size next to one shape's, and from centre to centre, of the side.
+# Equal shapes in a row across their way: how many, their size next to one's, and from centre to centre, of the side.
 COUNTS = {"two": (2, 0.62, 0.38), "three": (3, 0.46, 0.28)}
 # Everything that no transformer here was trained on.
 CONCEPTS = (*TEXTURES, *NEW_SHAPES, *UNSEEN_SHAPES, *NEW_COLOURS, *NEW_MOTIONS, *list(MANNERS)[1:], *COUNTS)

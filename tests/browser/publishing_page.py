@@ -7,6 +7,7 @@ import sys
 import gradio as gr
 
 from workbench.ui.app import launch_options
+from workbench.ui.core.needless import remove_needless_boxes
 from workbench.ui.loras.publish import PublishPart
 from workbench.workspace import Workspace
 
@@ -18,6 +19,7 @@ def build(workspace: Workspace, name: str) -> gr.Blocks:
         part = PublishPart(workspace)
         part.wire(gr.Timer(1.0), chosen)
         page.load(lambda: name, None, chosen)
+    remove_needless_boxes(page)
     return page
 
 

@@ -7,6 +7,7 @@ import sys
 import gradio as gr
 
 from workbench.ui.app import launch_options
+from workbench.ui.core.needless import remove_needless_boxes
 from workbench.ui.sample.tab import SampleTab
 from workbench.workspace import Workspace
 
@@ -15,6 +16,7 @@ def build(workspace: Workspace) -> gr.Blocks:
     gr.set_static_paths([workspace.samples])
     with gr.Blocks(title="Sample", analytics_enabled=False, fill_width=True) as page:
         SampleTab(workspace).wire(gr.Timer(1.0), page.load, page.load)
+    remove_needless_boxes(page)
     return page
 
 

@@ -26,6 +26,7 @@ from workbench.ui.compare.tab import CompareTab
 from workbench.ui.core import open_tab, render
 from workbench.ui.core.boundary import QUIET, UPWARDS, count_last_choices, on
 from workbench.ui.core.live import Live
+from workbench.ui.core.needless import remove_needless_boxes
 from workbench.ui.core.view import remembered, unseen_first
 from workbench.ui.datasets.cut import STRIPS
 from workbench.ui.datasets.tab import DatasetTab
@@ -157,6 +158,7 @@ def build(
         _connect(tabs, chosen, (dataset_tab, train_tab, sample_tab))
         _remember_tab(page, tabs, timers)  # the last of what is done on loading: forms are filled in before
         _answer_zero_gpu(workspace)
+    remove_needless_boxes(page)
     unseen_first(page)
     count_last_choices(page)
     page.queue(max_size=200, default_concurrency_limit=4, api_open=False)

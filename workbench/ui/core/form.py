@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, wraps
 from itertools import groupby
@@ -39,12 +40,14 @@ KEEP = """(...values) => {{
         localStorage.setItem({key}, JSON.stringify(Object.fromEntries(names.map((name, at) => [name, values[at]]))));
     return JSON.stringify(values.slice(0, {count}));
 }}"""
+# Only what differs from the fields' values: the browser looks for each field that it is told of among all of the page.
 RESTORE = """() => {{
+    const names = {names}, start = {start};
     let kept = {{}};
     try {{ kept = JSON.parse(localStorage.getItem({key})) ?? {{}}; }} catch {{ /* written by something else */ }}
     setTimeout(() => (window.workbenchRestored ??= new Set()).add({key}));
-    const update = (name) => ({{ __type__: 'update', ...(name in kept ? {{ value: kept[name] }} : {{}}) }});
-    return {names}.map(update);
+    const same = (name, at) => !(name in kept) || JSON.stringify(kept[name]) === JSON.stringify(start[at]);
+    return names.map((name, at) => ({{ __type__: 'update', ...(same(name, at) ? {{}} : {{ value: kept[name] }}) }}));
 }}"""
 
 
@@ -76,8 +79,9 @@ class Form(Generic[S]):
         self._others = beside
         self._beside: list[Any] = []  # fields that are kept with its own
         self.fold: Any = None  # the accordion around it, if it stands in one: it opens when the form is filled in
-        self._watchers: list[tuple[Any, list[Any], list[Any]]] = []
         self._of_all: list[tuple[Any, list[Any], list[Any]]] = []
+        # Changes whenever a form that is watched is filled in: fields that are folded away do not report it.
+        self._filled: list[Any] = [gr.State(0)] if search else []
         self._defaults = settings().model_dump(mode="json")
         self._components = {}
         values = start.model_dump(mode="json") if start else self._defaults
@@ -123,10 +127,17 @@ class Form(Generic[S]):
         """Connect fields that depend on one another; `opened`: the event when a person comes to the form."""
         if self.of_model:
             self.of_model.wire(self, opened)
-        opened(lambda: dict(zip(self.sourced, self.refreshed(), strict=True)), None, self.sourced, **QUIET)
+        # Evaluated after that, too: to read all fields takes the browser longer than all else as a tab opens.
+        sourced = [*self.sourced, *self._filled]
+        opened(lambda: dict(zip(sourced, [*self.refreshed(), *self._moment()], strict=True)), None, sourced, **QUIET)
         if self.finder:
-            changes = [opened, *(component.change for component in [*self.inputs, *self._beside])]
-            self._evaluate(partial(gr.on, changes), trigger_mode="always_last")
+            changes = [field.change for field in [*self.inputs, *self._beside, *self._filled]]
+            packed = PackedFields(
+                partial(gr.on, changes), [*self.inputs, *self._beside], self._pack, trigger_mode="always_last"
+            )
+            packed.call(tick(self.effects), self.finder)
+            for listener, before, outputs in self._of_all:
+                packed.call(listener, outputs, before)
 
     def remember(self, key: str, load: Any, beside: Mapping[str, Any] = {}) -> None:
         """Keep in the browser what is typed: it is there after a reload and a restart of the server. Before `wire`.
@@ -137,13 +148,8 @@ class Form(Generic[S]):
         names = json.dumps([*(spec.name for spec in self.specs), *beside])
         texts = {"key": json.dumps(f"workbench-form-{key}"), "names": names, "count": len(self.specs)}
         self._pack = KEEP.format(**texts)
-        load(None, None, [*self.inputs, *self._beside], js=RESTORE.format(**texts), **QUIET)
-
-    def _evaluate(self, event: Any, **more: Any) -> None:
-        packed = PackedFields(event, [*self.inputs, *self._beside], self._pack, **more)
-        packed.call(tick(self.effects), self.finder)
-        for listener, before, outputs in self._of_all:
-            packed.call(listener, outputs, before)
+        start = json.dumps([field.value for field in self.inputs])
+        load(None, None, [*self.inputs, *self._beside], js=RESTORE.format(start=start, **texts), **QUIET)
 
     def submit(
         self,
@@ -214,29 +220,27 @@ class Form(Generic[S]):
         @wraps(action)
         def listener(*arguments: Any) -> list[Any]:
             *answers, settings = listed(action(*arguments), 1 + len(outputs))
-            return [*([] if parsed else [NO_PROBLEMS]), *answers, *self.write(settings)]
+            now = [*self._moment(), *(gr.update(open=True) for _ in fold)]
+            return [*([] if parsed else [NO_PROBLEMS]), *answers, *self.write(settings), *now]
 
-        filled = [*outputs, *self.inputs]
+        fold = [self.fold] if self.fold and unfold else []
+        filled = [*outputs, *self.inputs, *self._filled, *fold]
         if parsed:
-            event = self.submit(events, listener, inputs, filled)
-        else:
-            event = on(events, listener, inputs, [self.problems, *filled])
-        self.follow(event)
-        if self.fold and unfold:
-            on(event.then, lambda: gr.update(open=True), [], [self.fold])
-        return event
+            return self.submit(events, listener, inputs, filled)
+        return on(events, listener, inputs, [self.problems, *filled])
 
     def follow(self, event: Any) -> None:
-        """Evaluate again once `event` has filled in the form: fields that are folded away do not report a change."""
-        if self.finder:
-            self._evaluate(event.then)
-        for listener, inputs, outputs in self._watchers:
-            send(event.then, listener, inputs, outputs)
+        """Evaluate again once `event` has filled in the form by itself."""
+        for filled in self._filled:
+            event.then(time.monotonic_ns, None, filled, **QUIET)
+
+    def _moment(self) -> list[int]:
+        """A value of `_filled` that it never had."""
+        return [time.monotonic_ns() for _ in self._filled]
 
     def watch(self, names: Sequence[str], listener: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Call `listener` after each change of one of these settings, or of the whole form."""
-        self._watchers.append((listener, list(inputs), list(outputs)))
-        changes = [self._components[name].change for name in names]
+        """Call `listener` after each change of one of these settings, or of the whole form. Of forms with a search."""
+        changes = [field.change for field in [*(self._components[name] for name in names), *self._filled]]
         send(partial(gr.on, changes), listener, inputs, list(outputs), trigger_mode="always_last")
 
     def watch_all(self, listener: Any, before: Sequence[Any], outputs: Sequence[Any]) -> None:

@@ -108,7 +108,7 @@ class TrainTab:
         started = view.act(self.start.click, self._start_or_ask, [chosen, *entered], answer, self.form)
         anyway = view.act(self.confirm.yes.click, self._start, entered, [chosen, self.new], self.form)
         # It is never closed here: the answer may come after a person opened it.
-        load(lambda: gr.skip() if self.live.statuses() else gr.update(open=True), None, self.new, **QUIET)
+        opened(lambda: gr.skip() if self.live.statuses() else gr.update(open=True), None, self.new, **QUIET)
         for event in (started, anyway):
             event.then(None, js=UPWARDS)
         self.confirm.wire(anyway, self.fit.fit(self.fit_first.click))
