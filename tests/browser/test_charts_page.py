@@ -51,7 +51,13 @@ def test_charts_of_a_saved_report_are_read_and_zoomed_without_a_server(page: Pag
     page.goto(write_report(run).as_uri())
     chart = page.locator("figure.chart[data-charts=Loss]")
     plot, reading = chart.locator(".plot"), chart.locator(".reading")
-    assert plot.locator("> svg").evaluate("svg => svg.viewBox.baseVal.width === svg.parentElement.clientWidth")
+    # Drawn again once its width is known, and when a scroll bar takes some of it.
+    page.wait_for_function(
+        """() => {
+            const svg = document.querySelector('figure.chart[data-charts=Loss] .plot > svg');
+            return svg.viewBox.baseVal.width === svg.parentElement.clientWidth;
+        }"""
+    )
 
     # The pointer reads the nearest point of every curve.
     page.mouse.move(*at(chart, 0.5))
