@@ -16,7 +16,6 @@ from workbench.dataset_builder.cuts.filmstrip import filmstrip
 from workbench.dataset_builder.dataset import Dataset
 from workbench.ui.app import launch_options
 from workbench.ui.core.boundary import QUIET, on
-from workbench.ui.core.needless import remove_needless_boxes
 from workbench.ui.datasets import timeline
 from workbench.ui.datasets.clip_grid import ClipGrid
 from workbench.workspace import Workspace, append_line
@@ -58,7 +57,6 @@ def build(workspace: Workspace) -> gr.Blocks:
         on(grid.component.open, opened, outputs=[reel])
         page.load(value, None, grid.component, **QUIET)
         gr.Timer(1.0).tick(value, None, grid.component, **QUIET)
-    remove_needless_boxes(page)
     return page
 
 
