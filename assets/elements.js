@@ -75,3 +75,8 @@ function oneTabStop(list, selector, fields = false) {
   new MutationObserver(stop).observe(list, { childList: true, subtree: true });
   stop();
 }
+
+// What a field of a form holds, to tell whether it changed: texts, ticks, the words of a choice of several, LoRAs.
+const contentOf = (block) => JSON.stringify([
+  [...block.querySelectorAll('input, textarea, select')].map((one) => (one.type === 'checkbox' ? one.checked : one.value)),
+  [...block.querySelectorAll('.token')].map((one) => one.textContent), block.querySelectorAll('.lora-row').length]);

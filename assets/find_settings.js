@@ -1,7 +1,7 @@
 // The browser's half of workbench/ui/core/form.py: a search that leaves of a form what fits, as one types.
 // Gradio runs this as a function of (element, trigger, props, server, watch). A field counts by its name, title and help
 // (props.texts); the value says which fields have no effect now (they are hidden unless changed) and which differ
-// from their defaults. Attributes are set instead of classes, which the fields' own code writes anew.
+// from their defaults. Its event `input` tells that a field changed. Attributes are set instead of classes, which the fields' own code writes anew.
 'use strict';
 
 const texts = Object.fromEntries(Object.entries(props.texts).map(([name, text]) => [name, `${name} ${text}`.toLowerCase()]));
@@ -52,9 +52,38 @@ search.addEventListener('keydown', (event) => {
   const fields = [...form.querySelectorAll('.block:not([data-off]) input, .block:not([data-off]) textarea')];
   fields.find((field) => field !== search && field.offsetParent && field.closest(`[id^="${CSS.escape(props.prefix)}"]`))?.focus();
 });
-const found = () => { more = form.querySelector('.more'); apply(); };
-let due = 0;
+// Whoever changed a field, a person or a listener: one event for all. Gradio takes time for each field that it listens
+// to, as the page opens and at every event. Fields that are folded away change only as the form is filled in.
+const was = new Map();
+const look = () => {
+  let edited = false;
+  for (const block of form.querySelectorAll(`[id^=${CSS.escape(props.prefix)}]`)) {
+    const now = contentOf(block);
+    edited ||= was.has(block.id) && was.get(block.id) !== now;
+    was.set(block.id, now);
+  }
+  if (edited) trigger('input');
+};
+let typed = null; // the list into which a person types; what is none of its choices counts once it is left
+const after = ({ type, target }) => setTimeout(() => { // once Gradio has taken it
+  look();
+  if (type === 'input' && target.role === 'combobox') typed = target;
+  if (type !== 'focusout' || typed !== target) return;
+  typed = null;
+  trigger('input');
+});
+const SIGNS = ['input', 'change', 'click', 'keyup', 'focusout'];
+for (const sign of SIGNS) form.addEventListener(sign, after);
+const looking = setInterval(() => {
+  if (!document.hidden) look();
+  if (element.isConnected) return;
+  clearInterval(looking);
+  for (const sign of SIGNS) form.removeEventListener(sign, after);
+}, 300);
+
 // The fields come one by one, in no order: as the tab opens, and when what is folded away is opened.
+const found = () => { more = form.querySelector('.more'); apply(); look(); };
+let due = 0;
 new MutationObserver(() => { due ||= requestAnimationFrame(() => { due = 0; found(); }); }).observe(form, { childList: true, subtree: true });
 found();
 watch('value', apply);

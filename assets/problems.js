@@ -13,9 +13,6 @@ let seen = 0;
 
 const idOf = (name) => (name.startsWith('#') ? name.slice(1) : props.prefix + name); // '#' and the id: of no setting
 const pause = () => new Promise((go) => setTimeout(go, 50));
-const read = (block) => JSON.stringify([
-  [...block.querySelectorAll(VALUES)].map((one) => (one.type === 'checkbox' ? one.checked : one.value)),
-  block.querySelectorAll('.token').length, block.querySelectorAll('.lora-row').length]);
 
 // The block of a field, which is folded away perhaps, and then not on the page before the fold is open.
 async function reveal(name) {
@@ -60,7 +57,7 @@ async function markField(mark, name, text) {
   control?.setAttribute('aria-invalid', 'true');
   const described = control?.getAttribute('aria-describedby');
   control?.setAttribute('aria-describedby', note.id);
-  Object.assign(mark, { block, control, note, described, was: read(block) });
+  Object.assign(mark, { block, control, note, described, was: contentOf(block) });
   return block;
 }
 
@@ -91,7 +88,7 @@ async function show() {
 }
 
 const changed = () => setTimeout(() => {
-  for (const mark of marks) if (mark.block && read(mark.block) !== mark.was) drop(mark);
+  for (const mark of marks) if (mark.block && contentOf(mark.block) !== mark.was) drop(mark);
 }, 100);
 const typed = (event) => {
   changed();

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +29,11 @@ import tiny_models
 import tiny_world
 import torch
 from common import arguments, machine, report
+from PIL import Image
 
+from workbench import demo
+from workbench.clips.media.reading import read_frames
+from workbench.dataset_builder import Dataset
 from workbench.families import default_model, find_model
 from workbench.families.model import Model
 from workbench.runs import checkpoints
@@ -42,6 +47,13 @@ ASIDE = ("gradient", "rectangle", "cyan", "across", "grows", "two")
 SAMPLING_STEPS = 15  # fewer than the model's 25: verdicts agree, and judging takes a third of the time
 CLIPS = 4  # in a step of the demo
 NO_KNOWN_CLIPS: dict[str, Any] = {"regularization_dataset": None}
+PICTURES, KNOWN_AND_PICTURES = "pictures", "known-and-pictures"  # datasets
+# Text and picture instead of text and clip, in some of the batches: the middle frame of each clip, with its caption.
+WITH_PICTURES: dict[str, Any] = {
+    "more_datasets": [PICTURES],
+    "regularization_dataset": KNOWN_AND_PICTURES,
+    "buckets": [f"{frames}x{tiny_world.SIZE}x{tiny_world.SIZE}" for frames in (tiny_world.FRAMES, 1)],
+}
 # A step with output preservation takes about as long as one of twice as many clips without.
 PRESERVED = NO_KNOWN_CLIPS | {
     "batch_size": CLIPS // 2,
@@ -79,6 +91,8 @@ RECIPES: dict[str, dict[str, Any]] = {
     "more-noise": {"timestep_shift": 3.0},
     "less-noise": {"timestep_shift": 0.5},
     "min-snr": {"loss_weighting": "min-snr"},
+    "pictures-0.25": WITH_PICTURES | {"picture_share": 0.25},
+    "pictures-0.5": WITH_PICTURES | {"picture_share": 0.5},
     "caption-dropout": {"caption_dropout": 0.1},
 }
 Row = dict[str, Any]
@@ -92,6 +106,7 @@ class Bench:
         self.concept, self.workspace = concept, workspace
         self.model = replace(model, steps=SAMPLING_STEPS)
         self.settings = concepts.settings_for(workspace, concept, model.id)
+        import_pictures(workspace, concept)
         self.prompts = concepts.prompts_of(concept, 1, most)
         self.pipeline = tiny_models.load(Path(model.source))
         self.base = self.generate()
@@ -122,6 +137,21 @@ class Bench:
             spent = sum(one for at, one in seconds.items() if at <= step)
             rows.append({"step": step, "seconds": spent, **self.judged(samples)})
         return rows, samples
+
+
+def import_pictures(workspace: Workspace, concept: str) -> None:
+    """Make the datasets PICTURES, of the concept, and KNOWN_AND_PICTURES."""
+    with tempfile.TemporaryDirectory() as folder:
+        tiny_world.write_demo_clips(Path(folder), concept)
+        pictures = []
+        for clip in sorted(Path(folder).rglob("*.mp4")):
+            picture = clip.with_name(f"{clip.stem}-picture.png")
+            Image.fromarray(read_frames(clip, [tiny_world.FRAMES // 2])[0]).save(picture)
+            shutil.copyfile(clip.with_suffix(".txt"), picture.with_suffix(".txt"))
+            pictures.append(picture)
+        own = [picture for picture in pictures if picture.parent.name == concept]
+        Dataset.ensure(workspace, PICTURES).import_files(own)
+        Dataset.ensure(workspace, KNOWN_AND_PICTURES).import_files([Path(folder) / demo.KNOWN])
 
 
 def changed(settings: TrainSettings, recipe: Mapping[str, Any], steps: int) -> TrainSettings:

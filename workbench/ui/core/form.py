@@ -131,7 +131,8 @@ class Form(Generic[S]):
         sourced = [*self.sourced, *self._filled]
         opened(lambda: dict(zip(sourced, [*self.refreshed(), *self._moment()], strict=True)), None, sourced, **QUIET)
         if self.finder:
-            changes = [field.change for field in [*self.inputs, *self._beside, *self._filled]]
+            # The browser's half tells changes of all fields: a listener for each makes the page slow to open.
+            changes = [self.finder.input, *(field.change for field in [*self._beside, *self._filled])]
             packed = PackedFields(
                 partial(gr.on, changes), [*self.inputs, *self._beside], self._pack, trigger_mode="always_last"
             )
