@@ -4,7 +4,7 @@ A headless Chromium opens the page over a small workspace, once for the first ti
 until it is at rest is recorded, ticks left out. Then sessions ask for the same, each under a name of its own: one after
 the other for the processor time and the bytes of an opening, and all at once for the time until the last one has all
 its answers. Gradio's own files, which a browser keeps, are a row of their own. What the page's scripts cost the browser
-is measured with assets/listeners.js and, as the reference, without. Not covered: a page that stays open (long_run),
+is measured with assets/before_gradio.js and, as the reference, without. Not covered: a page that stays open (long_run),
 ticks of open pages (many_sessions). Needs a browser (`make browser`).
 """
 
@@ -119,7 +119,7 @@ def record(browser: Browser, page: Page, tab: str) -> Opening:
 
 
 def script_seconds(browser: Browser, page: Page, tab: str, rounds: int) -> dict[str, Any]:
-    """The browser's processor time in scripts until the page stands: medians of openings with and without listeners.js,
+    """The browser's processor time in scripts until the page stands: medians of openings with and without before_gradio.js,
     which take turns; each in a profile of its own."""
     spent: dict[bool, list[float]] = {True: [], False: []}
     for turn in range(2 * rounds):
@@ -137,7 +137,7 @@ def script_seconds(browser: Browser, page: Page, tab: str, rounds: int) -> dict[
         spent[turn % 2 == 0].append(found["ScriptDuration"])
         context.close()
     return row(
-        "the browser's processor time in scripts, s (reference: without listeners.js)",
+        "the browser's processor time in scripts, s (reference: without before_gradio.js)",
         statistics.median(spent[True]),
         statistics.median(spent[False]),
     )

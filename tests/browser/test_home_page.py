@@ -53,7 +53,7 @@ def test_an_empty_workspace_offers_the_demo_which_begins_at_once(server: Server,
     page.locator(".next-steps button").nth(1).wait_for()
     assert page.locator(".next-steps button").all_inner_texts() == ["Train the demo", "Bring your clips"]
     plain = "window.gradio_config.dependencies.filter((one) => Object.getPrototypeOf(one) === Object.prototype).length"
-    assert page.evaluate(plain) == 0, "Gradio observes every listener: see assets/listeners.js"
+    assert page.evaluate(plain) == 0, "Gradio observes every listener: see assets/before_gradio.js"
     page.get_by_role("button", name="Bring your clips").click()
     page.locator("#dataset-title").wait_for()
     go_home(page)

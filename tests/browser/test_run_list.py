@@ -83,3 +83,26 @@ def test_runs_are_found_ordered_grouped_and_renamed(server: Server, page: Page) 
     page.locator("#run-head h2", has_text="big-bats").wait_for()
     page.get_by_role("button", name="Name, group and notes").click()
     assert page.locator("#rename-run input, #rename-run textarea").input_value() == "big-bats"
+
+
+def test_the_curves_of_a_run_are_there_before_gradio_has_asked_for_them(server: Server, page: Page) -> None:
+    workspace = Workspace.open(server.workspace)
+    for name in ("ants", "bats"):
+        write_run(workspace, name, 20)
+    server.start()
+    page.goto(f"{server.url}&tab=train")
+    for name in ("ants", "bats"):
+        page.locator("#runs li", has_text=name).click()
+        page.locator(f"#loss-chart [data-owner={name}] path.curve").first.wait_for()
+        page.route("**/queue/join*", lambda _: None)  # not one of Gradio's requests is answered
+        page.reload()
+        page.locator(f"#loss-chart [data-owner={name}] path.curve").first.wait_for()
+        assert not page.locator("#run-head h2").is_visible()
+        page.unroute_all(behavior="ignoreErrors")
+        page.reload()
+        page.locator("#run-head h2", has_text=name).wait_for()
+    # The run is gone, and the next one is shown as if it had never been chosen.
+    workspace.run("bats").rename(server.workspace / "elsewhere")
+    page.reload()
+    page.locator("#run-head h2", has_text="ants").wait_for()
+    page.locator("#loss-chart [data-owner=ants] path.curve").first.wait_for()

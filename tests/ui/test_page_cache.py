@@ -32,10 +32,10 @@ class Application:
 
     def __init__(self, status: int = 200, **headers: str) -> None:
         self.asked: list[str] = []
-        self.status = status
+        self.status, self.body = status, BODY
         self.headers = {"content-type": "text/html"} | {name.replace("_", "-"): one for name, one in headers.items()}
         self.blocks = SimpleNamespace(config={})
-        self.cache = PageCache(self.answer, kept_bytes=30_000)
+        self.cache = PageCache(self.answer, kept_bytes=30_000, head="<script>1</script>")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await self.cache({**scope, "app": self}, receive, send)
@@ -45,8 +45,8 @@ class Application:
         await asyncio.sleep(0)
         headers = [(name.encode(), value.encode()) for name, value in self.headers.items()]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        await send({"type": "http.response.body", "body": BODY[:100], "more_body": True})
-        await send({"type": "http.response.body", "body": BODY[100:]})
+        await send({"type": "http.response.body", "body": self.body[:100], "more_body": True})
+        await send({"type": "http.response.body", "body": self.body[100:]})
 
     def client(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(transport=httpx.ASGITransport(self), base_url="http://here")
@@ -93,6 +93,17 @@ def test_the_page_is_made_before_anybody_opens_it(tmp_path: Path) -> None:
     finally:
         server.should_exit = True
         serving.join(PATIENCE)
+
+
+def test_the_script_that_runs_before_gradio_ends_the_head_of_the_page_alone() -> None:
+    async def asked(path: str, **headers: str) -> bytes:
+        application = Application(**headers)
+        application.body = b"<head><title>the page</title></head>" + BODY
+        async with application.client() as client:
+            return (await client.get(path)).content
+
+    assert asyncio.run(asked("/")) == b"<head><title>the page</title><script>1</script></head>" + BODY
+    assert b"script" not in asyncio.run(asked("/assets/a.js", content_type="text/javascript"))
 
 
 def test_what_the_page_depends_on_keeps_it_apart() -> None:

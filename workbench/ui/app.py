@@ -22,6 +22,8 @@ from workbench.loras.converting import CONVERTED
 from workbench.paths import ASSETS
 from workbench.runs.run import Run
 from workbench.sampler import vae_reconstruction, zero_gpu
+from workbench.ui import before_gradio
+from workbench.ui.before_gradio import OPEN_TAB
 from workbench.ui.compare.tab import CompareTab
 from workbench.ui.core import open_tab, render
 from workbench.ui.core.boundary import QUIET, UPWARDS, count_last_choices, on
@@ -50,16 +52,20 @@ TICK_SECONDS = 1.0
 # Open pages whose state is kept; one more resets what the oldest had not saved.
 SESSIONS = 100
 TABS = ("home", "dataset", "train", "sample", "compare", "loras")
-OPEN_TAB = "workbench-tab"  # where the browser keeps its name
 
 
 def launch_options(
-    workspace: Workspace, rules: Rules | None = None, trackers: bool = True, access: Access | None = None
+    workspace: Workspace,
+    rules: Rules | None = None,
+    trackers: bool = True,
+    access: Access | None = None,
+    live: Live | None = None,
 ) -> dict[str, Any]:
     """The arguments of `launch`: style sheets, middleware, and nothing that reveals more than it must.
 
     rules: from where it may be used (guard); this machine alone where none are given. access: what opens it (login),
-    if it is not open to whoever reaches it. trackers: whether trackio is served, too
+    if it is not open to whoever reaches it. trackers: whether trackio is served, too. live: of `build`, from which
+    curves come before Gradio asks for them
     """
     rules = rules or Rules()
     login = [Middleware(Login, access=access)] if access else []
@@ -69,18 +75,19 @@ def launch_options(
             "routes": [
                 *(tracker_view.routes(workspace) if trackers else []),
                 *(api_routes(workspace) if access else []),
+                *(before_gradio.routes(live) if live else []),
             ],
             "middleware": [
                 Middleware(Guard, rules=rules),
                 *login,
                 Middleware(Bodies, uploads=rules.uploads, bodies=rules.bodies, check=calls.check),
-                Middleware(PageCache),
+                Middleware(PageCache, head=f"<script>{before_gradio.script(bool(live))}</script>"),
             ],
             "openapi_url": None,
         },
         "theme": theme(),
         # As it is: Gradio confines the rules of css_paths for narrow windows to what lies inside of the tabs.
-        "head": f"<style>{render.style('rail')}</style><script>{_listeners()}</script>",
+        "head": f"<style>{render.style('rail')}</style>",
         "js": f"() => {{\n{charts.script()}\n{render.script('page')}\n}}",
         "favicon_path": str(ASSETS / "logo.svg"),
         "share": False,
@@ -272,11 +279,6 @@ def _answer_zero_gpu(workspace: Workspace) -> None:
     if zero_gpu.here():
         zero_gpu.announce(workspace)
         on(gr.Timer(TICK_SECONDS).tick, zero_gpu.answering(workspace))
-
-
-def _listeners() -> str:
-    """The script that makes Gradio's start in the browser cheaper."""
-    return f"(() => {{\n{(ASSETS / 'listeners.js').read_text(encoding='utf-8')}}})()"
 
 
 def _header() -> str:

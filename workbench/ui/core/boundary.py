@@ -156,14 +156,21 @@ class PackedFields:
     hundred.
     """
 
-    def __init__(self, event: Callable[..., Any], fields: Sequence[Any], js: str = PACK, **more: Any) -> None:
-        """js: packs them;  more: options of Gradio's event"""
-        self._text, self._more = gr.Textbox(visible=False), more | QUIET
+    def __init__(
+        self, event: Callable[..., Any], fields: Sequence[Any], js: str = PACK, text: Any = None, **more: Any
+    ) -> None:
+        """js: packs them;  text: a packed_text() to share;  more: options of Gradio's event"""
+        self._text, self._more = text or packed_text(), more | QUIET
         self._packed = event(None, list(fields), self._text, js=js, **self._more)
 
     def call(self, function: Callable[..., Any], outputs: Any, before: Sequence[Any] = ()) -> Any:
         """Call function(*before, *values of the fields) then; returns the event after it."""
         return self._packed.then(_unpacked(function), [*before, self._text], outputs, **self._more)
+
+
+def packed_text() -> gr.Textbox:
+    """What packed values are written into. Listeners of the same fields share it: what a later one packs is newer."""
+    return gr.Textbox(visible=False)
 
 
 def send(
@@ -172,13 +179,14 @@ def send(
     fields: Sequence[Any],
     outputs: Any,
     before: Sequence[Any] = (),
+    text: Any = None,
     **more: Any,
 ) -> Any:
-    """Let `event` call function(*before, *values of the fields); returns the event after it. They are packed, unless
-    they are few and of kinds that Gradio does not check: those cost less as they are."""
+    """Let `event` call function(*before, *values of the fields); returns the event after it. They are packed, into
+    `text` if it is given, unless they are few and of kinds that Gradio does not check: those cost less as they are."""
     if len(fields) <= FEW and all(type(field) in UNCHECKED for field in fields):
         return event(function, [*before, *fields], outputs, **(more | QUIET))
-    return PackedFields(event, fields, **more).call(function, outputs, before)
+    return PackedFields(event, fields, text=text, **more).call(function, outputs, before)
 
 
 def _unpacked(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -23,7 +23,7 @@ from workbench.errors import ConfigError, WorkbenchError
 from workbench.form_rules import without_effect
 from workbench.settings import Settings, Spec, parse, specs
 from workbench.ui.core import render
-from workbench.ui.core.boundary import PACK, QUIET, PackedFields, handler, listed, on, send, sources, tick
+from workbench.ui.core.boundary import PACK, QUIET, PackedFields, handler, listed, on, packed_text, send, sources, tick
 from workbench.ui.core.lora_stack import lora_stack
 from workbench.ui.core.model_part import EMPTY, UNSET, ModelPart
 from workbench.ui.core.problems import NO_PROBLEMS, NOTHING_BESIDE, Beside, described, problems_box, refused, remaining
@@ -74,7 +74,7 @@ class Form(Generic[S]):
         self.specs = [spec for spec in specs(settings) if spec.name not in without]
         self.finder: Any = None
         self.of_model: ModelPart | None = None
-        self._unset, self._pack = unset, PACK
+        self._unset, self._pack, self._packed = unset, PACK, packed_text()
         self._check: Callable[[S], object] | None = None
         self._others = beside
         self._beside: list[Any] = []  # fields that are kept with its own
@@ -133,9 +133,8 @@ class Form(Generic[S]):
         if self.finder:
             # The browser's half tells changes of all fields: a listener for each makes the page slow to open.
             changes = [self.finder.input, *(field.change for field in [*self._beside, *self._filled])]
-            packed = PackedFields(
-                partial(gr.on, changes), [*self.inputs, *self._beside], self._pack, trigger_mode="always_last"
-            )
+            event, fields = partial(gr.on, changes), [*self.inputs, *self._beside]
+            packed = PackedFields(event, fields, self._pack, self._packed, trigger_mode="always_last")
             packed.call(tick(self.effects), self.finder)
             for listener, before, outputs in self._of_all:
                 packed.call(listener, outputs, before)
@@ -177,14 +176,23 @@ class Form(Generic[S]):
 
         listener.__qualname__ = action.__qualname__
         event = partial(gr.on, events) if isinstance(events, list) else events
-        return send(
-            event, handler(listener, sources(events)), self.inputs, [self.problems, *outputs], before=inputs, **more
-        )
+        return self.send(event, handler(listener, sources(events)), [self.problems, *outputs], inputs, **more)
+
+    def send(
+        self,
+        event: Callable[..., Any],
+        function: Callable[..., Any],
+        outputs: Any,
+        before: Sequence[Any] = (),
+        **more: Any,
+    ) -> Any:
+        """Let `event` call function(*before, *values of the form), as boundary.send does."""
+        return send(event, function, self.inputs, outputs, before, self._packed, **more)
 
     def check_again(self, check: Callable[[S], object]) -> None:
         """Ask `check` again while what it refuses is shown: that goes with its cause, which may be on another tab."""
         self._check = check
-        send(self.problems.again, tick(self._checked_again), self.inputs, self.problems, before=[self.problems])
+        self.send(self.problems.again, tick(self._checked_again), self.problems, [self.problems])
 
     def _checked_again(self, present: Mapping[str, Any], *values: Any) -> Any:
         now = self._refused_now(values)
@@ -265,11 +273,7 @@ class Form(Generic[S]):
         """Components in their order; short ones that follow one another share a row."""
         for short, together in groupby(members, key=_short):
             same = list(together)
-            if short:
-                with gr.Row(elem_classes="fields"):
-                    for spec in same:
-                        yield spec, self._component(spec, values[spec.name])
-            else:
+            with gr.Row(elem_classes="fields") if short and len(same) > 1 else contextlib.nullcontext():
                 for spec in same:
                     yield spec, self._component(spec, values[spec.name])
             if self.finder and any(spec.source == "models" for spec in same):

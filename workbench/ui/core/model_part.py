@@ -15,7 +15,7 @@ from workbench.families import find_model
 from workbench.form_rules import adapted, own_values, summary
 from workbench.settings import Spec
 from workbench.ui.core import render
-from workbench.ui.core.boundary import QUIET, handler, send
+from workbench.ui.core.boundary import QUIET, handler
 
 if TYPE_CHECKING:
     from workbench.ui.core.form import Form
@@ -48,7 +48,7 @@ class ModelPart:
             found = adapted(form.settings, form.read(values))
             return ["".join(map(render.note, found.notes)), *form.write(found.values)]
 
-        form.follow(send(form.model.input, handler(adapt), form.inputs, [self.changes, *form.inputs]))
+        form.follow(form.send(form.model.input, handler(adapt), [self.changes, *form.inputs]))
 
 
 def about(help_of_model: str, name: str) -> str:

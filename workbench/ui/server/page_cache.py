@@ -34,6 +34,7 @@ ADDRESSED = ("host", "x-forwarded-host", "x-forwarded-proto", "x-gradio-server")
 OF_THE_BROWSER = {"tab", "__theme"}
 NOT_PASSED_ON = (b"accept-encoding", b"if-none-match", b"if-modified-since")
 KEPT_BYTES = 48 * 1024**2
+END_OF_HEAD = b"</head>"
 BEST = 11  # of Brotli's qualities
 
 
@@ -72,8 +73,9 @@ class Answer:
 class PageCache:
     """ASGI middleware that keeps the page and Gradio's files."""
 
-    def __init__(self, app: ASGIApp, kept_bytes: int = KEPT_BYTES) -> None:
-        self.app, self._most = app, kept_bytes
+    def __init__(self, app: ASGIApp, kept_bytes: int = KEPT_BYTES, head: str = "") -> None:
+        """head: HTML that the page's head ends with; what Gradio is given for it comes there once Gradio has started"""
+        self.app, self._most, self._head = app, kept_bytes, head.encode()
         self._kept: OrderedDict[Hashable, Answer] = OrderedDict()
         self._making = asyncio.Lock()
 
@@ -87,7 +89,7 @@ class PageCache:
             answer = self._kept.get(key)
             if answer is None or answer.config is not config:
                 messages = await self._fetched(scope, receive)
-                answer = _kept(messages, config)
+                answer = _kept(messages, config, self._head)
             if answer:
                 encoding, body = await answer.form(Headers(scope=scope).get("accept-encoding", ""))
                 self._keep(key, answer)
@@ -132,15 +134,18 @@ def _key(scope: Scope) -> Hashable | None:
     return (*address, *(tuple(headers.getlist(name)) for name in ADDRESSED))
 
 
-def _kept(messages: list[Message], config: Any) -> Answer | None:
-    """An answer as it is kept; None for one that is not: an error, one with a cookie, one that is no whole."""
+def _kept(messages: list[Message], config: Any, head: bytes) -> Answer | None:
+    """An answer as it is kept, `head` in the page; None for an error, one with a cookie, and one that is no whole."""
     start = messages[0] if messages else {}
     headers = Headers(raw=start.get("headers", []))
     whole = bool(messages) and messages[-1]["type"] == "http.response.body" and not messages[-1].get("more_body")
     if start.get("status") != 200 or "set-cookie" in headers or not whole:
         return None
     body = b"".join(message.get("body", b"") for message in messages[1:])
-    return Answer(headers.get("content-type", ""), body, config)
+    kind = headers.get("content-type", "")
+    return Answer(
+        kind, body.replace(END_OF_HEAD, head + END_OF_HEAD, 1) if kind.startswith("text/html") else body, config
+    )
 
 
 def _compressed(encoding: str, body: bytes, quality: int = 9) -> bytes:

@@ -68,7 +68,7 @@ def serve(chosen: argparse.Namespace) -> None:
     os.environ["FORWARDED_ALLOW_IPS"] = chosen.forwarded_allow_ips
     try:
         app, url, _ = page.launch(
-            prevent_thread_lock=True, **more, **launch_options(workspace, accepted, access=access)
+            prevent_thread_lock=True, **more, **launch_options(workspace, accepted, access=access, live=live)
         )
     except OSError:
         sys.exit(TAKEN.format(chosen.port or "7860 and the hundred above"))

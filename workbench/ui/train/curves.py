@@ -18,6 +18,16 @@ from workbench.ui.core.view import LiveView
 from workbench.ui.train.part import TrainHost, TrainPart
 
 DISTINCT = 300  # steps that can be told apart in a chart
+SHOWN_RUN = "workbench-shown-run"  # where the browser keeps its name
+# What the browser asked for before Gradio started (before_gradio), and whose curves to ask for the next time.
+IN_BROWSER = f"""window.workbenchCurves?.then((html) => {{ if (html && !props.value) props.value = html; }});
+window.workbenchCurves = null;
+const keep = () => {{
+  const shown = /data-owner="([^"]+)"/.exec(props.value ?? '');
+  if (shown) localStorage.setItem('{SHOWN_RUN}', shown[1]);
+}};
+watch('value', keep);
+keep();"""
 SECONDS = 2.0  # between updates while they are open
 
 
@@ -26,7 +36,7 @@ class RunCurvesPart(TrainPart):
 
     def __init__(self) -> None:
         gr.HTML('<h3 class="part">Curves</h3>')
-        self.main = gr.HTML(elem_id="loss-chart")
+        self.main = gr.HTML(elem_id="loss-chart", js_on_load=IN_BROWSER)
         with gr.Accordion(
             "Loss by noise level in detail, learning rate, loss per step", open=False, elem_id="more-curves"
         ) as self.fold:

@@ -18,7 +18,7 @@ from workbench.fit.gpus import CHOICES, HERE
 from workbench.run_warnings import run_warnings
 from workbench.runs.settings import TrainSettings
 from workbench.ui.core import render
-from workbench.ui.core.boundary import QUIET, handler, send, tick
+from workbench.ui.core.boundary import QUIET, handler, tick
 from workbench.ui.core.form import Form
 from workbench.workspace import Workspace
 
@@ -58,9 +58,9 @@ class FitPart:
             self.fit(button.click)
         timer = gr.Timer(SECONDS, active=False)
         progress = [self.message, self.measure, timer]
-        send(self.measure.click, handler(self.start_or_stop, [self.measure]), self.form.inputs, progress)
+        self.form.send(self.measure.click, handler(self.start_or_stop, [self.measure]), progress)
         followed = timer.tick(tick(self.follow), None, progress, **QUIET)
-        send(followed.then, tick(self.look), self.form.inputs, self._seen, before=[self.gpu])
+        self.form.send(followed.then, tick(self.look), self._seen, [self.gpu])
         opened(tick(self.follow_if_alive), None, progress, **QUIET)
 
     def fit(self, event: Any) -> Any:

@@ -51,7 +51,7 @@ class TrainTab:
                 with gr.Accordion("New run", open=False, elem_id="new-run") as self.new:
                     self._build_new_run()
                 self.head = HeadPart()
-                with gr.Column(visible=False) as self.details:
+                with gr.Column(visible=False, elem_id="run-details") as self.details:
                     with gr.Row(elem_classes="run-body"):
                         with gr.Column(scale=3, min_width=460):
                             previews = PreviewsPart(workspace)
