@@ -119,8 +119,8 @@ def record(browser: Browser, page: Page, tab: str) -> Opening:
 
 
 def script_seconds(browser: Browser, page: Page, tab: str, rounds: int) -> dict[str, Any]:
-    """The browser's processor time in scripts until the page stands: medians of openings with and without before_gradio.js,
-    which take turns; each in a profile of its own."""
+    """The browser's processor time in scripts until the page stands: medians of openings that take turns, each in a
+    profile of its own, with listeners as before_gradio.js makes them and as Gradio has them."""
     spent: dict[bool, list[float]] = {True: [], False: []}
     for turn in range(2 * rounds):
         context = browser.new_context()
@@ -137,7 +137,7 @@ def script_seconds(browser: Browser, page: Page, tab: str, rounds: int) -> dict[
         spent[turn % 2 == 0].append(found["ScriptDuration"])
         context.close()
     return row(
-        "the browser's processor time in scripts, s (reference: without before_gradio.js)",
+        "the browser's processor time in scripts, s (reference: with listeners as Gradio has them)",
         statistics.median(spent[True]),
         statistics.median(spent[False]),
     )

@@ -271,13 +271,17 @@ class Form(Generic[S]):
 
     def _build(self, members: Sequence[Spec], values: Mapping[str, Any]) -> Iterator[tuple[Spec, Any]]:
         """Components in their order; short ones that follow one another share a row."""
-        for short, together in groupby(members, key=_short):
+        for short, together in groupby(members, key=self._shares_row):
             same = list(together)
             with gr.Row(elem_classes="fields") if short and len(same) > 1 else contextlib.nullcontext():
                 for spec in same:
                     yield spec, self._component(spec, values[spec.name])
             if self.finder and any(spec.source == "models" for spec in same):
                 self.of_model = ModelPart(self.settings.__name__)
+
+    def _shares_row(self, spec: Spec) -> bool:
+        """Whether its field takes one line, so that several can stand side by side."""
+        return spec.kind in SHORT or (spec.kind == "text" and spec.lines == 1)
 
     def _component(self, spec: Spec, value: Any, **more: Any) -> Any:
         unit = f" ({spec.unit})" if spec.unit and spec.unit not in spec.title.lower() else ""
@@ -312,7 +316,8 @@ class Form(Generic[S]):
             return gr.Checkbox(value=content, **common)
         if spec.kind == "choice":
             return gr.Dropdown(self._options(spec), value=content, **common)
-        return gr.Textbox(value=content, lines=spec.lines, max_lines=max(8, spec.lines), **common)
+        wide = "wide" if spec.kind == "text" else None
+        return gr.Textbox(value=content, lines=spec.lines, max_lines=max(8, spec.lines), elem_classes=wide, **common)
 
     def _options(self, spec: Spec, values: Mapping[str, Any] = {}) -> Choices:
         found = choices_of(spec, self.workspace, values)
@@ -352,11 +357,6 @@ class Form(Generic[S]):
     def model(self) -> Any:
         """The component that chooses the model."""
         return self._components["model"]
-
-
-def _short(spec: Spec) -> bool:
-    """Whether its field takes one line, so that several can share a row."""
-    return spec.kind in SHORT or (spec.kind == "text" and bool(spec.source))
 
 
 def step_of(spec: Spec) -> float:

@@ -80,6 +80,9 @@ class SampleForm(Form[SampleSettings]):
         parsed = parse(BatchSettings, given)
         return expand(settings, parsed), parsed.chains
 
+    def _shares_row(self, spec: Spec) -> bool:
+        return super()._shares_row(spec) and spec.name not in ("negative_prompt", *INPUT_FILES)
+
     def _component(self, spec: Spec, value: Any, **more: Any) -> Any:
         if spec.name == "image":
             with gr.Column(elem_classes="fields first-frame"):
