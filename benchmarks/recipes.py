@@ -19,7 +19,8 @@ import argparse
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,15 +31,18 @@ import tiny_world
 import torch
 from common import arguments, machine, report
 from PIL import Image
+from safetensors.torch import load_file
 
 from workbench import demo
 from workbench.clips.media.reading import read_frames
 from workbench.dataset_builder import Dataset
 from workbench.families import default_model, find_model
 from workbench.families.model import Model
+from workbench.lora_names import ALSO
 from workbench.runs import checkpoints
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
+from workbench.trainer.model.trainable import LORA, TRANSFORMER, WEIGHTS
 from workbench.workspace import Workspace
 
 TUNING = ("stripes", "ring", "pink", "diagonally", "shrinks", "cross", "dots", "fades", "turns", "three")
@@ -59,12 +63,16 @@ PRESERVED = NO_KNOWN_CLIPS | {
     "batch_size": CLIPS // 2,
     "preservation_prompts": [spec.caption() for spec in tiny_world.known_demo_specs()[:16]],
 }
+# Keeps what the base model predicts by clips alone, which a run needs that changes the base model's own weights.
+TOWARDS_CLIPS: dict[str, Any] = {"regularization_target": "clips"}
+ALL_WEIGHTS = TOWARDS_CLIPS | {"method": "full", "learning_rate": 1e-3}
+ENDS = ["patch_embed", "proj_out", "norm_out", "norm_final"]
 # The demo's until these were measured.
 BEFORE = {"targets": "attention+feed-forward", "batch_size": 8, "alpha": 16.0, "regularization_target": "clips"}
 RECIPES: dict[str, dict[str, Any]] = {
     "demo": {},
     "before": BEFORE,
-    "towards-clips": {"regularization_target": "clips"},
+    "towards-clips": TOWARDS_CLIPS,
     "attention": {"targets": "attention"},
     "attention+feed-forward": {"targets": "attention+feed-forward"},
     "batch-8": {"batch_size": 8},
@@ -91,6 +99,10 @@ RECIPES: dict[str, dict[str, Any]] = {
     "more-noise": {"timestep_shift": 3.0},
     "less-noise": {"timestep_shift": 0.5},
     "min-snr": {"loss_weighting": "min-snr"},
+    "all-weights": ALL_WEIGHTS,
+    "all-weights-3e-4": ALL_WEIGHTS | {"learning_rate": 3e-4},
+    "all-weights-no-known-clips": ALL_WEIGHTS | NO_KNOWN_CLIPS,
+    "ends-in-full": TOWARDS_CLIPS | {"train_also": ENDS},
     "pictures-0.25": WITH_PICTURES | {"picture_share": 0.25},
     "pictures-0.5": WITH_PICTURES | {"picture_share": 0.5},
     "caption-dropout": {"caption_dropout": 0.1},
@@ -132,11 +144,25 @@ class Bench:
         rows, samples = [], self.base
         for step in (settings.steps // 4, settings.steps // 2, settings.steps):
             made = run.folder if step == settings.steps else checkpoints.folder_of(run.folder, step)
-            with concepts.lora_on(self.pipeline, made / checkpoints.LORA):
+            with trained(self.pipeline, made):
                 samples = self.generate()
             spent = sum(one for at, one in seconds.items() if at <= step)
             rows.append({"step": step, "seconds": spent, **self.judged(samples)})
         return rows, samples
+
+
+@contextmanager
+def trained(pipeline: tiny_models.Pipeline, folder: Path) -> Iterator[None]:
+    """The stock pipeline with what a run's folder, or a checkpoint's, holds: a LoRA, weights, or both."""
+    files = [folder / WEIGHTS, folder / ALSO, *sorted((folder / TRANSFORMER).glob("*.safetensors"))]
+    before = {name: value.clone() for name, value in pipeline.transformer.state_dict().items()}
+    for file in files:
+        if file.exists():
+            found = pipeline.transformer.load_state_dict(load_file(file), strict=False)
+            assert not found.unexpected_keys, found.unexpected_keys
+    with concepts.lora_on(pipeline, folder / LORA) if (folder / LORA).exists() else nullcontext():
+        yield
+    pipeline.transformer.load_state_dict(before)
 
 
 def import_pictures(workspace: Workspace, concept: str) -> None:
