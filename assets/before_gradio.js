@@ -1,4 +1,4 @@
-/* global OPEN_TAB, SHOWN_RUN, CURVES -- ui/before_gradio.py puts them in front */
+/* global OPEN_TAB, LAST_RUN, CURVES -- ui/before_gradio.py puts them in front */
 // Before Gradio starts: in the page's head, after its configuration, which is made less work here.
 'use strict';
 
@@ -20,11 +20,11 @@ if (tabs && propsOf(`tab-${open}`)) tabs.selected = open;
 // The curves of a run come while the browser builds the page, which takes it longer, and are there with the first that is
 // painted (ui/train/curves.py). Gradio itself asks for what is in a tab once the tab is there.
 let run = null;
-try { run = localStorage.getItem(SHOWN_RUN); } catch { /* they come with the tab */ }
+try { run = localStorage.getItem(LAST_RUN); } catch { /* they come with the tab */ }
 const details = propsOf('run-details');
 if (CURVES && details && open === 'train' && run !== null) {
   details.visible = true;
-  window.workbenchCurves = fetch(`${CURVES}?${new URLSearchParams({ run })}`)
+  window.workbenchCurves = fetch(`${CURVES}?run=${encodeURIComponent(run)}`)
     .then((answer) => (answer.ok ? answer.text() : ''))
     .catch(() => '');
 }

@@ -112,8 +112,12 @@ document.addEventListener('click', ({ target }) => {
   }, 100); // once it is unfolded
 });
 
-// Gradio's drop zone is named other than what stands on it, which speech input then does not find.
-const name = (zone) => zone.setAttribute('aria-label', zone.textContent.replace(/\s+/g, ' ').trim());
+// Gradio's drop zone is named other than what stands on it, which speech input then does not find; again once its texts
+// in the browser's language have come.
+const name = (zone) => {
+  const text = zone.textContent.replace(/\s+/g, ' ').trim();
+  if (zone.getAttribute('aria-label') !== text) zone.setAttribute('aria-label', text);
+};
 
 // The page is in English, whatever language Gradio takes from the browser for the few words of its own.
 const english = () => { if (document.documentElement.lang !== 'en') document.documentElement.lang = 'en'; };
@@ -167,6 +171,6 @@ const tidy = () => {
 let due = 0;
 const changed = () => { due ||= requestAnimationFrame(() => { due = 0; tidy(); }); };
 new MutationObserver(changed).observe(document.body, {
-  childList: true, subtree: true, attributes: true, attributeFilter: ['aria-selected'],
+  childList: true, subtree: true, attributes: true, attributeFilter: ['aria-selected', 'aria-label'],
 });
 tidy();

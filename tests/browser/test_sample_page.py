@@ -324,3 +324,25 @@ def test_samples_are_starred_chosen_compared_packed_removed_and_restored(
     page.locator("#sample-result [data-do=star]").click()
     page.locator("#sample-result [data-do=unstar]").wait_for()
     card[old].locator(".star[aria-pressed=true]").wait_for()
+
+
+def test_what_a_button_fills_in_and_what_is_typed_into_a_list_is_kept(
+    served: tuple[Workspace, str], page: Page
+) -> None:
+    kept = "(value) => JSON.parse(localStorage['workbench-form-sample'] ?? '{}')[value[0]] === value[1]"
+    page.goto(served[1])
+    page.locator("#sample-result .empty-state").wait_for()
+    seed, model = (page.locator(f"#SampleSettings-{name} :is(input, textarea)").first for name in ("seed", "model"))
+    seed.fill("5")
+    page.wait_for_function(kept, arg=["seed", "5"])
+    model.fill("a-folder/of-mine")  # no choice of the list: it counts once the field is left
+    model.press("Tab")
+    page.wait_for_function(kept, arg=["model", "a-folder/of-mine"])
+    page.reload()
+    expect(seed).to_have_value("5")
+    expect(model).to_have_value("a-folder/of-mine")
+    page.get_by_role("button", name="Random").click()
+    page.wait_for_function(kept, arg=["seed", ""])
+    page.reload()
+    expect(model).to_have_value("a-folder/of-mine")
+    expect(seed).to_have_value("")

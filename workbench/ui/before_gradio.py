@@ -27,7 +27,7 @@ def script(with_curves: bool) -> str:
     """with_curves: whether the page's server has `routes`."""
     values = {
         "OPEN_TAB": OPEN_TAB,
-        "SHOWN_RUN": curves.SHOWN_RUN,
+        "LAST_RUN": curves.LAST_RUN,
         "CURVES": render.below_prefix(CURVES) if with_curves else "",
     }
     constants = "".join(f"const {name} = {json.dumps(value)};\n" for name, value in values.items())

@@ -18,13 +18,13 @@ from workbench.ui.core.view import LiveView
 from workbench.ui.train.part import TrainHost, TrainPart
 
 DISTINCT = 300  # steps that can be told apart in a chart
-SHOWN_RUN = "workbench-shown-run"  # where the browser keeps its name
+LAST_RUN = "workbench-last-run"  # where the browser keeps its name
 # What the browser asked for before Gradio started (before_gradio), and whose curves to ask for the next time.
 IN_BROWSER = f"""window.workbenchCurves?.then((html) => {{ if (html && !props.value) props.value = html; }});
 window.workbenchCurves = null;
 const keep = () => {{
-  const shown = /data-owner="([^"]+)"/.exec(props.value ?? '');
-  if (shown) localStorage.setItem('{SHOWN_RUN}', shown[1]);
+  const owner = /data-owner="([^"]+)"/.exec(props.value ?? '');
+  if (owner) localStorage.setItem('{LAST_RUN}', owner[1]);
 }};
 watch('value', keep);
 keep();"""
