@@ -1,7 +1,8 @@
 // The browser's half of workbench/ui/core/form.py: a search that leaves of a form what fits, as one types.
 // Gradio runs this as a function of (element, trigger, props, server, watch). A field counts by its name, title and help
 // (props.texts); the value says which fields have no effect now (they are hidden unless changed) and which differ
-// from their defaults. Its event `input` tells that a field changed. Attributes are set instead of classes, which the fields' own code writes anew.
+// from their defaults. The event `input` says that a field changed. Attributes are set instead of classes, which the
+// fields' own code writes anew.
 'use strict';
 
 const texts = Object.fromEntries(Object.entries(props.texts).map(([name, text]) => [name, `${name} ${text}`.toLowerCase()]));
