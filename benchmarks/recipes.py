@@ -118,7 +118,6 @@ class Bench:
         self.concept, self.workspace = concept, workspace
         self.model = replace(model, steps=SAMPLING_STEPS)
         self.settings = concepts.settings_for(workspace, concept, model.id)
-        import_pictures(workspace, concept)
         self.prompts = concepts.prompts_of(concept, 1, most)
         self.pipeline = tiny_models.load(Path(model.source))
         self.base = self.generate()
@@ -217,6 +216,8 @@ def measured(options: argparse.Namespace) -> list[Row]:
             continue
         with tempfile.TemporaryDirectory() as folder:
             bench = Bench(concept, Workspace.open(Path(folder)), model, options.prompts)
+            if any("more_datasets" in RECIPES[recipe] for recipe in options.recipes):
+                import_pictures(bench.workspace, concept)
             if not known:
                 none = {"concept": concept, "recipe": "", "seed": "", "step": 0, "seconds": 0.0}
                 rows.append(none | bench.judged(bench.base))

@@ -143,9 +143,9 @@ def _kept(messages: list[Message], config: Any, head: bytes) -> Answer | None:
         return None
     body = b"".join(message.get("body", b"") for message in messages[1:])
     kind = headers.get("content-type", "")
-    return Answer(
-        kind, body.replace(END_OF_HEAD, head + END_OF_HEAD, 1) if kind.startswith("text/html") else body, config
-    )
+    if kind.startswith("text/html"):
+        body = body.replace(END_OF_HEAD, head + END_OF_HEAD, 1)
+    return Answer(kind, body, config)
 
 
 def _compressed(encoding: str, body: bytes, quality: int = 9) -> bytes:
