@@ -102,7 +102,8 @@ def test_the_script_that_runs_before_gradio_ends_the_head_of_the_page_alone() ->
         async with application.client() as client:
             return (await client.get(path)).content
 
-    assert asyncio.run(asked("/")) == b"<head><title>the page</title><script>1</script></head>" + BODY
+    for path in ("/", "/?unknown=1"):  # which is never kept
+        assert asyncio.run(asked(path)) == b"<head><title>the page</title><script>1</script></head>" + BODY
     assert b"script" not in asyncio.run(asked("/assets/a.js", content_type="text/javascript"))
 
 

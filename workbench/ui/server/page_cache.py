@@ -82,7 +82,7 @@ class PageCache:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         key = _key(scope)
         if key is None:
-            return await self.app(scope, receive, send)
+            return await (self._anew if _is_page(scope) else self.app)(scope, receive, send)
         config = getattr(getattr(scope.get("app"), "blocks", None), "config", None)
         messages: list[Message] = []
         async with self._making:  # of many who ask at once, one has it made
@@ -97,6 +97,21 @@ class PageCache:
             return await _response(scope, answer, encoding, body)(scope, receive, send)
         for message in messages:
             await send(message)
+
+    async def _anew(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with the page at an address of which Gradio reads some part perhaps: nothing of it is kept."""
+        messages = await self._fetched(scope, receive)
+        answer = _kept(messages, None, self._head)
+        if answer is None:
+            for message in messages:
+                await send(message)
+            return
+        accepted = Headers(scope=scope).get("accept-encoding", "")
+        encoding, body = await answer.form("gzip" if "gzip" in accepted else "")
+        headers = {"content-type": answer.kind, "vary": "accept-encoding", "cache-control": "private, no-cache"}
+        await Response(body, headers=headers | ({"content-encoding": encoding} if encoding else {}))(
+            scope, receive, send
+        )
 
     async def _fetched(self, scope: Scope, receive: Receive) -> list[Message]:
         """The whole answer of the application, not compressed."""
@@ -116,6 +131,10 @@ class PageCache:
         size = sum(kept.size for kept in self._kept.values())
         while size > self._most and len(self._kept) > 1:
             size -= self._kept.popitem(last=False)[1].size
+
+
+def _is_page(scope: Scope) -> bool:
+    return scope["type"] == "http" and scope["method"] == "GET" and route_of(scope) == "/"
 
 
 def _key(scope: Scope) -> Hashable | None:
