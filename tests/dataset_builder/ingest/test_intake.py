@@ -18,7 +18,7 @@ from tests.dataset_builder.foreign import write_video
 from tests.drawing import MakeClip, draw
 from tests.patience import PATIENCE
 from workbench import jobs
-from workbench.clips import media
+from workbench.clips import media, records
 from workbench.clips.records import Clip
 from workbench.dataset_builder import Dataset, ImportResult, ImportSettings
 from workbench.dataset_builder.ingest import canonical, conversion, intake
@@ -121,6 +121,30 @@ def test_what_was_cut_up_removed_or_exported_is_known_again(workspace: Workspace
     assert found["out"].notes == ("removed from the dataset before: restore it",)
     assert found["ours"].notes == ("the same content as 'kept.mov': kept once",)
     assert [clip.source for clip in dataset.clips] == ["kept.mov"]
+
+
+def test_of_equal_contents_the_one_given_first_is_kept(
+    workspace: Workspace, tmp_path: Path, make_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = make_clip(tmp_path / "z.mp4", 4)
+    sources = [SourceFile(first, "the first")]
+    for name in ("y", "x"):
+        (tmp_path / f"{name}.mp4").write_bytes(first.read_bytes())
+        sources.append(SourceFile(tmp_path / f"{name}.mp4", f"caption of {name}"))
+    quick = records.file_sha256
+
+    def slow_for_the_first(path: Path) -> str:
+        if path == first:
+            time.sleep(0.3)
+        return quick(path)
+
+    monkeypatch.setattr(records, "file_sha256", slow_for_the_first)
+    monkeypatch.setattr(intake, "_cores", lambda: 3)
+    dataset = Dataset.create(workspace, "Equal")
+    kept, *others = intake.ingest(dataset.folder, sources)
+    assert kept.outcome == "taken"
+    assert [other.notes for other in others] == 2 * [("the same content as 'z.mp4': kept once",)]
+    assert texts(dataset) == {"z.mp4": "the first"}
 
 
 def test_members_of_an_archive_are_judged_one_by_one(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from workbench.clips import media, records
 from workbench.dataset_builder import history
 from workbench.dataset_builder.ingest import pictures
+from workbench.dataset_builder.ingest.contents import Contents
 from workbench.dataset_builder.ingest.ledger import Ledger
 from workbench.dataset_builder.ingest.results import ImportResult, clip_name, storable
 from workbench.dataset_builder.sources import archives
@@ -39,8 +40,10 @@ TICK_SECONDS = 0.5
 FOLDER, SCRATCH, LOCK = ".import", "scratch", "lock"
 Progress = Callable[[int, int, ImportResult | None], None]
 """Called with (done, total, result) after each file, and with None twice a second meanwhile; may raise to stop."""
-Answer = tuple[ImportResult, str, str]
-"""(result, name of the first frame that was kept or "", what became of the one that came with the source or "")."""
+Task = tuple[int, SourceFile]
+"""A source and its number in the order given."""
+Answer = tuple[int, ImportResult, str, str]
+"""(number, result, name of the first frame that was kept or "", what became of the one that came with it or "")."""
 
 
 def import_files(
@@ -86,13 +89,13 @@ def ingest(
     Raises ConfigError when another import into the dataset is running, CannotWrite, and whatever `on_progress` raises.
     """
     with import_lock(dataset):
-        tasks: queue.SimpleQueue[SourceFile] = queue.SimpleQueue()
-        for source in sources:
-            tasks.put(source)
+        tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        for task in enumerate(sources):
+            tasks.put(task)
         answers: queue.SimpleQueue[Answer | CannotWrite] = queue.SimpleQueue()
-        ledger = Ledger(dataset, sources)
+        ledger, contents = Ledger(dataset, sources), Contents()
         count = min(_cores(), len(sources))
-        workers = [_Worker(dataset, ledger, longest_side, number) for number in range(count)]
+        workers = [_Worker(dataset, ledger, contents, longest_side, index) for index in range(count)]
         threads = [threading.Thread(target=worker.work, args=(tasks, answers), daemon=True) for worker in workers]
         for thread in threads:
             thread.start()
@@ -107,8 +110,12 @@ def ingest(
                 if isinstance(answer, CannotWrite):
                     raise answer
                 done += 1
-                on_progress(done, len(sources), ledger.add(*answer))
+                number, result, picture, note = answer
+                result = ledger.add(result, picture, note)
+                contents.leave(number)
+                on_progress(done, len(sources), result)
         finally:
+            contents.close()
             for worker in workers:
                 worker.close()
             for thread in threads:
@@ -139,18 +146,18 @@ def _cores() -> int:
 class _Worker:
     """One child process and the thread that hands it files, limits its time, and replaces it after a crash."""
 
-    def __init__(self, dataset: Path, ledger: Ledger, longest_side: int | None, number: int) -> None:
-        self._dataset, self._ledger, self._longest_side = dataset, ledger, longest_side
-        self._scratch = dataset / FOLDER / SCRATCH / str(number)
+    def __init__(self, dataset: Path, ledger: Ledger, contents: Contents, longest_side: int | None, index: int) -> None:
+        self._dataset, self._ledger, self._contents, self._longest_side = dataset, ledger, contents, longest_side
+        self._scratch = dataset / FOLDER / SCRATCH / str(index)
         self._child = LimitedChild(WORKER, dataset)
 
-    def work(self, tasks: queue.SimpleQueue[SourceFile], answers: queue.SimpleQueue[Answer | CannotWrite]) -> None:
+    def work(self, tasks: queue.SimpleQueue[Task], answers: queue.SimpleQueue[Answer | CannotWrite]) -> None:
         """Judge files until none is left, then let the child go."""
         try:
             while True:
-                source = tasks.get_nowait()
-                result = self._judge(source)
-                answers.put((result, *self._first_frame(source.first_frame, result)))
+                number, source = tasks.get_nowait()
+                result = self._judge(number, source)
+                answers.put((number, result, *self._first_frame(source.first_frame, result)))
         except (queue.Empty, ChildClosed):
             pass
         except CannotWrite as error:
@@ -162,11 +169,12 @@ class _Worker:
         """End the child now; its thread then ends by itself."""
         self._child.kill()
 
-    def _judge(self, source: SourceFile) -> ImportResult:
+    def _judge(self, number: int, source: SourceFile) -> ImportResult:
         result = ImportResult(source=source.key, outcome="refused")
         try:
             with self._on_disk(source, MOST_MEMBER_BYTES) as path:
                 sha256 = records.file_sha256(path)
+                self._contents.enter(number, sha256)
                 if known := self._ledger.known(result.source, sha256):
                     return known
                 return self._converted(result.model_copy(update={"sha256": sha256}), path)

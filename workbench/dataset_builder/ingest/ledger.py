@@ -72,16 +72,12 @@ class Ledger:
                 self._made[key] = result
 
     def add(self, result: ImportResult, picture: str = "", note: str = "") -> ImportResult:
-        """Put a result on disk and return it. The same content twice, met by two workers at once, counts once.
+        """Put a result on disk and return it.
 
         picture, note: name of the first frame that was kept, and what became of the one that came with the source
         """
         if result.outcome in ("taken", "converted"):
-            first = self._made.get(result.sha256)
-            if first and first.source != result.source and (again := self.known(result.source, result.sha256)):
-                result = again
-            else:
-                self._remember(result)
+            self._remember(result)
         if result.clip and note:
             if picture and self._pictures.setdefault(result.clip.file_name, picture) != picture:
                 note = OTHER
