@@ -6,6 +6,7 @@ Each report is a dictionary of shares (0 to 1) and of PSNR in dB; tiny_check.py 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import tiny_check
 import tiny_models
@@ -21,12 +22,17 @@ def psnr(pictures: Tensor, truth: Tensor) -> float:
     return float((10 * torch.log10(4 / error)).mean())
 
 
+def held_out(count: int, small: bool = False) -> list[tiny_world.Spec]:
+    """The first of the combinations that are never trained on; small: with small shapes."""
+    return [replace(spec, small=small) for spec in tiny_world.held_out()[:count]]
+
+
 def vae_accuracy(vae: AutoencoderKLCogVideoX, count: int = 64) -> dict[str, float]:
-    """PSNR (dB) and the check's accuracy on reconstructions of held-out and of new clips."""
+    """PSNR (dB) and the check's accuracy on reconstructions of held-out, of new and of small clips."""
     report: dict[str, float] = {}
     rng = random.Random(4711)
     new = tiny_world.balanced_choice(tiny_world.combinations(tiny_world.NEW_SHAPES), count, seed=1)
-    for name, specs in (("known", tiny_world.held_out()[:count]), ("new", new)):
+    for name, specs in (("known", held_out(count)), ("new", new), ("small", held_out(count, small=True))):
         clips = torch.stack([tiny_world.draw(spec, rng) for spec in specs])
         again = tiny_models.reconstruct(vae, clips)
         report[f"{name} PSNR"] = psnr(again, clips)
@@ -40,9 +46,10 @@ def prompt_accuracy(
     steps: int = tiny_models.SAMPLING_STEPS,
     guidance: float = tiny_models.GUIDANCE,
     seed: int = 0,
+    small: bool = False,
 ) -> dict[str, float]:
-    """The check's accuracy on clips sampled for held-out captions."""
-    specs = tiny_world.held_out()[:count]
+    """The check's accuracy on clips sampled for held-out captions; small: for those of small shapes."""
+    specs = held_out(count, small)
     captions = [spec.caption() for spec in specs]
     return tiny_check.accuracy(tiny_models.sample(pipeline, captions, steps, guidance, seed), specs)
 
@@ -61,7 +68,7 @@ def image_accuracy(
     of the clips' first frames through the VAE and back: no sample can keep more.
     captioned: False leaves the captions empty, which tells how much the image alone gives away
     """
-    specs, rng = tiny_world.held_out()[:count], random.Random(4711)
+    specs, rng = held_out(count), random.Random(4711)
     clips = torch.stack([tiny_world.draw(spec, rng) for spec in specs])
     images = ((clips[:, :, 0] + 1) * 127.5).round() / 127.5 - 1  # as a picture file holds them
     captions = [spec.caption() if captioned else "" for spec in specs]

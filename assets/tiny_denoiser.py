@@ -10,6 +10,7 @@ import argparse
 import copy
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import tiny_models
@@ -90,9 +91,10 @@ class Captions:
 def latent_pool(
     vae: AutoencoderKLCogVideoX, options: argparse.Namespace, file: Path, seed: int
 ) -> tuple[Tensor, Tensor, list[tiny_world.Spec]]:
-    """Every training combination, `renditions` times: unscaled latents [N, C, f, h, w], first frames as bytes
-    [N, 3, H, W], and what they show."""
-    specs = tiny_world.training_specs()[: options.combinations] * options.renditions
+    """Every training combination, `renditions` times, and with a small shape `small_renditions` times: unscaled latents
+    [N, C, f, h, w], first frames as bytes [N, 3, H, W], and what they show."""
+    usual = tiny_world.training_specs()[: options.combinations]
+    specs = usual * options.renditions + [replace(spec, small=True) for spec in usual] * options.small_renditions
     if not file.exists():
         say(f"encoding {len(specs)} clips")
         rng = random.Random(seed)

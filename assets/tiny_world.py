@@ -5,7 +5,7 @@ same specification and seed can be drawn at any size: 40x40x9 is what the model 
 demo clips are stored at. Everything is drawn from signed distances, hence anti-aliased at every size.
 
 Three sets of clips matter:
-- the known world (`known_combinations`), minus `held_out()`: what the transformer is trained on;
+- the known world (`combinations`), minus `held_out()`: what the transformer is trained on, small shapes included;
 - `held_out()`: 64 combinations the transformer never sees, on which its accuracy is measured;
 - the new concepts, so that a LoRA can teach them: shapes and stripes that only the VAE sees (`vae_clip`), and shapes,
   colours, ways and manners of moving that nothing sees.
@@ -59,6 +59,8 @@ SIZES_IN_THE_END = {"shrinks": -0.6, "grows": 0.45}  # what is added to a shape'
 # The VAE is trained on a star as well, but its points are too fine for this many pixels to be taught reliably.
 VAE_SHAPES = (*SHAPES, *NEW_SHAPES, "star")
 HELD_OUT_COUNT = 64
+# A shape's radius, of the side; a small one keeps to the middle of its way no more than ASIDE allows.
+USUAL, SMALL, ASIDE = (0.2, 0.245), (0.1, 0.15), 0.28
 
 # Equal shapes in a row across their way: how many, their size next to one's, and from centre to centre, of the side.
 COUNTS = {"two": (2, 0.62, 0.38), "three": (3, 0.46, 0.28)}
@@ -73,15 +75,18 @@ CONCEPT_TEST_COUNT = 32
 
 # Captions are mostly of the first form; a few others keep the text encoder from leaning on word positions alone.
 CAPTION_FORMS = (
-    "a {colour} {shape} moves {motion} on a {background} background",
-    "a {colour} {shape} moving {motion} on a {background} background",
-    "{colour} {shape} moves {motion} on {background}",
+    "a {size}{colour} {shape} moves {motion} on a {background} background",
+    "a {size}{colour} {shape} moving {motion} on a {background} background",
+    "{size}{colour} {shape} moves {motion} on {background}",
 )
 
 
 @dataclass(frozen=True, order=True)
 class Spec:
-    """What a clip shows: `count` times a `shape` in `colour` moving to `motion` over a `background`."""
+    """What a clip shows: `count` times a `shape` in `colour` moving to `motion` over a `background`.
+
+    small: about half as large as usual, and anywhere beside the middle
+    """
 
     shape: str
     colour: str
@@ -90,11 +95,13 @@ class Spec:
     texture: str = "plain"
     manner: str = "straight"
     count: int = 1
+    small: bool = False
 
     def caption(self, form: int = 0) -> str:
         """The caption in one of `CAPTION_FORMS`."""
         background = self.background if self.texture == "plain" else f"{self.texture} {self.background}"
         words = vars(self) | {"background": background, "motion": self.motion + MANNERS[self.manner]}
+        words["size"] = "small " if self.small else ""
         if self.count == 1:
             return CAPTION_FORMS[form].format(**words)
         word = next(name for name, (count, *_) in COUNTS.items() if count == self.count)
@@ -131,7 +138,7 @@ def held_out() -> list[Spec]:
 
 
 def training_specs() -> list[Spec]:
-    """The combinations the transformer is trained on."""
+    """The combinations the transformer is trained on; with small shapes, too."""
     kept_back = set(held_out())
     return [spec for spec in combinations(SHAPES) if spec not in kept_back]
 
@@ -259,7 +266,11 @@ def draw(spec: Spec, rng: random.Random, size: int = SIZE, frames: int = FRAMES)
     """The clip [3, F, H, W] in [-1, 1] of a specification; place, size and tint vary a little with `rng`."""
     centre_x, centre_y = path(spec.motion, rng, frames)
     late = torch.linspace(-1, 1, frames).clamp(min=0)  # 0 in the first half, then up to 1
-    radius = rng.uniform(0.2, 0.245) * (1 + SIZES_IN_THE_END.get(spec.manner, 0.0) * late)
+    if spec.small:
+        aside = rng.uniform(-ASIDE, ASIDE)
+        step_x, step_y = MOTIONS[spec.motion]
+        centre_x, centre_y = centre_x + aside * abs(step_y), centre_y + aside * abs(step_x)
+    radius = rng.uniform(*(SMALL if spec.small else USUAL)) * (1 + SIZES_IN_THE_END.get(spec.manner, 0.0) * late)
     if spec.manner == "turns":
         back = (torch.arange(frames) - frames // 2).abs() * -1 + frames // 2
         centre_x, centre_y = centre_x[back], centre_y[back]

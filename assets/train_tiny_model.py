@@ -44,6 +44,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "--image-out", type=Path, default=Path(__file__).parent / "tiny-cogvideox-i2v", help="image-to-video's folder"
     )
     parser.add_argument("--only-image-to-video", action="store_true", help="take --out as it is, train the last stage")
+    parser.add_argument("--keep-vae", action="store_true", help="take the VAE of --out as it is, train what follows")
     parser.add_argument("--work", type=Path, default=Path("tiny_work"), help="training state, kept between calls")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads")
@@ -52,8 +53,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--decoder-steps", type=int, default=600, help="steps of the decoder alone, encoder frozen")
     parser.add_argument("--vae-clips", type=int, default=4000, help="size of the pool the VAE is trained on")
     parser.add_argument("--vae-batch", type=int, default=8)
-    parser.add_argument("--transformer-steps", type=int, default=4000)
+    parser.add_argument("--transformer-steps", type=int, default=7000)
     parser.add_argument("--renditions", type=int, default=5, help="clips drawn of each known combination")
+    parser.add_argument("--small-renditions", type=int, default=3, help="clips drawn of each with a small shape")
     parser.add_argument("--transformer-batch", type=int, default=32)
     parser.add_argument("--image-steps", type=int, default=2500, help="steps of the image-to-video transformer")
     parser.add_argument("--save-every", type=int, default=100, help="steps between saved states")
@@ -162,6 +164,14 @@ def train_decoder(
     return average
 
 
+def trained_vae(options: argparse.Namespace, device: torch.device, budget: Budget) -> AutoencoderKLCogVideoX | None:
+    """After both of its stages, or with --keep-vae as it is stored; None when the budget ends before."""
+    if options.keep_vae:
+        return tiny_models.load(options.out).vae.to(device).eval().requires_grad_(False)
+    vae = train_vae(options, device, budget)
+    return vae and train_decoder(vae, options, device, budget)
+
+
 def card_facts(options: argparse.Namespace, pipeline: tiny_models.Pipeline) -> dict[str, object]:
     """What the model cards state apart from the measurements."""
     parts = (pipeline.vae, pipeline.transformer, pipeline.text_encoder)
@@ -187,9 +197,7 @@ def card_facts(options: argparse.Namespace, pipeline: tiny_models.Pipeline) -> d
 
 def make_text_to_video(options: argparse.Namespace, device: torch.device, budget: Budget) -> bool:
     """Both stages of the VAE, then the text-to-video model, written to --out; False when the budget ends before."""
-    vae = train_vae(options, device, budget)
-    if vae is not None:
-        vae = train_decoder(vae, options, device, budget)
+    vae = trained_vae(options, device, budget)
     if vae is None:
         return False
     report = vae_accuracy(vae, options.check_clips) if options.check_clips else {}
@@ -203,8 +211,9 @@ def make_text_to_video(options: argparse.Namespace, device: torch.device, budget
     tiny_models.save(pipeline, options.out)
     if report:
         prompts = prompt_accuracy(pipeline, options.check_clips)
-        say(f"held-out prompts: {describe(prompts)}")
-        tiny_card.write_card(options.out, card_facts(options, pipeline), report, prompts)
+        small = prompt_accuracy(pipeline, options.check_clips, small=True)
+        say(f"held-out prompts: {describe(prompts)}; with a small shape: {describe(small)}")
+        tiny_card.write_card(options.out, card_facts(options, pipeline), report, prompts, small)
     say(f"written: {options.out}")
     return True
 

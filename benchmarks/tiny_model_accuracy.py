@@ -58,7 +58,10 @@ def measure(options: argparse.Namespace) -> list[dict[str, object]]:
                 "first frames without captions": image_accuracy(pipeline, most, captioned=False, **drawing),
             }
         else:
-            kinds = {"prompts": prompt_accuracy(pipeline, most, **drawing)}
+            kinds = {
+                "prompts": prompt_accuracy(pipeline, most, **drawing),
+                "prompts for a small shape": prompt_accuracy(pipeline, most, small=True, **drawing),
+            }
         for kind, found in kinds.items():
             for part, value in found.items():
                 rows.append({"case": f"{most} held-out {kind}, guidance {guidance:g}, {part}", "ours": value})

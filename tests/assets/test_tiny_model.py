@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -76,6 +77,18 @@ def test_the_generator_is_deterministic_and_scales() -> None:
     large = tiny_world.draw(spec, random.Random(3), size=160)
     small = torch.nn.functional.avg_pool3d(large, (1, 4, 4))
     assert (small - first).abs().mean() < 0.02
+
+
+def test_a_small_shape_is_said_to_be_small_and_stays_in_the_picture() -> None:
+    for usual in tiny_world.held_out():
+        spec = replace(usual, small=True)
+        assert spec.caption() == usual.caption().replace("a ", "a small ", 1)
+        assert spec.caption(2) == f"small {usual.caption(2)}"
+        (small, large), edge = (clips_of([one])[0] for one in (spec, usual)), 1
+        assert (tiny_check.foreground(small)[2] > 0.5).sum() < 0.6 * (tiny_check.foreground(large)[2] > 0.5).sum()
+        matte = tiny_check.foreground(small)[2] > 0.5
+        assert not matte[:, :edge].any()
+        assert not matte[:, :, -edge:].any()
 
 
 def test_held_out_captions_are_never_trained_on() -> None:
@@ -198,8 +211,8 @@ def test_videos_go_on_from_the_given_first_frame(image_pipeline: CogVideoXImageT
     assert found["all"] >= 5 / 8
 
 
-def train(folder: Path, stop_after: int | None = None) -> None:
-    """The training script in miniature: 3 + 2 + 3 + 3 steps, or `stop_after` of them."""
+def train(folder: Path, *more: str) -> None:
+    """The training script in miniature: 3 + 2 + 3 + 3 steps."""
     command = [
         sys.executable,
         str(ASSETS / "train_tiny_model.py"),
@@ -212,16 +225,26 @@ def train(folder: Path, stop_after: int | None = None) -> None:
     ]
     command += ["--vae-steps", "3", "--decoder-steps", "2", "--transformer-steps", "3", "--image-steps", "3"]
     command += ["--vae-clips", "8", "--vae-batch", "1"]
-    command += ["--renditions", "1", "--combinations", "8", "--transformer-batch", "4", "--check-clips", "0"]
+    command += [
+        "--renditions",
+        "1",
+        "--small-renditions",
+        "1",
+        "--combinations",
+        "8",
+        "--transformer-batch",
+        "4",
+        "--check-clips",
+        "0",
+    ]
     command += ["--threads", "1", "--device", "cpu"]
-    command += [] if stop_after is None else ["--stop-after", str(stop_after)]
-    subprocess.run(command, check=True, timeout=3 * PATIENCE, capture_output=True, text=True)
+    subprocess.run([*command, *more], check=True, timeout=3 * PATIENCE, capture_output=True, text=True)
 
 
 def test_a_resumed_training_ends_with_the_same_weights(tmp_path: Path) -> None:
     train(tmp_path / "whole")
-    train(tmp_path / "parts", stop_after=2)
-    train(tmp_path / "parts", stop_after=7)
+    train(tmp_path / "parts", "--stop-after", "2")
+    train(tmp_path / "parts", "--stop-after", "7")
     train(tmp_path / "parts")
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     weights = sorted(file.relative_to(whole) for file in whole.rglob("*.safetensors"))
@@ -230,3 +253,12 @@ def test_a_resumed_training_ends_with_the_same_weights(tmp_path: Path) -> None:
         assert (whole / file).read_bytes() == (parts / file).read_bytes(), file
     assert isinstance(tiny_models.load(whole / "out"), CogVideoXPipeline)
     assert isinstance(tiny_models.load(whole / "image"), CogVideoXImageToVideoPipeline)
+
+
+def test_a_stored_vae_can_be_kept(tmp_path: Path) -> None:
+    shutil.copytree(MODEL, tmp_path / "out")
+    train(tmp_path, "--keep-vae")
+    weights = "diffusion_pytorch_model.safetensors"
+    for part, kept in (("vae", True), ("transformer", False)):
+        before, after = ((folder / part / weights).read_bytes() for folder in (MODEL, tmp_path / "out"))
+        assert (before == after) is kept, part
