@@ -141,9 +141,9 @@ tags: [phenaki, miniature, synthetic]
 
 A Phenaki of {parameters:.1f} million parameters: a causal C-ViViT with finite scalar quantisation turns 9 frames of
 40x40 pixels into 125 codes of 1,024 kinds, and a MaskGit with a self-critic fills codes in from a caption. It was
-pretrained for the Video LoRA Workbench so that the family can be tried on a laptop CPU without a download. The text
-encoder and its tokenizer are those of `assets/tiny-cogvideox`, byte for byte. It generates one coloured shape (circle,
-square, triangle or frame) that moves left, right, up or down over a plain background.
+pretrained for the Video LoRA Workbench so that the family can be tried on a laptop CPU without a download. Text
+encoder and tokenizer are copied from `assets/tiny-cogvideox`. It generates one coloured shape (circle, square, triangle
+or frame) that moves left, right, up or down over a plain background.
 
     workbench sample --model tiny-phenaki "a red circle moves left on a blue background"
 

@@ -167,7 +167,9 @@ def train_decoder(
 def trained_vae(options: argparse.Namespace, device: torch.device, budget: Budget) -> AutoencoderKLCogVideoX | None:
     """After both of its stages, or with --keep-vae as it is stored; None when the budget ends before."""
     if options.keep_vae:
-        return tiny_models.load(options.out).vae.to(device).eval().requires_grad_(False)
+        vae = tiny_models.build_vae()  # a loaded one's config names the folder that it came from
+        vae.load_state_dict(tiny_models.load(options.out).vae.state_dict())
+        return vae.to(device).eval().requires_grad_(False)
     vae = train_vae(options, device, budget)
     return vae and train_decoder(vae, options, device, budget)
 

@@ -262,3 +262,4 @@ def test_a_stored_vae_can_be_kept(tmp_path: Path) -> None:
     for part, kept in (("vae", True), ("transformer", False)):
         before, after = ((folder / part / weights).read_bytes() for folder in (MODEL, tmp_path / "out"))
         assert (before == after) is kept, part
+    assert str(tmp_path) not in (tmp_path / "out" / "vae" / "config.json").read_text()
