@@ -118,7 +118,9 @@ def written(frames):
         stream = file.add_stream("libx264", rate=int(FPS), options={"crf": "14"})
         stream.height, stream.width, stream.pix_fmt = *frames.shape[1:3], "yuv420p"
         for picture in frames:
-            file.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+            # Left to the encoder, this conversion reads beyond the rows of odd widths: equal frames, unequal files.
+            frame = av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(format="yuv420p")
+            file.mux(stream.encode(frame))
         file.mux(stream.encode())
     return str(path)
 

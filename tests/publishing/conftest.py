@@ -32,7 +32,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with safe_open(path, "pt") as file:
         notes = dict(file.metadata())
     notes |= {"base_model": model.id, "trigger_word": "zwx", "step": "200", "ss_dataset_dirs": "/home/ann/secret cats"}
-    tensors = {name: tensor * 0.05 for name, tensor in load_file(path).items()}
+    tensors = {name: tensor * 0.1 for name, tensor in load_file(path).items()}
     save_file(tensors, path, notes)
     return path
 
