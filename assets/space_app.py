@@ -115,8 +115,8 @@ def written(frames):
     """An mp4 that plays in every browser, of frames [F, H, W, 3]."""
     path = Path(tempfile.mkdtemp()) / "video.mp4"
     with av.open(str(path), "w", options={"movflags": "faststart"}) as file:
-        # With B frames x264 decides by memory that nobody set where sides are no multiple of 16: equal frames gave
-        # unequal files.
+        # With B frames x264 reads uninitialised memory where sides are no multiple of 16:
+        # equal frames gave unequal files.
         stream = file.add_stream("libx264", rate=int(FPS), options={"crf": "14", "bf": "0"})
         stream.height, stream.width, stream.pix_fmt = *frames.shape[1:3], "yuv420p"
         for picture in frames:

@@ -59,8 +59,8 @@ SIZES_IN_THE_END = {"shrinks": -0.6, "grows": 0.45}  # what is added to a shape'
 # The VAE is trained on a star as well, but its points are too fine for this many pixels to be taught reliably.
 VAE_SHAPES = (*SHAPES, *NEW_SHAPES, "star")
 HELD_OUT_COUNT = 64
-# A shape's radius, of the side; a small one keeps to the middle of its way no more than ASIDE allows.
-USUAL, SMALL, ASIDE = (0.2, 0.245), (0.1, 0.15), 0.28
+# A shape's radius, and how far a small one's way may lie beside the middle, of the side.
+USUAL, SMALL, OFF_CENTRE = (0.2, 0.245), (0.1, 0.15), 0.28
 
 # Equal shapes in a row across their way: how many, their size next to one's, and from centre to centre, of the side.
 COUNTS = {"two": (2, 0.62, 0.38), "three": (3, 0.46, 0.28)}
@@ -267,7 +267,7 @@ def draw(spec: Spec, rng: random.Random, size: int = SIZE, frames: int = FRAMES)
     centre_x, centre_y = path(spec.motion, rng, frames)
     late = torch.linspace(-1, 1, frames).clamp(min=0)  # 0 in the first half, then up to 1
     if spec.small:
-        aside = rng.uniform(-ASIDE, ASIDE)
+        aside = rng.uniform(-OFF_CENTRE, OFF_CENTRE)
         step_x, step_y = MOTIONS[spec.motion]
         centre_x, centre_y = centre_x + aside * abs(step_y), centre_y + aside * abs(step_x)
     radius = rng.uniform(*(SMALL if spec.small else USUAL)) * (1 + SIZES_IN_THE_END.get(spec.manner, 0.0) * late)

@@ -98,7 +98,6 @@ RECIPES: dict[str, dict[str, Any]] = {
     "preserved-4": PRESERVED | {"preservation_weight": 4.0},
     "more-noise": {"timestep_shift": 3.0},
     "less-noise": {"timestep_shift": 0.5},
-    "logit-normal": {"timestep_density": "logit-normal"},
     "min-snr": {"loss_weighting": "min-snr"},
     "all-weights": ALL_WEIGHTS,
     "all-weights-3e-4": ALL_WEIGHTS | {"learning_rate": 3e-4},

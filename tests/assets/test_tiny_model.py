@@ -84,11 +84,10 @@ def test_a_small_shape_is_said_to_be_small_and_stays_in_the_picture() -> None:
         spec = replace(usual, small=True)
         assert spec.caption() == usual.caption().replace("a ", "a small ", 1)
         assert spec.caption(2) == f"small {usual.caption(2)}"
-        (small, large), edge = (clips_of([one])[0] for one in (spec, usual)), 1
-        assert (tiny_check.foreground(small)[2] > 0.5).sum() < 0.6 * (tiny_check.foreground(large)[2] > 0.5).sum()
-        matte = tiny_check.foreground(small)[2] > 0.5
-        assert not matte[:, :edge].any()
-        assert not matte[:, :, -edge:].any()
+        small, large = (tiny_check.foreground(clips_of([one])[0])[2] > 0.5 for one in (spec, usual))
+        assert small.sum() < 0.6 * large.sum()
+        assert not small[:, [0, -1]].any()
+        assert not small[:, :, [0, -1]].any()
 
 
 def test_held_out_captions_are_never_trained_on() -> None:
@@ -225,18 +224,8 @@ def train(folder: Path, *more: str) -> None:
     ]
     command += ["--vae-steps", "3", "--decoder-steps", "2", "--transformer-steps", "3", "--image-steps", "3"]
     command += ["--vae-clips", "8", "--vae-batch", "1"]
-    command += [
-        "--renditions",
-        "1",
-        "--small-renditions",
-        "1",
-        "--combinations",
-        "8",
-        "--transformer-batch",
-        "4",
-        "--check-clips",
-        "0",
-    ]
+    command += ["--renditions", "1", "--small-renditions", "1", "--combinations", "8"]
+    command += ["--transformer-batch", "4", "--check-clips", "0"]
     command += ["--threads", "1", "--device", "cpu"]
     subprocess.run([*command, *more], check=True, timeout=3 * PATIENCE, capture_output=True, text=True)
 
