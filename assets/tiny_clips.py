@@ -1,14 +1,10 @@
-"""What the tiny Phenaki is trained on: the drawn clips of tiny_world, or those of a dataset (tiny_dataset).
-
-`train_tiny_phenaki.py` knows `Clips` alone. Not covered: how anything is trained.
-"""
+"""What the tiny Phenaki is trained on: the drawn clips of tiny_world. Not covered: how anything is trained."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 import tiny_accuracy
 import tiny_check
@@ -32,42 +28,13 @@ SAMPLING_STEPS, GUIDANCE = 18, 1.5  # of 32 held-out prompts 21 are right with 1
 Report = dict[str, float]
 
 
-class Clips(Protocol):
-    """Clips [N, 3, F, H, W] in [-1, 1] with captions.
+class DrawnClips:
+    """The moving shapes of tiny_world, clips [N, 3, F, H, W] in [-1, 1] with captions.
 
-    identity: differs for clips that a training begun with these cannot go on with; "" for the drawn ones
-    shape:    of every clip
     captions: of every clip of the pool's renditions, in each form of words
     form_weights: how often each form is taken
     """
 
-    identity: str
-    shape: Shape
-    captions: list[list[str]]
-    form_weights: tuple[float, ...]
-
-    def tokenizer_batch(self, count: int, generator: torch.Generator) -> Tensor:
-        """Clips of one step of the tokenizer."""
-
-    def pool(self) -> Iterator[Tensor]:
-        """The transformer's clips, a few at a time: every one in the order of the captions, then their next rendition.
-
-        The same whenever it is asked.
-        """
-
-    def tokenizer_report(self, tokenizer: PhenakiTokenizer, count: int) -> Report:
-        """How good reconstructions are; shares whose names end with "all" must pass the gate."""
-
-    def prompt_report(
-        self, tokenizer: PhenakiTokenizer, transformer: PhenakiTransformer, text_encoder: PromptEncoder, count: int
-    ) -> Report:
-        """How many clips generated for held-out captions are right; {} where no check knows."""
-
-
-class DrawnClips:
-    """The moving shapes of tiny_world; see `Clips`."""
-
-    identity = ""
     shape = Shape(tiny_world.FRAMES, tiny_world.SIZE, tiny_world.SIZE, tiny_world.FPS)
     form_weights: tuple[float, ...] = CAPTION_FORM_WEIGHTS
 
@@ -88,6 +55,10 @@ class DrawnClips:
         return torch.stack(found)
 
     def pool(self) -> Iterator[Tensor]:
+        """The transformer's clips, a few at a time: each in the order of the captions, then their next rendition.
+
+        The same whenever it is asked.
+        """
         rng = random.Random(self._seed)
         for _ in range(self._renditions):
             for first in range(0, len(self.specs), AT_ONCE):
@@ -108,11 +79,6 @@ class DrawnClips:
         report["stripes"] = sum(tiny_check.stripes(clip) > tiny_check.STRIPED for clip in again) / len(striped)
         return report
 
-    def prompt_report(
-        self, tokenizer: PhenakiTokenizer, transformer: PhenakiTransformer, text_encoder: PromptEncoder, count: int
-    ) -> Report:
-        return prompt_accuracy(tokenizer, transformer, text_encoder, count)
-
 
 def reconstruct(tokenizer: PhenakiTokenizer, clips: Tensor) -> Tensor:
     """Clips [N, 3, F, H, W] through the tokenizer and back."""
@@ -121,9 +87,9 @@ def reconstruct(tokenizer: PhenakiTokenizer, clips: Tensor) -> Tensor:
 
 
 def prompt_accuracy(
-    tokenizer: PhenakiTokenizer, transformer: PhenakiTransformer, text_encoder: PromptEncoder, count: int
+    tokenizer: PhenakiTokenizer, transformer: PhenakiTransformer, text_encoder: PromptEncoder, count: int, seed: int = 0
 ) -> Report:
-    """The check's accuracy on clips generated for held-out captions of tiny_world."""
+    """The check's accuracy on clips generated for held-out captions of tiny_world; noise i has the seed `seed` + i."""
     specs, clips = tiny_world.held_out()[:count], []
     negative = FAMILY.encode_text(text_encoder, [""])
     for number, spec in enumerate(specs):
@@ -134,7 +100,7 @@ def prompt_accuracy(
             latents_shape=(5, 5, 5, 5),
             steps=SAMPLING_STEPS,
             guidance=Guidance(GUIDANCE),
-            noise=torch.Generator().manual_seed(number),
+            noise=torch.Generator().manual_seed(seed + number),
         )
         latents = FAMILY.denoise(transformer, inputs)
         with torch.no_grad():

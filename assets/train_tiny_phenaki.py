@@ -2,8 +2,6 @@
 
     python assets/train_tiny_phenaki.py --out assets/tiny-phenaki --work DIR
 
-    python assets/train_tiny_phenaki.py --out MODEL --work DIR --dataset workspace/datasets/NAME
-
 First the tokenizer learns to turn clips of shapes (40x40x9) into 125 codes and back. Once its reconstructions pass the
 automatic check, it is frozen, and the transformer learns to fill in codes from captions; its self-critic learns along.
 Captions are embedded by the text encoder of tiny-cogvideox, which knows the words already and is copied.
@@ -12,16 +10,13 @@ Kill it at any time: the same command goes on where it was and ends with the sam
 rate is constant until the last 30 % of its steps, so that a run that is too long may be ended early: kill it and give
 the same command with fewer --transformer-steps, 10/7 of those that it has made; or more than before to train on.
 
-With --dataset both learn from the videos and captions of a workbench dataset, at a shape of one's own (--shape, --fps).
-No check knows what these show: the reconstructions' PSNR is reported, on held-out clips, too, and nothing is refused.
-The words are those of the copied text encoder, which reads 16 tokens of a caption; --text gives another one.
+A model of other clips is trained by `workbench train --model phenaki --from-scratch` (docs/phenaki.md).
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import re
 import sys
 import textwrap
 from pathlib import Path
@@ -45,10 +40,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tiny_clips import GUIDANCE, SAMPLING_STEPS, STRIPED, Clips, DrawnClips
-from tiny_dataset import DatasetClips, legal_shape
+from tiny_clips import GUIDANCE, SAMPLING_STEPS, STRIPED, DrawnClips, prompt_accuracy
 
-from workbench.errors import WorkbenchError
 from workbench.families.model_inputs import ModelInputs
 from workbench.families.noise_schedules import NoiseSettings
 from workbench.families.phenaki import files
@@ -57,8 +50,7 @@ from workbench.families.phenaki.family import FAMILY
 from workbench.families.phenaki.objective import MaskSchedule, losses
 from workbench.families.phenaki.tokenizer import PhenakiTokenizer
 from workbench.families.phenaki.transformer import PhenakiTransformer
-from workbench.families.prompt_encoder import PromptEncoder, counted
-from workbench.workspace import write_text
+from workbench.families.prompt_encoder import PromptEncoder
 
 TOKENIZER_STAGE, GENERATOR_STAGE = 11, 12
 CAPTION_DROPOUT = 0.1
@@ -74,9 +66,7 @@ TOKENIZER = {
 }
 TRANSFORMER = {"levels": (4, 4, 4, 4, 4), "width": 128, "heads": 4, "layers": 4, "critic": "self"}
 GATE = 0.75
-SHAPE, FPS = (DrawnClips.shape.frames, DrawnClips.shape.height, DrawnClips.shape.width), int(DrawnClips.shape.fps)
 BUILT_IN = Path(__file__).resolve().parent / "tiny-phenaki"
-HELD_OUT = 2  # as many as a run of `workbench train`
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -91,7 +81,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--transformer-steps", type=int, default=1800)
     parser.add_argument("--critic-part", type=float, default=CRITIC_PART, help="of the transformer's steps, the last")
     parser.add_argument("--transformer-batch", type=int, default=16)
-    parser.add_argument("--renditions", type=int, default=8, help="of each drawn combination, or clip of --dataset")
+    parser.add_argument("--renditions", type=int, default=8, help="of each drawn combination")
     parser.add_argument("--text", type=Path, default=Path(__file__).parent / "tiny-cogvideox", help="gives the words")
     parser.add_argument("--evaluate-every", type=int, default=600, help="transformer steps between accuracies")
     parser.add_argument("--save-every", type=int, default=100, help="steps between saved states")
@@ -99,44 +89,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--stop-after", type=int, help="end after N steps of this call; the same command goes on")
     parser.add_argument("--note", default="", help="a paragraph for the model card")
     parser.add_argument("--gate", type=float, default=GATE, help="least share of reconstructions that must pass")
-    parser.add_argument("--dataset", type=Path, help="folder of a workbench dataset, in place of the drawn clips")
-    parser.add_argument("--shape", type=parse_shape, default=SHAPE, help="FRAMESxHEIGHTxWIDTH, with --dataset")
-    parser.add_argument("--fps", type=int, default=FPS, help="frames per second, with --dataset")
-    parser.add_argument("--held-out", type=int, default=HELD_OUT, help="clips of --dataset that are not trained on")
-    options = parser.parse_args(arguments)
-    if options.dataset is None and (options.shape, options.fps, options.held_out) != (SHAPE, FPS, HELD_OUT):
-        parser.error("--shape, --fps and --held-out are for the clips of a dataset: give --dataset, or leave them out")
-    if options.dataset is not None and options.out.resolve() == BUILT_IN:
-        parser.error(f"--out is {options.out}, the built-in model's folder: give another one for a model of a dataset")
-    return options
-
-
-def parse_shape(text: str) -> tuple[int, int, int]:
-    """Frames, height and width of 9x40x40."""
-    if (match := re.fullmatch(r"(\d+)x(\d+)x(\d+)", text)) is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape: write FRAMESxHEIGHTxWIDTH, as in 9x40x40")
-    frames, height, width = map(int, match.groups())
-    return frames, height, width
-
-
-def chosen_clips(options: argparse.Namespace) -> Clips:
-    """What the options say to train on. Raises ConfigError, DataError."""
-    if options.dataset is None:
-        return DrawnClips(options.renditions, options.seed)
-    frames, height, width = options.shape
-    shape = legal_shape(frames, height, width, options.fps)
-    return DatasetClips(options.dataset, shape, options.held_out, options.renditions, options.seed, options.work)
-
-
-def claim(work: Path, clips: Clips) -> None:
-    """Keep a folder of training states to the clips that it was begun with: codes and captions belong together."""
-    file = work / "clips.txt"
-    if file.exists() or (work / "tokenizer.pt").exists():
-        begun = file.read_text(encoding="utf-8") if file.exists() else ""
-        if begun != clips.identity:
-            sys.exit(f"the training in {work} began with other clips, captions or options: give another --work")
-    elif clips.identity:
-        write_text(file, clips.identity)
+    return parser.parse_args(arguments)
 
 
 def is_matrix(name: str, p: nn.Parameter) -> bool:
@@ -144,7 +97,7 @@ def is_matrix(name: str, p: nn.Parameter) -> bool:
     return p.ndim == 2 and any(part in name for part in ("attn", ".ff."))
 
 
-def train_tokenizer(clips: Clips, options: argparse.Namespace, budget: Budget) -> PhenakiTokenizer | None:
+def train_tokenizer(clips: DrawnClips, options: argparse.Namespace, budget: Budget) -> PhenakiTokenizer | None:
     """The moving average of the trained tokenizer; None when the budget ends before."""
     torch.manual_seed(options.seed)
     tokenizer = PhenakiTokenizer(**TOKENIZER)
@@ -160,8 +113,7 @@ def train_tokenizer(clips: Clips, options: argparse.Namespace, budget: Budget) -
         generator = step_generator(options.seed, TOKENIZER_STAGE, trainee.step)
         batch = clips.tokenizer_batch(options.tokenizer_batch, generator)
         with torch.autocast("cpu", torch.bfloat16), sdpa_kernel(SDPBackend.MATH):  # the fastest here
-            error = tokenizer(batch).float() - batch
-        loss = error.square().mean() + 0.5 * error.abs().mean()
+            loss = FAMILY.vae_loss(tokenizer, batch)
         trainee.update(loss, learning_rate_factor(trainee.step, options.tokenizer_steps, warmup=60), decay=0.995)
         progress.add(trainee.step, loss.item())
         if trainee.step % options.save_every == 0 or trainee.step == options.tokenizer_steps:
@@ -174,7 +126,7 @@ def train_tokenizer(clips: Clips, options: argparse.Namespace, budget: Budget) -
 class Captions:
     """The embeddings of every training caption in all its forms, and of none."""
 
-    def __init__(self, text_encoder: PromptEncoder, clips: Clips) -> None:
+    def __init__(self, text_encoder: PromptEncoder, clips: DrawnClips) -> None:
         self.planes = [FAMILY.encode_text(text_encoder, captions) for captions in clips.captions]
         empty, count = FAMILY.encode_text(text_encoder, [""]), len(clips.captions[0])
         self.planes.append({name: value.expand(count, *value.shape[1:]) for name, value in empty.items()})
@@ -188,7 +140,7 @@ class Captions:
         return {name: torch.stack([self.planes[f][name][i] for f, i in pairs]) for name in self.planes[0]}
 
 
-def codes_pool(tokenizer: PhenakiTokenizer, clips: Clips, options: argparse.Namespace) -> Tensor:
+def codes_pool(tokenizer: PhenakiTokenizer, clips: DrawnClips, options: argparse.Namespace) -> Tensor:
     """Codes' numbers of every clip, `renditions` times, [renditions, clips, f, h, w]."""
     file = options.work / "codes.pt"
     if not file.exists():
@@ -201,19 +153,10 @@ def codes_pool(tokenizer: PhenakiTokenizer, clips: Clips, options: argparse.Name
     return pool
 
 
-def say_what_is_cut(text_encoder: PromptEncoder, clips: Clips) -> None:
-    """Long captions are not read to their end."""
-    captions = [caption for form in clips.captions for caption in form]
-    found = counted(text_encoder.tokenizer, captions, text_encoder.max_length)
-    if cut := [one for one in found if one.cut]:
-        limit = text_encoder.max_length
-        say(f"{len(cut)} of {len(found)} captions are cut after {limit} tokens, as before {cut[0].cut!r}")
-
-
 def train_transformer(
     tokenizer: PhenakiTokenizer,
     text_encoder: PromptEncoder,
-    clips: Clips,
+    clips: DrawnClips,
     options: argparse.Namespace,
     budget: Budget,
 ) -> PhenakiTransformer | None:
@@ -248,8 +191,8 @@ def train_transformer(
         progress.add(trainee.step, loss.item())
         if trainee.step % options.save_every == 0 or trainee.step == steps:
             trainee.save()
-        due = options.check_clips and trainee.step % options.evaluate_every == 0
-        if due and (found := clips.prompt_report(tokenizer, average, text_encoder, options.check_clips // 4)):
+        if options.check_clips and trainee.step % options.evaluate_every == 0:
+            found = prompt_accuracy(tokenizer, average, text_encoder, options.check_clips // 4)
             say(f"step {trainee.step}: {describe(found)}")
     return average
 
@@ -276,16 +219,7 @@ def main(arguments: list[str] | None = None) -> int:
     torch.set_num_threads(options.threads)
     budget = Budget(options.stop_after)
     options.work.mkdir(parents=True, exist_ok=True)
-    try:
-        clips = chosen_clips(options)
-        claim(options.work, clips)
-        return train(clips, options, budget)
-    except WorkbenchError as error:
-        sys.exit(str(error))
-
-
-def train(clips: Clips, options: argparse.Namespace, budget: Budget) -> int:
-    """All stages, as far as the budget lasts. Raises WorkbenchError where clips or text encoder cannot be read."""
+    clips = DrawnClips(options.renditions, options.seed)
     tokenizer = train_tokenizer(clips, options, budget)
     if tokenizer is None:
         return 0
@@ -295,14 +229,14 @@ def train(clips: Clips, options: argparse.Namespace, budget: Budget) -> int:
         if min([share for name, share in report.items() if name.endswith(" all")], default=1.0) < options.gate:
             sys.exit(f"fewer than {options.gate:.0%} of the reconstructions pass: raise --tokenizer-steps")
     text_encoder = FAMILY.load_text_encoder(options.text, torch.device("cpu"), torch.float32)
-    say_what_is_cut(text_encoder, clips)
     transformer = train_transformer(tokenizer, text_encoder, clips, options, budget)
     if transformer is None:
         return 0
     shape = clips.shape
     made_for = {"frames": shape.frames, "height": shape.height, "width": shape.width, "fps": int(shape.fps)}
     files.write(options.out, tokenizer, transformer, options.text, made_for, half=True)
-    if report and (found := clips.prompt_report(tokenizer, transformer, text_encoder, options.check_clips)):
+    if report:
+        found = prompt_accuracy(tokenizer, transformer, text_encoder, options.check_clips)
         say(f"held-out prompts: {describe(found)}")
         facts = card_facts(options, [tokenizer, transformer, text_encoder.model])
         tiny_card.write_phenaki_card(options.out, facts, report, found)

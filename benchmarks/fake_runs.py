@@ -344,6 +344,7 @@ def clip(
     dtype: torch.dtype = torch.bfloat16,
 ) -> Simulated:
     """The video encoder on a clip, or its decoder on a clip's latents."""
+    dtype = family.vae_dtype(dtype)
     vae = on_meta(CLASSES[family.name][1], published(model, "vae"), dtype)
     known = family.facts(model)
     shape = settings.frames or model.frames, settings.height or model.height, settings.width or model.width

@@ -79,7 +79,9 @@ class Level:
 
     def settings(self, model: str, blocks: int) -> TrainSettings:
         swap = round(self.swapped * blocks)
-        return TrainSettings().changed(model=model, rank=64, blocks_to_swap=swap, **self.changed)
+        # Beside text no first frame is simulated.
+        usual = {"model": model, "rank": 64, "blocks_to_swap": swap, "first_frame_share": 0.0}
+        return TrainSettings().changed(**usual, **self.changed)
 
 
 def checkpointing(level: str, **changed: Any) -> dict[str, Any]:

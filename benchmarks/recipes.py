@@ -42,7 +42,7 @@ from workbench.lora_names import ALSO
 from workbench.runs import checkpoints
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.model.trainable import LORA, TRANSFORMER, WEIGHTS
+from workbench.trainer.model.trainable import LORA, WEIGHTS
 from workbench.workspace import Workspace
 
 TUNING = ("stripes", "ring", "pink", "diagonally", "shrinks", "cross", "dots", "fades", "turns", "three")
@@ -153,7 +153,7 @@ class Bench:
 @contextmanager
 def trained(pipeline: tiny_models.Pipeline, folder: Path) -> Iterator[None]:
     """The stock pipeline with what a run's folder, or a checkpoint's, holds: a LoRA, weights, or both."""
-    files = [folder / WEIGHTS, folder / ALSO, *sorted((folder / TRANSFORMER).glob("*.safetensors"))]
+    files = [folder / WEIGHTS, folder / ALSO, *sorted((folder / "transformer").glob("*.safetensors"))]
     before = {name: value.clone() for name, value in pipeline.transformer.state_dict().items()}
     for file in files:
         if file.exists():

@@ -77,7 +77,7 @@ def stock(case: Case, files: dict[str, Path], device: torch.device) -> Generate:
 
     family, model = find_model(case.model)
     folder = Path(model.source)
-    dtype = getattr(torch, family.stored_dtype(folder)) if device.type == "cuda" else torch.float32
+    dtype = getattr(torch, family.auto_dtype(family.stored_dtype(folder))) if device.type == "cuda" else torch.float32
     pipeline = getattr(diffusers, case.pipeline).from_pretrained(folder, torch_dtype=dtype).to(device)
     pipeline.set_progress_bar_config(disable=True)
     tokens = pipeline.transformer.config.max_text_seq_length

@@ -19,6 +19,7 @@ from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.families import families, models
 from workbench.families.model import Model
+from workbench.families.phenaki.new_model import NewModelSettings
 from workbench.loras import settings as loras
 from workbench.loras.removal import CleaningSettings
 from workbench.publishing.settings import LoraPush, SpacePush
@@ -49,6 +50,7 @@ sentence that refuses a wrong value. Unknown names are refused, too. Settings ma
 """
 CLASSES: tuple[tuple[str, str, type[Settings]], ...] = (
     ("Training a LoRA", "`workbench train`, `runs/<name>/config.json`", TrainSettings),
+    ("A Phenaki from scratch", "`workbench train --model phenaki --from-scratch`", NewModelSettings),
     ("Generating a sample", '`workbench sample`, "settings" in `samples/<day>/<id>.json`', SampleSettings),
     ("Importing clips", "`workbench dataset import`, `datasets/<name>/.import/config.json`", ImportSettings),
     ("Splitting clips", "`workbench dataset split`, `datasets/<name>/.split/config.json`", SplitTask),
@@ -124,7 +126,7 @@ def _models(known: list[Model]) -> str:
         weights = f"`{model.source}` {commit}, {model.download_gb:g} GB"
         rows.append(
             f"| `{model.id}` | {model.title} | {'in the project' if model.local else weights} "
-            f"| {model.frames} frames of {model.width}x{model.height} at {model.fps} fps | {model.frame_rule} "
+            f"| {model.frames} frames of {model.width}x{model.height} at {model.fps} fps | {model.frames_in_words} "
             f"| multiples of {model.size_multiple} | {model.license} |"
         )
     return "\n".join(rows) + "\n"

@@ -14,12 +14,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from workbench.clips import media
+from workbench.jobs import State
 from workbench.paths import ASSETS
+from workbench.runs.analysis.diagnosis import Kind
 
 SKILL = Path(__file__).resolve().parent.parent / "docs" / "agent_skill.md"
 TEXT = SKILL.read_text(encoding="utf-8")
@@ -45,6 +47,12 @@ def test_it_has_the_front_matter_of_a_skill() -> None:
 
 def test_its_table_has_every_word_of_its_commands() -> None:
     assert set(examples()) == {word for line in COMMANDS for word in WORD.findall(line)}
+
+
+def test_it_knows_every_state_and_every_diagnosis() -> None:
+    states = TEXT.partition("`state` is")[2].partition(".")[0]
+    assert {state.value for state in State} == set(re.findall(r"`(\w+)`", states.partition(";")[0]))
+    assert not [kind for kind in get_args(Kind) if f"`{kind}`" not in TEXT]
 
 
 @pytest.mark.long

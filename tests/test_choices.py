@@ -99,7 +99,7 @@ def test_what_is_offered_is_accepted(full: Workspace) -> None:
     assert [Dataset.open(full, name).name for name in offered(of(TrainSettings, "dataset"), full)] == ["squares"]
     starts = offered(of(TrainSettings, "start_from"), full)
     assert starts == ["ring"]
-    assert all(initial_lora(full, TrainSettings(start_from=name)) for name in starts)
+    assert all(initial_lora(full, TrainSettings(start_from=name, rank=2)) for name in starts)
     loras = offered(of(SampleSettings, "loras"), full)
     assert sorted(loras) == ["loras/merged", "runs/ring", "runs/ring@5"]
     assert len(resolve(full, loras)) == 3

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from workbench.cli import cli
+from workbench.cli.options import SettingOption
 from workbench.families import families
 from workbench.families.base import Family
 from workbench.families.diffusers_family import DiffusersFamily
@@ -98,6 +101,53 @@ def test_every_command_that_is_named_exists() -> None:
             faults.append(f"{file.relative_to(ROOT)}: workbench{line}: {fault}")
     assert not faults, "\n".join(sorted(set(faults)))
     assert count > 150
+
+
+def documented() -> Iterator[tuple[Path, str]]:
+    """(page, arguments) of every whole command line: those in blocks, and those in backticks that have arguments."""
+    for page in PAGES:
+        for code in code_of(page) if page.name != "CHANGELOG.md" else ():
+            for line in code.replace("\\\n", " ").splitlines():
+                if match := re.match(r"\s*(?:\$ |[A-Z_]+=\S+ )*(?:\S*/)?workbench (.*)", line):
+                    yield page, re.split(r" \||&&|>|;|\.\.\.", match[1])[0]
+
+
+def unfit(line: str) -> str:
+    """Why the command would refuse these arguments or a setting among them; "" when it takes them. Runs nothing."""
+    command, context, words = cli, click.Context(cli), shlex.split(line, comments=True)
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        context = click.Context(command, parent=context)
+        command, words = command.get_command(context, words[0]) or command, words[1:]
+    if isinstance(command, click.Group) or not words:
+        return ""
+    try:
+        given = command.make_context(command.name, words, parent=context).params
+    except click.exceptions.Exit:  # --help
+        return ""
+    except click.UsageError as error:
+        placeholder = re.search(r"'[A-Z_]+' is not one of|does not exist|requires an argument", error.format_message())
+        return "" if placeholder else error.format_message()
+    for option in command.params:
+        if not isinstance(option, SettingOption) or given[option.name] in (None, ()):
+            continue
+        value, spec = given[option.name], option.spec
+        if isinstance(value, str) and not value.isupper():
+            if spec.choices and value not in spec.choices:
+                return f"{spec.name} is {value}, must be {spec.rule}"
+            number = spec.kind in ("integer", "number") and value != "random"
+            if number and not (spec.low or -math.inf) <= float(value) <= (spec.high or math.inf):
+                return f"{spec.name} is {value}, must be {spec.rule}"
+    return ""
+
+
+def test_every_documented_command_line_is_one_that_the_shell_takes() -> None:
+    lines = list(documented())
+    faults = [f"{page.relative_to(ROOT)}: workbench {line}: {why}" for page, line in lines if (why := unfit(line))]
+    assert not faults, "\n".join(faults)
+    assert len(lines) > 150
+    assert unfit("train --rank 0") == "rank is 0, must be 1 to 1024"
+    assert unfit("train --optimizer adams").startswith("optimizer is adams, must be")
+    assert unfit("runs show cats dogs").startswith("Got unexpected extra argument")
 
 
 def test_the_search_finds_what_is_wrong() -> None:

@@ -21,13 +21,13 @@ from workbench.jobs import State
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 HISTORY = ROOT / "CHANGELOG.md"  # it names what was there once
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
 def tree() -> Iterator[tuple[str, str]]:
-    """(path, phrase) of every line of the README's file tree."""
-    block = re.search(r"<!-- tree -->\n```\n(.*?)```", README, re.DOTALL)
-    assert block, "the README has a file tree after <!-- tree -->"
+    """(path, phrase) of every line of the file tree."""
+    block = re.search(r"<!-- tree -->\n```\n(.*?)```", ARCHITECTURE, re.DOTALL)
+    assert block, "docs/architecture.md has a file tree after <!-- tree -->"
     folders: list[str] = []
     for line in block[1].splitlines():
         found = re.match(r"( *)(\S+)  +(\S.*)", line)
@@ -48,7 +48,7 @@ def tracked() -> set[str]:
 
 def test_the_file_tree_names_only_what_is_there() -> None:
     for path, phrase in tree():
-        assert (ROOT / path).exists(), f"the README's tree names {path}, which is not there"
+        assert (ROOT / path).exists(), f"the tree in docs/architecture.md names {path}, which is not there"
         assert phrase
 
 
@@ -58,7 +58,7 @@ def test_the_file_tree_names_every_part() -> None:
     parts = {f"workbench/{name}{'' if name.endswith('.py') else '/'}" for name in below}
     top = {path.split("/")[0] + ("/" if "/" in path else "") for path in tracked()}
     missing = sorted((parts | top) - named - {".gitignore", ".ci/", ".gitattributes", ".github/"})
-    assert not missing, f"the README's tree lacks {', '.join(missing)}"
+    assert not missing, f"the tree in docs/architecture.md lacks {', '.join(missing)}"
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_another_model_keeps_what_applies_and_names_the_rest() -> None:
         TrainSettings, run(model="ltx-video-2b-0.9.5", frames=45, height=480, width=720, timestep_shift=3.0)
     )
     assert sizes.values == {"frames": None, "height": None, "width": None}
-    assert "Frames was 45, is the model's own: LTX-Video 2B 0.9.5 needs 8k+1" in sizes.notes[0]
+    assert "Frames was 45, is the model's own: LTX-Video 2B 0.9.5 needs 1 or 8k+1" in sizes.notes[0]
     back = adapted(TrainSettings, run(model="cogvideox-5b", timestep_shift=3.0, timestep_density="uniform"))
     assert back.values == {"timestep_density": "model"}
     drawn = adapted(SampleSettings, sample(model="wan2.2-ti2v-5b", scheduler="DPM", steps=20))

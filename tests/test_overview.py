@@ -104,7 +104,7 @@ def test_a_task_at_work_is_named(workspace: Workspace) -> None:
     assert read(workspace).datasets[0].activity == "looking at clips · 3 of 9"
 
 
-def test_only_the_newest_are_listed_and_what_is_broken_is_left_out(workspace: Workspace) -> None:
+def test_only_the_newest_are_listed_and_what_is_broken_is_named(workspace: Workspace) -> None:
     made = [add_sample(workspace, f"prompt {number}") for number in range(8)]
     video_path(workspace, made[-1]).with_suffix(".json").write_text("{")
     for number in range(DATASETS + 2):
@@ -116,7 +116,8 @@ def test_only_the_newest_are_listed_and_what_is_broken_is_left_out(workspace: Wo
         write_run(workspace, f"run-{number}", 20)
     seen = read(workspace)
     assert [one.id for one in seen.samples] == made[-2:-7:-1]
-    assert len(seen.datasets) == DATASETS - 1, "the newest cannot be read"
+    assert len(seen.datasets) == DATASETS
+    assert seen.datasets[0].next_step.startswith("set-7/metadata.jsonl, line 1 is left out"), "it says what is broken"
     assert len(seen.ended) == RUNS
 
 

@@ -90,3 +90,22 @@ def test_a_trigger_word_that_is_not_read_is_found_by_the_check_and_named_in_the_
     assert "In 1 caption of squares the trigger word stands beyond what" in sentence
     assert sentence in shell("fit", "--dataset", dataset.name).out
     assert run_warnings(workspace, settings.changed(model="cogvideox-2b")) == [], "it was checked for another model"
+
+
+def test_a_warm_up_longer_than_the_run_is_named(workspace: Workspace) -> None:
+    settings = TrainSettings(dataset="cats", steps=24)
+    (said,) = run_warnings(workspace, settings.changed(warmup_steps=500))
+    assert said == (
+        "The warm-up of 500 steps takes the whole run of 24: the learning rate reaches 5% of its value. "
+        "Set warmup_steps to 2."
+    )
+    assert not run_warnings(workspace, settings.changed(warmup_steps=23))
+    assert not run_warnings(workspace, settings.changed(warmup_steps=500, lr_schedule="constant"))
+
+
+@pytest.mark.parametrize(("model", "named"), [("cogvideox-5b", True), ("cogvideox-2b", False)])
+def test_fp16_is_warned_of_for_models_made_in_bf16(workspace: Workspace, model: str, named: bool) -> None:
+    settings = TrainSettings(dataset="cats", model=model)
+    said = " ".join(run_warnings(workspace, settings.changed(precision="fp16")))
+    assert ("precision is fp16, and" in said) == named
+    assert not run_warnings(workspace, settings.changed(precision="bf16"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,9 +29,14 @@ _HOMES = {
     "Workspace": "workbench.workspace",
 }
 
-# On a processor with AVX-512 it warns at every import that an optional package for inference in 4 bits is missing,
-# which nothing here uses. Its errors are still shown.
-logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
+# What other packages tell their programmers is noise in a user's terminal and in a run's log; everything else they warn
+# of is shown. bitsandbytes: on a processor with AVX-512, at every import, that an optional package for inference in 4
+# bits is missing, which nothing here uses.
+LIBRARIES = "torch|torchao|diffusers|transformers|peft|accelerate|bitsandbytes|huggingface_hub|tokenizers|optimum|gguf"
+warnings.filterwarnings("ignore", category=FutureWarning, module=rf"({LIBRARIES})(\.|$)")
+logging.getLogger("bitsandbytes.backends.cpu.ops").addFilter(
+    lambda record: not str(record.msg).startswith("Failed to load CPU gemm_4bit_forward")
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -13,8 +13,10 @@ from workbench.compare.settings import NONE
 from workbench.compare.suggestions import saved
 from workbench.errors import ConfigError
 from workbench.families import default_model, families, find_model, schedulers
+from workbench.families.model_files import INDEX
 from workbench.fit.gpus import HERE, gpu_of
 from workbench.fit.levels import can_fit
+from workbench.jobs.devices import gpus
 from workbench.loras.converting import formats
 from workbench.loras.library import LibraryLora, all_loras
 from workbench.runs.run import Run
@@ -22,7 +24,7 @@ from workbench.settings import Source, Spec
 from workbench.workspace import Workspace, is_slug
 
 TOO_LARGE = "too large here"
-ADDED, EXPORTS = "LoRAs", "Finished runs"
+ADDED, EXPORTS, TRAINED = "LoRAs", "Finished runs", "Your models"
 
 
 class Choice(NamedTuple):
@@ -41,7 +43,8 @@ def choices_of(spec: Spec, workspace: Workspace | None, values: Mapping[str, Any
     if spec.source is None:
         return _same(spec.choices)
     if spec.source in _ANYWHERE:
-        return _ANYWHERE[spec.source](values)
+        found = _ANYWHERE[spec.source](values)
+        return found + _trained(workspace) if spec.source == "models" and workspace is not None else found
     return [] if workspace is None else _IN_WORKSPACE[spec.source](workspace, values)
 
 
@@ -55,6 +58,12 @@ def _models() -> list[Choice]:
             title = " · ".join(filter(None, [model.title, download, "" if fits else TOO_LARGE]))
             found.append((not model.embedded, not fits, Choice(title, model.id, family.title)))
     return [choice for *_, choice in sorted(found, key=lambda one: one[:2])]
+
+
+def _trained(workspace: Workspace) -> list[Choice]:
+    """Runs that trained all weights: each is a model."""
+    folders = [index.parent for index in sorted(workspace.runs.glob(f"*/{INDEX}"))]
+    return [Choice(f"{folder.name} (trained here)", str(folder), TRAINED) for folder in folders]
 
 
 def _loras(workspace: Workspace) -> list[Choice]:
@@ -87,6 +96,13 @@ def _schedulers(values: Mapping[str, Any]) -> list[Choice]:
         return _same(("model", *schedulers()))
 
 
+def _devices() -> list[Choice]:
+    """The kinds, and each GPU of a machine with several of them."""
+    numbered = [gpu for gpu in gpus() if gpu.kind == "cuda"]
+    several = [Choice(f"{gpu.torch_name} ({gpu.name})", gpu.torch_name) for gpu in numbered if len(numbered) > 1]
+    return [*_same(("auto", "cuda", "mps", "cpu")), *several]
+
+
 def _same(names: Iterable[str]) -> list[Choice]:
     return [Choice(name, name) for name in names]
 
@@ -97,6 +113,7 @@ _ANYWHERE: Mapping[Source, Callable[[Mapping[str, Any]], list[Choice]]] = {
     "caption_models": lambda _: [Choice(one.title, one.id) for kind in captioners().values() for one in kind.choices],
     "lora_formats": lambda _: [Choice(format.title, format.id) for format in formats()],
     "schedulers": _schedulers,
+    "devices": lambda _: _devices(),
 }
 _IN_WORKSPACE: Mapping[Source, Callable[[Workspace, Mapping[str, Any]], list[Choice]]] = {
     "datasets": lambda workspace, _: _same(

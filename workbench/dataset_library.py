@@ -14,7 +14,7 @@ from pathlib import Path
 
 from workbench import jobs
 from workbench.bins import Bin
-from workbench.clips.records import write_info
+from workbench.clips.records import read_info, write_info
 from workbench.dataset_builder import history
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.ingest import intake
@@ -26,7 +26,7 @@ from workbench.runs import encodings, queue
 from workbench.runs.data import datasets_of
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import FORMER_NAMES, Workspace, slugify, write_json, writing
+from workbench.workspace import FORMER_NAMES, Workspace, read_to_change, slugify, write_json, writing
 
 MOST_NAMED = 5  # runs in a sentence
 
@@ -58,19 +58,20 @@ def rename(workspace: Workspace, dataset: Dataset, title: str) -> Dataset:
         raise ConfigError(sentence, {"title": sentence})
     old, name = dataset.name, slugify(title)
     with _unused(workspace, dataset):
-        former = workspace.former_names
+        info, former = read_info(dataset.folder), workspace.former_names
         target = workspace.datasets / name
         if name != old and (target.exists() or former.get(name, old) != old):
             sentence = f"there is a dataset {name!r} already, or was before it was renamed: use another title"
             raise ConfigError(sentence, {"title": sentence})
         if name != old:
+            read_to_change(workspace.datasets / FORMER_NAMES)
             moved = {one: name if current == old else current for one, current in former.items() if one != name}
             write_json(workspace.datasets / FORMER_NAMES, {**moved, old: name})
             with writing(target):
                 system.replace(dataset.folder, target)
             _move_uploads(target, dataset.folder)
         renamed = Dataset(target)
-        write_info(target, renamed.info.model_copy(update={"title": title.strip()}))
+        write_info(target, info.model_copy(update={"title": title.strip()}))
         history.note(target, f"renamed to {title.strip()}")
     return renamed
 

@@ -47,7 +47,7 @@ def prepare(workspace: Workspace, on_progress: Progress = lambda *_: None) -> Tr
 
 
 def teach(dataset: str, known: str) -> TrainSettings:
-    """Settings that teach the built-in model what one dataset shows, and keep what it knew by another, in a minute."""
+    """Settings that teach the built-in model what one dataset shows, and keep what it knew by another."""
     return TrainSettings(
         dataset=dataset,
         regularization_dataset=known,

@@ -5,7 +5,7 @@ Not covered: whether values are legal (settings, runs.checks, sampler.inputs), h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,27 @@ NEEDED: Mapping[type[Settings], Mapping[str, Callable[[Mapping[str, Any]], bool]
     TrainSettings: of_runs.NEEDED,
     SampleSettings: of_samples.NEEDED,
 }
+# Setting -> those that have an effect only with some of its values.
+DECIDED_BY: Mapping[str, Collection[str]] = {
+    "model": ("condition", "image_dropout", "image", "image_scale", "scheduler", "height", "width", "video"),
+    "condition": ("condition_frames", "image_latent_scale", "preview_images", "low_resolution_scale"),
+    "method": ("rank", "alpha", "targets", "lora_dropout", "dora", "rslora", "lora_init"),
+    "regularization_dataset": ("regularization_share", "regularization_weight", "regularization_target"),
+    "more_datasets": ("dataset_weights",),
+    "held_out": ("validation_dataset",),
+    "caption_dropout": ("dropped_caption",),
+    "lr_schedule": ("lr_cycles", "lr_power"),
+    "bucket_limit": ("picture_share",),
+    "loss_weighting": ("snr_gamma",),
+    "push_to_hub": ("repository",),
+    "tokenizer_steps": ("tokenizer_batch_size", "tokenizer_learning_rate"),
+    "tracker": ("tracker_project",),
+    "guidance_scale": (
+        *("negative_prompt", "dynamic_guidance", "guidance_from", "guidance_until", "guidance_rescale", "zero_star"),
+    ),
+    "video": ("strength",),
+    "loras": ("force_loras",),
+}
 SIZES = ("frames", "height", "width")
 
 
@@ -33,6 +54,18 @@ def without_effect(cls: type[Settings], values: Mapping[str, Any]) -> list[str]:
     rules = NEEDED.get(cls, {})
     absent = absent_of(cls, str(values.get("model", "")))
     return [one.name for one in specs(cls) if one.name in absent or (one.name in rules and not rules[one.name](values))]
+
+
+def needless(settings: Settings, given: Collection[str]) -> list[str]:
+    """A sentence for each setting that was given and has no effect beside the others, with the one that decides it."""
+    found, values, cls = [], settings.model_dump(), type(settings)
+    for name in without_effect(cls, values):
+        rule = NEEDED[cls].get(name)
+        decides = next((one for one in DECIDED_BY if name in DECIDED_BY[one]), "") if rule is not None else ""
+        if name in given and decides and values[name] != cls.model_fields[name].default:
+            stands = "the model's own" if values[decides] is None else value_text(values[decides]).removesuffix(".0")
+            found.append(f"{name} has no effect while {decides} is {stands}.")
+    return found
 
 
 @dataclass
@@ -92,7 +125,7 @@ def _takes(model: Model, frames: int, height: int, width: int) -> bool:
 
 def _rule(model: Model, name: str) -> str:
     if name == "frames":
-        return str(model.frame_rule)
+        return model.frames_in_words
     if model.fixed_size:
         return f"{model.width}x{model.height}"
     largest = f", at most {model.largest[1]}x{model.largest[0]}" if model.largest else ""

@@ -1,4 +1,4 @@
-"""What LoRAs of a workspace are called, and which file a name stands for. Reads no file.
+"""What LoRAs of a workspace are called, and which file a name stands for.
 
     runs/RUN           a run's export         runs/RUN/lora.safetensors
     runs/RUN@STEP      a checkpoint of it     runs/RUN/checkpoints/step-STEP/lora.safetensors
@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from workbench.errors import ConfigError
-from workbench.workspace import LORA_NAME, Workspace, step_folders
+from workbench.workspace import LORA_NAME, Workspace, read_object, step_folders
 
 FILE, NOTES = "lora.safetensors", "lora.json"
 ALSO = "also.safetensors"  # weights that a run trained in full beside its LoRA
@@ -53,6 +53,20 @@ def checkpoint_names(workspace: Workspace, run: str) -> list[str]:
     found = step_folders(workspace.run(run) / "checkpoints")
     whole = [step for step, path in found.items() if (path / FILE).exists() and (path / "MANIFEST.json").exists()]
     return [f"{RUNS}/{run}@{step}" for step in whole]
+
+
+def why_none(workspace: Workspace, run: str) -> str:
+    """Why a run has exported no LoRA, and what gives one: the end of a sentence that begins with its name."""
+    folder = workspace.run(run)
+    if read_object(folder / "config.json").get("method") == "full":
+        use = f"choose {RUNS}/{run} as the model, or make a LoRA of it with `workbench loras extract {run}`"
+        if (folder / "model_index.json").exists():
+            return f"trained all weights, which makes a model and no LoRA: {use}"
+        return f"trains all weights, which makes a model and no LoRA: once it has finished, {use}"
+    remedy = f"workbench runs show {run} says how far it is"
+    if saved := checkpoint_names(workspace, run):
+        remedy = f"use its newest checkpoint, {saved[-1]}, or let it finish"
+    return f"has exported no LoRA, which a run does when it finishes: {remedy}"
 
 
 def _time(path: Path) -> float:

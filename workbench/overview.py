@@ -17,7 +17,7 @@ from workbench import jobs, states
 from workbench.clips.records import INFO, METADATA
 from workbench.dataset_builder.snapshot import dataset_snapshot, task_snapshot
 from workbench.dataset_builder.tasks import NAMES, Task
-from workbench.errors import ConfigError, DataError
+from workbench.errors import ConfigError
 from workbench.jobs import State, Status
 from workbench.quantities import byte_size
 from workbench.runs import facts, queue
@@ -172,15 +172,15 @@ class OverviewReader:
         for name in (INFO, METADATA):
             for path in self._workspace.datasets.glob(f"*/{name}"):
                 if is_slug(path.parent.name):
-                    changed[path.parent] = max(path.stat().st_mtime_ns, changed.get(path.parent, 0))
+                    changed[path.parent] = max(path.lstat().st_mtime_ns, changed.get(path.parent, 0))
         newest = sorted(changed, key=lambda folder: changed[folder], reverse=True)[:DATASETS]
-        return [line for folder in newest if (line := self._dataset(folder, changed[folder]))]
+        return [self._dataset(folder, changed[folder]) for folder in newest]
 
-    def _dataset(self, folder: Path, changed: int) -> DatasetLine | None:
-        line: DatasetLine | None = self._kept_for(folder, changed, lambda: _dataset_line(folder))
+    def _dataset(self, folder: Path, changed: int) -> DatasetLine:
+        line: DatasetLine = self._kept_for(folder, changed, lambda: _dataset_line(folder))
         tasks = [Task(folder, name) for name in NAMES if (folder / f".{name}").exists()]
         working = [seen.activity for task in tasks if (seen := task_snapshot(task)).activity]
-        return line and replace(line, activity=working[0] if working else "")
+        return replace(line, activity=working[0] if working else "")
 
     def _machine(self) -> str:
         free = shutil.disk_usage(self._workspace.root).free
@@ -212,12 +212,8 @@ def _failure(status: Status) -> str:
     return "" if found is None else f"{found.cause}. {found.advice}".strip()
 
 
-def _dataset_line(folder: Path) -> DatasetLine | None:
-    """None for a folder that cannot be read."""
-    try:
-        seen = dataset_snapshot(folder)
-    except DataError:
-        return None
+def _dataset_line(folder: Path) -> DatasetLine:
+    seen = dataset_snapshot(folder)
     next_step = seen.next_steps[0] if seen.next_steps else ""
     return DatasetLine(seen.name, seen.title, seen.summary.sentence, "", next_step)
 
@@ -226,7 +222,7 @@ def _next_steps(
     statuses: Sequence[Status], samples: Sequence[Sample], datasets: Sequence[DatasetLine]
 ) -> Iterator[NextStep]:
     """What comes next, the most useful first."""
-    finished = next((one for one in statuses if one.state is State.FINISHED), None)
+    finished = next((one for one in statuses if one.state is State.FINISHED and not Run(one.folder).model), None)
     if finished and not any(name.endswith(finished.name) for one in samples for name in one.settings.loras):
         yield NextStep(
             "sample",
@@ -242,6 +238,6 @@ def _next_steps(
     if ready and not statuses:
         yield NextStep("train", f"Train on {ready.title}", f"{ready.contents}, every clip has a caption.", ready.name)
     if not statuses:
-        yield NextStep("demo", "Train the demo", "The whole loop on a small built-in model, in about a minute.")
+        yield NextStep("demo", "Train the demo", "The whole loop on a small built-in model, in a few minutes.")
     if not datasets:
         yield NextStep("import", "Bring your clips", "Videos, folders or archives become a dataset.")

@@ -45,3 +45,13 @@ def moment(seconds: float) -> str:
 def counted(number: int, noun: str) -> str:
     """ "1 clip", "1,200 clips"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def percent(share: float) -> str:
+    """0.0123 -> "1.2 %"; shares below rounding error print as "nothing"."""
+    return "nothing" if share < 1e-6 else f"{share * 100:.2g} %"
+
+
+def loss_text(value: float) -> str:
+    """ "0.5771"; three digits where four decimals would show nothing or too much: "4.20e-05", "1.3e+06"."""
+    return f"{value:.4f}" if value == 0 or 0.001 <= abs(value) < 1000 else f"{value:.3g}"

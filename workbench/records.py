@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from workbench.errors import ConfigError
-from workbench.workspace import from_json, read_json
+from workbench.workspace import from_json, read_bytes, read_json
 
 LATEST = 1e11  # seconds since the epoch: no calendar goes much further
 T = TypeVar("T")
@@ -49,6 +49,24 @@ def read_record(path: Path, shape: Any) -> Any:
     return None
 
 
+def sound(record: Any, shape: type[BaseModel]) -> dict[str, Any]:
+    """The record without those of its values that break the shape's rules; {} of what is no record at all."""
+    if not isinstance(record, dict):
+        return {}
+    try:
+        shape.model_validate(record)
+    except ValidationError as error:
+        broken = {one["loc"][0] for one in error.errors(include_url=False, include_input=False) if one["loc"]}
+        return {name: value for name, value in record.items() if name not in broken}
+    return record
+
+
+def broken_rule(error: ValidationError) -> str:
+    """Say in a few words what is wrong with a record: its first field that breaks a rule, and which."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"][:200].replace("\n", " "))))
+
+
 @functools.cache
 def _adapter(shape: Any) -> TypeAdapter[Any]:
     return TypeAdapter(shape)
@@ -64,5 +82,5 @@ def json_lines(data: bytes) -> Iterator[dict[str, Any]]:
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of a JSON Lines file, none where there is no file."""
-    return list(json_lines(path.read_bytes())) if path.is_file() else []
+    """The objects of a JSON Lines file, none where there is no file that can be read."""
+    return list(json_lines(read_bytes(path)))

@@ -15,7 +15,7 @@ from typing import Any
 
 from workbench.clips import still_pictures
 from workbench.clips.frame_plan import shape_of
-from workbench.clips.records import read_clips
+from workbench.clips.records import damage, read_clips
 from workbench.dataset_builder.checks.findings import read_report
 from workbench.errors import ConfigError, DataError
 from workbench.families import find_model
@@ -24,8 +24,10 @@ from workbench.families.model import Model
 from workbench.families.noise_schedules import FlowSchedule, NoiseSchedule, NoiseSettings
 from workbench.quantities import counted
 from workbench.runs.batches import Batches
-from workbench.runs.data import load_data, sources_of
+from workbench.runs.checks import resolved
+from workbench.runs.data import datasets_of, load_data, sources_of
 from workbench.runs.settings import TrainSettings
+from workbench.runs.settings.data import HELD_OUT
 from workbench.workspace import Workspace, is_slug
 
 MOSTLY_KNOWN = 0.5  # share of the regularization dataset from which it is asked what is left
@@ -41,12 +43,45 @@ def run_warnings(workspace: Workspace, settings: TrainSettings) -> list[str]:
     with contextlib.suppress(ConfigError):
         family, model = find_model(settings.model)
         return [
+            *_few_clips(workspace, settings),
+            *_warm_up(workspace, settings),
+            *_half_precision(settings, family, model),
             *_mostly_known(settings),
             *_little_noise(settings, family, model),
+            *_damaged(workspace, settings),
             *_unread(workspace, settings, model),
             *_pictures(workspace, settings),
         ]
     return []
+
+
+def _few_clips(workspace: Workspace, settings: TrainSettings) -> Iterator[str]:
+    """That nothing is held out of one or two clips; read only where the datasets have no more."""
+    with contextlib.suppress(ConfigError, DataError):
+        if sum(len(read_clips(workspace.dataset(source.name))) for source in sources_of(settings)) <= HELD_OUT:
+            yield from (
+                one for one in load_data(workspace, settings, hashed=False).dropped if one.startswith("No clip")
+            )
+
+
+def _warm_up(workspace: Workspace, settings: TrainSettings) -> Iterator[str]:
+    if settings.lr_schedule == "constant":
+        return
+    with contextlib.suppress(ConfigError, DataError):
+        steps = settings.steps if settings.epochs is None else resolved(workspace, settings).steps
+        if settings.warmup_steps >= max(steps, 2):
+            yield (
+                f"The warm-up of {settings.warmup_steps:,} steps takes the whole run of {steps:,}: the learning rate "
+                f"reaches {(steps - 1) / settings.warmup_steps:.0%} of its value. Set warmup_steps to {steps // 10}."
+            )
+
+
+def _half_precision(settings: TrainSettings, family: Family, model: Model) -> Iterator[str]:
+    if settings.precision == "fp16" and family.facts(model).stored == "bfloat16":
+        yield (
+            f"precision is fp16, and {model.title} was made in bf16: values beyond 65,504, which bf16 holds, become "
+            "infinite in fp16, and the loss NaN. Set precision to auto or bf16."
+        )
 
 
 def _mostly_known(settings: TrainSettings) -> Iterator[str]:
@@ -85,6 +120,12 @@ def _little_noise(settings: TrainSettings, family: Family, model: Model) -> Iter
             "they will stay the base model's. Leave timestep_shift empty, or set it above "
             f"{settings.timestep_shift or 1:g}."
         )
+
+
+def _damaged(workspace: Workspace, settings: TrainSettings) -> Iterator[str]:
+    """By what cannot be read of the datasets' records."""
+    for name in dict.fromkeys(name for _, name in datasets_of(settings) if is_slug(name)):
+        yield from damage(workspace.dataset(name))
 
 
 def _unread(workspace: Workspace, settings: TrainSettings, model: Model) -> Iterator[str]:

@@ -37,6 +37,7 @@ Source = Literal[
     "lora_formats",
     "schedulers",
     "checkpoints",
+    "devices",
 ]
 Kind = Literal["integer", "number", "switch", "text", "choice", "texts"]
 S = TypeVar("S", bound="Settings")

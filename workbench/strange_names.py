@@ -1,4 +1,4 @@
-"""Names in a workspace that are none of ours: copies, backups, files of other programs. Readers leave them out.
+"""Files that the workbench did not create: copies, backups, files of other programs. Readers leave them out.
 
 Names that begin with a point belong to this workbench or to the system, and are not looked at. Not covered: what is in
 the files.
@@ -15,7 +15,7 @@ from pathlib import Path
 from workbench.workspace import Workspace, is_slug, step_of
 
 CACHED = re.compile(r"[0-9a-f]{40}\.safetensors")
-FOLDERS = "encoding|reconstructions|measured|strips|plans|converted|loras|page"  # of the cache
+FOLDERS = "downloads|encoding|reconstructions|measured|strips|plans|converted|loras|page"  # of the cache
 Rule = Callable[[Path], bool]
 
 
@@ -68,4 +68,4 @@ def sentence(paths: list[Path], root: Path, most: int = 5) -> str:
         return ""
     names = ", ".join(repr(str(path.relative_to(root))) for path in paths[:most])
     more = f" and {len(paths) - most} more" if len(paths) > most else ""
-    return f"left out, because nothing of this workbench is called so: {names}{more}"
+    return f"ignored, because the workbench did not create them: {names}{more}"

@@ -25,6 +25,7 @@ from workbench.operating_system import system
 
 SLUG = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(?=\.|$)")  # of Windows, with any suffix
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # as JSON writes it
 STEP = re.compile(r"step-([0-9]{8,12})")
 # What LoRAs of a workspace are called: runs/RUN, runs/RUN@STEP, loras/NAME.
 LORA_NAME = re.compile(rf"(runs)/({SLUG.pattern})(?:@([0-9]{{1,8}}))?|(loras)/({SLUG.pattern})")
@@ -90,6 +91,25 @@ class Workspace:
     def locks(self) -> Path:
         return self.root / "locks"
 
+    def model(self, name: str) -> str:
+        """The model that a name stands for: the folder of `runs/NAME`, a finished run that trained all weights.
+
+        Any other name is returned as it is. Raises ConfigError for a run that left no model.
+        """
+        match = LORA_NAME.fullmatch(name)
+        if match is None or match[2] is None:
+            return name
+        folder = self.run(match[2])
+        if match[3] is None and (folder / "model_index.json").is_file():
+            return str(folder)
+        reason = "is not a finished run that trained all weights (method full)"
+        if match[3] is not None:
+            reason = "names a checkpoint, and only a run's end result is a model"
+        elif (folder / "lora.safetensors").is_file():
+            reason = f"trained a LoRA: choose the model that it was trained on, with {name} as the LoRA"
+        sentence = f"model is {name}, which {reason}"
+        raise ConfigError(sentence, {"model": sentence})
+
     def _repr_html_(self) -> str:
         folders = (self.datasets, self.runs, self.grids)
         names = {folder.name: sorted(path.name for path in folder.glob("[!.]*/")) for folder in folders}
@@ -118,6 +138,16 @@ class Workspace:
     def grid(self, slug: str) -> Path:
         """The folder of a grid of videos, there or not. Raises ConfigError for a name that is no slug."""
         return self.grids / checked_slug(slug)
+
+    def inside(self, path: str | Path) -> Path:
+        """The file of this workspace that a record names, links resolved.
+
+        The folder of a run or a dataset may be a link to another disk; links below it must stay in it. Raises
+        ConfigError for a file that lies elsewhere.
+        """
+        whole = Path(os.path.normpath(self.root / path))
+        parts = whole.relative_to(self.root).parts if whole.is_relative_to(self.root) else ()
+        return confined(self.root.joinpath(*parts[:2]) if len(parts) > 2 else self.root, whole)
 
 
 def slugify(title: str) -> str:
@@ -178,9 +208,15 @@ def step_folders(parent: Path) -> dict[int, Path]:
 
 
 def confined(root: Path, relative: str | Path) -> Path:
-    """The path inside root, links resolved. Raises ConfigError when it leads outside."""
-    path = (root / relative).resolve()
-    if not path.is_relative_to(root.resolve()):
+    """The path below root, links resolved: the one way from a path in a record or a request to a file.
+
+    Raises ConfigError when it leads outside, by itself or through a link, and for what is no path.
+    """
+    try:
+        path, base = (root / relative).resolve(), root.resolve()
+    except (OSError, ValueError, RuntimeError) as error:  # a null byte, links in a circle
+        raise ConfigError(f"{str(relative)[:120]!r} is no path that can be read: check its spelling") from error
+    if not path.is_relative_to(base):
         raise ConfigError(f"the path {str(relative)[:120]!r} leads outside {root.name}: name a file inside it")
     return path
 
@@ -280,12 +316,31 @@ def write_json(path: Path, value: Any, mode: int = 0o666) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", mode)
 
 
+def read_bytes(path: Path) -> bytes:
+    """A file's content; b"" where there is none, or nothing that can be read."""
+    with contextlib.suppress(OSError):
+        return path.read_bytes() if path.is_file() else b""
+    return b""
+
+
 def from_json(text: str | bytes) -> Any:
-    """The value of a JSON text. Raises ValueError, also where it is nested too deeply to be read."""
+    """The value of a JSON text, in which half a surrogate pair, that no file can hold, is replaced by "\ufffd".
+
+    Raises ValueError, also where it is nested too deeply to be read.
+    """
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        return _storable(value) if SURROGATE.search(text if isinstance(text, str) else text.decode()) else value
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_storable(name): _storable(one) for name, one in value.items()}
+    return [_storable(one) for one in value] if isinstance(value, list) else value
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -296,11 +351,25 @@ def read_object(path: Path) -> dict[str, Any]:
     return {}
 
 
+def read_to_change(path: Path) -> dict[str, Any]:
+    """A JSON file's object, to be changed and written again; {} when it is missing.
+
+    Raises ConfigError for a damaged file: what a person has put into it would be lost.
+    """
+    if not path.exists() and not path.is_symlink():
+        return {}
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path} holds no JSON object: fix or remove it")
+    return value
+
+
 def read_json(path: Path) -> Any:
     """A JSON file's value. Raises ConfigError when it is missing or not JSON."""
     try:
-        return from_json(system.patiently(lambda: path.read_text(encoding="utf-8")))
+        return from_json(system.patiently(lambda: path.read_text(encoding="utf-8-sig")))
     except FileNotFoundError:
         raise ConfigError(f"{path} is missing: check the name") from None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read as JSON ({error}): fix or remove it") from error
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{path} cannot be read as JSON ({reason}): fix or remove it") from error

@@ -177,7 +177,7 @@ def test_both_experts_of_a_model_are_two_runs(
         ("POST", "/samples/batch", {"prompt": "a", "vidoes": 2}, 400, "vidoes"),
         ("POST", "/runs/nobody/explode", None, 400, "start"),
         ("POST", "/runs/ended/pause", None, 409, "only a running one takes commands"),
-        ("GET", "/runs/ended/lora", None, 404, "wait until it has finished"),
+        ("GET", "/runs/ended/lora", None, 404, "exported no LoRA, which a run does when it finishes"),
         ("GET", "/samples/export", None, 400, "query.id"),
         ("GET", "/nothing", None, 404, "the calls are in"),
         ("DELETE", "/runs", None, 405, "not allowed"),

@@ -14,6 +14,7 @@ from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.demo_space.limits import Limits
 from workbench.demo_space.sessions import DemoSession, DemoSessions
+from workbench.families import architectures
 from workbench.jobs import processes
 
 SECRET = "swordfish"
@@ -34,6 +35,10 @@ SECRETS = (
     "OAUTH_CLIENT_SECRET",
     "KAGGLE_KEY",
     "MYSQL_PWD",
+    "WORKBENCH_WEBHOOK",
+    "SSH_AUTH_SOCK",
+    "NETRC",
+    "HF_COOKIE",
 )
 NEEDED = {
     "LC_NUMERIC": "C",
@@ -92,6 +97,29 @@ def test_every_other_name_stays_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MY_LICENSE", "STRIPE", "X", "PATHS_OF_MINE", "HOMEPAGE"):
         monkeypatch.setenv(name, SECRET)
     assert SECRET not in processes.environment().values()
+
+
+def test_only_the_modules_that_need_them_get_the_webhook_and_the_ssh_agent() -> None:
+    def has(module: str) -> set[str]:
+        found = processes.environment(module=module)
+        return {name for name in ("WORKBENCH_WEBHOOK", "SSH_AUTH_SOCK", "NETRC", "HF_TOKEN") if name in found}
+
+    assert has("workbench.trainer") == {"WORKBENCH_WEBHOOK", "NETRC"}
+    assert has("workbench.remote") == {"WORKBENCH_WEBHOOK", "NETRC", "SSH_AUTH_SOCK"}
+    for module in ("workbench.sampler", "workbench.dataset_builder", "workbench.compare", "workbench.loras", ""):
+        assert not has(module)
+
+
+def test_the_child_that_reads_a_models_configs_gets_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, str]] = []
+
+    def look(_: object, env: dict[str, str], **__: object) -> subprocess.CompletedProcess[str]:
+        seen.append(env)
+        return subprocess.CompletedProcess("", 0, "{}", "")
+
+    monkeypatch.setattr(subprocess, "run", look)
+    assert architectures._built_by_a_child(tmp_path, ()) == {}
+    assert SECRET not in seen[0].values()
 
 
 def test_threads_of_jobs_wait_without_spinning_unless_a_person_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,13 @@ from workbench.workspace import Workspace
 SECRET = "what-only-the-owner-knows"
 ROOT = Path(__file__).resolve().parents[2]
 # Texts of settings that speak of files but name none of this machine's.
-ELSEWHERE = {"SshPlace.python", "SshPlace.folder", "HubJobsPlace.python", "HubJobsPlace.image"}
+ELSEWHERE = {
+    "ConvertSettings.format",
+    "SshPlace.python",
+    "SshPlace.folder",
+    "HubJobsPlace.python",
+    "HubJobsPlace.image",
+}
 
 
 class Opened:

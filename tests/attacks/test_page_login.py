@@ -57,6 +57,11 @@ def test_without_the_token_nothing_is_answered(page: Page) -> None:
             assert stranger.post("/login", content=body).status_code == 400, body
 
 
+def test_a_wrong_token_is_not_blamed_on_a_restart(page: Page) -> None:
+    answer = httpx.get(f"{page.url}/?token=nonsense", timeout=PATIENCE)
+    assert "This token is not valid. The page makes a new one each time it starts." in answer.text
+
+
 def test_the_printed_address_opens_the_page_and_leaves_no_token_in_it(page: Page) -> None:
     with httpx.Client(base_url=page.url, timeout=PATIENCE) as client:
         answer = client.get(page.opened)

@@ -80,14 +80,14 @@ def measured(run: Run, steps: tuple[int, ...], held_out: float, change: float) -
     writer.close()
 
 
-def test_a_run_is_diagnosed_early_and_a_destroyed_one_at_once(server: Server, page: Page) -> None:
+def test_a_run_that_ended_early_says_so_and_a_destroyed_one_is_diagnosed_at_once(server: Server, page: Page) -> None:
     workspace = Workspace.open(server.workspace)
     measured(write_run(workspace, "early", 20), (2, 4, 6), held_out=1.29, change=0.001)
     measured(write_run(workspace, "burnt", 20, learning_rate=10.0), (5, 10), held_out=1.31, change=0.82)
     server.start()
     page.goto(f"{server.url}&tab=train")
     page.locator("#runs li", has_text="early").click()
-    page.locator("#run-head .note.diagnosis").get_by_text("It is too early to tell.").wait_for()
+    page.locator("#run-head .note.diagnosis").get_by_text("Too short to tell: it ended at step 6").wait_for()
     page.locator("#runs li", has_text="burnt").click()
     page.locator("#run-head .note.diagnosis.bad").get_by_text("changed by 82%").wait_for()
 

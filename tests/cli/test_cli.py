@@ -168,7 +168,7 @@ def test_a_dataset_from_files_to_captions(shell: Shell, tmp_path: Path, make_cli
     said = shell("dataset", "import", "My clips", tmp_path / "in", "--trigger-word", "zwx")
     assert said.code == 0
     assert "'bad.mp4': refused: looks like a web page" in said.out
-    assert "my-clips: 1 clips" in said.out
+    assert "my-clips: 1 clip," in said.out
     assert "trigger word 'zwx'" in shell("dataset", "list").out
     said = shell("dataset", "show", "my-clips")
     assert "zwx a square" in said.out
@@ -192,7 +192,7 @@ def test_train_watch_and_sample(shell: Shell, workspace: Workspace, dataset: Dat
     assert shell("runs", "follow", "short").code == 0
     said = shell("runs", "pause", "short")
     assert said.code == 64
-    assert "short is finished, only a running one takes commands" in said.err
+    assert "short has finished, only a running one takes commands" in said.err
 
     flags = ["--model", toy_model.source, "--steps", "1", "--frames", str(toy_model.frames)]
     said = shell("sample", "a square", *flags, "--lora", "short=0.5", "--guidance-scale", "1")

@@ -37,6 +37,9 @@ def test_export_writes_a_page_or_one_video(grid: Grid, shell: Shell) -> None:
     with Image.open(gif) as picture:
         assert picture.n_frames == FRAMES
     assert sorted(path.name for path in folder.iterdir()) == [f"{grid.name}-2-1.gif", f"{grid.name}.html"]
+    assert "4 of the grid's 6 videos are missing" in shell("grid", "export", grid.name, "--format", "gif").err
+    video = shell("grid", "export", grid.name, "--cell", "2", "1", "--format", "png")
+    assert "has more than one frame: choose gif" in video.err
     missing = shell("grid", "export", grid.name, "--cell", "1", "2")
     assert (missing.code, "no such video" in missing.err) == (ExitCode.BAD_CONFIG, True)
     outside = shell("grid", "export", grid.name, "--cell", "3", "1")

@@ -59,11 +59,11 @@ ACTING = {
         *("start", "stop", "pause", "resume", "save", "preview", "live-sample", "decode", "star", "unstar", "prune"),
         *("rename", "remove", "report"),
     ),
-    "samples": ("export", "remove", "restore", "star", "unstar"),
+    "samples": ("cancel", "export", "remove", "restore", "star", "unstar"),
     "grid": ("make", "extend", "stop", "best", "vote", "star", "reject", "export", "delete"),
     "loras": ("clean", "delete", "extract", "fuse", "merge", "resize", "star"),
     "targets": ("add hf-jobs", "add slurm", "add ssh", "remove"),
-    "publish": ("dataset", "lora", "space"),
+    "publish": ("dataset", "lora", "model", "space"),
 }
 # They show something, and why that is no document.
 NO_DOCUMENT = {

@@ -90,9 +90,10 @@ def test_settings_that_cannot_work_are_explained(small: Path, tmp_path: Path) ->
     write_clips(tmp_path, [Clip(file_name="clips/gone.mp4")])
     with pytest.raises(DataError, match="clips/gone.mp4 is missing"):
         export(tmp_path, ExportSettings(target=str(tmp_path.parent / "never")))
-    write_clips(tmp_path, [Clip(file_name="../../../../../etc/passwd")])
-    with pytest.raises(ConfigError, match="leads outside"):
+    (tmp_path / "metadata.jsonl").write_text('{"file_name": "../../../../../etc/passwd"}')
+    with pytest.raises(DataError, match="no clips"):
         export(tmp_path, ExportSettings(target=str(tmp_path.parent / "never")))
+    assert not (tmp_path.parent / "never").exists()
 
 
 def test_trigger_word_first_frames_and_shared_files(small: Path, tmp_path: Path) -> None:

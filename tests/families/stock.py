@@ -5,6 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
+from PIL import Image
+
+from workbench.families.base import Family
+from workbench.families.denoising import DenoiseInputs
+from workbench.families.guidance import Guidance
+from workbench.families.model import Model
+
+PROMPT, NEGATIVE, STEPS, FPS = "a red circle", "the video", 4, 24.0
+CPU = torch.device("cpu")
+
 
 def stock_pipeline(folder: Path, transformer: Any, vae: Any) -> Any:
     """Around these parts, as diffusers itself puts it together; it takes embeddings instead of a prompt."""
@@ -15,3 +26,96 @@ def stock_pipeline(folder: Path, transformer: Any, vae: Any) -> Any:
     )
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
+
+
+def whole_pipeline(family: Family, model: Model, dtype: torch.dtype = torch.float32) -> Any:
+    """With all of its parts, of the class that `model` is generated with, changed as its model card says."""
+    import diffusers
+
+    kind = getattr(diffusers, model.pipeline or "DiffusionPipeline")
+    pipeline = kind.from_pretrained(model.source, dtype=dtype)
+    for name in ("vae", "image_encoder"):
+        if (part := getattr(pipeline, name, None)) is not None:
+            part.to(family.vae_dtype(dtype))
+    pipeline.set_progress_bar_config(disable=True)
+    code = family.usage(model, Path(model.source), "lora.safetensors", PROMPT, shape_of(model))
+    if "def squeezed" in code:
+        exec(code[code.index("def squeezed") : code.index("video = pipe(")], {"pipe": pipeline, "torch": torch})
+    return pipeline
+
+
+def shape_of(model: Model) -> tuple[int, int, int]:
+    return model.frames, model.height, model.width
+
+
+def picture_of(model: Model) -> Image.Image:
+    """A picture of noise in the model's own size, the worst that rounding can meet."""
+    size = (3, model.height, model.width)
+    pixels = torch.randint(0, 256, size, generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    return Image.fromarray(pixels.permute(1, 2, 0).numpy())
+
+
+def their_latents(
+    family: Family, model: Model, dtype: torch.dtype, scale: float, float32_steps: bool = False
+) -> torch.Tensor:
+    """What the stock pipeline denoises in a dtype, shaped as our latents, float32.
+
+    float32_steps: guidance and the scheduler are given float32 predictions, as the authors' code gives them (Wan2.1's
+    WanModel returns float32), where some pipelines of diffusers leave them in the transformer's dtype
+    """
+    frames, height, width = shape_of(model)
+    pipeline = whole_pipeline(family, model, dtype)
+    for name in ("transformer", "transformer_2") if float32_steps else ():
+        if (part := getattr(pipeline, name, None)) is not None:
+            part.register_forward_hook(lambda module, inputs, found: (found[0].float(),))
+    more: dict[str, Any] = {"image": picture_of(model)} if model.task == "image-to-video" else {}
+    found = pipeline(
+        **more,
+        **({"frame_rate": FPS} if family.name == "ltx" else {}),
+        prompt=PROMPT,
+        negative_prompt=NEGATIVE,
+        num_frames=frames,
+        height=height,
+        width=width,
+        num_inference_steps=STEPS,
+        guidance_scale=scale,
+        max_sequence_length=family.load_text_encoder(Path(model.source), CPU, dtype).max_length,
+        generator=torch.Generator().manual_seed(1),
+        output_type="latent",
+    ).frames.float()
+    shape = family.latents_shape(Path(model.source), frames, height, width)
+    return found if found.ndim == 5 else found.transpose(1, 2).unflatten(2, shape[1:])
+
+
+def our_latents(family: Family, model: Model, dtype: torch.dtype, scale: float) -> torch.Tensor:
+    """What `family.denoise` makes of the same, float32."""
+    folder, frames, of_vae = Path(model.source), model.frames, family.vae_dtype(dtype)
+    parts = {one.lowest: family.load_transformer(folder, CPU, dtype, one.part) for one in model.experts}
+    encoder = family.load_text_encoder(folder, CPU, dtype)
+    noise, given = torch.Generator().manual_seed(1), None
+    shape = family.latents_shape(folder, *shape_of(model))
+    if model.task == "image-to-video":
+        looks = family.load_image_encoder(folder, CPU, of_vae)
+        pixels = torch.frombuffer(bytearray(picture_of(model).tobytes()), dtype=torch.uint8)
+        pixels = pixels.view(model.height, model.width, 3).permute(2, 0, 1)[None].float() / 127.5 - 1
+        image = family.encode_image(family.load_vae(folder, CPU, of_vae), looks, pixels, frames, "pipeline")
+        given = family.given_to_sample(folder, image, shape, noise, of_vae)
+    inputs = DenoiseInputs(
+        folder,
+        text=family.encode_text(encoder, [PROMPT]),
+        negative_text=family.encode_text(encoder, [NEGATIVE]),
+        latents_shape=shape,
+        steps=STEPS,
+        guidance=Guidance(scale),
+        noise=noise,
+        given=given,
+        sequential_guidance=family.name == "wan",  # as its pipelines call the model
+        fps=FPS,
+        at_timestep=lambda timestep: next(one for lowest, one in parts.items() if timestep >= 1000 * lowest),
+    )
+    return family.denoise(next(iter(parts.values())), inputs).float()
+
+
+def distance(one: torch.Tensor, other: torch.Tensor) -> float:
+    """The root mean square of what differs, as a share of the other's."""
+    return float((one - other).norm() / other.norm())

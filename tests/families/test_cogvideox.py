@@ -16,7 +16,7 @@ from workbench.families.cogvideox.models import PUBLISHED
 
 def test_training_refuses_frames_that_do_not_decode_back() -> None:
     _, model = find_model("cogvideox-5b")
-    with pytest.raises(ConfigError, match=r"frames is 50, CogVideoX 5B needs 8k\+1, from 9 to 49: use 41 or 49"):
+    with pytest.raises(ConfigError, match=r"frames is 50, CogVideoX 5B needs 1 or 8k\+1, from 9 to 49: use 41 or 49"):
         model.check_shape(50, 480, 720)
     with pytest.raises(ConfigError, match="height is 490, CogVideoX 5B needs a multiple of 16: use 496"):
         model.check_shape(49, 490, 720)

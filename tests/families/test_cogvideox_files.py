@@ -75,7 +75,7 @@ def test_the_lengths_of_a_dora_are_kept() -> None:
     ("tensors", "match"),
     [
         ({"lora_unet_blocks_0_attn.lora_down.weight": torch.zeros(2, 4)}, "a name of no trainer known here"),
-        ({"lora_te_layers_0.lora_down.weight": torch.zeros(2, 4)}, "a name of no trainer"),
+        ({"lora_te_layers_0.lora_down.weight": torch.zeros(2, 4)}, "the text encoder alone"),
         ({"transformer_blocks.1.attn1.to_q.lora_A.weight": torch.zeros(3, 32)}, "lacks the other"),
         ({**pair(), f"{QUERY}.lora_B.weight": torch.zeros(32, 3)}, "different ranks"),
         ({**pair(), "transformer_blocks.0.attn1.to_q.dora_scale": torch.ones(1, 7)}, "lengths of columns"),

@@ -62,7 +62,7 @@ class Toy:
 
     def drawn_by(self, transformer: Any, **more: Any) -> torch.Tensor:
         """Latents of one clip."""
-        more = {"given": first(self.given), **more}
+        more = {"given": first(self.given), "latents_shape": tuple(self.latents.shape[1:]), **more}
         text, negative = (
             {
                 name: one.to(transformer.dtype) if one.is_floating_point() else one
@@ -70,8 +70,10 @@ class Toy:
             }
             for caption in ("a red circle", "")
         )
-        shape, noise = tuple(self.latents.shape[1:]), torch.Generator().manual_seed(1)
-        inputs = DenoiseInputs(self.folder, text, negative, shape, 2, Guidance(3.0), noise, **more)
+        noise = torch.Generator().manual_seed(1)
+        inputs = DenoiseInputs(
+            self.folder, text=text, negative_text=negative, steps=2, guidance=Guidance(3.0), noise=noise, **more
+        )
         return self.family.denoise(transformer, inputs)
 
 
@@ -204,6 +206,19 @@ def test_a_clip_can_be_continued(toy: Toy) -> None:
     assert torch.equal(toy.drawn_by(toy.transformer), before)
     with pytest.raises(ConfigError, match="generate more frames, or continue fewer"):
         toy.drawn_by(toy.transformer, prefix=toy.latents)
+
+
+def test_a_picture_is_generated_as_a_clip_of_one_frame(toy: Toy) -> None:
+    """By a model that is given no picture; one that is already has it."""
+    if toy.model.task == "image-to-video":
+        with pytest.raises(ConfigError, match="frames is 1"):
+            toy.model.check_shape(1, toy.model.height, toy.model.width)
+        return
+    toy.model.check_shape(1, toy.model.height, toy.model.width)
+    shape = toy.family.latents_shape(toy.folder, 1, toy.model.height, toy.model.width)
+    video = toy.family.decode(toy.vae, toy.drawn_by(toy.transformer, latents_shape=shape))
+    assert video[:, :, -1:].isfinite().all()
+    assert video.shape[3:] == (toy.model.height, toy.model.width)
 
 
 def test_a_clip_can_be_changed_more_or_less(toy: Toy) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.families.stock import whole_pipeline
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.families.denoising import DenoiseInputs
@@ -21,6 +22,7 @@ from workbench.families.model_inputs import Given, ModelInputs
 from workbench.families.noise_schedules import NoiseSettings
 
 CPU, STEPS, FPS = torch.device("cpu"), 4, 24.0
+PUBLISHED_SHAPE = (128, 16, 16, 22)  # 121 frames of 704x512
 
 
 class Case:
@@ -61,10 +63,8 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def test_a_video_equals_the_stock_pipelines(case: Case) -> None:
     """Captions, picture, noise in the pipeline's order, guidance, shifted steps and noisy decoding, all of it."""
-    from diffusers import DiffusionPipeline
-
-    stock = DiffusionPipeline.from_pretrained(case.folder)
-    stock.set_progress_bar_config(disable=True)
+    stock = whole_pipeline(FAMILY, case.model)
+    assert type(stock).__name__ == "LTXConditionPipeline" or "-" not in case.variant
     timed = case.vae.config.timestep_conditioning
     theirs = stock(
         **({"image": case.picture} if case.of_image else {}),
@@ -104,16 +104,14 @@ def test_the_loss_equals_its_definition(case: Case, kept: list[bool]) -> None:
     s, (_, frames, height, width) = share.view(-1, 1, 1, 1, 1), case.shape
     noisy, counted = (1 - s) * case.latents + s * case.noise, torch.ones_like(case.latents)
     times = (1000 * share).view(-1, 1, 1, 1).repeat(1, frames, height, width)
-    given = None
-    if case.of_image:
-        first = case.latents[:, :, :1]
-        given = Given(known=first, kept=torch.tensor(kept))
-        for index, one in enumerate(kept):
-            if one:
-                noisy[index, :, :1], times[index, 0], counted[index, :, 0] = first[index], 0, 0
+    first, shown = case.latents[:, :, :1], torch.tensor(kept)
+    given = Given(known=first, kept=shown) if case.of_image else FAMILY.own_first_frame(case.latents, shown)
+    for index, one in enumerate(kept):
+        if one:
+            noisy[index, :, :1], times[index, 0], counted[index, :, 0] = first[index], 0, 0
     packed = noisy.permute(0, 2, 3, 4, 1).reshape(2, -1, case.shape[0])
     positions: dict[str, Any] = {"rope_interpolation_scale": (8 / FPS, 32, 32)}
-    if case.variant.endswith("13b"):  # the first frame is one, the other latents are eight: 0, 1, 9, ...
+    if "-" in case.variant:  # 0.9.5 and 13B: the first frame is one, the other latents are eight: 0, 1, 9, ...
         begins = [(max(8 * f - 7, 0) / FPS, 32 * y, 32 * x) for f, y, x in product(*map(range, case.shape[1:]))]
         positions = {"video_coords": torch.tensor(begins).T.repeat(2, 1, 1)}
     with torch.no_grad():
@@ -157,12 +155,27 @@ def test_a_folder_for_conditions_says_what_it_begins_with(tmp_path: Path) -> Non
         find_model(str(tmp_path))
 
 
-def test_noise_levels_rise_with_tokens_up_to_a_limit() -> None:
-    """sigmoid(normal + mu), mu from 0.95 at 1,024 tokens to 2.05 at 4,096, held at both ends."""
-    schedule, half = TokensSchedule(NoiseSettings()), torch.tensor([0.5])
-    for shape, mu in {(8, 1, 32, 32): 0.95, (8, 4, 32, 32): 2.05, (8, 16, 32, 32): 2.05, (8, 1, 4, 4): 0.95}.items():
-        expected = 1000 * torch.tensor([mu]).sigmoid()
-        torch.testing.assert_close(schedule.timesteps(half, shape), expected)
+@pytest.mark.parametrize("variant", ["text", "text-0.9.5", "text-13b"])
+def test_which_pipeline_a_folder_is_for_is_known_by_its_autoencoder(tmp_path: Path, variant: str) -> None:
+    """0.9.5 names LTXPipeline on the Hub, and is read as LTXConditionPipeline reads it; its older captions are not."""
+    model = FAMILY.toy(tmp_path, variant)
+    assert model.pipeline == ("" if variant == "text" else "LTXConditionPipeline")
+    assert FAMILY.caption_tokens(tmp_path, ["a"])[0].limit == (128 if variant == "text" else 256)
+    assert FAMILY.text_form(tmp_path) == ("LTXConditionPipeline" if variant == "text-0.9.5" else "")
+    assert {one.pipeline for one in MODELS if "0.9.5" in one.id} == {"LTXConditionPipeline"}
+
+
+def test_noise_levels_rise_with_tokens_without_a_limit() -> None:
+    """sigmoid(normal + mu), mu on the trainer's line through 0.95 at 1,024 tokens and 2.05 at 4,096; runs that began
+    with the first defaults keep its ends there."""
+    schedule, former, half = TokensSchedule(NoiseSettings()), TokensSchedule(NoiseSettings(defaults=1)), 0.5
+    cases = {(8, 1, 32, 32): (0.95, 0.95), (8, 4, 32, 32): (2.05, 2.05), (8, 1, 4, 4): (0.589, 0.95)}
+    cases |= {PUBLISHED_SHAPE: (2.6, 2.05)}
+    for shape, means in cases.items():
+        for one, mu in zip((schedule, former), means, strict=True):
+            assert one.mean(shape) == pytest.approx(mu, abs=1e-3)
+            expected = 1000 * torch.tensor([one.mean(shape)]).sigmoid()
+            torch.testing.assert_close(one.timesteps(torch.tensor([half]), shape), expected)
     draw = torch.randn(200_000, generator=torch.Generator().manual_seed(0)).double()
     sampled = (draw + 0.95).sigmoid().quantile(torch.tensor([0.1, 0.9]).double())
     ours = schedule.timesteps(torch.tensor([0.1, 0.9]).double(), (8, 1, 32, 32)) / 1000
@@ -175,7 +188,7 @@ def test_the_published_model_is_as_large_as_counted() -> None:
         facts = family.facts(found)
         large = "13b" in model.id
         assert facts.values == pytest.approx(13.04e9 if large else 1.92e9, rel=4e-3)
-        assert facts.text_tokens == (256 if large else 128)
+        assert facts.text_tokens == (256 if large or "0.9.5" in model.id else 128)
         found.check_shape(found.frames, found.height, found.width)
 
 
@@ -210,8 +223,6 @@ def test_every_format_goes_out_and_back_and_the_stock_pipeline_loads_it(
             for one in (given, back)
         )
         torch.testing.assert_close(theirs, ours, rtol=1e-5, atol=1e-5)
-    if format == "finetrainers":  # its alpha stands where diffusers does not look
-        return
     save_file(tensors, tmp_path / "lora.safetensors", metadata)
     transformer = FAMILY.load_transformer(case.folder, CPU, torch.float32)
     pipeline = FAMILY.load_pipeline(case.folder, transformer)

@@ -105,7 +105,7 @@ def test_a_branch_is_its_commit_from_then_on(server: FakeHub, toy: Path, tmp_pat
     workspace, first = Workspace.open(tmp_path / "w"), server.head(REPO)
     with pytest.raises(ConfigError, match="not on this disk"):
         find_model(REPO)
-    asked = portable(SampleSettings(model=REPO, prompt="a"))
+    asked = portable(workspace, SampleSettings(model=REPO, prompt="a"))
     assert asked.model == f"{REPO}@{first}"
     assert not [line for line in server.requests if "safetensors" in line], "configs are all that is fetched"
     server.repos[REPO]["README.md"] = b"newer"

@@ -47,7 +47,7 @@ def test_every_model_takes_the_defaults_and_names_none_but_own_settings() -> Non
 
 def test_an_empty_one_says_what_it_stands_for_and_why() -> None:
     family, model = find_model("wan2.1-t2v-1.3b")
-    assert str(family.own_settings(model)["timestep_shift"]) == "5 (as DiffSynth trains Wan)"
+    assert str(family.own_settings(model)["timestep_shift"]) == "3 (as musubi-tuner and SimpleTuner train Wan)"
     assert str(family.own_settings(model)["flow_shift"]) == "8 (as the authors generate)"
     of_a_folder = family.own_settings(replace(model, flow_shift=None))
     assert str(of_a_folder["preview_flow_shift"]) == "the scheduler's own"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import socket
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -147,26 +148,21 @@ def test_the_loss_is_the_published_one_over_masked_codes_alone() -> None:
     torch.testing.assert_close(generator_loss(elsewhere, codes, masked), found)
 
 
-def test_the_critic_is_asked_at_masked_codes_alone() -> None:
-    """The seed's is asked everywhere, though all other codes are the clip's own."""
+def test_the_critic_learns_of_every_code_whether_it_was_masked() -> None:
+    """As in the paper. The seed's package calls a code that was filled in rightly one of the clip's own, and takes what
+    the transformer answers at codes that the critic is not shown for foreign ones."""
     generator = torch.Generator().manual_seed(0)
-    codes = torch.randint(24, (1, *SHAPE[1:]), generator=generator)
-    masked = torch.zeros_like(codes, dtype=torch.bool)
-    masked[:, 0] = True
-    filled = codes.clone()
-    filled[0, 0, 0] = (codes[0, 0, 0] + 1) % 24
-    scores = torch.randn(1, *SHAPE[1:], generator=generator)
-    found = critic_loss(scores, filled, codes, masked)
-    target = torch.tensor([[1.0, 1.0], [0.0, 0.0]])
-    expected = F.binary_cross_entropy_with_logits(scores[0, 0], target, reduction="sum") / (MEAN_RATIO * 12)
-    torch.testing.assert_close(found[0], expected)
-    torch.testing.assert_close(critic_loss(scores + 3 * ~masked, filled, codes, masked), found)
+    masked = torch.zeros(2, *SHAPE[1:], dtype=torch.bool)
+    masked[0, 0], masked[1, 1:] = True, True
+    scores = torch.randn(2, *SHAPE[1:], generator=generator)
+    right = torch.where(masked, scores, -scores).sigmoid()
+    torch.testing.assert_close(critic_loss(scores, masked), -right.log().flatten(1).mean(1))
 
 
 @pytest.mark.parametrize("critic", ["self", "token", "none"])
 def test_the_loss_equals_its_definition(critic: str) -> None:
-    """Cross-entropy of masked codes, from codes that are masked; and whether the generator's samples in their place are
-    foreign, asked of the critic about the clip with them in it."""
+    """Cross-entropy of masked codes, from codes that are masked; and which codes were masked, asked of the critic about
+    the clip with the generator's samples in their place."""
     made, given, quantile = transformer(critic), inputs(3, 0.7), 0.7
     with torch.no_grad():
         numbers = (((given.latents + 1) / 2) * (torch.tensor(LEVELS).view(1, -1, 1, 1, 1) - 1)).round().long()
@@ -182,12 +178,11 @@ def test_the_loss_equals_its_definition(critic: str) -> None:
             edges = logits[clip, :, frame, row, column].softmax(0).cumsum(0)
             code = int((edges < uniform[clip, frame, row, column]).sum())
             filled[clip, frame, row, column] = min(code, 23)
-        expected = F.cross_entropy(logits, codes, reduction="none")
+        wanted = (F.cross_entropy(logits, codes, reduction="none") * masked).flatten(1).sum(1) / (MEAN_RATIO * 12)
         if critic != "none":
-            foreign = (filled != codes).float()
             scores = made.criticise(filled, text, mask)
-            expected = expected + F.binary_cross_entropy_with_logits(scores, foreign, reduction="none")
-        wanted = (expected * masked).flatten(1).sum(1) / (MEAN_RATIO * 12)
+            asked = F.binary_cross_entropy_with_logits(scores, masked.float(), reduction="none")
+            wanted = wanted + asked.flatten(1).mean(1)
         torch.testing.assert_close(losses(made, MaskSchedule(), given), wanted, rtol=1e-6, atol=1e-6)
 
 
@@ -264,8 +259,28 @@ def test_the_critic_decides_and_a_model_without_one_uses_its_own_probabilities()
             original = made.criticise
             made.criticise = lambda *a, original=original, asked=asked: asked.append(1) or original(*a)  # type: ignore
             filling(made).run()
-            assert len(asked) == 6
+            assert len(asked) == 5  # after the last step nothing is masked again
     assert not torch.equal(results[0], results[2])
+
+
+def test_without_a_critic_what_a_step_kept_stays_as_in_maskgit() -> None:
+    """The probability that the transformer gives to a code that it is shown was never trained."""
+    made, kept = transformer("none"), list[torch.Tensor]()
+    original = Filling._masked
+
+    def masked(self: Filling, codes: torch.Tensor, *rest: Any) -> torch.Tensor:
+        found = original(self, codes, *rest)
+        kept.append(torch.where(found == 24, -1, codes))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Filling, "_masked", masked)
+        # Far above the others wherever they are shown: to remask by probability would take the shown ones again.
+        patch.setattr(made, "forward", lambda ids, *_: 9 * F.one_hot((ids + 1) % 24, 24).float().movedim(-1, 1))
+        last = filling(made).run()
+    assert len(kept) == 5
+    for before, after in pairwise([*kept, ids(last, LEVELS)]):
+        assert torch.equal(after[before >= 0], before[before >= 0])
 
 
 def test_the_frames_of_a_clip_to_continue_stay_as_they_are() -> None:
@@ -293,10 +308,12 @@ def test_without_temperature_each_code_is_the_most_probable_and_with_more_of_it_
     with torch.no_grad():
         given = inputs(1).text
         best = made(masked, given["prompt_embeds"], given["mask"]).argmax(1)
-        cold, usual, hot = (filling(made, temperature=value)._filled(masked, 24, 0, 6)[0] for value in (0.0, None, 9.0))
+        cold, usual, hot = (filling(made, temperature=value)._filled(masked, 0, 6)[0] for value in (0.0, None, 9.0))
+        last = filling(made, temperature=9.0)._filled(masked, 5, 6)[0]
     assert torch.equal(cold, best)
     assert not torch.equal(hot, best)
-    assert torch.equal(usual, filling(made, temperature=0.9)._filled(masked, 24, 0, 6)[0])
+    assert torch.equal(usual, filling(made, temperature=0.9)._filled(masked, 0, 6)[0])
+    assert torch.equal(last, best), "it has fallen to 0"
 
 
 def test_padding_is_not_looked_at() -> None:
@@ -363,5 +380,6 @@ def test_the_code_of_a_model_card_runs(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_model_without_a_critic_has_no_parts_to_train(tmp_path: Path) -> None:
-    assert set(FAMILY.own_settings(FAMILY.toy(tmp_path / "none", "none"))) == {"temperature"}
-    assert set(FAMILY.own_settings(FAMILY.toy(tmp_path / "self", "self"))) == {"temperature", "train_part"}
+    none, own = (set(FAMILY.own_settings(FAMILY.toy(tmp_path / critic, critic))) for critic in ("none", "self"))
+    assert "temperature" in none
+    assert own - none == {"train_part"}

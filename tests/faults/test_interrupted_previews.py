@@ -88,3 +88,22 @@ def test_stop_in_the_first_previews_ends_a_run_before_its_first_step(run: Run) -
     loop.steps(made)
     made.close()
     assert previews(run) == [0, 0, 2, 2, 4, 4]
+
+
+def test_a_start_after_a_kill_does_not_measure_the_previews_of_its_checkpoint_twice(run: Run) -> None:
+    def measured() -> list[int]:
+        return [line["step"] for line in run.metrics if "preview_changes" in line]
+
+    made = session(run)
+    preview_start(made)
+    loop.train_step(made)
+    loop.train_step(made)
+    made.save()
+    preview(made)
+    made.close()
+    assert measured() == [2]
+    for _ in range(2):
+        made = session(run)
+        preview_start(made)
+        made.close()
+        assert measured() == [2]

@@ -13,6 +13,7 @@ import pytest
 from tests.drawing import MakeClip
 from tests.shell import Shell
 from workbench.clips.records import read_clips
+from workbench.dataset_builder.sources.columns import Columns
 from workbench.dataset_builder.sources.parquet import unpack
 from workbench.dataset_builder.sources.survey import survey
 from workbench.errors import DataError
@@ -64,8 +65,8 @@ def test_captions_beside_a_shard_come_along(tmp_path: Path) -> None:
     records(lone.with_name("b.meta.jsonl"), {"key": "0", "text": "zero"}, {"key": "7", "text": "seven"})
     assert captions(lone) == {"0.mp4": "zero"}
     assert "'7': captions whose video is missing" in "\n".join(survey([lone]).sentences)
-    records(lone.with_name("b.meta.jsonl"), {"key": "0", "description": "zero"})
-    assert "(keys: key, description)': no column of captions" in "\n".join(survey([lone]).sentences)
+    records(lone.with_name("b.meta.jsonl"), {"key": "0", "wording": "zero"})
+    assert "(keys: key, wording)': no column of captions" in "\n".join(survey([lone]).sentences)
     secret = tmp_path / "secret.jsonl"
     lone.with_name("b.meta.jsonl").rename(secret)
     os.symlink(secret, lone.with_name("b.meta.jsonl"))
@@ -78,23 +79,23 @@ def test_a_column_of_another_name_is_named_and_can_be_chosen(
     given = tmp_path / "given"
     given.mkdir()
     shutil.copyfile(clip, given / "a.mp4")
-    (given / "metadata.csv").write_text("file_name,description,title\na.mp4,a red square,Red\n")
-    sentence = "'metadata.csv (columns: file_name, description, title)': no column of captions"
+    (given / "metadata.csv").write_text("file_name,wording,title\na.mp4,a red square,Red\n")
+    sentence = "'metadata.csv (columns: file_name, wording, title)': no column of captions"
     assert sentence in shell("dataset", "preview", given).out
     imported = shell("dataset", "import", "squares", given)
     assert imported.code == 0
     assert sentence in imported.out
     asked = ("dataset", "import", "squares2", given, "--caption-column")
-    assert shell(*asked, "description").code == 0
+    assert shell(*asked, "Wording").code == 0
     assert [found.text for found in read_clips(workspace.dataset("squares2"))] == ["a red square"]
     wrong = shell("dataset", "preview", given, "--caption-column", "text")
     assert (wrong.code, "caption_column is 'text', which metadata.csv (columns: file_name, " in wrong.err) == (65, True)
-    (given / "metadata.csv").write_text("clip,description,\x1b[2J\na.mp4,a red square,x\n")
+    (given / "metadata.csv").write_text("pick,wording,\x1b[2J\na,a red square,x\n")
     looked = shell("dataset", "preview", given).out
-    assert "no column of file names" in looked
+    assert "'metadata.csv (no column of file names or captions among pick, wording, [2J)': not read" in looked
     assert "\x1b" not in looked
-    both = ("--video-column", "clip", "--caption-column", "description")
-    assert "1 captions" in shell("dataset", "preview", given, *both).out
+    both = ("--video-column", "pick", "--caption-column", "wording")
+    assert "1 caption" in shell("dataset", "preview", given, *both).out
 
 
 def test_columns_of_parquet_keep_their_names(tmp_path: Path) -> None:
@@ -102,13 +103,15 @@ def test_columns_of_parquet_keep_their_names(tmp_path: Path) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    columns = {"low": [b"small"], "high": [b"large"], "description": ["a red square"]}
+    columns = {"low": [b"small"], "High": [b"large"], "description": [["a red square", "a square"]]}
     pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
-    with pytest.raises(DataError, match="no column of videos: low, high, description: name .* with video_column"):
+    with pytest.raises(DataError, match="no column of videos: low, High, description: name .* with video_column"):
         unpack(tmp_path / "t.parquet")
     folder = unpack(tmp_path / "t.parquet", "high")
     assert (folder / "000000.mp4").read_bytes() == b"large"
-    assert "(columns: description, file_name)" in "\n".join(survey([folder]).sentences)
+    assert captions(folder) == {"000000.mp4": "a red square"}
+    # An import hands on the column that was named for the parquet table.
+    assert survey([folder], columns=Columns(video="high")).found[0].captions == 1
 
 
 @pytest.mark.parametrize("notes", ["[" * 100_000, "{", "[]", "null", '{"info": []}', '{"info": {"features": [1]}}'])

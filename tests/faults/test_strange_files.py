@@ -17,13 +17,18 @@ from tests.written_run import add_preview, write_run
 from workbench import jobs
 from workbench.compare.grid import Grid
 from workbench.dataset_builder import Dataset
+from workbench.dataset_builder.dataset import PLANS
+from workbench.dataset_builder.export.downloads import FOLDER as DOWNLOADS
+from workbench.loras.converting import CONVERTED
 from workbench.loras.library import all_loras
-from workbench.runs import display, queue, retention
+from workbench.runs import display, encodings, queue, retention
 from workbench.runs.previews import read_previews
 from workbench.runs.run import Run
+from workbench.sampler import vae_reconstruction
 from workbench.sampler.samples import Samples
 from workbench.strange_names import RULES, strange_names
 from workbench.ui.core.live import Live
+from workbench.ui.datasets.cut import STRIPS
 from workbench.workspace import Workspace, read_json, write_json
 
 COPIES = ("step-00000010.bak", "step-00000020 (copy)", "step-²", "Été", "a..b", "step-1")  # of healthy folders
@@ -163,6 +168,14 @@ def test_one_bad_line_of_metrics_breaks_nothing(shell: Shell, workspace: Workspa
     assert "21/20" in shell("runs").out
 
 
+def test_the_folders_of_the_cache_are_our_own(workspace: Workspace) -> None:
+    """Every folder that the workbench makes there, by the constants that name them."""
+    ours = {PLANS, STRIPS, CONVERTED, DOWNLOADS, vae_reconstruction.FOLDER, encodings.FOLDER}
+    for name in (*ours, "loras", "page", "measured"):
+        (workspace.cache / name).mkdir(parents=True)
+    assert strange_names(workspace) == []
+
+
 def test_strange_names_anywhere_are_left_out_and_named(
     shell: Shell, workspace: Workspace, bad: Run, dataset: Dataset
 ) -> None:
@@ -203,7 +216,7 @@ def test_strange_names_anywhere_are_left_out_and_named(
     assert set(strange_names(workspace)) == expected
     assert "'runs/notes.txt'" in shell("runs").out
     assert "'checkpoints/step-00000010.bak'" in shell("runs", "show", "bad").out
-    assert "left out, because nothing of this workbench is called so: 'cache/" in shell("doctor", "--quick").out
+    assert "ignored, because the workbench did not create them: 'cache/" in shell("doctor", "--quick").out
     assert read_json(bad.folder / "stars.json") == {"checkpoints": [10, 20]}
 
 

@@ -14,6 +14,7 @@ from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
 MODELS = ("cogvideox-2b", "cogvideox-5b", "cogvideox1.5-5b", "wan2.1-t2v-1.3b", "wan2.2-ti2v-5b-image")
+TOO_LARGE = {("wan2.2-ti2v-5b-image", "8 GB")}  # its VAE, which computes in fp32, does not fit
 LARGE = ("wan2.1-t2v-14b", "wan2.1-i2v-14b-720p", "ltx-video-2b-0.9.5")
 
 
@@ -21,6 +22,9 @@ LARGE = ("wan2.1-t2v-14b", "wan2.1-i2v-14b-720p", "ltx-video-2b-0.9.5")
 @pytest.mark.parametrize("gpu", SIZES)
 def test_a_recipe_fits_the_gpu_and_every_value_has_a_reason(workspace: Workspace, model: str, gpu: str) -> None:
     found = suggest(workspace, "style", TrainSettings(model=model), gpu, 30)
+    if (model, gpu) in TOO_LARGE:
+        assert found.warning
+        return
     settings = TrainSettings(model=model).changed(**found.settings)
     family, known = find_model(model)
     fit = estimate_from_facts(settings, known, family.facts(known), gpu_of(gpu))

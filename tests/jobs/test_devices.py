@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -14,11 +15,18 @@ import pytest
 import torch
 
 from tests.shell import Shell
-from workbench.errors import ConfigError
+from workbench import choices, jobs
+from workbench.errors import ConfigError, DeviceBusy, ExitCode
 from workbench.jobs import devices, gpu_lock, processes, torch_devices
 from workbench.jobs.devices import GIGABYTE, Device, gpus, load, pick_device, pick_devices
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import Workspace
+from workbench.sampler import queue as sampler_queue
+from workbench.sampler import request_files
+from workbench.sampler.samples import new_id
+from workbench.sampler.settings import SampleSettings
+from workbench.sampler.worker import Worker
+from workbench.settings import specs
+from workbench.workspace import Workspace, write_json
 
 CACHED = torch_devices.found, torch_devices.build
 
@@ -124,6 +132,77 @@ def test_a_variable_says_what_auto_takes(monkeypatch: pytest.MonkeyPatch, apple:
     monkeypatch.setenv(devices.AUTO, "tpu")
     with pytest.raises(ConfigError, match=r"WORKBENCH_DEVICE is 'tpu', must be one of auto, cuda, mps, cpu: unset it"):
         pick_device("auto")
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> list[Device]:
+    """A machine with two NVIDIA GPUs, wherever its GPUs are listed."""
+    cards = [Device("cuda", "NVIDIA H100", 80.0, index, f"GPU-{index}") for index in range(2)]
+    for module in (devices, choices):
+        monkeypatch.setattr(module, "gpus", lambda: cards)
+    return cards
+
+
+def test_a_gpu_is_chosen_by_its_number(two: list[Device], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [pick_device(choice) for choice in ("cuda:0", "cuda:1")] == two
+    assert pick_devices("cuda:1", 1) == devices.gpus_of("cuda:1") == [two[1]]
+    assert pick_devices("cuda", 0) == devices.gpus_of("auto") == two
+    for count in (0, 2):
+        with pytest.raises(ConfigError, match=rf"device is cuda:1, a single GPU, but gpus is {count}: set gpus to 1"):
+            pick_devices("cuda:1", count)
+    with pytest.raises(ConfigError, match=r"device is cuda:2, but this machine has cuda:0, cuda:1: choose one of them"):
+        pick_device("cuda:2")
+    monkeypatch.setenv(devices.AUTO, "cuda:1")
+    assert pick_device("auto") == two[1]
+
+
+def test_a_numbered_gpu_is_a_setting_that_is_kept(
+    two: list[Device], tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    for made in (TrainSettings().changed(device="cuda:1"), SampleSettings().changed(device="cuda:1")):
+        made.save(tmp_path / "config.json")
+        assert type(made).load(tmp_path / "config.json") == made
+        assert made.device == "cuda:1"
+        (spec,) = (spec for spec in specs(type(made)) if spec.name == "device")
+        offered = [choice.value for choice in choices.choices_of(spec, None)]
+        assert offered == ["auto", "cuda", "mps", "cpu", "cuda:0", "cuda:1"]
+    assert not recwarn.list
+    for wrong in ("cuda:", "cuda:-1", "cuda:01", "cpu:0", "gpu"):
+        with pytest.raises(ConfigError, match=rf'device is "{wrong}", must be auto, cuda, mps or cpu'):
+            TrainSettings().changed(device=wrong)
+
+
+def test_only_the_numbered_gpu_has_to_be_free(two: list[Device], workspace: Workspace) -> None:
+    on = {choice: SampleSettings(model="toy").changed(device=choice) for choice in ("cuda:0", "cuda:1")}
+    with gpu_lock.hold(workspace.locks, "GPU-1", "run one"):
+        sampler_queue._check_devices(workspace, [on["cuda:0"]])
+        with pytest.raises(DeviceBusy, match="the GPU is held by run one"):
+            sampler_queue._check_devices(workspace, [*on.values()])
+
+
+def test_a_request_waits_for_its_own_gpu_alone(two: list[Device], workspace: Workspace) -> None:
+    folder = request_files.worker_folder(workspace)
+    for choice in ("cuda:1", "cuda:0"):
+        made = SampleSettings().changed(device=choice)
+        write_json(folder / request_files.REQUESTS / f"{new_id()}.json", {"settings": made.model_dump(mode="json")})
+    (own := workspace.samples / ".job").mkdir(parents=True)
+    with contextlib.ExitStack() as gpu, jobs.Job(own) as job:
+        serving = Worker(workspace, folder, job, gpu)
+        with gpu_lock.hold(workspace.locks, "GPU-1", "run one"):
+            taken = request_files.take(folder, serving._gpu_is_taken)
+            assert taken is not None
+            assert taken.settings.device == "cuda:0"
+            assert request_files.take(folder, serving._gpu_is_taken) is None
+        taken = request_files.take(folder, serving._gpu_is_taken)
+        assert taken is not None
+        assert taken.settings.device == "cuda:1"
+
+
+@pytest.mark.parametrize("command", [("fit",), ("sample", "a ring")])
+def test_a_command_names_the_gpu_that_is_not_there(command: tuple[str, ...], shell: Shell) -> None:
+    said = shell(*command, "--device", "cuda:1")
+    assert said.code == ExitCode.BAD_CONFIG
+    assert "device is cuda:1, but no NVIDIA GPU is usable here" in said.err
 
 
 @pytest.mark.parametrize("value", ["xpu", "XPU", "xpu:0"])

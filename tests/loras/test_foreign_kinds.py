@@ -105,10 +105,12 @@ def test_plain_loras_of_lycoris_are_read_with_their_alpha(workspace: Workspace, 
 @pytest.mark.parametrize(
     ("ends", "kind"),
     [
-        (("lokr_w1", "lokr_w2_a", "lokr_w2_b", "alpha"), "a LoKr"),
-        (("hada_w1_a", "hada_w1_b", "hada_w2_a", "hada_w2_b"), "a LoHa"),
-        (("lora_down.weight", "lora_up.weight", "lora_mid.weight"), "a LoCon with a core tensor"),
-        (("diff", "diff_b"), "a file of whole weights' differences"),
+        (("oft_blocks", "rescale", "alpha"), "an OFT"),
+        (("boft_R", "boft_s"), "a BOFT"),
+        (("a1.weight", "a2.weight", "b1.weight", "b2.weight"), "a GLoRA"),
+        (("on_input", "weight"), r"an \(IA\)3"),
+        (("lora_A", "lora_B", "lora_E"), "an AdaLoRA"),
+        (("vera_lambda_b", "vera_lambda_d"), "a VeRA"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -123,9 +125,9 @@ def test_other_kinds_are_refused_by_name(
 
 
 def test_sampling_with_one_says_the_same(workspace: Workspace, tmp_path: Path) -> None:
-    save_file({"lycoris_transformer_blocks_0_attn1_to_q.lokr_w1": torch.ones(2, 2)}, tmp_path / "k.safetensors")
+    save_file({"lycoris_transformer_blocks_0_attn1_to_q.oft_blocks": torch.ones(2, 2)}, tmp_path / "k.safetensors")
     settings = SampleSettings(prompt="x", steps=1, loras=(str(tmp_path / "k.safetensors"),), device="cpu")
-    with pytest.raises(ConfigError, match="this is a LoKr"):
+    with pytest.raises(ConfigError, match="this is an OFT"):
         Sampler(MODEL, pick_device("cpu")).generate(workspace, settings)
 
 
@@ -133,6 +135,6 @@ def test_files_that_comfyui_passes_over_come_with_a_warning(workspace: Workspace
     put_lora(workspace, "a", layer(QUERY, 2, 8, 8), alpha=1.0)
     for format in FAMILY.lora_formats:
         message = convert(workspace, ConvertSettings(lora="loras/a", format=format.id), print, lambda *_: None).message
-        passed_over = format.id in ("kohya", "diffusers", "portable")
+        passed_over = format.id in ("kohya", "diffusers", "portable", "finetrainers")
         assert ("ComfyUI, convert it to comfyui" in message) == passed_over, format.id
     assert "changes nothing" in shell("loras", "convert", "loras/a", "kohya", str(workspace.root / "k.safetensors")).out

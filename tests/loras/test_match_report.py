@@ -16,9 +16,10 @@ from workbench.families.lora_files import weights
 from workbench.families.model import Model
 from workbench.jobs.devices import pick_device
 from workbench.loras import library, tasks, view
+from workbench.loras.converting import convert
 from workbench.loras.importing import import_lora
 from workbench.loras.opened import opened
-from workbench.loras.settings import LoraImportSettings
+from workbench.loras.settings import ConvertSettings, LoraImportSettings
 from workbench.sampler.generate import Sampler
 from workbench.sampler.settings import SampleSettings
 from workbench.sampler.view import report
@@ -68,7 +69,7 @@ def foreign(wan: Model, tmp_path: Path) -> Path:
 def test_an_import_says_what_matched_everywhere(workspace: Workspace, wan: Model, foreign: Path, shell: Shell) -> None:
     shown = shell("loras", "import", str(foreign), "--model", wan.id).out
     for part in (
-        "20 of 22",
+        "20 of 21",
         "blocks.7.attn1.to_q: a layer that the model lacks",
         "diffusion_model.blocks.0.norm3: a norm or a table, for which a LoRA has no place",
         "lightx2v",
@@ -78,7 +79,7 @@ def test_an_import_says_what_matched_everywhere(workspace: Workspace, wan: Model
         assert part in operations(tasks.everything(workspace))
         assert part in shell("loras", "show", "loras/fast").out
     lora = library.find(workspace, "loras/fast")
-    assert dict(view.match(lora))["layers matched"] == "20 of 22"
+    assert dict(view.match(lora))["layers matched"] == "20 of 21"
     assert json.loads(shell("loras", "show", "loras/fast", "--json").out)["match"]["matched"] == 20
     again = json.loads(shell("loras", "import", str(foreign), "--model", wan.id, "--json").out)
     assert again["made"] == "loras/fast-2"
@@ -91,8 +92,20 @@ def test_a_conversion_says_what_was_read(workspace: Workspace, foreign: Path, tm
     )
     assert done["made"] == str(tmp_path / "p.safetensors")
     (found,) = done["reports"]
-    assert (found["matched"], found["layers"], found["alpha"], found["rank"]) == (21, 22, "1", "2")
+    assert (found["matched"], found["layers"], found["alpha"], found["rank"]) == (21, 21, "1", "2")
     assert found["left_out"][0]["names"] == ["diffusion_model.blocks.0.norm3"]
+
+
+def test_a_conversion_names_the_layers_that_few_programs_read(workspace: Workspace, wan: Model, tmp_path: Path) -> None:
+    tensors = pairs(WAN, wan, "")
+    for name, linear in WAN.facts(wan).named():
+        if name == "proj_out":
+            tensors["proj_out.lora_A.weight"] = torch.ones(2, linear.inputs)
+            tensors["proj_out.lora_B.weight"] = torch.ones(linear.outputs, 2)
+    path = file_of(tmp_path / "head.safetensors", WAN, tensors, "diffusers")
+    settings = ConvertSettings(lora=str(path), format="diffsynth")
+    message = convert(workspace, settings, print, lambda *_: None).message
+    assert "Layers outside the blocks (proj_out) are read by ComfyUI alone" in message
 
 
 def test_sampling_says_what_was_left_out(workspace: Workspace, wan: Model, foreign: Path) -> None:
@@ -100,7 +113,7 @@ def test_sampling_says_what_was_left_out(workspace: Workspace, wan: Model, forei
     settings = SampleSettings(model=wan.id, prompt="x", steps=1, loras=(str(foreign),), force_loras=True, device="cpu")
     record = sampler.generate(workspace, settings).record
     (line, _) = report(record)
-    assert "20 of 22 layers" in line
+    assert "20 of 21 layers" in line
     assert "left out blocks.7.attn1.to_q: a layer that the model lacks" in line.replace(
         "diffusion_model.blocks.0.norm3: a norm or a table, for which a LoRA has no place; ", ""
     )

@@ -298,8 +298,23 @@ def test_a_lora_goes_out_in_a_format_and_comes_back_the_same(workspace: Workspac
             near(got[name], delta)
     target = tmp_path / "mine.safetensors"
     do(convert, workspace, ConvertSettings(lora="loras/a", format="comfyui", target=str(target)))
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="already exists"):
         do(convert, workspace, ConvertSettings(lora="loras/a", format="comfyui", target=str(target)))
+
+
+def test_a_conversion_says_who_reads_the_file_before_it_writes_it(workspace: Workspace, tmp_path: Path) -> None:
+    put_lora(workspace, "a", on((QUERY, 2)), alpha=3.0)
+    target, said = tmp_path / "a.safetensors", []
+
+    def report(text: str) -> None:
+        assert not target.exists()
+        said.append(text)
+
+    settings = ConvertSettings(lora="loras/a", format="kohya", target=str(target))
+    assert "Read by VideoX-Fun alone" in convert(workspace, settings, report, lambda *_: None).message
+    assert said == ["Read by VideoX-Fun alone"]
+    with pytest.raises(ConfigError, match="has one transformer: leave it empty"):
+        do(convert, workspace, ConvertSettings(lora="loras/a", low_noise="loras/a"))
 
 
 @pytest.mark.from_nothing

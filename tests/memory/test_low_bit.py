@@ -84,6 +84,16 @@ def test_a_lora_on_the_built_in_model_learns_nearly_the_same(
 
 
 @pytest.mark.parametrize("how", FORMATS)
+def test_a_layer_makes_no_tensor_from_numbers_when_it_computes(how: Format, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU that would be a copy from the host, which waits for all that is queued: in each layer, both ways."""
+    layer = LowBitLinear(nn.Linear(128, 64).requires_grad_(False), how)
+    x = torch.ones(2, 128, requires_grad=True)
+    monkeypatch.delattr(torch, "tensor")
+    layer(x).sum().backward()
+    assert x.grad is not None
+
+
+@pytest.mark.parametrize("how", FORMATS)
 def test_what_a_format_can_hold_comes_back_exactly(how: Format) -> None:
     random = torch.Generator().manual_seed(0)
     if how == "int8":

@@ -14,8 +14,7 @@ import psutil
 import pytest
 
 from tests.patience import PATIENCE, until
-from workbench.jobs import limited
-from workbench.operating_system import VARIABLE, portable
+from workbench.operating_system import VARIABLE, bare_environment, portable
 from workbench.operating_system.portable import Portable
 from workbench.ui.server import serving
 
@@ -212,7 +211,9 @@ def test_what_windows_needs_is_passed_to_a_limited_child(monkeypatch: pytest.Mon
     program, variables = SYSTEM.python()
     assert program == "C:/Python/python.exe"
     assert variables == {"PYTHONUTF8": "1", "__PYVENV_LAUNCHER__": sys.executable}
-    assert {"SYSTEMROOT", VARIABLE} <= set(limited.ENVIRONMENT)
+    monkeypatch.setenv("SYSTEMROOT", "C:/Windows")
+    monkeypatch.setenv(VARIABLE, "rules.json")
+    assert {"SYSTEMROOT", VARIABLE} <= set(bare_environment())
     assert SYSTEM.death_signal(0xC0000005) == 11
     assert SYSTEM.death_signal(1) == 0
     assert SYSTEM.boot_id() == "windows"

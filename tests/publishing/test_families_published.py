@@ -166,8 +166,9 @@ def test_every_model_has_a_card_with_its_license_and_a_space(
         assert metadata["license_link"].startswith(f"https://huggingface.co/{model.source}")
     kind = {"wan": "Wan", "ltx": "LTX"}[family.name]
     kind += "ImageToVideo" if model.task == "image-to-video" else ""
-    pipeline = "LTXConditionPipeline" if "13b" in model.id else f"{kind}Pipeline"
+    pipeline = "LTXConditionPipeline" if "13b" in model.id or "0.9.5" in model.id else f"{kind}Pipeline"
     assert f"pipe = {pipeline}.from_pretrained" in body
+    assert ("pipe.encode_image = squeezed" in body) == (model.id.startswith("wan2.1-i2v"))  # looks through CLIP
     assert model.negative_prompt
     if family.name == "wan":
         assert f"flow_shift={model.flow_shift_at(model.height, model.width)})" in body

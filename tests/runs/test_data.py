@@ -10,6 +10,8 @@ import pytest
 from workbench.clips.records import read_clips, write_clips
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, DataError
+from workbench.quantities import counted
+from workbench.run_warnings import run_warnings
 from workbench.runs.data import TrainingData, load_data, parse_source, seed_for
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
@@ -99,3 +101,18 @@ def test_seeds_differ_by_purpose_and_place() -> None:
     assert len(seeds) == 162
     assert seed_for(1, "a", 2) == seed_for(1, "a", 2)
     assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_dataset_of_one_or_two_clips_trains_with_the_defaults(
+    workspace: Workspace, dataset: Dataset, count: int
+) -> None:
+    write_clips(dataset.folder, read_clips(dataset.folder)[:count])
+    data = data_of(workspace)
+    assert (len(data.train), data.held_out) == (count, ())
+    said = f"No clip is held out of {counted(count, 'clip')}: train on 3 or more to measure a held-out loss."
+    assert said in data.dropped
+    assert said in run_warnings(workspace, TrainSettings(dataset="squares"))
+    assert not data_of(workspace, held_out=0).dropped
+    with pytest.raises(DataError, match="held_out is 3"):
+        data_of(workspace, held_out=3)

@@ -21,6 +21,7 @@ REFUSED = [
     (APPLE, "gradient_checkpointing", "offloaded", "full"),
     (APPLE, "base_model_precision", "fp8", "int8"),
     (APPLE, "optimizer", "adamw-8bit", "adamw"),
+    (APPLE, "optimizer", "adam-8bit", "adam"),
     (APPLE, "compile", True, False),
     (APPLE, "exact", True, False),
     (APPLE, "attention", "flash", "auto"),

@@ -153,3 +153,15 @@ def test_who_only_keeps_a_model_warm_lets_go_of_the_gpu(workspace: Workspace, ru
 def test_a_broken_queue_file_is_no_catastrophe(workspace: Workspace) -> None:
     (workspace.runs / queue.QUEUE).write_text('["a", ')
     assert queue.order(workspace) == []
+
+
+def test_a_run_that_waits_is_not_said_to_have_started(workspace: Workspace) -> None:
+    """It waits for the one before it in the queue, or for the one that trains on its device."""
+    for name in ("one", "two"):
+        TrainSettings(dataset="cats", device="cpu").save(workspace.run(name) / jobs.CONFIG)
+    assert queue.waits_for(workspace, "two") == ""
+    with gpu_lock.hold(workspace.locks, "", "run one"):
+        assert queue.waits_for(workspace, "two") == "one"
+        assert queue.waits_for(workspace, "one") == ""
+    with gpu_lock.hold(workspace.locks, "", "the sampling worker"):
+        assert queue.waits_for(workspace, "two") == "", "it lets go of the device"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -45,9 +46,15 @@ class Receiver(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: Receiver
 
+    def do_GET(self) -> None:
+        self.server.got.append("GET")
+        self.send_response(200)
+        self.end_headers()
+
     def do_POST(self) -> None:
         self.server.got.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
         self.send_response(self.server.answers.pop(0) if self.server.answers else 200)
+        self.send_header("location", "/elsewhere")
         self.send_header("content-length", "0")
         self.end_headers()
 
@@ -109,6 +116,66 @@ def test_a_server_that_fails_is_tried_again_and_one_that_refuses_is_not(
     assert webhook.send("http://127.0.0.1:9/swordfish", {}) == "ConnectionRefusedError"
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_a_failure_and_is_not_followed(receiver: Receiver, status: int) -> None:
+    receiver.answers = [status]
+    assert f"it answered {status}, a redirect" in webhook.send(receiver.address, {"run": "cats"})
+    assert receiver.got == [{"run": "cats"}]
+
+
+@pytest.mark.parametrize(
+    "shape", ["{} x", "{}\n/x", "{}\tx", "{}\x1b[2J", "{}\u202e", "{}é", "http://me:swordfish@h/x"]
+)
+def test_an_address_that_cannot_be_used_is_never_repeated(
+    receiver: Receiver, tmp_path: Path, shape: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = shape.format(receiver.address)
+    monkeypatch.setenv(webhook.VARIABLE, address)
+    monkeypatch.setattr(sys, "argv", ["webhook", str(tmp_path), json.dumps(processes.identity(2**22))])
+    assert webhook.main() == 0
+    printed = "".join(capfd.readouterr())
+    assert "no message was sent" in printed
+    assert "swordfish" not in printed
+
+
+def test_an_address_with_a_line_end_behind_it_is_used(receiver: Receiver) -> None:
+    assert webhook.send(f"{receiver.address}\n", {}) == ""
+
+
+def test_the_address_leaves_the_runs_own_environment(
+    receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[dict[str, str]] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, env, **__: given.append(env))
+    monkeypatch.setenv(webhook.VARIABLE, receiver.address)
+    webhook.watch(tmp_path)
+    assert given[0][webhook.VARIABLE] == receiver.address
+    assert webhook.VARIABLE not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("said", "sent"),
+    [
+        ("{w}/clips/a.mp4 cannot be read: import it again", "a.mp4 cannot be read: import it again"),
+        ("'/home/Jane Doe/My old films/a b.mp4' is missing", "'a b.mp4' is missing"),
+        ("model:/srv/jane/wan is missing", "model:wan is missing"),
+        ("see file:///home/jane/x.txt", "see x.txt"),
+        ("C:\\Users\\Jane Doe\\x.mp4, \\\\nas\\jane\\y.mp4", "x.mp4, y.mp4"),
+        ("~jane/x and ../../jane/y and ~/z", "x and y and z"),
+        ("path=/home/jane/x", "path=x"),
+        ("{w} is full", "workspace is full"),
+        (
+            "loss 1/2 and/or 3 of runs/cats: https://example.org/a/b",
+            "loss 1/2 and/or 3 of runs/cats: https://example.org/a/b",
+        ),
+    ],
+)
+def test_no_folder_of_this_machine_is_sent(workspace: Workspace, said: str, sent: str) -> None:
+    run = write_run(workspace, "cats", 20)
+    ended(run.folder, "failed", 65, said.format(w=workspace.root))
+    assert webhook.message(run.folder)["message"] == sent
+
+
 @pytest.mark.parametrize("address", ["file:///etc/passwd", "ftp://a/b", "nothing", "http://", "https://[a", " "])
 def test_only_web_addresses_are_used_and_none_is_repeated(address: str) -> None:
     assert "no http or https address" in webhook.send(address, {})
@@ -123,6 +190,7 @@ def test_nothing_is_started_where_nobody_asked_and_in_the_demo(tmp_path: Path, m
     monkeypatch.setattr("workbench.policy.current", lambda: object())
     webhook.watch(tmp_path)
     assert not started
+    monkeypatch.setenv(webhook.VARIABLE, "https://example.com")
     monkeypatch.setattr("workbench.policy.current", lambda: None)
     webhook.watch(tmp_path)
     assert len(started) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -64,9 +65,8 @@ def test_a_file_of_finetrainers_has_its_strength(
 ) -> None:
     """Its alpha is in a key of its own, which the stock loader does not read."""
     lora = write_lora(tmp_path / "one.safetensors", 1, rank=4, alpha=8.0)
-    found = sampler.family.lora_weights(*sampler.family.lora_tensors(lora))
-    tensors, notes = sampler.family.export_lora(found, "finetrainers")
-    save_file(tensors, tmp_path / "theirs.safetensors", notes)
+    notes = {"lora_config": json.dumps({"r": 4, "lora_alpha": 8.0})}
+    save_file(load_file(lora), tmp_path / "theirs.safetensors", notes)
     ours, theirs = (generate(sampler, workspace, f"{path}") for path in (lora, tmp_path / "theirs.safetensors"))
     assert np.abs(ours.frames.astype(int) - theirs.frames).max() <= 1
     assert theirs.record["loras"][0]["origin"] == "finetrainers"
@@ -79,7 +79,7 @@ def test_a_lora_that_half_fits_is_taken_when_forced(
     tensors = load_file(lora)
     strange = {name.replace("blocks.1.", "blocks.9."): tensor for name, tensor in tensors.items()}
     save_file(strange, tmp_path / "half.safetensors")
-    with pytest.raises(ConfigError, match="tensors match, 95% are needed"):
+    with pytest.raises(ConfigError, match="layers match, 95% are needed"):
         generate(sampler, workspace, f"{tmp_path}/half.safetensors")
     forced = generate(sampler, workspace, f"{tmp_path}/half.safetensors", force_loras=True)
     (facts,) = forced.record["loras"]

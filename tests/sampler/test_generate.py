@@ -11,6 +11,7 @@ from workbench.clips import media
 from workbench.errors import ConfigError
 from workbench.families.phenaki import FAMILY as PHENAKI
 from workbench.jobs.devices import pick_device
+from workbench.paths import ASSETS
 from workbench.sampler.generate import Sampler
 from workbench.sampler.inputs import inputs_of, portable
 from workbench.sampler.settings import SampleSettings
@@ -240,7 +241,23 @@ def test_a_picture_is_refused_by_a_model_that_takes_none(
     with pytest.raises(ConfigError, match="toy starts from the prompt alone: leave it empty"):
         inputs_of(workspace, settings(toy_folder, image=str(picture)))
     monkeypatch.chdir(picture.parent)
-    assert portable(settings(toy_folder, image="first.png")).image == str(picture)
+    assert portable(workspace, settings(toy_folder, image="first.png")).image == str(picture)
+
+
+def test_a_picture_is_a_video_of_one_frame(sampler: Sampler, workspace: Workspace) -> None:
+    clip = str(next((ASSETS / "demo_clips" / "known").glob("*.mp4")))
+    made = sampler.generate(workspace, settings(sampler.name, frames=1))
+    assert made.frames.shape == (1, sampler.model.height, sampler.model.width, 3)
+    assert made.record["frames"] == 1
+    with pytest.raises(ConfigError, match="frames is 1, a picture, which continues no video"):
+        inputs_of(workspace, settings(sampler.name, frames=1, continue_from=clip))
+
+
+def test_a_model_that_is_given_its_first_frame_makes_no_pictures(
+    image_toy_folder: Path, workspace: Workspace, picture: Path
+) -> None:
+    with pytest.raises(ConfigError, match="frames is 1, .* needs [0-9]+k"):
+        inputs_of(workspace, settings(image_toy_folder, frames=1, image=str(picture)))
 
 
 def test_temperature_decides_how_freely_codes_are_sampled_and_the_record_says_it(

@@ -10,18 +10,14 @@ from safetensors.numpy import save_file
 
 from workbench.errors import ConfigError
 from workbench.sampler.loras import (
-    Header,
     Lora,
     absolute,
     available_loras,
-    check_fit,
     read_header,
     resolve,
     split_scale,
 )
 from workbench.workspace import Workspace
-
-WEIGHTS = {f"blocks.{number}.to_q": (64, 32) for number in range(20)}
 
 
 def tensors(count: int = 20, prefix: str = "transformer.", width: int = 32) -> dict[str, np.ndarray]:
@@ -45,6 +41,12 @@ def sound(path: Path) -> bytes:
         (" ring=-1 ", ("ring", -1.0)),
         ("/a/b=c/x.safetensors", ("/a/b=c/x.safetensors", 1.0)),
         ("/a/b=c/x.safetensors=2", ("/a/b=c/x.safetensors", 2.0)),
+        ("epoch=0-step=500.ckpt", ("epoch=0-step=500.ckpt", 1.0)),
+        ("https://huggingface.co/you/cats", ("you/cats", 1.0)),
+        ("https://huggingface.co/you/cats/tree/main=0.5", ("you/cats", 0.5)),
+        ("https://hf.co/you/cats/blob/main/sub/a%20b.safetensors", ("you/cats:sub/a b.safetensors", 1.0)),
+        ("https://huggingface.co/you/cats/resolve/main/a.safetensors?download=true", ("you/cats:a.safetensors", 1.0)),
+        ("https://huggingface.co/you/cats/resolve/refs%2Fpr%2F1/a.bin=2", ("you/cats:a.bin@refs/pr/1", 2.0)),
     ],
 )
 def test_name_and_scale(text: str, expected: tuple[str, float]) -> None:
@@ -58,6 +60,21 @@ def test_bad_scales_are_refused(text: str) -> None:
     assert "loras" in error.value.problems
 
 
+@pytest.mark.parametrize(
+    ("address", "remedy"),
+    [
+        ("https://civitai.com/models/123?modelVersionId=4", "download the file with your browser and give its path"),
+        ("https://example.org/x.safetensors=0.8", "download the file with your browser and give its path"),
+        ("https://huggingface.co/datasets/you/cats", "open the LoRA's file there and give that address"),
+        ("https://huggingface.co/you/cats/blob/main/README.md", "open the LoRA's .safetensors file there"),
+        ("https://huggingface.co/you/cats/tree/main/folder", "open the LoRA's .safetensors file there"),
+    ],
+)
+def test_other_addresses_say_what_to_do(address: str, remedy: str) -> None:
+    with pytest.raises(ConfigError, match=remedy):
+        split_scale(address)
+
+
 def test_runs_are_found_by_name(workspace: Workspace, tmp_path: Path) -> None:
     for age, name in enumerate(["old", "new"]):
         workspace.run(name).mkdir()
@@ -66,7 +83,7 @@ def test_runs_are_found_by_name(workspace: Workspace, tmp_path: Path) -> None:
     (workspace.runs / "unfinished").mkdir()
     assert available_loras(workspace) == ["new", "old"]
     assert resolve(workspace, ["old=0.5"]) == [Lora("old", workspace.run("old") / "lora.safetensors", 0.5)]
-    with pytest.raises(ConfigError, match="has exported no LoRA yet"):
+    with pytest.raises(ConfigError, match="has exported no LoRA, which a run does when it finishes"):
         resolve(workspace, ["unfinished"])
     with pytest.raises(ConfigError, match="one of those here .new, old."):
         resolve(workspace, ["cats"])
@@ -74,9 +91,20 @@ def test_runs_are_found_by_name(workspace: Workspace, tmp_path: Path) -> None:
         resolve(workspace, ["../../etc/passwd"])
 
 
-def test_relative_files_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_files_become_absolute(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert absolute(["ring=0.5", "x.safetensors=0.5"]) == ("ring=0.5", f"{tmp_path.resolve()}/x.safetensors=0.5")
+    (tmp_path / "cats").mkdir()
+    workspace.run("ring").mkdir()
+    (tmp_path / "ring").mkdir()  # a run's name stands for the run
+    named = ["ring=0.5", "x.safetensors=0.5", "a/epoch=2-step=9.ckpt", "cats=2", "you/cats"]
+    here = tmp_path.resolve()
+    assert absolute(workspace, named) == (
+        "ring=0.5",
+        f"{here}/x.safetensors=0.5",
+        f"{here}/a/epoch=2-step=9.ckpt=1",
+        f"{here}/cats=2",
+        "you/cats",
+    )
 
 
 def header_of(entries: dict) -> bytes:
@@ -126,30 +154,3 @@ def test_missing_truncated_and_trailing_files(tmp_path: Path) -> None:
     os.mkfifo(path)
     with pytest.raises(ConfigError, match="is not there"):
         read_header(path)
-
-
-def header(found: dict[str, np.ndarray], **metadata: str) -> Header:
-    return Header({name: tensor.shape for name, tensor in found.items()}, metadata)
-
-
-def test_a_lora_for_the_model_fits() -> None:
-    check_fit(Lora("ring", Path("ring.safetensors"), 1.0), header(tensors()), WEIGHTS, "Toy")
-
-
-def test_a_few_unknown_tensors_are_tolerated() -> None:
-    found = {**tensors(), "transformer.extra.lora_A.weight": np.zeros((4, 32))}
-    check_fit(Lora("ring", Path("ring.safetensors"), 1.0), header(found), WEIGHTS, "Toy")
-
-
-@pytest.mark.parametrize(
-    ("found", "sentence"),
-    [
-        (tensors(prefix="diffusion_model."), "0 of its 40 tensors match"),
-        (tensors(count=40), "40 of its 80 tensors match"),
-        (tensors(width=48), "20 of its 40 tensors match"),
-    ],
-)
-def test_a_lora_for_another_model_is_refused(found: dict[str, np.ndarray], sentence: str) -> None:
-    lora = Lora("ring", Path("ring.safetensors"), 1.0)
-    with pytest.raises(ConfigError, match=f"ring.safetensors does not fit Toy: {sentence}.*made for cogvideox-5b"):
-        check_fit(lora, header(found, base_model="cogvideox-5b"), WEIGHTS, "Toy")

@@ -222,6 +222,14 @@ def test_scenes_may_have_their_own_lengths_and_the_story_keeps_them(
     assert expand(ask(prompt=f"a red circle@@{'9' * 5000}"), batch)[0].image == "9" * 5000, "a file of that name"
     whole = scenes.joined_settings(many)
     assert expand(whole, batch) == many
+    assert expand(ask(prompt="a picture@@keep 5.png"), batch)[0].image == "keep 5.png"
+    own = expand(ask(prompt="a red circle@@17\na blue square@@17 keep 9\na green circle@@keep 1", frames=None), batch)
+    assert [(one.frames, one.kept_frames) for one in own] == [(17, None), (17, 9), (None, 1)]
+    assert expand(scenes.joined_settings(own), batch) == own
+    with pytest.raises(ConfigError, match="kept_frames is 17, must be 1 or .* fewer than the video's 17"):
+        queue.submit_all(served, expand(ask(prompt="a red circle\na blue square@@17 keep 17"), batch), chains=1)
+    with pytest.raises(ConfigError, match="frames is 1, a picture, which continues no video"):
+        queue.submit_all(served, expand(ask(prompt="a red circle\na blue square@@1"), batch), chains=1)
     assert scenes.joined_settings([one.changed(frames=9) for one in many]).frames == 9
     *ids, story = queue.submit_all(served, many[:1] + many[2:], chains=1)
     assert wait(served, story, PATIENCE).state is RequestState.DONE
@@ -317,10 +325,10 @@ def test_while_another_job_has_the_gpu_only_requests_for_the_processor_are_taken
     for number, device in enumerate(("auto", "cpu")):
         settings = ask(device=device, seed=number).model_dump(mode="json")
         write_json(folder / request_files.REQUESTS / f"{new_id()}.json", {"settings": settings})
-    taken = request_files.take(folder, without_gpu=True)
+    taken = request_files.take(folder, lambda settings: settings.device != "cpu")
     assert taken is not None
     assert taken.settings.seed == 1
-    assert request_files.take(folder, without_gpu=True) is None
+    assert request_files.take(folder, lambda settings: settings.device != "cpu") is None
     assert request_files.take(folder) is not None
 
 

@@ -31,11 +31,14 @@ def frames(count: int = 9) -> np.ndarray:
     return ramp.astype(np.float32)
 
 
-def make(workspace: Workspace, prompt: str = "a red ball") -> str:
+def make(workspace: Workspace, prompt: str = "a red ball", count: int | None = None) -> str:
     sample_id = new_id()
     settings = SampleSettings(prompt=prompt, loras=("ring=0.5",), seed=7)
     write_sample(
-        video_path(workspace, sample_id), frames(), 8, {"settings": settings.model_dump(mode="json"), "seed": 7}
+        video_path(workspace, sample_id),
+        frames()[:count],
+        8,
+        {"settings": settings.model_dump(mode="json"), "seed": 7, "frames": len(frames()[:count])},
     )
     return sample_id
 
@@ -153,9 +156,30 @@ def test_a_gif_shows_samples_side_by_side_with_a_row_for_each_prompt(workspace: 
     write_samples(samples[1:2] * MOST_TILES, tmp_path / "row.gif", workspace.root)
     with Image.open(tmp_path / "row.gif") as picture:
         assert picture.size == (48 * MOST_TILES, 32), "enlarged no more where there are many"
-    with pytest.raises(ConfigError, match=f"{MOST_TILES} at most"):
+    with pytest.raises(ConfigError, match=f"for one GIF, which shows {MOST_TILES}"):
         write_samples(samples * 10, tmp_path / "many.gif", workspace.root)
     assert not (tmp_path / "many.gif").exists()
+
+
+def test_a_png_shows_pictures_and_a_folder_has_a_file_for_each_prompt(workspace: Workspace, tmp_path: Path) -> None:
+    for prompt, count in (("a dog", 1), ("a cat", 1), ("a dog", 1), ("a cow", None)):
+        make(workspace, prompt, count)
+    *pictures, video = sorted(Samples(workspace).history(), key=lambda one: one.settings.prompt == "a cow")
+    write_samples(pictures, tmp_path / "all.png", workspace.root)
+    with Image.open(tmp_path / "all.png") as picture:
+        assert (picture.format, picture.size) == ("PNG", (2 * 48, 2 * 32))
+        assert (np.asarray(picture)[:32, 48:] == 255).all(), "no second cat"
+    with pytest.raises(ConfigError, match=r"is a video of \d+ frames, and a PNG shows pictures: export a GIF"):
+        write_samples([video], tmp_path / "video.png", workspace.root)
+    write_samples([*pictures, video], tmp_path / "each", workspace.root)
+    assert sorted(path.name for path in (tmp_path / "each").iterdir()) == [
+        "001-a-cat.png",
+        "002-a-cow.gif",
+        "003-a-dog.png",
+    ]
+    with Image.open(tmp_path / "each" / "003-a-dog.png") as picture:
+        assert picture.size == (2 * 48, 32)
+    assert not list(tmp_path.glob(".each*"))
 
 
 def test_a_lora_without_a_run_keeps_the_first_videos_it_drew_alone_as_its_previews(workspace: Workspace) -> None:

@@ -32,6 +32,7 @@ STEPS, BREAK = 7, 3
 
 CASES: dict[str, dict[str, Any]] = {
     "8-bit": {"optimizer": "adamw-8bit", "optimizer_options": ["min_8bit_size=1"]},
+    "8-bit Adam": {"optimizer": "adam-8bit", "optimizer_options": ["min_8bit_size=1"]},
     "prodigy": {"optimizer": "prodigy", "learning_rate": 1.0},
     "came": {"optimizer": "came"},
     "schedule-free": {"optimizer": "schedule-free"},

@@ -174,16 +174,20 @@ def test_a_file_of_both_goes_to_both(workspace: Workspace, dataset: Dataset, toy
     with pytest.raises(ConfigError, match="for the expert low noise, and was named as the one for high noise"):
         do(LoraImportSettings(source=str(pair["low"]), low_noise=str(pair["high"]), model=toy.source))
 
-    # One file of both goes out to the one program that has such files.
+    # They go out as a file each, named as ai-toolkit pairs them.
     high, low = "loras/a-high-noise", "loras/a-low-noise"
-    target = tmp_path / "both.safetensors"
-    do(ConvertSettings(lora=high, low_noise=low, format="ai-toolkit", target=str(target)))
-    assert read_safetensors(target)[0].keys() == read_safetensors(joint_file)[0].keys()
-    again, joined = sampled(workspace, toy, [str(target)])
+    files = [str(tmp_path / f"both_{one}_noise.safetensors") for one in ("high", "low")]
+    both = ConvertSettings(lora=high, low_noise=low, format="ai-toolkit", target=str(tmp_path / "both.safetensors"))
+    assert do(both).files == tuple(files)
+    for file, expert in zip(files, pair, strict=True):
+        assert read_safetensors(Path(file))[0].keys() == read_safetensors(pair[expert])[0].keys()
+    again, _ = sampled(workspace, toy, files)
     assert np.array_equal(again, two)
-    assert joined["loras"][0]["experts"] == ["high noise", "low noise"]
-    with pytest.raises(ConfigError, match="a file for kohya, musubi-tuner holds one LoRA: choose ai-toolkit"):
-        do(ConvertSettings(lora=high, low_noise=low, format="kohya"))
+    with pytest.raises(ConfigError, match="both_high_noise.safetensors already exists: give a new name"):
+        do(both)
+    assert [Path(one).name for one in do(ConvertSettings(lora=high, low_noise=low, format="kohya")).files] == [
+        f"a-kohya_{one}_noise.safetensors" for one in ("high", "low")
+    ]
 
     # What is made of one expert's LoRA is for that expert.
     do(ResizeSettings(lora=low, rank=1, name="small"))

@@ -147,7 +147,7 @@ def test_b8_b35_without_a_tracker_there_is_none_and_previews_are_kept_all_the_sa
     assert run.settings.tracker == "none"
     made = go(run, 1)
     preview(made, ["a red square"])
-    assert not made.tracker.on
+    assert not made.accelerator.trackers
     assert [preview.prompt for preview in run.previews] == ["a red square"]
 
 

@@ -202,7 +202,7 @@ def test_a_number_that_is_none_ends_the_run_at_once_and_names_the_clip(
 
 def test_bad_settings_never_become_a_run(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
     settings = TrainSettings(model=toy_model.source, dataset="squares", frames=10)
-    with pytest.raises(ConfigError, match=r"frames is 10, .* needs 8k\+1, from 9 to 49: use 9 or 17"):
+    with pytest.raises(ConfigError, match=r"frames is 10, .* needs 1 or 8k\+1, from 9 to 49: use 9 or 17"):
         Run.create(workspace, settings)
     with pytest.raises(ConfigError, match="dataset is 'nothing'"):
         Run.create(workspace, settings.changed(dataset="nothing", frames=9))

@@ -1,4 +1,5 @@
-"""A training step and its measurements put no float64 on the model's device: Apple's GPUs have none.
+"""A training step and its measurements put no float64 on the model's device, which Apple's GPUs lack, and nothing there
+that makes the processor wait without need.
 
 The stand-in for such a device is torch's "meta": tensors on it have a shape and a dtype, and no numbers. A mode of
 torch's dispatcher sees every operation of the step, forwards and backwards, ours and the libraries', and notes what
@@ -43,6 +44,7 @@ FAMILIES = (COGVIDEOX, LTX, WAN, PHENAKI)
 # One of each kind of positions, conditions and noise; other variants are these with other sizes.
 TRAINED = ["cogvideox-sincos", "cogvideox-image", "ltx-text", "wan-text", "phenaki-token"]
 SAMPLED = [*TRAINED, "cogvideox-rotary", "ltx-image", "wan-image-2.1"]
+WITH_KNOWN_FRAMES = ["ltx-image", "wan-5b-image"]
 TOYS = {f"{family.name}-{variant}": (family, variant) for family in FAMILIES for variant in family.toys}
 
 
@@ -53,6 +55,7 @@ class StandIn(TorchDispatchMode):
         super().__init__()
         self.operations = 0
         self.found: list[str] = []
+        self.masks: list[str] = []  # operations that pick by a mask: how much it picks, the processor must know
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -66,6 +69,9 @@ class StandIn(TorchDispatchMode):
             return torch.ones(given[0].shape, dtype=kwargs.get("dtype") or given[0].dtype)
         if func is torch.ops.aten.copy_.default and given[0].device != STAND_IN == given[1].device:
             return given[0].fill_(1)
+        if there and "index" in func.name() and any(one.dtype == torch.bool for one in given[1:]):
+            self.masks.append(func.name())
+            return given[0]
         made = func(*args, **kwargs)
         self.operations += there
         for leaf in tree_leaves(made):
@@ -128,6 +134,25 @@ def test_a_step_puts_no_float64_on_the_device(
     assert {parameter.device for parameter in session.bare_transformer.parameters()} == {STAND_IN}
     assert stand_in.operations > 100
     assert not stand_in.found, "\n".join(dict.fromkeys(stand_in.found))
+
+
+@pytest.mark.parametrize("name", WITH_KNOWN_FRAMES)
+def test_a_step_with_known_frames_picks_nothing_by_a_mask_on_the_device(
+    workspace: Workspace, dataset: Dataset, toy: str, stand_in: StandIn, name: str
+) -> None:
+    run = driving.create(workspace, toy, precision="fp32")
+    encode(workspace, run, toy)
+    driving.AcceleratorState._reset_state(reset_partial_state=True)
+    with stand_in:
+        session = Session(run.folder, Job(run.folder), run.settings, DEVICE)
+        train_step(session)
+        session.evaluate()
+    session.close()
+    assert stand_in.operations > 100
+    assert not stand_in.masks
+    assert session.prior_drift is not None
+    probes = [*session.prior_drift._own, *session.prior_drift._others]
+    assert {tensor.device for probe in probes for tensor in probe.text.values()} == {torch.device("cpu")}
 
 
 @pytest.mark.parametrize("name", SAMPLED)

@@ -34,11 +34,12 @@ def test_runs_stand_side_by_side(workspace: Workspace, make_clip: MakeClip, tmp_
     assert "The settings are all the same." in same
 
 
-@pytest.mark.parametrize("tracker", ["none", "tensorboard", "wandb", "trackio"])
+@pytest.mark.parametrize("tracker", ["none", "tensorboard", "wandb", "trackio", "comet_ml", "all"])
 def test_every_tracker_says_where_it_is_seen(workspace: Workspace, tracker: str) -> None:
     run: Run = write_run(workspace, "cats", tracker=tracker, tracker_project="a & b")
     shown = tracker_view.dashboard(run)
     words = {"none": "no tracker", "tensorboard": f"--logdir {workspace.runs}", "wandb": f"wandb sync {run.folder}"}
+    words |= {"comet_ml": f"comet upload {run.folder}"}
     assert words.get(tracker, '<iframe src="/trackio/?project=a%20%26%20b"') in shown
 
 

@@ -126,12 +126,19 @@ def test_work_shows_how_far_it_is_and_how_it_ended(tmp_path: Path) -> None:
     def task(state: State, **more: Any) -> LoraTask:
         name = more.pop("name", "merge")
         return LoraTask(
-            tmp_path, name, Status(tmp_path, state, ended_at=4e9, **more), str(tmp_path / "a.pt"), "done: a"
+            tmp_path,
+            name,
+            Status(tmp_path, state, ended_at=4e9, **more),
+            str(tmp_path / "a.pt"),
+            "done: a",
+            files=[str(tmp_path / one) for one in ("a.pt", "b.pt") if name == "convert"],
         )
 
     shown = operations.operations([task(State.RUNNING, phase="merging", step=3, total=12, seconds_left=9.0)])
     assert "merging · layer 3 of 12 · about 9 s left" in shown
     assert "Resizing failed. no room" in operations.operations([task(State.FAILED, message="no room", name="resize")])
-    assert 'download="a.pt"' in operations.operations([task(State.FINISHED, name="convert")])
+    converted = operations.operations([task(State.FINISHED, name="convert")])
+    assert 'download="a.pt"' in converted
+    assert 'download="b.pt"' in converted
     assert "nothing was made" in operations.operations([task(State.STOPPED)])
     assert jobs.log_tail(tmp_path) == ""

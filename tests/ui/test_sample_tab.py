@@ -117,7 +117,7 @@ def test_a_sample_says_what_made_it_and_how_its_loras_fitted(workspace: Workspac
     assert "left out: blocks.9.&lt;q&gt;, blocks.9.k: a layer that the model lacks" in shown
     for words in (
         "a &lt;b&gt;ring",
-        "Some &lt;Model&gt; · ComfyUI",
+        "Some &lt;Model&gt; · written by ComfyUI",
         "1 min 15 s",
         "9 frames, 1.1 s",
         "Written by a language model from: a ring",

@@ -8,6 +8,8 @@ docs/api.md has an example of each call. Not covered: access (ui.server.login), 
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 import threading
 from dataclasses import asdict
 from functools import partial
@@ -35,6 +37,7 @@ from workbench.errors import (
     ResumeRefused,
     WorkbenchError,
 )
+from workbench.lora_names import why_none
 from workbench.overview import OverviewReader, to_json
 from workbench.runs import snapshot as run_snapshot
 from workbench.runs.run import Run
@@ -105,7 +108,9 @@ Seconds = Annotated[float, Field(ge=0, le=MOST_SECONDS)]
 
 def api(workspace: Workspace) -> FastAPI:
     """The API as an application of its own, to be mounted at ROOT."""
-    app = FastAPI(title="Video LoRA Workbench", version="1", docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Video LoRA Workbench", version="1", docs_url=None, redoc_url=None, default_response_class=AnyJSON
+    )
     app.add_exception_handler(WorkbenchError, _refused)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _no_such_call)
@@ -200,7 +205,7 @@ def _runs(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) -> No
     def lora(name: str) -> FileResponse:
         run = _known(Run.open, workspace, name)
         if run.lora is None:
-            raise Unknown(f"the run {name!r} has no LoRA yet: wait until it has finished")
+            raise Unknown(f"the run {name!r} {why_none(workspace, name)}")
         return FileResponse(run.lora, filename=f"{name}.safetensors")
 
 
@@ -246,6 +251,12 @@ def _samples(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) ->
                 found = await wait_for_sample(workspace, sample, wait, request)
         return _sample(found)
 
+    @app.post("/samples/cancel", summary="Cancel all samples that are not done, but for those of grids")
+    def cancel_all() -> dict[str, Any]:
+        names = queue.pending_samples(workspace)
+        queue.cancel_all(workspace, names)
+        return {"cancelled": names}
+
     @app.post("/samples/{sample}/cancel", summary="Cancel a sample that is not done")
     def cancel(sample: str) -> dict[str, Any]:
         _known(queue.cancel, workspace, sample)
@@ -261,6 +272,24 @@ def _samples(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) ->
     @app.get("/samples/{sample}/video", summary="The video of a sample, as mp4")
     def video(sample: str) -> FileResponse:
         return FileResponse(_known(Samples(workspace).get, sample).path, media_type="video/mp4")
+
+
+class AnyJSON(JSONResponse):
+    """JSON of whatever files and requests held: numbers that JSON lacks become null, halves of characters escapes."""
+
+    def render(self, content: Any) -> bytes:
+        try:
+            return super().render(content)
+        except ValueError:
+            return json.dumps(_finite(content), separators=(",", ":")).encode()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(name): _finite(one) for name, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _run(run: Run) -> dict[str, Any]:
@@ -290,7 +319,7 @@ def _known(find: Any, *arguments: Any) -> Any:
 
 async def _refused(_: Request, error: Exception) -> JSONResponse:
     code = next((STATUS[kind] for kind in STATUS if isinstance(error, kind)), 500)
-    return JSONResponse({"error": str(error), "problems": getattr(error, "problems", {})}, code)
+    return AnyJSON({"error": str(error), "problems": getattr(error, "problems", {})}, code)
 
 
 async def _malformed(_: Request, error: Exception) -> JSONResponse:
@@ -298,11 +327,12 @@ async def _malformed(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     problems = {".".join(map(str, one["loc"])): str(one["msg"]) for one in error.errors()}
     sentence = "; ".join(f"{field}: {message}" for field, message in problems.items())
-    return JSONResponse({"error": sentence, "problems": problems}, 400)
+    return AnyJSON({"error": sentence, "problems": problems}, 400)
 
 
 async def _no_such_call(request: Request, error: Exception) -> JSONResponse:
     """An address or a method that the API does not have."""
     assert isinstance(error, HTTPException)
-    sentence = f"{request.method} {request.url.path[:200]}: {error.detail}; the calls are in {ROOT}/docs"
-    return JSONResponse({"error": sentence, "problems": {}}, error.status_code, error.headers)
+    where = f"{request.scope.get('root_path') or ROOT}/docs"
+    sentence = f"{request.method} {request.url.path[:200]}: {error.detail}; the calls are in {where}"
+    return AnyJSON({"error": sentence, "problems": {}}, error.status_code, error.headers)

@@ -25,7 +25,7 @@ class CaptionerSettings(Settings):
     model: str = field("Qwen/Qwen3-VL-4B-Instruct", title="Model", section=WHO, source="caption_models", path=True)
     """For vision_language: a known model, downloaded once, or a folder with one in transformers' layout."""
 
-    device: DeviceChoice = field("auto", title="Device", section=WHO, advanced=True)
+    device: DeviceChoice = field("auto", title="Device", section=WHO, source="devices", advanced=True)
     """For vision_language: where the model computes. auto takes the GPU where there is one."""
 
     longest_answer: int = field(300, title="Longest answer", section=WHO, unit="tokens", low=8, high=4096)

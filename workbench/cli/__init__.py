@@ -34,6 +34,7 @@ from typing import NoReturn
 import click
 
 from workbench import __version__
+from workbench.cli.printing import say, say_lines, show_crash, shown_by_click
 from workbench.errors import ExitCode, WorkbenchError
 
 # name -> (module beside this one, what the list of commands says)
@@ -57,7 +58,7 @@ COMMANDS = {
     "webui": ("webui", "Open the page in a browser."),
     "notebooks": ("notebooks", "Copy the notebooks into a folder, to be run there."),
     "api-token": ("webui", "Print the token with which programs use the page's HTTP API."),
-    "demo": ("demo", "The whole loop on the built-in model, in about two minutes."),
+    "demo": ("demo", "The whole loop on the built-in model, in a few minutes."),
     "doctor": ("doctor", "Check this machine, import a clip and train two steps."),
 }
 
@@ -95,19 +96,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):  # a name may hold what cannot be written as text
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    sys.excepthook = show_crash
     try:
         code = cli.main(arguments, prog_name="workbench", standalone_mode=False)
         sys.stdout.flush()
     except WorkbenchError as error:
-        click.echo(f"Error: {error}", err=True)
+        say(f"Error: {error}", err=True)
         sys.exit(int(error.exit_code))
     except click.ClickException as error:
-        error.show()
+        shown_by_click(error)
         sys.exit(error.exit_code)
     except OSError as error:
         _leave(error)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("\ninterrupted", err=True)
+        say_lines(["", "interrupted"], err=True)
         sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)
 
@@ -122,5 +124,5 @@ def _leave(error: OSError) -> NoReturn:
     if error.errno == errno.EPIPE:
         sys.exit(int(ExitCode.CANNOT_WRITE))
     remedy = "free some space" if full else "check the path, its permissions and the disk"
-    click.echo(f"Error: {what}: {error.strerror or error}: {remedy}", err=True)
+    say(f"Error: {what}: {error.strerror or error}: {remedy}", err=True)
     sys.exit(int(ExitCode.CANNOT_WRITE))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import click
 
+from workbench.cli.printing import say
 from workbench.families import convert as convert_weights
 
 
@@ -23,5 +24,5 @@ def convert(source: str, target: str, like: str | None) -> None:
 
     Which way to go is read from SOURCE: a file, a folder, or the name of a known model. TARGET must be new.
     """
-    summary = convert_weights(source, target, like, lambda text: click.echo(text, err=True))
-    click.echo(summary)
+    summary = convert_weights(source, target, like, lambda text: say(text, err=True))
+    say(summary)

@@ -15,6 +15,7 @@ from workbench import demo as material
 from workbench.cli.comparison import VideoPair, contact_sheet, side_by_side
 from workbench.cli.follow import follow
 from workbench.cli.options import with_workspace
+from workbench.cli.printing import say, say_over
 from workbench.cli.samples import generate_all
 from workbench.dataset_builder.dataset import Dataset
 from workbench.errors import ExitCode
@@ -46,11 +47,11 @@ def demo(workspace: Workspace, steps: int | None) -> int:
     if steps is not None:
         settings = settings.model_copy(update={"steps": steps})
     for name in filter(None, (settings.dataset, settings.regularization_dataset)):
-        click.echo(f"{name}: {Dataset.open(workspace, name).summary.sentence}")
+        say(f"{name}: {Dataset.open(workspace, name).summary.sentence}")
 
     _stage(1)
     run = Run.create(workspace, settings, "demo")
-    click.echo(f"{run.folder}  ({settings.steps} steps; Ctrl-C leaves it running)")
+    say(f"{run.folder}  ({settings.steps} steps; Ctrl-C leaves it running)")
     run.start()
     if (code := follow(run)) or run.status.state.alive:
         return code
@@ -64,10 +65,10 @@ def demo(workspace: Workspace, steps: int | None) -> int:
             wanted = SampleSettings(model=settings.model, prompt=prompt, loras=loras, seed=number)
             (done,) = generate_all(workspace, [wanted])
             if done.video is None:
-                click.echo(f"Error: {done.message}", err=True)
+                say(f"Error: {done.message}", err=True)
                 return int(done.exit_code or ExitCode.BUG)
             videos.append(done.video)
-        click.echo(f"{number + 1}/{len(prompts)}  {prompt}")
+        say(f"{number + 1}/{len(prompts)}  {prompt}")
         pairs.append(VideoPair(prompt, *videos))
 
     _stage(3)
@@ -78,21 +79,25 @@ def demo(workspace: Workspace, steps: int | None) -> int:
 
 
 def _stage(number: int) -> None:
-    click.secho(f"\n{number + 1}/{len(STAGES)}  {STAGES[number]}", bold=True)
+    say()
+    say(f"{number + 1}/{len(STAGES)}  {STAGES[number]}", bold=True)
 
 
 def _count(dataset: str, done: int, total: int) -> None:
     """A line that counts up, where someone watches."""
     if sys.stdout.isatty():
-        click.echo(f"\r{dataset}: {done}/{total} clips", nl=done == total)
+        say_over(f"{dataset}: {done}/{total} clips")
+        if done == total:
+            say()
 
 
 def _tell(workspace: Workspace, run: Run, seconds: float) -> None:
     before, after = run.result.get("held_out_loss_before"), run.result.get("held_out_loss_after")
     if before is not None and after is not None:
-        click.echo(f"held-out loss  {before:.4f} before, {after:.4f} after (clips that were not trained on)")
-    click.echo(f"video          {run.folder / VIDEO}")
-    click.echo(f"contact sheet  {run.folder / SHEET}")
-    click.echo(f"LoRA           {run.lora}")
-    click.echo(f"everything     {workspace.root}")
-    click.echo(f"\ndone in {duration(seconds)}. See it in a browser: {WEBUI}")
+        say(f"held-out loss  {before:.4f} before, {after:.4f} after (clips that were not trained on)")
+    say(f"video          {run.folder / VIDEO}")
+    say(f"contact sheet  {run.folder / SHEET}")
+    say(f"LoRA           {run.lora}")
+    say(f"everything     {workspace.root}")
+    say()
+    say(f"done in {duration(seconds)}. See it in a browser: {WEBUI}")

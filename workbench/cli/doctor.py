@@ -21,7 +21,8 @@ import click
 import psutil
 
 from workbench import strange_names
-from workbench.cli.options import json_flag, print_json, with_workspace
+from workbench.cli.options import json_flag, with_workspace
+from workbench.cli.printing import print_json, say
 from workbench.cli.tables import print_checks
 from workbench.errors import ConfigError, ExitCode
 from workbench.families import models
@@ -63,13 +64,13 @@ def doctor(workspace: Workspace, quick: bool, as_json: bool) -> int:
     """
     checks = [*_versions(), _device(), _disk(workspace), *_models(), _browser(), *_names(workspace)]
     if not quick:
-        click.echo("importing a clip and training two steps on the built-in model ...", err=True)
+        say("importing a clip and training two steps on the built-in model ...", err=True)
         checks += tried()
     if as_json:
         print_json([asdict(one) for one in checks])
         return int(ExitCode.BAD_CONFIG) if any(one.remedy for one in checks) else 0
     wrong = print_checks(map(astuple, checks))
-    click.echo(f"{wrong} to fix" if wrong else "all in order")
+    say(f"{wrong} to fix" if wrong else "all in order")
     return int(ExitCode.BAD_CONFIG) if wrong else 0
 
 
@@ -153,7 +154,7 @@ def _disk(workspace: Workspace) -> Check:
 
 
 def _names(workspace: Workspace) -> list[Check]:
-    """What lies in the workspace and is none of ours; it is in nobody's way."""
+    """Files in the workspace that the workbench did not create; they are in nobody's way."""
     found = strange_names.sentence(strange_names.strange_names(workspace), workspace.root)
     return [Check("other names", found)] if found else []
 

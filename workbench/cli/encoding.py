@@ -20,6 +20,7 @@ from workbench.cli.options import (
     settings_from,
     with_workspace,
 )
+from workbench.cli.printing import say
 from workbench.remote.slurm import submit_encoding
 from workbench.runs.settings import TrainSettings
 from workbench.runs.settings.data import DataSettings
@@ -43,7 +44,7 @@ WHAT = DataSettings.model_fields.keys() - WEIGHTS | BESIDE
 @detach_flag
 @with_workspace
 def encode(
-    workspace: Workspace, config: Path | None, target: str | None, nodes: int, detach: bool, **flags: Any
+    workspace: Workspace, config: tuple[Path, ...], target: str | None, nodes: int, detach: bool, **flags: Any
 ) -> int:
     """Encode a dataset's clips and captions ahead of training, a shard a worker at a time.
 
@@ -51,11 +52,11 @@ def encode(
     twice. What is done stays; the same command goes on after a stop. A run with these settings finds its tensors.
     """
     settings = settings_from(TrainSettings, config, flags)
-    folder = plan_encoding(workspace, settings, settings_from(EncodeSettings, None, flags))
+    folder = plan_encoding(workspace, settings, settings_from(EncodeSettings, (), flags))
     if target:
         for number in submit_encoding(workspace, target, folder, nodes):
-            click.echo(f"submitted job {number} to {target}")
-        click.echo(f"the nodes share the work in {folder.parent}")
+            say(f"submitted job {number} to {target}")
+        say(f"the nodes share the work in {folder.parent}")
         return 0
     jobs.start(folder, MODULE)
 

@@ -5,6 +5,7 @@ Not covered: how the figures come about (workbench.fit), starting the run (train
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,8 @@ import click
 from workbench import jobs
 from workbench.cli import json_values
 from workbench.cli.follow import watch
-from workbench.cli.options import (
-    SettingsCommand,
-    config_flag,
-    json_flag,
-    print_json,
-    settings_flags,
-    settings_from,
-    with_workspace,
-)
+from workbench.cli.options import SettingsCommand, config_flag, json_flag, settings_flags, settings_from, with_workspace
+from workbench.cli.printing import print_json, say
 from workbench.cli.recipes import gpu_flag, recipe_flag, with_recipe
 from workbench.cli.tables import print_table
 from workbench.errors import ConfigError, ExitCode
@@ -51,7 +45,7 @@ clone_flag = click.option("--clone", metavar="RUN", help="Settings of that run, 
 def fit(
     workspace: Workspace,
     recipe: str | None,
-    config: Path | None,
+    config: tuple[Path, ...],
     clone: str | None,
     gpu: str,
     measure: bool,
@@ -66,7 +60,7 @@ def fit(
     if config and clone:
         raise ConfigError("--config and --clone both say where the settings come from: give one of them")
     parent = Run.open(workspace, clone) if clone else None
-    settings = settings_from(TrainSettings, config, flags, parent.settings if parent else None)
+    settings = settings_from(TrainSettings, config, with_length(flags), parent.settings if parent else None)
     settings = with_recipe(workspace, recipe, settings, flags, gpu, quiet=as_json)
     settings = settings.changed(model=sized_model(settings.model)[1].id)
     if fit_to_gpu:
@@ -83,8 +77,21 @@ def fit(
     else:
         show(found)
         for sentence in warnings:
-            click.echo(sentence)
+            say(sentence)
     return 0 if found.fits else int(ExitCode.OUT_OF_MEMORY)
+
+
+def with_length(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags of a run whose length is said once. A flag for steps takes away the epochs of a file or another run.
+
+    Raises ConfigError for both flags.
+    """
+    found = dict(flags)
+    if found.get("steps") is not None:
+        if found.get("epochs"):
+            raise ConfigError("--steps and --epochs both say how long the run is: give one of them")
+        found["epochs"] = ""
+    return found
 
 
 def fitted(workspace: Workspace, settings: TrainSettings, gpu: str = HERE, quiet: bool = False) -> TrainSettings:
@@ -93,9 +100,9 @@ def fitted(workspace: Workspace, settings: TrainSettings, gpu: str = HERE, quiet
     if found.settings is None:
         raise ConfigError(found.why)
     if not quiet:
-        click.echo(found.why)
+        say(found.why)
         if found.changed:
-            click.echo(f" {actions.flags(found.changed)}")
+            say(f" {actions.flags(found.changed)}")
     return found.settings
 
 
@@ -112,7 +119,7 @@ def _measure(workspace: Workspace, settings: TrainSettings) -> None:
 
 def show(found: Fit) -> None:
     """The line, the phases as a table, and what is needed beside the GPU."""
-    click.echo(found.summary)
+    say(found.summary)
     table = [
         (
             phase.name,
@@ -123,6 +130,6 @@ def show(found: Fit) -> None:
         )
         for phase in found.phases
     ]
-    print_table(("phase", "memory", "of the GPU", "", "made of"), table, right=("memory",))
+    print_table(("phase", "memory", "of all", "", "made of"), table, right=("memory",))
     for name, words_of in found.beside:
-        click.echo(f"{name}: {words_of}")
+        say(f"{name}: {words_of}")

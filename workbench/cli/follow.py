@@ -13,11 +13,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-import click
-
 from workbench import jobs
+from workbench.cli.printing import say, say_lines, visible
 from workbench.errors import ExitCode
-from workbench.quantities import duration
+from workbench.quantities import duration, loss_text
 from workbench.runs.analysis.curves import Curves, curves_of
 from workbench.runs.failures import Failure
 from workbench.runs.run import Run
@@ -40,7 +39,9 @@ class Bar:
         self._progress.start()
 
     def show(self, doing: str, step: int, total: int, note: str) -> None:
-        self._progress.update(self._task, description=doing, completed=step, total=total or None, note=note)
+        self._progress.update(
+            self._task, description=visible(doing), completed=step, total=total or None, note=visible(note)
+        )
 
     def close(self) -> None:
         self._progress.stop()
@@ -52,10 +53,10 @@ def _progress(on_stderr: bool) -> Progress:
 
     return Progress(
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=30),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
         console=Console(stderr=on_stderr),
         transient=on_stderr,
     )
@@ -74,7 +75,7 @@ class Lines:
             return
         self._last, self._next = now, time.monotonic() + PLAIN_SECONDS
         count = f" {step}/{total}" if total else ""
-        click.echo(f"{doing}{count}  {note}")
+        say(f"{doing}{count}  {note}")
 
     def close(self) -> None:
         """Nothing to undo."""
@@ -146,19 +147,19 @@ def follow_job(
     """
     if detach:
         begin()
-        click.echo(goes_on)
+        say(goes_on)
         return 0
     status = watch(read, begin=begin)
     if status is None:
-        click.echo(f"\n{goes_on}")
+        say_lines(["", goes_on])
         return 0
     if status.state is jobs.State.FINISHED:
         for line in outcome():
-            click.echo(line)
+            say(line)
         return 0
-    click.echo(f"Error: {status.message or status.state.value}", err=True)
+    say(f"Error: {status.message or status.state.value}", err=True)
     if remedy:
-        click.echo(remedy, err=True)
+        say(remedy, err=True)
     return int(status.exit_code or ExitCode.BUG)
 
 
@@ -175,9 +176,8 @@ def follow(*runs: Run, begin: Callable[[], object] = lambda: None) -> int:
         status = _watch_run(run, (lambda: None) if number else begin)
         if status is None:
             what = "The run goes on" if len(runs) == 1 else "The runs go on"
-            click.echo(
-                f"\n{what}. See it again: workbench runs follow {run.name}; end it: workbench runs stop {run.name}"
-            )
+            again = f"{what}. See it again: workbench runs follow {run.name}; end it: workbench runs stop {run.name}"
+            say_lines(["", again])
             return 0
         code = code or _report(run, status)
     return code
@@ -191,31 +191,33 @@ def _watch_run(run: Run, begin: Callable[[], object]) -> jobs.Status | None:
 def _newest(curves: Curves) -> str:
     """The newest loss and held-out loss."""
     curves.refresh()
-    parts = [f"loss {curves.last['loss']:.4f}"] if curves.last else []
-    parts += [f"held-out {loss:.4f}" for loss in list(curves.held_out.values())[-1:]]
+    parts = [f"loss {loss_text(curves.last['loss'])}"] if curves.last else []
+    parts += [f"held-out {loss_text(loss)}" for loss in list(curves.held_out.values())[-1:]]
     return ", ".join(parts)
 
 
 def _report(run: Run, status: jobs.Status) -> int:
     """Say how the run ended and what to do next."""
     if status.state is jobs.State.NEW:
-        click.echo(f"{run.name} was never started: workbench runs start {run.name}")
+        say(f"{run.name} was never started: workbench runs start {run.name}")
         return 0
     seen = snapshot(run)
     took = "".join(f" after {fact.text} of training" for fact in seen.facts if fact.key == "training_time")
-    click.echo(f"{run.name} {status.state.value} at step {seen.curves.last.get('step', 0)}{took}")
+    say(f"{run.name} {status.state.value} at step {seen.curves.last.get('step', 0)}{took}")
     for fact in seen.facts:
         if fact.key == "held_out_loss":
-            click.echo(f"{fact.label} {fact.text}")
+            say(f"{fact.label} {fact.text}")
     if run.lora is not None:
-        click.echo(f"LoRA: {run.lora}")
+        say(f"LoRA: {run.lora}")
+    elif run.model is not None:
+        say_lines([f"model: {run.model}", f"sample it: workbench sample PROMPT --model runs/{run.name}"])
     if status.state is jobs.State.FINISHED:
         return 0
     if seen.failure:
         explain(seen.failure, err=True)
     elif seen.outcome:
-        click.echo(seen.outcome.text, err=True)
-        click.echo(f"next: workbench runs start {run.name}")
+        say(seen.outcome.text, err=True)
+        say(f"next: workbench runs start {run.name}")
     return int(status.exit_code or ExitCode.BUG)
 
 
@@ -224,7 +226,7 @@ def explain(failure: Failure, err: bool = False) -> None:
 
     err: all but the commands goes to stderr
     """
-    tail = [f"  | {line}" for line in failure.tail.splitlines()]
-    click.echo("\n".join([failure.cause, *(f"  {text}" for text in failure.sentences), *tail]), err=err)
+    tail = [f"  | {line}" for line in failure.tail.split("\n") if failure.tail]
+    say_lines([failure.cause, *(f"  {text}" for text in failure.sentences), *tail], err=err)
     for action in failure.actions:
-        click.echo(f"next: {action.command}")
+        say(f"next: {action.command}")

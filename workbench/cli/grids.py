@@ -15,16 +15,16 @@ from workbench import jobs
 from workbench.cli.options import (
     SettingsCommand,
     json_flag,
-    print_json,
     settings_flags,
     settings_from,
     with_opened,
     with_workspace,
     yes_flag,
 )
+from workbench.cli.printing import ask, print_json, say, say_lines, say_over
 from workbench.cli.tables import print_table
 from workbench.compare import CellState, Grid, GridSettings, GridState
-from workbench.compare.export import FORMATS, export_cell, export_page
+from workbench.compare.export import FORMATS, export_cell, export_page, export_tiles
 from workbench.compare.grid import MEASURING
 from workbench.compare.snapshot import snapshot
 from workbench.compare.suggestions import base_of
@@ -56,25 +56,34 @@ def grid() -> None:
 def list_(workspace: Workspace, as_json: bool) -> None:
     """All grids, newest first."""
     grids = Grid.all(workspace)
+    states = [_state_or_problem(one) for one in grids]
     if as_json:
-        states = [(one, one.state()) for one in grids]
         print_json(
             [
                 {
                     "name": one.name,
                     "folder": str(one.folder),
-                    "done": state.count(CellState.DONE),
-                    "videos": len(state.all),
+                    "done": state and state.count(CellState.DONE),
+                    "videos": state and len(state.all),
+                    "problem": problem,
                 }
-                for one, state in states
+                for one, (state, problem) in zip(grids, states, strict=True)
             ]
         )
         return
     if not grids:
-        click.echo("no grid yet: workbench grid make --run NAME")
-    for one in grids:
-        state = one.state()
-        click.echo(f"{one.name}  {state.count(CellState.DONE)} of {len(state.all)} videos  {one.folder}")
+        say("no grid yet: workbench grid make --run NAME")
+    for one, (state, problem) in zip(grids, states, strict=True):
+        done = f"{state.count(CellState.DONE)} of {len(state.all)} videos  {one.folder}" if state else problem
+        say(f"{one.name}  {done}")
+
+
+def _state_or_problem(grid: Grid) -> tuple[GridState | None, str]:
+    """A grid's state, or why it cannot be read: one damaged grid costs the list none of the others."""
+    try:
+        return grid.state(), ""
+    except WorkbenchError as error:
+        return None, str(error)
 
 
 @grid.command(cls=SettingsCommand)
@@ -88,10 +97,10 @@ def make(workspace: Workspace, wait: bool, **flags: Any) -> int:
     Values of one axis stand with commas between them; at most two things may have several values.
     """
     own = {name: flags.pop(name) for name in GridSettings.model_fields}  # some of a sample's have the same name
-    settings = settings_from(GridSettings, None, own)
-    base = settings_from(SampleSettings, None, flags, base=base_of(workspace, settings))
+    settings = settings_from(GridSettings, (), own)
+    base = settings_from(SampleSettings, (), flags, base=base_of(workspace, settings))
     made = Grid.create(workspace, settings, base)
-    click.echo(f"grid {made.name}: {made.folder}")
+    say(f"grid {made.name}: {made.folder}")
     return _generate(made, wait)
 
 
@@ -123,10 +132,20 @@ def show(opened: Grid, as_json: bool) -> None:
 @grid.command()
 @with_grid
 @click.option("--cell", nargs=2, type=int, metavar="ROW COLUMN", help="Only this video, counted from 1.")
-@click.option("--format", type=click.Choice(FORMATS), default="mp4", help="Of a single video.")
-def export(opened: Grid, cell: tuple[int, int] | None, format: str) -> None:
-    """Write the grid as a page that needs nothing else, or one of its videos; prints where it is."""
-    click.echo(str(export_cell(opened, _key(opened, *cell), format) if cell else export_page(opened)))
+@click.option(
+    "--format",
+    type=click.Choice(FORMATS),
+    help="Of a single video, else mp4; without --cell gif or png: all videos side by side, as one file.",
+)
+def export(opened: Grid, cell: tuple[int, int] | None, format: str | None) -> None:
+    """Write the grid as a page that needs nothing else, as one GIF or PNG, or one of its videos; prints where it is."""
+    if format == "mp4" and not cell:
+        raise ConfigError("format is mp4, of a single video: give --cell, or choose gif or png")
+    if cell:
+        path = export_cell(opened, _key(opened, *cell), format or "mp4")
+    else:
+        path = export_tiles(opened, format) if format else export_page(opened)
+    say(path)
 
 
 @grid.command()
@@ -134,7 +153,7 @@ def export(opened: Grid, cell: tuple[int, int] | None, format: str) -> None:
 def stop(opened: Grid) -> None:
     """Cancel what is not generated yet; `grid extend NAME` requests it again."""
     opened.cancel()
-    click.echo("what was not generated yet is cancelled")
+    say("what was not generated yet is cancelled")
 
 
 @grid.command()
@@ -142,9 +161,9 @@ def stop(opened: Grid) -> None:
 @yes_flag
 def delete(opened: Grid, yes: bool) -> None:
     """Remove a grid; its folder moves to grids/.removed."""
-    if yes or click.confirm(f"Remove the grid {opened.name} with {opened.state().count(CellState.DONE)} videos?"):
+    if yes or ask(f"Remove the grid {opened.name} with {opened.state().count(CellState.DONE)} videos?"):
         opened.delete()
-        click.echo(f"moved to {opened.folder.parent / '.removed'}")
+        say(f"moved to {opened.folder.parent / '.removed'}")
 
 
 # ---- what people think
@@ -160,7 +179,7 @@ def _mark(name: str, mark: str, help: str) -> None:
     @click.option("--off", is_flag=True, help="Take it back.")
     def command(opened: Grid, row: int, column: int, off: bool) -> None:
         opened.mark(_key(opened, row, column), **{mark: not off})
-        click.echo(f"not {mark} any more" if off else mark)
+        say(f"not {mark} any more" if off else mark)
 
 
 _mark("star", "starred", "Star")
@@ -186,7 +205,7 @@ def vote(opened: Grid, row: int, better: int, other: int, tie: bool) -> None:
 @click.option("--why", default="", metavar="TEXT", help="Why, for the run's page.")
 def best(opened: Grid, column: int, why: str) -> None:
     """Make a column's checkpoint, counted from 1, the best of its run, which stars it."""
-    click.echo(opened.choose_best(column - 1, why))
+    say(opened.choose_best(column - 1, why))
 
 
 def _key(opened: Grid, row: int, column: int) -> str:
@@ -204,11 +223,11 @@ def _generate(opened: Grid, wait: bool) -> int:
     try:
         requested = opened.generate()
     except WorkbenchError:
-        click.echo(f"the grid is kept: workbench grid extend {opened.name} generates what is missing", err=True)
+        say(f"the grid is kept: workbench grid extend {opened.name} generates what is missing", err=True)
         raise
     state = opened.state()
     done = state.count(CellState.DONE)
-    click.echo(f"{len(state.all)} videos, {done} there, {requested} to be generated")
+    say(f"{len(state.all)} videos, {done} there, {requested} to be generated")
     if wait:
         _watch(opened)
         if opened.state().count(CellState.DONE):
@@ -228,14 +247,14 @@ def _watch(opened: Grid) -> None:
     def line(state: GridState) -> None:
         now = next((cell for cell in state.all if cell.state is CellState.GENERATING), None)
         doing = "" if now is None else f" · {now.message or f'step {now.step} of {now.total}'}"
-        click.echo(f"\r\x1b[K{snapshot(opened, state)['progress']['text']}{doing}", nl=False, err=True)
+        say_over(f"{snapshot(opened, state)['progress']['text']}{doing}", err=True)
 
     try:
         opened.wait(each=line)
     except KeyboardInterrupt:
-        click.echo(f"\nthe generation goes on: workbench grid show {opened.name}", err=True)
+        say_lines(["", f"the generation goes on: workbench grid show {opened.name}"], err=True)
         raise
-    click.echo("\r\x1b[K", nl=False, err=True)
+    say_over(err=True)
 
 
 def _print(opened: Grid, state: GridState) -> None:
@@ -261,7 +280,7 @@ def _print(opened: Grid, state: GridState) -> None:
     print_table(heads, rows, right=("from base", "motion", "sharpness"))
     if data["votes"]:
         _print_votes(data)
-    click.echo(f"{data['progress']['text']} in {opened.folder}")
+    say(f"{data['progress']['text']} in {opened.folder}")
 
 
 def _print_votes(data: dict[str, Any]) -> None:

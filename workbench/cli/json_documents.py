@@ -35,7 +35,8 @@ LORA = {
     "created": "Unix time",
     "marks": "of `starred`, `best`, `published`: any of them keeps it from being removed",
     "damaged": 'what is wrong with the file; "" when nothing is',
-    "match": "of an imported one: layers, matched, left_out (why, count, names), rank, alpha, written_by; else null",
+    "match": "of an imported one: layers, matched, left_out (why, count, names), rank, alpha, alpha_from, written_by, "
+    "and where it applies converted, lost, nothing; else null",
 }
 DATASET = {
     "name": "what commands take",
@@ -47,6 +48,7 @@ DATASET = {
     "changed_at": "Unix time of the last change of clips, captions, title or notes",
     "own_notes": 'what a person wrote about it; "" for nothing',
     "summary": "clips, seconds, sizes, fps, missing_captions, refused",
+    "damage": "what of its records cannot be read and what to do about it, a sentence each",
 }
 CLIP = {
     "file_name": "below the dataset's folder",
@@ -313,7 +315,13 @@ DOCUMENTS = {
     ),
     "grid list": Document(
         "Every grid, newest first.",
-        {"name": "what commands take", "folder": "where it is", "done": "videos generated", "videos": "of how many"},
+        {
+            "name": "what commands take",
+            "folder": "where it is",
+            "done": "videos generated; null where the grid cannot be read",
+            "videos": "of how many; null where the grid cannot be read",
+            "problem": 'why the grid cannot be read, "" where it can',
+        },
         many=True,
     ),
     "grid show": Document(
@@ -347,12 +355,18 @@ DOCUMENTS = {
                 "message": "what was done, one sentence",
                 "error": "what was lost of the change, as a share; null when nothing",
                 "reports": "how each LoRA matched: layers, matched, left_out (why, count, names), rank, alpha, "
-                "written_by",
+                "alpha_from, written_by, and where it applies converted, lost, nothing",
+                **more,
             },
         )
-        for command, doing, made in (
-            ("import", "A LoRA that was imported.", "its name in the library"),
-            ("convert", "A LoRA that was written for another program.", "the file"),
+        for command, doing, made, more in (
+            ("import", "A LoRA that was imported.", "its name in the library", {}),
+            (
+                "convert",
+                "A LoRA that was written for another program.",
+                "the file; with --low-noise, the high-noise expert's",
+                {"files": "every file that was written"},
+            ),
         )
     },
     "loras formats": Document(
@@ -360,10 +374,11 @@ DOCUMENTS = {
         {
             "id": "what `loras convert` takes",
             "title": "for people",
-            "help": "which programs read it",
+            "help": "what is in it, and which programs read it, for each family",
             "suffix": "of the file",
             "warning": 'what is lost; "" where nothing is',
-            "both": "whether one file may hold the LoRAs of both experts",
+            "readers": "programs that apply such a file exactly; where families differ, `help` says who reads which",
+            "outside": 'the one of them that also applies it to layers outside the blocks; "" where none does',
         },
         many=True,
     ),

@@ -45,6 +45,7 @@ def dataset_list(found: Iterable[Dataset]) -> list[dict[str, Any]]:
             "changed_at": last_change(one.folder),
             "own_notes": one.notes,
             "summary": asdict(one.summary),
+            "damage": one.damage,
         }
         for one in found
     ]
@@ -77,9 +78,9 @@ def _surveyed(part: SurveyedFiles) -> dict[str, Any]:
         "layout": part.layout,
         "other_layouts": list(part.others),
         "bytes": part.size,
-        "files": [{"name": source.name, "caption": source.caption} for source in part.sources],
+        "files": [{"name": one.name, "caption": one.caption} for one in part.sources if not one.refused],
         "warnings": part.warnings(),
-        "refused": dict(part.refused),
+        "refused": {**part.refused, **{one.name: one.refused for one in part.sources if one.refused}},
     }
 
 
@@ -163,7 +164,8 @@ def fit(found: Fit, settings: TrainSettings, warnings: list[str]) -> dict[str, A
 
 
 def run_line(run: Run, entry: RunEntry, activity: str, waiting: list[str]) -> dict[str, Any]:
-    status, summary = run.status, summary_of(run)
+    status = run.status
+    summary = summary_of(run, not status.state.alive)
     config = read_object(run.folder / jobs.CONFIG)  # not checked: a run of another version still has a line
     return {
         "name": run.name,
@@ -200,7 +202,13 @@ def sample(done: Progress) -> dict[str, Any]:
 def lora_task(task: LoraTask) -> dict[str, Any]:
     """What an operation on LoRAs has made."""
     error = jobs.result(task.folder).get("error")
-    return {"made": task.made, "message": task.message, "error": error, "reports": task.reports}
+    return {
+        "made": task.made,
+        "message": task.message,
+        "error": error,
+        "reports": task.reports,
+        **({"files": task.files} if task.files else {}),
+    }
 
 
 def lora(one: LibraryLora) -> dict[str, Any]:

@@ -17,13 +17,13 @@ from workbench.cli.follow import follow_job
 from workbench.cli.options import (
     SettingsCommand,
     json_flag,
-    print_json,
     settings_flags,
     settings_from,
     with_workspace,
     workspace_flag,
     yes_flag,
 )
+from workbench.cli.printing import ask, print_json, say
 from workbench.cli.tables import print_table
 from workbench.loras import library, removal, tasks, view
 from workbench.loras.removal import CleaningSettings, PlannedRemoval
@@ -63,7 +63,7 @@ def list_(workspace: Workspace, checkpoints: bool, as_json: bool) -> None:
         print_json([json_values.lora(one) for one in found])
         return
     if not found:
-        click.echo("no LoRA yet: train one (workbench train) or import one (workbench loras import)")
+        say("no LoRA yet: train one (workbench train) or import one (workbench loras import)")
         return
     rows = [
         [
@@ -94,11 +94,11 @@ def show(workspace: Workspace, name: str, as_json: bool) -> None:
     identity = [("name", one.name), ("title", one.title), ("file", str(one.path)), ("origin", one.origin)]
     for label, value in [*identity, *view.facts(one), *marks]:
         if value:
-            click.echo(f"{label:<14}{value}")
+            say(f"{label:<14}{value}")
     for label, value in view.match(one):
-        click.echo(f"{label:<16}{value}")
+        say(f"{label:<16}{value}")
     for weight, source, sha256 in view.sources(one):
-        click.echo(f"{'made of':<14}{weight} x {source}  {sha256}")
+        say(f"{'made of':<14}{weight} x {source}  {sha256}")
 
 
 @loras.command()
@@ -111,7 +111,7 @@ def formats(as_json: bool) -> None:
         print_json([asdict(one) for one in known()])
         return
     for one in known():
-        click.echo(f"{one.id:<14}{one.title}: {one.help}")
+        say(f"{one.id:<14}{one.title}: {one.help}")
 
 
 # ---- operations
@@ -126,7 +126,8 @@ def _do(workspace: Workspace, settings: Settings, as_json: bool = False) -> int:
 
     def outcome() -> tuple[str, ...]:
         done = tasks.read_task(folder)
-        return done.message, done.made, *(f"{label:<16}{value}" for label, value in view.task_view(done).matches)
+        matches = (f"{label:<16}{value}" for label, value in view.task_view(done).matches)
+        return done.message, *(done.files or (done.made,)), *matches
 
     return follow_job(lambda: jobs.status(folder), outcome, f"it goes on in the background: {folder}")
 
@@ -141,7 +142,7 @@ def _add(name: str, metavar: str) -> None:
     @settings_flags(cls, leave_out=(source.name,))
     @with_workspace
     def command(workspace: Workspace, as_json: bool = False, **flags: Any) -> int:
-        return _do(workspace, settings_from(cls, None, flags), as_json)
+        return _do(workspace, settings_from(cls, (), flags), as_json)
 
     if name == "import":
         json_flag(command)
@@ -155,7 +156,7 @@ for operation, argument in OPERATIONS.items():
 @click.argument("lora", metavar="NAME")
 @click.argument("format")
 @click.argument("target", required=False, default="")
-@click.option("--low-noise", default="", metavar="NAME", help="The low-noise expert's LoRA, for a file of both.")
+@click.option("--low-noise", default="", metavar="NAME", help="The low-noise expert's LoRA, for a file of each.")
 @json_flag
 @with_workspace
 def convert(workspace: Workspace, lora: str, format: str, target: str, low_noise: str, as_json: bool) -> int:
@@ -175,7 +176,7 @@ def convert(workspace: Workspace, lora: str, format: str, target: str, low_noise
 def star(workspace: Workspace, name: str, off: bool) -> None:
     """Keep a LoRA: nothing removes it while it is starred."""
     library.star(workspace, name, on=not off)
-    click.echo(f"{name} is {'no longer ' if off else ''}starred")
+    say(f"{name} is {'no longer ' if off else ''}starred")
 
 
 @loras.command()
@@ -197,10 +198,10 @@ def clean(workspace: Workspace, yes: bool, **flags: Any) -> None:
 
     What is starred, best or published stays, and so do runs' exports.
     """
-    settings = settings_from(CleaningSettings, None, flags)
+    settings = settings_from(CleaningSettings, (), flags)
     planned = removal.to_remove(workspace, settings)
     if not planned:
-        click.echo("nothing to remove")
+        say("nothing to remove")
     elif _confirmed(planned, yes):
         removal.clean(workspace, settings)
 
@@ -208,12 +209,12 @@ def clean(workspace: Workspace, yes: bool, **flags: Any) -> None:
 def _confirmed(planned: Sequence[PlannedRemoval], yes: bool) -> bool:
     """List what would be removed and ask; then print how to restore it."""
     for one in planned:
-        click.echo(f"{one.lora.name}  {byte_size(one.bytes)}")
+        say(f"{one.lora.name}  {byte_size(one.bytes)}")
     total = view.total_size(planned)
-    if not yes and not click.confirm(f"Remove {len(planned)} LoRAs, {total}?"):
-        click.echo("nothing was removed")
+    if not yes and not ask(f"Remove {len(planned)} LoRAs, {total}?"):
+        say("nothing was removed")
         return False
-    click.echo(f"removed, {total}: `workbench loras restore` lists and brings back, --empty deletes them for good")
+    say(f"removed, {total}: `workbench loras restore` lists and brings back, --empty deletes them for good")
     return True
 
 
@@ -225,11 +226,11 @@ def _confirmed(planned: Sequence[PlannedRemoval], yes: bool) -> bool:
 def restore(workspace: Workspace, id: str | None, empty: bool, as_json: bool) -> None:
     """Restore a removed LoRA; without ID, list the removed ones."""
     if empty:
-        click.echo(f"{byte_size(removal.empty(workspace))} freed")
+        say(f"{byte_size(removal.empty(workspace))} freed")
     elif id:
-        click.echo(f"{removal.restore(workspace, id)} is restored")
+        say(f"{removal.restore(workspace, id)} is restored")
     elif as_json:
         print_json([asdict(one) for one in removal.removed(workspace)])
     else:
         for lora in removal.removed(workspace):
-            click.echo(f"{lora.id}  {lora.title}  {byte_size(lora.bytes)}")
+            say(f"{lora.id}  {lora.title}  {byte_size(lora.bytes)}")

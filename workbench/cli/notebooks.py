@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from workbench.cli.printing import say
 from workbench.errors import CannotWrite
 from workbench.paths import NOTEBOOKS
 from workbench.workspace import writing
@@ -23,5 +24,5 @@ def notebooks(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for one in found:
             shutil.copyfile(one, folder / one.name)
-            click.echo(str(folder / one.name))
-    click.echo(f"open them: jupyter lab {folder}")
+            say(str(folder / one.name))
+    say(f"open them: jupyter lab {folder}")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import click
-
-from workbench.cli.options import print_json
+from workbench.cli.printing import print_json, say
 from workbench.notes import NotedFolder
 
 
@@ -33,4 +31,4 @@ def print_or_set_group(noted: NotedFolder, label: str | None, command: str, as_j
 
 
 def _answer(now: dict[str, str], as_json: bool, sentence: str) -> None:
-    print_json(now) if as_json else click.echo(sentence)
+    print_json(now) if as_json else say(sentence)

@@ -9,14 +9,14 @@ themselves, so the shell says the same sentences as the page. Not covered: what 
 from __future__ import annotations
 
 import functools
-import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
+from workbench.cli.printing import visible
 from workbench.errors import ConfigError
 from workbench.form_rules import owners
 from workbench.settings import Settings, Spec, parse, specs
@@ -43,7 +43,8 @@ class SettingOption(click.Option):
             found = choices_of(self.spec, Workspace.open(_workspace_of(ctx)), ctx.params)
         except ConfigError:
             return []
-        return [CompletionItem(one.value, help=one.title) for one in found if one.value.startswith(incomplete)]
+        fitting = [one for one in found if one.value.startswith(incomplete) and one.value == visible(one.value)]
+        return [CompletionItem(one.value, help=visible(one.title)) for one in fitting]
 
 
 class SettingsCommand(click.Command):
@@ -92,23 +93,31 @@ def settings_flags(
 
 
 def settings_from(
-    cls: type[S], config: Path | None, flags: Mapping[str, Any], base: S | None = None, **fixed: Any
+    cls: type[S], config: Sequence[Path], flags: Mapping[str, Any], base: S | None = None, **fixed: Any
 ) -> S:
-    """Settings from others, a JSON file and the flags that were given, the later ones winning. Raises ConfigError.
+    """Settings from others, JSON files in order and the flags that were given, later ones winning. Raises ConfigError.
 
     flags: those of other settings are left out
     """
     values: dict[str, Any] = {} if base is None else base.model_dump(mode="json")
-    if config is not None:
-        loaded = read_json(config)
+    for path in config:
+        loaded = read_json(path)
         if not isinstance(loaded, dict):
-            raise ConfigError(f"{config.name} must hold a JSON object of settings: write it as {{...}}")
+            raise ConfigError(f"{path.name} must hold a JSON object of settings: write it as {{...}}")
         values.update(loaded)
     known = {spec.name: spec for spec in specs(cls)}
-    for name, raw in flags.items():
-        if name in known and raw is not None and raw != ():
-            values[name] = _value(known[name], raw)
+    for name in given_flags(flags):
+        if name in known:
+            values[name] = _value(known[name], flags[name])
+    context = click.get_current_context(silent=True)
+    if context is not None and isinstance(model := values.get("model"), str) and "/" in model:
+        values["model"] = Workspace.open(_workspace_of(context)).model(model)
     return parse(cls, {**values, **fixed})
+
+
+def given_flags(flags: Mapping[str, Any]) -> list[str]:
+    """The names of the flags that were given."""
+    return [name for name, raw in flags.items() if raw is not None and raw != ()]
 
 
 def _names(spec: Spec) -> list[str]:
@@ -140,7 +149,7 @@ def _value(spec: Spec, raw: Any) -> Any:
     """The flag's text as JSON would have it; what is not a number stays text, for the settings to refuse."""
     if spec.kind == "texts":
         # An empty one takes away what a file or another run had.
-        return [text for given in raw for text in _lines(spec, given) if text]
+        return [text for given in raw for text in file_lines(spec.name, given) if text]
     if spec.optional and raw == "" and not spec.may_be_blank:
         return None
     if spec.kind in ("integer", "number"):
@@ -152,14 +161,14 @@ def _value(spec: Spec, raw: Any) -> Any:
     return raw
 
 
-def _lines(spec: Spec, given: str) -> list[str]:
-    """A text of a flag that takes several; of @FILE the lines of the file."""
+def file_lines(name: str, given: str) -> list[str]:
+    """A text that is given where several can be; of @FILE the lines of the file. Raises ConfigError."""
     if not given.startswith("@"):
         return [given]
     try:
         lines = Path(given[1:]).expanduser().read_text(encoding="utf-8-sig").splitlines()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{spec.name} is {given}, no file of text in UTF-8: give the path of one after @") from error
+        raise ConfigError(f"{name} is {given}, no file of text in UTF-8: give the path of one after @") from error
     return [line.strip() for line in lines]
 
 
@@ -174,9 +183,10 @@ json_flag = click.option("--json", "as_json", is_flag=True, help="For programs: 
 detach_flag = click.option("--detach", is_flag=True, help="Start it and return at once.")
 
 
-def config_flag(help: str = "Settings from a JSON file. Flags win over it.") -> Callable[[Command], Command]:
-    """--config FILE."""
-    return click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help=help)
+def config_flag(help: str = "Settings from a JSON file") -> Callable[[Command], Command]:
+    """--config FILE, as often as wanted."""
+    more = "; given again, a later file wins over an earlier one. Flags win over all."
+    return click.option("--config", type=click.Path(path_type=Path), metavar="FILE", multiple=True, help=help + more)
 
 
 def with_workspace(command: Command) -> Command:
@@ -204,11 +214,6 @@ def with_opened(open: Callable[[Workspace, str], object]) -> Callable[[Command],
         return opened
 
     return decorate
-
-
-def print_json(value: object) -> None:
-    """For --json."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def _workspace_of(context: click.Context) -> str | None:

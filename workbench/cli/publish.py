@@ -1,4 +1,4 @@
-"""`workbench publish lora|space|dataset`: push to the Hugging Face Hub. Ctrl-C ends watching only.
+"""`workbench publish lora|model|space|dataset`: push to the Hugging Face Hub. Ctrl-C ends watching only.
 
 The token is the Hub's own login (`hf auth login`); no command takes one. Not covered: what is pushed
 (workbench.publishing, workbench.dataset_builder).
@@ -14,6 +14,7 @@ import click
 from workbench.cli.datasets.tasks import run_task, with_dataset
 from workbench.cli.follow import follow_job
 from workbench.cli.options import Command, SettingsCommand, detach_flag, settings_flags, settings_from, with_workspace
+from workbench.cli.printing import say, say_lines
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.errors import ConfigError
@@ -29,7 +30,7 @@ dry_run = click.option("--dry-run", is_flag=True, help="Show the upload plan (ev
 
 @click.group()
 def publish() -> None:
-    """Push a LoRA, its demo or a dataset to the Hub.
+    """Push a LoRA, a model, a demo or a dataset to the Hub.
 
     Private unless you say --no-private. Log in once with `hf auth login`, with a token that may write.
     """
@@ -52,14 +53,22 @@ def lora(workspace: Workspace, name: str, dry_run: bool, detach: bool, **flags: 
     NAME is a run's name, RUN@STEP for a checkpoint, or loras/NAME for one in the library. Pushing the same again
     makes no new commit; an interrupted push goes on.
     """
-    return _push(workspace, name, settings_from(LoraPush, None, flags), dry_run, detach)
+    return _push(workspace, name, settings_from(LoraPush, (), flags), dry_run, detach)
+
+
+@publish.command(cls=SettingsCommand)
+@_push_flags(LoraPush)
+def model(workspace: Workspace, name: str, dry_run: bool, detach: bool, **flags: Any) -> int:
+    """Push the model NAME, a run that trained all weights: the trained part, model card, previews."""
+    workspace.model(name if "/" in name else f"runs/{name}")  # or say why it is none
+    return _push(workspace, name, settings_from(LoraPush, (), flags), dry_run, detach)
 
 
 @publish.command(cls=SettingsCommand)
 @_push_flags(SpacePush)
 def space(workspace: Workspace, name: str, dry_run: bool, detach: bool, **flags: Any) -> int:
     """Push a Space that generates videos with the LoRA NAME, which is on the Hub already."""
-    return _push(workspace, name, settings_from(SpacePush, None, flags), dry_run, detach)
+    return _push(workspace, name, settings_from(SpacePush, (), flags), dry_run, detach)
 
 
 @publish.command(cls=SettingsCommand)
@@ -69,14 +78,14 @@ def space(workspace: Workspace, name: str, dry_run: bool, detach: bool, **flags:
 @detach_flag
 def dataset(dataset: Dataset, dry_run: bool, detach: bool, **flags: Any) -> int:
     """Push the dataset NAME in the Hub's VideoFolder layout, with a card."""
-    settings = settings_from(ExportSettings, None, flags)
+    settings = settings_from(ExportSettings, (), flags)
     if not settings.repo_id:
         raise ConfigError("repo_id is empty: give it with --to OWNER/NAME")
     if dry_run:
         from workbench.dataset_builder.export import hub_push
 
         files = hub_push.contents(dataset.folder, settings)
-        _show(UploadPlan("dataset", settings.repo_id, settings.private, "", files))
+        _show(UploadPlan("dataset", settings.repo_id, settings.private, "", files), readme=True)
         return 0
     return run_task(dataset, "export", settings, detach)
 
@@ -85,8 +94,9 @@ def _push(workspace: Workspace, name: str, settings: LoraPush | SpacePush, dry: 
     name = name if "/" in name else f"runs/{name}"
     owner = "" if settings.repo_id else account.ask().name
     chosen = push.named(workspace, name, settings, owner)
+    plan = push.plan_upload(workspace, name, chosen)
+    _show(plan, readme=dry)
     if dry:
-        _show(push.plan_upload(workspace, name, chosen))
         return 0
     push.start(workspace, name, chosen)
     what: push.What = "space" if isinstance(settings, SpacePush) else "lora"
@@ -100,12 +110,12 @@ def _push(workspace: Workspace, name: str, settings: LoraPush | SpacePush, dry: 
     return follow_job(lambda: push.status(workspace, what, name), outcome, goes_on, detach=detached)
 
 
-def _show(plan: UploadPlan) -> None:
-    """The upload plan."""
-    click.echo(plan.sentence)
+def _show(plan: UploadPlan, readme: bool) -> None:
+    """Everything that is uploaded; readme: with the text of its README."""
+    say(plan.sentence)
     for name, size in plan.sizes.items():
-        click.echo(f"  {byte_size(size):>12}  {name}")
+        say(f"  {byte_size(size):>12}  {name}")
     for note in plan.notes:
-        click.echo(f"Note: {note}")
-    if plan.readme:
-        click.echo(f"\nREADME.md:\n{plan.readme}")
+        say(f"Note: {note}")
+    if readme and plan.readme:
+        say_lines(f"\nREADME.md:\n{plan.readme}")

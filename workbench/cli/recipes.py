@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from workbench.cli.options import json_flag, print_json, with_workspace
+from workbench.cli.options import json_flag, with_workspace
+from workbench.cli.printing import print_json, say
 from workbench.cli.tables import print_table
 from workbench.families import default_model
 from workbench.families.recipes import SUBJECTS
@@ -50,7 +51,7 @@ def recipes(
     Each value has its reason, and names the published runs and papers that it comes from. Memory settings, frames and
     size are what fits the GPU.
     """
-    settings = TrainSettings(model=model, dataset=dataset or "")
+    settings = TrainSettings(model=workspace.model(model), dataset=dataset or "")
     found = [suggest(workspace, name, settings, gpu, clips) for name in ([subject] if subject else SUBJECTS)]
     if as_json:
         print_json([one.to_json() for one in found])
@@ -81,9 +82,9 @@ def with_recipe(
     found = suggest(workspace, subject, settings, None if given & {*levels.NAMES} else gpu)
     taken = {name: value for name, value in found.settings.items() if name not in given}
     if not quiet:
-        click.echo(f"recipe {subject}: {found.evidence}{actions.flags(taken)}")
+        say(f"recipe {subject}: {found.evidence}{actions.flags(taken)}")
         if found.warning:
-            click.echo(found.warning)
+            say(found.warning)
     return settings.changed(**taken)
 
 
@@ -92,12 +93,12 @@ def _short(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _show(found: Suggestion) -> None:
-    click.echo(f"{found.subject} on {found.model}: {found.evidence}")
+    say(f"{found.subject} on {found.model}: {found.evidence}")
     if found.warning:
-        click.echo(found.warning)
+        say(found.warning)
     print_table(("", "value", "reason"), [(one.title, str(one.value), one.reason) for one in found.reasons])
-    click.echo("sources:")
+    say("sources:")
     for source in dict.fromkeys(source for one in found.reasons for source in one.sources):
-        click.echo(f"  {source.title}{f'  {source.url}' if source.url else ''}")
+        say(f"  {source.title}{f'  {source.url}' if source.url else ''}")
     if found.settings:
-        click.echo(f"start: workbench train --recipe {found.subject} --dataset NAME")
+        say(f"start: workbench train --recipe {found.subject} --dataset NAME")

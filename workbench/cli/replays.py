@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from workbench.cli.options import with_workspace
+from workbench.cli.printing import say
 from workbench.demo_space import replays
 from workbench.errors import ConfigError
 from workbench.quantities import byte_size
@@ -30,7 +31,7 @@ def record(workspace: Workspace, run: str, folder: Path, description: str) -> No
     files = [path for path in folder.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files)
     count = len(made.record["previews"])
-    click.echo(f"{folder}: {made.record['steps']:,} steps, {count} previews, {byte_size(size)}")
+    say(f"{folder}: {made.record['steps']:,} steps, {count} previews, {byte_size(size)}")
 
 
 @click.command()
@@ -44,8 +45,8 @@ def replay(folder: Path | None, page: Path | None) -> None:
     chosen = found[0]
     if page:
         write_text(page, f"<!doctype html><meta charset='utf-8'>{replays.standalone(chosen)}")
-        click.echo(f"written: {page}")
+        say(f"written: {page}")
         return
-    click.echo(f"{chosen.record['title']}  {chosen.record['description']}")
+    say(f"{chosen.record['title']}  {chosen.record['description']}")
     for number in range(MOMENTS + 1):
-        click.echo(replays.at(chosen, chosen.record["seconds"] * number / MOMENTS))
+        say(replays.at(chosen, chosen.record["seconds"] * number / MOMENTS))

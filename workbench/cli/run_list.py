@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import click
-
 from workbench import jobs, strange_names
 from workbench.cli import json_values
 from workbench.cli.follow import doing
-from workbench.cli.options import print_json
+from workbench.cli.printing import print_json, say
 from workbench.cli.tables import print_table
 from workbench.quantities import moment
 from workbench.runs import queue
@@ -34,7 +32,7 @@ def print_runs(workspace: Workspace, search: str, group: str | None, order: Orde
         print_json([json_values.run_line(runs[one.name], one, doing(runs[one.name].status), waiting) for one in found])
         return
     if not found:
-        click.echo("no run matches" if runs else "no runs yet: workbench train --dataset NAME starts one")
+        say("no run matches" if runs else "no runs yet: workbench train --dataset NAME starts one")
         return
     positions = {name: f"waiting, {position} of {len(waiting)}" for position, name in enumerate(waiting, 1)}
     sections = by_group(found)
@@ -44,11 +42,12 @@ def print_runs(workspace: Workspace, search: str, group: str | None, order: Orde
     ]
     print_table((*(["group"] if grouped else []), *HEADS), rows, NUMBERS)
     if strange := strange_names.sentence(strange_names.strange_in(workspace.runs, "runs"), workspace.root):
-        click.echo(strange)
+        say(strange)
 
 
 def _row(run: Run, positions: Mapping[str, str]) -> tuple[str, ...]:
-    status, summary = run.status, summary_of(run)
+    status = run.status
+    summary = summary_of(run, not status.state.alive)
     config = read_object(run.folder / jobs.CONFIG)  # not checked: a run of another version still has a line
     dataset, model, total = (config.get(name) for name in ("dataset", "model", "steps"))
     return (

@@ -8,7 +8,8 @@ from __future__ import annotations
 import click
 
 from workbench.cli.notes import print_or_set_group, print_or_write
-from workbench.cli.options import json_flag, print_json, with_opened, with_workspace
+from workbench.cli.options import json_flag, with_opened, with_workspace
+from workbench.cli.printing import print_json, say
 from workbench.runs import removal, renaming
 from workbench.runs.run import Run
 from workbench.workspace import Workspace
@@ -40,7 +41,7 @@ def group(run: Run, label: str | None, as_json: bool) -> None:
 @with_workspace
 def rename(workspace: Workspace, name: str, new_name: str) -> None:
     """Give a run that is over another name. Samples and grids that were made with it keep the old one."""
-    click.echo(f"{name} is now {renaming.rename(workspace, Run.open(workspace, name), new_name).name}")
+    say(f"{name} is now {renaming.rename(workspace, Run.open(workspace, name), new_name).name}")
 
 
 @click.command()
@@ -49,7 +50,7 @@ def rename(workspace: Workspace, name: str, new_name: str) -> None:
 def remove(workspace: Workspace, names: tuple[str, ...]) -> None:
     """Move runs that are over to the bin. `restore` brings them back."""
     for run in [Run.open(workspace, name) for name in dict.fromkeys(names)]:
-        click.echo(removal.remove(workspace, run))
+        say(removal.remove(workspace, run))
 
 
 @click.command()
@@ -59,10 +60,10 @@ def remove(workspace: Workspace, names: tuple[str, ...]) -> None:
 def restore(workspace: Workspace, name: str | None, as_json: bool) -> None:
     """Restore a removed run; without NAME, list the removed ones."""
     if name:
-        click.echo(f"{removal.restore(workspace, name).name} is restored")
+        say(f"{removal.restore(workspace, name).name} is restored")
         return
     if as_json:
         print_json([{"name": one} for one in removal.removed(workspace)])
         return
     for one in removal.removed(workspace) or ["no run is removed"]:
-        click.echo(one)
+        say(one)

@@ -19,13 +19,13 @@ from workbench.cli.options import (
     SettingsCommand,
     detach_flag,
     json_flag,
-    print_json,
     settings_flags,
     settings_from,
     with_opened,
     with_workspace,
     yes_flag,
 )
+from workbench.cli.printing import ask, print_json, say, say_lines
 from workbench.cli.run_list import print_runs
 from workbench.cli.run_removal import group, note, remove, rename, restore
 from workbench.cli.tables import print_table
@@ -101,17 +101,18 @@ def show(run: Run, as_json: bool) -> None:
         print_json(to_json(seen))
         return
     for label, text in _lines(seen):
-        click.echo(f"{label:<{LABEL}}{text}" if text else label)
+        say(f"{label:<{LABEL}}{text}" if text else label)
     if seen.failure:
-        click.echo()
+        say()
         explain(seen.failure)
     elif seen.log:
-        click.echo("log\n" + "\n".join(seen.log.splitlines()[-LOG_LINES:]))
+        say_lines(["log", *seen.log.split("\n")[-LOG_LINES:]])
 
 
 def _lines(seen: RunSnapshot) -> Iterator[tuple[str, str]]:
     """What is known of a run: (label, text) a line."""
-    yield f"{seen.name}: {seen.headline}, {seen.activity}".removesuffix(", "), ""
+    activity = seen.activity.removeprefix(f"{seen.headline}: ")
+    yield f"{seen.name}: {seen.headline}, {activity}".removesuffix(", "), ""
     if seen.position:
         yield "queue", f"{seen.position} of {len(seen.queue)}: workbench runs queue"
     if seen.failure:
@@ -125,16 +126,25 @@ def _lines(seen: RunSnapshot) -> Iterator[tuple[str, str]]:
     for one in seen.notes:
         yield "note", one.text
     yield from [("group", seen.group)] if seen.group else []
-    for number, line in enumerate(seen.own_notes.splitlines()):
+    for number, line in enumerate(seen.own_notes.split("\n")):
         yield "" if number else "your notes", line
     yield from _checkpoints(seen)
     yield "previews", str(len(seen.previews.previews))
-    yield "LoRA", str(seen.run.lora or "not yet")
+    if seen.settings is not None and seen.settings.method == "full":
+        yield "model", str(seen.run.model or _not_there(seen))
+    else:
+        yield "LoRA", str(seen.run.lora or _not_there(seen))
     if seen.settings is None:
         yield "settings", "cannot be read by this version"
         return
     for setting, value in seen.settings.model_dump(exclude_defaults=True).items():
         yield f"  {setting} = {value}", ""
+
+
+def _not_there(seen: RunSnapshot) -> str:
+    """Why nothing was exported."""
+    coming = seen.status.state.alive or seen.status.state in (jobs.State.NEW, jobs.State.STOPPED)
+    return "not yet: written when the run finishes" if coming else "none: the run ended before it was written"
 
 
 def _checkpoints(seen: RunSnapshot) -> Iterator[tuple[str, str]]:
@@ -166,7 +176,7 @@ def report(run: Run) -> None:
 
     It is one HTML file that holds all it shows, videos included.
     """
-    click.echo(write_report(run))
+    say(write_report(run))
 
 
 @runs.command()
@@ -195,7 +205,7 @@ def stacks(run: Run, as_json: bool) -> None:
     if as_json:
         print_json({"name": run.name, "alive": alive, "stacks": text})
         return
-    click.echo(text)
+    say_lines(text)
 
 
 def _left_stacks(run: Run) -> str:
@@ -242,7 +252,7 @@ def start(workspace: Workspace, name: str, target: str | None, from_start: bool,
     if not detach:
         return follow(run, begin=lambda: run.start(from_start))
     run.start(from_start)
-    click.echo(f"watch it: workbench runs follow {run.name}")
+    say(f"watch it: workbench runs follow {run.name}")
     return 0
 
 
@@ -253,7 +263,7 @@ def stop(run: Run, grace: float | None) -> None:
     """Let a run finish its step, save and end."""
     run.stop(grace)
     state = run.status.state
-    click.echo(f"{run.name} {'saves and ends after this step' if state.alive else state.value}")
+    say(f"{run.name} {'saves and ends after this step' if state.alive else state.value}")
 
 
 @runs.command()
@@ -261,10 +271,10 @@ def stop(run: Run, grace: float | None) -> None:
 def pause(run: Run) -> None:
     """Hold a run after its step; `resume` lets it go on.
 
-    It saves and leaves its GPU, so that you can sample meanwhile.
+    It saves and frees the memory of its device, so that you can sample meanwhile.
     """
     run.pause()
-    click.echo(f"{run.name} pauses after this step: workbench runs resume {run.name}")
+    say(f"{run.name} pauses after this step: workbench runs resume {run.name}")
 
 
 @runs.command()
@@ -272,7 +282,7 @@ def pause(run: Run) -> None:
 def resume(run: Run) -> None:
     """Let a paused run go on (`start` is for runs that have ended)."""
     run.resume()
-    click.echo(f"{run.name} goes on")
+    say(f"{run.name} goes on")
 
 
 @runs.command()
@@ -280,7 +290,7 @@ def resume(run: Run) -> None:
 def save(run: Run) -> None:
     """Write a checkpoint after the present step."""
     run.save()
-    click.echo(f"{run.name} writes a checkpoint after this step")
+    say(f"{run.name} writes a checkpoint after this step")
 
 
 @runs.command()
@@ -295,7 +305,7 @@ def preview(run: Run, prompt: str | None, scales: tuple[float, ...]) -> None:
     --scale may be given several times: --scale 0 --scale 0.5 --scale 1 compares.
     """
     run.preview(prompt, scales)
-    click.echo(f"{run.name} generates previews after this step, into {run.folder / 'previews'}")
+    say(f"{run.name} generates previews after this step, into {run.folder / 'previews'}")
 
 
 @runs.command("live-sample", cls=SettingsCommand)
@@ -306,8 +316,8 @@ def live_sample(run: Run, **flags: Any) -> None:
 
     It comes into the run's previews and among the samples.
     """
-    run.live_sample(settings_from(LiveSample, None, flags))
-    click.echo(f"{run.name} generates it after this step, into {run.folder / 'previews'} and among the samples")
+    run.live_sample(settings_from(LiveSample, (), flags))
+    say(f"{run.name} generates it after this step, into {run.folder / 'previews'} and among the samples")
 
 
 # ---- the queue, and which checkpoints are kept
@@ -326,11 +336,11 @@ def queue(workspace: Workspace, move: tuple[str, int] | None, as_json: bool) -> 
         print_json({"now": [run.name for run, _ in now], "waiting": list(waiting)})
         return
     for run, status in now:
-        click.echo(f"now  {run.name}: {doing(status)} {status.step}/{status.total or '?'}")
+        say(f"now  {run.name}: {doing(status)} {status.step}/{status.total or '?'}")
     for position, name in enumerate(waiting, 1):
-        click.echo(f"{position:>3}  {name}")
+        say(f"{position:>3}  {name}")
     if not waiting:
-        click.echo("no run waits")
+        say("no run waits")
 
 
 @runs.command()
@@ -339,7 +349,7 @@ def queue(workspace: Workspace, move: tuple[str, int] | None, as_json: bool) -> 
 def star(run: Run, step: int) -> None:
     """Keep the checkpoint of a step for good."""
     retention.star(run.folder, step)
-    click.echo(f"the checkpoint of step {step} stays")
+    say(f"the checkpoint of step {step} stays")
 
 
 @runs.command()
@@ -348,7 +358,7 @@ def star(run: Run, step: int) -> None:
 def unstar(run: Run, step: int) -> None:
     """Let the checkpoint of a step go with the others."""
     retention.unstar(run.folder, step)
-    click.echo(f"the checkpoint of step {step} goes when its turn comes")
+    say(f"the checkpoint of step {step} goes when its turn comes")
 
 
 @runs.command()
@@ -365,11 +375,11 @@ def prune(run: Run, keep: int, yes: bool) -> None:
         every = run.settings.keep_every
     going = retention.doomed(run.folder, keep, every)
     for one in going:
-        click.echo(f"step {one.step}  {byte_size(one.bytes)}")
+        say(f"step {one.step}  {byte_size(one.bytes)}")
     if not going:
-        click.echo("nothing goes: the newest, the best and the starred checkpoints stay")
-    elif yes or click.confirm(f"Remove {len(going)} checkpoints, {byte_size(sum(one.bytes for one in going))}?"):
+        say("nothing goes: the newest, the best and the starred checkpoints stay")
+    elif yes or ask(f"Remove {len(going)} checkpoints, {byte_size(sum(one.bytes for one in going))}?"):
         gone = retention.retire(run.folder, keep, every)
-        click.echo(f"removed {len(gone)} checkpoints, {byte_size(sum(one.bytes for one in gone))} are free")
+        say(f"removed {len(gone)} checkpoints, {byte_size(sum(one.bytes for one in gone))} are free")
     else:
-        click.echo("nothing was removed")
+        say("nothing was removed")

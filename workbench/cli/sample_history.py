@@ -12,10 +12,12 @@ from typing import Literal
 
 import click
 
-from workbench.cli.options import json_flag, print_json, with_workspace
+from workbench.cli.options import json_flag, with_workspace
+from workbench.cli.printing import print_json, say
 from workbench.cli.tables import print_table
 from workbench.errors import ConfigError
-from workbench.quantities import moment
+from workbench.quantities import counted, moment
+from workbench.sampler import queue
 from workbench.sampler.downloads import SUFFIXES, write_samples
 from workbench.sampler.samples import SampleQuery, Samples
 from workbench.sampler.view import line
@@ -46,7 +48,10 @@ def samples(
     limit: int,
     as_json: bool,
 ) -> None:
-    """Earlier samples: list, search, star, remove, restore, export. Without a command: list them, newest first."""
+    """Earlier samples: list, search, star, remove, restore, export; cancel those that wait.
+
+    Without a command: list them, newest first.
+    """
     if context.invoked_subcommand is not None:
         return
     query = SampleQuery(
@@ -55,13 +60,17 @@ def samples(
         since=since.timestamp() if since else None,
         until=(until + timedelta(days=1)).timestamp() if until else None,
     )
-    found = [line(one) for one in Samples(workspace).history(limit, query)]
+    left_out: list[Path] = []
+    found = [line(one) for one in Samples(workspace).history(limit, query, left_out)]
+    for path in left_out:
+        where = path.relative_to(workspace.root).as_posix()
+        say(f"left out: {where} cannot be read: fix it, or remove it with its video", err=True)
     if as_json:
         print_json(found)
     elif found:
         print_table(HEADS, [_row(one) for one in found], ("seed",))
     else:
-        click.echo("no sample: workbench sample PROMPT generates one")
+        say("no sample: workbench sample PROMPT generates one")
 
 
 def _row(one: dict[str, object]) -> tuple[str, ...]:
@@ -105,6 +114,21 @@ def _star(workspace: Workspace, ids: Sequence[str], starred: bool) -> None:
 
 
 @samples.command()
+@click.argument("ids", nargs=-1, metavar="[ID...]")
+@click.option("--all", "every", is_flag=True, help="All that wait or are being generated, but for those of grids.")
+@with_workspace
+def cancel(workspace: Workspace, ids: tuple[str, ...], every: bool) -> None:
+    """Cancel samples that are not done: those of these ids, or all of them."""
+    if bool(ids) == every:
+        raise click.UsageError("Name the samples to cancel, or give --all.")
+    for name in ids:
+        queue.progress(workspace, name)  # raises for an unknown id, before anything is changed
+    names = queue.pending_samples(workspace) if every else list(dict.fromkeys(ids))
+    queue.cancel_all(workspace, names)
+    say(f"{counted(len(names), 'sample')} cancelled" if names else "no sample waits")
+
+
+@samples.command()
 @several
 @with_workspace
 def remove(workspace: Workspace, ids: tuple[str, ...]) -> None:
@@ -112,7 +136,7 @@ def remove(workspace: Workspace, ids: tuple[str, ...]) -> None:
     found, names = _known(workspace, ids)
     for name in names:
         found.remove(name)
-        click.echo(f"{name} is in the bin. To restore it: workbench samples restore {name}")
+        say(f"{name} is in the bin. To restore it: workbench samples restore {name}")
 
 
 @samples.command()
@@ -122,7 +146,7 @@ def restore(workspace: Workspace, ids: tuple[str, ...]) -> None:
     """Move samples back from the bin; `workbench samples --removed` lists it."""
     found = Samples(workspace)
     for name in dict.fromkeys(ids):
-        click.echo(str(found.restore(name).path))
+        say(str(found.restore(name).path))
 
 
 @samples.command()
@@ -131,10 +155,11 @@ def restore(workspace: Workspace, ids: tuple[str, ...]) -> None:
 @with_workspace
 def export(workspace: Workspace, target: Path, ids: tuple[str, ...]) -> None:
     """Write samples to TARGET, a new file. A .zip has each video by a readable name, with its settings beside it. A
-    .gif shows them side by side, a row for each prompt."""
-    if target.suffix not in SUFFIXES or target.exists():
-        endings = " or ".join(SUFFIXES)
-        raise ConfigError(f"target is {target.name}, must be a new file that ends in {endings}: choose another name")
+    .gif shows them side by side, a row for each prompt; a .png does the same with samples of one frame. A name without
+    an ending becomes a folder with a GIF for each prompt, or a PNG where its samples are pictures."""
+    if target.suffix not in ("", *SUFFIXES) or target.exists():
+        rule = f"a new file that ends in {', '.join(SUFFIXES)}, or a new folder"
+        raise ConfigError(f"target is {target.name}, must be {rule}: choose another name")
     found, names = _known(workspace, ids)
     write_samples([found.get(name) for name in names], target.absolute(), workspace.root)
-    click.echo(str(target))
+    say(target)

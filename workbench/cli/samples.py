@@ -19,13 +19,16 @@ from workbench.cli.follow import Bar
 from workbench.cli.options import (
     SettingsCommand,
     config_flag,
+    file_lines,
+    given_flags,
     json_flag,
-    print_json,
     settings_flags,
     settings_from,
     with_workspace,
 )
+from workbench.cli.printing import print_json, say, say_lines
 from workbench.errors import ExitCode
+from workbench.form_rules import needless
 from workbench.sampler import queue, scenes
 from workbench.sampler.input_files import kept
 from workbench.sampler.samples import joins_scenes, settings_of
@@ -33,10 +36,7 @@ from workbench.sampler.settings import BatchSettings, SampleSettings, expand
 from workbench.sampler.view import report, request_view
 from workbench.workspace import Workspace, read_json, writing
 
-CONFIG_HELP = (
-    "Settings and prompt from a video made here, the JSON beside one, or a JSON file of settings. Flags and a PROMPT "
-    "win over it."
-)
+CONFIG_HELP = "Settings and prompt from a video made here, the JSON beside one, or a JSON file of settings"
 JOIN_HELP = "With --scenes: also copy the video that joins them to this file."
 POLL_SECONDS = 0.1
 
@@ -53,51 +53,75 @@ POLL_SECONDS = 0.1
 def sample(
     workspace: Workspace,
     prompt: str | None,
-    config: Path | None,
+    config: tuple[Path, ...],
     join: Path | None,
     verbose: bool,
     as_json: bool,
     **flags: Any,
 ) -> int:
-    """Generate videos of PROMPT and print the path of each. PROMPT - reads it from stdin.
+    """Generate videos of PROMPT and print the path of each. PROMPT - reads it from stdin, @FILE a prompt a line.
 
     The first one loads the model; the worker keeps it warm for the next. --seed random gives another video each time.
     --config VIDEO.mp4 generates a video again, with the flags that are given changed.
     """
-    if prompt is None and config is None:
+    if prompt is None and not config:
         raise click.UsageError("Missing argument 'PROMPT': describe the video, or give --config FILE.")
-    prompt = sys.stdin.read() if prompt == "-" else prompt
-    known = BatchSettings(scenes=config is not None and joins_scenes(config))
-    batch = settings_from(BatchSettings, None, flags, known)
+    known = BatchSettings(scenes=any(map(joins_scenes, config)), each_line=(prompt or "").startswith("@"))
+    prompt = _read(prompt)
+    batch = settings_from(BatchSettings, (), flags, known)
     if join is not None:
         if not batch.scenes or batch.videos > 1:
             raise click.UsageError("--join makes one video of scenes: give --scenes, and --videos 1.")
         scenes.check_target(join)
     if flags.get("seed") == "random":
         flags["seed"] = ""  # as in the form: an empty one
-    base = settings_of(config, workspace) if config else None
+    base = _base(workspace, config) if config else None
     fixed = {} if prompt is None else {"prompt": prompt.strip()}
-    settings = settings_from(SampleSettings, None, flags, base, **fixed)
+    settings = settings_from(SampleSettings, (), flags, base, **fixed)
+    for sentence in needless(settings, given_flags(flags)):
+        say(sentence, err=True)
     many = kept(workspace, expand(settings, batch))
-    code, every = 0, generate_all(workspace, many, chains=batch.chains)
-    if as_json:
-        print_json([json_values.sample(done) for done in every])
-    for done in every:
-        if done.video is None:
-            click.echo(f"Error: {done.message}", err=True)
-            code = code or int(done.exit_code or ExitCode.BUG)
-            continue
-        if not as_json:
-            click.echo(str(done.video))
-        if verbose:
-            click.echo("\n".join(report(read_json(done.video.with_suffix(".json")))), err=True)
+    every = generate_all(workspace, many, chains=batch.chains)
+    code = _report(every, as_json, verbose)
     whole = every[-1].video  # what joins the scenes comes after them; one scene is all there is
     if join is not None and code == 0 and whole is not None:
         with writing(join):
             shutil.copyfile(whole, join)
         if not as_json:
-            click.echo(str(join))
+            say(join)
     return code
+
+
+def _report(every: Sequence[queue.Progress], as_json: bool, verbose: bool) -> int:
+    """Print what was generated; returns the exit code of the first sample that failed, else 0."""
+    code = 0
+    if as_json:
+        print_json([json_values.sample(done) for done in every])
+    for done in every:
+        if done.video is None:
+            say(f"Error: {done.message}", err=True)
+            code = code or int(done.exit_code or ExitCode.BUG)
+            continue
+        if not as_json:
+            say(done.video)
+        if verbose:
+            say_lines(report(read_json(done.video.with_suffix(".json"))), err=True)
+    return code
+
+
+def _read(prompt: str | None) -> str | None:
+    """The prompt, read from stdin for "-", and for @FILE from the file: one a line."""
+    if prompt == "-":
+        return sys.stdin.read()
+    return "\n".join(file_lines("prompt", prompt)) if prompt else prompt
+
+
+def _base(workspace: Workspace, config: Sequence[Path]) -> SampleSettings:
+    """The settings of videos and files, those of a later one over those of an earlier one."""
+    base = SampleSettings()
+    for path in config:
+        base = base.changed(**settings_of(path, workspace).model_dump(mode="json", exclude_unset=True))
+    return base
 
 
 def generate_all(workspace: Workspace, many: Sequence[SampleSettings], chains: int = 0) -> list[queue.Progress]:

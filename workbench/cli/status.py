@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import click
 
-from workbench.cli.options import json_flag, print_json, with_workspace
+from workbench.cli.options import json_flag, with_workspace
+from workbench.cli.printing import print_json, say
 from workbench.cli.tables import print_table
 from workbench.overview import NextStep, OverviewReader, RunLine, to_json
 from workbench.sampler.view import loras_of, title
@@ -42,11 +43,11 @@ def status(workspace: Workspace, as_json: bool) -> None:
         rows = [(one.id, title(one.settings), loras_of(one.settings)) for one in seen.samples]
         print_table(("sample", "prompt", "LoRAs"), rows)
     for line in filter(None, (seen.machine, *map(_next, seen.next_steps))):
-        click.echo(line)
+        say(line)
 
 
 def _run(one: RunLine) -> tuple[str, str, str]:
-    return one.name, one.state, one.message or one.activity
+    return one.name, one.state, one.message or one.activity.removeprefix(f"{one.state}: ")
 
 
 def _next(step: NextStep) -> str:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-import click
+from workbench.cli.printing import say, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,9 +21,9 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Sequ
     from rich.console import Console
 
     console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
-    cells = [[_printable(text) for text in row] for row in rows]
+    cells = [[visible(text) for text in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(heads, *cells, strict=True)]
-    if sum(widths) + len(GAP) * (len(widths) - 1) > console.width or any("\n" in text for row in cells for text in row):
+    if sum(widths) + len(GAP) * (len(widths) - 1) > console.width:
         _print_wrapped(console, heads, cells, right)
         return
     # rich takes as long for a row of a long list as all else for the whole list.
@@ -32,7 +32,7 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Sequ
         sides = [
             gap + text if head in right else text + gap for head, text, gap in zip(heads, row, blanks, strict=True)
         ]
-        click.echo(click.style(GAP.join(sides).rstrip(), bold=True) if number == 0 else GAP.join(sides).rstrip())
+        say(GAP.join(sides).rstrip(), bold=number == 0)
 
 
 def _print_wrapped(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str]) -> None:
@@ -53,12 +53,7 @@ def print_checks(checks: Iterable[tuple[str, str, str]]) -> int:
     listed = list(checks)
     width = max(len(title) for title, _, _ in listed)
     for title, found, remedy in listed:
-        click.echo(f"{'!' if remedy else ' '} {title:<{width}}  {found}")
+        say(f"{'!' if remedy else ' '} {title:<{width}}  {found}")
         if remedy:
-            click.echo(f"  {'':<{width}}  -> {remedy}")
+            say(f"  {'':<{width}}  -> {remedy}")
     return sum(bool(remedy) for _, _, remedy in listed)
-
-
-def _printable(text: str) -> str:
-    """Without characters that would steer a terminal."""
-    return text if text.isprintable() else "".join(one if one.isprintable() or one == "\n" else "?" for one in text)

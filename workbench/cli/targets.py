@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from workbench.cli.options import SettingsCommand, json_flag, print_json, settings_flags, settings_from, with_workspace
+from workbench.cli.options import SettingsCommand, json_flag, settings_flags, settings_from, with_workspace
+from workbench.cli.printing import print_json, say
 from workbench.cli.tables import print_checks, print_table
 from workbench.errors import ConfigError, ExitCode, ModelUnavailable
 from workbench.remote import targets as kept
@@ -50,7 +51,7 @@ def _list(workspace: Workspace, as_json: bool) -> None:
         print_json([_document(workspace, name) for name in names])
         return
     if not names:
-        click.echo("no targets yet: workbench targets add ssh NAME --host HOST adds one")
+        say("no targets yet: workbench targets add ssh NAME --host HOST adds one")
         return
     print_table(("target", "kind", "settings"), [_row(_document(workspace, name)) for name in names])
 
@@ -80,8 +81,8 @@ def _add(kind: str, cls: type[Settings]) -> None:
     @settings_flags(cls, leave_out=("kind",))
     @with_workspace
     def command(workspace: Workspace, name: str, **flags: Any) -> None:
-        kept.save(workspace, name, settings_from(cls, None, flags))
-        click.echo(f"{name} is a target now; check whether it is ready: workbench targets check {name}")
+        kept.save(workspace, name, settings_from(cls, (), flags))
+        say(f"{name} is a target now; check whether it is ready: workbench targets check {name}")
 
 
 for kind, settings in KINDS.items():
@@ -94,7 +95,7 @@ for kind, settings in KINDS.items():
 def remove(workspace: Workspace, name: str) -> None:
     """Remove a target. Nothing is deleted on it."""
     kept.remove(workspace, name)
-    click.echo(f"{name} is removed")
+    say(f"{name} is removed")
 
 
 @targets.command()

@@ -5,33 +5,41 @@ Not covered: what is started (workbench.runs.run, sweeps), commands to a run tha
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import click
 
-from workbench.cli.fit import clone_flag, fitted
+from workbench.cli.fit import clone_flag, fitted, with_length
 from workbench.cli.follow import follow
 from workbench.cli.options import (
+    Command,
     SettingsCommand,
     config_flag,
     detach_flag,
+    given_flags,
     settings_flags,
     settings_from,
     with_workspace,
 )
+from workbench.cli.printing import say
 from workbench.cli.recipes import recipe_flag, with_recipe
 from workbench.cli.targets import target_flag
 from workbench.errors import ConfigError
 from workbench.fit.estimate import estimate
 from workbench.fit.gpus import HERE
 from workbench.fit.levels import HELP, offer
+from workbench.form_rules import needless
 from workbench.remote.targets import choose_target, resolve_target
 from workbench.run_warnings import run_warnings
+from workbench.runs import queue
+from workbench.runs.from_scratch import families_from_scratch, new_model
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.sweeps import created, parse_values
-from workbench.workspace import Workspace
+from workbench.settings import specs
+from workbench.workspace import Workspace, read_object
 
 FORK_HELP = "Go on from that run's checkpoint in a new run, with its settings. Flags win over them."
 MOST_DIGITS = 12  # of a step
@@ -41,11 +49,27 @@ SWEEP_HELP = (
 )
 
 
+SCRATCH_HELP = (
+    "Begin with a new model of random weights; --model then names its family: phenaki. Train its tokenizer first, then "
+    "all weights of its transformer."
+)
+SIZES = {spec.name for one in families_from_scratch().values() if one.new_model for spec in specs(one.new_model)}
+
+
+def new_model_flags(command: Command) -> Command:
+    """--from-scratch, and a flag for each size of a new model."""
+    for family in families_from_scratch().values():
+        assert family.new_model is not None
+        command = settings_flags(family.new_model)(command)
+    return click.option("--from-scratch", is_flag=True, help=SCRATCH_HELP)(command)
+
+
 @click.command(cls=SettingsCommand)
 @settings_flags(TrainSettings)
+@new_model_flags
 @recipe_flag
 @click.option("--name", help="The run's name. Else the dataset's, or the other run's, numbered.")
-@config_flag("Settings from a JSON file, such as an earlier run's config.json. Flags win over it.")
+@config_flag("Settings from a JSON file, such as an earlier run's config.json")
 @clone_flag
 @click.option("--fork", metavar="RUN@STEP", help=FORK_HELP)
 @click.option("--sweep", "swept", metavar="SETTING=VALUE,VALUE", multiple=True, help=SWEEP_HELP)
@@ -55,9 +79,10 @@ SWEEP_HELP = (
 @with_workspace
 def train(
     workspace: Workspace,
+    from_scratch: bool,
     recipe: str | None,
     name: str | None,
-    config: Path | None,
+    config: tuple[Path, ...],
     clone: str | None,
     fork: str | None,
     swept: tuple[str, ...],
@@ -73,33 +98,67 @@ def train(
     """
     if target:
         resolve_target(workspace, target)  # before there is a run
-    given = [flag for flag, value in (("--config", config), ("--clone", clone), ("--fork", fork)) if value]
-    if len(given) > 1:
-        raise ConfigError(f"{' and '.join(given)} both say where the settings come from: give one of them")
-    if fork and swept:
-        raise ConfigError("--fork goes on with one run, --sweep begins several anew: give one of them")
-    parent, step = _checkpoint(workspace, fork) if fork else (Run.open(workspace, clone) if clone else None, 0)
-    settings = settings_from(TrainSettings, config, flags, parent.settings if parent else None)
-    settings = with_recipe(workspace, recipe, settings, flags, None if target else HERE)
-    title = name or (parent.name if parent else None)
     if target and fit_to_gpu:
         raise ConfigError("--fit-to-gpu measures this machine: with --target, use workbench fit --gpu-memory")
-    if fit_to_gpu:
-        settings = fitted(workspace, settings)
-    if parent and fork:
-        runs = [parent.fork(workspace, step, settings, title)]
-    else:
-        runs = created(workspace, settings, parse_values(swept), title)
+    if fork and swept:
+        raise ConfigError("--fork goes on with one run, --sweep begins several anew: give one of them")
+    sources = [flag for flag, value in (("--config", config), ("--clone", clone), ("--fork", fork)) if value]
+    if len(sources) > 1:
+        raise ConfigError(f"{' and '.join(sources)} both say where the settings come from: give one of them")
+    parent, step = _checkpoint(workspace, fork) if fork else (Run.open(workspace, clone) if clone else None, 0)
+    settings = settings_from(TrainSettings, config, with_length(flags), parent.settings if parent else None)
+    title = name or (parent.name if parent else None)
+    with _of_new_model(workspace, from_scratch, settings, flags, config, parent, title) as settings:
+        settings = with_recipe(workspace, recipe, settings, flags, None if target else HERE)
+        if fit_to_gpu:
+            settings = fitted(workspace, settings)
+        if parent and fork:
+            runs = [parent.fork(workspace, step, settings, title)]
+        else:
+            runs = created(workspace, settings, parse_values(swept), title)
     for run in runs:
         if target:
             choose_target(workspace, run, target)
-    for sentence in run_warnings(workspace, settings):
-        click.echo(sentence)
+    for sentence in [*needless(settings, given_flags(flags)), *run_warnings(workspace, runs[0].settings)]:
+        say(sentence)
     if not target:
-        click.echo(estimate(workspace, settings).summary)
+        say(estimate(workspace, settings).summary)
         if (more := offer(settings)) is not None:
-            click.echo(f"this machine has {more.count} GPUs, all of which could share the steps: {more.flags}")
+            say(f"this machine has {more.count} GPUs, all of which could share the steps: {more.flags}")
     return _start(runs, detach)
+
+
+def _of_new_model(
+    workspace: Workspace,
+    from_scratch: bool,
+    settings: TrainSettings,
+    flags: dict[str, Any],
+    config: tuple[Path, ...],
+    parent: Run | None,
+    name: str | None,
+) -> contextlib.AbstractContextManager[TrainSettings]:
+    """The settings, with --from-scratch those of a new model, which is removed if no run comes of it.
+
+    Raises ConfigError, ModelUnavailable, CannotWrite.
+    """
+    given = {setting for setting, value in flags.items() if value not in (None, ())}
+    if not from_scratch:
+        if settings.model in families_from_scratch():
+            sentence = f"model is {settings.model}, a family that has no published weights: add --from-scratch"
+            raise ConfigError(sentence, {"model": sentence})
+        if sizes := sorted(SIZES & given):
+            flag = f"--{sizes[0].replace('_', '-')}"
+            raise ConfigError(f"{flag} is for a model that is trained from scratch: add --from-scratch")
+        return contextlib.nullcontext(settings)
+    if parent is not None:
+        raise ConfigError(
+            f"--from-scratch makes a new model, and {parent.name} has one already: leave out --clone and --fork"
+        )
+    for path in config:
+        given |= read_object(path).keys()
+    family = families_from_scratch().get(settings.model)
+    new = settings_from(family.new_model, (), flags) if family and family.new_model else None
+    return new_model(workspace, settings, new, name, given)
 
 
 def _checkpoint(workspace: Workspace, text: str) -> tuple[Run, int]:
@@ -114,16 +173,17 @@ def _start(runs: list[Run], detach: bool) -> int:
     if not detach:
         return follow(*runs, begin=lambda: _begin(runs))
     _begin(runs)
-    click.echo(f"watch it: workbench runs follow {runs[0].name}" if len(runs) == 1 else "watch them: workbench runs")
+    say(f"watch it: workbench runs follow {runs[0].name}" if len(runs) == 1 else "watch them: workbench runs")
     return 0
 
 
 def _begin(runs: list[Run]) -> None:
     for run in runs:
         run.start()
-        click.echo(f"started {run.name}: {run.folder}")
+        before = "" if run.target else queue.waits_for(Workspace.of(run.folder), run.name)
+        say(f"{f'queued after {before}:' if before else 'started'} {run.name}: {run.folder}")
         for sentence in run.parent.get("dropped", ()):
-            click.echo(f"not taken along: {sentence}")
+            say(f"not taken along: {sentence}")
     if len(runs) > 1:
         names = " ".join(run.name for run in runs)
-        click.echo(f"they train one after another; compare them at any time: workbench runs compare {names}")
+        say(f"they train one after another; compare them at any time: workbench runs compare {names}")

@@ -8,6 +8,7 @@ import sys
 import click
 
 from workbench.cli.options import with_workspace
+from workbench.cli.printing import say
 from workbench.paths import PAGE
 from workbench.workspace import Workspace
 
@@ -29,4 +30,4 @@ def api_token(workspace: Workspace) -> None:
     """Print the token with which programs use the page's HTTP API over this workspace; keep it as a password."""
     from workbench.api.key import api_token_of
 
-    click.echo(api_token_of(workspace.root))
+    say(api_token_of(workspace.root))

@@ -122,7 +122,7 @@ class BucketTable:
 
 def parse_bucket(text: str, model: Model) -> Bucket:
     """A bucket as people write it: 49x480x720 is FRAMESxHEIGHTxWIDTH. Raises ConfigError."""
-    match = re.fullmatch(r"(\d+)\s*x\s*(\d+)\s*x\s*(\d+)", text.strip())
+    match = re.fullmatch(r"([0-9]{1,6})\s*x\s*([0-9]{1,6})\s*x\s*([0-9]{1,6})", text.strip())
     if match is None:
         sentence = f"buckets has {text[:60]!r}: write FRAMESxHEIGHTxWIDTH, as in 49x480x720"
         raise ConfigError(sentence, {"buckets": sentence})

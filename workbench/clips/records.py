@@ -1,7 +1,8 @@
 """What a dataset folder says of its clips: metadata.jsonl (a line a clip, the Hub's VideoFolder layout), dataset.json.
 
-Columns of a metadata.jsonl that this project does not know are kept as they are. Not covered: the video itself (media),
-what happened to the source files (dataset_builder's sources.jsonl).
+Columns of a metadata.jsonl that this project does not know are kept as they are, and so are lines that cannot be read:
+`damage` names them, everything else goes on without them. Not covered: the video itself (media), what happened to the
+source files (dataset_builder's sources.jsonl).
 """
 
 from __future__ import annotations
@@ -9,20 +10,28 @@ from __future__ import annotations
 import difflib
 import hashlib
 import math
+import os
 import re
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from workbench.errors import ConfigError, DataError
+from workbench.errors import CannotWrite, ConfigError, DataError
 from workbench.quantities import time_range
-from workbench.workspace import read_json, write_json, write_text
+from workbench.records import LATEST, broken_rule
+from workbench.workspace import confined, read_json, write_bytes, write_json
 
 METADATA = "metadata.jsonl"
 INFO = "dataset.json"
+REMOVED = ".removed"  # clips that are not in the dataset at present, in the dataset's own layout
+MOST_NAMED = 3  # damaged lines of a file that are named one by one
+
+FilePath = Annotated[str, Field(pattern=r"^([^\x00-\x1f/]{1,255}(/|$))+$")]  # that the system takes
+Whole = Annotated[int, Field(ge=0, le=10**9)]
+Number = Annotated[float, Field(ge=0, le=LATEST, allow_inf_nan=False)]
 
 
 class Clip(BaseModel):
@@ -44,20 +53,27 @@ class Clip(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    file_name: str
+    file_name: FilePath
     text: str = ""
-    fps: float = 0.0
-    frames: int = 0
-    width: int = 0
-    height: int = 0
+    fps: Number = 0.0
+    frames: Whole = 0
+    width: Whole = 0
+    height: Whole = 0
     sha256: str = ""
     source: str = ""
-    span: tuple[float, float] | None = None
-    crop: tuple[int, int, int, int] | None = None
-    master: str = ""
+    span: tuple[Number, Number] | None = None
+    crop: tuple[Whole, Whole, Whole, Whole] | None = None
+    master: FilePath | Literal[""] = ""
     caption_by: str = ""
-    first_frame: str = ""
+    first_frame: FilePath | Literal[""] = ""
     tags: tuple[str, ...] = ()
+
+    @field_validator("file_name", "master", "first_frame")
+    @classmethod
+    def _below_the_dataset(cls, name: str) -> str:
+        if os.path.isabs(name) or "\0" in name or ".." in re.split(r"[/\\]", name):
+            raise ValueError(f"{name[:120]!r} is no path below the dataset's folder")
+        return name
 
     @property
     def seconds(self) -> float:
@@ -101,31 +117,83 @@ class Clip(BaseModel):
         return self.model_copy(update=values)
 
 
+class DamagedLine(NamedTuple):
+    """A line that is no clip record, as it stands in the file. reason: why, in a few words."""
+
+    number: int
+    data: bytes
+    reason: str
+
+
+class _Lines(NamedTuple):
+    """A metadata.jsonl. unreadable: why nothing of the file can be read, else ""."""
+
+    clips: tuple[Clip, ...] = ()
+    damaged: tuple[DamagedLine, ...] = ()
+    unreadable: str = ""
+
+
 def read_clips(dataset: Path) -> list[Clip]:
-    """All clips of a dataset folder; none when it has no metadata.jsonl. Raises DataError on a broken line."""
-    path = dataset / METADATA
+    """Read the clips of a dataset folder. Lines that cannot be read are left out; `damage` names them."""
+    return list(_read(dataset / METADATA).clips)
+
+
+def damage(dataset: Path) -> list[str]:
+    """Say what of a dataset's records cannot be read, why, and what to do about it, one sentence each."""
+    found = []
+    for path in (dataset / METADATA, dataset / REMOVED / METADATA):
+        name, lines = path.relative_to(dataset.parent).as_posix(), _read(path)
+        if lines.unreadable:
+            found.append(f"{name} cannot be read ({lines.unreadable}), so its clips are left out: fix or remove it.")
+        for line in lines.damaged[:MOST_NAMED]:
+            found.append(f"{name}, line {line.number} is left out ({line.reason}): fix or remove the line.")
+        if (more := len(lines.damaged) - MOST_NAMED) > 0:
+            found.append(f"{more:,} more lines of {name} are left out: fix or remove them.")
+    try:
+        read_info(dataset)
+    except ConfigError as error:
+        found.append(f"{error}.")
+    return found
+
+
+def _read(path: Path) -> _Lines:
     try:
         about = path.stat()
-    except FileNotFoundError:
-        return []
-    return list(_read_clips(path, about.st_ino, about.st_mtime_ns, about.st_size))
+        return _read_lines(path, about.st_ino, about.st_mtime_ns, about.st_size)
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError) and not path.is_symlink()
+        return _Lines(unreadable="" if missing else error.strerror or str(error))
 
 
-@lru_cache(maxsize=4)
-def _read_clips(path: Path, *version: int) -> tuple[Clip, ...]:
+@lru_cache(maxsize=8)
+def _read_lines(path: Path, *version: int) -> _Lines:
     """The file's records, parsed once for each version of it: ten thousand of them take a fifth of a second."""
-    clips = []
-    for number, line in enumerate(
-        path.read_text(encoding="utf-8-sig").split("\n"), 1
-    ):  # not splitlines: U+2028 ends no line
-        if line.strip():
-            try:
-                clips.append(Clip.model_validate_json(line))
-            except ValueError as error:
-                raise DataError(
-                    f"{path}, line {number}, is not a clip record ({error}): fix or remove the line"
-                ) from error
-    return tuple(clips)
+    clips, damaged = dict[str, Clip](), []
+    # Not splitlines: U+2028 ends no line.
+    for number, line in enumerate(path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            clip = Clip.model_validate_json(line)
+        except ValidationError as error:
+            damaged.append(DamagedLine(number, line, broken_rule(error)))
+            continue
+        if clip.file_name in clips:
+            damaged.append(DamagedLine(number, line, f"{clip.file_name} has a line already"))
+        else:
+            clips[clip.file_name] = clip
+    return _Lines(tuple(clips.values()), tuple(damaged))
+
+
+def clip_file(dataset: Path, name: str) -> Path:
+    """The file of a clip, of its master or of its first frame, by the name in the record.
+
+    Raises DataError for one that lies elsewhere: links that lead out of the dataset are not followed.
+    """
+    try:
+        return confined(dataset, name)
+    except ConfigError:
+        raise DataError(f"{name} is a link that leads out of {dataset.name}: import the file it leads to") from None
 
 
 def find_clip(clips: Sequence[Clip], name: str) -> Clip:
@@ -154,9 +222,18 @@ def clips_named(clips: Sequence[Clip], names: Collection[str] | None) -> list[Cl
 
 
 def write_clips(dataset: Path, clips: list[Clip]) -> None:
-    """Replace metadata.jsonl, atomically. Raises CannotWrite."""
-    lines = [clip.model_dump_json() for clip in clips]
-    write_text(dataset / METADATA, "".join(f"{line}\n" for line in lines))
+    """Replace the records in metadata.jsonl, atomically. Lines that cannot be read stay, at its end.
+
+    Raises CannotWrite, also where the present file cannot be read: what it holds would be lost.
+    """
+    path = dataset / METADATA
+    present = _read(path)
+    if present.unreadable:
+        raise CannotWrite(
+            f"cannot write {path}: the present file cannot be read ({present.unreadable}): fix or remove it"
+        )
+    lines = [*(clip.model_dump_json().encode() for clip in clips), *(line.data for line in present.damaged)]
+    write_bytes(path, b"".join(line + b"\n" for line in lines))
 
 
 class DatasetInfo(BaseModel):
@@ -166,7 +243,7 @@ class DatasetInfo(BaseModel):
 
     title: str = ""
     trigger_word: str = ""
-    created: float | None = None
+    created: Number | None = None
 
     def caption(self, clip: Clip) -> str:
         """The clip's text as the model is taught it: the trigger word in front, unless the text already has it."""
@@ -177,11 +254,23 @@ class DatasetInfo(BaseModel):
 
 
 def read_info(dataset: Path) -> DatasetInfo:
-    """dataset.json, or its defaults when it is missing (a plain VideoFolder). Raises ConfigError when it is broken."""
+    """Read dataset.json, or its defaults when it is missing (a plain VideoFolder). Raises ConfigError when broken."""
     path = dataset / INFO
-    if not path.exists():
+    if not path.exists() and not path.is_symlink():
         return DatasetInfo(title=dataset.name)
-    return DatasetInfo.model_validate(read_json(path))
+    value = read_json(path)
+    try:
+        return DatasetInfo.model_validate(value)
+    except ValidationError as error:
+        raise ConfigError(f"{path} does not describe a dataset ({broken_rule(error)}): fix or remove it") from error
+
+
+def known_info(dataset: Path) -> DatasetInfo:
+    """Read dataset.json for a list: its defaults also when it is broken, which `damage` then says."""
+    try:
+        return read_info(dataset)
+    except ConfigError:
+        return DatasetInfo(title=dataset.name)
 
 
 def write_info(dataset: Path, info: DatasetInfo) -> None:

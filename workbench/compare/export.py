@@ -1,4 +1,5 @@
-"""A grid as one HTML page with its videos and its player in it, in a notebook too; single videos as mp4 or GIF.
+"""A grid as one HTML page with its videos and its player in it, in a notebook too; as one GIF or PNG; single videos as
+mp4, GIF or PNG.
 
 The page opens anywhere and loads nothing; a notebook carries it in a frame, since its page cannot reach the kernel's
 files everywhere. Its player is that of the Compare tab (assets/grid.js, assets/grid.css). Not covered: what the player
@@ -25,7 +26,7 @@ from workbench.paths import ASSETS
 from workbench.workspace import replacing
 
 FOLDER = "export"
-FORMATS = ("mp4", "gif")
+FORMATS = ("mp4", "gif", "png")  # png: of a picture, which is a video of one frame
 PLAYER_LIMIT = 48 * 1024 * 1024  # bytes of videos; a notebook that carries more gets slow to open
 LOWEST, ROW, HIGHEST = 420, 240, 860  # height of the player, pixels: with one row, more for each other, at most
 TOO_LARGE = "These videos are too large for a notebook: export the grid, or open it in the web app."
@@ -70,7 +71,7 @@ def export_page(grid: Grid) -> Path:
 
 
 def export_cell(grid: Grid, key: str, format: str) -> Path:
-    """Write one video as mp4 or GIF, under a name that says where it stands. Raises ConfigError, DataError."""
+    """Write one video in one of FORMATS, under a name that says where it stands. Raises ConfigError, DataError."""
     if format not in FORMATS:
         raise ConfigError(f"format is {format[:20]!r}, must be one of {', '.join(FORMATS)}")
     state = grid.state()
@@ -78,12 +79,33 @@ def export_cell(grid: Grid, key: str, format: str) -> Path:
     assert video is not None
     row, column = next((row, keys.index(key)) for row, keys in enumerate(state.plan.keys) if key in keys)
     path = grid.folder / FOLDER / f"{grid.name}-{row + 1}-{column + 1}.{format}"
-    with replacing(path) as temporary:
-        if format == "gif":
-            media.write_gif([[video]], temporary)
-        else:
+    if format == "mp4":
+        with replacing(path) as temporary:
             shutil.copyfile(video, temporary)
+    else:
+        _write_tiles([[video]], path)
     return path
+
+
+def export_tiles(grid: Grid, format: str) -> Path:
+    """Write all videos side by side, a row for each row of the grid, as a GIF or, of pictures, a PNG.
+
+    Raises ConfigError while a video is missing, DataError, CannotWrite.
+    """
+    state = grid.state()
+    if missing := len(state.all) - state.count(CellState.DONE):
+        raise ConfigError(f"{missing} of the grid's {len(state.all)} videos are missing: generate them, or give --cell")
+    rows = [[state.cell(key).video for key in keys] for keys in state.plan.keys]
+    path = grid.folder / FOLDER / f"{grid.name}.{format}"
+    _write_tiles([[video for video in row if video is not None] for row in rows], path)
+    return path
+
+
+def _write_tiles(rows: list[list[Path]], path: Path) -> None:
+    if path.suffix == ".png" and max(media.probe(video).frames for row in rows for video in row) > 1:
+        raise ConfigError("format is png, which shows pictures, and this has more than one frame: choose gif")
+    with replacing(path) as temporary:
+        (media.write_png if path.suffix == ".png" else media.write_gif)(rows, temporary)
 
 
 def page(grid: Grid) -> Iterator[str]:

@@ -20,9 +20,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from workbench import inline_html, jobs
+from pydantic import BaseModel
+
+from workbench import inline_html, jobs, policy
 from workbench.clips.records import file_sha256
 from workbench.compare import marks
 from workbench.compare.axes import AXES, Column, GridPlan, merged, plan_grid
@@ -32,14 +34,15 @@ from workbench.compare.suggestions import base_of, completed
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.operating_system import system
-from workbench.records import read_once
+from workbench.records import read_once, sound
 from workbench.runs import retention
 from workbench.runs.run import Run
 from workbench.sampler import queue
 from workbench.sampler.loras import split_scale
 from workbench.sampler.queue import RequestState
+from workbench.sampler.samples import read_sample_record
 from workbench.sampler.settings import SampleSettings
-from workbench.settings import parse
+from workbench.settings import Settings, parse
 from workbench.workspace import Workspace, fresh_folder, is_slug, read_json, read_object, write_json, writing
 
 FILE, CELLS, REQUESTS, MEASUREMENTS = "grid.json", "cells", "requests.json", "measurements.json"
@@ -54,6 +57,9 @@ STATES = {
     RequestState.GENERATING: CellState.GENERATING,
     RequestState.FAILED: CellState.FAILED,
 }
+
+
+S = TypeVar("S", bound=Settings)
 
 
 class Grid:
@@ -99,12 +105,20 @@ class Grid:
         return self.folder.name
 
     @property
+    def title(self) -> str:
+        """Its title for a list: its name where grid.json is damaged."""
+        try:
+            return self.settings.title
+        except ConfigError:
+            return self.name
+
+    @property
     def settings(self) -> GridSettings:
-        return parse(GridSettings, self._file("settings"), given=())
+        return self._parsed(GridSettings, "settings")
 
     @property
     def base(self) -> SampleSettings:
-        return parse(SampleSettings, self._file("sample"), given=())
+        return self._parsed(SampleSettings, "sample")
 
     @property
     def marked(self) -> marks.Marks:
@@ -159,6 +173,14 @@ class Grid:
         kept = {"settings": settings.model_dump(mode="json"), "sample": base.model_dump(mode="json")}
         write_json(self.folder / FILE, {**kept, "created": created})
 
+    def _parsed(self, kind: type[S], name: str) -> S:
+        """Settings of grid.json. Raises ConfigError, which names the file."""
+        try:
+            return parse(kind, self._file(name), given=())
+        except ConfigError as error:
+            path = str(self.folder / FILE)
+            raise ConfigError(str(error) if path in str(error) else f"{path} is damaged ({error}): fix it") from error
+
     def _file(self, name: str) -> Any:
         value = read_json(self.folder / FILE)
         if not isinstance(value, dict) or name not in value:
@@ -198,7 +220,7 @@ class Grid:
         """Why a video cannot be generated any more: a LoRA's file is gone; "" when it can."""
         for text in settings.loras:
             path = Path(split_scale(text)[0])
-            if path.is_absolute() and not path.exists():
+            if path.is_absolute() and not policy.resolve(path, "loras").exists():
                 with contextlib.suppress(ValueError):
                     path = path.relative_to(self.workspace.root)
                 return f"{path} is no longer there: choose another checkpoint"
@@ -232,7 +254,7 @@ class Grid:
         """The grid as its files say. Raises ConfigError when grid.json is damaged or the model is gone."""
         settings, base, plan = self._read()
         requests, marked = read_object(self.folder / REQUESTS), self.marked
-        measured = read_object(self.folder / MEASUREMENTS).get("cells", {})
+        measured = read_measurements(self.folder)
         cells = {
             key: self._cell(key, sample, requests.get(key), measured.get(key, {}), marked)
             for key, sample in plan.samples.items()
@@ -257,7 +279,7 @@ class Grid:
                 progress = queue.progress(self.workspace, request)
         state = STATES.get(progress.state) if progress else None
         video = self.video(key)
-        record = read_once(video.with_suffix(".json"), read_object)
+        record = read_once(video.with_suffix(".json"), read_sample_record)
         common: dict[str, Any] = {"starred": key in marked.stars, "rejected": key in marked.rejects}
         if record and video.exists() and not (state and state.pending):
             common |= {"measurements": measured} if measured.get("version") == stamp(video) else {}
@@ -303,6 +325,26 @@ class Grid:
         return inline_html.rendered("workbench.compare.export:grid_html", self)
 
 
+class _Measured(BaseModel):
+    """What readers may rely on in the measurements of a video, where it is there."""
+
+    version: int
+    reference: str = ""
+    distance: float | None = None
+    psnr: float | None = None
+    motion: float | None = None
+    sharpness: float | None = None
+    nearest: str = ""
+    nearest_difference: float = 0.0
+
+
+def read_measurements(folder: Path) -> dict[str, dict[str, Any]]:
+    """What each video of a grid measures, by its key; damaged entries are measured again."""
+    cells = read_object(folder / MEASUREMENTS).get("cells")
+    found = ((key, sound(one, _Measured)) for key, one in cells.items()) if isinstance(cells, dict) else ()
+    return {key: one for key, one in found if "version" in one and ("nearest" in one) == ("nearest_difference" in one)}
+
+
 def stamp(video: Path) -> int:
     """The version of a video: another number after it was generated again."""
     try:
@@ -314,9 +356,10 @@ def stamp(video: Path) -> int:
 def outdated(record: dict[str, Any], video: Path) -> bool:
     """Whether a LoRA that the video was generated with is another file by now."""
     for lora in record.get("loras") or ():
-        path = Path(str(lora.get("file", "")))
-        with contextlib.suppress(OSError):
-            if path.stat().st_mtime_ns > stamp(video) and read_once(path, file_sha256) != lora.get("sha256"):
+        with contextlib.suppress(OSError, ConfigError):
+            path = policy.resolve(str(lora.get("file", "")), "loras")
+            later = path.is_file() and path.stat().st_mtime_ns > stamp(video)
+            if later and read_once(path, file_sha256) != lora.get("sha256"):
                 return True
     return False
 

@@ -18,7 +18,7 @@ from typing import Any
 from workbench import jobs
 from workbench.compare.axes import GridPlan
 from workbench.errors import ConfigError
-from workbench.workspace import read_object, write_json
+from workbench.workspace import read_object, read_to_change, write_json
 
 FILE = "marks.json"
 FEWEST = 5  # votes; with fewer no difference is significant
@@ -89,7 +89,9 @@ def note_best(folder: Path, best: dict[str, Any]) -> None:
 def _changing(folder: Path) -> Any:
     """The content to be changed; written when the block ends. Two pages that mark at once lose nothing."""
     with jobs.locked(folder / ".marks.lock"):
-        now = read(folder)
+        present, now = read_to_change(folder / FILE), read(folder)
+        if now == Marks() and any(present.values()):
+            raise ConfigError(f"{folder / FILE} is damaged, and a change would lose what it holds: fix or remove it")
         raw = {"stars": sorted(now.stars), "rejects": sorted(now.rejects), "votes": list(now.votes), "best": now.best}
         yield raw
         write_json(folder / FILE, raw)

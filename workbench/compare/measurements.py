@@ -21,11 +21,11 @@ from workbench import jobs
 from workbench.clips import frame_metrics, media
 from workbench.clips.media.difference import WORDS
 from workbench.compare import similarity
-from workbench.compare.grid import MEASUREMENTS, Grid, stamp
+from workbench.compare.grid import MEASUREMENTS, Grid, read_measurements, stamp
 from workbench.compare.state import Cell, GridState
 from workbench.errors import DataError
 from workbench.runs.run import Run
-from workbench.workspace import read_object, write_json
+from workbench.workspace import write_json
 
 if TYPE_CHECKING:
     from workbench.clips.frame_metrics import Pixels
@@ -75,8 +75,7 @@ def run(grid: Grid, job: jobs.Job) -> None:
         for index, cell in enumerate(todo):
             job.check_stop("Stopped; what was measured is kept.")
             job.beat("measuring", index, len(todo))
-            known = read_object(grid.folder / MEASUREMENTS).get("cells", {})
-            measured = {**known, cell.key: measure(cell, state, clips or [])}
+            measured = {**read_measurements(grid.folder), cell.key: measure(cell, state, clips or [])}
             write_json(grid.folder / MEASUREMENTS, {"cells": measured})
             last = time.monotonic()
         if not todo:

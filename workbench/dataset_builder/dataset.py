@@ -26,7 +26,20 @@ from typing import Any, Self
 from workbench import jobs, policy
 from workbench.clips import buckets, frame_plan, media
 from workbench.clips.frame_plan import FramePlan, Shape, shape_for
-from workbench.clips.records import INFO, METADATA, Clip, DatasetInfo, find_clip, read_clips, read_info, write_info
+from workbench.clips.records import (
+    INFO,
+    METADATA,
+    REMOVED,
+    Clip,
+    DatasetInfo,
+    clip_file,
+    damage,
+    find_clip,
+    known_info,
+    read_clips,
+    read_info,
+    write_info,
+)
 from workbench.dataset_builder import display, history
 from workbench.dataset_builder.checks import fixes
 from workbench.dataset_builder.checks.findings import FILE, CheckReport, Finding, Fix, read_report
@@ -36,14 +49,13 @@ from workbench.dataset_builder.checks.statistics import Statistics, statistics
 from workbench.dataset_builder.cuts import cutting
 from workbench.dataset_builder.cuts.cut import Box
 from workbench.dataset_builder.display import ChangeList, ClipView, PlanTable
-from workbench.dataset_builder.history import REMOVED, Change
+from workbench.dataset_builder.history import Change
 from workbench.dataset_builder.ingest.intake import Progress, import_files
 from workbench.dataset_builder.ingest.results import SOURCES, ImportResult, read_import_results
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.snapshot import DatasetSnapshot, Summary, dataset_snapshot, summarize
-from workbench.dataset_builder.sources.survey import USUAL
+from workbench.dataset_builder.sources.columns import USUAL, Columns
 from workbench.dataset_builder.sources.text import clean_caption
-from workbench.dataset_builder.sources.tree import Columns
 from workbench.dataset_builder.tasks import Name, Task, changed_at
 from workbench.errors import ConfigError, DataError, WorkbenchError
 from workbench.families import default_model, find_model
@@ -91,7 +103,12 @@ class Dataset(NotedFolder):
 
     @property
     def info(self) -> DatasetInfo:
-        return read_info(self.folder)
+        return known_info(self.folder)
+
+    @property
+    def damage(self) -> list[str]:
+        """What of its records cannot be read, and what to do about it, one sentence each."""
+        return damage(self.folder)
 
     @property
     def clips(self) -> list[Clip]:
@@ -144,8 +161,8 @@ class Dataset(NotedFolder):
         return history.successor(self.folder, file_name)
 
     def path_of(self, clip: Clip) -> Path:
-        """The clip's video file."""
-        return self.folder / clip.file_name
+        """The clip's video file. Raises DataError for a link out of the dataset."""
+        return clip_file(self.folder, clip.file_name)
 
     def thumbnail_of(self, clip: Clip) -> Path:
         """A JPEG of the clip; made now if it is missing (a plain VideoFolder has none). Raises DataError."""
@@ -251,9 +268,10 @@ class Dataset(NotedFolder):
         return history.edit(self.folder, f"tagged {mark}", make)
 
     def set_trigger_word(self, text: str) -> None:
-        """Replace the trigger word; the clips' own captions stay as they are. Raises CannotWrite."""
-        info = self.info.model_copy(update={"trigger_word": clean_caption(text)})
-        if info != self.info:
+        """Replace the trigger word; the clips' own captions stay as they are. Raises ConfigError, CannotWrite."""
+        before = read_info(self.folder)
+        info = before.model_copy(update={"trigger_word": clean_caption(text)})
+        if info != before:
             history.change(self.folder, f"trigger word {info.trigger_word or 'removed'}", info=info)
 
     def remove(self, *names: str) -> None:
@@ -302,12 +320,13 @@ class Dataset(NotedFolder):
         layout: str = "",
         longest_side: int | None = None,
         columns: Columns = USUAL,
+        frame_rate: float | None = None,
     ) -> list[ImportResult]:
         """Import videos, pictures, folders and archives of them, now (ingest.intake); returns a result a file.
 
         Raises DataError when no file is found or none can be used, ConfigError, CannotWrite.
         """
-        return import_files(self.folder, paths, on_progress, layout, longest_side, columns)
+        return import_files(self.folder, paths, on_progress, layout, longest_side, columns, frame_rate=frame_rate)
 
     def start_import(self, paths: Sequence[Path | str], **more: Any) -> jobs.Status:
         """The same as a background task; more: other settings of an import. Raises ConfigError, CannotWrite."""

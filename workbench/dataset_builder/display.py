@@ -13,7 +13,7 @@ from typing import NamedTuple
 from workbench.charts import bars
 from workbench.clips.buckets import BucketTable
 from workbench.clips.frame_plan import FramePlan, Shape
-from workbench.clips.records import Clip, read_clips, read_info
+from workbench.clips.records import Clip, damage, known_info, read_clips
 from workbench.dataset_builder.history import Change, thumbnail_name
 from workbench.dataset_builder.ingest.results import ImportResult
 from workbench.dataset_builder.snapshot import PLAN_COLUMNS, Summary, plan_rows, plan_sentence
@@ -64,14 +64,16 @@ class ChangeList(list[Change]):
 
 def dataset_html(folder: Path, summary: Summary, results: Sequence[ImportResult]) -> str:
     """The summary, the first clips with their captions, the files that were refused."""
-    info, clips = read_info(folder), read_clips(folder)
+    info, clips = known_info(folder), read_clips(folder)
     trigger = f" · trigger word {info.trigger_word}" if info.trigger_word else ""
     tiles = [_tile(folder, clip) for clip in clips[:MOST_CLIPS]]
     more = note(f"and {len(clips) - MOST_CLIPS:,} more clips") if len(clips) > MOST_CLIPS else ""
     refused = [note(one.sentence) for one in results if not one.usable]
     count = "1 file was" if len(refused) == 1 else f"{len(refused)} files were"
     files = folded(f"{count} refused", "".join(refused)) if refused else ""
-    return f"{heading(info.title or folder.name)}{note(summary.sentence + trigger)}{row(tiles)}{more}{files}"
+    damaged = "".join(note(one, "error") for one in damage(folder))
+    head = f"{heading(info.title or folder.name)}{note(summary.sentence + trigger)}{damaged}"
+    return f"{head}{row(tiles)}{more}{files}"
 
 
 def _tile(folder: Path, clip: Clip) -> str:

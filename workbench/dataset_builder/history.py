@@ -19,18 +19,28 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from workbench.clips.records import Clip, DatasetInfo, read_clips, read_info, write_clips, write_info
+from workbench.clips.records import (
+    REMOVED,
+    Clip,
+    DatasetInfo,
+    Number,
+    Whole,
+    read_clips,
+    read_info,
+    write_clips,
+    write_info,
+)
 from workbench.errors import ConfigError
 from workbench.jobs.locks import locked
 from workbench.operating_system import system
 from workbench.quantities import counted
-from workbench.records import read_json_lines
+from workbench.records import broken_rule, read_json_lines
 from workbench.workspace import append_line, read_json, write_json, writing
 
 MOST_FOLLOWED = 50  # changes through which a clip is followed
-HISTORY, DETAILS, REMOVED, LOCK = "history.jsonl", ".history", ".removed", ".lock"
+HISTORY, DETAILS, LOCK = "history.jsonl", ".history", ".lock"
 
 
 Kind = Literal["change", "undo", "redo", "note"]
@@ -46,8 +56,8 @@ class Change(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    number: int
-    time: float
+    number: Whole
+    time: Number
     kind: Kind = "change"
     what: str
     clips: int = 0
@@ -155,7 +165,7 @@ def undo(dataset: Path, number: int | None = None, redo: bool = False) -> Change
         if details.get("info_before"):  # the title may have changed since
             before_it = DatasetInfo.model_validate(details["info_before"])
             info = read_info(dataset).model_copy(update={"trigger_word": before_it.trigger_word})
-        return _apply(dataset, change.what, replaced, added, info, details["positions"], change)
+        return _apply(dataset, change.what, replaced, added, info, details.get("positions", ()), change)
 
 
 def _change_to_undo(dataset: Path, number: int | None, redo: bool) -> Change:
@@ -171,9 +181,25 @@ def _change_to_undo(dataset: Path, number: int | None, redo: bool) -> Change:
     return standing[number]
 
 
-def _details(dataset: Path, change: Change) -> Any:
-    """What .history/N.json holds of a change."""
-    return read_json(dataset / DETAILS / f"{change.number}.json")
+def _details(dataset: Path, change: Change) -> dict[str, Any]:
+    """What .history/N.json holds of a change. Raises ConfigError when it is missing or damaged."""
+    path = dataset / DETAILS / f"{change.number}.json"
+    value = read_json(path)
+    try:
+        return _Details.model_validate(value).model_dump(mode="json", exclude_unset=True)
+    except ValidationError as error:
+        raise ConfigError(f"{path} does not tell what the change replaced ({broken_rule(error)}): fix it") from error
+
+
+class _Details(BaseModel):
+    """The records before and after a change, the positions of those before, and what dataset.json was."""
+
+    model_config = ConfigDict(extra="allow")
+
+    before: list[Clip]
+    after: list[Clip]
+    positions: list[int] = []
+    info_before: DatasetInfo | None = None
 
 
 def _records(details: Mapping[str, Any]) -> tuple[list[Clip], list[Clip]]:
@@ -209,7 +235,9 @@ def successor(dataset: Path, file_name: str) -> Clip | None:
 def _followed(dataset: Path, file_name: str, *version: int) -> str:
     """What a clip's file became in the newest changes, read once for each state of the history."""
     for entry in read_history(dataset)[-MOST_FOLLOWED:]:
-        details = _details(dataset, entry) if entry.kind != "note" else {}
+        details = {}
+        with contextlib.suppress(ConfigError):  # damaged: the clip is not followed through this change
+            details = _details(dataset, entry) if entry.kind != "note" else {}
         if any(one["file_name"] == file_name for one in details.get("before", ())):
             before, after = _records(details)
             source = next(one.source_id for one in before if one.file_name == file_name)
@@ -265,7 +293,7 @@ def _apply(
         details["info_before"] = read_info(dataset).model_dump(mode="json")
     path = dataset / DETAILS / f"{entry.number}.json"
     if grown:
-        kept, sides = read_json(path), ("before", "after", "positions")
+        kept, sides = _details(dataset, grown), ("before", "after", "positions")
         # What a killed edit of the task did not come to is in there, too; it is done now.
         rows = [row for row in zip(*(kept[side] for side in sides), strict=True) if row[0]["file_name"] not in replaced]
         details = {side: [*(row[n] for row in rows), *details[side]] for n, side in enumerate(sides)}
@@ -314,7 +342,9 @@ def _remember_removed(dataset: Path, before: Sequence[Clip], records: Sequence[C
 
 
 def _next_number(dataset: Path) -> int:
-    return max((entry.number for entry in read_history(dataset)), default=0) + 1
+    """One that no change has, nor one whose line cannot be read: its details stay as they are."""
+    details = (int(path.stem) for path in (dataset / DETAILS).glob("*.json") if path.stem.isdecimal())
+    return max([entry.number for entry in read_history(dataset)] + [*details], default=0) + 1
 
 
 def _append(dataset: Path, entry: Change) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workbench.clips.frame_plan import FramePlan, Shape, plan
-from workbench.clips.records import INFO, METADATA, Clip, read_clips, read_info
+from workbench.clips.records import INFO, METADATA, Clip, damage, known_info, read_clips
 from workbench.dataset_builder.ingest.results import OUTCOMES, SKIPPED, read_import_results
 from workbench.dataset_builder.tasks import NAMES, Name, Task
 from workbench.jobs import State, log_tail
@@ -44,7 +44,7 @@ class Summary:
         sizes = ", ".join(self.sizes) if len(self.sizes) <= 3 else f"{len(self.sizes)} sizes"
         missing = f", {self.missing_captions} without a caption" if self.missing_captions else ""
         refused = f", {counted(self.refused, 'file')} refused" if self.refused else ""
-        return f"{self.clips} clips, {self.seconds:.1f} s, {sizes}{missing}{refused}"
+        return f"{counted(self.clips, 'clip')}, {self.seconds:.1f} s, {sizes}{missing}{refused}"
 
 
 def summarize(clips: Sequence[Clip], refused: int) -> Summary:
@@ -120,8 +120,8 @@ class DatasetSnapshot:
 
 
 def dataset_snapshot(dataset: Path, shape: Shape | None = None) -> DatasetSnapshot:
-    """The dataset in this folder now; shape: of the model that its clips are judged for. Raises DataError."""
-    clips, info = read_clips(dataset), read_info(dataset)
+    """The dataset in this folder now; shape: of the model that its clips are judged for."""
+    clips, info = read_clips(dataset), known_info(dataset)
     summary = summarize(clips, sum(not one.usable for one in read_import_results(dataset)))
     dropped = sum(plan(clip, shape).dropped is not None for clip in clips) if shape else 0
     tasks = [task_snapshot(Task(dataset, name)) for name in NAMES]
@@ -136,7 +136,7 @@ def dataset_snapshot(dataset: Path, shape: Shape | None = None) -> DatasetSnapsh
         own_notes=NotedFolder(dataset).notes,
         summary=summary,
         facts=_facts(summary, dropped if shape else None, changed) if clips else {},
-        next_steps=tuple(_next_steps(summary, dropped)),
+        next_steps=(*damage(dataset), *_next_steps(summary, dropped)),
         tasks=tuple(task for task in tasks if task.state is not State.NEW),
     )
 
@@ -263,7 +263,7 @@ def _split(result: Result) -> tuple[str, list[str]]:
     spans = result.get("spans", ()) if preview else [()] * len(result.get("splits", ()))
     lines = [
         f"{sentence}{': ' if pieces else ''}" + ", ".join(f"{start:.2f} to {end:.2f} s" for start, end in pieces)
-        for sentence, pieces in zip(result.get("splits", ()), spans, strict=True)
+        for sentence, pieces in zip(result.get("splits", ()), spans, strict=False)
     ]
     return f"{counted(clips, 'clip')} {were} cut into {result.get('parts', 0):,}.", lines + result.get("failed", [])
 

@@ -15,11 +15,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Annotated, Any, Literal, Protocol, get_args
+
+from pydantic import BaseModel, Field
 
 from workbench import jobs
 from workbench.captioners.keys import handed_over
 from workbench.errors import ConfigError
+from workbench.records import read_record
 from workbench.settings import Settings
 from workbench.workspace import read_json
 
@@ -34,6 +37,34 @@ MODULES: dict[Name, str] = {
     "caption": "captions.captioning",
     "export": "export.job",
 }
+
+
+class TaskFile(BaseModel):
+    """What became of a file of an import."""
+
+    name: str
+    outcome: Literal["taken", "converted", "known", "refused", "skipped"]
+    note: str
+
+
+class TaskResult(BaseModel):
+    """What readers may rely on in a task's result.json, where it is there."""
+
+    message: str = ""
+    counts: dict[str, int] = {}
+    files: list[TaskFile] = []
+    problems: list[str] = []
+    clips: int = 0
+    parts: int = 0
+    preview: bool = False
+    splits: list[str] = []
+    spans: list[list[Annotated[list[float], Field(min_length=2, max_length=2)]]] = []
+    failed: dict[str, str] | list[str] | None = None
+    done: str = ""
+    url: str | None = None
+    target: str | None = None
+    changed: bool = True
+    left_behind: str = ""
 
 
 class TaskModule(Protocol):
@@ -100,8 +131,8 @@ class Task:
 
     @property
     def result(self) -> dict[str, Any]:
-        """How it ended (result.json with what it made), {} while it is not over."""
-        return jobs.result(self.folder)
+        """How it ended (result.json with what it made), {} while it is not over, or where that cannot be read."""
+        return read_record(self.folder / jobs.RESULT, TaskResult) or {}
 
 
 def changed_at(paths: Iterable[Path]) -> tuple[int, ...]:

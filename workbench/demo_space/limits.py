@@ -31,7 +31,10 @@ MOST = {
     "preview_count": 1,
     "preview_prompts": 4,
     "preservation_prompts": 8,
+    "preview_frames": 17,
     "preview_steps": 75,
+    "tokenizer_steps": 600,
+    "tokenizer_batch_size": 16,
     "keep_checkpoints": 5,
     "SampleSettings.steps": 100,
     "frames": 17,
@@ -54,7 +57,7 @@ ONLY: dict[str, tuple[str | bool | None, ...]] = {
     "enhancer": (),
     "push_to_hub": (False,),
 }
-EMPTY = ("hub_dataset", "repo_id", "base_url", "epochs")
+EMPTY = ("hub_dataset", "own_source", "repo_id", "base_url", "epochs")
 
 
 @dataclass(frozen=True)

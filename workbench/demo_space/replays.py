@@ -72,7 +72,10 @@ class Replay:
         record = read_json(folder / REPLAY)
         if not isinstance(record, dict) or not isinstance(record.get("points"), list):
             raise ConfigError(f"{folder} is no replay: make one with `workbench record RUN FOLDER`")
-        for *_, name in record["previews"]:
+        previews = record.get("previews")
+        if not isinstance(previews, list) or not all(isinstance(one, list) and len(one) == 4 for one in previews):
+            raise ConfigError(f"{folder / REPLAY} is damaged: record the run again")
+        for *_, name in previews:
             confined(folder, str(name))
         return cls(folder, record)
 

@@ -24,6 +24,7 @@ from workbench.families.model_inputs import CaptionTokens, Given, ModelInputs, T
 from workbench.families.noise_schedules import AS_PUBLISHED, NoiseSchedule, NoiseSettings
 from workbench.families.own_settings import OwnSetting
 from workbench.families.recipes import Recipe
+from workbench.settings import Settings
 
 if TYPE_CHECKING:
     import torch
@@ -52,6 +53,16 @@ class Family(ABC):
     recipes: ClassVar[tuple[Recipe, ...]] = ()  # what published LoRAs were trained with
     # Mean and deviation of log sigma, the noise put on a first frame at each step; None: a picture is encoded once.
     image_noise: ClassVar[tuple[float, float] | None] = None
+    new_model: ClassVar[type[Settings] | None] = None  # the sizes that `create` takes; None: nothing is trained anew
+    # How often an image-to-video model is trained without its picture: as CogVideoX was.
+    image_dropout: ClassVar[float] = 0.05
+    # Whether latents stay float32 between denoising steps and only the transformer's input is cast, as in the family's
+    # stock pipelines.
+    float32_latents: ClassVar[bool] = False
+    # Whether the VAE and the image encoder compute in float32 whatever the transformer does.
+    float32_vae: ClassVar[bool] = False
+    # What a transformer stored in float32 computes in on a GPU where precision is `auto`.
+    auto_for_float32: ClassVar[str] = "float32"
 
     # ---- facts that need files, not torch
 
@@ -67,8 +78,19 @@ class Family(ABC):
         return "text_encoder", *(expert.part for expert in model.experts), "vae"
 
     def fetch(self, model: Model, report: Report = print) -> Path:
-        """The folder with the model's files, downloaded at the pinned revision if need be. Raises ModelUnavailable."""
+        """The folder with the model's files, downloaded at the pinned revision if need be.
+
+        A full fine-tune whose base model has moved is linked to it again. Raises ModelUnavailable, CannotWrite.
+        """
+        base = self.base_of(Path(model.source)) if model.local else None
+        if base is not None and not model_files.is_complete(folder := Path(model.source)):
+            model_files.repair(folder, self.fetch(base, report))
         return model_files.fetch(model, self.weighted_parts(model), report)
+
+    def base_of(self, folder: Path) -> Model | None:
+        """The known model that the folder holds a full fine-tune of, None for any other folder."""
+        name = model_files.base_model(folder)
+        return next((model for model in self.models if model.id == name), None) if name else None
 
     def on_disk(self, model: Model) -> Path | None:
         """The folder with the model's files where nothing needs to be downloaded, else None."""
@@ -81,6 +103,23 @@ class Family(ABC):
     def stored_dtype(self, folder: Path) -> str:
         """The transformer's dtype on disk: "float32", "float16" or "bfloat16". Raises ModelUnavailable."""
         return model_files.stored_dtype(folder)
+
+    def create(self, folder: Path, new: Settings, text: Path, made_for: Mapping[str, int], seed: int) -> None:
+        """Write a model of random weights, with sizes of the class `new_model`. Raises ConfigError.
+
+        text: the folder of a model whose text encoder is copied;  made_for: frames, height, width and fps
+        """
+        raise NotImplementedError
+
+    def auto_dtype(self, stored: str) -> str:
+        """Return the dtype that a transformer stored as `stored` computes in on a GPU with precision `auto`."""
+        return self.auto_for_float32 if stored == "float32" else stored
+
+    def vae_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """Return the dtype of the VAE and the image encoder beside a transformer that computes in `dtype`."""
+        import torch
+
+        return torch.float32 if self.float32_vae else dtype
 
     @abstractmethod
     def facts(self, model: Model) -> ModelFacts:
@@ -133,6 +172,10 @@ class Family(ABC):
     def encode_text(self, text_encoder: Any, captions: Sequence[str]) -> Tensors:
         """Embeddings, batch first, in the encoder's dtype."""
 
+    def text_form(self, folder: Path) -> str:
+        """Identify these embeddings in cache keys if an earlier version encoded the same files differently; else ""."""
+        return ""
+
     def no_text(self, text: Tensors) -> Tensors:
         """What stands for no caption where a trainer leaves out the embedding, in the shape of `text`: zeros."""
         return {name: tensor.new_zeros(tensor.shape) for name, tensor in text.items()}
@@ -160,6 +203,10 @@ class Family(ABC):
         noise: of the processor, for decoders that need some; None: always the same
         F is what was encoded: what stands in front of the latents is not decoded, as in the stock pipeline.
         """
+
+    def vae_loss(self, vae: Any, clips: torch.Tensor) -> torch.Tensor:
+        """What a VAE learns from clips [B, 3, F, H, W] in [-1, 1], of a family with the setting `tokenizer_steps`."""
+        raise NotImplementedError
 
     # ---- image-to-video: what a model is given beside the caption
 
@@ -197,8 +244,23 @@ class Family(ABC):
         noise: torch.Generator,
         dtype: torch.dtype,
     ) -> Given:
-        """What `denoise` is given of one encoded picture. noise: of the processor, in the stock pipeline's order"""
+        """What `denoise` is given of one encoded picture.
+
+        noise: of the processor, in the stock pipeline's order;  dtype: of the VAE, in which the pipelines draw it
+        """
         return self.given(image, self.posterior_noise(image, noise, dtype), latents_shape)
+
+    def own_first_frame(self, latents: torch.Tensor, kept: torch.Tensor) -> Given | None:
+        """What a text-to-video model is shown of the clips it is trained on: their own first latent frame.
+
+        Args:
+            latents: clean, [B, ...].
+            kept: [B] bool, the clips that are shown it.
+
+        Returns:
+            None for a model that is never shown it, and where nothing would be left to learn.
+        """
+        return None
 
     def one_frame(self, latents_shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of one latent frame of latents of a shape, both without the batch axis."""

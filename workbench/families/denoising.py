@@ -1,8 +1,10 @@
 """From noise to latents, step by step: one loop for every family.
 
 It equals the families' stock pipelines within rounding where they can do the same, and does what they lack: guidance in
-a part of the steps, inputs of one's own, continued clips, a callback after every step. Not covered: everything before
-and after, which needs no transformer (text, VAE: the family's methods).
+a part of the steps, inputs of one's own, continued clips, a callback after every step. Latents have the transformer's
+dtype between the steps, or float32 where the family's pipelines keep them so (`float32_latents`); guidance is always
+computed in float32, as the models' authors do. Not covered: everything before and after, which needs no transformer
+(text, VAE: the family's methods).
 """
 
 from __future__ import annotations
@@ -133,6 +135,11 @@ class DenoiseInputs:
     def device(self) -> torch.device:
         return next(iter(self.text.values())).device
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """What the transformer computes in."""
+        return next(iter(self.text.values())).dtype
+
     def first_of(self, steps: int) -> int:
         """The step that is made first of so many."""
         return 0 if self.source is None else max(steps - min(int(steps * self.strength), steps), 0)
@@ -157,15 +164,18 @@ class Denoising:
 
         inputs = self.inputs
         self.family.check_inputs(self.transformer, inputs)
-        device, dtype = inputs.device, next(iter(inputs.text.values())).dtype
+        device, dtype = inputs.device, torch.float32 if self.family.float32_latents else inputs.dtype
         start = inputs.first_of(len(self.steps.timesteps))
         self.steps.begin(start)
         timesteps = self.steps.timesteps[start:]
-        first = torch.randn(1, *inputs.latents_shape, generator=inputs.noise, dtype=dtype).to(device)
+        self._given = inputs.given and inputs.given.to(device, dtype)
+        if self._given is not None and self._given.first is not None:
+            first = self._given.first
+        else:
+            first = torch.randn(1, *inputs.latents_shape, generator=inputs.noise, dtype=dtype).to(device)
         latents = first
         if inputs.source is not None:
             latents = self.schedule.mix(inputs.source.to(device, dtype), first, timesteps[:1]).to(dtype)
-        self._given = inputs.given and inputs.given.to(device, dtype)
         latents = self._with_prefix(latents, first, timesteps, 0)
         with torch.no_grad():
             for step, timestep in enumerate(timesteps):
@@ -204,10 +214,11 @@ class Denoising:
 
     def _call(self, latents: torch.Tensor, text: Tensors, timestep: torch.Tensor) -> torch.Tensor:
         count = len(latents)
-        given = self._given and self._given.repeated(count)
-        at_timestep, fps = self.inputs.at_timestep, self.inputs.fps
-        transformer = self.transformer if at_timestep is None else at_timestep(float(timestep))
-        return self.family.call(transformer, latents, text, timestep.expand(count), given, fps).float()
+        inputs = self.inputs
+        given = self._given and self._given.repeated(count).to(inputs.device, inputs.dtype)
+        transformer = self.transformer if inputs.at_timestep is None else inputs.at_timestep(float(timestep))
+        latents = latents.to(inputs.dtype)
+        return self.family.call(transformer, latents, text, timestep.expand(count), given, inputs.fps).float()
 
     # ---- skipped steps
 

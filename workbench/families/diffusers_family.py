@@ -68,10 +68,29 @@ class DiffusersFamily(Family):
 
     def describe_folder(self, folder: Path) -> Model | None:
         try:
-            return self.described(folder)
+            return self._fine_tuned(folder) or self.described(folder)
         except (AttributeError, KeyError, IndexError, RecursionError, TypeError, ValueError) as error:
             reason = f"{type(error).__name__}: {str(error)[:120]}"
             raise ConfigError(f"{folder} is no whole {self.title} model ({reason}): {self.remedy}") from error
+
+    def _fine_tuned(self, folder: Path) -> Model | None:
+        """The model in the folder of a run that trained all weights of a known model, of which all else is kept."""
+        base = self.base_of(folder)
+        if base is None:
+            return None
+        found = replace(
+            base,
+            id=str(folder),
+            title=folder.name,
+            source=str(folder),
+            revision=None,
+            variant="",
+            aliases=(),
+            local=True,
+            embedded=False,
+            download_gb=0.0,
+        )
+        return model_files.made_for(found, folder)
 
     def described(self, folder: Path) -> Model | None:
         """`describe_folder`, where any error means that the configs lack something."""
@@ -144,6 +163,8 @@ class DiffusersFamily(Family):
             position_bytes=self.positions(transformer.config),
             picture_tokens=_picture_tokens(picture.config) if picture else 0,
             image_encoder_values=picture.values if picture else 0,
+            auto=self.auto_dtype(found.stored),
+            float32_vae=self.float32_vae,
         )
 
     def _linear(self, name: str, inputs: int, outputs: int) -> Linear:
@@ -292,9 +313,9 @@ class DiffusersFamily(Family):
         import torch
 
         device, dtype = device_and_dtype(vae)
-        mean, std = (tensor.to(device, dtype) for tensor in self.latent_scale(vae))
+        mean, std = (tensor.to(device).float() for tensor in self.latent_scale(vae))
         with torch.no_grad():
-            scaled = latents.to(device, dtype) * std + mean
+            scaled = (latents.to(device).float() * std + mean).to(dtype)
             return self.decoded(vae, scaled, noise).float().clamp(-1, 1)
 
     def decoded(self, vae: Any, latents: torch.Tensor, noise: torch.Generator | None) -> torch.Tensor:

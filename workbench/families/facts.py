@@ -78,6 +78,9 @@ class ModelFacts:
     timed_bytes: of each number that a token's own timestep becomes, for known first frames; 0: one timestep a clip
     position_bytes: for each token and unit of the width, of what stands for positions
     picture_tokens, image_encoder_values: of the encoder through which a model looks at a picture; 0: it has none
+    shown_bytes: the same where a text-to-video run is shown its own first frame (first_frame_share); 0: it never is
+    auto: the dtype that the transformer computes in on a GPU where precision is `auto`; "": the stored one
+    float32_vae: whether the VAE and the image encoder compute in float32 whatever the transformer does
     """
 
     stored: str
@@ -103,6 +106,13 @@ class ModelFacts:
     position_bytes: int = 0
     picture_tokens: int = 0
     image_encoder_values: int = 0
+    shown_bytes: int = 0
+    auto: str = ""
+    float32_vae: bool = False
+
+    def vae_bytes(self, number: int) -> int:
+        """Bytes of a number of the VAE beside a transformer whose numbers have so many."""
+        return 4 if self.float32_vae else number
 
     def latents(self, frames: int, height: int, width: int) -> tuple[int, int, int, int]:
         """(frames, channels, height, width) of one clip's latents as the transformer is given them."""

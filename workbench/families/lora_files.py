@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,25 +17,46 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from workbench.errors import ConfigError
 from workbench.families import torch_checkpoints
 from workbench.families.model import HIGH_NOISE, LOW_NOISE
+from workbench.lora_names import ALSO
 from workbench.workspace import from_json
 
 if TYPE_CHECKING:
     import torch
 
 Value = TypeVar("Value")
+DIFFUSERS_FILE = "pytorch_lora_weights.safetensors"  # what diffusers calls the LoRA of a folder or a repository
 PEFT_FILE, PEFT_NOTES = "adapter_model.safetensors", "adapter_config.json"  # peft's folder of a LoRA
+PEFT_FILES = (PEFT_FILE, "adapter_model.bin")
+TORCH_FILES = torch_checkpoints.SUFFIXES
+FILES = (".safetensors", ".sft", *TORCH_FILES)  # endings of LoRA files
+# What PyTorch's wrappers (torch.compile, activation checkpointing, FSDP, DeepSpeed, DDP) put into names.
+WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module", "_fpw_module", "_forward_module"}
+WRAPPERS |= {"module"}
+FLAT_WRAPPERS = re.compile(r"_(orig_mod|fsdp_wrapped_module|checkpoint_wrapped_module)_")
+# A number beside a matrix in fewer bits: times it, the matrix is what was trained. The others say nothing of weights.
+SCALES = re.compile(r"(?P<stem>.+)\.(?:scale_weight|(?:weight[._])?(?:weight_)?scale(?:_inv)?)")
+MATRIX = re.compile(r"[._](lora|lokr|hada|matrix)_|\.lora\.")
+MARKERS = re.compile(r"(.+\.)?(scaled_fp8|comfy_quant|input_scale|scale_input|num_batches_tracked)")
+TEXT_ENCODER = re.compile(
+    r"((base_model\.model|model|module|lora_unet)\.)*(lora_te\d?_|te\d?[._]|text_encoders?(_\d)?[._]|cond_stage_model\.|t5\w*\.|"
+    r"umt5\w*\.|clip_?\w*\.)"
+)
 PEFT_KEY = PEFT_NOTES  # under which `read_lora` gives what peft's notes say
 NOTES_LIMIT = 1 << 20
 # Ends of tensors' names in trainers' other kinds of small files (LyCORIS, and peft under the same names) -> the kind.
 OTHER_KINDS = {
-    r"\.lokr_\w+": "a LoKr (LyCORIS)",
-    r"\.hada_\w+": "a LoHa (LyCORIS)",
-    r"\.lora_mid\.weight": "a LoCon with a core tensor (LyCORIS)",
-    r"\.(oft|boft)_\w+(\.weight)?": "an OFT",
+    r"\.oft_\w+(\.\w+)*": "an OFT",
+    r"\.boft_\w+(\.\w+)*": "a BOFT",
+    r"\.lora_E(\.\w+)*": "an AdaLoRA",
+    r"\.ia3_\w+(\.\w+)*": "an (IA)3",
+    r"\.hra_\w+(\.\w+)*": "an HRA",
+    r"\.(bone|miss)_\w+(\.\w+)*": "a Bone",
+    r"\.fourierft_\w+(\.\w+)*": "a FourierFT",
+    r"\.(vblora|vb_lora)_\w+(\.\w+)*": "a VB-LoRA",
+    r"\.lora_embedding_[AB](\.\w+)*": "a LoRA of an embedding table",
     r"\.on_input": "an (IA)3",
     r"\.[ab][12]\.weight": "a GLoRA (LyCORIS)",
-    r"\.(diff|diff_b)": "a file of whole weights' differences (LyCORIS full)",
-    r"\.vera_lambda_\w+": "a VeRA",
+    r"\.vera_\w+(\.\w+)*": "a VeRA",
 }
 DIFFUSERS_KEY = "lora_adapter_metadata"  # diffusers' key in a file's metadata: peft's settings as JSON
 # What every supported peft knows of a LoRA, and a loader needs; peft refuses a file whose notes have another key.
@@ -58,16 +79,24 @@ class LoraFormat:
     """One way of writing a LoRA that some program reads.
 
     id: its name in settings;  title, help: for people;  suffix: of its files
+    readers: the programs that apply such a file exactly (docs/loras.md has the measurements)
+    outside: the one of them that also applies it to layers outside the blocks; "" where none is known to
     warning: where such a file loads without an error and changes nothing, "" where nothing is known of that
-    both: whether one file may hold the LoRAs of both experts
     """
 
     id: str
     title: str
     help: str
     suffix: str = ".safetensors"
+    readers: tuple[str, ...] = ()
+    outside: str = ""
     warning: str = ""
-    both: bool = False
+
+    @property
+    def read_by(self) -> str:
+        """Who reads it, as a sentence without its period."""
+        *others, last = self.readers
+        return f"Read by {', '.join(others)} and {last}" if others else f"Read by {last} alone"
 
 
 @dataclass(frozen=True)
@@ -82,6 +111,9 @@ class LoraWeights:
     alphas:  layer -> its alpha, where it is another than `alpha`
     expert:  which of a model's two transformers it is for (families.model.Expert); "" where the file does not say
     left_out: what the file holds besides, and a LoRA cannot: the layer as the file names it -> why
+    alpha_from: where the file says alpha, "" where it does not
+    converted: what it was before it became a LoRA ("a LoKr"), "" for a LoRA;  lost: of its change on the way, relative
+    wide:     input layer -> the inputs that whole weights in the file have for it (a control LoRA)
     """
 
     tensors: Mapping[str, torch.Tensor]
@@ -91,6 +123,10 @@ class LoraWeights:
     alphas: Mapping[str, float] = field(default_factory=dict)
     expert: str = ""
     left_out: Mapping[str, str] = field(default_factory=dict)
+    alpha_from: str = ""
+    converted: str = ""
+    lost: float = 0.0
+    wide: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def dora(self) -> bool:
@@ -112,6 +148,20 @@ class LoraWeights:
         """Whether its layers differ in rank or in alpha."""
         return bool(self.alphas) or len({self.rank_of(layer) for layer in self.layers}) > 1
 
+    @property
+    def nothing(self) -> str:
+        """Why it changes nothing, in words; "" where it changes something."""
+        if self.dora or any(name.endswith(UP_BIAS) and bool(one.any()) for name, one in self.tensors.items()):
+            return ""
+        if all(self.scale_of(layer) == 0 for layer in self.layers):
+            return "its alpha is 0"
+        for layer in self.layers:
+            up, down = self.tensors[f"{layer}.{UP}"], self.tensors[f"{layer}.{DOWN}"]
+            if self.scale_of(layer) and up.any() and down.any():
+                return ""
+        zero = "B" if not any(bool(self.tensors[f"{layer}.{UP}"].any()) for layer in self.layers) else "A or B"
+        return f"in every layer the matrix {zero} is zero, as before the first step of training"
+
     def rank_of(self, layer: str) -> int:
         return int(self.tensors[f"{layer}.{DOWN}"].shape[0])
 
@@ -124,6 +174,7 @@ class LoraWeights:
 
 
 EXPERT_KEY = "expert"  # of our files' metadata
+DROPPED_KEY = "dropped_caption"  # likewise: "zeros" where a dropped caption had no embedding when it was trained
 # What a file with both experts' LoRAs calls each transformer, and by which words people name files of one.
 NUMBERS = {HIGH_NOISE: "1", LOW_NOISE: "2"}
 NUMBERED = re.compile(r"(?P<before>(?:\w+\.)*?)transformer_(?P<number>[12])\.(?P<after>.+)")
@@ -161,14 +212,21 @@ def of_expert(tensors: Mapping[str, Value], expert: str) -> Mapping[str, Value]:
     return parts.get(expert, {}) if parts else tensors
 
 
-def joined(parts: Mapping[str, Mapping[str, Value]]) -> dict[str, Value]:
-    """A file for both experts of the files for each: what `by_expert` takes apart."""
-    prefix = "diffusion_model."
-    return {
-        f"{prefix}transformer_{NUMBERS[expert]}.{name.removeprefix(prefix)}": tensor
-        for expert, tensors in parts.items()
-        for name, tensor in tensors.items()
-    }
+def plain_names(tensors: Mapping[str, Value]) -> dict[str, Value]:
+    """The tensors by names without what PyTorch's wrappers put into them. Raises ConfigError where two become one."""
+    found = {unwrapped(name): tensor for name, tensor in tensors.items()}
+    if len(found) < len(tensors):
+        raise ConfigError(
+            "the LoRA holds some layers twice, with and without a wrapper of PyTorch (as _orig_mod) in the name: save "
+            "it once more from the unwrapped model"
+        )
+    return found
+
+
+def unwrapped(name: str) -> str:
+    """A tensor's name without what PyTorch's wrappers put into it."""
+    parts = [part for part in name.split(".") if part not in WRAPPERS]
+    return ".".join([FLAT_WRAPPERS.sub("", parts[0]), *parts[1:]]) if parts else name
 
 
 def weights(
@@ -196,6 +254,12 @@ def weights(
     found = {layer: float(alphas.get(layer, one)) for layer, one in ranks.items()}
     alpha = Counter(found.values()).most_common(1)[0][0]
     return LoraWeights(tensors, rank, alpha, origin, {k: one for k, one in found.items() if one != alpha})
+
+
+def without_layers(lora: LoraWeights, layers: Container[str]) -> LoraWeights:
+    """The same LoRA without some layers."""
+    kept = {name: tensor for name, tensor in lora.tensors.items() if name.rpartition(".lora_")[0] not in layers}
+    return replace(lora, tensors=kept, alphas={layer: one for layer, one in lora.alphas.items() if layer not in layers})
 
 
 def without_alpha(lora: LoraWeights) -> LoraWeights:
@@ -274,7 +338,7 @@ def _short(number: float) -> float | int:
 
 
 def refuse_other_kinds(names: Iterable[str]) -> None:
-    """Raises ConfigError, with its name, for a file that holds something else than pairs of LoRA matrices."""
+    """Raises ConfigError, with its name, for a file that holds something that cannot be made a LoRA."""
     for name in names:
         kind = next((kind for end, kind in OTHER_KINDS.items() if re.search(f"{end}$", name)), None)
         if kind is not None:
@@ -284,18 +348,80 @@ def refuse_other_kinds(names: Iterable[str]) -> None:
             )
 
 
+def file_in(folder: Path) -> Path:
+    """The LoRA in a folder of diffusers or peft, or the only file that can be one. Raises ConfigError."""
+    for name in (DIFFUSERS_FILE, *PEFT_FILES, DIFFUSERS_FILE.replace(".safetensors", ".bin")):
+        if (path := folder / name).is_file():
+            return path
+    if (folder / "model_index.json").is_file() or any(folder.glob("diffusion_pytorch_model*")):
+        raise ConfigError(f"{folder} holds a whole model, no LoRA: {WHOLE_MODEL}")
+    found = [path for path in sorted(folder.iterdir()) if path.suffix in FILES and path.name != ALSO]
+    if len(found) != 1:
+        inside = sorted(path.parent.name for name in (DIFFUSERS_FILE, *PEFT_FILES) for path in folder.glob(f"*/{name}"))
+        which = ", ".join([path.name for path in found[:10]] or [f"{name}/" for name in inside[:10]]) or "none"
+        raise ConfigError(
+            f"{folder} holds {len(found)} files that can be a LoRA: name one of those in it ({which})"
+            if found or inside
+            else f"{folder} holds no LoRA ({DIFFUSERS_FILE}, {PEFT_FILE} or another .safetensors file): check the name"
+        )
+    return found[0]
+
+
+WHOLE_MODEL = (
+    "to use it, give its folder in diffusers' layout as the model (--model FOLDER); to make a LoRA of a fine-tune, run "
+    "`workbench loras extract FOLDER --model BASE`"
+)
+
+
 def read_lora(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """(tensors, metadata) of a LoRA file; in peft's folder also what the folder's notes say. Raises ConfigError."""
-    if path.suffix in torch_checkpoints.SUFFIXES:
-        return torch_checkpoints.read_checkpoint(path), {}
-    tensors, metadata = read_safetensors(path)
+    """(tensors, metadata) of a LoRA file, numbers of 8 bits as float32, names without wrappers of PyTorch.
+
+    In peft's folder also what the folder's notes say. Raises ConfigError.
+    """
+    if path.suffix in TORCH_FILES:
+        tensors, metadata = torch_checkpoints.read_checkpoint(path), dict[str, str]()
+    else:
+        tensors, metadata = read_safetensors(path)
     notes = path.with_name(PEFT_NOTES)
-    if path.name == PEFT_FILE and notes.is_file():
+    if path.name in PEFT_FILES and notes.is_file():
         if notes.stat().st_size > NOTES_LIMIT:
             raise ConfigError(f"{PEFT_NOTES} beside the LoRA is larger than {NOTES_LIMIT:,} bytes: it is damaged")
         text = notes.read_text(encoding="utf-8", errors="replace")
         metadata[PEFT_KEY] = text
-    return tensors, metadata
+    return _as_floats(plain_names(tensors)), metadata
+
+
+def _as_floats(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Matrices in 8 bits as float32, times their scales. Raises ConfigError for numbers that are no weights."""
+    scales: dict[str, torch.Tensor] = {}
+    found: dict[str, torch.Tensor] = {}
+    for name, tensor in tensors.items():
+        match = SCALES.fullmatch(name)
+        stems = () if match is None else (match["stem"], f"{match['stem']}.weight")
+        if stem := next((one for one in stems if one in tensors), ""):
+            scales[stem] = tensor
+        elif not MARKERS.fullmatch(name):
+            found[name] = tensor
+    return {name: _as_float(name, tensor, scales.get(name)) for name, tensor in found.items()}
+
+
+def _as_float(name: str, tensor: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
+    """A tensor as it is, or as float32 where it is no ordinary number or has a scale. Raises ConfigError."""
+    ordinary = tensor.is_floating_point() and tensor.itemsize > 1
+    if scale is None and (ordinary or (not tensor.is_floating_point() and not MATRIX.search(name))):
+        return tensor
+    kind, problem = str(tensor.dtype).removeprefix("torch."), ""
+    if scale is None and not tensor.is_floating_point():
+        problem = "without a scale, so its numbers are unknown"
+    elif scale is not None and scale.numel() not in (1, tensor.shape[0]):
+        problem = "with a scale for each block, which is not read here"
+    try:
+        whole = tensor.float()
+    except (RuntimeError, NotImplementedError, TypeError):  # torch cannot convert 4-bit floats
+        problem = "which is not read here"
+    if problem:
+        raise ConfigError(f"the LoRA holds {name[:80]!r} as {kind}, {problem}: get it in float16, bfloat16 or float32")
+    return whole if scale is None else whole * scale.float().reshape(-1, *[1] * (tensor.ndim - 1))
 
 
 def check_finite(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:

@@ -1,36 +1,43 @@
 """LoRA files of other trainers, read by a family's table of layer names.
 
 Known for every family: ours and diffusers' (alpha in the metadata, or nowhere), finetrainers (alpha in a metadata key
-of its own), ComfyUI, kohya and what diffusers converts for it, LyCORIS' plain LoRA (alpha in a tensor of each layer),
-peft (alpha in adapter_config.json, or nowhere), DiffSynth, VideoX-Fun, lightx2v (whole differences of weights and
-biases beside the matrices). Ranks and alphas may differ from layer to layer, and any layer may be missing. LoHa, LoKr
-and their kin are refused by name, and so is a file with a LoRA for each of two experts (`lora_files.by_expert` takes it
-apart). Not covered: writing (lora_writing), files that only one family has (its own module).
+of its own), ComfyUI, kohya and what diffusers converts for it, LyCORIS (alpha in a tensor of each layer; LoKr, LoHa and
+whole differences become the nearest LoRA), peft (alpha in adapter_config.json, or nowhere), DiffSynth, VideoX-Fun,
+lightx2v (whole differences of weights and biases beside the matrices), and alpha in any metadata by its usual names.
+Ranks and alphas may differ from layer to layer, and any layer may be missing. What cannot become a LoRA is refused by
+name, and so is a file with a LoRA for each of two experts (`lora_files.by_expert` takes it apart). Not covered: writing
+(lora_writing), files that only one family has (its own module).
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
+from workbench.families import lora_lycoris
 from workbench.families.lora_files import (
     DIFFUSERS_KEY,
     DOWN,
     LENGTHS,
     PEFT_KEY,
+    TEXT_ENCODER,
     UP,
     UP_BIAS,
+    WHOLE_MODEL,
     LoraWeights,
     by_expert,
     refuse_other_kinds,
     weights,
 )
+from workbench.families.lora_match import INPUT_LAYERS, UNKNOWN, unknown_names
+from workbench.families.low_rank import LowRankProduct, RankLimit, low_rank_of_matrix
 
 if TYPE_CHECKING:
     import torch
@@ -38,17 +45,27 @@ if TYPE_CHECKING:
     Tensors = Mapping[str, torch.Tensor]
 
 TENSOR = re.compile(
-    r"(?P<layer>.+?)[._](?P<matrix>lora_A|lora_B|lora_down|lora_up|lora\.down|lora\.up|lora_linear_layer\.down|"
+    r"(?P<layer>.+?)[._](?P<matrix>lora_A|lora_B|lora_down|lora_up|lora_mid|lora\.down|lora\.up|lora_linear_layer\.down|"
     r"lora_linear_layer\.up|lora_magnitude_vector)(?:\.(?!weight|bias)\w+)?(?:\.(?P<kind>weight|bias))?"
 )
 PER_LAYER = re.compile(r"(?P<layer>.+)\.(?P<what>alpha|dora_scale)(?:\.weight)?")
-WHOLE = re.compile(r"(?P<layer>.+)\.(?P<what>diff|diff_b)")
+WHOLE = re.compile(r"(?P<layer>.+)\.(?P<what>diff|diff_b|diff_m|w_norm|b_norm)")
+REPLACED = re.compile(r"(?P<layer>.+)\.(?P<what>weight|bias|set_weight|reshape_weight|modulation|scale_shift_table)")
+PATTERNS = (PER_LAYER, TENSOR, lora_lycoris.FACTOR, WHOLE, REPLACED)  # the first that a name fits says what it is
+LOW_RANK = re.compile(r"[._](lora|lokr|hada)[._]")  # in names of a LoRA's own tensors
+KOHYA = re.compile(r"[._]lora_(down|up)\b")
 FINETRAINERS_KEY = "lora_config"
-KNOWN_SHARE = 0.95  # of a file's layers must have names that are known; the others are left out
+# Names under which trainers note alpha for all layers, the surest first; `KOHYAS` is another matter.
+SAID, KOHYAS = ("lora_alpha", "network_alpha", "alpha"), "ss_network_alpha"
+NOT_SAID = ("", "None", "none", "null", "Dynamic", "auto")
+MODULATION = "a table of modulations, for which a LoRA has no place"
+TABLE = "a norm or a table, for which a LoRA has no place"
+OF_TEXT_ENCODER = "a layer of a text encoder, which is not trained here"
+COLUMNS = "this DoRA keeps the lengths of columns, diffusers those of rows: it cannot be converted"
 DAMAGED = "the LoRA's notes on rank and alpha are damaged: export it again"
 PREFIXES = (
-    *("base_model.model.", "model.diffusion_model.", "diffusion_model.", "module.", "transformer.", "unet."),
-    *("transformer_1.", "transformer_2.", "pipe.dit."),
+    *("base_model.model.", "module.", "diffusion_model.", "transformer.", "unet.", "model.", "pipe.", "dit.", "net."),
+    *("transformer_1.", "transformer_2."),
 )
 FLAT_PREFIXES = ("lycoris_", "lora_unet_", "lora_transformer_", "transformer_")
 # What a file's first name begins with -> who wrote it, where the metadata does not say.
@@ -63,6 +80,13 @@ ORIGINS = {
     "lycoris_": "LyCORIS",
 }
 BLOCK = re.compile(r"(?:transformer_)?blocks[._](\d+)[._](.+)")
+
+
+def without_prefixes(name: str) -> str:
+    """A layer's name without what programs put before it."""
+    while (prefix := next((one for one in PREFIXES if name.startswith(one)), None)) is not None:
+        name = name.removeprefix(prefix)
+    return name
 
 
 @dataclass(frozen=True)
@@ -99,9 +123,7 @@ class LayerNames:
 
     def layer_of(self, text: str) -> str | None:
         """diffusers' name of a layer that any known program calls `text`; None for what is no layer's name."""
-        name = text.replace(".processor.", ".")
-        while (prefix := next((one for one in PREFIXES if name.startswith(one)), None)) is not None:
-            name = name.removeprefix(prefix)
+        name = without_prefixes(text.replace(".processor.", "."))
         if "." not in name and not BLOCK.match(name):
             prefix = next((one for one in FLAT_PREFIXES if name.startswith(one)), "")
             name = name.removeprefix(prefix).lstrip("_")  # VideoX-Fun writes lora_unet__transformer_blocks_0
@@ -122,62 +144,167 @@ class LayerNames:
         return self.outside.get(layer)
 
 
+@dataclass
+class _Contents:
+    """What a file holds, sorted by what it is; layers by our names unless said otherwise.
+
+    named:    pairs of matrices and lengths of rows, by peft's names;  cores: between two matrices (LoCon)
+    factors:  of LoKr and LoHa, by layer;  alphas: from a tensor of the layer
+    whole:    differences of whole weights, as matches of WHOLE
+    called:   layer -> what the file calls it;  left_out, unknown: what the file calls it -> why
+    wide:     input layer -> how many inputs its whole weights have
+    """
+
+    named: dict[str, torch.Tensor] = field(default_factory=dict)
+    cores: dict[str, torch.Tensor] = field(default_factory=dict)
+    factors: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
+    alphas: dict[str, float] = field(default_factory=dict)
+    whole: list[re.Match[str]] = field(default_factory=list)
+    called: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    unknown: dict[str, str] = field(default_factory=dict)
+    wide: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def empty(self) -> bool:
+        return not (self.named or self.factors)
+
+    def take(self, layer: str, match: re.Match[str], tensor: torch.Tensor) -> None:
+        """Sort in a tensor of a LoRA of this layer. Raises ConfigError for an alpha that is no number."""
+        self.called[layer] = match["layer"]
+        if match.re is PER_LAYER and match["what"] == "alpha":
+            self.alphas[layer] = _alpha(tensor, match["layer"])
+        elif match.re is PER_LAYER:
+            self.named[f"{layer}.{LENGTHS}"] = _rows(tensor)
+        elif match.re is lora_lycoris.FACTOR:
+            self.factors.setdefault(layer, {})[match["factor"]] = tensor
+        elif match["matrix"] == "lora_mid":
+            self.cores[layer] = tensor
+        elif (part := _part(match)) is not None:
+            self.named[f"{layer}.{part}"] = tensor
+        elif tensor.any():
+            self.left_out[match["layer"]] = "a bias of the first matrix, for which a LoRA has no place"
+
+    def replaced(self, layer: str, match: re.Match[str], tensor: torch.Tensor) -> None:
+        """Note whole weights of a layer, or the size that its weights get."""
+        resized = match["what"] == "reshape_weight"
+        shape = tuple(int(one) for one in tensor) if resized else tuple(tensor.shape)
+        if layer in INPUT_LAYERS and len(shape) > 1:
+            self.wide[layer] = math.prod(shape[1:])
+        if not resized:
+            self.left_out[match["layer"]] = "whole weights, for which a LoRA has no place"
+
+
 def read(names: LayerNames, tensors: Tensors, metadata: Mapping[str, str]) -> LoraWeights:
-    """A LoRA file's tensors and metadata, of any known trainer. Raises ConfigError."""
+    """A LoRA file's tensors and metadata, of any known trainer. Raises ConfigError.
+
+    Names that nobody knows are in `left_out`; whether they are too many is for the caller to say (lora_match).
+    """
     if len(by_expert(tensors)) > 1:
         raise ConfigError(
             "the file holds two LoRAs, one for each expert (high noise, low noise): import it, which makes two of it"
         )
-    paired = any(TENSOR.fullmatch(name) for name in tensors)
-    refuse_other_kinds(name for name in tensors if not (paired and WHOLE.fullmatch(name)))
-    named: dict[str, torch.Tensor] = {}
-    alphas: dict[str, float] = {}
-    unknown: dict[str, str] = {}
+    refuse_other_kinds(tensors)
+    found = _sorted(names, tensors)
+    left_out = found.left_out | found.unknown
+    if found.empty and not found.whole:
+        _refuse_none(names, tensors, found)
+    _check_lengths(found.named)
+    for layer, core in found.cores.items():
+        pair = f"{layer}.{UP}", f"{layer}.{DOWN}"
+        if all(name in found.named for name in pair):
+            up, down = (found.named[name] for name in pair)
+            found.named[pair[0]], found.named[pair[1]] = lora_lycoris.without_core(up, core, down)
+    notes = _notes(metadata, kohya=any(KOHYA.search(name) for name in tensors))
+    alphas, alpha_from = _alphas(found, notes)
+    converted, lost = _from_factors(found, notes, alphas)
+    if found.whole:
+        full = not found.named
+        more, share = _whole_differences(names, tensors, found, alphas, full)
+        left_out, lost = left_out | more, share if full else lost
+        converted = "a file of whole weights' differences (LyCORIS full)" if full else converted
+        if not ranks(found.named):
+            raise ConfigError("the LoRA changes norms, biases and tables alone, for which a LoRA here has no place")
+        if full:
+            alphas = {layer: float(rank) for layer, rank in ranks(found.named).items()}
+    lora = weights(found.named, alphas, _origin(tensors, metadata, bool(alpha_from)), alpha_known=bool(alphas))
+    return replace(
+        lora, left_out=left_out, alpha_from=alpha_from, converted=converted, lost=lost, wide=dict(found.wide)
+    )
+
+
+def _sorted(names: LayerNames, tensors: Tensors) -> _Contents:
+    """A file's tensors by what they are. Raises ConfigError for an alpha that is no number."""
+    found = _Contents()
     for name, tensor in tensors.items():
-        if (match := PER_LAYER.fullmatch(name)) is not None and (layer := names.layer_of(match["layer"])) is not None:
-            if match["what"] == "alpha":
-                alphas[layer] = float(tensor)
-            else:
-                named[f"{layer}.{LENGTHS}"] = tensor
+        if TEXT_ENCODER.match(name):
+            stem = next((match["layer"] for one in PATTERNS if (match := one.fullmatch(name))), name)
+            found.left_out[stem] = OF_TEXT_ENCODER
             continue
-        match = TENSOR.fullmatch(name)
+        match = next((match for one in PATTERNS if (match := one.fullmatch(name))), None)
         layer = None if match is None else names.layer_of(match["layer"])
-        if match is not None and layer is not None:
-            named[f"{layer}.{_part(match)}"] = tensor
-        elif not WHOLE.fullmatch(name):
-            unknown.setdefault(match["layer"] if match else name, "a name of no trainer known here")
-    if unknown and len(unknown) > (1 - KNOWN_SHARE) * (len(unknown) + len(ranks(named))):
+        if match is not None and match.re is WHOLE:
+            found.whole.append(match)
+        elif match is None or layer is None:
+            found.unknown.setdefault(match["layer"] if match else name, UNKNOWN)
+        elif match.re is REPLACED:
+            found.replaced(layer, match, tensor)
+        else:
+            found.take(layer, match, tensor)
+    return found
+
+
+def _refuse_none(names: LayerNames, tensors: Tensors, found: _Contents) -> None:
+    """Raises ConfigError for a file without any layer of a LoRA, saying what it is instead."""
+    weights = [name for name in tensors if REPLACED.fullmatch(name) and not LOW_RANK.search(name)]
+    if len(weights) > len(tensors) / 2:
         raise ConfigError(
-            f"the LoRA holds {next(iter(unknown))[:80]!r}, a name of no trainer known here: give a file of "
-            f"{names.readers}, of {names.title}"
+            f"the file holds a model's whole weights ({weights[0][:80]!r} and {len(tensors) - 1:,} more), no LoRA: "
+            f"{WHOLE_MODEL}"
         )
-    _check_lengths(named)
-    left_out = unknown | _whole_differences(names, tensors, named, alphas)
-    origin = _origin(tensors, metadata)
-    lora = weights(named, alphas, origin) if alphas else _with_notes(named, metadata, origin)
-    return replace(lora, left_out=left_out)
+    if not found.unknown:
+        first = next(iter(found.left_out), next(iter(tensors)))
+        raise ConfigError(
+            f"the LoRA changes the text encoder alone ({first[:80]!r}), which is not trained here: give one that "
+            f"changes the video model"
+        )
+    raise unknown_names(list(found.unknown), f"{names.readers}, of {names.title}")
 
 
 def _whole_differences(
-    names: LayerNames, tensors: Tensors, named: dict[str, torch.Tensor], alphas: Mapping[str, float]
-) -> dict[str, str]:
-    """Add what a file holds as whole differences of weights and biases (lightx2v) to the pairs in `named`.
+    names: LayerNames, tensors: Tensors, found: _Contents, alphas: Mapping[str, float], approximate: bool
+) -> tuple[dict[str, str], float]:
+    """Add what a file holds as whole differences of weights and biases (lightx2v) to the pairs in `found`.
 
-    A difference of a weight is a pair with the identity; one of a bias is its layer's. Returns what is left out and
-    why: differences of norms and tables, of biases whose layer has no pair. What changes nothing is passed over.
+    A difference of a weight is a pair with the identity, or the best pair of a limited rank; one of a bias is its
+    layer's. What changes nothing is passed over.
+
+    Args:
+        approximate: limit the rank, for a file of nothing but such differences
+
+    Returns:
+        (what is left out and why: differences of norms and tables, of biases whose layer has no pair; what is lost)
     """
     import torch
 
-    left_out: dict[str, str] = {}
-    found = sorted((match for name in tensors if (match := WHOLE.fullmatch(name))), key=lambda match: match["what"])
-    for match in found:  # weights before biases
+    named, left_out, lost, total = found.named, dict[str, str](), 0.0, 0.0
+    for match in sorted(found.whole, key=lambda match: match["what"]):  # weights before biases
         text, tensor, layer = match["layer"], tensors[match[0]], names.layer_of(match["layer"])
         if not tensor.any():
             continue
-        if layer is None or names.authors_name(layer) is None or (match["what"] == "diff" and tensor.ndim < 2):
-            left_out[text] = "a norm or a table, for which a LoRA has no place"
+        if (
+            layer is None
+            or names.authors_name(layer) is None
+            or match["what"] not in ("diff", "diff_b")
+            or (match["what"] == "diff" and tensor.ndim < 2)
+        ):
+            left_out |= {match[0]: MODULATION} if match["what"] == "diff_m" else {text: TABLE}
         elif match["what"] == "diff" and f"{layer}.{DOWN}" in named:
             left_out[text] = "a whole difference of a layer that also has matrices"
+        elif match["what"] == "diff" and approximate:
+            pair = low_rank_of_matrix(tensor.flatten(1), RankLimit(lora_lycoris.LARGEST))
+            lost, total = lost + pair.lost, total + pair.total
+            _add_pair(named, layer, pair, tensor.dtype, tuple(tensor.shape[2:]))
         elif match["what"] == "diff":
             tall = tensor.ndim == 2 and tensor.shape[0] > tensor.shape[1]
             one = torch.eye(tensor.shape[1 if tall else 0], dtype=tensor.dtype)
@@ -187,21 +314,66 @@ def _whole_differences(
         elif (down := named.get(f"{layer}.{DOWN}")) is None:
             left_out[text] = "the bias of a layer that has no matrices"
         else:
-            named[f"{layer}.{UP_BIAS}"] = tensor / (alphas.get(layer, down.shape[0]) / down.shape[0])
+            rank = down.shape[0]
+            named[f"{layer}.{UP_BIAS}"] = tensor / (1.0 if approximate else alphas.get(layer, rank) / rank)
     if any(name.endswith(UP_BIAS) for name in named):  # peft gives every layer one, or none
         for layer in ranks(named):
             up = named.get(f"{layer}.{UP}")
             if up is not None:
                 named.setdefault(f"{layer}.{UP_BIAS}", up.new_zeros(up.shape[0]))
-    return left_out
+    return left_out, math.sqrt(lost / total) if total else 0.0
 
 
-def _part(match: re.Match[str]) -> str:
+def _from_factors(found: _Contents, notes: _Notes, alphas: dict[str, float]) -> tuple[str, float]:
+    """Make pairs of matrices of what LoKr and LoHa have; (what it was, what is lost). Changes `found` and `alphas`."""
+    import torch
+
+    lost, total = 0.0, 0.0
+    for layer, factors in found.factors.items():
+        scale = None if notes.kron_rank is None else notes.kron_scale(_spellings(found, layer))
+        pair = lora_lycoris.as_pair(found.called[layer], factors, alphas.get(layer), scale)
+        lost, total = lost + pair.lost, total + pair.total
+        dtype = functools.reduce(torch.promote_types, (one.dtype for one in factors.values()))
+        _add_pair(found.named, layer, pair, dtype, lora_lycoris.kernel_of(factors))
+        alphas[layer] = float(pair.down.shape[0])
+    if not found.factors:
+        return "", 0.0
+    return lora_lycoris.kind(next(iter(found.factors.values()))), math.sqrt(lost / total) if total else 0.0
+
+
+def _add_pair(
+    named: dict[str, torch.Tensor], layer: str, pair: LowRankProduct, dtype: torch.dtype, kernel: tuple[int, ...]
+) -> None:
+    up, down = pair.up.to(dtype), pair.down.to(dtype)
+    named[f"{layer}.{UP}"] = up.reshape(*up.shape, *[1] * len(kernel)).contiguous()
+    named[f"{layer}.{DOWN}"] = down.reshape(down.shape[0], -1, *kernel).contiguous()
+
+
+def _alpha(tensor: torch.Tensor, layer: str) -> float:
+    """A layer's alpha. Raises ConfigError for what is no number."""
+    if tensor.numel() != 1:
+        raise ConfigError(
+            f"the alpha of {layer[:80]} holds {tensor.numel()} numbers, and one is needed: export the LoRA again"
+        )
+    if not math.isfinite(alpha := float(tensor)):
+        raise ConfigError(f"the alpha of {layer[:80]} is {alpha}, no finite number: use an earlier checkpoint")
+    return alpha
+
+
+def _rows(tensor: torch.Tensor) -> torch.Tensor:
+    """The lengths of a DoRA as LyCORIS has them. Raises ConfigError for those of columns, as it had them at first."""
+    if tensor.ndim > 1 and tensor.shape[0] == 1 and tensor.shape[1] > 1:
+        raise ConfigError(COLUMNS)
+    return tensor
+
+
+def _part(match: re.Match[str]) -> str | None:
+    """peft's name of a matrix; None for a bias of the first one."""
     matrix = match["matrix"]
     if matrix == LENGTHS:
         return LENGTHS
     up = matrix.endswith(("_B", "up"))
-    return (UP_BIAS if up else "lora_A.bias") if match["kind"] == "bias" else (UP if up else DOWN)
+    return (UP_BIAS if up else None) if match["kind"] == "bias" else (UP if up else DOWN)
 
 
 def _check_lengths(named: dict[str, torch.Tensor]) -> None:
@@ -209,11 +381,11 @@ def _check_lengths(named: dict[str, torch.Tensor]) -> None:
     for name, tensor in [pair for pair in named.items() if pair[0].endswith(LENGTHS)]:
         up = named.get(name.replace(LENGTHS, UP))
         if up is not None and tensor.numel() != up.shape[0]:
-            raise ConfigError("this DoRA keeps the lengths of columns, diffusers those of rows: it cannot be converted")
+            raise ConfigError(COLUMNS)
         named[name] = tensor.flatten()
 
 
-def _origin(tensors: Tensors, metadata: Mapping[str, str]) -> str:
+def _origin(tensors: Tensors, metadata: Mapping[str, str], alpha_known: bool) -> str:
     """Which program wrote a file, by its metadata and names."""
     name = next(iter(tensors), "")
     if PEFT_KEY in metadata:  # diffusion-pipe saves with peft, by ComfyUI's names
@@ -230,36 +402,122 @@ def _origin(tensors: Tensors, metadata: Mapping[str, str]) -> str:
         return "lightx2v"
     if ".default." in name:
         return "DiffSynth"
-    found = next((origin for start, origin in ORIGINS.items() if name.startswith(start)), "")
-    return found or "a trainer that writes no alpha, as diffusers' examples and cogvideox-factory"
+    if found := next((origin for start, origin in ORIGINS.items() if name.startswith(start)), ""):
+        return found
+    if alpha_known:
+        return "a trainer that does not name itself"
+    return "a trainer that writes no alpha, as diffusers' examples and cogvideox-factory"
 
 
-def _with_notes(named: Tensors, metadata: Mapping[str, str], origin: str) -> LoraWeights:
-    """Tensors with the alpha that the file's metadata says, for all layers or for some."""
-    if (text := metadata.get(PEFT_KEY, metadata.get(DIFFUSERS_KEY))) is not None:
-        found = {name.removeprefix("transformer."): value for name, value in _json(text).items()}
-        if "lora_alpha" not in found:
-            return weights(named, {}, origin, alpha_known=False)
-        alphas = {}
-        for layer, rank in ranks(named).items():
-            patterns = found.get("alpha_pattern") or {}
-            alpha = _of_layer(layer, patterns if isinstance(patterns, dict) else {}, found["lora_alpha"])
-            alphas[layer] = alpha * math.sqrt(rank) if found.get("use_rslora") else alpha
-        return weights(named, alphas, origin)
-    if (text := metadata.get(FINETRAINERS_KEY)) is not None and "lora_alpha" in (found := _json(text)):
-        return weights(named, dict.fromkeys(ranks(named), _number(found["lora_alpha"])), origin)
-    return weights(named, {}, origin, alpha_known=False)
+# ---- alpha outside of the tensors -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Notes:
+    """What a file's metadata, or the notes beside it, say of alpha.
+
+    alpha: for all layers, None where nothing says it;  source: where it stands, in words
+    patterns: a part of a layer's name -> its alpha (peft);  rslora: whether the scale is alpha / sqrt(rank)
+    kron_rank, rank_patterns: of peft's LoKr and LoHa, whose rank the tensors do not always show
+    folded: whether alpha was multiplied into the matrices after it was noted
+    """
+
+    alpha: float | None = None
+    source: str = ""
+    patterns: Mapping[str, Any] = field(default_factory=dict)
+    rslora: bool = False
+    kron_rank: float | None = None
+    rank_patterns: Mapping[str, Any] = field(default_factory=dict)
+    folded: bool = False
+
+    def alpha_of(self, spellings: Sequence[str], rank: int) -> float:
+        """What makes alpha / rank the scale of a layer. spellings: its names, by any of which a pattern may call it"""
+        alpha = _of_layer(spellings, self.patterns, self.alpha)
+        return alpha * math.sqrt(rank) if self.rslora else alpha
+
+    def kron_scale(self, spellings: Sequence[str]) -> float:
+        """The scale of a layer of peft's LoKr or LoHa."""
+        rank = _of_layer(spellings, self.rank_patterns, self.kron_rank)
+        return _of_layer(spellings, self.patterns, self.alpha) / max(rank, 1.0)
+
+
+def _notes(metadata: Mapping[str, str], kohya: bool) -> _Notes:
+    """kohya: whether the matrices have kohya's names. Raises ConfigError for notes that are damaged."""
+    for key in (PEFT_KEY, DIFFUSERS_KEY, *(key for key in metadata if key not in (PEFT_KEY, DIFFUSERS_KEY))):
+        text = metadata.get(key, "")
+        if key in (PEFT_KEY, DIFFUSERS_KEY, FINETRAINERS_KEY) and text:
+            found = _json(text)
+        elif text.lstrip().startswith("{") and any(word in text for word in SAID):
+            found = _object(text) or {}
+        else:
+            continue
+        source = "adapter_config.json" if key == PEFT_KEY else f"{key} in the file's metadata"
+        if (notes := _of_object(_plain_keys(found), source)) is not None or key in (PEFT_KEY, DIFFUSERS_KEY):
+            return notes or _Notes()
+    values = _plain_keys(metadata)
+    if (notes := _of_object(values, "")) is not None:
+        return notes
+    if values.get(KOHYAS) not in (None, *NOT_SAID):
+        alpha, source = _number(values[KOHYAS]), f"{KOHYAS} in the file's metadata"
+        if kohya:
+            return _Notes(alpha, source)
+        # Only musubi-tuner's conversion leaves this beside such names, and it multiplies alpha into the matrices.
+        return _Notes(alpha, f"the rank, since {KOHYAS} ({alpha:g}) was multiplied in by a conversion", folded=True)
+    return _Notes()
+
+
+def _of_object(values: Mapping[str, Any], source: str) -> _Notes | None:
+    """Notes of keys and values; None where they do not say alpha."""
+    name = next((name for name in SAID if values.get(name) not in (None, *NOT_SAID)), None)
+    if name is None:
+        return None
+    patterns, ranks_ = (values.get(key) or {} for key in ("alpha_pattern", "rank_pattern"))
+    if isinstance(patterns, str):
+        patterns = _json(patterns)
+    kron = values.get("peft_type") in ("LOKR", "LOHA")
+    return _Notes(
+        alpha=_number(values[name]),
+        source=source or f"{name} in the file's metadata",
+        patterns=patterns if isinstance(patterns, dict) else {},
+        rslora=str(values.get("use_rslora", False)).lower() in ("true", "1"),
+        kron_rank=_number(values["r"]) if kron and values.get("r") else None,
+        rank_patterns=ranks_ if isinstance(ranks_, dict) else {},
+    )
+
+
+def _plain_keys(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys without the prefix of the part of a pipeline; those of a text encoder are left out."""
+    return {key.rpartition(".")[2]: one for key, one in values.items() if "text_encoder" not in key.rpartition(".")[0]}
+
+
+def _alphas(found: _Contents, notes: _Notes) -> tuple[dict[str, float], str]:
+    """(layer -> alpha, where that is said); both empty where nothing says it."""
+    own = ranks(found.named)
+    if found.alphas:
+        return dict(found.alphas), "a tensor of each layer"
+    if notes.alpha is None:
+        return {}, ""
+    if notes.folded:
+        return {layer: float(rank) for layer, rank in own.items()}, notes.source
+    source = f"{notes.source}, rank-stabilized (rsLoRA)" if notes.rslora else notes.source
+    return {layer: notes.alpha_of(_spellings(found, layer), rank) for layer, rank in own.items()}, source
+
+
+def _spellings(found: _Contents, layer: str) -> tuple[str, ...]:
+    """A layer's names in the file, with and without prefixes, and ours."""
+    called = found.called.get(layer, layer)
+    return called, without_prefixes(called), layer
 
 
 def ranks(named: Tensors) -> dict[str, int]:
     return {name.removesuffix(f".{DOWN}"): tensor.shape[0] for name, tensor in named.items() if name.endswith(DOWN)}
 
 
-def _of_layer(layer: str, patterns: Mapping[str, Any], otherwise: Any) -> float:
+def _of_layer(spellings: Sequence[str], patterns: Mapping[str, Any], otherwise: Any) -> float:
     """peft's rule: the first pattern that matches a layer's name, or its end, decides."""
     for pattern, value in patterns.items():
         try:
-            if re.match(rf"(.*\.)?({pattern})$", layer):
+            if any(re.match(rf"(.*\.)?({pattern})$", layer) for layer in spellings):
                 return _number(value)
         except re.error:
             raise ConfigError(DAMAGED) from None
@@ -267,13 +525,18 @@ def _of_layer(layer: str, patterns: Mapping[str, Any], otherwise: Any) -> float:
 
 
 def _json(text: str) -> dict[str, Any]:
+    """Raises ConfigError."""
+    if (found := _object(text)) is None:
+        raise ConfigError(DAMAGED)
+    return found
+
+
+def _object(text: str) -> dict[str, Any] | None:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise ConfigError(DAMAGED)
-    return found
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _number(value: Any) -> float:

@@ -2,19 +2,19 @@
 
     diffusers         diffusers' names, rank and alpha in the metadata; DoRA and biases too
     portable          diffusers' names, the scale multiplied in: readers that know nothing of alpha
-    finetrainers      diffusers' names, rank and alpha in finetrainers' own metadata key
-    ai-toolkit        ComfyUI's names, the scale multiplied in
+    finetrainers      portable, and finetrainers' own metadata key
     comfyui           the authors' layers, as ComfyUI's own models name them, alpha in a tensor of each; lightx2v too
-    kohya             flat names, alpha in a tensor of each; with two underscores VideoX-Fun's
-    diffsynth         the authors' layers without a prefix, the scale multiplied in
+    ai-toolkit        comfyui's names, the scale multiplied in; DiffSynth-Studio and VideoX-Fun read it, too
+    kohya             flat names, alpha in a tensor of each
 
-Not covered: reading, names (lora_names).
+Which program reads which is measured, not remembered: docs/loras.md. Not covered: reading, names (lora_names).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from workbench.errors import ConfigError
@@ -63,11 +63,11 @@ def portable(lora: LoraWeights) -> Written:
 
 
 def finetrainers(lora: LoraWeights) -> Written:
+    """finetrainers samples with diffusers, which ignores this key: alpha is the rank, and the scale is in B."""
     refuse_more_than_matrices(lora, "finetrainers")
-    one = even(lora)
-    alpha = one.rank if one.alpha is None else one.alpha
+    one = even(without_alpha(lora))
     targets = sorted({layer.split(".", 2)[-1] if "blocks" in layer else layer for layer in one.layers})
-    config = {"r": one.rank, "lora_alpha": alpha, "init_lora_weights": True, "target_modules": targets}
+    config = {"r": one.rank, "lora_alpha": one.rank, "init_lora_weights": True, "target_modules": targets}
     return _named(one), {"format": "pt", FINETRAINERS_KEY: json.dumps(config, indent=4)}
 
 
@@ -89,7 +89,7 @@ def comfyui(names: LayerNames) -> Writer:
 
 
 def comfyui_without_alpha(names: LayerNames, program: str) -> Writer:
-    """The writer for programs that read ComfyUI's names and take alpha = rank, or nothing of it."""
+    """The writer for programs that read ComfyUI's names, whether they look for alpha or not."""
 
     def write(lora: LoraWeights) -> Written:
         refuse_more_than_matrices(lora, program)
@@ -103,27 +103,11 @@ def comfyui_without_alpha(names: LayerNames, program: str) -> Writer:
     return write
 
 
-def kohya(lora: LoraWeights, layers: Mapping[str, str], prefix: str = "lora_unet_") -> Written:
+def kohya(lora: LoraWeights, layers: Mapping[str, str]) -> Written:
     """layers: what each of the LoRA's layers is called before its dots become underscores"""
     refuse_more_than_matrices(lora, "kohya's format")
     metadata = {"format": "pt", "ss_network_module": "networks.lora", "ss_network_dim": str(lora.rank)}
-    return down_and_up(lora, {k: f"{prefix}{v.replace('.', '_')}" for k, v in layers.items()}), metadata
-
-
-def diffsynth(names: LayerNames) -> Writer:
-    """The writer for DiffSynth-Studio, which computes B @ A and knows no alpha."""
-
-    def write(lora: LoraWeights) -> Written:
-        refuse_more_than_matrices(lora, "DiffSynth")
-        folded = without_alpha(lora)
-        layers = authors(lora, names)
-        found = {}
-        for name, tensor in folded.tensors.items():
-            layer, _, end = name.rpartition(".lora_")
-            found[f"{layers[layer]}.lora_{end.removesuffix('.weight')}.default.weight"] = tensor
-        return found, {"format": "pt"}
-
-    return write
+    return down_and_up(lora, {k: f"lora_unet_{v.replace('.', '_')}" for k, v in layers.items()}), metadata
 
 
 def authors(lora: LoraWeights, names: LayerNames) -> dict[str, str]:
@@ -152,16 +136,39 @@ FORMATS = (
         "diffusers",
         "diffusers",
         "As in the library: rank and alpha in the file's metadata, which diffusers reads from 0.34 on.",
+        readers=("diffusers",),
+        outside="diffusers",
     ),
     LoraFormat(
         "portable",
         "portable",
         "diffusers' names with the strength multiplied into the weights, for programs that know nothing of alpha.",
+        readers=("diffusers",),
+        outside="diffusers",
     ),
-    LoraFormat("finetrainers", "finetrainers", "diffusers' names with rank and alpha where finetrainers keeps them."),
+    LoraFormat(
+        "finetrainers",
+        "finetrainers",
+        "As portable, with finetrainers' notes, which say that alpha is the rank.",
+        readers=("finetrainers", "diffusers"),
+        outside="diffusers",
+    ),
 )
 WRITERS: dict[str, Writer] = {
     "diffusers": diffusers,
     "portable": portable,
     "finetrainers": finetrainers,
 }
+
+
+def passed_over_by_comfyui(formats: Iterable[LoraFormat], title: str) -> tuple[LoraFormat, ...]:
+    """The formats, with a warning that ComfyUI's loader skips such names with no more than a line in its log.
+
+    Args:
+        title: of the family, for whose model ComfyUI knows no names but those of `comfyui`
+    """
+    warning = (
+        f"ComfyUI's own {title} model does not know these names: there the file loads without an error and changes "
+        f"nothing. For ComfyUI, convert it to comfyui"
+    )
+    return tuple(replace(one, warning=warning) for one in formats)

@@ -1,10 +1,14 @@
 """The LTX-Video family: 2B (0.9.0, 0.9.1, 0.9.5) and 13B (0.9.7), from text and from a first frame.
 
-Sources: diffusers' LTXPipeline, LTXImageToVideoPipeline and, for 13B, LTXConditionPipeline, which this equals;
-Lightricks' LTX-Video-Trainer (the density of noise levels, first frames in the latents at timestep 0 and without loss;
-decoding at timestep 0.05 with noise 0.025). Flow matching: x = (1 - s) clean + s noise, the transformer predicts
-noise - clean and is given 1000 s; s is drawn logit-normal around a mean that rises with the number of tokens. Positions
-depend on the frame rate.
+Sources: diffusers' LTXPipeline and LTXImageToVideoPipeline (0.9.0, 0.9.1) and, from 0.9.5 on, LTXConditionPipeline,
+which this equals; Lightricks' LTX-Video-Trainer (the density of noise levels, first frames in the latents at timestep 0
+and without loss; decoding at timestep 0.05 with noise 0.025). Flow matching: x = (1 - s) clean + s noise, the
+transformer predicts noise - clean and is given 1000 s; s is drawn logit-normal around a mean that rises with the number
+of tokens. Positions depend on the frame rate. A text-to-video run is shown the clip's own first frame in a tenth of the
+clips, as the trainer's configurations for 2B do (first_frame_conditioning_p: 0.1; 0.5 for effects on 13B).
+
+All of it computes in bfloat16 on a GPU, as the authors' configs say (precision), also where a folder holds float32;
+latents stay float32 between denoising steps.
 
 Not covered: given frames elsewhere than at the beginning, LTX-2 (audio).
 """
@@ -34,10 +38,12 @@ from workbench.families.ltx_condition import (
     coordinates,
     for_condition,
     is_condition,
+    names_condition,
 )
-from workbench.families.ltx_models import FIRST, LARGE, LONGEST, MODELS
+from workbench.families.ltx_models import FIRST, LARGE, LONGEST, MODELS, OLDER
 from workbench.families.ltx_recipes import RECIPES
 from workbench.families.model import Model
+from workbench.families.model_files import config
 from workbench.families.model_inputs import Given, Tensors
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
 from workbench.families.own_settings import OwnSetting
@@ -48,6 +54,7 @@ if TYPE_CHECKING:
     import torch
 
 DECODE_TIMESTEP, DECODE_NOISE = 0.05, 0.025
+SMALL_LAYERS = 28  # of 2B
 ATTENTION = ("to_q", "to_k", "to_v", "to_out.0")
 IN_BLOCK = {f"{attention}.{name}": f"{attention}.{name}" for attention in ("attn1", "attn2") for name in ATTENTION}
 IN_BLOCK |= {name: name for name in ("ff.net.0.proj", "ff.net.2")}
@@ -63,11 +70,14 @@ OUTSIDE = {
 READERS = "this workbench, diffusers, finetrainers, ComfyUI, LTX-Video-Trainer or diffusion-pipe"
 NAMES = lora_names.LayerNames("LTX-Video", "transformer_blocks", IN_BLOCK, OUTSIDE, READERS, "transformer_blocks")
 FORMATS = (
-    *lora_writing.FORMATS,
+    *lora_writing.passed_over_by_comfyui(lora_writing.FORMATS, "LTX-Video"),
     LoraFormat(
         "comfyui",
         "ComfyUI",
-        "For ComfyUI's own LTX-Video model and LTX-Video-Trainer, the strength multiplied into the weights.",
+        "The authors' names (diffusion_model.transformer_blocks.0.attn1.to_q), the strength multiplied into the "
+        "weights.",
+        readers=("ComfyUI", "diffusers"),
+        outside="ComfyUI",
     ),
 )
 WRITERS: dict[str, lora_writing.Writer] = {
@@ -77,15 +87,21 @@ WRITERS: dict[str, lora_writing.Writer] = {
 
 
 class TokensSchedule(FlowSchedule):
-    """Noise levels around a mean that rises with the number of tokens (LTX-Video-Trainer), held at its ends.
+    """Noise levels around a mean that rises with the number of tokens, as in LTX-Video-Trainer's
+    ShiftedLogitNormalTimestepSampler: a line that has no ends.
 
-    There it goes on rising: at 8,192 tokens 90 % of the draws would lie above 0.9.
+    121 frames of 704x512 have 5,632 tokens and a mean of 2.60. By the first version of the defaults the line ended at
+    1,024 and at 4,096 tokens.
     """
 
+    def __init__(self, chosen: NoiseSettings) -> None:
+        super().__init__(chosen)
+        self._ends = (0, math.inf) if chosen.defaults > 1 else (1024, 4096)
+
     def mean(self, latents_shape: tuple[int, ...]) -> float:
-        """From 0.95 at 1,024 tokens to 2.05 at 4,096."""
-        _, frames, height, width = latents_shape
-        share = (min(max(frames * height * width, 1024), 4096) - 1024) / (4096 - 1024)
+        """0.95 at 1,024 tokens, 2.05 at 4,096."""
+        lowest, highest = self._ends
+        share = (min(max(math.prod(latents_shape[1:]), lowest), highest) - 1024) / (4096 - 1024)
         return 0.95 + share * (2.05 - 0.95)
 
 
@@ -112,14 +128,19 @@ class LTXVideo(DiffusersFamily):
     }
     text_tokens = 128
     position_bytes = 8
+    float32_latents = True
+    auto_for_float32 = "bfloat16"
 
     # ---- facts
 
     def like(self, folder: Path) -> Model:
-        return LARGE if is_condition(folder) else FIRST
+        if not is_condition(folder):
+            return OLDER
+        return LARGE if config(folder, "transformer")["num_layers"] > SMALL_LAYERS else FIRST
 
     def facts_of(self, model: Model, folder: Path | None) -> ModelFacts:
         found = super().facts_of(model, folder)
+        found = replace(found, shown_bytes=0 if found.timed_bytes else self.timed_number)
         return replace(found, text_tokens=TEXT_TOKENS) if model.pipeline == CONDITION else found
 
     def compression(self, vae: Mapping[str, Any]) -> tuple[int, int, int]:
@@ -143,12 +164,16 @@ class LTXVideo(DiffusersFamily):
 
     # ---- captions
 
+    def text_form(self, folder: Path) -> str:
+        """0.9.5 was once read as the folder says, by LTXPipeline."""
+        return CONDITION if is_condition(folder) and not names_condition(folder) else ""
+
     def caption_length(self, folder: Path) -> int:
         return TEXT_TOKENS if is_condition(folder) else self.text_tokens
 
     def encode_text(self, text_encoder: PromptEncoder, captions: Sequence[str]) -> Tensors:
-        """{"prompt_embeds": [B, 128, D], "mask": [B, 128]}, of 13B 256. The transformer does not see the padding; 2B's
-        encoder does."""
+        """{"prompt_embeds": [B, 128, D], "mask": [B, 128]}, from 0.9.5 on 256. The transformer does not see the
+        padding; the encoder does before 0.9.5."""
         import torch
 
         found = text_encoder.tokens(captions)
@@ -193,6 +218,10 @@ class LTXVideo(DiffusersFamily):
             return Given()
         return Given(known=self.sample_latents(image, noise), kept=kept)
 
+    def own_first_frame(self, latents: torch.Tensor, kept: torch.Tensor) -> Given | None:
+        """The autoencoder is causal: the clip's first latent frame is that of its first picture."""
+        return Given(known=latents[:, :, :1], kept=kept) if latents.shape[2] > 1 else None
+
     def given_to_sample(
         self,
         folder: Path,
@@ -205,17 +234,16 @@ class LTXVideo(DiffusersFamily):
 
         if not is_condition(folder):
             return super().given_to_sample(folder, image, latents_shape, noise, dtype)
-        before = noise.get_state()
-        torch.randn(1, *latents_shape, generator=noise, dtype=dtype)  # the video's, which this pipeline samples first
-        found = super().given_to_sample(folder, image, latents_shape, noise, dtype)
-        noise.set_state(before)  # the loop samples the same again, and ConditionSteps leaves out the picture's
-        return found
+        first = torch.randn(1, *latents_shape, generator=noise)  # this pipeline draws the video's noise first
+        return replace(super().given_to_sample(folder, image, latents_shape, noise, dtype), first=first)
 
     # ---- training and sampling
 
     def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
+        shown = {"first_frame_share": OwnSetting(0.1, "as LTX-Video-Trainer trains 2B")}
         return {
             **super().own_settings(model),
+            **(shown if model.task == "text-to-video" else {}),
             "timestep_density": OwnSetting("logit-normal", "LTX-Video-Trainer: its mean rises with the clip's size"),
             "timestep_shift": OwnSetting(1.0, "none, as in LTX-Video-Trainer"),
         }
@@ -236,8 +264,11 @@ class LTXVideo(DiffusersFamily):
         times = timesteps.view(-1, 1, 1)  # one a clip, unless its first frames have another
         if given is not None and given.known is not None:
             times = times.repeat(1, frames, height * width)
-            which = slice(None) if given.kept is None else given.kept.to(times.device)
-            times[which, : given.known.shape[2]] = 0
+            known = times[:, : given.known.shape[2]]
+            if given.kept is None:
+                known.zero_()
+            else:
+                known.masked_fill_(given.kept.to(known.device).view(-1, 1, 1), 0)
         positions: dict[str, Any] = {"rope_interpolation_scale": (TEMPORAL / fps, SPATIAL, SPATIAL)}
         if for_condition(text):
             positions = {"video_coords": coordinates(latents, fps)}
@@ -286,7 +317,10 @@ class LTXVideo(DiffusersFamily):
 
 
 def _miniature(variant: str) -> tuple[Any, dict[str, Any]]:
-    """A random pipeline; "0.9.5" with a decoder that is given a timestep and noise, "13b" so, too, for conditions."""
+    """A random pipeline; "0.9.5" and "13b" with the newer autoencoder, whose decoder is given a timestep and noise.
+
+    Their folders name different pipelines, as on the Hub: LTXPipeline and LTXConditionPipeline.
+    """
     import diffusers
 
     from workbench.families.toy_text import t5_parts

@@ -29,6 +29,7 @@ FIRST = Model(
     steps=40,
     guidance_scale=3.0,
     scheduler="Euler",
+    pipeline=CONDITION,
     license="LTX-Video Open Weights (OpenRAIL-M)",
     license_file="",
     download_gb=26.0,
@@ -39,6 +40,7 @@ OLDER = replace(
     id="ltx-video-2b-0.9.1",
     title="LTX-Video 2B 0.9.1",
     source="Lightricks/LTX-Video-0.9.1",
+    pipeline="",
     license="LTX-Video 2B license",
 )
 OLDEST = replace(OLDER, id="ltx-video-2b-0.9.0", title="LTX-Video 2B 0.9.0", source="Lightricks/LTX-Video")
@@ -47,7 +49,6 @@ LARGE = replace(
     id="ltx-video-13b-0.9.7",
     title="LTX-Video 13B 0.9.7",
     source="Lightricks/LTX-Video-0.9.7-dev",
-    pipeline=CONDITION,
     steps=30,  # diffusers' documentation of 0.9.7
     download_gb=48.0,
 )

@@ -68,6 +68,7 @@ class Model:
     small_flow_shift: the same of videos of at most SMALL pixels, where authors take another; None: no other
     dynamic_guidance: the curve of the guidance scale over the steps (guidance.Guidance)
     boundary: the share of noise above which another transformer computes; 0: one computes all
+    zeros_without_prompt: whether guidance compares with zeros where there is no negative prompt: of a full fine-tune
     pipeline: diffusers' class that generates with it, where the task does not say which of the family's
     preservation_prompts, recipes: what a LoRA should leave alone, how others were trained; empty: the family's
     """
@@ -103,6 +104,7 @@ class Model:
     small_flow_shift: float | None = None
     dynamic_guidance: Curve = "off"
     boundary: float = 0.0
+    zeros_without_prompt: bool = False
     pipeline: str = ""
     aliases: tuple[str, ...] = ()
 
@@ -134,15 +136,29 @@ class Model:
         small = self.small_flow_shift is not None and height * width <= SMALL
         return self.small_flow_shift if small else self.flow_shift
 
+    @property
+    def makes_pictures(self) -> bool:
+        """Whether one frame is legal: it is of every model that is not given it."""
+        return self.task == "text-to-video"
+
+    @property
+    def frame_counts(self) -> list[int]:
+        """The legal frame counts, in order."""
+        return [1, *self.frame_rule.legal()] if self.makes_pictures else self.frame_rule.legal()
+
+    @property
+    def frames_in_words(self) -> str:
+        """The same for people: "1 or 8k+1, from 9 to 49"."""
+        return f"1 or {self.frame_rule}" if self.makes_pictures else str(self.frame_rule)
+
     def check_shape(self, frames: int, height: int, width: int) -> None:
         """Refuse what the model cannot generate. Raises ConfigError naming the nearest legal values."""
-        legal = self.frame_rule.legal()
+        legal = self.frame_counts
         if frames not in legal:
             nearest = sorted(sorted(legal, key=lambda n: abs(n - frames))[:2])
             choice = " or ".join(str(n) for n in nearest)
-            raise ConfigError(
-                f"frames is {frames}, {self.title} needs {self.frame_rule}: use {choice}", {"frames": f"use {choice}"}
-            )
+            sentence = f"frames is {frames}, {self.title} needs {self.frames_in_words}: use {choice}"
+            raise ConfigError(sentence, {"frames": f"use {choice}"})
         for name, pixels in (("height", height), ("width", width)):
             if pixels < self.size_multiple or pixels % self.size_multiple:
                 nearest_size = max(self.size_multiple, round(pixels / self.size_multiple) * self.size_multiple)

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from workbench import hub
 from workbench.errors import ModelUnavailable
+from workbench.families.lora_files import DROPPED_KEY
 from workbench.families.model import Model, Task
 from workbench.operating_system import system
-from workbench.workspace import read_json, writing
+from workbench.workspace import read_json, read_object, write_json, writing
 
 if TYPE_CHECKING:
     import torch
@@ -173,6 +174,9 @@ def index(folder: Path) -> dict[str, Any]:
 
 
 MADE_FOR = "made_for.json"
+# In MADE_FOR of a full fine-tune: the known model that it began with, and the part that was trained. The folder links
+# to the other parts.
+BASE_MODEL, TRAINED = "base_model", "trained"
 SIZES = ("frames", "height", "width", "fps")
 LIBRARIES = ("diffusers", "transformers")  # whose classes a model's index may name
 
@@ -182,13 +186,71 @@ def made_for(model: Model, folder: Path) -> Model:
 
     diffusers' configs of some families do not say it.
     """
-    path = folder / MADE_FOR
-    found = read_json(path) if path.is_file() else {}
+    found = _made_for(folder)
     sizes: dict[str, Any] = {name: int(found.get(name, getattr(model, name))) for name in SIZES}
     task = found.get("task", model.task)
     if task not in get_args(Task):
         raise ValueError(f"the task in {MADE_FOR} is {task!r}: {' or '.join(get_args(Task))}")
-    return replace(model, task=task, **sizes)
+    return replace(model, task=task, zeros_without_prompt=found.get(DROPPED_KEY) == "zeros", **sizes)
+
+
+def _made_for(folder: Path) -> dict[str, Any]:
+    return read_object(folder / MADE_FOR)
+
+
+def base_model(folder: Path) -> str:
+    """The id of the known model that the folder is a full fine-tune of, "" for any other folder."""
+    return str(_made_for(folder).get(BASE_MODEL) or "")
+
+
+def trained_part(folder: Path) -> str:
+    """Which part of a full fine-tune was trained."""
+    return str(_made_for(folder).get(TRAINED) or "transformer")
+
+
+def complete(folder: Path, base: Path, trained: str, made_for: Mapping[str, Any]) -> None:
+    """Make a folder that holds one trained part a whole model, which diffusers loads like any other.
+
+    The base model's other parts are linked, not copied. `model_index.json` comes last. Raises CannotWrite.
+
+    Args:
+        folder: holds the trained part
+        base: the base model's folder
+        trained: the name of the trained part, such as "transformer"
+        made_for: sizes and task as `made_for` reads them, and BASE_MODEL for a known base model
+    """
+    write_json(folder / MADE_FOR, {**made_for, TRAINED: trained})
+    _link_parts(folder, base, trained)
+    write_json(folder / INDEX, index(base))
+
+
+def repair(folder: Path, base: Path) -> None:
+    """Link the base model's parts into a full fine-tune anew, after one of the two has moved. Raises CannotWrite."""
+    _link_parts(folder, base, trained_part(folder))
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether every part that the folder's index names is there, and no link in it leads nowhere."""
+    parts = [folder / name for name, kind in index(folder).items() if isinstance(kind, list) and kind[0]]
+    return all(part.is_dir() and all(file.exists() for file in part.iterdir()) for part in parts)
+
+
+def _link_parts(folder: Path, base: Path, trained: str) -> None:
+    with writing(folder):
+        for path in sorted(base.glob("[!.]*/**/*")):
+            relative = path.relative_to(base)
+            if relative.parts[0] == trained or not path.is_file() or (folder / relative).is_file():
+                continue
+            (folder / relative).unlink(missing_ok=True)  # a link that leads nowhere
+            _link(path, folder / relative)
+
+
+def link_parts(base: Path, folder: Path, own: str) -> None:
+    """Make a folder that has one part of its own a whole model, made for what the base is. Raises CannotWrite."""
+    _link_parts(folder, base, own)
+    if (base / MADE_FOR).is_file():
+        write_json(folder / MADE_FOR, _made_for(base))
+    write_json(folder / INDEX, index(base))
 
 
 @lru_cache(maxsize=32)

@@ -34,12 +34,15 @@ class Given:
             in the noisy latents' place at timestep 0, and the loss does not count them
     kept:   [B] bool: the clips that keep their known frames; None: all
     tokens: more for the transformer to attend to, batch first; only the family knows the keys
+    first:  when sampling, the noise [1, ...] that the clip begins as, where the stock pipeline draws it before what the
+            picture needs
     """
 
     beside: torch.Tensor | None = None
     known: torch.Tensor | None = None
     kept: torch.Tensor | None = None
     tokens: Tensors = field(default_factory=dict)
+    first: torch.Tensor | None = None
 
     def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Given:
         def moved(tensor: torch.Tensor | None) -> torch.Tensor | None:
@@ -47,7 +50,7 @@ class Given:
 
         tokens = {name: tensor.to(device, dtype) for name, tensor in self.tokens.items()}
         kept = None if self.kept is None else self.kept.to(device)
-        return Given(moved(self.beside), moved(self.known), kept, tokens)
+        return Given(moved(self.beside), moved(self.known), kept, tokens, moved(self.first))
 
     def rows(self, indices: torch.Tensor) -> Given:
         """Of some clips of the batch."""

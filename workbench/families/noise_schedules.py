@@ -23,14 +23,25 @@ Density = Literal["model", "logit-normal", "uniform"]  # "model": as the model's
 TrainPart = Literal["both", "generator", "critic"]
 
 
+# What an empty setting stands for, numbered: a run goes on with the defaults that its first step had. 2: Wan's shift is
+# 3 instead of 5; LTX-Video's mean keeps rising beyond 4,096 tokens and falling below 1,024; LTX-Video's text-to-video
+# runs are shown their own first frame in a tenth of the clips; Wan's VAE and image encoder compute in float32.
+DEFAULTS = 2
+
+
 @dataclass(frozen=True)
 class NoiseSettings:
-    """How a run draws its noise levels: the settings `timestep_density` and `timestep_shift`; and `train_part`."""
+    """How a run draws its noise levels: the settings `timestep_density` and `timestep_shift`; and `train_part`.
+
+    between:  shares of noise: of the expert that is trained, a run's quantiles
+    defaults: the version of the families' own values that fill what is not chosen
+    """
 
     density: Density = "model"
     shift: float | None = None
     part: TrainPart = "both"
-    between: tuple[float, float] = (0.0, 1.0)  # shares of noise: of the expert that is trained, a run's quantiles
+    between: tuple[float, float] = (0.0, 1.0)
+    defaults: int = DEFAULTS
 
 
 AS_PUBLISHED = NoiseSettings()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import ConfigError
+from workbench.families.lora_files import TEXT_ENCODER
 
 HEADER_LIMIT = 1 << 25
 PREFIXES = re.compile(r"^(base_model\.model\.|model\.diffusion_model\.|diffusion_model\.|transformer\.|unet\.|net\.)+")
@@ -84,7 +85,9 @@ def family_of_layers(names: Iterable[str], ours: Sequence[str] = ()) -> str:
 
 def refuse_other_lora(names: Sequence[str], titles: Sequence[str]) -> None:
     """Raises ConfigError for a LoRA of a family that is none of ours. titles: of ours"""
-    if title := family_of_layers(names, titles):
+    # A text encoder beside the layers of a video model says nothing of that model.
+    video = [name for name in names if not TEXT_ENCODER.match(name)]
+    if family_of_layers(video, titles) and (title := family_of_layers(names, titles)):
         ours = f"{', '.join(titles[:-1])} or {titles[-1]}"
         raise ConfigError(f"this is a LoRA of {title}, which is not trained here: give one of {ours}")
 

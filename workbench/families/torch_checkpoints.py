@@ -1,4 +1,4 @@
-"""Checkpoints that torch wrote (.pt, .pth, .bin), read as tensors and nothing else.
+"""Checkpoints that torch wrote (.pt, .pth, .bin, .ckpt), read as tensors and nothing else.
 
 Not covered: what the tensors are (a family's names), safetensors (lora_files, model_files).
 """
@@ -14,7 +14,7 @@ from workbench.errors import ConfigError
 if TYPE_CHECKING:
     import torch
 
-SUFFIXES = (".pt", ".pth", ".bin")
+SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")
 INSIDE = ("model", "module", "state_dict")  # under which trainers keep the weights
 
 

@@ -3,8 +3,18 @@
 Sources: diffusers' WanPipeline and WanImageToVideoPipeline, which this equals; Wan-Video's Wan2.1 and Wan2.2 (configs,
 modules/vae.py: the posterior's mean is taken; shared_config.py: the negative prompt). Flow matching: x = (1 - s) clean
 + s noise, the transformer predicts noise - clean and is given 1000 s. No training code was published: s is drawn
-logit-normal, as the report says (Wan2.1 issue 293), then shifted. A first frame is joined to the channels (14B: a mask
-and the latents of the frame followed by empty ones; 2.1 also CLIP's states) or stands in the latents (2.2 5B).
+logit-normal, as the report says (Wan2.1 issue 293), then shifted by 3. That is what musubi-tuner's documentation gives
+for Wan (docs/wan.md: timestep_sampling shift, discrete_flow_shift 3) and what SimpleTuner trains with; ai-toolkit's
+grid has a shift of 3 for 2.1 and 5 for 2.2. DiffSynth's shift of 5 belongs to uniform draws under a bell of weights,
+which takes back what the shift adds: logit-normal draws with a shift of 5 would leave 0.7 % below s = 0.3.
+
+A first frame is joined to the channels (14B: a mask and the latents of the frame followed by empty ones; 2.1 also
+CLIP's states) or stands in the latents (2.2 5B). Training always shows it: no published Wan trainer leaves the whole
+picture out. CLIP sees the picture as the authors' code shows it (Wan2.1 modules/clip.py): all of it, squeezed into a
+square by bicubic interpolation, where diffusers' processor would cut the middle out.
+
+The Hub's folders hold the transformers in float32. The authors compute in bfloat16 (shared_config.py: param_dtype,
+t5_dtype) with the autoencoder in float32, and so does `auto` on a GPU; latents stay float32 between denoising steps.
 
 Not covered: first and last frame (FLF2V), the other tasks (VACE, S2V, Animate).
 """
@@ -25,7 +35,7 @@ from workbench.families.diffusers_family import DiffusersFamily
 from workbench.families.facts import VaeFacts
 from workbench.families.lora_files import LoraFormat
 from workbench.families.model import Model
-from workbench.families.model_files import index
+from workbench.families.model_files import INDEX, index
 from workbench.families.model_inputs import Given, Tensors
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
 from workbench.families.own_settings import OwnSetting
@@ -37,7 +47,7 @@ from workbench.families.wan_recipes import RECIPES
 if TYPE_CHECKING:
     import torch
 
-SHIFT = 5.0  # of noise levels in training, as DiffSynth trains Wan; ai-toolkit: 3 for 2.1, 5 for 2.2
+SHIFT, FORMER_SHIFT = 3.0, 5.0  # of noise levels in training, and by the first version of the defaults
 
 IN_BLOCK = {
     **{f"attn1.to_{one}": f"self_attn.{one}" for one in "qkv"},
@@ -67,35 +77,67 @@ READERS = (
     "or DiffSynth"
 )
 NAMES = lora_names.LayerNames("Wan", "blocks", IN_BLOCK, OUTSIDE, READERS)
+DIFFUSERS, PORTABLE, FINETRAINERS = lora_writing.FORMATS
+# Programs that read ComfyUI's names without alpha. A file for one of them is a file for all.
+WITHOUT_ALPHA = {"ai-toolkit": "ai-toolkit", "videox-fun": "VideoX-Fun", "diffsynth": "DiffSynth-Studio"}
 FORMATS = (
-    *lora_writing.FORMATS,
+    *lora_writing.passed_over_by_comfyui(
+        (
+            DIFFUSERS,
+            replace(PORTABLE, readers=(*PORTABLE.readers, "ai-toolkit")),
+            replace(FINETRAINERS, readers=(*FINETRAINERS.readers, "ai-toolkit")),
+        ),
+        "Wan",
+    ),
     LoraFormat(
         "comfyui",
         "ComfyUI",
-        "For ComfyUI's own Wan model, and every program that reads its names (diffusion_model.blocks.0.self_attn.q).",
+        "The authors' names (diffusion_model.blocks.0.self_attn.q), alpha for each layer, which ai-toolkit ignores.",
+        readers=("ComfyUI", "diffusers", "VideoX-Fun", "DiffSynth-Studio"),
+        outside="ComfyUI",
+    ),
+    *(
+        LoraFormat(
+            id,
+            program,
+            "ComfyUI's names, the strength multiplied into the weights: what most programs read.",
+            readers=("ComfyUI", "diffusers", *WITHOUT_ALPHA.values()),
+            outside="ComfyUI",
+        )
+        for id, program in WITHOUT_ALPHA.items()
     ),
     LoraFormat(
-        "ai-toolkit",
-        "ai-toolkit",
-        "ComfyUI's names, the strength multiplied into the weights; one file may hold both experts' LoRAs.",
-        both=True,
+        "kohya",
+        "kohya, musubi-tuner",
+        "Flat names (lora_unet_blocks_0_self_attn_q), alpha for each layer. diffusers refuses such a file "
+        "unless it has every layer of every block.",
+        readers=("musubi-tuner", "ComfyUI", "VideoX-Fun"),
+        outside="ComfyUI",
     ),
-    LoraFormat("kohya", "kohya, musubi-tuner", "Flat names (lora_unet_blocks_0_self_attn_q), alpha for each layer."),
-    LoraFormat("videox-fun", "VideoX-Fun", "kohya's names with a second underscore (lora_unet__blocks_0_self_attn_q)."),
-    LoraFormat("diffsynth", "DiffSynth-Studio", "Its own names, the strength multiplied into the weights."),
 )
 WRITERS: dict[str, lora_writing.Writer] = {
     **lora_writing.WRITERS,
     "comfyui": lora_writing.comfyui(NAMES),
-    "ai-toolkit": lora_writing.comfyui_without_alpha(NAMES, "ai-toolkit"),
+    **{id: lora_writing.comfyui_without_alpha(NAMES, program) for id, program in WITHOUT_ALPHA.items()},
     "kohya": lambda lora: lora_writing.kohya(lora, lora_writing.authors(lora, NAMES)),
-    "videox-fun": lambda lora: lora_writing.kohya(lora, lora_writing.authors(lora, NAMES), "lora_unet__"),
-    "diffsynth": lora_writing.diffsynth(NAMES),
 }
 SHIFTED = """
 
 # The noise levels of samples and previews; the model's own files may have another shift.
 pipe.scheduler = type(pipe.scheduler).from_config(pipe.scheduler.config, flow_shift={shift})"""
+
+SQUEEZED = """
+
+# CLIP is shown the whole picture, squeezed into a square, as in training; the pipeline would cut the middle out.
+def squeezed(image, device=None):
+    clip, look = pipe.image_encoder, pipe.image_processor
+    pixels = pipe.video_processor.preprocess(image, {height}, {width}).float().to(clip.device)
+    pixels = torch.nn.functional.interpolate(pixels, (clip.config.image_size,) * 2, mode="bicubic") / 2 + 0.5
+    mean, std = (torch.tensor(one, device=clip.device).view(1, -1, 1, 1) for one in (look.image_mean, look.image_std))
+    return clip(((pixels - mean) / std).to(clip.dtype), output_hidden_states=True).hidden_states[-2]
+
+
+pipe.encode_image = squeezed"""
 
 
 class Wan(DiffusersFamily):
@@ -116,6 +158,10 @@ class Wan(DiffusersFamily):
     text_tokens = 512
     timed_number = 4
     posterior_share = 0.0
+    image_dropout = 0.0  # no published Wan trainer leaves the whole picture out
+    float32_latents = True
+    float32_vae = True
+    auto_for_float32 = "bfloat16"
 
     # ---- facts
 
@@ -175,7 +221,6 @@ class Wan(DiffusersFamily):
         """{"known": latents of the picture} where it stands in the latents; else {"beside": latents of the picture
         followed by empty frames}, and {"image": [B, 257, 1280]} where there is an image encoder."""
         import torch
-        from PIL import Image
 
         clip = images.unsqueeze(2)
         if vae.config.is_residual:
@@ -184,11 +229,15 @@ class Wan(DiffusersFamily):
         found = {"beside": self.encode_video(vae, clip)["mean"]}
         if image_encoder is not None:
             processor, model = image_encoder
-            pixels = ((images / 2 + 0.5).clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy()
-            pictures = [Image.fromarray(one) for one in pixels]
-            seen = processor(images=pictures, return_tensors="pt").to(model.device, model.dtype)
+            size = (model.config.image_size,) * 2
+            seen = torch.nn.functional.interpolate(images.float().to(model.device), size, mode="bicubic")
+            mean, std = (
+                torch.tensor(values, device=model.device).view(1, -1, 1, 1)
+                for values in (processor.image_mean, processor.image_std)
+            )
+            pixels = ((seen / 2 + 0.5 - mean) / std).to(model.dtype)
             with torch.no_grad():
-                found["image"] = model(**seen, output_hidden_states=True).hidden_states[-2]
+                found["image"] = model(pixel_values=pixels, output_hidden_states=True).hidden_states[-2]
         return found
 
     def given(
@@ -228,11 +277,11 @@ class Wan(DiffusersFamily):
             "flow_shift": shift,
             "preview_flow_shift": shift,
             "timestep_density": OwnSetting("logit-normal", "as the authors' report says"),
-            "timestep_shift": OwnSetting(SHIFT, "as DiffSynth trains Wan"),
+            "timestep_shift": OwnSetting(SHIFT, "as musubi-tuner and SimpleTuner train Wan"),
         }
 
     def noise_schedule(self, folder: Path, device: torch.device, chosen: NoiseSettings = AS_PUBLISHED) -> FlowSchedule:
-        return FlowSchedule(chosen, SHIFT)
+        return FlowSchedule(chosen, SHIFT if chosen.defaults > 1 else FORMER_SHIFT)
 
     def call(
         self,
@@ -271,7 +320,7 @@ class Wan(DiffusersFamily):
         if given.kept is None:
             known.zero_()
         else:
-            known[given.kept.to(known.device)] = 0
+            known.masked_fill_(given.kept.to(known.device).view(-1, 1, 1), 0)
         return found.flatten(1)
 
     # ---- the rest
@@ -281,8 +330,15 @@ class Wan(DiffusersFamily):
     ) -> UsageExtras:
         load = 'vae = AutoencoderKLWan.from_pretrained(SOURCE, subfolder="vae", torch_dtype=torch.float32)\n'
         own = model.flow_shift_at(*shape[1:])
-        shift = "" if own is None else SHIFTED.format(shift=own)
-        return UsageExtras(classes=("AutoencoderKLWan",), before=load, parts=", vae=vae", changes=shift)
+        changes = "" if own is None else SHIFTED.format(shift=own)
+        known = _has_image_encoder(folder) if (folder / INDEX).exists() else "Wan2.1" in model.source
+        looks = model.task == "image-to-video" and known
+        return UsageExtras(
+            classes=("AutoencoderKLWan",),
+            before=load,
+            parts=", vae=vae",
+            changes=changes + (SQUEEZED.format(height=shape[1], width=shape[2]) if looks else ""),
+        )
 
     def miniature(self, variant: str) -> tuple[Any, dict[str, Any]]:
         return _miniature(variant)

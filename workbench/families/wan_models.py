@@ -1,7 +1,7 @@
 """The published Wan models: where they are, what they were made for, and what the authors generate with.
 
-Sources: Wan-Video's Wan2.1 and Wan2.2 (configs, generate.py; shared_config.py: the negative prompt). Not covered: their
-sizes (assets/architectures.json).
+Sources: Wan-Video's Wan2.1 and Wan2.2 (configs, generate.py; shared_config.py: the negative prompt, whose commas are
+full-width). Not covered: their sizes (assets/architectures.json).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import replace
 from workbench.families.model import Frames, Model
 
 NEGATIVE_PROMPT = (
-    "色调艳丽,过曝,静态,细节模糊不清,字幕,风格,作品,画作,画面,静止,整体发灰,最差质量,低质量,JPEG压缩残留,"
-    "丑陋的,残缺的,多余的手指,画得不好的手部,画得不好的脸部,畸形的,毁容的,形态畸形的肢体,手指融合,静止不动的画面,"
-    "杂乱的背景,三条腿,背景人很多,倒着走"
+    "色调艳丽，过曝，静态，细节模糊不清，字幕，风格，作品，画作，画面，静止，整体发灰，最差质量，低质量，JPEG压缩残留，"
+    "丑陋的，残缺的，多余的手指，画得不好的手部，画得不好的脸部，畸形的，毁容的，形态畸形的肢体，手指融合，静止不动的画面，"
+    "杂乱的背景，三条腿，背景人很多，倒着走"
 )
 FIRST = Model(
     id="wan2.1-t2v-1.3b",

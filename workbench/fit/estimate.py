@@ -43,6 +43,7 @@ class Fit:
     phases: memory of the GPU, in order;  host_gb, disk: GiB of the machine's memory and of its disk, by part
     host_total_gb: GiB of CPU memory, None where the GPU is not in this machine
     measured: where a trial run gave the figures in place of the estimate
+    computes_in: the precision, in words
     """
 
     gpu: GpuModel
@@ -52,6 +53,7 @@ class Fit:
     disk: Mapping[str, float]
     times: RunTimes
     measured: Measurement | None = None
+    computes_in: str = ""
 
     @property
     def peak(self) -> Phase:
@@ -120,8 +122,8 @@ class Fit:
 
     @property
     def beside(self) -> list[tuple[str, str]]:
-        """What is needed beside the GPU: (name, words)."""
-        found = []
+        """The precision, and what is needed beside the GPU: (name, words)."""
+        found = [("precision", self.computes_in)] if self.computes_in else []
         if self.gpu.kind == "cuda":
             available = f" of {self.host_total_gb:.0f} GB" if self.host_total_gb else ""
             found.append(("CPU memory", f"{gb_text(self.host_gb)}{available}"))
@@ -174,6 +176,7 @@ def estimate_from_facts(
         host_total_gb=psutil.virtual_memory().total / GIGABYTE if here else None,
         disk=memory.disk_gb(settings, model, facts, size, clips, timing.steps_of(settings, clips)),
         times=timing.times(settings, model, facts, gpu, size, clips, step),
+        computes_in=memory.precision_text(size.precision, facts),
     )
 
 

@@ -197,7 +197,8 @@ class Offer:
 
 def offer(settings: TrainSettings) -> Offer | None:
     """The offer for these settings; None where there is nothing to gain, or such a run is refused (runs.checks)."""
-    count = 0 if settings.device == "cpu" or not system.inherits else len(gpus())
+    alone = settings.device == "cpu" or ":" in settings.device or not system.inherits
+    count = 0 if alone else len(gpus())
     if count < 2 or settings.gpus == 0 or settings.gpus >= count:
         return None
     before = settings.gradient_accumulation

@@ -54,6 +54,7 @@ MATTERS = (
     "blocks_to_swap",
     "compile",
     "attention",
+    "preview_frames",
     "preview_latents_only",
 )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from workbench.clips.buckets import parse_bucket
 from workbench.clips.frame_plan import shape_of
@@ -34,7 +34,16 @@ PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 # Bytes for a frozen value; scales of rows or of 64 values come on top.
 FROZEN = {"int8": 1.0, "fp8": 1.0, "nf4": 0.5625}
 # Bytes of state for a trained value, by optimizer.
-STATES = {"adamw": 8.0, "adam": 8.0, "adamw-8bit": 2.1, "prodigy": 16.0, "came": 4.1, "schedule-free": 8.0, "muon": 4.0}
+STATES = {
+    "adamw": 8.0,
+    "adam": 8.0,
+    "adamw-8bit": 2.1,
+    "adam-8bit": 2.1,
+    "prodigy": 16.0,
+    "came": 4.1,
+    "schedule-free": 8.0,
+    "muon": 4.0,
+}
 RING = 2  # swapped blocks that are on the device at a time
 CONTEXT_GB = 0.6  # CUDA's own, with cuBLAS's and cuDNN's workspaces
 PROCESS_GB = {"cuda": 2.6, "mps": 2.6, "cpu": 0.51}  # what Python and its libraries take of the machine's memory
@@ -102,12 +111,17 @@ def parts_text(parts: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {gb_text(gb)}" for name, gb in parts.items() if gb >= SMALLEST_GB)
 
 
+def precision_text(precision: str, facts: ModelFacts) -> str:
+    """ "bf16, the VAE in fp32"."""
+    return f"{precision}, the VAE in fp32" if facts.float32_vae and precision != "fp32" else precision
+
+
 def sizes(settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuModel) -> Sizes:
     """Raises ConfigError for a shape that the model cannot take."""
     shape = largest_shape(settings, model, facts)
     precision: str = settings.precision
     if precision == "auto":
-        precision = "fp32" if gpu.kind == "cpu" else PRECISIONS[facts.stored]
+        precision = "fp32" if gpu.kind == "cpu" else PRECISIONS[facts.auto or facts.stored]
     tokens, what = facts.tokens(*shape), trained(settings, facts)
     frozen, waiting = _frozen(settings, facts, NUMBER[precision])
     rates = rates_of(settings, facts, precision, what)
@@ -125,6 +139,13 @@ def largest_shape(settings: TrainSettings, model: Model, facts: ModelFacts) -> t
     return max(found, key=lambda one: facts.tokens(*one))
 
 
+def preview_sizes(settings: TrainSettings, facts: ModelFacts, size: Sizes) -> Sizes:
+    """The sizes of a preview, one video of which is generated at a time."""
+    shape = (settings.preview_frames or size.shape[0], *size.shape[1:])
+    tokens = facts.tokens(*shape)
+    return replace(size, shape=shape, tokens=tokens, unit=tokens * facts.width)
+
+
 def _frozen(settings: TrainSettings, facts: ModelFacts, number: int) -> tuple[float, float]:
     """Bytes of the frozen weights: on the device, and waiting in the machine's memory."""
     if settings.method == "full":
@@ -140,15 +161,17 @@ def _frozen(settings: TrainSettings, facts: ModelFacts, number: int) -> tuple[fl
 def phases(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel, size: Sizes) -> tuple[Phase, ...]:
     """Every phase of the run that the settings ask for, in order."""
     number = NUMBER[size.precision]
+    of_vae = facts.vae_bytes(number)
     held = _base(gpu) | _held(settings, facts, size, gpu)
-    vae = {"VAE": facts.vae.values * number / GIGABYTE}
-    clip, rates = size.unit / settings.batch_size, size.rates
-    one_clip, two_clips = (
-        _gb({"activations": clip * (count * (rates.forward + rates.outside) + rates.table)}) for count in (1, 2)
+    vae = {"VAE": facts.vae.values * of_vae / GIGABYTE}
+    generated, rates = preview_sizes(settings, facts, size), size.rates
+    one_clip, two_previews = (
+        _gb({"activations": unit * (count * (rates.forward + rates.outside) + rates.table)})
+        for unit, count in ((size.unit / settings.batch_size, 1), (generated.unit, 2))
     )
     captions = _captions(facts, gpu, _base(gpu, CAPTIONS), number)
-    encoders = vae | _gb({"image encoder": facts.image_encoder_values * number})
-    clips = _clips(facts, gpu, _base(gpu, CLIPS) | encoders, size, number)
+    encoders = vae | _gb({"image encoder": facts.image_encoder_values * of_vae})
+    clips = _clips(facts, gpu, _base(gpu, CLIPS) | encoders, size, of_vae)
     before = {LEFT: _left(clips.parts["activations"] + clips.parts[RESERVED])} if gpu.kind == "cpu" else {}
     training = Phase(TRAINING, held | _training(settings, facts, size, gpu) | before)
     found = [captions, clips, training]
@@ -156,13 +179,13 @@ def phases(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel, size: Size
         found.append(Phase(MEASURING, held | one_clip))
     if settings.preview_every:
         # With guidance the model computes with and without the prompt at once.
-        found.append(Phase(DENOISING, held | two_clips))
+        found.append(Phase(DENOISING, held | two_previews))
         if not settings.preview_latents_only:
             tiled = size.shape[1] >= TILED_FROM
-            working = _vae_work(facts, "decoder", size, number, tiled)
+            working = _vae_work(facts, "decoder", generated, of_vae, tiled)
             # On a GPU the frozen weights make room for the VAE meanwhile (Previewer.spare).
             rest = {name: gb for name, gb in held.items() if name != "weights" or gpu.kind != "cuda"}
-            found.append(Phase(DECODING, rest | vae | _vae_parts(working, _decoded(size, number, working), gpu)))
+            found.append(Phase(DECODING, rest | vae | _vae_parts(working, _decoded(generated, of_vae, working), gpu)))
     # The state is copied, and once more as the bytes of a file.
     copies = {"copies to write": 2 * size.trained.values * STATES[settings.optimizer]}
     decoded = found[-1].name == DECODING
@@ -297,7 +320,7 @@ def host_gb(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel, size: Siz
     waiting = size.waiting + (facts.blocks * size.rates.boundary * size.unit if offloaded else 0.0)
     # Each part comes through the machine's memory on its way, one at a time.
     coming = max(facts.text_encoder_values, facts.values) * number
-    training = waiting + facts.vae.values * number
+    training = waiting + facts.vae.values * facts.vae_bytes(number)
     return PROCESS_GB[gpu.kind] + max(coming, training) / GIGABYTE
 
 
@@ -319,7 +342,7 @@ def disk_gb(
     found = {
         "encoded clips and captions": float(clips * (moments + image + caption)),
         "checkpoints": float(kept * checkpoint),
-        "previews": generated * settings.previews_at_once * frames * height * width * 0.02,
+        "previews": generated * settings.previews_at_once * (settings.preview_frames or frames) * height * width * 0.02,
         "the export": values * 4.0,
     }
     if not facts.on_disk:

@@ -56,7 +56,8 @@ def rates_of(settings: TrainSettings, facts: ModelFacts, precision: str, what: T
         joint = SINGLE if precision == "fp32" else MIXED_STOCK if settings.attention == "stock" else MIXED
         return replace(joint, table=facts.position_bytes)
     rates, number = CROSS_SINGLE if precision == "fp32" else CROSS_MIXED, NUMBER[precision]
-    wide, timed = rates.within * facts.feed_forward / facts.width, 6.0 * facts.timed_bytes
+    shown = 0 if settings.first_frame_share == 0 else facts.shown_bytes
+    wide, timed = rates.within * facts.feed_forward / facts.width, 6.0 * (facts.timed_bytes or shown)
     picture = 1.05 * number if facts.picture_tokens else 0.0  # a second cross-attention's output
     return replace(
         rates,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from workbench.families.facts import ModelFacts, VaeFacts
 from workbench.families.model import Model
 from workbench.fit.gpus import GpuModel
-from workbench.fit.memory import Sizes
+from workbench.fit.memory import Sizes, preview_sizes
 from workbench.runs.analysis.curves import BANDS
 from workbench.runs.settings import TrainSettings
 
@@ -24,7 +24,7 @@ STOCK = 1.1  # diffusers' own attention processor
 UNPACKING = {"as stored": 1.0, "int8": 1.06, "fp8": 1.06, "nf4": 1.18}
 LINK = 20e9  # bytes a second between the machine's memory and the GPU
 EXPOSED = 0.3  # of a copy's time that no computing hides
-OPTIMIZING = {"adamw-8bit": 1.005}
+OPTIMIZING = {"adamw-8bit": 1.005, "adam-8bit": 1.005}
 DISPATCH = 0.004  # seconds a block and pass that a processor spends between operations
 DRIFT_PASSES = 6
 LOADING_BYTES = 1.0e9  # a second
@@ -116,7 +116,6 @@ def times(
     if gpu.kind == "cpu":
         forward += DISPATCH * facts.blocks
     encoding = encoding_operations(facts.vae, size.shape) / rate
-    decoding = decoding_operations(facts.vae, size.shape) / rate
     text = 2.0 * facts.text_encoder_values * facts.text_tokens / rate
     parts = {
         "starting": START_SECONDS + (facts.values + facts.text_encoder_values) * 2 / LOADING_BYTES,
@@ -128,7 +127,11 @@ def times(
         parts["measuring"] = (steps // settings.evaluate_every + 1) * passes * forward
     if settings.preview_every:
         guided = model.guidance_scale if settings.preview_guidance is None else settings.preview_guidance
-        one = (settings.preview_steps or model.steps) * forward * (2 if guided > 1 else 1) + decoding
+        preview = preview_sizes(settings, facts, size)
+        answer = sum(forward_operations(settings, facts, preview)) / rate
+        answer += DISPATCH * facts.blocks if gpu.kind == "cpu" else 0.0
+        decoding = decoding_operations(facts.vae, preview.shape) / rate
+        one = (settings.preview_steps or model.steps) * answer * (2 if guided > 1 else 1) + decoding
         parts["previews"] = (steps // settings.preview_every + 1) * settings.previews_at_once * one
     return RunTimes(step, parts)
 

@@ -52,7 +52,7 @@ def start(
             before()
             _await_exit(folder)
             clear(folder)
-            _spawn(folder, module, stdin, {**processes.environment(), **(env or {})})
+            _spawn(folder, module, stdin, {**processes.environment(module=module), **(env or {})})
         return status(folder)
 
 
@@ -68,7 +68,7 @@ def put_off(folder: Path, module: str, env: Mapping[str, str], noting: AbstractC
         with admission.starting(module), noting:
             _await_exit(folder)
             clear(folder)
-            tickets.write(folder, module, {**processes.environment(), **env})
+            tickets.write(folder, module, {**processes.environment(module=module), **env})
             (folder / PROCESS).unlink(missing_ok=True)  # the previous process may not have ended yet
         return status(folder)
 
@@ -79,7 +79,8 @@ def start_waiting(folder: Path) -> None:
         ticket = tickets.read(folder)
         if ticket is not None and ticket.holds and ticket.own:
             if not processes.alive(read_object(folder / PROCESS)):
-                _spawn(folder, ticket.module, subprocess.DEVNULL, {**processes.environment(), **ticket.environment})
+                environment = {**processes.environment(module=ticket.module), **ticket.environment}
+                _spawn(folder, ticket.module, subprocess.DEVNULL, environment)
             tickets.remove(folder)
 
 

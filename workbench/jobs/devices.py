@@ -11,29 +11,33 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import psutil
-from pydantic import BeforeValidator
+from pydantic import PlainSerializer, ValidatorFunctionWrapHandler, WrapValidator
 
 from workbench.errors import ConfigError
 from workbench.jobs import torch_devices
 
 GIGABYTE = torch_devices.GIGABYTE
+INDEXED = re.compile(r"cuda:(0|[1-9][0-9]{0,3})")
 AUTO = "WORKBENCH_DEVICE"  # what "auto" takes in this environment, in place of the first GPU
 NO_XPU = "Intel GPUs (XPU) are not supported: choose auto, which takes a GPU of NVIDIA, AMD or Apple, or cpu"
 
 
-def _refuse_xpu(value: object) -> object:
+def _checked(value: object, listed: ValidatorFunctionWrapHandler) -> object:
+    """One of the listed choices, or a numbered GPU, which no list can name before the machine is known."""
     if str(value).lower().partition(":")[0] == "xpu":
         raise ValueError(f"device is {value}, but {NO_XPU}")
-    return value
+    return value if isinstance(value, str) and INDEXED.fullmatch(value) else listed(value)
 
 
-DeviceChoice = Annotated[Literal["auto", "cuda", "mps", "cpu"], BeforeValidator(_refuse_xpu)]
+# A numbered GPU, cuda:1, is legal, too; forms and documents show the choices that are there on every machine.
+DeviceChoice = Annotated[Literal["auto", "cuda", "mps", "cpu"], WrapValidator(_checked), PlainSerializer(str)]
 
 
 @dataclass(frozen=True)
@@ -133,18 +137,34 @@ def _position(word: str, uuids: list[str]) -> int:
     return next((index for index, uuid in enumerate(uuids) if uuid.startswith(word)), -1)
 
 
-def pick_device(choice: str) -> Device:
-    """The device for "auto", "cuda", "mps" or "cpu". Raises ConfigError for a kind that is not here.
+def _resolved(choice: str) -> tuple[str, str]:
+    """What "auto" stands for, and the name of the setting or variable that says so. Raises ConfigError."""
+    chosen = os.environ.get(AUTO, "").strip()
+    if choice != "auto" or not chosen:
+        return choice, "device"
+    if chosen == "xpu":
+        raise ConfigError(f"{AUTO} is xpu, but {NO_XPU}")
+    if chosen not in ("auto", *MISSING, "cpu") and not INDEXED.fullmatch(chosen):
+        raise ConfigError(f"{AUTO} is {chosen!r}, must be one of auto, cuda, mps, cpu: unset it")
+    return chosen, AUTO
 
-    The variable WORKBENCH_DEVICE says what "auto" takes, such as cpu where a GPU makes trouble.
+
+def pick_device(choice: str) -> Device:
+    """The device for "auto", "cuda", "cuda:1", "mps" or "cpu". Raises ConfigError for one that is not here.
+
+    GPUs are numbered as torch does, so CUDA_VISIBLE_DEVICES counts. The variable WORKBENCH_DEVICE says what "auto"
+    takes, such as cpu where a GPU makes trouble.
     """
-    name = "device"
-    if choice == "auto" and (chosen := os.environ.get(AUTO, "").strip()):
-        choice, name = chosen, AUTO
-        if choice == "xpu":
-            raise ConfigError(f"{AUTO} is xpu, but {NO_XPU}")
-        if choice not in ("auto", *MISSING, "cpu"):
-            raise ConfigError(f"{AUTO} is {choice!r}, must be one of auto, cuda, mps, cpu: unset it")
+    choice, name = _resolved(choice)
+    if INDEXED.fullmatch(choice):
+        there = [gpu for gpu in gpus() if gpu.kind == "cuda"]
+        for gpu in there:
+            if gpu.torch_name == choice:
+                return gpu
+        if there:
+            numbers = ", ".join(gpu.torch_name for gpu in there)
+            raise ConfigError(f"{name} is {choice}, but this machine has {numbers}: choose one of them, or auto")
+        raise ConfigError(f"{name} is {choice}, but {MISSING['cuda']}")
     found = [] if choice == "cpu" else [gpu for gpu in gpus() if choice in ("auto", gpu.kind)]
     if found:
         return found[0]
@@ -161,11 +181,23 @@ def pick_devices(choice: str, count: int) -> list[Device]:
     first = pick_device(choice)
     if not first.is_gpu:
         return [first] * max(1, count)
+    choice, name = _resolved(choice)
+    if INDEXED.fullmatch(choice):
+        if count != 1:
+            remedy = "set gpus to 1, or device to cuda"
+            raise ConfigError(f"{name} is {choice}, a single GPU, but gpus is {count}: {remedy}", {"gpus": remedy})
+        return [first]
     found = gpus()
     if count > len(found):
         remedy = f"set gpus to {len(found)}, or to 0 for all"
         raise ConfigError(f"gpus is {count}, but {len(found)} can be used here: {remedy}", {"gpus": remedy})
     return found[: count or len(found)]
+
+
+def gpus_of(choice: str) -> list[Device]:
+    """The GPUs that independent workers of a job may use: one that is named by its number, else all, none for "cpu"."""
+    first = pick_device(choice)
+    return [first] if INDEXED.fullmatch(_resolved(choice)[0]) else gpus() if first.is_gpu else []
 
 
 def load(device: Device) -> Load:

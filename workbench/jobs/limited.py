@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-import os
 import queue
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import IO, Any
 
 from workbench.jobs import processes
-from workbench.operating_system import VARIABLE, system
+from workbench.operating_system import bare_environment, system
 from workbench.operating_system.system import ChildGuard
 from workbench.paths import CODE
 
@@ -30,8 +29,6 @@ MEMORY_BYTES = 6 * 1024**3
 ALIVE_SECONDS = 1.0
 STARTING_SECONDS = 300.0
 WAITING = 20.0  # times as long on the clock as the child may compute
-WINDOWS = ("SYSTEMROOT", "SYSTEMDRIVE", "TEMP", "TMP", "USERPROFILE")
-ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV", VARIABLE, *WINDOWS)
 
 
 class ChildLost(Exception):
@@ -104,13 +101,13 @@ class LimitedChild:
                 raise ChildClosed
             if self._child is None or self._guard is None:
                 # A decoder that a file has taken over finds no tokens in its environment.
-                kept = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+                own = {**system.python()[1], "PYTHONPATH": str(CODE), "OPENBLAS_NUM_THREADS": "1"}
                 self._child = subprocess.Popen(
                     self._command,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
-                    env={**kept, **system.python()[1], "PYTHONPATH": str(CODE), "OPENBLAS_NUM_THREADS": "1"},
+                    env={**bare_environment(), **own},
                 )
                 assert self._child.stdout is not None
                 self._lines = _Lines()

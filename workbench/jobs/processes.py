@@ -34,10 +34,14 @@ MACHINE = re.compile(
 # And whose account it is: their folders, caches, proxies, cluster and settings of the workbench.
 ACCOUNT = re.compile(
     r"HOME|USER|USERNAME|LOGNAME|SHELL|USERPROFILE|APPDATA|LOCALAPPDATA|PROGRAMDATA|NETRC|DBUS_SESSION_BUS_ADDRESS"
-    r"|SSH_AUTH_SOCK|(HTTP|HTTPS|ALL|FTP|NO)_PROXY|SSL_CERT_.*|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|MPLCONFIGDIR"
+    r"|(HTTP|HTTPS|ALL|FTP|NO)_PROXY|SSL_CERT_.*|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|MPLCONFIGDIR"
     r"|(XDG|HF|HUGGINGFACE_HUB|TRANSFORMERS|DIFFUSERS|ACCELERATE|WANDB|TRACKIO|SLURM|SBATCH|WORKBENCH)_.*"
 )
-SECRETS = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL", "JWT")  # of those, none with such a word
+# Of those, none with such a word.
+SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "KEY", "CREDENTIAL", "JWT", "WEBHOOK", "COOKIE", "NETRC")
+# What opens a door, with the modules that need it: nothing else gets it.
+RUNS = ("workbench.trainer", "workbench.remote")
+FOR = {"WORKBENCH_WEBHOOK": RUNS, "NETRC": RUNS, "SSH_AUTH_SOCK": ("workbench.remote",)}
 _DEATHS = {
     "SIGKILL": "The process was killed: by a person, or by the system when memory ran out.",
     "SIGSEGV": "The process crashed inside a native library (segmentation fault).",
@@ -119,12 +123,14 @@ def answer_of(module: str, seconds: float) -> Any:
         return None
 
 
-def environment(account: bool = True) -> dict[str, str]:
+def environment(account: bool = True, module: str = "") -> dict[str, str]:
     """The environment of a job: what it needs of ours, so that no token can reach a log or a child.
 
     account: whether it works for the account that we run as, and not for a visitor
+    module: that it runs; some are given what no other gets
     """
-    kept = {name: value for name, value in os.environ.items() if _kept(name.upper(), account)}
+    given = {name for name, modules in FOR.items() if account and module in modules}
+    kept = {name: value for name, value in os.environ.items() if name in given or _kept(name.upper(), account)}
     root = str(CODE)
     kept["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
     # Threads that wait for their next piece of work in a loop keep it from the thread that does it wherever there are

@@ -13,9 +13,14 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.jobs import processes
+
+if TYPE_CHECKING:
+    import torch
+
+    from workbench.jobs.devices import Device
 
 GIGABYTE = 1024**3
 ANSWER_SECONDS = 120.0  # importing torch from a cold disk
@@ -77,6 +82,28 @@ def used_gb(kind: str, index: int) -> float | None:
         return float(torch.mps.driver_allocated_memory() / GIGABYTE)
     free, total = torch.cuda.mem_get_info(index)
     return float((total - free) / GIGABYTE)
+
+
+def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Copy a tensor to the device. On a GPU of the kind "cuda" it is queued there: nothing waits for earlier work.
+
+    A plain copy from ordinary memory would first wait until the GPU has done all that was queued.
+    """
+    if device.type != "cuda" or tensor.device.type != "cpu":
+        return tensor.to(device)
+    try:
+        pinned = tensor.pin_memory()
+    except RuntimeError:  # the system allows no more: slower, not wrong
+        return tensor.to(device)
+    return pinned.to(device, non_blocking=True)
+
+
+def make_current(device: Device) -> None:
+    """Have torch use this GPU wherever no device is named: by Accelerate, by counters of memory, by compiled code."""
+    if device.kind == "cuda":
+        import torch
+
+        torch.cuda.set_device(device.index)
 
 
 def free_memory() -> None:

@@ -39,7 +39,13 @@ def main() -> int:
         job.beat("loading torch")
         operation = getattr(importlib.import_module(f"{MODULE}.{module}"), function)
         made = operation(Workspace.open(folder.parent.parent.parent), settings, progress.report, progress.step)
-        job.outcome = {"made": made.name, "summary": made.message, "error": made.error, "reports": list(made.reports)}
+        job.outcome = {
+            "made": made.name,
+            "summary": made.message,
+            "error": made.error,
+            "reports": list(made.reports),
+            "files": list(made.files),
+        }
         sys.stdout.write(f"{made.message}\n")
     return int(job.exit_code)
 

@@ -1,8 +1,9 @@
-"""What a LoRA changes, layer by layer; the base weights where that depends on them; the best matrices of a rank.
+"""What a LoRA changes, layer by layer, and the base weights where that depends on them.
 
 A plain LoRA's change is scale * B @ A. A DoRA's also stretches each row of the weight to a length of its own, so it is
 known only beside the weight. A change is [outputs, inputs]; a convolution's is flattened. All is computed in float64,
-so that the stated errors are the errors. Not covered: writing LoRAs (making).
+so that the stated errors are the errors. Not covered: writing LoRAs (making), low-rank approximations
+(families.low_rank).
 """
 
 from __future__ import annotations
@@ -19,9 +20,6 @@ from workbench.loras.opened import Opened, Report
 
 if TYPE_CHECKING:
     import torch
-
-
-NOTHING = 1e-6  # singular values below this share of the largest are rounding
 
 
 class ModelWeights:
@@ -116,69 +114,3 @@ def bias_change(lora: LoraWeights, layer: str, scale: float) -> torch.Tensor | N
     """What the LoRA at a scale adds to a layer's bias; None where it leaves it alone."""
     bias = lora.tensors.get(f"{layer}.{UP_BIAS}")
     return None if bias is None else bias.double() * (scale * lora.scale_of(layer))
-
-
-# ---- the best matrices of a rank ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class RankLimit:
-    """How much rank is kept: at most `rank`, and no more than holds `share` of the sum of squares; None: no limit."""
-
-    rank: int | None = None
-    share: float | None = None
-
-    def kept(self, squares: torch.Tensor) -> int:
-        """How many of the squared singular values, largest first, are kept; at least one."""
-        total = float(squares.sum())
-        there = int((squares > NOTHING**2 * squares[0]).sum())
-        limit = there if self.rank is None else min(self.rank, there)
-        if self.share is None or total == 0:
-            return max(1, limit)
-        enough = int((squares.cumsum(0) < self.share * total * (1 - 1e-12)).sum()) + 1
-        return max(1, min(enough, limit))
-
-
-@dataclass(frozen=True)
-class LowRankProduct:
-    """Two matrices and what their product lacks: up [outputs, rank] @ down [rank, inputs].
-
-    lost, total: sums of squares of what is missing and of the whole change
-    """
-
-    up: torch.Tensor
-    down: torch.Tensor
-    lost: float
-    total: float
-
-
-def low_rank_of_product(up: torch.Tensor, down: torch.Tensor, cut: RankLimit) -> LowRankProduct:
-    """The best pair for up @ down, without ever making the product."""
-    import torch
-
-    left, above = torch.linalg.qr(up.double())
-    right, below = torch.linalg.qr(down.double().T)
-    outer, values, inner = torch.linalg.svd(above @ below.T)
-    rank = cut.kept(values.square())
-    root = values[:rank].sqrt()
-    lost, total = float(values[rank:].square().sum()), float(values.square().sum())
-    return LowRankProduct(left @ (outer[:, :rank] * root), (root[:, None] * inner[:rank]) @ right.T, lost, total)
-
-
-def low_rank_of_matrix(change: torch.Tensor, cut: RankLimit) -> LowRankProduct:
-    """The best pair for a change [outputs, inputs]."""
-    import torch
-
-    wide = change.double()
-    if tall := wide.shape[0] < wide.shape[1]:
-        wide = wide.T
-    # The eigenvectors of the smaller Gram matrix: several times faster than the singular values of the whole.
-    squares, vectors = torch.linalg.eigh(wide.T @ wide)
-    squares, vectors = squares.flip(0).clamp(min=0), vectors.flip(1)
-    rank = cut.kept(squares)
-    root = squares[:rank].sqrt().clamp(min=1e-30).sqrt()
-    basis = vectors[:, :rank]
-    first, second = (wide @ basis) / root, (basis * root).T
-    total = float(wide.square().sum())
-    lost = float((wide - first @ second).square().sum())
-    return LowRankProduct(second.T, first.T, lost, total) if tall else LowRankProduct(first, second, lost, total)

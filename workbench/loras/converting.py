@@ -1,10 +1,11 @@
-"""A LoRA as a file for another program.
+"""A LoRA as a file for another program, or the LoRAs of two experts as a file each.
 
 Not covered: the formats (each family's), files of other programs read here (importing).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,8 @@ from typing import Any
 
 from workbench import policy
 from workbench.errors import ConfigError
-from workbench.families import families
-from workbench.families.lora_files import EXPERT_KEY, LoraFormat, joined, with_metadata
+from workbench.families import families, find_model
+from workbench.families.lora_files import LoraFormat, with_metadata
 from workbench.families.lora_match import match_report
 from workbench.loras.importing import pair
 from workbench.loras.making import OperationResult, Step
@@ -21,6 +22,7 @@ from workbench.loras.opened import Opened, Report, common_model, opened
 from workbench.loras.settings import ConvertSettings
 from workbench.workspace import Workspace, replacing, slugify, write_bytes
 
+EXPERT = re.compile(r"[-_ .]?(high|low)[-_ ]noise", re.IGNORECASE)  # in a name, the expert that the file is for
 CONVERTED = "converted"  # the folder of the cache for files that were written without a target
 
 
@@ -29,7 +31,7 @@ def formats() -> list[LoraFormat]:
     found: dict[str, tuple[LoraFormat, dict[str, str]]] = {}
     for family in families():
         for one in family.lora_formats:
-            found.setdefault(one.id, (one, {}))[1][family.title] = one.help
+            found.setdefault(one.id, (one, {}))[1][family.title] = f"{one.help} {one.read_by}."
     return [replace(one, help=_help(helps)) for one, helps in found.values()]
 
 
@@ -45,48 +47,75 @@ def target_of(workspace: Workspace, lora: str, format: LoraFormat) -> Path:
 
 
 def convert(workspace: Workspace, settings: ConvertSettings, report: Report, step: Step) -> OperationResult:
-    """Write a LoRA in another format. Raises ConfigError, CannotWrite."""
-    from safetensors.torch import save
-
+    """Write a LoRA, or those of two experts, in another format. Raises ConfigError, CannotWrite."""
     names = [name for name in (settings.lora, settings.low_noise) if name.strip()]
     loras = [one for name in names for one in opened(workspace, [name], report)]
-    step(1, 2)
-    one = loras[0]
-    tensors, metadata = one.family.export_lora(one.weights, settings.format)
-    format = next(known for known in one.family.lora_formats if known.id == settings.format)
     if settings.low_noise.strip():
-        tensors = _both(loras, format, settings)
-        metadata = {key: value for key, value in metadata.items() if key != EXPERT_KEY}
+        model = common_model(loras)
+        known = (find_model(model)[1],) if model else loras[0].family.models
+        if not any(one.boundary for one in known):
+            sentence = (
+                f"low_noise is {settings.low_noise[:200]}, and {known[0].title} has one transformer: leave it empty"
+            )
+            raise ConfigError(sentence, {"low_noise": "leave it empty"})
+        loras = pair(loras, settings.lora, settings.low_noise)
+    first = loras[0]
+    written = [one.family.export_lora(one.weights, settings.format) for one in loras]
+    format = next(known for known in first.family.lora_formats if known.id == settings.format)
+    targets = _targets(workspace, settings, loras, format)
+    readers = _readers(loras, format)
+    report(readers)
+    step(1, 2)
+    for one, (tensors, metadata), target in zip(loras, written, targets, strict=True):
+        _write(one, tensors, metadata, target)
+    message = f"{' and '.join(one.title for one in loras)} for {format.title}. {readers}"
+    warning = f". {format.warning}" if format.warning else ""
+    files = tuple(map(str, targets))
+    return OperationResult(
+        files[0], message + warning, reports=tuple(match_report(one.weights) for one in loras), files=files
+    )
+
+
+def _targets(
+    workspace: Workspace, settings: ConvertSettings, loras: Sequence[Opened], format: LoraFormat
+) -> list[Path]:
+    """The file of each LoRA: as named, or with its expert at the end, where ai-toolkit looks for it.
+
+    Raises ConfigError for a file that exists, or has another suffix.
+    """
     if settings.target:
-        target = policy.resolve(settings.target, "target")
-        if target.exists():
-            raise ConfigError(f"{target} is there already: give a new name", {"target": "give a new name"})
-        if target.suffix != format.suffix:
-            raise ConfigError(f"target is {target.name}, a file for {format.title} ends in {format.suffix}: call it so")
+        base = policy.resolve(settings.target, "target")
+        if base.suffix != format.suffix:
+            raise ConfigError(f"target is {base.name}, a file for {format.title} ends in {format.suffix}: call it so")
     else:
-        target = target_of(workspace, one.title, format)
-    if format.suffix == ".safetensors":
+        base = target_of(workspace, EXPERT.sub("", loras[0].title), format)
+    if settings.target and len(loras) == 1:
+        targets = [base]
+    else:
+        stem, experts = EXPERT.sub("", base.stem), (one.weights.expert.replace(" ", "_") for one in loras)
+        targets = [base.with_name(f"{stem}{'_' if expert else ''}{expert}{base.suffix}") for expert in experts]
+    if settings.target and (taken := next((one for one in targets if one.exists()), None)):
+        raise ConfigError(f"{taken} already exists: give a new name", {"target": "give a new name"})
+    return targets
+
+
+def _readers(loras: Sequence[Opened], format: LoraFormat) -> str:
+    """Who reads the files, and who reads them whole, without a period at the end."""
+    outside = sorted({layer for one in loras for layer in one.weights.layers if "blocks." not in layer})
+    rest = f"{', '.join(outside[:3])}{' ...' if len(outside) > 3 else ''}"
+    limit = f". Layers outside the blocks ({rest}) are read by {format.outside} alone"
+    return f"{format.read_by}{limit if outside and format.outside and len(format.readers) > 1 else ''}"
+
+
+def _write(one: Opened, tensors: Mapping[str, Any], metadata: Mapping[str, str], target: Path) -> None:
+    """Raises CannotWrite."""
+    if target.suffix == ".safetensors":
+        from safetensors.torch import save
+
         labels = {"base_model": one.base_model, "trigger_word": one.trigger}
-        write_bytes(target, with_metadata(save(tensors), {**metadata, **{k: v for k, v in labels.items() if v}}))
+        write_bytes(target, with_metadata(save(dict(tensors)), {**metadata, **{k: v for k, v in labels.items() if v}}))
     else:
         import torch
 
         with replacing(target) as temporary:
             torch.save({"module": tensors}, temporary)
-    warning = f". {format.warning}" if format.warning else ""
-    matched = tuple(match_report(each.weights) for each in loras)
-    titles = " and ".join(each.title for each in loras)
-    return OperationResult(str(target), f"{titles} for {format.title}: {target}{warning}", reports=matched)
-
-
-def _both(loras: Sequence[Opened], format: LoraFormat, settings: ConvertSettings) -> dict[str, Any]:
-    """The tensors of a file for both experts. Raises ConfigError."""
-    if not format.both:
-        titles = " or ".join(known.title for known in loras[0].family.lora_formats if known.both)
-        sentence = f"low_noise is {settings.low_noise}, and a file for {format.title} holds one LoRA: " + (
-            f"choose {titles}" if titles else "leave it empty"
-        )
-        raise ConfigError(sentence, {"low_noise": sentence})
-    common_model(loras)
-    each = pair(loras, settings.lora, settings.low_noise)
-    return joined({one.weights.expert: one.family.export_lora(one.weights, format.id)[0] for one in each})

@@ -8,17 +8,16 @@ Not covered: which trainers' names are known (the families), downloading (sample
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from workbench.errors import ConfigError
 from workbench.families import find_model, models
-from workbench.families.lora_files import NUMBERS, LoraWeights, experts_of
-from workbench.families.lora_match import match_report, misfits
+from workbench.families.lora_files import NUMBERS, experts_of, without_layers
+from workbench.families.lora_match import check_fit, loss, match_report, misfits, unread
 from workbench.loras.making import OperationResult, Provenance, Step, add_to_library
 from workbench.loras.opened import Opened, Report, opened_parts, sizes_of
 from workbench.loras.settings import LoraImportSettings
-from workbench.sampler.loras import FIT_LIMIT
 from workbench.workspace import Workspace
 
 
@@ -45,10 +44,13 @@ def _import(workspace: Workspace, settings: LoraImportSettings, one: Opened) -> 
     if known.boundary and not one.weights.expert:
         (expert,) = experts_of((), {}, one.path.name) or ("",)
         one = replace(one, weights=replace(one.weights, expert=expert))
-    wrong = _misfits(one, model)
-    match = match_report(one.weights, sizes_of(model))
+    sizes = sizes_of(model)
+    wrong = check_fit(one.title, one.weights, sizes, known.title, settings.force)
+    match = match_report(one.weights, sizes)
     kind = "a DoRA" if one.weights.dora else "a LoRA"
-    without = f", without {len(wrong)} layers that the model lacks" if wrong else ""
+    without = f", without {len(wrong)} layers that the model lacks or has in another size" if wrong else ""
+    if one.weights.converted:
+        without += f", made from {one.weights.converted}{loss(one.weights.lost)}"
     ranks = "of several ranks" if one.weights.mixed else f"of rank {one.weights.rank}"
     expert_in_name = one.weights.expert if one.expert or settings.low_noise.strip() else ""
     provenance = Provenance(
@@ -60,9 +62,10 @@ def _import(workspace: Workspace, settings: LoraImportSettings, one: Opened) -> 
         made_of=[one.record()],
         trigger=settings.trigger.strip() or one.trigger,
         steps=one.steps,
+        error=one.weights.lost if one.weights.converted else None,
         match=match,
     )
-    made = add_to_library(workspace, family, _without(one.weights, wrong), provenance)
+    made = add_to_library(workspace, family, without_layers(one.weights, wrong), provenance)
     return replace(made, reports=({"lora": provenance.title, **match},))
 
 
@@ -87,7 +90,7 @@ def pair(loras: Sequence[Opened], high: str, low: str) -> list[Opened]:
 
 def _only_match(one: Opened) -> str:
     """The only known model that a LoRA fits. Raises ConfigError when there are several, or none."""
-    fitting = [model for model in models() if not misfits(one.weights, sizes_of(model.id))]
+    fitting = [model for model in models() if not misfits(one.weights, sizes_of(model.id)) and not unread(one.weights)]
     if len(fitting) == 1:
         return fitting[0].id
     which = ", ".join(model.id for model in fitting or models())
@@ -96,22 +99,3 @@ def _only_match(one: Opened) -> str:
     else:
         sentence = f"{one.title} does not say for which model it was made, and fits none of {which}: name its folder"
     raise ConfigError(sentence, {"model": sentence})
-
-
-def _misfits(one: Opened, model: str) -> dict[str, str]:
-    """The layers that the model lacks, or has in another size, and why. Raises ConfigError when they are too many."""
-    wrong, layers = misfits(one.weights, sizes_of(model)), one.weights.layers
-    if len(wrong) > (1 - FIT_LIMIT) * len(layers):
-        first, why = min(wrong.items())
-        raise ConfigError(
-            f"{one.title} does not fit {find_model(model)[1].title}: {len(layers) - len(wrong)} of its {len(layers)} "
-            f"layers match, {FIT_LIMIT:.0%} are needed (not {first[:80]}: {why}): choose the model it was made for",
-            {"model": "choose the model it was made for"},
-        )
-    return wrong
-
-
-def _without(lora: LoraWeights, wrong: Mapping[str, str]) -> LoraWeights:
-    kept = {name: tensor for name, tensor in lora.tensors.items() if name.rpartition(".lora_")[0] not in wrong}
-    alphas = {layer: alpha for layer, alpha in lora.alphas.items() if layer not in wrong}
-    return replace(lora, tensors=kept, alphas=alphas) if wrong else lora

@@ -30,7 +30,7 @@ from workbench.runs.checkpoints import FOLDER as CHECKPOINTS
 from workbench.runs.metrics import METRICS
 from workbench.runs.run import Run
 from workbench.sampler.loras import Header, read_header
-from workbench.workspace import Workspace, from_json, read_object, step_folders, step_of, write_json
+from workbench.workspace import Workspace, from_json, read_object, read_to_change, step_folders, step_of, write_json
 
 STARS = "stars.json"
 
@@ -151,6 +151,7 @@ def star(workspace: Workspace, name: str, on: bool = True) -> None:
     path = folder(workspace) / STARS
     path.parent.mkdir(parents=True, exist_ok=True)
     with jobs.locked(path.parent / ".stars.lock"):
+        read_to_change(path)
         kept = _starred(workspace) - {name}
         write_json(path, {"loras": sorted(kept | ({name} if on else set()))})
 

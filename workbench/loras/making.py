@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,13 +33,14 @@ Step = Callable[[int, int], None]
 class OperationResult:
     """What an operation made. name: of a LoRA in the library, or a path;  message: one sentence for people
 
-    reports: how what was read matched (families.lora_match), for each LoRA
+    reports: how what was read matched (families.lora_match), for each LoRA;  files: that a conversion wrote
     """
 
     name: str
     message: str
     error: float | None = None
     reports: Sequence[Mapping[str, Any]] = ()
+    files: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ def add_to_library(workspace: Workspace, family: Family, lora: LoraWeights, prov
     """Write a LoRA into a new folder of the library. Raises CannotWrite."""
     from safetensors.torch import save
 
+    if lora.nothing:
+        provenance = replace(provenance, summary=f"{provenance.summary}; it changes nothing: {lora.nothing}")
     tensors, metadata = family.export_lora(lora, family.lora_formats[0].id)
     labels = {"base_model": provenance.base_model, "trigger_word": provenance.trigger, "made": provenance.summary}
     metadata |= {name: label for name, label in labels.items() if label}
@@ -120,8 +123,3 @@ def title_from(given: str, loras: Sequence[Opened], end: str) -> str:
         return given.strip()
     stems = [lora.title for lora in loras[:3]] + (["more"] if len(loras) > 3 else [])
     return f"{'-'.join(stems)}{end}"
-
-
-def percent(error: float) -> str:
-    """0.0123 -> "1.2 %"; what is nothing but rounding is "nothing"."""
-    return "nothing" if error < 1e-6 else f"{error * 100:.2g} %"

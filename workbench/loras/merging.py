@@ -14,16 +14,8 @@ from typing import Any
 
 from workbench.errors import ConfigError
 from workbench.families.lora_files import DOWN, LoraWeights
-from workbench.loras.changes import (
-    ModelWeights,
-    RankLimit,
-    WeightChange,
-    base_for,
-    bias_change,
-    change,
-    low_rank_of_matrix,
-    low_rank_of_product,
-)
+from workbench.families.low_rank import RankLimit, low_rank_of_matrix, low_rank_of_product
+from workbench.loras.changes import ModelWeights, WeightChange, base_for, bias_change, change
 from workbench.loras.making import (
     OperationResult,
     Provenance,
@@ -31,11 +23,11 @@ from workbench.loras.making import (
     add_to_library,
     lora_of_layers,
     pair_of,
-    percent,
     title_from,
 )
 from workbench.loras.opened import Opened, Report, common_expert, common_model, opened
 from workbench.loras.settings import MergeSettings, ResizeSettings
+from workbench.quantities import percent
 from workbench.workspace import Workspace
 
 

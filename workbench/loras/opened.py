@@ -11,18 +11,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from workbench import lora_names, policy
+from workbench import lora_names
 from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError
 from workbench.families import families, find_model, models
 from workbench.families.base import Family
-from workbench.families.lora_files import PEFT_FILE, LoraWeights, by_expert, check_finite, read_lora
-from workbench.families.lora_match import Sizes, misfits
+from workbench.families.lora_files import (
+    DIFFUSERS_FILE,
+    PEFT_FILES,
+    TORCH_FILES,
+    LoraWeights,
+    by_expert,
+    check_finite,
+    read_lora,
+    unwrapped,
+)
+from workbench.families.lora_match import FIT_LIMIT, FORCE, UNKNOWN, Sizes, misfits, unknown_names, unread
 from workbench.families.model import Model
 from workbench.families.other_families import refuse_other_lora
-from workbench.families.torch_checkpoints import SUFFIXES as TORCH_FILES
 from workbench.loras.library import LibraryLora, find
-from workbench.sampler.loras import Lora, fetched, read_header, resolve, split_scale
+from workbench.sampler.loras import HUB, Lora, fetched, read_header, resolve
 from workbench.workspace import Workspace
 
 Report = Callable[[str], None]
@@ -56,7 +64,12 @@ class Opened:
 
 def opened(workspace: Workspace, texts: Sequence[str], report: Report = print) -> list[Opened]:
     """Open what WHAT=SCALE texts name, downloading what is on the Hub. Raises ConfigError, ModelUnavailable."""
-    return [_open(workspace, lora) for lora in _fetched(workspace, texts, report)]
+    found = [_open(workspace, lora) for lora in _fetched(workspace, texts, report)]
+    for one in found:
+        strange, layers = unread(one.weights), one.weights.layers
+        if len(strange) > (1 - FIT_LIMIT) * (len(strange) + len(layers)):
+            raise unknown_names(strange, f"one trainer, or import it with {FORCE}")
+    return found
 
 
 def opened_parts(workspace: Workspace, text: str, model: str, report: Report = print) -> list[Opened]:
@@ -66,7 +79,8 @@ def opened_parts(workspace: Workspace, text: str, model: str, report: Report = p
     """
     found = []
     for lora in _fetched(workspace, [text], report):
-        both = [] if lora.file.suffix in TORCH_FILES else list(by_expert(read_header(lora.file).tensors))
+        names = read_lora(lora.file)[0] if lora.file.suffix in TORCH_FILES else read_header(lora.file).tensors
+        both = list(by_expert(dict.fromkeys(map(unwrapped, names))))
         found += [_open(workspace, lora, model, expert) for expert in (both if len(both) > 1 else [""])]
     return found
 
@@ -74,30 +88,22 @@ def opened_parts(workspace: Workspace, text: str, model: str, report: Report = p
 def _fetched(workspace: Workspace, texts: Sequence[str], report: Report) -> list[Lora]:
     if not any(text.strip() for text in texts):
         raise ConfigError("loras is empty: name at least one LoRA", {"loras": "name at least one"})
-    return [lora for text in texts for lora in fetched(_resolved(workspace, text), report)]
-
-
-def _resolved(workspace: Workspace, text: str) -> list[Lora]:
-    if text.endswith(TORCH_FILES) and (path := policy.resolve(text, "loras")).is_file():
-        return [Lora(text, path, 1.0)]
-    if text.startswith(("/", "~", ".")) and not text.endswith(".safetensors"):
-        folder = policy.resolve(split_scale(text)[0], "loras")
-        if (folder / PEFT_FILE).is_file():
-            return resolve(workspace, [f"{folder / PEFT_FILE}={split_scale(text)[1]:g}"])
-    return resolve(workspace, [text])
+    return fetched(resolve(workspace, texts), report)
 
 
 def _open(workspace: Workspace, lora: Lora, model: str = "", expert: str = "") -> Opened:
     full = lora.name if "/" in lora.name else f"{lora_names.RUNS}/{lora.name}"
-    known: LibraryLora | None = find(workspace, full) if lora_names.is_name(full) else None
+    ours = lora_names.is_name(full) and lora_names.path_of(workspace, full) == lora.path
+    known: LibraryLora | None = find(workspace, full) if ours else None
     family, weights, metadata = _read(lora.file, model or ("" if known is None else known.model), expert)
-    stem = lora.file.stem if ":" in lora.name or "/" not in lora.name else lora.name.rpartition("/")[2]
-    if lora.file.name == PEFT_FILE and lora.name.endswith(PEFT_FILE):
+    hub = HUB.fullmatch(lora.name) if not lora.name.endswith(lora.file.name) or ":" in lora.name else None
+    stem = lora.file.stem if hub is None or hub["file"] else hub["repo"].rpartition("/")[2]
+    if hub is None and lora.file.name in (DIFFUSERS_FILE, *PEFT_FILES):
         stem = lora.file.parent.name
     base = metadata.get("base_model", "") if known is None else known.base_model
     return Opened(
         name=lora.name if known is None else known.name,
-        title=known.title if known is not None else f"{stem.removesuffix('.safetensors')} {expert}".rstrip(),
+        title=known.title if known is not None else f"{stem} {expert}".rstrip(),
         path=lora.file,
         scale=lora.scale,
         family=family,
@@ -115,23 +121,21 @@ def _read(path: Path, model: str, expert: str) -> tuple[Family, LoraWeights, dic
 
     model: "" when only the file may say it;  expert: of a file that holds two. Raises ConfigError.
     """
-    shared = None if path.suffix in TORCH_FILES else read_lora(path)
-    named = model or model_named("" if shared is None else shared[1].get("base_model", ""))
+    tensors, metadata = read_lora(path)
+    named = model or model_named(metadata.get("base_model", ""))
     candidates: list[tuple[Family, LoraWeights, dict[str, str]]] = []
     refused: list[ConfigError] = []
-    if shared is not None:
-        refuse_other_lora(list(shared[0]), [family.title for family in families()])
+    refuse_other_lora(list(tensors), [family.title for family in families()])
     for family in (find_model(named)[0],) if named else families():
         try:
-            tensors, metadata = shared or family.lora_tensors(path)
             weights = family.lora_weights(by_expert(tensors)[expert] if expert else tensors, metadata)
             weights = replace(weights, expert=expert or weights.expert)
         except ConfigError as error:
             refused.append(error)
         else:
-            candidates.append((family, weights, dict(metadata)))
+            candidates.append((family, weights, metadata))
     if not candidates:
-        raise refused[0]
+        raise next((error for error in refused if UNKNOWN not in str(error)), refused[0])
     best = max(candidates, key=lambda one: _similarity(one[0], one[1])) if len(candidates) > 1 else candidates[0]
     check_finite(path, best[1].tensors)
     return best
@@ -139,11 +143,11 @@ def _read(path: Path, model: str, expert: str) -> tuple[Family, LoraWeights, dic
 
 def _similarity(family: Family, lora: LoraWeights) -> tuple[int, int]:
     """Of the family's known model that a LoRA fits best: how many layers it has in the LoRA's size, and has at all."""
-    found = []
+    found, strange = [], len(unread(lora))
     for model in family.models:
         sizes = _sizes(family, model)
-        found.append((-len(misfits(lora, sizes)), sum(layer in sizes for layer in lora.layers)))
-    return max(found, default=(-len(lora.layers) - 1, 0))  # a family may have no known model
+        found.append((-len(misfits(lora, sizes)) - strange, sum(layer in sizes for layer in lora.layers)))
+    return max(found, default=(-len(lora.layers) - strange - 1, 0))  # a family may have no known model
 
 
 def model_named(text: str) -> str:

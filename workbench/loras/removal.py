@@ -22,7 +22,7 @@ from workbench.lora_names import ALSO, folder
 from workbench.loras.library import LibraryLora, all_loras, checkpoints_of, find
 from workbench.operating_system import system
 from workbench.settings import Settings, field
-from workbench.workspace import Workspace, fresh_folder, read_json, write_json, writing
+from workbench.workspace import Workspace, confined, fresh_folder, read_json, write_json, writing
 
 REMOVED, RECORD = ".removed", "removed.json"
 DAY = 24 * 3600
@@ -159,13 +159,17 @@ def restore(workspace: Workspace, id: str) -> str:
     """Move a removed LoRA back; returns the LoRA's name. Raises ConfigError, CannotWrite."""
     removed_folder = _removed_folder(workspace, id)
     record = read_json(removed_folder / RECORD)
-    home = workspace.root / record["from"]
-    taken = [name for name in record["files"] if (home / name).exists() and (removed_folder / name).exists()]
+    files = record.get("files")
+    if not isinstance(files, list) or not record.get("from"):
+        raise ConfigError(f"{removed_folder / RECORD} is damaged: move the files beside it back by hand")
+    home = confined(workspace.root, str(record["from"]))
+    names = [str(name) for name in files if confined(home, str(name)) and confined(removed_folder, str(name))]
+    taken = [name for name in names if (home / name).exists() and (removed_folder / name).exists()]
     if taken:
         raise ConfigError(f"{record['title']} cannot be restored, its path {home / taken[0]} is taken: move that away")
     with writing(home):
         home.mkdir(parents=True, exist_ok=True)
-        for name in record["files"]:
+        for name in names:
             if (removed_folder / name).exists():
                 system.replace(removed_folder / name, home / name)
     shutil.rmtree(removed_folder, ignore_errors=True)

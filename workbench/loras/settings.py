@@ -76,7 +76,8 @@ class LoraImportSettings(Settings):
     """Add a LoRA of another trainer, or of the Hub, to the library."""
 
     source: str = field("", title="From", section=WHAT, path=True)
-    """A .safetensors file, a torch file (.pt) or a repository of the Hub: OWNER/NAME, OWNER/NAME:FILE@REVISION."""
+    """A .safetensors file, a torch file (.pt, .bin, .ckpt), a folder of diffusers or peft, or a repository of the Hub:
+    OWNER/NAME, OWNER/NAME:FILE@REVISION or its address."""
 
     low_noise: str = field("", title="Low-noise file", section=WHAT, path=True, advanced=True)
     """The same of the low-noise expert, where a model has two and each has a file of its own (Wan 2.2 A14B): the other
@@ -91,6 +92,9 @@ class LoraImportSettings(Settings):
     trigger: str = field("", title="Trigger word", section=WHAT, advanced=True)
     """What a prompt must say. Empty: as the file says, or none."""
 
+    force: bool = field(False, title="Take what fits", section=WHAT, advanced=True)
+    """Import a LoRA although more than one in 20 of its layers do not fit the model; those are left out."""
+
 
 class ConvertSettings(Settings):
     """Write a LoRA as a file for another program."""
@@ -99,11 +103,12 @@ class ConvertSettings(Settings):
     """A LoRA of the workspace (runs/RUN, runs/RUN@STEP, loras/NAME), a run's name or a .safetensors file."""
 
     low_noise: str = field("", title="Low-noise LoRA", section=WHAT, source="loras", path=True, advanced=True)
-    """The LoRA of the low-noise expert, for a file that holds both (ai-toolkit): the other is then the high-noise
-    one's. Empty: one LoRA, one file."""
+    """The LoRA of the low-noise expert: the other is then the high-noise one's, and each becomes a file of its own,
+    NAME_high_noise and NAME_low_noise, which is how ai-toolkit pairs them. Empty: one LoRA, one file."""
 
     format: str = field("diffusers", title="Format", section=HOW, source="lora_formats")
-    """The program that will read it; `workbench loras formats` lists what there is."""
+    """The program that will read it. Others may load the file without an error and change nothing; `workbench loras
+    formats` lists the formats and who reads each."""
 
     target: str = field("", title="File", section=HOW, path=True)
     """A new file. Empty: one in the workspace, named after LoRA and format."""

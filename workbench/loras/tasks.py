@@ -1,7 +1,7 @@
 """Operations on LoRAs as background jobs, one folder each: loras/.jobs/ID/ with config.json and a job's files.
 
 config.json holds the operation's name under "task" beside its settings; result.json the result ("made", "summary",
-"error", "reports"). Not covered: what an operation does, how a job lives (workbench.jobs).
+"error", "reports", "files"). Not covered: what an operation does, how a job lives (workbench.jobs).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from workbench.loras.settings import (
     ResizeSettings,
 )
 from workbench.settings import Settings, parse
-from workbench.workspace import Workspace, fresh_folder, read_json, write_json
+from workbench.workspace import Workspace, fresh_folder, read_json, read_object, write_json
 
 MODULE, JOBS = "workbench.loras", ".jobs"
 KEPT_SECONDS = 24 * 3600  # a job that is over is forgotten after a day
@@ -45,6 +45,7 @@ class LoraTask:
     """One operation, as its files describe it. made: a name in the library or a path, "" while it is not over
 
     reports: how what was read matched, for each LoRA of an import or a conversion (families.lora_match)
+    files: that a conversion wrote
     """
 
     folder: Path
@@ -53,6 +54,7 @@ class LoraTask:
     made: str
     message: str
     reports: Sequence[Mapping[str, Any]] = ()
+    files: Sequence[str] = ()
 
     @property
     def id(self) -> str:
@@ -74,10 +76,15 @@ def start(workspace: Workspace, settings: Settings) -> Path:
 
 def read_task(job_folder: Path) -> LoraTask:
     """An operation by its job's folder. Raises ConfigError when there is none."""
-    task = str(read_json(job_folder / jobs.CONFIG).get("task", ""))
-    ended = jobs.result(job_folder)
+    if not (job_folder / jobs.CONFIG).exists():
+        raise ConfigError(f"there is no operation {job_folder.name!r}: look at the list")
+    task, ended = str(read_object(job_folder / jobs.CONFIG).get("task", "")), read_object(job_folder / jobs.RESULT)
     made, message = str(ended.get("made", "")), str(ended.get("summary", ""))
-    return LoraTask(job_folder, task, jobs.status(job_folder), made, message, ended.get("reports") or [])
+    reports = ended.get("reports")
+    sound = reports if isinstance(reports, list) and all(isinstance(one, dict) for one in reports) else []
+    files = ended.get("files")
+    written = files if isinstance(files, list) and all(isinstance(one, str) for one in files) else []
+    return LoraTask(job_folder, task, jobs.status(job_folder), made, message, sound, written)
 
 
 def everything(workspace: Workspace) -> list[LoraTask]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from workbench import policy
 from workbench.families import lora_match
 from workbench.jobs import State, log_tail
 from workbench.loras.library import LibraryLora, notes
@@ -66,13 +67,13 @@ def total_size(planned: Iterable[PlannedRemoval]) -> str:
 class TaskView:
     """An operation at this moment. tone: "going", "good", "bad" or "plain"; share: None while it is unknown.
 
-    download: the file that a conversion has written;  matches: (label, value) of how what was read matched
+    downloads: the files that a conversion has written;  matches: (label, value) of how what was read matched
     """
 
     message: str
     tone: str
     share: float | None = None
-    download: Path | None = None
+    downloads: tuple[Path, ...] = ()
     log: str = ""
     matches: tuple[tuple[str, str], ...] = ()
 
@@ -86,10 +87,9 @@ def task_view(task: LoraTask) -> TaskView:
         share = status.step / status.total if status.total else None
         return TaskView(" · ".join(filter(None, (status.phase or "starting", count, left))), "going", share)
     if status.state is State.FINISHED:
-        download = Path(task.made) if task.name == "convert" else None
-        message = task.message.rpartition(":")[0] if download else task.message
+        downloads = tuple(map(policy.resolve, task.files))
         matches = tuple(line for report in task.reports for line in lora_match.lines(report))
-        return TaskView(f"{message[:1].upper()}{message[1:]}.", "good", download=download, matches=matches)
+        return TaskView(f"{task.message[:1].upper()}{task.message[1:]}.", "good", downloads=downloads, matches=matches)
     if status.state is State.STOPPED:
         return TaskView(f"{operation.capitalize()} was stopped; nothing was made.", "plain")
     log = "" if status.message else log_tail(task.folder, LOG_LINES)

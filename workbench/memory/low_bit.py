@@ -69,11 +69,13 @@ def pack(weight: torch.Tensor, how: Format) -> Packed:
     return Packed(values, scale)
 
 
-def unpack(values: torch.Tensor, scale: torch.Tensor, how: Format, rows: int, dtype: torch.dtype) -> torch.Tensor:
-    """The weight [rows, in] in a dtype, rounded to it once."""
-    if how != "nf4":
+def unpack(
+    values: torch.Tensor, scale: torch.Tensor, table: torch.Tensor | None, rows: int, dtype: torch.dtype
+) -> torch.Tensor:
+    """The weight [rows, in] in a dtype, rounded to it once. table: `byte_table` in nf4, else None"""
+    if table is None:
         return values.to(dtype).mul_(scale)  # every int8 and e4m3 number is exact in bfloat16 and float16
-    pairs = functional.embedding(values.int(), _pairs(values.device, dtype))
+    pairs = functional.embedding(values.int(), table.to(dtype))
     return pairs.view(len(scale), BLOCK).mul_(scale).view(rows, -1)
 
 
@@ -91,9 +93,9 @@ def _largest(rows: torch.Tensor) -> torch.Tensor:
     return rows.abs().amax(1, keepdim=True).clamp_(min=torch.finfo(torch.bfloat16).tiny)
 
 
-def _pairs(device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-    """What each byte of nf4 stands for [256, 2]."""
-    levels = torch.tensor(NF4, device=device, dtype=dtype)
+def byte_table(device: torch.device) -> torch.Tensor:
+    """What each byte of nf4 stands for [256, 2], float32. Made once: making it copies from the host, which waits."""
+    levels = torch.tensor(NF4, device=device)
     return torch.stack([levels.repeat_interleave(16), levels.repeat(16)], 1)
 
 
@@ -109,25 +111,25 @@ class _Product(torch.autograd.Function):
         x: torch.Tensor,
         values: torch.Tensor,
         scale: torch.Tensor,
+        table: torch.Tensor | None,
         bias: torch.Tensor | None,
-        how: Format,
         rows: int,
     ) -> torch.Tensor:
-        ctx.save_for_backward(values, scale)
-        ctx.how, ctx.rows = how, rows
-        return functional.linear(x, unpack(values, scale, how, rows, x.dtype), bias)
+        ctx.save_for_backward(values, scale, table)
+        ctx.rows = rows
+        return functional.linear(x, unpack(values, scale, table, rows, x.dtype), bias)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        values, scale = ctx.saved_tensors
+        values, scale, table = ctx.saved_tensors
         if torch.compiler.is_compiling():
             # Always false, which the compiler cannot know. Else it sees that both passes unpack the same weight, and
             # keeps it from one to the other.
             first = grad.flatten()[0]
             scale = scale + ((first > 0) & (first <= 0))
-        into_x = grad @ unpack(values, scale, ctx.how, ctx.rows, grad.dtype) if ctx.needs_input_grad[0] else None
-        into_bias = grad.flatten(0, -2).sum(0) if ctx.needs_input_grad[3] else None
-        return into_x, None, None, into_bias, None, None
+        into_x = grad @ unpack(values, scale, table, ctx.rows, grad.dtype) if ctx.needs_input_grad[0] else None
+        into_bias = grad.flatten(0, -2).sum(0) if ctx.needs_input_grad[4] else None
+        return into_x, None, None, None, into_bias, None
 
 
 class LowBitLinear(nn.Linear):
@@ -135,6 +137,7 @@ class LowBitLinear(nn.Linear):
 
     values: torch.Tensor
     scale: torch.Tensor
+    table: torch.Tensor | None
 
     def __init__(self, linear: nn.Linear, how: Format) -> None:
         nn.Module.__init__(self)  # nn.Linear's own would make a weight
@@ -144,19 +147,21 @@ class LowBitLinear(nn.Linear):
         packed = pack(linear.weight, how)
         self.register_buffer("values", packed.values)
         self.register_buffer("scale", packed.scale)
+        self.register_buffer("table", byte_table(packed.values.device) if how == "nf4" else None, persistent=False)
         self.bias = linear.bias
         self.train(linear.training)
 
     @property
     def weight(self) -> torch.Tensor:
         """The weight [out, in], made anew; what is written into it is lost."""
-        return unpack(self.values, self.scale, self.how, self.out_features, self.dtype)
+        return unpack(self.values, self.scale, self.table, self.out_features, self.dtype)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         device_type = x.device.type
         dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else x.dtype
         bias = None if self.bias is None else self.bias.to(dtype)
-        product: torch.Tensor = _Product.apply(x.to(dtype), self.values, self.scale, bias, self.how, self.out_features)
+        packed = (self.values, self.scale, self.table)
+        product: torch.Tensor = _Product.apply(x.to(dtype), *packed, bias, self.out_features)
         return product
 
     def extra_repr(self) -> str:
@@ -169,7 +174,7 @@ def shrink(blocks: Sequence[nn.Module], how: Format) -> int:
     for parent, name, linear in list(_frozen(blocks)):
         packed = LowBitLinear(linear, how)
         setattr(parent, name, packed)
-        saved += linear.weight.nbytes - packed.values.nbytes - packed.scale.nbytes
+        saved += linear.weight.nbytes - sum(buffer.nbytes for buffer in packed.buffers())
     return saved
 
 

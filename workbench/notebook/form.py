@@ -193,12 +193,12 @@ def _field(spec: Spec, available: Sequence[str], layouts: Mapping[str, widgets.L
     layout = layouts["field"]
     if spec.kind == "switch":
         return widgets.Checkbox(indent=False, layout=layouts["switch"])
+    if spec.source in ("models", "captioners", "caption_models", "devices"):
+        return widgets.Combobox(options=tuple(available), ensure_option=False, layout=layout)
     if spec.kind == "choice":
         return widgets.Dropdown(options=tuple(available), layout=layout)
     if spec.source in ("datasets", "runs") and spec.kind == "text":
         return widgets.Dropdown(options=_options(spec, available, None), layout=layout)
-    if spec.source in ("models", "captioners", "caption_models"):
-        return widgets.Combobox(options=tuple(available), ensure_option=False, layout=layout)
     listed = "one a line: " if spec.kind == "texts" else "such as "
     placeholder = listed + ", ".join(available[:3]) if spec.source and available else _placeholder(spec)
     if spec.kind == "texts" or spec.lines > 1:

@@ -16,6 +16,8 @@ import sys
 from workbench.operating_system.system import System
 
 VARIABLE = "WORKBENCH_PLATFORM"
+WINDOWS = ("SYSTEMROOT", "SYSTEMDRIVE", "TEMP", "TMP", "USERPROFILE")
+BARE = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV", VARIABLE, *WINDOWS)
 
 
 def _chosen() -> System:
@@ -31,4 +33,10 @@ def _chosen() -> System:
 
 system = _chosen()
 
-__all__ = ["VARIABLE", "System", "system"]
+
+def bare_environment() -> dict[str, str]:
+    """The environment of a child that only computes: no accounts, caches, proxies or keys."""
+    return {name: os.environ[name] for name in BARE if name in os.environ}
+
+
+__all__ = ["VARIABLE", "System", "bare_environment", "system"]

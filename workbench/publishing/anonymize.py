@@ -17,6 +17,7 @@ MACHINE = (
     "gpus",
     "loader_threads",
     "stall_timeout",
+    "nccl_timeout",
     "push_to_hub",
     "repository",
 )

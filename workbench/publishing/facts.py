@@ -6,20 +6,23 @@ Not covered: how it is said (card), what is sent (lora, space).
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
 from workbench.clips import media
-from workbench.clips.records import Clip, read_clips
+from workbench.clips.records import Clip, clip_file, read_clips
 from workbench.errors import ConfigError, DataError
 from workbench.families import find_model, models
 from workbench.families.base import Family
 from workbench.families.guidance import Curve
 from workbench.families.model import Model
+from workbench.lora_names import ALSO
 from workbench.loras.library import LibraryLora
 from workbench.runs.data import read_lock
 from workbench.runs.model_card import CardFacts, card_facts
@@ -27,6 +30,7 @@ from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, read_json
 
 MOST_PREVIEWS = 12
+PICTURES = ("PNG", "JPEG", "WEBP", "BMP")  # formats of a first frame
 
 
 @dataclass(frozen=True)
@@ -34,16 +38,18 @@ class PublishedPreview:
     """One preview, and its settings.
 
     model:   the base model with the steps, guidance, flow shift and negative prompt that it was generated with
-    picture: the first frame that it was given, if any
+    picture: the first frame that it was given, as a PNG without metadata, None without one
     shape:   (frames, height, width), None where its record does not say
+    left_out: why the picture that its record names is not published, "" where it is
     """
 
     video: Path
     prompt: str
     seed: int
     model: Model
-    picture: Path | None
+    picture: bytes | None
     shape: tuple[int, int, int] | None
+    left_out: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,11 +100,13 @@ class Facts:
 
 
 def gather(workspace: Workspace, lora: LibraryLora) -> Facts:
-    """Raises ConfigError, DataError when its base model is not known or its file is not sound."""
+    """Raises ConfigError, DataError when its base model is not known, its file is not sound or a link leads outside."""
     if lora.sound:
         raise DataError(lora.sound)
+    videos = lora.previews[:MOST_PREVIEWS]
+    check_links(workspace, [lora.path, lora.folder / ALSO, *videos, *(one.with_suffix(".json") for one in videos)])
     family, model = base_of(lora)
-    previews = tuple(one for video in lora.previews[:MOST_PREVIEWS] if (one := _preview(video, model)))
+    previews = tuple(one for video in videos if (one := published_preview(workspace, video, model)))
     shape = next(filter(None, (one.shape for one in previews)), None)
     common: dict[str, Any] = {"lora": lora, "family": family, "model": model, "previews": previews}
     common["experts"] = _experts(lora, model)
@@ -144,7 +152,7 @@ def training_clips(facts: Facts) -> list[tuple[Path, Clip]]:
         raise DataError(f"clips is on, but {facts.lora.title} was not trained here: turn it off")
     kept = {(clip.file_name, clip.sha256) for _, clip in facts.clips}
     gone = [line["file_name"] for line in facts.trained if (line["file_name"], line["sha256"]) not in kept]
-    gone += [clip.file_name for folder, clip in facts.clips if not (folder / clip.file_name).is_file()]
+    gone += [clip.file_name for folder, clip in facts.clips if not clip_file(folder, clip.file_name).is_file()]
     if gone or not facts.clips:
         raise DataError(
             f"clips is on, but {len(gone) or 'all'} of the clips that {facts.lora.title} was trained on are gone or "
@@ -166,30 +174,71 @@ def _clips(workspace: Workspace, settings: TrainSettings, trained: Sequence[dict
     return list(found.values())
 
 
-def _preview(video: Path, model: Model) -> PublishedPreview | None:
+def check_links(workspace: Workspace, paths: Iterable[Path]) -> None:
+    """Raises DataError for a file that is to be published and is a link out of the workspace."""
+    for path in paths:
+        try:
+            workspace.inside(path)
+        except ConfigError:
+            raise DataError(
+                f"{path.name} of {path.parent.name} is a link that leads out of the workspace, and nothing from there "
+                "is published: put the file itself in its place"
+            ) from None
+
+
+def published_preview(workspace: Workspace, video: Path, model: Model) -> PublishedPreview | None:
     """A preview with its record; None for one without a prompt."""
     record = _record(video)
     chosen = record["settings"] if isinstance(record.get("settings"), dict) else {}
     both = {**chosen, **record}
     if "prompt" not in both:
         return None
-    picture = Path(str(chosen.get("image") or ""))
+    picture, left_out = _picture(workspace, str(chosen.get("image") or ""))
     sizes = [size for name in ("frames", "height", "width") if isinstance(size := record.get(name), int) and size > 0]
     return PublishedPreview(
         video=video,
         prompt=str(both["prompt"]),
-        seed=int(both.get("seed") or 0),
+        seed=_whole(both.get("seed"), 0),
         model=_generated_with(model, both),
-        picture=picture if picture.name and picture.is_file() else None,
+        picture=picture,
         shape=(sizes[0], sizes[1], sizes[2]) if len(sizes) == 3 else None,
+        left_out=left_out,
     )
+
+
+def _picture(workspace: Workspace, name: str) -> tuple[bytes | None, str]:
+    """The picture that a record names, and why it is left out: only pictures of this workspace are published.
+
+    Written anew as a PNG, it holds what can be seen and nothing else: no position, no camera, no second file.
+    """
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    if not name:
+        return None, ""
+    try:
+        path = workspace.inside(name)
+        media.check_file(path)
+        with Image.open(path, formats=PICTURES) as opened:
+            picture = ImageOps.exif_transpose(opened).convert("RGB")
+        data = io.BytesIO()
+        Image.frombytes("RGB", picture.size, picture.tobytes()).save(data, "PNG")
+    except ConfigError:
+        return None, "its record names a file outside this workspace"
+    except (DataError, UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError):
+        return None, "its record names a file that is missing or is no picture"
+    return data.getvalue(), ""
+
+
+def _whole(value: Any, default: int) -> int:
+    """A record's number, which may be anything."""
+    return int(value) if isinstance(value, int | float) and math.isfinite(value) else default
 
 
 def _generated_with(model: Model, record: Mapping[str, Any]) -> Model:
     """The model with what a record says in place of its own values."""
     found: dict[str, Any] = {}
     for name in ("guidance_scale", "guidance_scale_2", "flow_shift"):
-        if isinstance(value := record.get(name), int | float):
+        if isinstance(value := record.get(name), int | float) and math.isfinite(value):
             found[name] = float(value)
     if isinstance(text := record.get("negative_prompt"), str):
         found["negative_prompt"] = text
@@ -201,7 +250,7 @@ def _generated_with(model: Model, record: Mapping[str, Any]) -> Model:
         found.pop("guidance_scale_2", None)
     elif "guidance_scale" in found:
         found.setdefault("guidance_scale_2", None)  # the same as the other
-    return replace(model, steps=int(record.get("steps") or model.steps), **found)
+    return replace(model, steps=_whole(record.get("steps"), 0) or model.steps, **found)
 
 
 def _record(video: Path) -> dict[str, Any]:

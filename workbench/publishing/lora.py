@@ -18,7 +18,7 @@ from typing import Any
 
 from workbench import __version__
 from workbench.clips import media
-from workbench.clips.records import METADATA, Clip
+from workbench.clips.records import METADATA, Clip, clip_file
 from workbench.lora_names import ALSO
 from workbench.loras.library import LibraryLora
 from workbench.publishing import anonymize
@@ -86,7 +86,7 @@ def _clips(found: list[tuple[Path, Clip]]) -> dict[str, FileContent]:
     lines = []
     for folder, clip in found:
         name = _clip_name(folder, clip)
-        files[name] = folder / clip.file_name
+        files[name] = clip_file(folder, clip.file_name)
         line = {"file_name": name.removeprefix(f"{CLIPS}/"), "text": clip.text}
         lines.append(json.dumps(line, ensure_ascii=False))
     return {**files, f"{CLIPS}/{METADATA}": ("\n".join(lines) + "\n").encode()}

@@ -1,6 +1,6 @@
 """A push as a background job, and the plan of it before anything is sent.
 
-    publishing/lora--NAME/       the job's folder of a LoRA's push, one a LoRA
+    publishing/lora--NAME/       the job's folder of the push of a LoRA or of a full fine-tune
     publishing/space--NAME/      of the push of its Space
     <the LoRA's folder>/published.json   {"repo_id", "url", "commit", "time", "private", "sha256"} of the LoRA's file
                                  here, and of its Space "space": {"repo_id", "url", "commit", "time", "private"}
@@ -22,7 +22,8 @@ from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError
 from workbench.loras import library
 from workbench.loras.library import LibraryLora
-from workbench.publishing import account, lora, space
+from workbench.publishing import account, full_model, lora, space
+from workbench.publishing.full_model import FullModel
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.publishing.upload_plan import UploadPlan
 from workbench.runs.hub_push import MODULE, job_of
@@ -36,8 +37,13 @@ POLL_SECONDS = 0.3
 
 
 def folder(workspace: Workspace, what: What, name: str) -> Path:
-    """The job's folder. Raises ConfigError for what is no LoRA."""
-    return job_of(workspace.root, what, library.find(workspace, name).name)
+    """The job's folder. Raises ConfigError for what is neither."""
+    return job_of(workspace.root, what, find(workspace, name).name)
+
+
+def find(workspace: Workspace, name: str) -> LibraryLora | FullModel:
+    """The LoRA or the full fine-tune of a name. Raises ConfigError when there is none."""
+    return full_model.find(workspace, name) or library.find(workspace, name)
 
 
 def status(workspace: Workspace, what: What, name: str) -> jobs.Status:
@@ -59,7 +65,13 @@ def plan_upload(workspace: Workspace, name: str, settings: LoraPush | SpacePush)
     if not settings.repo_id:
         raise ConfigError("repo_id is empty: write OWNER/NAME", {"repo_id": "write OWNER/NAME"})
     hub.check_repo_id(settings.repo_id)
-    found = library.find(workspace, name)
+    found = find(workspace, name)
+    if isinstance(found, FullModel):
+        if isinstance(settings, SpacePush):
+            raise ConfigError(
+                f"{found.title} is a full fine-tune, and a Space demonstrates a LoRA: push the model alone"
+            )
+        return full_model.plan_upload(workspace, found, settings)
     if isinstance(settings, SpacePush):
         return space.plan_upload(workspace, found, settings)
     return lora.plan_upload(workspace, found, settings)
@@ -69,7 +81,7 @@ def named(workspace: Workspace, name: str, settings: LoraPush | SpacePush, owner
     """The settings with a repository: the chosen one, else the one of the last push, else the default one."""
     if settings.repo_id.strip():
         return settings.changed(repo_id=settings.repo_id.strip())
-    found, what = library.find(workspace, name), _what(settings)
+    found, what = find(workspace, name), _what(settings)
     before = found.published.get("space", {}) if what == "space" else found.published
     if not before.get("repo_id") and not owner:
         sentence = "repo_id is empty, and nobody is logged in to the Hub: write OWNER/NAME"
@@ -109,7 +121,7 @@ def run(folder: Path, job: jobs.Job) -> None:
     job.beat("gathering the files", patient=True)
     owner = account.ask().name  # without a login nothing is read
     settings = named(workspace, name, settings, owner)  # of a run that pushes itself it may be empty
-    found = library.find(workspace, name)
+    found = find(workspace, name)
     plan = plan_upload(workspace, name, settings)
     sha256 = file_sha256(found.path)
     try:
@@ -155,7 +167,7 @@ def _sent_bytes() -> int:
     return sum(_COUNTED.values())
 
 
-def _note(found: LibraryLora, plan: UploadPlan, pushed: hub.Pushed, sha256: str) -> None:
+def _note(found: LibraryLora | FullModel, plan: UploadPlan, pushed: hub.Pushed, sha256: str) -> None:
     """published.json."""
     path = found.folder / PUBLISHED
     with jobs.locked(path.with_name(f".{PUBLISHED}.lock")), writing(path):

@@ -74,11 +74,11 @@ def plan_upload(workspace: Workspace, lora: LibraryLora, settings: SpacePush) ->
     for index, preview in enumerate(facts.previews):
         files[sample_name(index)] = media.without_comment(preview.video)
         if preview.picture is not None:
-            files[_picture(index, preview.picture)] = preview.picture
+            files[_picture(index)] = preview.picture
     if facts.model.embedded:
         files |= _base(Path(facts.model.source))
     message = f"Demo of {lora.title} from Video LoRA Workbench"
-    notes = _notes(lora, settings)
+    notes = _notes(facts, settings)
     return UploadPlan("space", settings.repo_id, settings.private, message, files, notes)
 
 
@@ -121,13 +121,13 @@ def _call(used: Usage) -> str:
 
 
 def _example(index: int, preview: PublishedPreview) -> list[Any]:
-    picture = _picture(index, preview.picture) if preview.picture else None
+    picture = _picture(index) if preview.picture else None
     steps, guidance = preview.model.steps, preview.model.guidance_scale
     return [preview.prompt, picture, preview.seed, steps, guidance, sample_name(index)]
 
 
-def _picture(index: int, picture: Path) -> str:
-    return sample_name(index).removesuffix(".mp4") + picture.suffix.lower()
+def _picture(index: int) -> str:
+    return sample_name(index).removesuffix(".mp4") + ".png"
 
 
 def readme(facts: Facts, lora_repo: str) -> str:
@@ -168,10 +168,16 @@ def _base(folder: Path) -> dict[str, FileContent]:
     }
 
 
-def _notes(lora: LibraryLora, settings: SpacePush) -> tuple[str, ...]:
-    if not lora.published.get("private"):
-        return ()
+def _notes(facts: Facts, settings: SpacePush) -> tuple[str, ...]:
     found = [
+        f"{sample_name(index)} goes without its first frame: {preview.left_out}."
+        for index, preview in enumerate(facts.previews)
+        if preview.left_out
+    ]
+    lora = facts.lora
+    if not lora.published.get("private"):
+        return tuple(found)
+    found += [
         f"{lora.published['repo_id']} is private: in the settings of the Space, give it a secret named HF_TOKEN with a "
         "token that may read it, or make the LoRA public."
     ]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from workbench.clips.records import file_sha256
 from workbench.errors import DataError
-from workbench.families.lora_files import DIFFUSERS_KEY, EXPERT_KEY, shortened
+from workbench.families.lora_files import DIFFUSERS_KEY, DROPPED_KEY, EXPERT_KEY, shortened
 from workbench.hub import Kind
 from workbench.quantities import byte_size, counted
 from workbench.workspace import from_json, writing
@@ -22,7 +22,17 @@ README = "README.md"
 
 
 # Metadata that a LoRA file keeps. Other trainers write folders and captions there.
-NOTES = ("format", DIFFUSERS_KEY, EXPERT_KEY, "base_model", "base_revision", "step", "trigger_word", "seed")
+NOTES = (
+    "format",
+    DIFFUSERS_KEY,
+    EXPERT_KEY,
+    DROPPED_KEY,
+    "base_model",
+    "base_revision",
+    "step",
+    "trigger_word",
+    "seed",
+)
 
 
 @dataclass(frozen=True)

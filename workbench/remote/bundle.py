@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from workbench import jobs, policy
-from workbench.clips.records import INFO, METADATA, file_sha256, read_clips
+from workbench.clips.records import INFO, METADATA, clip_file, file_sha256, read_clips
 from workbench.remote.base import SCRATCH
 from workbench.remote.remote_folder import BELOW
 from workbench.runs import checkpoints
@@ -69,8 +69,8 @@ def _dataset(folder: Path, path: str) -> Iterator[tuple[str, Path]]:
             yield f"{path}/{name}", folder / name
     for clip in read_clips(folder):
         for name in filter(None, (clip.file_name, clip.first_frame)):
-            if (folder / name).is_file():
-                yield f"{path}/{name}", folder / name
+            if (file := clip_file(folder, name)).is_file():
+                yield f"{path}/{name}", file
 
 
 def _named(workspace: Workspace, settings: TrainSettings, config: dict[str, object]) -> Iterator[tuple[str, Path]]:

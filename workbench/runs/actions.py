@@ -84,7 +84,7 @@ def perform(workspace: Workspace, run: Run, action: Action) -> Run | TrainSettin
             return fork
         case "pause":
             run.pause()
-            return "The run pauses after this step and leaves its GPU."
+            return "The run pauses after this step, so that you can sample meanwhile."
         case "resume":
             run.resume()
             return "The run goes on."

@@ -39,7 +39,7 @@ FREE = frozenset(
     name
     for name in TrainSettings.model_fields
     if name.startswith(("preview_", "evaluate_", "save_", "keep_", "tracker"))
-    or name in ("preservation_prompts", "stall_timeout", "time_limit", "loader_threads")
+    or name in ("preservation_prompts", "stall_timeout", "nccl_timeout", "time_limit", "loader_threads")
     or name in ("gradient_checkpointing", "blocks_to_swap", "oom_fallback", "gpus", "parallel")
     or name == "start_from"  # a checkpoint has weights of its own, and the file may be elsewhere on another machine
 )

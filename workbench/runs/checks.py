@@ -6,24 +6,28 @@ Not covered: bounds of single settings (settings), what a model's layers are cal
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import json
 import math
 import os
 from pathlib import Path
 
-from workbench import policy
+from workbench import lora_names, policy
 from workbench.bins import Bin
 from workbench.clips.frame_plan import Shape, shape_of
 from workbench.clips.records import METADATA
 from workbench.errors import ConfigError
 from workbench.families import find_model, own_settings
+from workbench.families.model import Model
 from workbench.jobs.devices import gpus
 from workbench.operating_system import system
 from workbench.runs import hub_push, optimizer_options
 from workbench.runs.batches import Batches
 from workbench.runs.data import datasets_of, load_data
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import SLUG, Workspace
+from workbench.settings import value_text
+from workbench.workspace import SLUG, Workspace, read_object
 
 # Why some ways to begin a LoRA are refused: with them the base model itself is changed at the start.
 NOT_PORTABLE = {
@@ -35,7 +39,9 @@ NOT_PORTABLE = {
 }
 # What a configuration of accelerate would bring along.
 FOREIGN_BACKENDS = {"ACCELERATE_USE_DEEPSPEED": "DeepSpeed", "ACCELERATE_USE_FSDP": "FSDP"}
+TARGETS = {"attention", "attention+feed-forward", "all-linear"}  # a regular expression may stand for any of them
 # Levels of checkpointing that compute whole blocks again: only then may their weights come and go.
+TRACKERS = ("tensorboard", "trackio", "wandb", "comet_ml")
 RECOMPUTES_BLOCKS = ("full", "offloaded")
 
 
@@ -63,7 +69,25 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
     optimizer_options.check(settings)
     check_tracker(settings)
     hub_push.check(settings)
-    return shape_of(settings, model)
+    shape = shape_of(settings, model)
+    _check_preview_frames(settings, model)
+    return shape
+
+
+def _check_preview_frames(settings: TrainSettings, model: Model) -> None:
+    if (frames := settings.preview_frames) is None:
+        return
+    try:
+        model.check_shape(frames, model.height, model.width)
+    except ConfigError as error:
+        raise _refusal("preview_frames", f"preview_{error}") from error
+    whole_clip = settings.condition == "low resolution" or settings.condition_frames == "every"
+    if model.task == "image-to-video" and whole_clip:
+        raise _refusal(
+            "preview_frames",
+            f"preview_frames is {frames}, but previews of this run are shown a whole clip, which decides their length: "
+            f"leave preview_frames empty",
+        )
 
 
 def _check_lora(settings: TrainSettings) -> None:
@@ -117,10 +141,20 @@ def _check_memory(settings: TrainSettings) -> None:
                 )
 
 
+def trackers_of(settings: TrainSettings) -> tuple[str, ...]:
+    """Return the trackers that a run writes to; for "all", those that are installed."""
+    if settings.tracker == "all":
+        return tuple(name for name in TRACKERS if importlib.util.find_spec(name) is not None)
+    return () if settings.tracker == "none" else (settings.tracker,)
+
+
 def check_tracker(settings: TrainSettings) -> None:
-    """Refuse a tracker whose package is missing."""
+    """Refuse a tracker whose package is missing, and "all" where none is installed. Raises ConfigError."""
     name = settings.tracker
-    if name != "none" and importlib.util.find_spec(name) is None:
+    if name == "all" and not trackers_of(settings):
+        remedy = f"install one of {', '.join(TRACKERS)}"
+        raise ConfigError(f"tracker is all, but none is installed: {remedy}, or choose none", {"tracker": remedy})
+    if name not in ("none", "all") and importlib.util.find_spec(name) is None:
         remedy = f"pip install {name}"
         raise ConfigError(
             f"tracker is {name}, its package is not installed: {remedy}, or choose none", {"tracker": remedy}
@@ -131,6 +165,9 @@ def check_ranks(settings: TrainSettings, count: int) -> None:
     """Refuse what `count` processes cannot compute together as one would. Raises ConfigError."""
     if count > 1 and not system.inherits:
         raise _refusal("gpus", f"gpus is {count}, but a run on several GPUs needs Linux: set gpus to 1")
+    if count > 1 and ":" in settings.device:
+        sentence = f"device is {settings.device}, a single GPU, but gpus is {count}: set gpus to 1, or device to cuda"
+        raise _refusal("gpus", sentence)
     batches = settings.gradient_accumulation
     if batches % count:
         remedy = f"set it to {-(-batches // count) * count}"
@@ -182,11 +219,44 @@ def initial_lora(workspace: Workspace, settings: TrainSettings) -> Path | None:
         path = policy.resolve(name, "start_from")
         if not path.is_file():
             raise _refusal("start_from", f"start_from is {name!r}, which is no file: check the path")
+        _check_rank(path, settings.rank)
         return path
     path = workspace.runs / name / "lora.safetensors"
     if not SLUG.fullmatch(name) or not path.is_file():
-        raise _refusal("start_from", f"start_from is {name!r}, no run that has exported a LoRA: choose another")
+        why = "no run that has exported a LoRA: choose another"
+        if SLUG.fullmatch(name) and (workspace.runs / name).is_dir():
+            why = f"a run that {lora_names.why_none(workspace, name)}"
+        raise _refusal("start_from", f"start_from is {name!r}, {why}")
+    _check_rank(path, settings.rank)
+    _check_layers(path.parent / "config.json", name, settings)
     return path
+
+
+def _check_rank(path: Path, rank: int) -> None:
+    """Refuse a LoRA of another rank. Files whose names only their family reads are checked once they are loaded."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError), path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(min(length, path.stat().st_size)))
+        shapes = [one["shape"] for name, one in header.items() if name.endswith(".lora_A.weight")]
+        ranks = {shape[0] for shape in shapes if len(shape) == 2}
+        if len(ranks) == 1 and rank not in ranks:
+            (known,) = ranks
+            sentence = f"the LoRA {path.name} has rank {known}, rank is {rank}: set rank to {known}, or resize the LoRA"
+            raise ConfigError(sentence, {"rank": sentence})
+
+
+def _check_layers(config: Path, name: str, settings: TrainSettings) -> None:
+    """Refuse the LoRA of a run that sits on other layers than this one trains."""
+    before = read_object(config)
+    problems = {}
+    for setting in ("targets", "dora"):
+        was, now = before.get(setting, TrainSettings.model_fields[setting].default), getattr(settings, setting)
+        if was != now and (setting == "dora" or {was, now} <= TARGETS):
+            problems[setting] = f"{setting} is {value_text(now)}, {name} has {value_text(was)}"
+    if problems:
+        raise ConfigError(
+            f"start_from goes on with the layers of {name}: {'; '.join(problems.values())}. Set the same", problems
+        )
 
 
 def resolved(workspace: Workspace, settings: TrainSettings) -> TrainSettings:

@@ -17,15 +17,18 @@ from pydantic import BaseModel, Field
 
 from workbench.clips.buckets import Bucket, assign, choose, parse_bucket
 from workbench.clips.frame_plan import FramePlan, Shape, Taking, shape_of, take
-from workbench.clips.records import Clip, file_sha256, read_clips, read_info
+from workbench.clips.records import Clip, clip_file, damage, file_sha256, read_clips, read_info
 from workbench.errors import ConfigError, DataError
 from workbench.families import find_model
 from workbench.families.model import Model
+from workbench.quantities import counted
 from workbench.records import read_record
 from workbench.runs.settings import TrainSettings
+from workbench.runs.settings.data import HELD_OUT
 from workbench.workspace import Workspace
 
 LOCK = "dataset.lock.json"
+NONE_HELD_OUT = "No clip is held out of {}: train on 3 or more to measure a held-out loss."
 Role = Literal["train", "known", "held_out"]
 SHARE = re.compile(r"(?P<name>[^=@]+?)(=(?P<repeats>\d+))?(@(?P<weight>[\d.]+))?")
 
@@ -193,6 +196,8 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
     beside = [item for item in roles["known"] if item.bucket not in shapes]
     dropped += [f"{item.name}: no new clip has its shape, {item.bucket}" for item in beside]
     held_out = _measured(settings, roles["train"], roles["held_out"])
+    if settings.held_out and not held_out:
+        dropped.append(NONE_HELD_OUT.format(counted(len({item.sha256 for item in roles["train"]}), "clip")))
     aside = {item.sha256 for item in held_out}
     return TrainingData(
         train=tuple(item for item in roles["train"] if item.sha256 not in aside),
@@ -214,6 +219,8 @@ def _measured(settings: TrainSettings, train: Sequence[RunClip], validation: Seq
             raise DataError(sentence, {"validation_dataset": sentence})
     else:
         pool = list(train)
+        if held_out == HELD_OUT and len(contents) <= HELD_OUT:
+            return []
         if held_out >= len(contents):
             sentence = (
                 f"held_out is {held_out}, dataset {settings.dataset} has {len(contents)} usable clips: "
@@ -252,10 +259,16 @@ def _usable(
     taking: Taking,
 ) -> tuple[list[RunClip], list[str]]:
     """The items of one dataset, and a sentence for each clip that is left out."""
-    info, items, dropped = read_info(dataset), list[RunClip](), list[str]()
+    info, items, dropped = read_info(dataset), list[RunClip](), damage(dataset)
     assigned = assign([taking.usable(clip) for clip in clips], buckets, shape.fps).assignments
     for clip, choice in zip(clips, assigned, strict=True):
-        path = dataset / clip.file_name
+        try:
+            path = clip_file(dataset, clip.file_name)
+            if clip.first_frame:
+                clip_file(dataset, clip.first_frame)
+        except DataError as error:
+            dropped.append(f"{clip.name}: {error}")
+            continue
         # A clip that no bucket takes is planned for the first one all the same: the plan says why not, and a rule of
         # sampling may take what a bucket by itself would not.
         bucket = choice.bucket or buckets[0]

@@ -39,6 +39,7 @@ MPS = (
     ),
     DeviceRule("base_model_precision", ("fp8",), "has no 8-bit floats", "int8"),
     DeviceRule("optimizer", ("adamw-8bit",), "is none of those for which bitsandbytes has this optimizer", "adamw"),
+    DeviceRule("optimizer", ("adam-8bit",), "is none of those for which bitsandbytes has this optimizer", "adam"),
     DeviceRule("compile", (), "is one for which PyTorch's compiler is a prototype", False),
     DeviceRule("exact", (), "is not promised to give the same bits twice; device cpu is", False),
     DeviceRule(

@@ -14,7 +14,7 @@ from typing import Any
 
 from workbench.jobs import State, Status
 from workbench.jobs.devices import Load
-from workbench.quantities import duration, moment
+from workbench.quantities import duration, loss_text, moment
 from workbench.runs import oom_fallback
 from workbench.runs.analysis.curves import Curves
 from workbench.runs.analysis.diagnosis import Diagnosis
@@ -59,7 +59,7 @@ def activity(status: Status) -> str:
     if status.state is State.STOPPING:
         words.append("finishes its step, saves, and ends")
     if status.state is State.PAUSED:
-        words.append("waits until it is resumed; meanwhile its GPU is free for sampling")
+        words.append("waits until it is resumed; you can sample meanwhile")
     if status.state.alive and status.message:
         words.append(status.message)
     return " · ".join(words)
@@ -97,14 +97,14 @@ def metric_facts(curves: Curves, diagnosis: Diagnosis | None = None) -> Iterator
     """The newest numbers of the metrics."""
     held_out, last = curves.held_out, curves.last
     if curves.smoothed is not None:
-        yield Fact("loss", "loss, smoothed", f"{curves.smoothed:.4f}")
+        yield Fact("loss", "loss, smoothed", loss_text(curves.smoothed))
     if held_out:
         first, newest = held_out[min(held_out)], held_out[max(held_out)]
-        value = f"{first:.4f} → {newest:.4f}" if len(held_out) > 1 else f"{newest:.4f}"
+        value = f"{loss_text(first)} → {loss_text(newest)}" if len(held_out) > 1 else loss_text(newest)
         yield Fact("held_out_loss", "held-out loss", value)
     if len(held_out) > 1:
         best = min(held_out, key=lambda step: held_out[step])
-        yield Fact("lowest_held_out_loss", "lowest held-out loss", f"{held_out[best]:.4f} at step {best}")
+        yield Fact("lowest_held_out_loss", "lowest held-out loss", f"{loss_text(held_out[best])} at step {best}")
     if curves.changes:
         own, others = list(curves.changes.values())[-1]
         drifts = diagnosis is not None and diagnosis.kind == "prior drift"

@@ -234,7 +234,7 @@ RULES = (
     FailureRule(
         "setting",
         "A setting does not fit",
-        "Correct it in the form and start.",
+        "Correct it and start again.",
         (ExitCode.BAD_CONFIG,),
         kinds=("new run",),
     ),

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.runs import checkpoints
+from workbench.runs.from_scratch import BASE_MODEL
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import Workspace, fresh_folder, read_json, write_json
+from workbench.workspace import Workspace, fresh_folder, link_or_copy, read_json, write_json
 
 if TYPE_CHECKING:
     from workbench.runs.run import Run
@@ -71,6 +72,7 @@ def carried(folder: Path, state: Mapping[str, Any], settings: TrainSettings) -> 
         dropped.append("the averaged weights: ema_decay is 0 now")
     kept.pop("precision", None)  # a fork may go on in another format
     kept.pop("threads", None)
+    kept["text_form"] = None  # and with captions that are encoded in another way
     if "precision" in changed:
         kept["scaler"] = None
     return Carried(tuple(sorted(files)), kept, tuple(dropped))
@@ -97,6 +99,8 @@ def fork(workspace: Workspace, parent: Run, step: int, settings: TrainSettings, 
 
     folder = fresh_folder(workspace.runs, name or parent.name)
     try:
+        if (own := parent.folder / BASE_MODEL).is_dir():  # its tokenizer is not trained again
+            shutil.copytree(own, folder / BASE_MODEL, copy_function=link_or_copy)
         checkpoints.publish(folder, step, fill)
         if not checkpoints.verified(checkpoints.folder_of(folder, step)) or not checkpoints.verified(source):
             raise ConfigError(f"the checkpoint of step {step} of {parent.name} could not be copied whole: try again")

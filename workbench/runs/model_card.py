@@ -96,16 +96,28 @@ def card_facts(run: Run, settings: TrainSettings, steps: int) -> CardFacts:
     )
 
 
-def model_card(name: str, model: Model, facts: CardFacts, usage: str, prompt: str, trigger_word: str = "") -> str:
-    """The README.md of a LoRA or of a fine-tuned transformer. usage: the family's code that generates with a LoRA."""
+def model_card(
+    name: str,
+    model: Model,
+    facts: CardFacts,
+    usage: str,
+    prompt: str,
+    trigger_word: str = "",
+    license: str = "",
+    widget: Sequence[Mapping[str, Any]] = (),
+) -> str:
+    """The README.md of a LoRA or of a fine-tuned transformer.
+
+    usage: the family's code that generates with a LoRA;  license, widget: as in `metadata`, widget empty for the prompt
+    """
     settings = facts.settings
     made = settings.model_dump(mode="json", exclude_defaults=True, exclude={"preview_prompts"})
     remark = REMARKS[settings.method]
     if settings.train_also:
         remark += f" `{ALSO}` holds weights trained in full beside it ({', '.join(settings.train_also)}): load both."
-    widget = [{"text": prompt}] if prompt else []
+    widget = widget or ([{"text": prompt}] if prompt else [])
     return TEMPLATE.format(
-        metadata=metadata(model, trigger_word, widget, settings.method == "full"),
+        metadata=metadata(model, trigger_word, widget, settings.method == "full", license),
         name=name,
         what=what(model, facts, trigger_word),
         measured=measured(facts),

@@ -53,11 +53,13 @@ class OptimizerRule:
     options: Mapping[str, Option] = field(default_factory=dict)
 
 
+EIGHT_BITS = OptimizerRule("bitsandbytes", "bitsandbytes", {"min_8bit_size": Option(int)})
 COLLECTION = ("pytorch_optimizer", "pytorch-optimizer")
 RULES: dict[str, OptimizerRule] = {
     "adamw": OptimizerRule(options={"amsgrad": Option(bool)}),
     "adam": OptimizerRule(options={"amsgrad": Option(bool)}),
-    "adamw-8bit": OptimizerRule("bitsandbytes", "bitsandbytes", {"min_8bit_size": Option(int)}),
+    "adamw-8bit": EIGHT_BITS,
+    "adam-8bit": EIGHT_BITS,
     "prodigy": OptimizerRule(
         *COLLECTION,
         {

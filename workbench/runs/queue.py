@@ -277,6 +277,18 @@ class QueueSlot:
         self._job.check_stop(WITHDRAWN)
 
 
+def waits_for(workspace: Workspace, slug: str) -> str:
+    """The run that another one waits for, "" for none: the one before it on its devices, or one that trains there."""
+    listed, wanted = order(workspace), _wanted(workspace, slug)
+    before = listed[: listed.index(slug)] if slug in listed else []
+    ahead = [other for other in before if wanted & _wanted(workspace, other)]
+    if ahead:
+        return ahead[-1]
+    holders = [gpu_lock.holder(workspace.locks, uuid) or "" for uuid in sorted(wanted)]
+    names = [holder.removeprefix("run ") for holder in holders if holder.startswith("run ")]
+    return next((name for name in names if name != slug), "")
+
+
 # ---- positions for readers
 
 

@@ -27,7 +27,7 @@ from workbench.runs import checkpoints
 from workbench.runs.analysis.best_checkpoint import best_step
 from workbench.runs.analysis.visible_effect import VisibleEffect, from_line
 from workbench.runs.metrics import METRICS, parse_lines
-from workbench.workspace import read_json, write_json, writing
+from workbench.workspace import read_json, read_to_change, write_json, writing
 
 STARS, CHOSEN = "stars.json", "best.json"
 PUBLISHED = "published.json"  # in a checkpoint that is on the Hub
@@ -55,13 +55,24 @@ def star(run: Path, step: int) -> None:
     if step not in checkpoints.steps(run):
         raise ConfigError(f"{run.name} has no checkpoint of step {step}: choose one of {checkpoints.steps(run)}")
     with jobs.locked(run / ".stars.lock"):
+        check_stars(run)
         write_json(run / STARS, {"checkpoints": sorted({*starred(run), step})})
 
 
 def unstar(run: Path, step: int) -> None:
     """Let a step's checkpoint go with the others. Raises CannotWrite."""
     with jobs.locked(run / ".stars.lock"):
+        check_stars(run)
         write_json(run / STARS, {"checkpoints": [other for other in starred(run) if other != step]})
+
+
+def check_stars(run: Path) -> None:
+    """Raises ConfigError where it cannot be read which checkpoints are starred."""
+    try:
+        if any(not isinstance(step, int) for step in read_to_change(run / STARS).get("checkpoints", ())):
+            raise TypeError("checkpoints has something that is no step")
+    except TypeError as error:
+        raise ConfigError(f"{run / STARS} is damaged ({error}): fix or remove it") from error
 
 
 def choose_best(run: Path, step: int, why: str) -> None:
@@ -146,6 +157,10 @@ def _last(run: Path, keep: int) -> tuple[list[int], list[int]]:
 def _going(run: Path, last: set[int], keep_every: int) -> list[Doomed]:
     """All but the last ones, and what a rule or a person keeps."""
     steps = checkpoints.steps(run)
+    try:
+        check_stars(run)
+    except ConfigError:  # any of them may be starred
+        return []
     kept = {*last, *starred(run), best(run), chosen_best(run).get("step")}
     kept |= {step for step in steps if (checkpoints.folder_of(run, step) / PUBLISHED).exists()}
     if keep_every:

@@ -10,7 +10,8 @@ runs/<slug>/
   stacks.txt                           of a run that hung (workbench.trainer.monitoring.stall_timeout)
   ranks/0.json                         of several processes: how each ended (workbench.trainer.distributed.launcher)
   previews/step-00000250/0.mp4 0.json  a preview a prompt; step 0 is the base model (workbench.runs.previews)
-  lora.safetensors README.md           the export and its model card
+  lora.safetensors README.md           the export and its model card; of a full fine-tune, a model instead
+  base_model/                          of a run that trained its tokenizer first (workbench.trainer.tokenizer)
   remote.json                          of a run on another machine: where it is (workbench.remote)
 """
 
@@ -26,6 +27,7 @@ from pydantic import BaseModel, Field
 from workbench import inline_html, jobs
 from workbench.errors import ConfigError
 from workbench.families import find_model, settle
+from workbench.families.model_files import INDEX
 from workbench.jobs.devices import pick_device
 from workbench.jobs.reading import folders_in
 from workbench.notes import NotedFolder
@@ -72,7 +74,7 @@ class Run(NotedFolder):
     @staticmethod
     def checked(workspace: Workspace, settings: TrainSettings) -> TrainSettings:
         """The settings that a new run is created with, if it could start. Raises ConfigError, DataError."""
-        settings = settings.changed(model=settle(settings.model))
+        settings = settings.changed(model=settle(workspace.model(settings.model)))
         check(workspace, settings)
         if find_model(settings.model)[1].boundary and settings.expert == "both":
             sentence = "expert is both, which is two runs, and this is one: choose high noise or low noise"
@@ -89,7 +91,7 @@ class Run(NotedFolder):
         Raises ConfigError where the settings do not fit those weights (`forks.carried`), CannotWrite.
         """
         if settings.model != self.settings.model:
-            settings = settings.changed(model=settle(settings.model))
+            settings = settings.changed(model=settle(workspace.model(settings.model)))
         check(workspace, settings)
         return type(self)(forks.fork(workspace, self, step, resolved(workspace, settings), name))
 
@@ -129,6 +131,11 @@ class Run(NotedFolder):
         """The exported LoRA, None before the run has finished."""
         path = self.folder / EXPORT
         return path if path.exists() else None
+
+    @property
+    def model(self) -> Path | None:
+        """The folder of a full fine-tune, which is a model; None before the run has finished."""
+        return self.folder if (self.folder / INDEX).exists() else None
 
     @property
     def parent(self) -> dict[str, Any]:
@@ -179,7 +186,9 @@ class Run(NotedFolder):
         state = self.status.state
         if state.alive:
             return ""
-        return f"{self.name} is {state.value}, only a running one takes commands: workbench runs start {self.name}"
+        stands = "was never started" if state is jobs.State.NEW else f"has {state.value}"
+        remedy = "" if state is jobs.State.FINISHED else f": workbench runs start {self.name}"
+        return f"{self.name} {stands}, only a running one takes commands{remedy}"
 
     def stop(self, grace: float | None = None) -> None:
         """Save and end after the present step; with `grace` (seconds) end it by force after that time."""

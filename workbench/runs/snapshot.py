@@ -146,6 +146,8 @@ class RunSnapshot:
         """Of a run that ended well."""
         if self.status.state is State.FINISHED and self.lora:
             return Note("The LoRA is ready: it loads in diffusers as it is.", "good")
+        if self.status.state is State.FINISHED and self.run.model:
+            return Note(f"The model is ready: choose runs/{self.name} as the model, here or in diffusers.", "good")
         if self.status.state is State.STOPPED:
             return Note(f"{self.status.message or 'Stopped as requested.'} {last_checkpoint(self.saved)}")
         return None
@@ -167,7 +169,8 @@ class RunSnapshot:
         if self.previews.previews:
             return ""
         if self.settings and self.settings.preview_every and self.status.state.alive:
-            return "The first previews show what the model generates before training. They come soon."
+            when = "when its turn has come" if self.waits else "soon"
+            return f"The first previews show what the model generates before training. They come {when}."
         return "This run has no previews."
 
     @cached_property
@@ -295,9 +298,11 @@ class SnapshotReader:
         mark = (tuple(saved), best, tuple(starred), str(chosen), going_on)
         if mark != self._checkpoint_mark:
             going = {one.step for one in self._run.doomed()} if going_on else set[int]()
-            lowest = "lowest held-out loss"
+            held_out, lowest = self._curves.held_out, "lowest held-out loss"
+            if best not in held_out or held_out[best] > min(held_out.values()):
+                lowest += " of the checkpoints"
             if best != best_step(self._curves.held_out, saved, {}):
-                lowest += " of those whose previews are good"
+                lowest += " whose previews are good"
             reasons = (
                 ("newest", saved[-1:]),
                 (lowest, [best]),

@@ -23,7 +23,7 @@ from workbench.runs.run import Run
 from workbench.workspace import read_object, writing
 
 KEPT = ".summary.json"
-VERSION = 4  # rises with any change of what is found
+VERSION = 5  # rises with any change of what is found
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,15 @@ class RunSummary:
     diagnosis: str = ""
 
 
-def summary_of(run: Run) -> RunSummary:
-    """The run as it is now. A folder that cannot be written is read anew each time."""
-    kept, mark = read_object(run.folder / KEPT), _mark(run)
+def summary_of(run: Run, ended: bool = False) -> RunSummary:
+    """The run as it is now. A folder that cannot be written is read anew each time. ended: whether the run has"""
+    kept, mark = read_object(run.folder / KEPT), [*_mark(run), ended]
     if kept.get("version") == VERSION and kept.get("mark") == mark:
         with contextlib.suppress(TypeError, ValueError):
             loss = None if kept["loss"] is None else float(kept["loss"])
             held_out = tuple(map(float, kept["held_out"]))
             return RunSummary(int(kept["step"]), loss, held_out, str(kept["diagnosis"]))
-    found = _read(run)
+    found = _read(run, ended)
     record = {"version": VERSION, "mark": mark, **found.__dict__}
     temporary = run.folder / f"{KEPT}.{os.getpid()}.tmp"
     with contextlib.suppress(CannotWrite), writing(temporary):  # no fsync: it is made anew where it is gone
@@ -67,12 +67,12 @@ def _mark(run: Run) -> list[Any]:
     return [stat.st_size, stat.st_mtime_ns, run.checkpoints]
 
 
-def _read(run: Run) -> RunSummary:
+def _read(run: Run, ended: bool) -> RunSummary:
     curves = curves_of(run)
     held_out = list(curves.held_out.values())
     return RunSummary(
         step=curves.last.get("step", 0),
         loss=curves.smoothed,
         held_out=(held_out[0], held_out[-1]) if held_out else (),
-        diagnosis=diagnose(curves, run.checkpoints).kind if curves.last else "",
+        diagnosis=diagnose(curves, run.checkpoints, ended).kind if curves.last else "",
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -21,25 +20,28 @@ from urllib.parse import urlsplit
 from workbench import jobs, policy
 from workbench.jobs import processes
 from workbench.operating_system import system
-from workbench.workspace import read_object
+from workbench.paths import without_folders
+from workbench.workspace import Workspace, read_object
 
 VARIABLE = "WORKBENCH_WEBHOOK"
 POLL_SECONDS = 0.5
 WAITS = (0.0, 5.0, 30.0)  # seconds before each try
 TIMEOUT_SECONDS = 15.0
-PATH = re.compile(r"(?<![\w/:.])(?:~|[A-Za-z]:)?[/\\](?:[^\s'\"`,;:()/\\]++[/\\])*")  # the folders of an absolute path
 
 
 def watch(run: Path) -> None:
-    """Start the process that sends the message, where a person has set an address. Never raises."""
-    if not os.environ.get(VARIABLE) or policy.current() is not None:
+    """Start the process that sends the message, where a person has set an address. Never raises.
+
+    The address leaves this process's environment, so that nothing else that it starts inherits it.
+    """
+    address = os.environ.pop(VARIABLE, "")
+    if not address or policy.current() is not None:
         return
     try:
         identity = json.dumps(processes.identity(os.getpid()))  # by the watcher's first look, this may be over
         command = processes.command(__name__, str(run), identity)
-        subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, env={**os.environ, **system.python()[1]}, **system.detached()
-        )
+        environment = {**processes.environment(), VARIABLE: address}
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, **system.detached())
     except OSError as error:
         sys.stdout.write(f"no message will be sent to {VARIABLE}: {error.strerror}\n")
 
@@ -47,7 +49,7 @@ def watch(run: Path) -> None:
 def message(run: Path) -> dict[str, Any]:
     """What is sent: nothing secret, and no paths."""
     status, config = jobs.status(run), read_object(run / jobs.CONFIG)
-    sentence = PATH.sub("", status.message)
+    sentence = without_folders(status.message, Workspace.of(run).root)
     return {
         "run": run.name,
         "state": status.state.value,
@@ -55,41 +57,57 @@ def message(run: Path) -> dict[str, Any]:
         "step": status.step,
         "steps": config.get("steps"),
         "dataset": config.get("dataset"),
-        "model": PATH.sub("", str(config.get("model", ""))),
+        "model": without_folders(str(config.get("model", "")), Workspace.of(run).root),
         "ended_at": status.ended_at,
         "text": f"{run.name}: {status.state.value}. {sentence}".strip(),
     }
 
 
 def problem_of(address: str) -> str:
-    """Why nothing can be sent there; "" when it can be tried."""
+    """Why nothing can be sent there; "" when it can be tried. Never repeats the address, which may hold a secret."""
+    if any(one.isspace() or not one.isprintable() for one in address.strip()):
+        return f"{VARIABLE} has blanks or control characters inside: write the address without them"
     try:
-        parts = urlsplit(address)
-        right = parts.scheme in ("http", "https") and bool(parts.hostname)
+        parts = urlsplit(address.strip())
+        right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         right = False
-    return "" if right else f"{VARIABLE} is no http or https address: write it as https://HOST/PATH"
+    if not right:
+        return f"{VARIABLE} is no http or https address: write it as https://HOST/PATH"
+    if "@" in parts.netloc:
+        return f"{VARIABLE} has a name or password before its host, which is not supported: put the secret in the path"
+    return ""
 
 
 def send(address: str, content: dict[str, Any]) -> str:
     """Post it, several times where nobody answers; why it failed, "" when it was taken. The address is not repeated."""
+    import http.client
     import urllib.error
     import urllib.request
 
+    class NoRedirects(urllib.request.HTTPRedirectHandler):
+        """Following one would send a GET without the message, perhaps to another host."""
+
+        def redirect_request(self, *_: Any) -> None:
+            return None
+
+    opener = urllib.request.build_opener(NoRedirects)
     headers = {"content-type": "application/json", "user-agent": "video-lora-workbench"}
     problem = problem_of(address)
     for seconds in () if problem else WAITS:
         time.sleep(seconds)
         try:
-            request = urllib.request.Request(address, json.dumps(content).encode(), headers)
-            urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS).close()
+            request = urllib.request.Request(address.strip(), json.dumps(content).encode(), headers)
+            opener.open(request, timeout=TIMEOUT_SECONDS).close()
             return ""
         except urllib.error.HTTPError as error:
             error.close()
             problem = f"it answered {error.code}"
+            if 300 <= error.code < 400:
+                problem += f", a redirect, which is not followed: set {VARIABLE} to where it leads"
             if error.code < 500:
                 break
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:  # their texts repeat the address
             problem = type(getattr(error, "reason", error)).__name__
     return problem
 

@@ -7,10 +7,13 @@ there are (loras), other trainers' names (the family).
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import math
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +21,26 @@ from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError
 from workbench.families import families
 from workbench.families.base import Family
-from workbench.families.lora_files import LoraWeights, check_finite, of_expert, without_alpha
-from workbench.families.lora_match import match_report
-from workbench.families.lora_names import FINETRAINERS_KEY
+from workbench.families.lora_files import (
+    DIFFUSERS_KEY,
+    DOWN,
+    UP,
+    LoraWeights,
+    check_finite,
+    of_expert,
+    without_alpha,
+    without_layers,
+)
+from workbench.families.lora_match import Sizes, check_fit, match_report
+from workbench.families.model_inputs import Tensors
 from workbench.families.other_families import refuse_other_lora
 from workbench.sampler.also_trained import AlsoTrained
-from workbench.sampler.loras import KEY, Header, Lora, check_fit, read_header
-from workbench.workspace import write_bytes
+from workbench.sampler.loras import Lora, read_header
+from workbench.workspace import from_json, write_bytes
 
+KEY = re.compile(r"transformer\.(.+)\.(lora_A|lora_B|lora\.down|lora\.up|lora_magnitude_vector)(\.weight|\.bias)?")
+MADE_FOR = ("base_model", "ss_base_model_version")  # what trainers call the model in a file's metadata
+READING = 2
 KEPT = 8  # LoRAs that stay loaded; the least recently used is unloaded first
 
 
@@ -87,29 +102,28 @@ class Adapters:
         return loaded
 
     def _read(self, lora: Lora, cache: Path, force: bool) -> _Loaded:
-        header, (tensors, metadata) = read_header(lora.file), self._family.lora_tensors(lora.file)
+        tensors, metadata = self._family.lora_tensors(lora.file)
         refuse_other_lora(list(tensors), [family.title for family in families()])
         check_finite(lora.file, tensors)
-        tensors = of_expert(tensors, self._expert)
-        path, weights, whole_file = lora.file, None, tensors
-        # finetrainers' alpha is where the stock loader does not look.
-        if FINETRAINERS_KEY in metadata or not any(KEY.fullmatch(name) for name in header.tensors):
-            weights = self._family.lora_weights(tensors, metadata)
-            named = without_alpha(weights).tensors
-            tensors = {f"{self._family.lora_prefix}.{name}": tensor for name, tensor in named.items()}
-            header = Header({name: tuple(value.shape) for name, value in tensors.items()}, header.metadata)
-            whose = self._expert.partition(" ")[0]
-            path = cache / f"{file_sha256(lora.file)}{whose}.safetensors"
-        shapes = dict(_shapes(self._pipeline.transformer))
-        fitting = check_fit(lora, header, shapes, self._model, force)
-        if len(fitting) < len(header.tensors) and force:
-            tensors = {name: tensors[name] for name in fitting}
-            path = cache / f"{file_sha256(lora.file)}-part.safetensors"
+        tensors, metadata = of_expert(tensors, self._expert), dict(metadata)
+        weights, shapes = self._family.lora_weights(tensors, metadata), dict(_shapes(self._pipeline.transformer))
+        sizes = {name: (shape[0], math.prod(shape[1:])) for name, shape in shapes.items() if len(shape) > 1}
+        try:
+            made_for = next((metadata[key] for key in MADE_FOR if key in metadata), "")
+            wrong = check_fit(f"the LoRA {lora.file.name}", weights, sizes, self._model, force, made_for)
+        except ConfigError as error:
+            raise ConfigError(str(error), {"loras": str(error)}) from None
+        shaped, path = _shaped(weights, shapes), lora.file
+        if wrong or shaped is not weights or not _as_it_is(lora.file, tensors, metadata, weights):
+            # Its name holds all that its content follows from: READING changes with what is read from a file.
+            whose, without = self._expert.partition(" ")[0], f"-{_digest(sorted(wrong))}" if wrong else ""
+            path = cache / f"{file_sha256(lora.file)}{whose}{without}-{READING}.safetensors"
         if path != lora.file and not path.exists():
             from safetensors.torch import save
 
-            whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
-            write_bytes(path, save(whole, dict(header.metadata) if weights is None else {}))
+            named = without_alpha(without_layers(shaped, wrong)).tensors
+            prefix = self._family.lora_prefix
+            write_bytes(path, save({f"{prefix}.{name}": tensor.contiguous() for name, tensor in named.items()}))
         self._count += 1
         adapter = f"lora_{self._count}"  # peft forbids dots, file names have them
         with warnings.catch_warnings():
@@ -123,9 +137,7 @@ class Adapters:
             raise ConfigError(
                 f"the LoRA {lora.file.name} was not taken by diffusers' loader: export it again as a diffusers LoRA"
             )
-        if weights is None:
-            weights = self._family.lora_weights(whole_file, metadata)
-        return _Loaded(adapter, _facts(lora, header, shapes, weights))
+        return _Loaded(adapter, _facts(lora, metadata, sizes, weights))
 
     # ---- deactivating
 
@@ -143,16 +155,51 @@ class Adapters:
                 del self._loaded[key]
 
 
-def _facts(lora: Lora, header: Header, shapes: Mapping[str, tuple[int, ...]], weights: LoraWeights) -> dict[str, Any]:
-    sizes = {name: (shape[0], math.prod(shape[1:])) for name, shape in shapes.items() if len(shape) > 1}
+def _shaped(weights: LoraWeights, shapes: Mapping[str, tuple[int, ...]]) -> LoraWeights:
+    """The same LoRA with matrices of convolutions as the layers have them: some trainers write them flat."""
+    folded = {}
+    for layer in weights.layers:
+        shape, up, down = shapes.get(layer, ()), weights.tensors[f"{layer}.{UP}"], weights.tensors[f"{layer}.{DOWN}"]
+        if len(shape) > down.ndim and down[0].numel() == math.prod(shape[1:]):
+            folded[f"{layer}.{DOWN}"] = down.reshape(-1, *shape[1:])
+            folded[f"{layer}.{UP}"] = up.reshape(*up.shape[:2], *[1] * (len(shape) - 2))
+    return replace(weights, tensors={**weights.tensors, **folded}) if folded else weights
+
+
+def _digest(names: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
+
+
+def _as_it_is(path: Path, tensors: Tensors, metadata: Mapping[str, str], weights: LoraWeights) -> bool:
+    """Whether the stock loader does with a file itself what was read from it."""
+    named = {name: tensor for name, tensor in tensors.items() if KEY.fullmatch(name)}
+    plain = all(tensor.is_floating_point() and tensor.itemsize > 1 for tensor in named.values())
+    noted = _usable(metadata[DIFFUSERS_KEY]) if DIFFUSERS_KEY in metadata else weights.alpha is None
+    header = read_header(path).tensors if path.suffix == ".safetensors" else {}
+    return plain and noted and header.keys() == tensors.keys() == named.keys() and not weights.left_out
+
+
+def _usable(notes: str) -> bool:
+    """Whether the stock loader can make peft's settings of what a file has under DIFFUSERS_KEY."""
+    from peft import LoraConfig
+
+    with contextlib.suppress(ValueError):
+        found = from_json(notes)
+        names = {key.removeprefix("transformer.") for key in found} if isinstance(found, dict) else set[str]()
+        return {"lora_alpha", "target_modules"} <= names <= set(LoraConfig.__dataclass_fields__)
+    return False
+
+
+def _facts(lora: Lora, metadata: Mapping[str, str], sizes: Sizes, weights: LoraWeights) -> dict[str, Any]:
     report = match_report(weights, sizes)
+    kept = ("layers", "matched", "left_out", "converted", "lost", "nothing")
     return {
         "file": str(lora.file),
         "sha256": file_sha256(lora.file),
-        **{name: report[name] for name in ("layers", "matched", "left_out")},
+        **{name: report[name] for name in kept if name in report},
         "rank": weights.rank,
         "alpha": weights.alpha,
-        "base_model": header.metadata.get("base_model", ""),
+        "base_model": metadata.get("base_model", ""),
         "origin": weights.origin,
     }
 

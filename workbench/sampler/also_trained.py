@@ -29,7 +29,7 @@ NOT_AS_TRAINED = (
 def file_beside(lora: Path) -> Path | None:
     """The file of such weights that was written with a LoRA; None where there is none. Raises ConfigError."""
     path = lora.with_name(ALSO)
-    if not path.is_file():
+    if lora.suffix != ".safetensors" or not path.is_file():
         return None
     own, other = read_header(lora).metadata, read_header(path).metadata
     return path if all(name in own and own[name] == other.get(name) for name in SAME) else None

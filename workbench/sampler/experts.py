@@ -13,7 +13,7 @@ from typing import Any
 
 from workbench.errors import ConfigError
 from workbench.families.base import Family
-from workbench.families.lora_files import experts_of
+from workbench.families.lora_files import TORCH_FILES, experts_of, read_lora
 from workbench.families.model import Expert, Model
 from workbench.sampler.adapters import Adapters
 from workbench.sampler.loras import Lora, read_header
@@ -60,8 +60,11 @@ class Experts:
         known = tuple(one.expert.name for one in self.loaded)
         if not self._pair:
             return known
-        header = read_header(lora.file)
-        named = experts_of(header.tensors, header.metadata, lora.file.name) or known
+        if lora.file.suffix in TORCH_FILES:
+            named = experts_of(*read_lora(lora.file), lora.file.name) or known
+        else:
+            header = read_header(lora.file)
+            named = experts_of(header.tensors, header.metadata, lora.file.name) or known
         if not set(named) <= set(known):
             sentence = f"the LoRA {lora.file.name} is for the expert {', '.join(named)}: choose one for this model"
             raise ConfigError(sentence, {"loras": sentence})

@@ -1,7 +1,8 @@
 """Generating videos: one loaded model, any number of requests.
 
-The weights stay loaded between requests; LoRAs come and go. On a GPU the parts have the dtype they are stored in, on
-the processor float32.
+The weights stay loaded between requests; LoRAs come and go. On a GPU the parts compute in the dtype of the setting
+`precision` at `auto`: the stored one, or the authors' where the family says so. On the processor they compute in
+float32.
 
     exact       what the stock pipelines generate, within rounding
     fast        step skipping in the middle, and a GPU's blocks are compiled
@@ -18,7 +19,7 @@ import functools
 import platform
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -29,16 +30,17 @@ from workbench.clips.records import file_sha256
 from workbench.families import find_model, settle
 from workbench.families.base import ImageScale
 from workbench.families.denoising import DenoiseInputs, OnStep, no_step
-from workbench.families.model import Expert
+from workbench.families.lora_files import DROPPED_KEY
+from workbench.families.model import Expert, Model
 from workbench.families.model_inputs import Tensors
 from workbench.jobs.devices import Device
-from workbench.jobs.torch_devices import free_memory
+from workbench.jobs.torch_devices import free_memory, make_current
 from workbench.sampler import offload_plan
 from workbench.sampler.decoding import DecodingMethod, LatentPreviewer, decode
 from workbench.sampler.experts import Experts
 from workbench.sampler.input_files import as_clip, first_frames, last_frames, read_picture
 from workbench.sampler.inputs import SampleInputs, inputs_of
-from workbench.sampler.loras import fetched
+from workbench.sampler.loras import Lora, fetched, read_header
 from workbench.sampler.settings import SampleSettings, Speed
 from workbench.workspace import Workspace
 
@@ -74,12 +76,15 @@ class Sampler:
         self.facts = self.family.facts(self.model)
         self.low_memory = speed == "low-memory"
         self.offload_plan = offload_plan.choose(speed, device, self.facts, shape_for(self.model))
-        self.dtype = self.family.stored_dtype(self.folder) if device.is_gpu else "float32"
+        stored = self.family.stored_dtype(self.folder)
+        self.dtype = self.family.auto_dtype(stored) if device.is_gpu else "float32"
+        make_current(device)
         self._torch_device, self._dtype = torch.device(device.torch_name), getattr(torch, self.dtype)
         # Of parts that are not in use.
         self._offload_device = torch.device("cpu") if self.offload_plan.model_offload else self._torch_device
         self._text_encoder = self.family.load_text_encoder(self.folder, self._offload_device, self._dtype)
-        self._vae = self.family.load_vae(self.folder, self._offload_device, self._dtype)
+        self._vae_dtype = self.family.vae_dtype(self._dtype)
+        self._vae = self.family.load_vae(self.folder, self._offload_device, self._vae_dtype)
         on_gpu = self._torch_device.type == "cuda"
         self.experts = Experts(self.family, self.model, self.folder, self._load_transformer, on_gpu)
         self._pair = len(self.experts.loaded) > 1
@@ -103,10 +108,14 @@ class Sampler:
         assert self.serves(settings), f"{self.name} is loaded, not {settings.model}"
         inputs = inputs_of(workspace, settings.settled())
         began = time.monotonic()
-        loras = self.experts.apply(fetched(inputs.loras, self._report), workspace.cache / "loras", settings.force_loras)
+        found = fetched(inputs.loras, self._report)
+        loras = self.experts.apply(found, workspace.cache / "loras", settings.force_loras)
         self._prepare(settings)
         text = self._text(settings.prompt)
-        negative = self._text(inputs.negative_prompt) if inputs.guidance.wanted else None
+        zeros = _compares_with_zeros(inputs, self.model, found)
+        negative = None
+        if inputs.guidance.wanted:
+            negative = self.family.no_text(self._text("")) if zeros else self._text(inputs.negative_prompt)
         noise = torch.Generator("cpu").manual_seed(inputs.settings.seed or 0)
         shape = self.family.latents_shape(self.folder, inputs.shape.frames, inputs.shape.height, inputs.shape.width)
         denoise_inputs = DenoiseInputs(
@@ -133,7 +142,9 @@ class Sampler:
         video, how = self._decode(latents, noise)
         video = video[0, :, -inputs.shape.frames :]
         frames = ((video.permute(1, 2, 3, 0) / 2 + 0.5) * 255).round().to(torch.uint8).numpy()
-        return GeneratedVideo(frames, inputs.shape.fps, self._record(inputs, loras, how, time.monotonic() - began))
+        return GeneratedVideo(
+            frames, inputs.shape.fps, self._record(inputs, loras, how, time.monotonic() - began, zeros)
+        )
 
     def latent_preview(self) -> LatentPreviewer:
         """Renders latents as a small picture; made on first use."""
@@ -256,7 +267,7 @@ class Sampler:
             if settings.video:
                 first = first_frames(policy.resolve(settings.video, "video"), shape.frames, shape.fps, *size)
                 moments = self.family.encode_video(self._vae, as_clip(first))
-                around = self.family.posterior_noise(moments, noise, self._dtype)
+                around = self.family.posterior_noise(moments, noise, self._vae_dtype)
                 # `sample_latents` uses no noise where it puts copies in front.
                 axis = self.family.frame_axis
                 missing = max(latents_shape[axis - 1] - around.shape[axis], 0)
@@ -264,12 +275,12 @@ class Sampler:
                 found["source"] = self.family.sample_latents(moments, around)
             if picture is not None and self.model.task == "image-to-video":
                 image = self._encoded_picture(as_clip(picture)[:, :, 0], shape.frames, settings.image_scale)
-                found["given"] = self.family.given_to_sample(self.folder, image, latents_shape, noise, self._dtype)
+                found["given"] = self.family.given_to_sample(self.folder, image, latents_shape, noise, self._vae_dtype)
         return found
 
     def _encoded_picture(self, picture: torch.Tensor, frames: int, scale: ImageScale) -> Tensors:
         """What the model takes of a first frame. The VAE is on the device; an image encoder comes for it and goes."""
-        image_encoder = self.family.load_image_encoder(self.folder, self._torch_device, self._dtype)
+        image_encoder = self.family.load_image_encoder(self.folder, self._torch_device, self._vae_dtype)
         return self.family.encode_image(self._vae, image_encoder, picture, frames, scale)
 
     def _decode(self, latents: torch.Tensor, noise: torch.Generator) -> tuple[torch.Tensor, DecodingMethod]:
@@ -292,7 +303,7 @@ class Sampler:
                 self.transformer.to(self._torch_device)
 
     def _record(
-        self, inputs: SampleInputs, loras: list[dict[str, Any]], how: DecodingMethod, seconds: float
+        self, inputs: SampleInputs, loras: list[dict[str, Any]], how: DecodingMethod, seconds: float, zeros: bool
     ) -> dict[str, Any]:
         """Every input as it was in the end, beside the settings as they were given."""
         given = inputs.settings.model_dump(mode="json")
@@ -301,7 +312,8 @@ class Sampler:
         return {
             "settings": given,
             **{name: given[name] for name in ("prompt", "dynamic_guidance", "seed", "speed")},
-            "negative_prompt": inputs.negative_prompt,
+            "negative_prompt": "" if zeros else inputs.negative_prompt,
+            "unconditional": "zeros" if zeros else "empty prompt",
             "model": self.model.id,
             "revision": self.model.revision,
             "folder": str(self.folder),
@@ -321,6 +333,15 @@ class Sampler:
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "versions": versions(),
         }
+
+
+def _compares_with_zeros(inputs: SampleInputs, model: Model, loras: Sequence[Lora]) -> bool:
+    """Whether guidance uses zeros instead of a negative prompt's embedding, as the previews of the LoRA's run did."""
+    settings = inputs.settings
+    if settings.negative_prompt or settings.unconditional == "empty prompt":
+        return False
+    trained_so = any(read_header(lora.file).metadata.get(DROPPED_KEY) == "zeros" for lora in loras)
+    return settings.unconditional == "zeros" or model.zeros_without_prompt or trained_so
 
 
 @functools.cache  # reading them takes 15 ms

@@ -84,6 +84,8 @@ def inputs_of(workspace: Workspace, settings: SampleSettings) -> SampleInputs:
 
 def _kept_frames(model: Model, settings: SampleSettings, shape: Shape) -> int:
     """How many frames a continued video takes over. Raises ConfigError."""
+    if settings.continue_from:
+        check_continues(model, shape)
     possible = [count for count in (1, *model.frame_rule.legal()) if count < shape.frames]
     if settings.kept_frames is None:
         # The shortest clip that the model generates shows a movement; one frame where that is all of the video.
@@ -94,6 +96,13 @@ def _kept_frames(model: Model, settings: SampleSettings, shape: Shape) -> int:
         sentence = f"kept_frames is {settings.kept_frames}, must be {rule}: use {nearest}"
         raise ConfigError(sentence, {"kept_frames": sentence})
     return settings.kept_frames
+
+
+def check_continues(model: Model, shape: Shape) -> None:
+    """Refuse to continue a video by a picture. Raises ConfigError."""
+    if shape.frames == 1:
+        sentence = f"frames is 1, a picture, which continues no video: use {model.frame_rule.legal()[0]} or more"
+        raise ConfigError(sentence, {"frames": sentence})
 
 
 def _check_pictures(model: Model, settings: SampleSettings) -> None:
@@ -118,11 +127,13 @@ def _check_pictures(model: Model, settings: SampleSettings) -> None:
             check_video(policy.resolve(file, name), name)
 
 
-def portable(settings: SampleSettings) -> SampleSettings:
+def portable(workspace: Workspace, settings: SampleSettings) -> SampleSettings:
     """The same settings for another process: relative paths made absolute, the model's revision its commit.
 
     Raises ConfigError, ModelUnavailable.
     """
     files = {key: getattr(settings, key) for key in ("image", "video", "continue_from")}
     found = {key: str(policy.resolve(file, key)) for key, file in files.items() if file}
-    return settings.changed(model=settle(settings.model), loras=list(absolute(settings.loras)), **found)
+    return settings.changed(
+        model=settle(workspace.model(settings.model)), loras=list(absolute(workspace, settings.loras)), **found
+    )

@@ -3,8 +3,10 @@
 A LoRA is named in settings as WHAT=SCALE, scale 1 when not given. WHAT is
 
     ring                            a run: its export;  runs/ring, runs/ring@250, loras/NAME: see lora_names
-    /folder/file.safetensors        a file
+    /folder/file.safetensors        a file, or one that torch wrote (.pt, .bin, .ckpt)
+    /folder/name                    a folder of diffusers or peft
     OWNER/NAME                      a repository of the Hub;  OWNER/NAME:FILE@REVISION says which file and commit of it
+    https://huggingface.co/...      the same, as a browser shows it
 
 Not covered: applying them to a transformer (adapters), training and export (trainer), the facts of each
 (loras.library).
@@ -19,19 +21,29 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import unquote
 
 from workbench import lora_names, policy
 from workbench.errors import ConfigError
-from workbench.families.lora_files import PEFT_FILE, PEFT_NOTES, refuse_other_kinds
+from workbench.families.lora_files import (
+    DIFFUSERS_FILE,
+    FILES,
+    PEFT_FILES,
+    PEFT_NOTES,
+    TORCH_FILES,
+    file_in,
+)
 from workbench.hub import HubLost
 from workbench.workspace import SLUG, Workspace
 
 HEADER_LIMIT = 16 * 1024**2
 TENSOR_LIMIT = 20_000
-FIT_LIMIT = 0.95
 HUB = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(:(?P<file>[^@]+))?(@(?P<revision>[\w./-]+))?")
-WEIGHTS = "pytorch_lora_weights.safetensors"  # what diffusers calls a repository's LoRA
-KEY = re.compile(r"transformer\.(.+)\.(lora_A|lora_B|lora\.down|lora\.up|lora_magnitude_vector)(\.weight|\.bias)?")
+ADDRESS = re.compile(r"https?://(?P<host>[^/]+)(?P<path>/[^?#]*)?.*")
+HUB_HOSTS = {"huggingface.co", "www.huggingface.co", "hf.co"}
+HUB_PAGE = re.compile(
+    r"/(?:models/)?(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(/(?P<what>resolve|blob|raw|tree)/(?P<revision>[^/]+)(/(?P<file>.+))?)?/?"
+)
 # What other things that get renamed to .safetensors begin with.
 IMPOSTORS = (
     (b"version https://git-lfs", "is a Git LFS pointer, not the weights: download the real file (git lfs pull)"),
@@ -81,7 +93,7 @@ def resolve(workspace: Workspace, texts: Sequence[str]) -> list[Lora]:
     for text in texts:
         name, scale = split_scale(text)
         path = _file(workspace, name)
-        if path is not None:
+        if path is not None and path.suffix not in TORCH_FILES:  # those need torch, which is not here
             read_header(path)
         found.append(Lora(name, path, scale))
     return found
@@ -103,38 +115,49 @@ def _download(name: str, report: Callable[[str], None]) -> Path:
             file = _only_file(repo, client().list_repo_files(repo, revision=revision))
         report(f"Downloading the LoRA {repo} ...")
         path = Path(client().hf_hub_download(repo, file, revision=revision))
-        if path.name == PEFT_FILE:  # its alpha is in a file of its own
+        if path.name in PEFT_FILES:  # its alpha is in a file of its own
             with contextlib.suppress(FileNotFoundError), explained(repo):
-                client().hf_hub_download(repo, file.replace(PEFT_FILE, PEFT_NOTES), revision=revision)
-        elif file == WEIGHTS:  # as we push it; where the Hub cannot be asked, both were fetched before
+                client().hf_hub_download(repo, file.replace(path.name, PEFT_NOTES), revision=revision)
+        elif file == DIFFUSERS_FILE:  # as we push it; where the Hub cannot be asked, both were fetched before
             with contextlib.suppress(FileNotFoundError, HubLost), explained(repo):
                 client().hf_hub_download(repo, lora_names.ALSO, revision=revision)
-    read_header(path)
+    if path.suffix not in TORCH_FILES:
+        read_header(path)
     return path
 
 
 def _only_file(repo: str, files: Sequence[str]) -> str:
-    """The only LoRA of a repository. Raises ConfigError."""
+    """The only LoRA of a repository, safetensors before files of torch. Raises ConfigError."""
     found = [file for file in files if file.endswith(".safetensors")]
-    if WEIGHTS in found or len(found) == 1:
-        return WEIGHTS if WEIGHTS in found else found[0]
+    known = [name for name in (DIFFUSERS_FILE, PEFT_FILES[0]) if name in found]
+    if known or len(found) == 1:
+        return known[0] if known else found[0]
+    if not found and PEFT_FILES[1] in files:
+        return PEFT_FILES[1]
     which = ", ".join(found[:10]) or "none"
     raise _refusal(f"loras has {repo}, which holds {len(found)} .safetensors files: name one, as {repo}:FILE ({which})")
 
 
-def absolute(texts: Sequence[str]) -> tuple[str, ...]:
-    """The same texts with files as absolute paths, so that a process with another working folder finds them."""
+def absolute(workspace: Workspace, texts: Sequence[str]) -> tuple[str, ...]:
+    """The same texts with files as absolute paths, so that a process with another working folder finds them.
+
+    Raises ConfigError.
+    """
     kept = []
     for text in texts:
         name, scale = split_scale(text)
-        kept.append(f"{policy.resolve(name, 'loras')}={scale:g}" if _is_file(name) else text)
+        path = _local(workspace, name)
+        kept.append(text if path is None and not ADDRESS.fullmatch(text.strip()) else f"{path or name}={scale:g}")
     return tuple(kept)
 
 
 def split_scale(text: str) -> tuple[str, float]:
-    """ "ring=0.8" -> ("ring", 0.8); scale 1 when there is none. Raises ConfigError."""
+    """ "ring=0.8" -> ("ring", 0.8); scale 1 when there is none. An address of the Hub becomes OWNER/NAME:FILE@REVISION.
+
+    Raises ConfigError.
+    """
     name, equals, tail = text.strip().rpartition("=")
-    if not equals or tail.endswith(".safetensors"):
+    if not equals or tail.endswith(FILES) or (ADDRESS.match(text.strip()) and not _is_number(tail)):
         name, tail = text.strip(), "1"
     try:
         scale = float(tail)
@@ -144,18 +167,56 @@ def split_scale(text: str) -> tuple[str, float]:
         raise _refusal(
             f"loras has {text[:120]!r}: write a run's name or a .safetensors file, then =SCALE, as in ring=0.8"
         )
-    return name, scale
+    return (_of_address(address) if (address := ADDRESS.fullmatch(name)) else name), scale
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _of_address(address: re.Match[str]) -> str:
+    """OWNER/NAME:FILE@REVISION of a page or a file of the Hub. Raises ConfigError for other addresses."""
+    shown = address[0][:200]
+    if address["host"] not in HUB_HOSTS:
+        raise _refusal(
+            f"loras has {shown}, and only addresses of huggingface.co are fetched: download the file with your browser "
+            f"and give its path"
+        )
+    page = HUB_PAGE.fullmatch(address["path"] or "")
+    if page is None or page["repo"].startswith(("datasets/", "spaces/", "collections/", "api/")):
+        raise _refusal(
+            f"loras has {shown}, which is no repository or file of a model on the Hub: open the LoRA's file there and "
+            f"give that address, or OWNER/NAME:FILE"
+        )
+    if page["file"] and not page["file"].endswith(FILES):
+        raise _refusal(
+            f"loras has {shown}, which is no file of weights: open the LoRA's .safetensors file there and give that "
+            f"address, or OWNER/NAME:FILE"
+        )
+    file = f":{unquote(page['file'])}" if page["file"] else ""
+    revision = f"@{unquote(page['revision'])}" if page["revision"] not in (None, "main") else ""
+    return f"{page['repo']}{file}{revision}"
 
 
 def _file(workspace: Workspace, name: str) -> Path | None:
     """The file of a LoRA; None for one of the Hub. Raises ConfigError."""
-    if _is_file(name):
-        return policy.resolve(name, "loras")
     full = name if "/" in name else f"{lora_names.RUNS}/{name}"
-    if lora_names.is_name(full) and (path := lora_names.path_of(workspace, full)).exists():
+    if lora_names.is_name(full) and (own := lora_names.path_of(workspace, full)).exists():
+        return own
+    path = _local(workspace, name)
+    if path is not None and name.endswith(FILES) and not path.is_dir():
         return path
+    if path is not None and path.is_dir():
+        try:
+            return file_in(path)
+        except ConfigError as error:
+            raise _refusal(f"loras has {name[:120]!r}: {error}") from None
     if SLUG.fullmatch(name) and workspace.run(name).is_dir():
-        raise _refusal(f"loras has {name!r}, a run that has exported no LoRA yet: wait until it has finished")
+        raise _refusal(f"loras has {name!r}, a run that {lora_names.why_none(workspace, name)}")
     if HUB.fullmatch(name) and not lora_names.is_name(name):
         return None
     known = ", ".join(available_loras(workspace)[:10]) or "none yet"
@@ -165,8 +226,16 @@ def _file(workspace: Workspace, name: str) -> Path | None:
     )
 
 
-def _is_file(name: str) -> bool:
-    return name.endswith(".safetensors") and not (":" in name and HUB.fullmatch(name))
+def _local(workspace: Workspace, name: str) -> Path | None:
+    """The file or folder that a name stands for by its path; None for other names. Raises ConfigError."""
+    if name.endswith(".gguf"):
+        raise _refusal(f"loras has {name[:120]!r}, quantized for sampling (GGUF): get it as .safetensors")
+    if name.endswith(FILES):
+        return None if ":" in name and HUB.fullmatch(name) else policy.resolve(name, "loras")
+    if "\0" in name or not policy.names_file(name):
+        return None
+    known = lora_names.is_name(name) or (SLUG.fullmatch(name) and workspace.run(name).is_dir())
+    return None if known else policy.resolve(name, "loras")
 
 
 def _refusal(sentence: str) -> ConfigError:
@@ -225,38 +294,3 @@ def _header_bytes(path: Path) -> tuple[int, bytes]:
 
 def _damaged(path: Path, reason: str) -> ConfigError:
     return _refusal(f"the LoRA {path.name} {reason}")
-
-
-def check_fit(
-    lora: Lora, header: Header, weights: Mapping[str, tuple[int, ...]], model: str, force: bool = False
-) -> list[str]:
-    """Names of its tensors that fit the model. Raises ConfigError for a LoRA that was made for another one.
-
-    `weights` are the shapes of the modules of the model's transformer. force: take it although most does not fit
-    """
-    fitting = [key for key, shape in header.tensors.items() if _fits(key, shape, weights)]
-    unfit = [key for key in header.tensors if key not in set(fitting)]
-    other_sizes = [key for key in unfit if (match := KEY.fullmatch(key)) and match[1] in weights]
-    enough = len(fitting) >= FIT_LIMIT * len(header.tensors) and not other_sizes
-    if enough or (force and fitting):
-        return fitting
-    refuse_other_kinds(header.tensors)
-    origin = next(
-        (header.metadata[key] for key in ("base_model", "ss_base_model_version") if key in header.metadata), ""
-    )
-    made_for = f"it was made for {origin[:80]}" if origin else f"it may be made for another (it has {unfit[0][:80]!r})"
-    raise _refusal(
-        f"the LoRA {lora.file.name} does not fit {model}: {len(fitting)} of its {len(header.tensors)} tensors match, "
-        f"{FIT_LIMIT:.0%} are needed, and {made_for}: choose the model it was made for, or another LoRA"
-    )
-
-
-def _fits(key: str, shape: tuple[int, ...], weights: Mapping[str, tuple[int, ...]]) -> bool:
-    match = KEY.fullmatch(key)
-    if match is None or match[1] not in weights:
-        return False
-    base, kind = weights[match[1]], match[2]
-    if match[3] != ".weight" or len(base) < 2:
-        return True
-    side = 1 if kind in ("lora_A", "lora.down") else 0
-    return len(shape) >= 2 and shape[side] == base[side]

@@ -66,15 +66,16 @@ def choose(speed: Speed, device: Device, facts: ModelFacts, shape: Shape) -> Off
 
 def plan_for(low_memory: bool, free_gb: float, facts: ModelFacts, shape: Shape) -> OffloadPlan:
     """The plan for a GPU with this much free memory."""
-    each = BYTES[facts.stored]
+    each = BYTES[facts.auto or facts.stored]
+    of_vae = facts.vae_bytes(each)
     size = (shape.frames, shape.height, shape.width)
     free = (free_gb - CONTEXT_GB) * GIGABYTE
     blocks = facts.block_values * facts.blocks * (1 if low_memory else each)
     rest = (facts.values - facts.block_values * facts.blocks) * each
     waves = WAVES * facts.tokens(*size) * facts.width * each * (1 if low_memory else 2)
-    vae, text = facts.vae.values * each, facts.text_encoder_values * each
+    vae, text = facts.vae.values * of_vae, facts.text_encoder_values * each
     at_once = min(shape.frames, facts.vae.frames_at_once) * shape.height * shape.width
-    decoding = DECODING * facts.vae.decoder_width * at_once * each + 3 * shape.frames * shape.height * shape.width * 4
+    decoding = DECODING * facts.vae.decoder_width * at_once * of_vae + 3 * shape.frames * shape.height * shape.width * 4
     tiled = low_memory or vae + decoding > free
     if not low_memory and blocks + rest + vae + text + max(waves, decoding) <= free:
         return OffloadPlan()

@@ -77,7 +77,7 @@ class PromptSettings(Settings):
     )
     """For endpoint: how long the answer may take."""
 
-    device: DeviceChoice = field("auto", title="Device", section=LOCAL, advanced=True)
+    device: DeviceChoice = field("auto", title="Device", section=LOCAL, source="devices", advanced=True)
     """For local: where it computes. On a GPU it waits until the sampler has released it."""
 
     instruction: str = field(INSTRUCTION, title="Instruction", section=REQUEST_SECTION, lines=6, advanced=True)

@@ -16,12 +16,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from workbench import jobs, policy
+from workbench.clips.records import Number, Whole
 from workbench.errors import ConfigError, DeviceBusy, ExitCode
+from workbench.families import find_model
 from workbench.jobs import gpu_lock
 from workbench.jobs.devices import pick_device
+from workbench.records import sound
 from workbench.sampler import scenes
-from workbench.sampler.inputs import inputs_of, portable
+from workbench.sampler.inputs import check_continues, inputs_of, portable
 from workbench.sampler.request_files import (
     ACTIVE,
     CANCEL,
@@ -36,17 +41,28 @@ from workbench.sampler.request_files import (
     target,
     worker_folder,
 )
-from workbench.sampler.samples import checked_id, new_id
+from workbench.sampler.samples import checked_id, new_id, read_sample_record
 from workbench.sampler.settings import SampleSettings, WorkerSettings
 from workbench.workspace import Workspace, confined, read_object, write_json
 
 MODULE = "workbench.sampler"
+MOST_WAITING = 5000  # requests; a grid has 2,000 at most
 STOP_SECONDS = 30.0
 HOLDER = "the sampling worker"
 STOPPED = "The sampling worker was stopped before this video was done: try again."
 DIED = (
     "The sampling worker ended before this video was done (killed, out of memory, or the machine went down): try again."
 )
+
+
+class _Request(BaseModel):
+    """What readers may rely on in the files of a request, where it is there."""
+
+    scenes: list[str] | None = None
+    exit_code: int | None = None
+    step: Whole = 0
+    total: Whole = 0
+    seconds_left: Number | None = None
 
 
 class RequestState(StrEnum):
@@ -116,15 +132,20 @@ def submit_all(
     follows as one video (`scenes`); 0: none does
     """
     paths = list(into) if into is not None else [""] * len(many)
+    stories, folder = scenes.chains_of(len(many), chains), worker_folder(workspace)
+    count = len(requests_in(folder / REQUESTS)) + len(many) + len(stories)
+    policy.check_waiting(count)
+    if count > MOST_WAITING:
+        raise ConfigError(
+            f"{count:,} videos would wait, at most {MOST_WAITING:,} are allowed: request fewer, or cancel those that "
+            "wait with workbench samples cancel --all"
+        )
     requests: list[dict[str, Any]] = []
-    for settings, path in zip(many, paths, strict=True):
+    for number, (settings, path) in enumerate(zip(many, paths, strict=True)):
         if path:
             confined(workspace.root, path)
-        ready = _checked(workspace, settings)
+        ready = resolved(workspace, settings, continues=0 < chains <= number)
         requests.append({"settings": ready.model_dump(mode="json"), "into": path, "bulk": bulk})
-    stories = scenes.chains_of(len(many), chains)
-    folder = worker_folder(workspace)
-    policy.check_waiting(len(requests_in(folder / REQUESTS)) + len(many) + len(stories))
     if jobs.status(folder).state is jobs.State.STOPPING:
         jobs.wait(folder, STOP_SECONDS)  # a worker that is ending would not take them
     with queue_lock(folder):
@@ -155,7 +176,7 @@ def again(workspace: Workspace, sample_id: str, **changes: Any) -> None:
     settings = settings_in(request)
     if not request or settings is None:
         raise ConfigError("this request is gone: submit it again with the form")
-    ready = _checked(workspace, settings.changed(**changes))
+    ready = resolved(workspace, settings.changed(**changes))
     with queue_lock(folder):
         _check_devices(workspace, [ready])
         kept = {name: request[name] for name in ("into", "bulk", "after", "scenes") if name in request}
@@ -166,14 +187,19 @@ def again(workspace: Workspace, sample_id: str, **changes: Any) -> None:
 
 def check(workspace: Workspace, settings: SampleSettings) -> None:
     """Raise what `submit` would, and request nothing."""
-    _checked(workspace, settings)
+    resolved(workspace, settings)
     _check_devices(workspace, [settings])
 
 
-def _checked(workspace: Workspace, settings: SampleSettings) -> SampleSettings:
-    """The settings for the worker. Raises ConfigError, ModelUnavailable."""
-    ready = portable(settings).settled()
-    inputs_of(workspace, ready)
+def resolved(workspace: Workspace, settings: SampleSettings, continues: bool = False) -> SampleSettings:
+    """The settings for the worker, all names resolved. Raises ConfigError, ModelUnavailable.
+
+    continues: the sample goes on from another one, which is not there yet
+    """
+    ready = portable(workspace, settings).settled()
+    inputs = inputs_of(workspace, ready)
+    if continues:
+        check_continues(find_model(ready.model)[1], inputs.shape)
     return ready
 
 
@@ -224,8 +250,11 @@ def cancel(workspace: Workspace, sample_id: str) -> None:
 
 
 def cancel_all(workspace: Workspace, ids: Iterable[str]) -> None:
-    """Cancel several requests; those that are over already, or unknown, stay as they are. Raises CannotWrite."""
-    for sample_id in ids:
+    """Cancel several requests, the last one first; those that are over already, or unknown, stay as they are.
+
+    Raises CannotWrite.
+    """
+    for sample_id in sorted(ids, reverse=True):  # else the worker would begin with one after the other
         with contextlib.suppress(ConfigError):
             cancel(workspace, sample_id)
 
@@ -248,16 +277,16 @@ def progress(workspace: Workspace, sample_id: str) -> Progress:
     known = active or request or read_object(folder / DONE / name)
     into = str((known or failed).get("into", ""))
     video = target(workspace, sample_id, into)
-    record = read_object(video.with_suffix(".json"))
+    record = read_sample_record(video.with_suffix(".json"))
     now = partial(Progress, sample_id, into=into)
     if record and video.exists():
         steps, joined = int(record.get("steps", 0)), tuple(one["id"] for one in record.get("scenes") or ())
         done = RequestState.DONE
         return now(done, settings_in(record), steps, steps, 0.0, video=video, scenes=joined)
     wanted = failed or active or request
-    now = partial(now, settings=settings_in(wanted), scenes=tuple(wanted.get("scenes") or ()))
+    now = partial(now, settings=settings_in(wanted), scenes=tuple(sound(wanted, _Request).get("scenes") or ()))
     if failed:
-        code = failed.get("exit_code")
+        code = sound(failed, _Request).get("exit_code")
         state = RequestState.CANCELLED if code == ExitCode.STOPPED else RequestState.FAILED
         return now(state, message=str(failed.get("message", "")), exit_code=code)
     if not (active or request):
@@ -266,7 +295,7 @@ def progress(workspace: Workspace, sample_id: str) -> Progress:
         return now(RequestState.WAITING, message=_waiting_reason(folder, sample_id))
     if not alive:
         return now(RequestState.FAILED, message=_end_of_worker(folder), exit_code=int(ExitCode.BUG))
-    beat = read_object(folder / PROGRESS / name)
+    beat = sound(read_object(folder / PROGRESS / name), _Request)
     picture = folder / PROGRESS / f"{sample_id}.webp"
     return now(
         RequestState.GENERATING if beat.get("phase") == RequestState.GENERATING else RequestState.LOADING,
@@ -283,6 +312,16 @@ def pending(workspace: Workspace) -> list[str]:
     folder = worker_folder(workspace)
     active = requests_in(folder / ACTIVE) if jobs.status(folder).state.alive else []
     return sorted({path.stem for path in (*requests_in(folder / REQUESTS), *active)})
+
+
+def pending_samples(workspace: Workspace) -> list[str]:
+    """Ids of the waiting and active requests that belong to no grid, oldest first."""
+    folder = worker_folder(workspace)
+
+    def of_grid(name: str) -> bool:
+        return any(read_object(folder / part / f"{name}.json").get("into") for part in (REQUESTS, ACTIVE))
+
+    return [name for name in pending(workspace) if not of_grid(name)]
 
 
 def wait(workspace: Workspace, sample_id: str, seconds: float | None = None, poll: float = 0.1) -> Progress:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import jobs
 from workbench.clips.frame_plan import FramePlan, plan
-from workbench.clips.records import read_clips
+from workbench.clips.records import clip_file, read_clips
 from workbench.errors import DataError
 from workbench.families import find_model
 from workbench.families.base import Family
@@ -62,7 +62,7 @@ def reconstruct(folder: Path, settings: ReconstructionSettings, job: jobs.Job) -
             weights = family.fetch(model, lambda message: _report(job, "loading the VAE", message))
             vae = _load(family, weights, device)
         _report(job, "encoding and decoding")
-        path = Path(settings.dataset) / settings.clip
+        path = clip_file(Path(settings.dataset), settings.clip)
         given = media.read_frames(path, planned.indices, planned.resize, planned.crop)
         back = through_vae(family, vae, weights, given)
     _report(job, "writing")
@@ -97,8 +97,8 @@ def _planned(settings: ReconstructionSettings) -> FramePlan:
 def _load(family: Family, weights: Path, device: Device) -> Any:
     import torch
 
-    dtype = family.stored_dtype(weights) if device.is_gpu else "float32"
-    vae = family.load_vae(weights, torch.device(device.torch_name), getattr(torch, dtype))
+    dtype = family.auto_dtype(family.stored_dtype(weights)) if device.is_gpu else "float32"
+    vae = family.load_vae(weights, torch.device(device.torch_name), family.vae_dtype(getattr(torch, dtype)))
     if device.is_gpu and device.total_gb < WORKING_GB:
         vae.enable_tiling()
     return vae

@@ -18,7 +18,7 @@ write. Not covered: requesting samples and following them (queue), generating th
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,10 +60,10 @@ def queue_lock(folder: Path) -> Iterator[None]:
         yield
 
 
-def take(folder: Path, without_gpu: bool = False) -> Request | None:
+def take(folder: Path, waits: Callable[[SampleSettings], bool] = lambda settings: False) -> Request | None:
     """Take the oldest request, those in bulk last: it moves from requests/ to active/.
 
-    One that cannot be read fails. without_gpu: those that may want the GPU wait
+    One that cannot be read fails. waits: whether a request has to wait for its device, while others are taken
     """
     if not waiting(folder):
         return None
@@ -74,7 +74,7 @@ def take(folder: Path, without_gpu: bool = False) -> Request | None:
             if settings is None:
                 fail(folder, path.stem, "The request's file cannot be read: submit it again.", ExitCode.BAD_CONFIG)
                 continue
-            if without_gpu and settings.device != "cpu":
+            if waits(settings):
                 continue
             with writing(folder):
                 (folder / ACTIVE).mkdir(exist_ok=True)

@@ -28,11 +28,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from workbench import inline_html, lora_names
+from workbench.clips.records import Number, Whole
 from workbench.errors import ConfigError, DataError
 from workbench.operating_system import system
+from workbench.records import sound
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import parse
-from workbench.workspace import Workspace, read_json, write_json, writing
+from workbench.workspace import Workspace, read_json, read_object, write_json, writing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,7 +47,8 @@ DISPLAY = "workbench.sampler.display:samples_html"
 PREVIEWS = 3  # videos that a LoRA without a run keeps as its previews
 WHOLE = re.compile(r"[/\\~]|[A-Za-z]:[/\\]")
 TEXTS = ("prompt", "negative_prompt")  # what a person wrote is no path, whatever it begins with
-PATHS = ("image", "video", "continue_from", "loras")
+INPUTS = ("image", "video", "continue_from")
+PATHS = (*INPUTS, "loras")
 
 
 def new_id() -> str:
@@ -146,14 +149,31 @@ def settings_of(path: Path, workspace: Workspace | None = None) -> SampleSetting
     """
     record = _record(path)
     if path.suffix.lower() == ".json" and "settings" not in record:
-        return parse(SampleSettings, record)
+        return parse(SampleSettings, record)  # a person's own, which may name files anywhere
     if workspace is not None and path.suffix.lower() != ".json":
         beside = path.with_suffix(".json")
         known = _record(beside) if beside.is_file() else {}
         if shareable(known, workspace.root) == record:
             record = known
     settings = _settings(record, path)
-    return parse(SampleSettings, settings if workspace is None else localised(settings, workspace.root))
+    if workspace is not None:
+        settings = localised(settings, workspace.root)
+        for name in INPUTS:
+            if settings.get(name):
+                _check_inside(workspace, path, name, str(settings[name]))
+    return parse(SampleSettings, settings)
+
+
+def _check_inside(workspace: Workspace, record: Path, name: str, file: str) -> None:
+    """Raises ConfigError where a record, which may be a stranger's, names an input file outside this workspace."""
+    try:
+        workspace.inside(file)
+    except ConfigError as error:
+        sentence = (
+            f"{record.name} names the {name} {file[:120]!r}, which lies outside this workspace: give that file "
+            "yourself, or choose another sample"
+        )
+        raise ConfigError(sentence, {name: sentence}) from error
 
 
 def joins_scenes(path: Path) -> bool:
@@ -176,7 +196,7 @@ def _record(path: Path) -> dict[str, Any]:
         value = None
     if not isinstance(value, dict):
         raise ConfigError(f"{path.name} holds no settings: choose a video or a JSON file that this workbench made")
-    return value
+    return sound(value, _Known)
 
 
 def _settings(record: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -211,6 +231,42 @@ class Sample:
 
     def _repr_html_(self) -> str:
         return inline_html.rendered(DISPLAY, [self])
+
+
+class _AppliedLora(BaseModel):
+    name: str = ""
+    file: str = ""
+    sha256: str | None = ""
+    layers: int | None = None
+    matched: int | None = None
+    left_out: list[Any] | dict[str, Any] = []
+
+
+class _Scene(BaseModel):
+    id: str
+    prompt: str = ""
+    frames: int = 0
+
+
+class _Known(BaseModel):
+    """What readers may rely on in a sample's record, where it is there."""
+
+    seconds: Number | None = 0.0
+    fps: Number | None = 0.0
+    frames: Whole | None = 0
+    steps: Whole | None = 0
+    width: Whole | None = 0
+    height: Whole | None = 0
+    scale: float | None = 1.0
+    loras: list[_AppliedLora] | None = []
+    scenes: list[_Scene] | None = []
+    run: str = ""
+    step: Whole = 0
+
+
+def read_sample_record(path: Path) -> dict[str, Any]:
+    """The record beside a video, without what is damaged in it; {} where there is none."""
+    return sound(read_object(path), _Known)
 
 
 class SampleQuery(BaseModel):
@@ -265,14 +321,19 @@ class Samples:
         stars = frozenset(name.removesuffix(STAR) for name in names if name.endswith(STAR))
         return Listing(_ids(names), _ids(binned), stars)
 
-    def history(self, limit: int = 50, query: SampleQuery | None = None) -> list[Sample]:
-        """Finished samples, newest first. What cannot be read is left out."""
+    def history(
+        self, limit: int = 50, query: SampleQuery | None = None, left_out: list[Path] | None = None
+    ) -> list[Sample]:
+        """Finished samples, newest first. Records that cannot be read are left out, and added to `left_out`."""
         query = query or SampleQuery()
         read: dict[str, Sample | None] = {}
 
         def sample(sample_id: str, removed: bool) -> Sample | None:
             if sample_id not in read:
-                read[sample_id] = _read(self._video(sample_id, removed).with_suffix(".json"))
+                record = self._video(sample_id, removed).with_suffix(".json")
+                read[sample_id] = _read(record)
+                if read[sample_id] is None and left_out is not None and record.with_suffix(".mp4").exists():
+                    left_out.append(record)
             return read[sample_id]
 
         found: list[Sample] = []

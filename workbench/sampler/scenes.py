@@ -34,12 +34,18 @@ def chains_of(count: int, chains: int) -> list[range]:
 def joined_settings(scenes: Sequence[SampleSettings]) -> SampleSettings:
     """The settings that make a story again: those of its first scene, with a line of the prompt a scene.
 
-    A scene's own number of frames is in its line.
+    What differs from scene to scene, its number of frames and how many it takes over, is in its line.
     """
-    lengths = {one.frames for one in scenes}
-    frames = scenes[0].frames if len(lengths) == 1 else None
-    lines = [one.prompt if one.frames == frames else f"{one.prompt}{MARK}{one.frames}" for one in scenes]
-    return scenes[0].changed(prompt="\n".join(lines), frames=frames)
+    frames, kept = (
+        found.pop() if len(found := {getattr(one, name) for one in scenes}) == 1 else None
+        for name in ("frames", "kept_frames")
+    )
+    lines = []
+    for one in scenes:
+        own = [] if one.frames == frames else [str(one.frames)]
+        own += [] if one.kept_frames == kept else [f"keep {one.kept_frames}"]
+        lines.append(f"{one.prompt}{MARK}{' '.join(own)}" if own else one.prompt)
+    return scenes[0].changed(prompt="\n".join(lines), frames=frames, kept_frames=kept)
 
 
 def join(workspace: Workspace, scenes: Sequence[str], settings: SampleSettings, target: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
+from workbench.errors import ConfigError
 from workbench.families import default_model
 from workbench.families.guidance import Curve
 from workbench.families.names import fold, legal_part
@@ -16,8 +17,10 @@ from workbench.settings import Settings, field
 
 WHAT, HOW, SHAPE, SPEED = "What", "Guidance", "Shape", "Speed"
 SEEDS = 2**31
+MOST_AT_ONCE = 1000  # videos of one request
 MARK = "@@"  # before what a line has of its own: PROMPT@@PICTURE as in SAT's lists
-NUMBER = re.compile(r"[0-9]{1,9}")  # of frames; Python refuses to read one of thousands of digits
+# Frames, and how many of them are taken over. Up to nine digits: Python refuses to read thousands of them.
+LENGTHS = re.compile(r"(?P<frames>[0-9]{1,9})?\s*(keep\s+(?P<kept_frames>[0-9]{1,9}))?")
 
 Speed = Literal["exact", "fast", "low-memory"]
 
@@ -43,6 +46,13 @@ class SampleSettings(Settings):
     negative_prompt: str | None = field(None, title="Negative prompt", section=WHAT)
     """What the video should not show; the guidance pushes away from it. Not set: the model's own, which a form shows;
     it may be empty."""
+
+    unconditional: Literal["auto", "empty prompt", "zeros"] = field(
+        "auto", title="Without a negative prompt", section=HOW, advanced=True
+    )
+    """What guidance pushes away from when there is no negative prompt. empty prompt: the embedding of an empty prompt,
+    as in diffusers. zeros: no embedding, as in SAT. auto: whichever the LoRA or the model was trained with (the
+    training setting dropped_caption)."""
 
     image: str = field("", title="First frame", section=WHAT, path=True)
     """A picture's file (PNG, JPEG, WebP or BMP) that the video begins with, for image-to-video models. It is scaled and
@@ -118,8 +128,8 @@ class SampleSettings(Settings):
     temperature: float | None = field(
         None, title="Temperature", section=HOW, low=0.0, high=10.0, advanced=True, own=True
     )
-    """How freely codes are sampled in the first step; it falls evenly to 0. Higher: more variety and more mistakes.
-    Empty: the model's own value."""
+    """How freely codes are sampled: it falls evenly from this value to 0 in the last step. Higher: more variety and
+    more mistakes. Empty: the model's own value."""
 
     seed: int | None = field(None, title="Seed", section=HOW, low=0, high=SEEDS - 1)
     """The same seed and settings give the same video. Empty: another one each time; the video says which."""
@@ -137,8 +147,8 @@ class SampleSettings(Settings):
     """How fast the video plays. Models that know the frame rate generate for it, others the same frames. Empty: what
     the model was made for."""
 
-    device: DeviceChoice = field("auto", title="Device", section=SHAPE, advanced=True)
-    """auto takes the NVIDIA GPU if there is one, else the processor."""
+    device: DeviceChoice = field("auto", title="Device", section=SHAPE, source="devices", advanced=True)
+    """auto takes the first GPU that torch can use, else the processor. cuda:1: that GPU of several, counted from 0."""
 
     speed: Speed = field("exact", title="Speed", section=SPEED, advanced=True)
     """exact: as diffusers. fast: step skipping: 0.63 to 0.72 of the time, much the same video (with CogVideoX 39 dB or
@@ -171,7 +181,7 @@ class BatchSettings(Settings):
     scenes: bool = field(False, title="Lines are scenes", section=WHAT, advanced=True)
     """Each line of the prompt is a scene that goes on from the last frames of the line before. After them comes one
     video of all, in which no frame is twice. A line may end with @@ and its own number of frames, those that it takes
-    over counted."""
+    over counted, and how many it takes over: @@17, @@17 keep 5 or @@keep 5."""
 
     @property
     def chains(self) -> int:
@@ -189,14 +199,22 @@ class WorkerSettings(Settings):
 
 
 def expand(settings: SampleSettings, batch: BatchSettings) -> list[SampleSettings]:
-    """One sample's settings for every prompt and seed, seeds first; every seed is set."""
-    prompts = []
-    for line in settings.prompt.splitlines() if batch.each_line or batch.scenes else ():
+    """One sample's settings for every prompt and seed, seeds first; every seed is set.
+
+    Raises ConfigError for more than MOST_AT_ONCE.
+    """
+    prompts, lines = [], settings.prompt.splitlines() if batch.each_line or batch.scenes else []
+    if (count := max(1, sum(bool(line.strip()) for line in lines)) * batch.videos) > MOST_AT_ONCE:
+        sentence = f"{count:,} videos are requested at once, at most {MOST_AT_ONCE:,} are allowed: request fewer"
+        raise ConfigError(sentence, {"videos" if batch.videos > 1 else "prompt": sentence})
+    for line in lines:
         prompt, mark, own = (part.strip() for part in line.partition(MARK))
         if line.strip():
             more: dict[str, Any] = {}
             if mark:
-                more = {"frames": int(own)} if NUMBER.fullmatch(own) else {"image": own}
+                match = LENGTHS.fullmatch(own)
+                lengths = match.groupdict() if match else {}
+                more = {name: int(text) for name, text in lengths.items() if text} or {"image": own}
             prompts.append(settings.changed(prompt=prompt, **more))
     found = []
     for one in prompts or [settings]:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from workbench import inline_html, jobs
 from workbench.clips.frame_plan import FramePlan, Shape, plan
-from workbench.clips.records import Clip, file_sha256
+from workbench.clips.records import Clip, clip_file, file_sha256
 from workbench.errors import DataError
 from workbench.families import find_model
 from workbench.families.model import Model
@@ -59,7 +59,7 @@ class ReconstructionSettings(Settings):
     fps: float = field(8.0, title="Frame rate", section=SHAPE, low=0.1, high=240.0, unit="fps")
     """Of training."""
 
-    device: DeviceChoice = field("auto", title="Device", section=SHAPE, advanced=True)
+    device: DeviceChoice = field("auto", title="Device", section=SHAPE, source="devices", advanced=True)
     """auto takes the NVIDIA GPU if there is one, else the processor."""
 
     @property
@@ -119,7 +119,7 @@ def request(
     """
     _, known = find_model(model)
     known.check_shape(known.frames if shape.frames == 1 else shape.frames, shape.height, shape.width)
-    planned, path = plan(clip, shape), dataset / clip.file_name
+    planned, path = plan(clip, shape), clip_file(dataset, clip.file_name)
     if planned.dropped:
         raise DataError(f"{clip.name} is left out: {planned.dropped}")
     if not path.is_file():

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from workbench.errors import ConfigError, ExitCode
 from workbench.families import find_model, lora_match
+from workbench.families.lora_files import FILES
 from workbench.quantities import duration
 from workbench.sampler.loras import split_scale
 from workbench.sampler.queue import Progress, RequestState
@@ -74,7 +75,13 @@ def _applied(lora: Mapping[str, Any]) -> AppliedLora:
     matched, layers = lora.get("matched"), lora.get("layers")
     fits = f"{matched} of {layers} layers" if matched is not None and layers else ""
     left_out = "; ".join(lora_match.left_out(reason) for reason in lora.get("left_out") or [])
-    made_for = " · ".join(str(lora[key]) for key in ("base_model", "origin") if lora.get(key))
+    lost = lora.get("lost")
+    if lora.get("nothing"):
+        fits = f"{fits}, changes nothing: {lora['nothing']}".removeprefix(", ")
+    if lora.get("converted"):
+        fits = f"{fits}, made from {lora['converted']}{lora_match.loss(lost) if isinstance(lost, float) else ''}"
+    written_by = f"written by {lora['origin']}" if lora.get("origin") else ""
+    made_for = " · ".join(filter(None, (str(lora.get("base_model") or ""), written_by)))
     numbers = [f"{lora[key]:g}" if isinstance(lora.get(key), int | float) else "" for key in ("scale", "rank", "alpha")]
     name = short_name(str(lora.get("name", "?")))
     return AppliedLora(name, numbers[0], fits, numbers[1], numbers[2], made_for, left_out)
@@ -85,7 +92,8 @@ def report(record: Mapping[str, Any]) -> list[str]:
     lines = []
     for lora in applied_loras(record):
         labelled = [("", lora.fits), ("scale ", lora.scale), ("rank ", lora.rank), ("alpha ", lora.alpha)]
-        labelled += [("made for ", lora.made_for), ("left out ", lora.left_out)]
+        beside = "" if lora.made_for.startswith("written by ") else "made for "
+        labelled += [(beside, lora.made_for), ("left out ", lora.left_out)]
         lines.append(f"{lora.name}: {', '.join(label + value for label, value in labelled if value)}")
     seconds = duration(float(record.get("seconds") or 0))
     return [*lines, f"seed {record.get('seed')}, {record.get('steps')} steps, {seconds}"]
@@ -146,7 +154,7 @@ def short_name(lora: str) -> str:
         return lora
     if checkpoint := CHECKPOINT.search(name):
         name = f"{checkpoint[1]}@{checkpoint[2]}"
-    elif name.endswith(".safetensors"):
+    elif name.endswith(FILES):
         path = Path(name)
         name = path.parent.name if path.name == "lora.safetensors" else path.stem
     name = name.removeprefix("runs/").removeprefix("loras/")

@@ -66,7 +66,7 @@ class Worker:
             # A training run gets the GPU before the next request: it waits for neither a warm model nor a long queue.
             if self._sampler and gpu_lock.wanted(self._workspace.locks, self._sampler.device.uuid):
                 self._unload()
-            request = request_files.take(self._folder, without_gpu=self._gpu_is_taken())
+            request = request_files.take(self._folder, self._gpu_is_taken)
             if request is not None:
                 self._request = request.id
                 self._answer(request)
@@ -77,13 +77,14 @@ class Worker:
             else:
                 time.sleep(POLL_SECONDS)
 
-    def _gpu_is_taken(self) -> bool:
-        """Whether another job has the GPU, or waits for it: requests for it wait, too."""
-        if self._sampler or not request_files.waiting(self._folder):
-            return False
-        device = pick_device("auto")
+    def _gpu_is_taken(self, settings: SampleSettings) -> bool:
+        """Whether another job has the request's GPU, or waits for it: the request waits, too."""
+        try:
+            device = pick_device(settings.device)
+        except ConfigError:
+            return False  # the request fails with that sentence
         locks = self._workspace.locks
-        if not device.is_gpu:
+        if not device.is_gpu or (self._sampler is not None and self._sampler.device == device):
             return False
         return gpu_lock.wanted(locks, device.uuid) or gpu_lock.holder(locks, device.uuid) not in (None, HOLDER)
 

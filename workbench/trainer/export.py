@@ -8,6 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from workbench.families import model_files
+from workbench.families.lora_files import DROPPED_KEY
 from workbench.runs.model_card import CardFacts, card_facts, model_card
 from workbench.runs.run import CARD, Run
 from workbench.trainer.log import log
@@ -33,17 +35,31 @@ def export(session: Session) -> None:
             change = session.trainable.prove(session.folder, path, _probe(session))
     if not session.ranks.first:
         return
+    if session.trainable.full:
+        _make_model(session)
     facts = card_facts(Run(session.run), session.settings, session.step)
     write_text(session.run / CARD, _card(session, path, facts))
     before, after = facts.losses or (None, None)
     session.job.outcome = {
-        "lora": path.name,
+        "lora": path.name,  # of a full fine-tune the folder of the trained part
         "steps": session.step,
         "change": change,
         "held_out_loss_before": before,
         "held_out_loss_after": after,
     }
     log(f"done: {path} changes the model's output by {change:.1%}")
+
+
+def _make_model(session: Session) -> None:
+    """Make the run's folder a whole model: `--model runs/NAME` and diffusers load it. Raises CannotWrite."""
+    base, shape = session.family.base_of(session.folder) or session.model, session.shape
+    made_for: dict[str, Any] = {"task": session.model.task, "fps": shape.fps}
+    made_for |= {"frames": shape.frames, "height": shape.height, "width": shape.width}
+    if session.settings.dropped_caption == "zeros":
+        made_for[DROPPED_KEY] = "zeros"
+    if not base.local or base.embedded:
+        made_for[model_files.BASE_MODEL] = base.id
+    model_files.complete(session.run, session.folder, session.trainable.part, made_for)
 
 
 def _card(session: Session, path: Path, facts: CardFacts) -> str:

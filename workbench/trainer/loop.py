@@ -24,7 +24,7 @@ from workbench.errors import NonFiniteLoss
 from workbench.families.model_inputs import ModelInputs
 from workbench.jobs import processes
 from workbench.jobs.devices import GIGABYTE, Device, pick_devices
-from workbench.jobs.torch_devices import free_memory
+from workbench.jobs.torch_devices import free_memory, make_current, to_device
 from workbench.runs import oom_fallback
 from workbench.runs.data import seed_for
 from workbench.runs.queue import QueueSlot
@@ -51,7 +51,7 @@ def train(run: Path, job: jobs.Job, process: ProcessRank = SINGLE, slot: QueueSl
     set_arithmetic(settings, device)
     if not process.first:
         job.beat("waiting for the first process", patient=True)  # which may wait in the queue for long
-    with Ranks.met(process, device) as ranks:
+    with Ranks.met(process, device, settings.nccl_timeout) as ranks:
         if not trained_to_end(run, job, settings, device, ranks, ends_at, slot, from_start_requested()):
             free_memory()
             # Memory may have run out before the first checkpoint was due.
@@ -91,6 +91,7 @@ def set_arithmetic(settings: TrainSettings, device: Device) -> None:
     """How this process computes: exactly the same each time with `exact` (a processor always does), and how fast."""
     if device.kind != "cuda":
         return
+    make_current(device)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.tf32
     if settings.exact:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it before its first use
@@ -136,7 +137,7 @@ def train_step(session: Session) -> None:
 
     # -- one adjustment, unless something is not a number
     norm = float(accelerator.clip_grad_norm_(session.trainable.parameters, settings.max_grad_norm or math.inf))
-    every = ranks.in_order([(*batch.losses.tolist(), batch.samples.tolist(), batch.names) for batch in own])
+    every = ranks.in_order([(*one.losses.tolist(), one.samples(), one.names) for one in own])
     every_loss, every_preservation, every_pairs, every_name = zip(*every, strict=True)
     mean_loss = sum(every_loss) / len(every_loss)
     # fp16 scales gradients up until they overflow, and skips that step: only there is an infinite norm ordinary.
@@ -171,11 +172,19 @@ def train_step(session: Session) -> None:
 
 
 class _Losses(NamedTuple):
-    """Of one batch. losses: [its own and the preservation loss];  samples: [B, quantile of noise and loss]"""
+    """Of one batch, not yet read off the device, which would wait for its backward pass.
+
+    losses: [its own and the preservation loss];  each: of each clip, [B];  quantiles: of noise, [B], on the host
+    """
 
     losses: torch.Tensor
-    samples: torch.Tensor
+    each: torch.Tensor
+    quantiles: torch.Tensor
     names: list[str]
+
+    def samples(self) -> list[tuple[float, float]]:
+        """The quantile of noise and the loss of each clip."""
+        return list(zip(self.quantiles.tolist(), self.each.tolist(), strict=True))
 
 
 def _backward(session: Session, step: int, micro: int) -> _Losses:
@@ -199,8 +208,8 @@ def _backward(session: Session, step: int, micro: int) -> _Losses:
         inputs = session.inputs.preservation(batch, session.preservation_prompts, step, micro)
         preserved = preservation_loss(session, inputs)
         accelerator.backward(preserved * settings.preservation_weight / settings.gradient_accumulation)
-    samples = torch.stack([batch.quantiles.to(each.device), each.detach()], dim=1)
-    return _Losses(torch.stack([loss, preserved]).detach(), samples, [item.name for item in batch.items])
+    losses, names = torch.stack([loss, preserved]).detach(), [item.name for item in batch.items]
+    return _Losses(losses, each.detach(), batch.quantiles, names)
 
 
 def training_targets(session: Session, batch: Batch) -> torch.Tensor | None:
@@ -210,7 +219,7 @@ def training_targets(session: Session, batch: Batch) -> torch.Tensor | None:
         return None
     targets = session.schedule.target(inputs.latents, inputs.noise, inputs.timesteps)
     roles = [item.role for item in batch.items]
-    known = torch.tensor([role == "known" for role in roles], device=targets.device).nonzero().flatten()
+    known = to_device(torch.tensor([role == "known" for role in roles]).nonzero().flatten(), targets.device)
     if session.ranks.count > 1:
         # Each process calls the model equally often: weights in pieces are exchanged as it is called.
         targets[known] = base_prediction(session, inputs)[known].to(targets)

@@ -72,7 +72,9 @@ def preview(session: Session, prompts: Sequence[str] = (), scale: float = 1.0) -
             scale,
         )
     measured = session.ranks.first and session.step and scale == 1.0
-    if measured and (line := visible_effect.measure(session.run, session.step)) is not None:
+    line = visible_effect.measure(session.run, session.step) if measured else None
+    if line is not None and line != session.effects.get(session.step):  # a start after a kill measures the same again
+        session.effects[session.step] = line
         session.write(**line)
     if generated and session.ranks.first:
         written = previews_of(session.run, session.step)

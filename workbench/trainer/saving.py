@@ -42,6 +42,8 @@ def save(session: Session, must: bool) -> str:
         "settings": session.settings.model_dump(mode="json"),
         "versions": {name: version(name) for name in session.packages},
         "precision": session.precision,
+        "defaults": session.defaults,
+        "text_form": session.family.text_form(session.folder),
         "threads": torch.get_num_threads() if session.device.type == "cpu" else None,
         "scaler": scaler,
         "optimizer": values,
@@ -70,6 +72,12 @@ def restore(session: Session, folder: Path, state: Mapping[str, Any]) -> int:
         raise ResumeRefused(
             f"the checkpoint was computed in {before}, this machine computes in {session.precision}: set precision to "
             f"{before} and go on, or fork the run"
+        )
+    form = session.family.text_form(session.folder)
+    if state.get("text_form", "") not in (form, None):
+        raise ResumeRefused(
+            f"{session.model.title} was trained as an older pipeline reads it when this checkpoint was written, and is "
+            f"now trained as {form} does, with other captions and positions: fork the run to go on in the new way"
         )
     session.trainable.load(folder)
     if (file := folder / checkpoints.OPTIMIZER).exists():

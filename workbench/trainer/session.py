@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,12 @@ from workbench import jobs
 from workbench.clips.records import read_info
 from workbench.errors import CannotWrite
 from workbench.families import find_model, settle
+from workbench.families.lora_files import DROPPED_KEY
+from workbench.families.noise_schedules import DEFAULTS
 from workbench.jobs.devices import Device
 from workbench.memory.block_swap import parked
 from workbench.runs import checkpoints, device_rules, optimizer_options
+from workbench.runs.analysis import visible_effect
 from workbench.runs.checks import check, check_ranks, initial_lora
 from workbench.runs.data import LOCK, load_data, seed_for
 from workbench.runs.metrics import MetricsWriter, read_metrics
@@ -32,7 +36,7 @@ from workbench.runs.queue import QueueSlot
 from workbench.runs.recovery import beginning
 from workbench.runs.sessions import record_session
 from workbench.runs.settings import TrainSettings
-from workbench.trainer import previewing, saving, threads
+from workbench.trainer import previewing, saving, threads, tokenizer
 from workbench.trainer.distributed.ranks import Ranks
 from workbench.trainer.inputs.batch_inputs import BatchInputs
 from workbench.trainer.inputs.encoder import (
@@ -94,10 +98,14 @@ class Session:
         resumed = self.ranks.from_first(self._find_checkpoint(from_start) if self.ranks.first else None)
         if self.device.type == "cpu" and (text := threads.settle(run, resumed[1].get("threads") if resumed else None)):
             log(text)
+        # A checkpoint of before the defaults were numbered has the first ones.
+        self.defaults = resumed[1].get("defaults", 1) if resumed else DEFAULTS
         job.beat("fetching the model", patient=True)
         with self.ranks.first_alone():
             self.folder = self.family.fetch(self.model, log)
         self.precision = precision_of(self.family, self.folder, settings, hardware.kind)
+        if settings.tokenizer_steps:
+            self.folder = tokenizer.trained_folder(self)
         self._encode()
         self._load_model()
         self._make_optimizer()
@@ -109,6 +117,7 @@ class Session:
         lines = read_metrics(run) if self.ranks.first else []
         # A fork begins after step 0, but as little of it was seen.
         self.unmeasured, self.unseen = self.ranks.from_first((not lines, not any("loss" in line for line in lines)))
+        self.effects = {one["step"]: effect for one in lines if (effect := visible_effect.values_of(one))}
         self._prepare_prior_drift()
 
     # ---- making it, in order
@@ -175,7 +184,7 @@ class Session:
     def _encode(self) -> None:
         """Captions, then clips; each encoder leaves before the next one comes."""
         settings, ranks = self.settings, self.ranks
-        self.encoder = encoder_of(self.workspace, settings, self.folder, self.device, self.precision)
+        self.encoder = encoder_of(self.workspace, settings, self.folder, self.device, self.precision, self.defaults)
         self.encoder.log = log
         work = encoding_work(settings, self.data)
         self.encoder.encode_captions(ranks.share(sorted(work.captions)), self._encoding)
@@ -183,7 +192,7 @@ class Session:
         if ranks.count > 1:
             self.job.beat("waiting for what other processes encode", patient=True)
             ranks.wait()
-        self.inputs = BatchInputs(self.encoder, self.model, self.data, settings, ranks.count)
+        self.inputs = BatchInputs(self.encoder, self.model, self.data, settings, ranks.count, self.defaults)
 
     def _encoding(self, phase: str, done: int, total: int, seconds: float) -> None:
         self.job.beat(phase, done, total, step_seconds=seconds)
@@ -199,7 +208,7 @@ class Session:
         expert = self.model.expert(settings.expert)
         transformer = family.load_transformer(self.folder, begin, self.encoder.dtype, expert.part)
         family.use_attention(transformer, settings.attention, self.device)
-        self.trainable = Trainable(family, transformer, settings, seed_for(settings.seed, "lora"))
+        self.trainable = Trainable(family, transformer, settings, seed_for(settings.seed, "lora"), expert.part)
         memory_levels.put_on(family, transformer, settings, self.device, self.sharded)
         if self.sharded:
             self.trainable.follow()
@@ -210,7 +219,7 @@ class Session:
             family,
             self.model,
             self.folder,
-            self.shape,
+            replace(self.shape, frames=settings.preview_frames or self.shape.frames),
             settings,
             self.device,
             self.encoder.dtype,
@@ -350,6 +359,7 @@ class Session:
             "trigger_word": self.info.trigger_word,
             "seed": str(self.settings.seed),
             **({"expert": self.settings.expert} if self.model.boundary else {}),
+            **({DROPPED_KEY: "zeros"} if self.settings.dropped_caption == "zeros" else {}),
         }
 
     def close(self) -> None:

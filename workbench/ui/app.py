@@ -5,8 +5,12 @@ Not covered: options and launching (webui.py), what is inside the tabs.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +21,9 @@ from starlette.routing import Mount
 from workbench import charts, lora_names
 from workbench.dataset_builder.dataset import PLANS
 from workbench.dataset_builder.export.downloads import FOLDER as DOWNLOADS
+from workbench.demo_space import replays
 from workbench.demo_space.limits import Limits
+from workbench.errors import ConfigError
 from workbench.loras.converting import CONVERTED
 from workbench.paths import ASSETS
 from workbench.runs.run import Run
@@ -37,7 +43,7 @@ from workbench.ui.home.tab import HomeTab
 from workbench.ui.loras.tab import LorasTab
 from workbench.ui.sample.tab import SampleTab
 from workbench.ui.server import calls
-from workbench.ui.server.bodies import Bodies
+from workbench.ui.server.bodies import Bodies, Mounted
 from workbench.ui.server.guard import Guard, Rules
 from workbench.ui.server.login import Access, Login
 from workbench.ui.server.page_cache import PageCache
@@ -45,7 +51,7 @@ from workbench.ui.theme import theme
 from workbench.ui.train import tracker_view
 from workbench.ui.train.notifications import Notifications
 from workbench.ui.train.tab import TrainTab
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, confined
 
 TITLE = "Video LoRA Workbench"
 TICK_SECONDS = 1.0
@@ -67,7 +73,7 @@ def launch_options(
     if it is not open to whoever reaches it. trackers: whether trackio is served, too. live: of `build`, from which
     curves come before Gradio asks for them
     """
-    rules = rules or Rules()
+    rules = replace(rules or Rules(), files=partial(_may_serve, workspace))
     login = [Middleware(Login, access=access)] if access else []
     return {
         "css_paths": [ASSETS / f"{name}.css" for name in ("tokens", "style", "charts", "sample")],
@@ -113,7 +119,7 @@ def api_routes(workspace: Workspace) -> list[Mount]:
     """The HTTP API, beside the page. Its modules are loaded here and not before."""
     from workbench.api.app import ROOT, api
 
-    return [Mount(ROOT, api(workspace))]
+    return [Mount(ROOT, Mounted(api(workspace)))]
 
 
 def build(
@@ -184,6 +190,18 @@ def _serve_folders(workspace: Workspace) -> None:
             *(workspace.cache / name for name in (PLANS, STRIPS, vae_reconstruction.FOLDER, CONVERTED, DOWNLOADS)),
         ]
     )
+
+
+def _may_serve(workspace: Workspace, path: str) -> bool:
+    """Whether a file may be sent: Gradio follows links, and one in a dataset or a run may lead anywhere."""
+    whole, folders = os.path.abspath(path), [replays.SHIPPED]
+    folders += [Path(folder)] if (folder := os.environ.get("GRADIO_TEMP_DIR")) else []
+    looks: list[Callable[[str], object]] = [workspace.inside, *(partial(confined, folder) for folder in folders)]
+    for look in looks:
+        with contextlib.suppress(ConfigError):
+            look(whole)
+            return True
+    return False
 
 
 def _open_from_home(

@@ -21,7 +21,14 @@ from workbench.dataset_builder.sources.tree import SourceFile
 from workbench.errors import CannotWrite, DataError
 
 MODES = {"a.tar": "w", "a.tar.gz": "w:gz"}
-OUTSIDE = ("../../evil.mp4", "/etc/evil.mp4", "C:evil.mp4", "a/../../evil.mp4", "a\\..\\evil.mp4")
+OUTSIDE = {
+    "../../evil.mp4": "its name has '..' in it",
+    "/etc/evil.mp4": "its name is an absolute path",
+    "C:evil.mp4": "its name begins with the letter of a drive",
+    "C:\\evil.mp4": "its name is an absolute path",
+    "a/../../evil.mp4": "its name has '..' in it",
+    "a\\..\\evil.mp4": "its name has '..' in it",
+}
 
 
 def write_zip(path: Path, members: dict[str, bytes], packing: int = zipfile.ZIP_STORED) -> Path:
@@ -50,7 +57,8 @@ def test_entries_that_lead_outside_are_refused_by_name(tmp_path: Path) -> None:
     for path in (write_zip(tmp_path / "a.zip", members), write_tar(tmp_path / "a.tar", members)):
         (part,) = survey([path]).found
         assert [source.key for source in part.sources] == [f"{path}::good.mp4"]
-        assert part.refused == dict.fromkeys(OUTSIDE, "its name leads outside the archive")
+        reasons = {name: reason.partition(":")[0].partition(",")[0] for name, reason in part.refused.items()}
+        assert reasons == {name.replace("\\", "/"): reason for name, reason in OUTSIDE.items()}
         assert taken(path, "good.mp4", tmp_path) == b"good"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar", "a.zip", "out.bin"]
 
@@ -103,6 +111,82 @@ def test_links_devices_and_doubles_are_refused(tmp_path: Path) -> None:
         archive.writestr(link, "/etc/passwd")
         archive.writestr("fine.mp4", "fine")
     assert ArchiveTree(tmp_path / "a.zip").refused == {"link.mp4": "a link: put the file itself into the archive"}
+
+
+class Named(zipfile.ZipInfo):
+    """A member whose name is stored as other bytes than UTF-8, without a word about it."""
+
+    encoding = "utf-8"
+
+    def _encodeFilenameFlags(self) -> tuple[bytes, int]:
+        return self.filename.encode(self.encoding), 0
+
+
+@pytest.mark.parametrize(
+    ("encoding", "name"),
+    [
+        ("cp932", "データ/テスト.mp4"),
+        ("cp932", "セット\\映像.mp4"),
+        ("cp437", "été/Größe.mp4"),
+        ("cp866", "Видео/кошка гуляет.mp4"),
+        ("utf-8", "видео/кошка.mp4"),
+        ("utf-8", "set\\videos\\a.mp4"),
+    ],
+)
+def test_names_of_other_systems_read_as_they_were_written(tmp_path: Path, encoding: str, name: str) -> None:
+    path, right = tmp_path / "a.zip", name.replace("\\", "/")
+    with zipfile.ZipFile(path, "w") as archive:
+        for one in (name, name.replace(".mp4", ".txt")):
+            member = Named(one)
+            member.encoding = encoding
+            archive.writestr(member, b"a caption")
+        archive.writestr("other/1:30 walk..mp4", b"harmless")
+    (part,) = survey([path]).found
+    assert {source.member: source.caption for source in part.sources} == {
+        right: "a caption",
+        "other/1:30 walk..mp4": "",
+    }
+    assert taken(path, right, tmp_path) == b"a caption"
+    assert not part.refused
+
+
+UNPACK = "unpack it, then give its folder"
+
+
+def test_archives_that_are_not_read_are_named_with_what_to_do(tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    names = ("a.7z", "b.RAR", "c.tar.zst", "d.mp4.gz", "e.zip.001", "f.z01", "g.parquet", "h.part1.rar", "i.iso")
+    for name in (*names, "fine.mp4"):
+        (given / name).write_bytes(b"x")
+    (given / "fake.zip").write_bytes(b"Rar!\x1a\x07\0")
+    found = survey([given])
+    assert list(found.not_read) == list(names)
+    assert all(": " in reason for reason in found.not_read.values()), "a remedy follows the reason"
+    assert found.refused["fake.zip"] == f"fake.zip is a RAR archive, which cannot be read: {UNPACK}"
+    assert not found.skipped
+    for name in names:
+        with pytest.raises(DataError, match=f"{name}: "):
+            assert survey([given / name]).sources
+    (part,) = survey([write_zip(tmp_path / "a.zip", {"in.zip": b"", "in.rar": b"", "a.mp4": b""})]).found
+    assert part.refused == {
+        "in.zip": f"an archive inside an archive: {UNPACK}",
+        "in.rar": f"a RAR archive, which cannot be read: {UNPACK}",
+    }
+
+
+def test_a_part_of_a_split_zip_and_a_method_that_nobody_reads_are_no_damage(tmp_path: Path) -> None:
+    data = bytearray(write_zip(tmp_path / "a.zip", {"a.mp4": b"a", "b.mp4": b"b"}).read_bytes())
+    place = data.index(b"PK\1\2")
+    packed = data[: place + 10] + b"\x09" + data[place + 11 :]
+    (tmp_path / "a.zip").write_bytes(packed)
+    assert ArchiveTree(tmp_path / "a.zip").refused == {
+        "a.mp4": "packed with Deflate64, which cannot be read: unpack the archive, then give its folder"
+    }
+    data[data.rindex(b"PK\5\6") + 4] = 2  # the third part
+    (tmp_path / "b.zip").write_bytes(data)
+    reason = survey([tmp_path / "b.zip"]).refused["b.zip"]
+    assert reason == "b.zip is one part of a split archive: unpack all parts together, then give the folder"
 
 
 def test_bombs_cost_no_memory(tmp_path: Path) -> None:

@@ -230,3 +230,9 @@ def test_parquet_without_pyarrow_names_the_remedy(tmp_path: Path, monkeypatch: p
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(DataError, match=r"needs pyarrow: pip install 'video-lora-workbench\[parquet\]'"):
         unpack(tmp_path / "t.parquet")
+
+
+def test_a_dataset_of_archives_that_are_not_read_says_what_to_do(server: FakeHub) -> None:
+    server.repos["datasets/me/packed"] = {"README.md": b"", "videos.tar.zst": b"x"}
+    with pytest.raises(DataError, match=r"videos\.tar\.zst is a tar packed with Zstandard.*: unpack it, then give"):
+        hub.inspect("me/packed")

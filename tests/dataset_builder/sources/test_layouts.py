@@ -107,7 +107,7 @@ def test_shards_of_other_tools(tmp_path: Path) -> None:
     assert [source.caption for source in part.sources] == ["from json", "from caption", ""]
     assert part.problems == {
         Problem.BROKEN: ("002.json",),
-        Problem.NO_VIDEO: ("003.txt",),
+        Problem.UNPAIRED_TEXT: ("003.txt",),
         Problem.NO_CAPTION: ("002.mp4",),
     }
 

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
+from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.sources.survey import survey
 from workbench.dataset_builder.sources.text import LONGEST_CAPTION
 from workbench.errors import DataError
+from workbench.workspace import Workspace
 
 
 def touch(path: Path) -> Path:
@@ -114,13 +117,45 @@ def test_a_survey_says_what_an_import_would_do(tmp_path: Path) -> None:
     found = survey([tmp_path / "cats", tmp_path / "not.zip", tmp_path / "gone.tar"])
     lines = found.sentences
     assert lines[:4] == [
-        "cats: A .txt file beside each video: 2 videos, 1 picture, 1 captions, 1.5 MB",
-        "cats: 'gone.txt': captions whose video is missing",
+        "cats: A .txt file beside each video: 2 videos, 1 picture, 1 caption, 1.5 MB",
         "cats: 'a.jpg': pictures that show a video which is here, too: left out",
         "cats: 'b.MOV', 'c.png': without a caption",
+        "cats: 'gone.txt': texts that belong to no video: not read",
     ]
     assert "not.zip cannot be read as an archive" in lines[4]
     assert "gone.tar is not there" in lines[5]
+
+
+@pytest.mark.parametrize(
+    "pair", ["DNG JPG", "CR2 JPG", "NEF jpeg", "ARW JPG", "RAF jpg", "HEIC JPG", "psd png", "tiff jpg"]
+)
+def test_of_two_files_of_one_picture_the_one_that_can_be_read_is_taken(tmp_path: Path, pair: str) -> None:
+    raw, plain = (f"DSC_1.{ending}" for ending in pair.split())
+    (tmp_path / raw).write_bytes(b"unknown bytes")
+    Image.new("RGB", (64, 48)).save(tmp_path / plain)
+    found = survey([tmp_path])
+    assert "1 picture, 1 file that cannot be taken, 0 captions, " in found.sentences[0]
+    assert f"{raw!r}: cannot be read: convert pictures to JPEG or PNG, videos to mp4" in "\n".join(found.sentences)
+    dataset = Dataset.create(Workspace.open(tmp_path / "workspace"), "Pair")
+    results = {result.name: result for result in dataset.import_files([tmp_path / raw, tmp_path / plain])}
+    assert results[plain].outcome == "converted"
+    assert results[raw].notes[0].endswith("convert it to JPEG or PNG first")
+
+
+def test_the_picture_of_a_video_stays_left_out(tmp_path: Path) -> None:
+    for name in ("IMG_1.MOV", "IMG_1.JPG", "IMG_1.HEIC"):
+        touch(tmp_path / name)
+    found = survey([tmp_path])
+    assert [source.name for source in found.sources] == ["IMG_1.HEIC", "IMG_1.MOV"]
+    assert any("'IMG_1.JPG': pictures that show a video" in line for line in found.sentences)
+
+
+@pytest.mark.parametrize(
+    "name", ["a.jfif", "b.JPE", "c.pjpeg", "d.dib", "e.avifs", "f.mpe", "g.M2T", "h.divx", "i.264"]
+)
+def test_rare_endings_of_pictures_and_videos_are_known(tmp_path: Path, name: str) -> None:
+    touch(tmp_path / name)
+    assert [source.name for source in survey([tmp_path]).sources] == [name]
 
 
 def test_ten_thousand_files_are_surveyed_and_more_than_the_cap_is_said(

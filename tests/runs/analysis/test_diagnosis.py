@@ -87,7 +87,7 @@ def growing(share: float) -> float:
         (turning, falling, "over-fitting", "training loss still falls"),
         (turning, rising, "getting worse", "rises"),
         (rising, rising, "getting worse", "rises"),
-        (flat, flat, "no effect yet", "where it was at step 0"),
+        (flat, flat, "no effect yet", "lower than at step 0"),
     ],
 )
 def test_shapes_have_names(tmp_path: Path, held_out: Shape, train: Shape, kind: str, words: str) -> None:
@@ -169,7 +169,7 @@ def test_a_rate_that_has_run_down_is_no_sign_that_more_steps_bring_nothing(tmp_p
 
 def test_no_effect_says_how_little_the_output_has_changed(tmp_path: Path) -> None:
     tiny = curves_of(tmp_path, flat, flat, (lambda share: 0.001, lambda share: 0.001))
-    assert "0.1% only" in diagnose(tiny, []).sentence
+    assert "the model's output has changed by 0.1%" in diagnose(tiny, []).sentence
     assert "learning rate" in diagnose(tiny, []).advice
 
 
@@ -227,7 +227,6 @@ def test_a_great_change_with_a_lower_loss_is_learning(tmp_path: Path) -> None:
 
 def test_a_run_that_has_ended_is_not_told_to_wait_or_to_go_on(tmp_path: Path) -> None:
     for name, shape, measurements, advice in (
-        ("early", falling, 2, ""),
         ("learning", falling, 40, "fork its newest checkpoint with more steps"),
         ("levelled", flattening, 40, "More clips or a lower learning rate"),
     ):
@@ -238,6 +237,29 @@ def test_a_run_that_has_ended_is_not_told_to_wait_or_to_go_on(tmp_path: Path) ->
         assert advice in ended.advice
         assert going.advice != ended.advice
         assert "go on" not in ended.advice
+
+
+def test_a_run_that_has_ended_is_too_short_not_too_early(tmp_path: Path) -> None:
+    curves = curves_of(tmp_path, falling, falling, measurements=2)
+    assert diagnose(curves, []).kind == "too early"
+    ended = diagnose(curves, [], ended=True)
+    assert (ended.kind, ended.advice) == ("too short", "")
+    assert "it ended at step 146, and a diagnosis takes 4 measurements over 100 steps" in ended.sentence
+
+
+def test_what_does_not_lower_the_loss_is_a_warning(tmp_path: Path) -> None:
+    """Its output changes, and its previews show it, while the held-out loss stays."""
+    curves = curves_of(tmp_path, flat, falling, (growing, lambda share: 0.01), moved=lambda share: 30 * share)
+    found = diagnose(curves, [])
+    assert (found.kind, found.tone) == ("not better", "warn")
+    assert "changed by 20%" in found.sentence
+
+
+def test_a_model_that_broke_late_keeps_its_useful_checkpoint(tmp_path: Path) -> None:
+    late = lambda share: falling(share) if share < 0.8 else 5.0  # noqa: E731
+    found = diagnose(curves_of(tmp_path, late, falling), [500, 1500, 2000])
+    assert found.kind == "destroyed"
+    assert found.advice.startswith("Use the checkpoint of step 1500, or begin again with a lower learning rate")
 
 
 def test_the_statistics_behind_it() -> None:

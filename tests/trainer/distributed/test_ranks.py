@@ -6,11 +6,14 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import torch
+import torch.distributed as dist
 from safetensors.torch import load_file
 
 from tests.driving import create, go
@@ -28,6 +31,7 @@ from workbench.runs import checkpoints, failures, queue
 from workbench.runs.checks import check_ranks
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
+from workbench.trainer import loop
 from workbench.trainer.distributed import launcher
 from workbench.trainer.loop import train_step
 from workbench.workspace import Workspace
@@ -193,6 +197,7 @@ def test_batches_must_share_out_evenly() -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
+        ({"device": "cuda:1"}, "device is cuda:1, a single GPU, but gpus is 2: set gpus to 1, or device to cuda"),
         ({"parallel": "fsdp", "base_model_precision": "int8"}, "base_model_precision is int8 and parallel is fsdp"),
         ({"parallel": "fsdp", "method": "full", "optimizer": "muon"}, "optimizer is muon, .*: use adamw, or ddp"),
     ],
@@ -206,6 +211,20 @@ def test_what_does_not_go_together_is_refused_for_several_processes_alone(
         check_ranks(settings, 2)
 
 
+def test_gpus_wait_for_one_another_as_long_as_the_setting_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    TrainSettings(nccl_timeout=7.5).save(tmp_path / jobs.CONFIG)
+    joined: dict[str, Any] = {}
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, **given: joined.update(given, backend=backend))
+    for name in ("new_group", "barrier", "destroy_process_group"):
+        monkeypatch.setattr(dist, name, lambda *_, **__: None)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda index: None)
+    monkeypatch.setattr(loop, "pick_devices", lambda choice, count: [Device("cuda", "a card", 24.0)] * count)
+    monkeypatch.setattr(loop, "trained_to_end", lambda *_, **__: True)
+    loop.train(tmp_path, jobs.Job(tmp_path), launcher.ProcessRank(0, 2, 0, 2))
+    assert joined["backend"] == "nccl"
+    assert joined["timeout"] == timedelta(minutes=7.5)
+
+
 @several_gpus
 def test_all_gpus_of_a_machine_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     cards = [Device("cuda", "a card", 24.0, index, f"GPU-{index}") for index in range(4)]
@@ -216,6 +235,7 @@ def test_all_gpus_of_a_machine_are_offered(monkeypatch: pytest.MonkeyPatch) -> N
     assert "8 batches now instead of 6" in found.sentence
     assert levels.offer(TrainSettings(gpus=0)) is None
     assert levels.offer(TrainSettings(device="cpu")) is None
+    assert levels.offer(TrainSettings().changed(device="cuda:1")) is None
 
 
 def test_where_no_process_inherits_locks_several_gpus_are_neither_offered_nor_taken(

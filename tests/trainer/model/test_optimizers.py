@@ -124,6 +124,7 @@ def test_weight_decay_reaches_the_optimizer(name: str) -> None:
         ("adamw", "amsgrad=true"),
         ("adam", "amsgrad=true"),
         ("adamw-8bit", "min_8bit_size=100000"),
+        ("adam-8bit", "min_8bit_size=100000"),
         ("prodigy", "growth_rate=1.01"),
         ("prodigy", "bias_correction=false"),
         ("came", "beta3=0.5"),
@@ -149,7 +150,8 @@ def test_each_option_is_one_that_its_library_takes(name: str) -> None:
     assert not offered & set(optimizer_options.FIELDS)
 
 
-def test_eight_bits_are_less_than_a_third_of_the_memory() -> None:
+@pytest.mark.parametrize("name", ["adamw", "adam"])
+def test_eight_bits_are_less_than_a_third_of_the_memory(name: str) -> None:
     def bytes_of(name: str) -> int:
         problem = Problem(make_settings(name))
         problem.train(1, 1)
@@ -157,7 +159,7 @@ def test_eight_bits_are_less_than_a_third_of_the_memory() -> None:
         moments = [value for one in state for key, value in one.items() if not key.startswith(("step", "qmap"))]
         return sum(value.numel() * value.element_size() for value in moments)
 
-    assert bytes_of("adamw-8bit") < bytes_of("adamw") / 3
+    assert bytes_of(f"{name}-8bit") < bytes_of(name) / 3
 
 
 def test_muon_turns_matrices_and_leaves_the_rest_to_adamw() -> None:
@@ -320,7 +322,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(name: str, given: dict[str, Any
 @pytest.mark.parametrize(
     ("name", "package", "distribution"),
     [
-        ("adamw-8bit", "bitsandbytes", "bitsandbytes"),
+        *((name, "bitsandbytes", "bitsandbytes") for name in ("adamw-8bit", "adam-8bit")),
         *((name, "pytorch_optimizer", "pytorch-optimizer") for name in ("prodigy", "came", "schedule-free", "muon")),
     ],
 )

@@ -8,6 +8,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def run(tmp_path: Path) -> Path:
 
 def in_a_process(home: Path, *calls: list[object]) -> str:
     """As a job runs it: no terminal, nobody logged in anywhere."""
-    secret = {name for name in os.environ if name.startswith(("WANDB", "TRACKIO", "NETRC"))}
+    secret = {name for name in os.environ if name.startswith(("WANDB", "TRACKIO", "NETRC", "COMET"))}
     kept = {name: value for name, value in os.environ.items() if name not in secret}
     done = subprocess.run(
         [sys.executable, "-m", "tests.trainer.tracked", json.dumps(calls)],
@@ -56,6 +57,10 @@ def test_a_missing_package_is_named_before_the_start(monkeypatch: pytest.MonkeyP
     check_tracker(TrainSettings())
     with pytest.raises(ConfigError, match="pip install wandb, or choose none"):
         check_tracker(TrainSettings(tracker="wandb"))
+    with pytest.raises(ConfigError, match="tracker is comet_ml, .*: pip install comet_ml, or choose none"):
+        check_tracker(TrainSettings(tracker="comet_ml"))
+    with pytest.raises(ConfigError, match="tracker is all, but none is installed: install one of tensorboard, "):
+        check_tracker(TrainSettings(tracker="all"))
 
 
 def test_every_number_of_a_line_is_sent_under_its_own_name() -> None:
@@ -82,8 +87,9 @@ def test_tensorboard_goes_on_in_the_same_folder_and_hides_what_comes_again(run: 
 def tracked(tmp_path_factory: pytest.TempPathFactory, make_clip: MakeClip) -> tuple[Path, Path, str]:
     """A workspace after runs with trackio and Weights & Biases, the latter's run, and what was said; in one process."""
     home = tmp_path_factory.mktemp("tracked")
-    clip, first, second = make_clip(home / "0.mp4"), home / "workspace/runs/cats", home / "workspace/runs/dogs"
-    for folder in (first, second):
+    clip = make_clip(home / "0.mp4")
+    first, second, third = (home / "workspace/runs" / name for name in ("cats", "dogs", "everywhere"))
+    for folder in (first, second, third):
         folder.mkdir(parents=True)
     calls: list[list[object]] = [
         [str(first), "trackio", 1, 4, str(clip)],
@@ -92,6 +98,8 @@ def tracked(tmp_path_factory: pytest.TempPathFactory, make_clip: MakeClip) -> tu
         [str(first), "trackio", 1, 2],  # another run of that name, after the first one was deleted
         [str(second), "wandb", 1, 4],
         [str(second), "wandb", 3, 6],
+        [str(third), "all", 1, 4, str(clip)],
+        [str(third), "all", 3, 6],
     ]
     return home / "workspace", second, in_a_process(home, *calls)
 
@@ -101,13 +109,40 @@ def test_trackio_keeps_runs_in_the_workspace_and_apart(tracked: tuple[Path, Path
     assert "its dashboard opens in the Train tab" in said
     folder = workspace / trackers.TRACKIO
     with sqlite3.connect(folder / "tests.db") as database:
-        rows = database.execute("select run_id, step, metrics from metrics order by id").fetchall()
+        rows = database.execute(
+            "select run_id, step, metrics from metrics where run_name = 'cats' order by id"
+        ).fetchall()
     first, *_, last = [row[0] for row in rows]
     assert first != last
     steps = [(row[1], json.loads(row[2])) for row in rows if row[0] == first]
     assert {step: values["loss"] for step, values in steps if "loss" in values} == {s: 1 / s for s in range(1, 7)}
     assert [row[1] for row in rows if row[0] == last] == [1, 2, 2]
-    assert len(list(folder.glob("media/**/*.mp4"))) == 1
+    assert len(list(folder.glob("media/**/*.mp4"))) == 2  # a preview of this run, and one of the run that has all
+
+
+def test_all_writes_to_every_tracker_and_comet_stays_offline(tracked: tuple[Path, Path, str]) -> None:
+    """Comet is an extra that the project's own environment leaves out: where it is installed, it is tried, too."""
+    workspace, _, said = tracked
+    comet = importlib.util.find_spec("comet_ml") is not None
+    assert f"trackers: tensorboard, trackio, wandb{', comet_ml' if comet else ''}" in said
+    assert "could not be" not in said
+    run = workspace / "runs" / "everywhere"
+    assert (run / "tensorboard").is_dir()
+    assert list((run / "wandb").glob("offline-run-*/*.wandb"))
+    if not comet:
+        return
+    kept = sorted((run / "comet_ml").glob("*.zip"))
+    lines = [
+        message
+        for archive in map(zipfile.ZipFile, kept)
+        for message in map(json.loads, archive.read("messages.json").splitlines())
+    ]
+    losses = {
+        line["payload"]["metric"]["metricValue"]
+        for line in lines
+        if line["type"] == "metric_msg" and line["payload"]["metric"]["metricName"] == "loss"
+    }
+    assert losses == {1 / step for step in range(1, 7)}
 
 
 def test_weights_and_biases_stays_offline_where_nobody_is_logged_in(tracked: tuple[Path, Path, str]) -> None:
@@ -126,25 +161,30 @@ def test_a_tracker_that_cannot_start_costs_a_line_and_itself(run: Path) -> None:
 
 def test_a_tracker_that_breaks_later_is_turned_off_once(run: Path) -> None:
     class Broken:
-        """An Accelerator whose tracker's server is gone after the first line."""
-
-        trackers: list[Any]
+        """A tracker whose server is gone after the first line."""
 
         def __init__(self) -> None:
-            self.trackers, self.lines, self.ended = [1], 0, False
-
-        def init_trackers(self, *_: Any) -> None: ...
+            self.lines, self.ended = 0, False
 
         def log(self, values: Any, step: int) -> None:
             self.lines += 1
             if self.lines > 2:
                 raise ConnectionError("the server went away\nand more")
 
-        def end_training(self) -> None:
+        def finish(self) -> None:
             self.ended = True
 
+    class Accelerator:
+        trackers: list[Any]
+
+        def __init__(self) -> None:
+            self.trackers = []
+
+        def init_trackers(self, *_: Any) -> None:
+            self.trackers.append(Broken())
+
     said: list[str] = []
-    accelerator = Broken()
+    accelerator = Accelerator()
     tracked = trackers.Tracker(accelerator, run, TrainSettings(tracker="tensorboard"), 0, said.append)
     for step in (1, 2, 3, 4):
         tracked.log({"step": step, "loss": 1.0})
@@ -152,8 +192,7 @@ def test_a_tracker_that_breaks_later_is_turned_off_once(run: Path) -> None:
     assert said[1:] == [
         "the tracker tensorboard could not be written to and is off from here on, the run goes on: the server went away"
     ]
-    assert accelerator.lines == 3
-    assert not accelerator.trackers
+    assert accelerator.trackers[0].lines == 3
 
 
 def test_no_tracker_asks_nothing_of_the_accelerator(run: Path) -> None:

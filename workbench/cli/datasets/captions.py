@@ -12,7 +12,8 @@ from typing import Any
 import click
 
 from workbench.cli.datasets.tasks import run_task, task_flags, with_dataset
-from workbench.cli.options import SettingsCommand, json_flag, print_json, settings_flags, settings_from
+from workbench.cli.options import SettingsCommand, json_flag, settings_flags, settings_from
+from workbench.cli.printing import print_json, say, say_lines
 from workbench.dataset_builder.captions import editing
 from workbench.dataset_builder.captions.editing import Search
 from workbench.dataset_builder.captions.settings import CaptionSettings
@@ -31,7 +32,7 @@ some_clips = click.argument("clips", nargs=-1)
 def caption(dataset: Dataset, clip: str, text: str) -> None:
     """Write the caption TEXT for CLIP."""
     changed = dataset.set_caption(clip, text)
-    click.echo(f"{changed.name}: {changed.text}")
+    say(f"{changed.name}: {changed.text}")
 
 
 @click.command("auto-caption", cls=SettingsCommand)
@@ -39,7 +40,7 @@ def caption(dataset: Dataset, clip: str, text: str) -> None:
 @some_clips
 @settings_flags(CaptionSettings, leave_out=("chosen",))
 @task_flags
-def auto_caption(dataset: Dataset, clips: tuple[str, ...], config: Path | None, detach: bool, **flags: Any) -> int:
+def auto_caption(dataset: Dataset, clips: tuple[str, ...], config: tuple[Path, ...], detach: bool, **flags: Any) -> int:
     """Let a model say what CLIPS show, or those without a caption.
 
     What you wrote by hand stays. --captioner endpoint sends the clips' frames to the address you give; the key comes
@@ -75,8 +76,8 @@ def replace(
         return
     found = editing.preview_replace(dataset.folder, search, replacement, clips or None)
     for one in found:
-        click.echo(f"{one.name}\n  - {one.before}\n  + {one.after}")
-    click.echo(f"{counted(len(found), 'caption')} would change")
+        say_lines([one.name, f"  - {one.before}", f"  + {one.after}"])
+    say(f"{counted(len(found), 'caption')} would change")
 
 
 def _edit(name: str, argument: str, change: Edit, help: str) -> click.Command:
@@ -118,7 +119,7 @@ def trigger(dataset: Dataset, word: str | None, write: bool, remove: bool, as_js
         return
     if write or remove:
         _echo_changed(changed)
-    click.echo(f"trigger word {now!r}, added to every caption without it" if now else "no trigger word")
+    say(f"trigger word {now!r}, added to every caption without it" if now else "no trigger word")
 
 
 @click.command()
@@ -132,8 +133,8 @@ def tags(dataset: Dataset, most: int, as_json: bool) -> None:
         print_json([{"tag": tag, "clips": count} for tag, count in counts])
         return
     for tag, count in counts:
-        click.echo(f"{count:>6}  {tag}")
+        say(f"{count:>6}  {tag}")
 
 
 def _echo_changed(count: int) -> None:
-    click.echo(f"{counted(count, 'caption')} changed")
+    say(f"{counted(count, 'caption')} changed")

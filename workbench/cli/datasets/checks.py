@@ -12,7 +12,8 @@ import click
 from workbench import jobs
 from workbench.cli import json_values
 from workbench.cli.datasets.tasks import report_lines, run_task, task_flags, watch_task, with_dataset
-from workbench.cli.options import SettingsCommand, detach_flag, json_flag, print_json, settings_flags, settings_from
+from workbench.cli.options import SettingsCommand, detach_flag, json_flag, settings_flags, settings_from
+from workbench.cli.printing import print_json, say, say_lines
 from workbench.dataset_builder.checks.findings import FIXES, CheckReport, Fix
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.checks.statistics import Histogram
@@ -29,7 +30,7 @@ FIX_NAMES = [fix.replace("_", "-") for fix in FIXES]
 @settings_flags(CheckSettings)
 @task_flags
 @json_flag
-def check(dataset: Dataset, config: Path | None, detach: bool, as_json: bool, **flags: Any) -> int:
+def check(dataset: Dataset, config: tuple[Path, ...], detach: bool, as_json: bool, **flags: Any) -> int:
     """Look for what would stop or hurt a training."""
     settings = settings_from(CheckSettings, config, flags)
     if not as_json:
@@ -42,7 +43,7 @@ def check(dataset: Dataset, config: Path | None, detach: bool, as_json: bool, **
     if status.state is jobs.State.FINISHED:
         print_json(json_values.findings(dataset.name, _report(dataset)))
         return 0
-    click.echo(f"Error: {status.message or status.state.value}", err=True)
+    say(f"Error: {status.message or status.state.value}", err=True)
     return int(status.exit_code or ExitCode.BUG)
 
 
@@ -62,7 +63,7 @@ def findings(dataset: Dataset, kind: str, as_json: bool) -> None:
         print_json(json_values.findings(dataset.name, replace(report, findings=chosen)))
         return
     for line in report_lines(dataset, report, kind, most=len(report.findings) if kind else 5):
-        click.echo(line)
+        say(line)
 
 
 @click.command()
@@ -86,10 +87,10 @@ def fix(dataset: Dataset, kind: str, how: str, clips: tuple[str, ...], preview: 
         raise ConfigError(f"the check found no {kind} on these clips: see workbench dataset findings {dataset.name}")
     way = cast(Fix, how.replace("-", "_"))
     if preview:
-        click.echo(dataset.preview_fix(chosen, way))
+        say(dataset.preview_fix(chosen, way))
         return 0
     if done := dataset.start_fix(chosen, way):
-        click.echo(done)
+        say(done)
         return 0
     return watch_task(dataset, "fix", detach=detach)
 
@@ -118,7 +119,7 @@ def stats(dataset: Dataset, as_json: bool) -> None:
     if as_json:
         print_json(json_values.statistics(found))
         return
-    click.echo(f"{dataset.name}: {' '.join(found.notes)}")
+    say(f"{dataset.name}: {' '.join(found.notes)}")
     for histogram in found.histograms.values():
         _bars(f"{histogram.title} ({histogram.unit})", _ranges(histogram))
     for title, counts in found.counts.items():
@@ -135,8 +136,8 @@ def _bars(title: str, rows: Sequence[tuple[str, int]]) -> None:
     listed = rows if len(rows) <= MOST_ROWS or " to " in rows[0][0] else rows[:MOST_ROWS]
     if not listed:
         return
-    click.echo(f"\n{title}")
+    say_lines(["", title])
     width = max(len(name) for name, _ in listed)
     top = max(count for _, count in listed) or 1
     for name, count in listed:
-        click.echo(f"  {name:>{width}}  {'#' * round(BAR * count / top)} {count}")
+        say(f"  {name:>{width}}  {'#' * round(BAR * count / top)} {count}")

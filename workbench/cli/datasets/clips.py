@@ -10,7 +10,8 @@ from workbench import dataset_library
 from workbench.cli import json_values
 from workbench.cli.datasets.tasks import with_dataset
 from workbench.cli.notes import print_or_set_group, print_or_write
-from workbench.cli.options import json_flag, print_json, with_workspace
+from workbench.cli.options import json_flag, with_workspace
+from workbench.cli.printing import print_json, say, say_lines
 from workbench.clips.frame_plan import shape_for
 from workbench.clips.records import Clip
 from workbench.dataset_builder.dataset import Dataset
@@ -37,7 +38,7 @@ def list_(workspace: Workspace, search: str, group: str | None, removed: bool, a
             print_json(names)
             return
         for name in names or ["no dataset is removed"]:
-            click.echo(name)
+            say(name)
         return
     found = dataset_library.search(workspace, search, group)
     if as_json:
@@ -47,9 +48,11 @@ def list_(workspace: Workspace, search: str, group: str | None, removed: bool, a
     for one in found:
         trigger = f", trigger word {one.info.trigger_word!r}" if one.info.trigger_word else ""
         grouped = f", group {one.group!r}" if one.group else ""
-        click.echo(f"{one.name:<{width}}  {one.summary.sentence}{trigger}{grouped}")
+        say(f"{one.name:<{width}}  {one.summary.sentence}{trigger}{grouped}")
+        for sentence in one.damage:
+            say(f"{'':<{width}}  {sentence}")
     if not found:
-        click.echo(_none(search, group))
+        say(_none(search, group))
 
 
 @click.command()
@@ -58,28 +61,28 @@ def list_(workspace: Workspace, search: str, group: str | None, removed: bool, a
 @json_flag
 def show(dataset: Dataset, model: str | None, as_json: bool) -> None:
     """The clips with their captions, and the files that were refused."""
-    shape = shape_for(find_model(model)[1]) if model else None
+    shape = shape_for(find_model(Workspace.of(dataset.folder).model(model))[1]) if model else None
     if as_json:
-        print_json({**asdict(dataset.snapshot(shape)), **json_values.dataset_clips(dataset)})
+        print_json({**asdict(dataset.snapshot(shape)), "damage": dataset.damage, **json_values.dataset_clips(dataset)})
         return
-    click.echo(f"{dataset.name}: {dataset.summary.sentence}\n{dataset.folder}")
-    click.echo(_dates(dataset.snapshot()))
+    say_lines([f"{dataset.name}: {dataset.summary.sentence}", dataset.folder, *dataset.damage])
+    say(_dates(dataset.snapshot()))
     if dataset.group:
-        click.echo(f"group {dataset.group}")
-    for line in dataset.notes.splitlines():
-        click.echo(f"  {line}")
+        say(f"group {dataset.group}")
+    for line in dataset.notes.split("\n"):
+        say(f"  {line}")
     plans = {plan.clip.file_name: plan for plan in dataset.plans(shape)} if shape else {}
     captions = dataset.captions
     for clip in dataset.clips:
-        click.echo(f"\n{about(clip)}")
-        click.echo(f"  {captions[clip.file_name] or '(no caption)'}")
+        say_lines(["", about(clip)])
+        say(f"  {captions[clip.file_name] or '(no caption)'}")
         if clip.tags:
-            click.echo(f"  tags: {', '.join(clip.tags)}")
+            say(f"  tags: {', '.join(clip.tags)}")
         if plan := plans.get(clip.file_name):
-            click.echo(f"  {plan.sentence}")
+            say(f"  {plan.sentence}")
     for result in dataset.import_results:
         if not result.usable:
-            click.echo(f"\n{result.sentence}")
+            say_lines(["", result.sentence])
 
 
 def _none(search: str, group: str | None) -> str:
@@ -116,10 +119,10 @@ def remove(workspace: Workspace, name: str, clips: tuple[str, ...], whole: bool)
     dataset = Dataset.open(workspace, name)
     _one_of(clips, whole)
     if whole:
-        click.echo(dataset_library.remove(workspace, dataset))
+        say(dataset_library.remove(workspace, dataset))
         return
     dataset.remove(*clips)
-    click.echo(f"{dataset.name}: {dataset.summary.sentence}")
+    say(f"{dataset.name}: {dataset.summary.sentence}")
 
 
 @click.command()
@@ -136,18 +139,18 @@ def restore(workspace: Workspace, name: str, clips: tuple[str, ...], whole: bool
     if clips or whole:
         _one_of(clips, whole)
     if whole:
-        click.echo(f"{dataset_library.restore(workspace, name).name} is restored")
+        say(f"{dataset_library.restore(workspace, name).name} is restored")
         return
     dataset = Dataset.open(workspace, name)
     if clips:
         dataset.restore(*clips)
-        click.echo(f"{dataset.name}: {dataset.summary.sentence}")
+        say(f"{dataset.name}: {dataset.summary.sentence}")
         return
     if as_json:
         print_json(json_values.clip_list(dataset.removed))
         return
     for clip in dataset.removed:
-        click.echo(about(clip))
+        say(about(clip))
 
 
 def _one_of(clips: tuple[str, ...], whole: bool) -> None:
@@ -166,7 +169,7 @@ def rename(workspace: Workspace, name: str, title: str) -> None:
     Runs that were trained on it still find it by its former name.
     """
     renamed = dataset_library.rename(workspace, Dataset.open(workspace, name), title)
-    click.echo(f"{name} is now called {renamed.name}")
+    say(f"{name} is now called {renamed.name}")
 
 
 @click.command()
@@ -198,8 +201,8 @@ def history(dataset: Dataset, as_json: bool) -> None:
         )
         return
     for entry in dataset.history:
-        click.echo(f"{entry.number:>4}  {moment(entry.time)}  {entry.sentence}")
-    click.echo(f"content {dataset.content_hash[:16]}")
+        say(f"{entry.number:>4}  {moment(entry.time)}  {entry.sentence}")
+    say(f"content {dataset.content_hash[:16]}")
 
 
 @click.command()
@@ -207,7 +210,7 @@ def history(dataset: Dataset, as_json: bool) -> None:
 @click.argument("number", type=int, required=False)
 def undo(dataset: Dataset, number: int | None) -> None:
     """Take back the newest change, or the one with that NUMBER."""
-    click.echo(f"undone: {dataset.undo(number).what}")
+    say(f"undone: {dataset.undo(number).what}")
 
 
 @click.command()
@@ -215,4 +218,4 @@ def undo(dataset: Dataset, number: int | None) -> None:
 @click.argument("number", type=int, required=False)
 def redo(dataset: Dataset, number: int | None) -> None:
     """Redo what was undone last, or the undoing with that NUMBER."""
-    click.echo(f"redone: {dataset.redo(number).what}")
+    say(f"redone: {dataset.redo(number).what}")

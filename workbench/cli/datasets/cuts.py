@@ -15,6 +15,7 @@ import click
 from workbench.cli.datasets.clips import about
 from workbench.cli.datasets.tasks import run_task, task_flags, with_dataset
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from
+from workbench.cli.printing import say
 from workbench.clips.records import Clip
 from workbench.dataset_builder.cuts.cut import cut_of, master_of
 from workbench.dataset_builder.cuts.splitting import SplitTask
@@ -32,7 +33,7 @@ def split(
     dataset: Dataset,
     clips: tuple[str, ...],
     at: tuple[float, ...],
-    config: Path | None,
+    config: tuple[Path, ...],
     detach: bool,
     **flags: Any,
 ) -> int:
@@ -113,4 +114,4 @@ def reset_cut(dataset: Dataset, clips: tuple[str, ...]) -> None:
 
 def _say(made: Sequence[Clip]) -> None:
     for clip in made:
-        click.echo(about(clip))
+        say(about(clip))

@@ -15,14 +15,8 @@ from workbench import jobs
 from workbench.cli import json_values
 from workbench.cli.datasets.tasks import with_dataset
 from workbench.cli.follow import follow_job
-from workbench.cli.options import (
-    SettingsCommand,
-    json_flag,
-    print_json,
-    settings_flags,
-    settings_from,
-    with_workspace,
-)
+from workbench.cli.options import SettingsCommand, json_flag, settings_flags, settings_from, with_workspace
+from workbench.cli.printing import print_json, say
 from workbench.clips import buckets
 from workbench.clips.frame_plan import FramePlan, Shape, shape_of
 from workbench.clips.records import Clip
@@ -69,12 +63,12 @@ def plan(
         return
     for one in plans:
         use = f" ({one.use})" if one.use else ""
-        click.echo(f"{one.clip.name}: {one.sentence}{use}")
+        say(f"{one.clip.name}: {one.sentence}{use}")
         for warning in one.warnings:
-            click.echo(f"  {warning}")
-    click.echo(plan_sentence(shape, plans))
+            say(f"  {warning}")
+    say(plan_sentence(shape, plans))
     if write is not None:
-        click.echo(f"{len(written)} videos written: {write}")
+        say(f"{len(written)} videos written: {write}")
 
 
 def _write(dataset: Dataset, plans: Sequence[FramePlan], shape: Shape, folder: Path) -> list[Path]:
@@ -85,7 +79,7 @@ def _write(dataset: Dataset, plans: Sequence[FramePlan], shape: Shape, folder: P
 
 def _wanted(flags: dict[str, Any]) -> tuple[TrainSettings, Model, Shape]:
     """The settings that flags are, and the model and the shape that they ask for. Raises ConfigError."""
-    settings = settings_from(TrainSettings, None, flags)
+    settings = settings_from(TrainSettings, (), flags)
     _, model = find_model(settings.model)
     return settings, model, shape_of(settings, model)
 
@@ -99,11 +93,11 @@ def _buckets(clips: list[Clip], model: Model, shape: Shape, most: int, as_json: 
         print_json(json_values.bucket_table(shape, table))
         return
     for bucket, count in table.clips_per_bucket.items():
-        click.echo(f"{count:>6}  {bucket}")
+        say(f"{count:>6}  {bucket}")
     for one in table.assignments:
         where = f"left out: {one.dropped}" if one.bucket is None else str(one.bucket)
-        click.echo(f"{one.clip.name}: {where}")
-    click.echo(table.sentence)
+        say(f"{one.clip.name}: {where}")
+    say(table.sentence)
 
 
 @click.command(cls=SettingsCommand)

@@ -13,7 +13,8 @@ import click
 
 from workbench.cli import json_values
 from workbench.cli.datasets.tasks import run_task, task_flags, with_dataset
-from workbench.cli.options import SettingsCommand, json_flag, print_json, settings_flags, settings_from, with_workspace
+from workbench.cli.options import SettingsCommand, json_flag, settings_flags, settings_from, with_workspace
+from workbench.cli.printing import print_json, say, say_lines
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.settings import ImportSettings
@@ -23,7 +24,10 @@ from workbench.workspace import Workspace
 
 given_paths = click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path))
 HUB = {"hub_dataset": "--hub"}
-PREVIEW = ("layout", "hub_dataset", "revision", "hub_config", "video_column", "caption_column")
+PREVIEW = (
+    *("layout", "hub_dataset", "revision", "hub_config", "video_column", "caption_column", "first_line"),
+    *("frames_as_video", "frame_rate"),
+)
 ELSEWHERE = ("repo_id", "private", "license")  # of `workbench publish dataset`
 NOTHING = "nothing was named: give files, folders or archives, or --hub OWNER/NAME"
 
@@ -34,7 +38,7 @@ NOTHING = "nothing was named: give files, folders or archives, or --hub OWNER/NA
 @json_flag
 def preview(paths: tuple[Path, ...], as_json: bool, **flags: Any) -> None:
     """List the videos, pictures and captions in PATHS. No file is opened: an import may still refuse one."""
-    settings = settings_from(ImportSettings, None, flags)
+    settings = settings_from(ImportSettings, (), flags)
     if not paths and not settings.hub_dataset:
         raise ConfigError(NOTHING)
     from workbench.dataset_builder.sources import hub
@@ -42,15 +46,15 @@ def preview(paths: tuple[Path, ...], as_json: bool, **flags: Any) -> None:
 
     wanted = settings.hub_dataset
     remote = hub.inspect(wanted, settings.revision, settings.hub_config) if wanted else None
-    found = survey(paths, settings.wanted_layout, settings.columns)
+    found = survey(paths, settings.wanted_layout, settings.columns, settings.rate_of_frames)
     lines = found.preview
     if as_json:
         print_json(json_values.preview(remote, found, lines))
         return
     if remote is not None:
-        click.echo(remote.sentence)
+        say(remote.sentence)
     if paths:
-        click.echo("\n".join(lines or ["no videos"]))
+        say_lines(lines or ["no videos"])
 
 
 @click.command("import", cls=SettingsCommand)
@@ -60,7 +64,7 @@ def preview(paths: tuple[Path, ...], as_json: bool, **flags: Any) -> None:
 @task_flags
 @with_workspace
 def import_(
-    workspace: Workspace, name: str, paths: tuple[Path, ...], config: Path | None, detach: bool, **flags: Any
+    workspace: Workspace, name: str, paths: tuple[Path, ...], config: tuple[Path, ...], detach: bool, **flags: Any
 ) -> int:
     """Take videos, pictures, folders and archives into the dataset NAME.
 
@@ -69,12 +73,12 @@ def import_(
     """
     given: dict[str, Any] = {"sources": tuple(os.path.abspath(path) for path in paths)} if paths else {}
     settings = settings_from(ImportSettings, config, flags, dataset=name, **given)
-    if not settings.sources and not settings.hub_dataset:
+    if not settings.sources and not settings.hub_dataset and not settings.own_source:
         raise ConfigError(NOTHING)
     target = Dataset.ensure(workspace, name)
     code = run_task(target, "import", settings.changed(dataset=target.name), detach)
     for one in task_snapshot(target.task("import")).files if code else ():
-        click.echo(one.sentence)
+        say(one.sentence)
     return code
 
 
@@ -83,7 +87,7 @@ def import_(
 @click.argument("target", required=False, type=click.Path(path_type=Path))
 @settings_flags(ExportSettings, leave_out=("target", *ELSEWHERE))
 @task_flags
-def export(dataset: Dataset, target: Path | None, config: Path | None, detach: bool, **flags: Any) -> int:
+def export(dataset: Dataset, target: Path | None, config: tuple[Path, ...], detach: bool, **flags: Any) -> int:
     """Write the dataset in any layout to a folder or an archive.
 
     TARGET is a new folder, .zip or .tar; what is there already is never touched. To the Hub: workbench publish dataset.

@@ -13,7 +13,8 @@ import click
 
 from workbench import jobs
 from workbench.cli.follow import doing, follow_job
-from workbench.cli.options import Command, config_flag, detach_flag, json_flag, print_json, with_opened
+from workbench.cli.options import Command, config_flag, detach_flag, json_flag, with_opened
+from workbench.cli.printing import print_json, say
 from workbench.dataset_builder.checks.findings import CheckReport
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.snapshot import task_snapshot
@@ -71,7 +72,8 @@ def report_lines(dataset: Dataset, report: CheckReport, kind: str = "", most: in
     for group in report.groups:
         if kind not in ("", group.kind):
             continue
-        yield f"\n{group.kind} ({len(group.findings)}, {group.severity.value}): {group.title}"
+        yield ""
+        yield f"{group.kind} ({len(group.findings)}, {group.severity.value}): {group.title}"
         for finding in group.findings[:most]:
             names = ", ".join(clips[one] for one in finding.clips[:6]) + (" ..." if len(finding.clips) > 6 else "")
             yield f"  {finding.sentence}" + (f"  [{names}]" if len(finding.clips) > 1 else "")
@@ -96,9 +98,9 @@ def tasks(dataset: Dataset, as_json: bool) -> None:
             count = f" {status.step}/{status.total}" if status.state.alive and status.total else ""
             ended = f", {jobs.ago(status.ended_at)}" if status.ended_at else ""
             message = f": {status.message}" if status.message else ""
-            click.echo(f"{name:<8} {doing(status)}{count}{ended}{message}")
+            say(f"{name:<8} {doing(status)}{count}{ended}{message}")
     if all(status.state is State.NEW for _, status in found):
-        click.echo("no tasks yet: import, split, check, fix, auto-caption and export start one")
+        say("no tasks yet: import, split, check, fix, auto-caption and export start one")
 
 
 @click.command()
@@ -107,7 +109,7 @@ def tasks(dataset: Dataset, as_json: bool) -> None:
 def follow(dataset: Dataset, task: Name) -> int:
     """Watch a task until it ends. Ctrl-C stops watching, not the task."""
     if dataset.task(task).status.state is State.NEW:
-        click.echo(f"{dataset.name} never had the task {task}")
+        say(f"{dataset.name} never had the task {task}")
         return 0
     return watch_task(dataset, task)
 
@@ -133,4 +135,4 @@ def stop(dataset: Dataset, task: Name) -> None:
             f"the task {task} of {dataset.name} is {status.state.value}: only a running one can be stopped"
         )
     dataset.task(task).stop()
-    click.echo(f"{task} ends: workbench dataset follow {dataset.name} {task}")
+    say(f"{task} ends: workbench dataset follow {dataset.name} {task}")

@@ -1,8 +1,15 @@
 """Video files: look at them, read their frames, write them. Not covered: fixing foreign files (dataset_builder)."""
 
 from workbench.clips.media.difference import difference
-from workbench.clips.media.gifs import write_gif
-from workbench.clips.media.kinds import ENDINGS, SUFFIXES, check_file, is_picture
+from workbench.clips.media.gifs import write_gif, write_png
+from workbench.clips.media.kinds import (
+    ENDINGS,
+    OBSOLETE_SUFFIXES,
+    OTHER_IMAGE_SUFFIXES,
+    SUFFIXES,
+    check_file,
+    is_picture,
+)
 from workbench.clips.media.opening import (
     HDR_TRANSFERS,
     FrameTimes,
@@ -27,6 +34,8 @@ from workbench.clips.media.writing import VideoWriter, bt709_frame, encode, with
 
 __all__ = [
     "ENDINGS",
+    "OBSOLETE_SUFFIXES",
+    "OTHER_IMAGE_SUFFIXES",
     "HDR_TRANSFERS",
     "SUFFIXES",
     "Pixels",
@@ -51,5 +60,6 @@ __all__ = [
     "thumbnail",
     "without_comment",
     "write_gif",
+    "write_png",
     "write_thumbnail",
 ]

@@ -1,6 +1,6 @@
-"""Videos as one GIF: a single one, or rows of them side by side.
+"""Videos as one GIF, or pictures as one PNG: a single one, or rows of them side by side.
 
-Not covered: reading GIFs (reading), and which videos stand in a row (the caller).
+A picture is a video of one frame. Not covered: reading GIFs (reading), and which videos stand in a row (the caller).
 """
 
 from __future__ import annotations
@@ -48,6 +48,23 @@ def write_gif(rows: Sequence[Sequence[Path]], path: Path) -> None:
         pictures.append(whole.quantize(256, dither=Image.Dither.NONE))
     duration = round(1000 * seconds)
     pictures[0].save(path, "GIF", save_all=True, append_images=pictures[1:], duration=duration, loop=0)
+
+
+def write_png(rows: Sequence[Sequence[Path]], path: Path) -> None:
+    """Write a PNG of the first frames of videos, in full size; others are fitted into a tile of the first one's size.
+
+    Raises DataError.
+    """
+    from PIL import Image, ImageOps
+
+    first = probe(rows[0][0])
+    columns = max(map(len, rows))
+    whole = Image.new("RGB", (columns * first.width, len(rows) * first.height), "white")
+    for top, row in enumerate(rows):
+        for left, video in enumerate(row):
+            picture = Image.fromarray(next(_frames_at(video, [0])))
+            whole.paste(ImageOps.pad(picture, (first.width, first.height)), (left * first.width, top * first.height))
+    whole.save(path, "PNG")
 
 
 def _tile(width: int, height: int, columns: int, rows: int, sharp: bool) -> tuple[int, int]:

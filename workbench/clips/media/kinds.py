@@ -17,18 +17,38 @@ from workbench.errors import DataError
 from workbench.operating_system import system
 
 # FFmpeg's demuxers of one file each, none of which opens another file or address by itself.
-DEMUXERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,asf,flv,ogg,dv,mxf,gif,apng"
+DEMUXERS = (
+    "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,asf,flv,ogg,dv,mxf,gif,apng,"
+    "h264,hevc,m4v,ivf,yuv4mpegpipe"
+)
+OBSOLETE_SUFFIXES = (".rm", ".rmvb", ".swf", ".wtv")  # nobody takes these any more, but each gets its verdict
 SUFFIXES = (
-    *(".mp4", ".mov", ".m4v", ".mkv", ".webm", ".avi", ".3gp", ".3g2", ".f4v", ".qt", ".mpg", ".mpeg", ".m2v", ".vob"),
-    *(".ts", ".mts", ".m2ts", ".wmv", ".asf", ".flv", ".ogv", ".ogg", ".ogm", ".dv", ".mxf", ".gif", ".apng"),
-    *(".rm", ".rmvb", ".swf", ".wtv"),  # nobody takes these any more, but each gets its verdict
+    *(".mp4", ".mov", ".m4v", ".mkv", ".mk3d", ".webm", ".avi", ".divx", ".3gp", ".3g2", ".f4v", ".qt", ".mp4v"),
+    *(".mpg", ".mpeg", ".mpe", ".m1v", ".m2v", ".mp2v", ".m2p", ".vob", ".mod", ".tod", ".wmv", ".asf", ".flv"),
+    *(".ts", ".mts", ".m2ts", ".m2t", ".trp", ".ogv", ".ogg", ".ogm", ".ogx", ".dv", ".mxf", ".gif", ".gifv", ".apng"),
+    *(".h264", ".264", ".avc", ".hevc", ".h265", ".265", ".ivf", ".y4m", *OBSOLETE_SUFFIXES),
+)
+RAW_SUFFIXES = (
+    *(".dng", ".cr2", ".cr3", ".crw", ".nef", ".nrw", ".arw", ".srf", ".sr2", ".raf", ".rw2", ".rwl", ".orf", ".pef"),
+    *(".srw", ".x3f", ".3fr", ".fff", ".iiq", ".mos", ".mef", ".mrw", ".erf", ".kdc", ".dcr", ".gpr"),
+)
+# No picture that is taken, but each gets its import result, which says what to do with it.
+OTHER_IMAGE_SUFFIXES = (
+    *(".heic", ".heif", ".heics", ".hif", ".tif", ".tiff", ".jxl", ".psd", ".psb", ".jp2", ".j2k", ".jpx", ".tga"),
+    *(".exr", ".hdr", *RAW_SUFFIXES),
 )
 ENDINGS = "mp4, mov, mkv, webm, avi, mpg, ts, wmv, flv, ogv, dv or gif"
 HEAD_BYTES = 4096
+MOST_INDEX_BYTES = 16 * 1024**2
 EBML, SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
 HEIF = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+AVIF = (b"ftypavif", b"ftypavis")
 TO_PICTURE, TO_VIDEO = "convert it to JPEG or PNG first", "convert it to mp4 first"
+RAW_PICTURE = f"a raw camera picture: {TO_PICTURE}"
 REFUSED = {
+    **dict.fromkeys((b"FUJIFILMCCD-RAW", b"IIRO", b"IIRS", b"MMOR", b"IIU\0", b"FOVb", b"\0MRM"), RAW_PICTURE),
+    b"\0\0\0\x0cjP  ": f"a JPEG 2000 picture: {TO_PICTURE}",
+    b"\x76\x2f\x31\x01": f"an OpenEXR picture: {TO_PICTURE}",
     b"\x49\x49\x2a\0": f"a TIFF or raw camera picture: {TO_PICTURE}",
     b"\x4d\x4d\0\x2a": f"a TIFF or raw camera picture: {TO_PICTURE}",
     b"8BPS": f"a Photoshop picture: {TO_PICTURE}",
@@ -44,13 +64,19 @@ REFUSED = {
 }
 
 
-def check_file(path: Path) -> None:
-    """Refuse what is no video and no picture before a decoder sees it. Raises DataError."""
+def check_file(path: Path, name: str = "") -> None:
+    """Refuse what is no video and no picture before a decoder sees it. Raises DataError.
+
+    name: what people call the file, whose ending tells a picture of an unknown kind from a video
+    """
     head = _head(path)
     if not head:
         raise DataError("empty file: copy or download it again")
     if mix_up := _look_alike(head):
         raise DataError(mix_up)
+    if name.lower().endswith(OTHER_IMAGE_SUFFIXES) and not is_picture(path):
+        raw = name.lower().endswith(RAW_SUFFIXES)
+        raise DataError(RAW_PICTURE if raw else f"a picture of a kind that cannot be read: {TO_PICTURE}")
 
 
 def is_picture(path: Path) -> bool:
@@ -60,7 +86,7 @@ def is_picture(path: Path) -> bool:
     bitmap = head.startswith(b"BM") and int.from_bytes(head[2:6], "little") == path.stat().st_size
     png = head.startswith(b"\x89PNG") and b"acTL" not in head  # an animated one is a video
     webp = head[:4] == b"RIFF" and head[8:12] == b"WEBP"
-    return png or webp or bitmap or head.startswith(b"\xff\xd8\xff") or head[4:12] == b"ftypavif"
+    return png or webp or bitmap or head.startswith(b"\xff\xd8\xff") or head[4:12] in AVIF
 
 
 def _head(path: Path) -> bytes:
@@ -92,30 +118,43 @@ def _look_alike(head: bytes) -> str | None:
         return "sound only: it has no pictures"
     if head[4:8] == b"ftyp" and head[8:12] in HEIF and b"avif" not in head[:64]:
         return f"a HEIC picture, as iPhones take them: {TO_PICTURE}"
+    if head[4:12] == b"ftypcrx ":
+        return RAW_PICTURE
     return next((reason for start, reason in REFUSED.items() if head.startswith(start)), None)
 
 
 def without_index(path: Path) -> bool:
     """Whether it is an mp4 without its index (moov), as a recorder leaves it when power fails."""
-    boxes = _boxes(path)
+    boxes = [name for name, _, _ in _boxes(path)]
     return bool(boxes) and boxes[0] == b"ftyp" and b"moov" not in boxes
 
 
-def _boxes(path: Path) -> list[bytes]:
-    """Names of an mp4's outermost boxes, in file order."""
-    names: list[bytes] = []
+def _boxes(path: Path) -> list[tuple[bytes, int, int]]:
+    """(name, position, bytes) of an mp4's outermost boxes, in file order."""
+    found: list[tuple[bytes, int, int]] = []
     with path.open("rb") as file:
         end, position = path.stat().st_size, 0
-        while position + 8 <= end and len(names) < 1000:
+        while position + 8 <= end and len(found) < 1000:
             file.seek(position)
             head = file.read(16)
             size = int.from_bytes(head[:4], "big")
             size = int.from_bytes(head[8:16], "big") if size == 1 else size or end - position
-            names.append(head[4:8])
+            found.append((head[4:8], position, size))
             if size < 8:
                 break
             position += size
-    return names
+    return found
+
+
+def is_encrypted(path: Path) -> bool:
+    """Whether an mp4's index says that its tracks are protected."""
+    with path.open("rb") as file:
+        for name, start, size in _boxes(path):
+            if name == b"moov":
+                file.seek(start)
+                index = file.read(min(size, MOST_INDEX_BYTES))
+                return b"encv" in index or b"sinf" in index or b"pssh" in index
+    return False
 
 
 def segment_is_cut(path: Path) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.clips.media.opening import opened, orientation
+from workbench.clips.media.opening import frame_step, opened, orientation, read_times
 from workbench.clips.media.writing import KEYFRAME_EVERY
 from workbench.errors import DataError
 from workbench.workspace import write_bytes
@@ -31,14 +31,23 @@ def raw_frames(path: Path) -> Iterator[tuple[float, Any]]:
     import av
 
     with opened(path) as (container, stream):
-        start, step = None, 1 / float(stream.average_rate or 25)
+        step, start, time = frame_step(stream), None, -frame_step(stream)
+        # The times of an mp4 without B-frames, such as our own clips, are always those of its frames.
+        sure = "mp4" in container.format.name and not stream.codec_context.has_b_frames
+        times = None if sure else read_times(path)
+        presented = times.presented if times is not None and times.by_number else []
         try:
             for number, frame in enumerate(container.decode(stream)):
                 if frame.is_corrupt and number:
                     raise DataError(f"damaged: frame {number + 1} cannot be read")
-                time = frame.time if frame.time is not None else number * step
-                start = time if start is None else start
-                yield time - start, frame
+                if number < len(presented):
+                    time = presented[number]
+                elif presented or frame.time is None:
+                    time += step
+                else:
+                    start = frame.time if start is None else start
+                    time = frame.time - start
+                yield time, frame
         except av.FFmpegError as error:
             raise DataError(f"damaged: it cannot be read to its end ({error.strerror})") from error
 

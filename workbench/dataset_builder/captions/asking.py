@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from workbench.captioners import find_captioner
 from workbench.captioners.base import Captioner, CaptionFailed, NoAnswer
-from workbench.clips.records import Clip, read_info
+from workbench.clips.records import Clip, clip_file, read_info
 from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.sources.text import clean_caption
 from workbench.errors import DataError
@@ -55,7 +55,8 @@ class Asker:
         """A clip's caption, clean. Raises CaptionFailed, or what ends the job."""
         settings = self._settings
         try:
-            frames, fps = sample_frames(self._dataset / clip.file_name, clip, settings.frames, settings.picture_side)
+            path = clip_file(self._dataset, clip.file_name)
+            frames, fps = sample_frames(path, clip, settings.frames, settings.picture_side)
         except DataError as error:
             raise CaptionFailed(str(error)) from error
         question = instruction(settings.instruction, self._trigger, clip.text)

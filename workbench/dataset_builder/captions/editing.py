@@ -125,7 +125,7 @@ def add_trigger_word(dataset: Path, names: Collection[str] | None = None) -> int
     info, word = read_info(dataset), _trigger_word(dataset)
 
     def put(text: str) -> str:
-        return info.caption(Clip(file_name="", text=text))
+        return info.caption(Clip(file_name="clip", text=text))
 
     return _rewrite(dataset, f"trigger word {word} added to captions", put, names)
 

@@ -30,7 +30,7 @@ from workbench.clips.records import Clip, read_clips
 from workbench.dataset_builder.captions.answers import Answers
 from workbench.dataset_builder.captions.asking import Asker, captioner_of
 from workbench.dataset_builder.captions.settings import CaptionSettings
-from workbench.jobs.devices import gpus, pick_device
+from workbench.jobs.devices import gpus_of
 from workbench.jobs.shards import Shards
 from workbench.jobs.workers import Workers, take_shards
 from workbench.records import json_lines, read_json_lines
@@ -66,8 +66,8 @@ def caption_together(
         job.outcome = answers.outcome
 
     devices = []
-    if settings.captioner == "vision_language" and pick_device(settings.device).is_gpu:
-        devices = gpus()[: settings.processes]
+    if settings.captioner == "vision_language":
+        devices = gpus_of(settings.device)[: settings.processes]
     key = find_key(settings.key_variable, settings.base_url) if settings.captioner == "endpoint" else ""
     handing = functools.partial(handed_over, settings.key_variable, settings.base_url, key)
     count = min(len(devices) or settings.processes, max(1, len(cut)))
@@ -114,7 +114,9 @@ def worker(job: Path) -> int:
     """Take shards until none is left; the exit code."""
     folder, dataset = job / FOLDER, job.parent
     plan = read_json(folder / WORK)
-    settings = parse(CaptionSettings, plan["settings"])
+    # A worker sees its own GPU alone, whatever number that has outside.
+    device = str(plan["settings"]["device"]).partition(":")[0]
+    settings = parse(CaptionSettings, {**plan["settings"], "device": device})
     clips = {clip.file_name: clip for clip in read_clips(dataset)}
     captioner = captioner_of(dataset, settings)
     asker = Asker(dataset, settings, captioner, lambda seconds, _: time.sleep(seconds))

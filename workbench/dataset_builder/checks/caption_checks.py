@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from workbench.clips.records import Clip, DatasetInfo
 from workbench.dataset_builder.checks.findings import Finding, finding_of
 from workbench.dataset_builder.checks.measures import FOLDER
@@ -20,7 +22,7 @@ from workbench.families.base import Family
 from workbench.families.model import Model
 from workbench.families.model_inputs import CaptionTokens
 from workbench.quantities import counted
-from workbench.workspace import read_json
+from workbench.records import read_record
 
 TOKENS = "tokens.json"
 
@@ -92,11 +94,18 @@ def _too_long(clip: Clip, info: DatasetInfo, tokens: CaptionTokens, model: Model
     )
 
 
+class _Tokens(BaseModel):
+    """tokens.json."""
+
+    limit: int
+    trigger_word: str
+    counts: dict[str, int]
+
+
 def read_tokens(dataset: Path, info: DatasetInfo) -> tuple[int, dict[str, int]]:
-    """(limit, `text_hash` -> tokens) of the last check; (0, {}) where it does not tell. Raises ConfigError."""
-    path = dataset / FOLDER / TOKENS
-    known = read_json(path) if path.exists() else {}
-    if known.get("trigger_word") != info.trigger_word:  # the captions as they are taught have changed
+    """(limit, `text_hash` -> tokens) of the last check; (0, {}) where it does not tell."""
+    known = read_record(dataset / FOLDER / TOKENS, _Tokens)
+    if known is None or known["trigger_word"] != info.trigger_word:  # the captions as they are taught have changed
         return 0, {}
     return known["limit"], known["counts"]
 

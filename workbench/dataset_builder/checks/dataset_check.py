@@ -11,7 +11,7 @@ from pathlib import Path
 
 from workbench import jobs
 from workbench.clips import frame_plan
-from workbench.clips.records import Clip, file_sha256, read_clips, read_info
+from workbench.clips.records import Clip, clip_file, file_sha256, read_clips, read_info
 from workbench.dataset_builder import parallel
 from workbench.dataset_builder.checks import caption_checks, measures, picture_checks
 from workbench.dataset_builder.checks.findings import Finding, Severity, write_report
@@ -44,6 +44,6 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
 
 def _measured(dataset: Path, clips: list[Clip], job: jobs.Job) -> dict[str, measures.Measures]:
     """File name -> measures; a folder of another tool's has no sha256 in its records."""
-    hashed = [c if c.sha256 else c.changed(sha256=file_sha256(dataset / c.file_name)) for c in clips]
+    hashed = [c if c.sha256 else c.changed(sha256=file_sha256(clip_file(dataset, c.file_name))) for c in clips]
     known = measures.measure_all(dataset, hashed, parallel.job_progress(job))
     return {clip.file_name: known[clip.sha256] for clip in hashed}

@@ -16,11 +16,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from workbench import html, inline_html
-from workbench.clips.records import Clip, DatasetInfo, read_clips, read_info
+from workbench.clips.records import Clip, DatasetInfo, Number, known_info, read_clips
 from workbench.dataset_builder.checks.measures import FOLDER
+from workbench.errors import ConfigError
 from workbench.states import Tone
 from workbench.workspace import read_json, write_json
 
@@ -220,24 +221,33 @@ def write_report(dataset: Path, checked_at: float, model: str, clips: Sequence[C
 
 
 def read_report(dataset: Path) -> CheckReport | None:
-    """The last check; None when there was none. Raises ConfigError when its file is broken."""
-    path = dataset / FOLDER / FILE
-    if not path.exists():
+    """The last check; None when there was none, or its file is damaged: then checking again writes it anew."""
+    try:
+        kept = _Report.model_validate(read_json(dataset / FOLDER / FILE))
+    except (ConfigError, ValidationError):
         return None
-    kept, info = read_json(path), read_info(dataset)
+    info = known_info(dataset)
     clips = {clip.file_name: clip for clip in read_clips(dataset)}
-    every = map(Finding.model_validate, kept["findings"])
     return CheckReport(
-        checked_at=kept["checked_at"],
-        model=kept["model"],
-        clips=len(kept["clips"]),
-        findings=tuple(finding for finding in every if _holds(finding, clips, info)),
-        new_clips=sum(kept["clips"].get(name) != clip.sha256 for name, clip in clips.items()),
+        checked_at=kept.checked_at,
+        model=kept.model,
+        clips=len(kept.clips),
+        findings=tuple(finding for finding in kept.findings if _holds(finding, clips, info)),
+        new_clips=sum(kept.clips.get(name) != clip.sha256 for name, clip in clips.items()),
     )
 
 
+class _Report(BaseModel):
+    """findings.json."""
+
+    checked_at: Number
+    model: str
+    clips: dict[str, str]
+    findings: list[Finding]
+
+
 def read_findings(dataset: Path) -> list[Finding]:
-    """What was found and still holds, the worst first; none when no check was made. Raises ConfigError."""
+    """What was found and still holds, the worst first; none when no check was made."""
     return list(report.findings) if (report := read_report(dataset)) else []
 
 

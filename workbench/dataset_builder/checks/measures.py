@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 
 from workbench.clips import frame_metrics
-from workbench.clips.records import Clip
+from workbench.clips.records import Clip, clip_file
 from workbench.dataset_builder import parallel
 from workbench.dataset_builder.checks import text_detection
 from workbench.dataset_builder.cuts import scenes
@@ -153,8 +153,8 @@ def measure(dataset: Path, clip: Clip, text: bool = True, on_frame: Callable[[],
     """Decode one clip once and measure it; text: look for that, too, where a reader is installed."""
     from workbench.dataset_builder.checks.letterbox import find_letterbox
 
-    path = dataset / clip.file_name
     try:
+        path = clip_file(dataset, clip.file_name)
         numbers = _Pictures(clip.frames, clip.fps or 8.0).measure(path, on_frame)
         letterbox = find_letterbox(path)
         texts = text_detection.find_text(path) if text and text_detection.can_read() else None

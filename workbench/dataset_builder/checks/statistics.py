@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from workbench import charts, inline_html
-from workbench.clips.records import Clip, DatasetInfo, read_clips, read_info
+from workbench.clips.records import Clip, DatasetInfo, known_info, read_clips
 from workbench.dataset_builder.checks.caption_checks import read_tokens, text_hash
 from workbench.dataset_builder.checks.measures import read_measures
+from workbench.quantities import counted
 
 K = TypeVar("K", bound=Hashable)
 MOST_WORDS, BINS = 30, 20
@@ -82,7 +83,7 @@ class Statistics:
         if not self.clips:
             return ["There are no clips yet: import some."]
         images = f", {self.images:,} of them images" if self.images else ""
-        found = [f"{self.clips:,} clips, {self.seconds:,.1f} s{images}."]
+        found = [f"{counted(self.clips, 'clip')}, {self.seconds:,.1f} s{images}."]
         if self.with_trigger is not None:
             found.append(f"{self.with_trigger:.0%} of the captions contain the trigger word as they are written.")
         if self.token_limit:
@@ -104,8 +105,8 @@ class Statistics:
 
 
 def statistics(dataset: Path) -> Statistics:
-    """The dataset as its folder is now. Raises DataError, ConfigError where its files are broken."""
-    info = read_info(dataset)
+    """The dataset as its folder is now."""
+    info = known_info(dataset)
     return of_clips(
         read_clips(dataset),
         info,

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from workbench.clips import media
-from workbench.clips.records import Clip, file_sha256
+from workbench.clips.records import Clip, clip_file, file_sha256
 from workbench.errors import ConfigError, DataError
 
 MASTERS = ".masters"
@@ -51,7 +51,7 @@ class Master:
 
 def master_of(dataset: Path, clip: Clip) -> Master:
     """The source video a clip comes from: the clip itself while it is whole. Raises DataError when it is not there."""
-    path = dataset / (clip.master or clip.file_name)
+    path = clip_file(dataset, clip.master or clip.file_name)
     if not path.is_file():
         raise DataError(f"the source video of {clip.name} is missing ({path}): import it again")
     changed = path.stat().st_mtime_ns

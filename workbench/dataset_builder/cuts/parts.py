@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.clips import media
-from workbench.clips.records import Clip, file_sha256, read_clips
-from workbench.dataset_builder import history
+from workbench.clips.records import REMOVED, Clip, file_sha256, read_clips
 from workbench.dataset_builder.cuts.cut import MASTERS, Box, Cut, Master, checked, master_of, sampled_frames
 from workbench.dataset_builder.cuts.seeking import frames_from
 from workbench.dataset_builder.parallel import Tick, silent
@@ -40,7 +39,7 @@ def make_part(dataset: Path, clip: Clip, cut: Cut, tick: Tick = silent) -> Clip:
     if cut == master.whole:
         return whole_clip(dataset, clip, master)
     name = part_name(master, cut)
-    path = next((found for found in (dataset / name, dataset / history.REMOVED / name) if found.exists()), None)
+    path = next((found for found in (dataset / name, dataset / REMOVED / name) if found.exists()), None)
     if path is None:
         _link(master.path, dataset / master.name)  # before anything is cut from it
         path = dataset / name
@@ -76,10 +75,10 @@ def whole_clip(dataset: Path, clip: Clip, master: Master) -> Clip:
         return clip
     stem = Path(master.name).stem
     # A plain VideoFolder may have had it under another name than ours.
-    was = [c for c in read_clips(dataset / history.REMOVED) if not c.master and c.sha256 == master.sha256]
+    was = [c for c in read_clips(dataset / REMOVED) if not c.master and c.sha256 == master.sha256]
     name = next((c.file_name for c in was if Path(c.file_name).stem == stem), f"clips/{stem}.mp4")
     first = next((found for c in was if (found := c.first_frame)), "")
-    if not (dataset / history.REMOVED / name).exists():
+    if not (dataset / REMOVED / name).exists():
         _link(master.path, dataset / name)
     return clip.changed(
         **({"first_frame": first} if first else {}),

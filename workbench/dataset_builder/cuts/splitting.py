@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from workbench import jobs
-from workbench.clips.records import Clip, clips_named, read_clips
+from workbench.clips.records import Clip, clip_file, clips_named, read_clips
 from workbench.dataset_builder import parallel
 from workbench.dataset_builder.cuts import cutting, scenes
 from workbench.dataset_builder.cuts.cut import FEWEST, MASTERS, Cut, Master, checked, cut_of, master_of
@@ -158,7 +158,7 @@ def _shots(
     """The clip's shots in frames of its master."""
     # The clip's own file shows its crop alone; at another rate its frames lie between the master's.
     own = cut.fps is None
-    path, offset = (dataset / clip.file_name, cut.start) if own else (master.path, 0)
+    path, offset = (clip_file(dataset, clip.file_name), cut.start) if own else (master.path, 0)
     found = scenes.scores(path, settings.detector, dataset / SCORES, tick)
     threshold = DETECTORS[settings.detector].threshold if settings.threshold is None else settings.threshold
     frames = [number + offset for number in scenes.cuts(found, threshold)]

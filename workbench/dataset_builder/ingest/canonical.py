@@ -8,19 +8,28 @@ cutting long videos into scenes.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from workbench.clips import media
 from workbench.clips.media import FrameTimes, VideoFacts
 from workbench.clips.media.opening import opened
-from workbench.dataset_builder.ingest.animations import CODECS, Animation, on_white, read_animation
-from workbench.dataset_builder.ingest.conversion import converted, picture_changes, square_size
+from workbench.dataset_builder.ingest.animations import CODECS, Animation, NumberedFrames, on_white, read_animation
+from workbench.dataset_builder.ingest.conversion import (
+    Size,
+    SizeChanged,
+    alike,
+    converted,
+    picture_changes,
+    square_size,
+)
 from workbench.dataset_builder.ingest.pictures import MAX_PIXELS, MAX_SIDE, PICTURE_FPS, PICTURE_MARK, write_picture
 from workbench.dataset_builder.ingest.timing import Timed, Timing, evened, timing_changes, timing_of
 from workbench.errors import DataError
@@ -67,27 +76,58 @@ def convert(
         if about.codec in CODECS:
             return _convert_picture(source, target, longest_side, on_frame)
         return _take_own_picture(source, target, about)
-    timing = timing_of(times.presented, about.fps, times.last)
+    try:
+        return _convert_video(source, target, longest_side, on_frame, about, times)
+    except SizeChanged:
+        part = _longest_part(source, about, on_frame)
+        return _convert_video(source, target, longest_side, on_frame, part.about, part.of(times), part)
+
+
+def _convert_video(
+    source: Path,
+    target: Path,
+    longest_side: int | None,
+    on_frame: Callable[[], None],
+    about: VideoFacts,
+    times: FrameTimes,
+    part: _Part | None = None,
+) -> CanonicalClip:
+    """part: what is taken of a video whose picture changes its size. Raises DataError, CannotWrite, SizeChanged."""
+    timing = timing_of(times.presented, (about.fps, about.guessed_fps), times.last)
     if timing.seconds > MAX_SECONDS:
         raise DataError(_too_long(timing.seconds))
     warnings = ("longer than 10 minutes: split it into clips",) if timing.seconds > LONG_SECONDS else ()
     changes = [*picture_changes(about, longest_side), *timing_changes(timing)]
-    canonical = not changes and _is_canonical(about, timing)
-    if canonical and (copied := _copied_clip(source, target, about, warnings, on_frame)) is not None:
+    canonical = not changes and part is None and _is_canonical(about, timing)
+    if (
+        canonical
+        and (not times.by_number or _in_order(source))
+        and (copied := _copied_clip(source, target, about, warnings, on_frame)) is not None
+    ):
         return copied
+    frames = media.raw_frames(source)
     damage = _Damage(timing, on_frame)
-    opaque = on_white(damage.until(media.raw_frames(source)), about)
-    pictures = evened(converted(opaque, about, longest_side), timing)
-    frames, middle = _write(pictures, target, timing, on_frame)
+    opaque = on_white(damage.until(part.frames(frames) if part else frames), about)
+    pictures = evened(converted(opaque, about, longest_side, mixed=part is not None), timing)
+    count, middle = _write(pictures, target, timing, on_frame)
     if about.audio:
         changes.append("sound removed")
     if about.tracks > 1:
-        changes.append(f"{about.tracks} video tracks: the first one taken ({about.width}x{about.height} {about.codec})")
+        changes.append(_tracks_note(about))
+    if part:
+        changes.append(part.sentence)
     if damage.reason or damage.ends_early(about, times):
-        changes.append(f"cut off or damaged: kept the first {frames / float(timing.fps):.2f} s ({frames} frames)")
+        changes.append(f"cut off or damaged: kept the first {count / float(timing.fps):.2f} s ({count} frames)")
     if not changes:
         changes.append(f"rewritten for exact frame access ({about.codec} {about.pixel_format})")
-    return CanonicalClip(float(timing.fps), frames, middle.width, middle.height, tuple(changes), warnings, middle)
+    return CanonicalClip(float(timing.fps), count, middle.width, middle.height, tuple(changes), warnings, middle)
+
+
+def _tracks_note(about: VideoFacts) -> str:
+    """Say which of several video tracks was taken and, if it is not the first, why."""
+    ordinal = {1: "first", 2: "second", 3: "third"}.get(about.track, f"{about.track}th")
+    taken = f"{about.tracks} video tracks: the {ordinal} one taken ({about.width}x{about.height} {about.codec})"
+    return f"{taken}, since before it is {about.passed_over}" if about.passed_over else taken
 
 
 def _convert_picture(
@@ -95,18 +135,18 @@ def _convert_picture(
 ) -> CanonicalClip:
     """Write a picture as a clip of one frame, or of all its frames. Raises DataError, CannotWrite."""
     if (animation := read_animation(source, on_frame)) is not None:
-        return _convert_animation(animation, target, longest_side, on_frame)
+        return convert_animation(animation, target, longest_side, on_frame)
     width, height, made = write_picture(source, target, longest_side)
     return CanonicalClip(float(PICTURE_FPS), 1, width, height, made)
 
 
-def _convert_animation(
-    animation: Animation, target: Path, longest_side: int | None, on_frame: Callable[[], None]
+def convert_animation(
+    animation: Animation | NumberedFrames, target: Path, longest_side: int | None, on_frame: Callable[[], None]
 ) -> CanonicalClip:
-    """Write an animated WebP as a clip. Raises DataError, CannotWrite."""
+    """Write an animated WebP, or numbered pictures, as a clip. Raises DataError, CannotWrite."""
     if min(animation.size) < 16:
         raise DataError(f"too small: {animation.size[0]}x{animation.size[1]}, at least 16x16: give a larger picture")
-    timing = timing_of(animation.times, 0.0, animation.last)
+    timing = timing_of(animation.times, last=animation.last)
     if timing.seconds > MAX_SECONDS:
         raise DataError(_too_long(timing.seconds))
     changes = (*animation.changes(longest_side), *timing_changes(timing))
@@ -177,6 +217,63 @@ def _write(frames: Iterator[Any], target: Path, timing: Timing, on_frame: Callab
     return writer.frames, middle
 
 
+# ---- a picture that changes its size --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The frames of a video that are taken: those in a row that have the same proportions, to be scaled to one size.
+
+    end: the frame after the last, None for all that follow; seconds: when the first is shown;  about: facts for them
+    """
+
+    start: int
+    end: int | None
+    seconds: float
+    about: VideoFacts
+    sentence: str
+
+    def of(self, times: FrameTimes) -> FrameTimes:
+        """Return the times of these frames only."""
+        shown = [time - self.seconds for time in times.presented[self.start : self.end]]
+        return replace(times, presented=shown, last=times.last if self.end is None else 0.0)
+
+    def frames(self, frames: Iterable[Timed]) -> Iterator[Timed]:
+        """Yield only these frames, with times from 0."""
+        for time, frame in itertools.islice(frames, self.start, self.end):
+            yield time - self.seconds, frame
+
+
+def _longest_part(source: Path, about: VideoFacts, on_frame: Callable[[], None]) -> _Part:
+    """Decode a video whose picture changes its size, and choose what is taken. Raises DataError."""
+    starts: list[tuple[int, float, Counter[Size]]] = []  # a run of like proportions each
+    count = 0
+    with contextlib.suppress(DataError):  # damage is said when the frames are taken
+        for time, frame in media.raw_frames(source):
+            size = (frame.width, frame.height)
+            if not starts or not alike(size, next(iter(starts[-1][2]))):
+                starts.append((count, time, Counter()))
+            starts[-1][2][size] += 1
+            count += 1
+            on_frame()
+    number = max(range(len(starts)), key=lambda index: starts[index][2].total())
+    start, seconds, sizes = starts[number]
+    end = starts[number + 1][0] if number + 1 < len(starts) else None
+    width, height = sizes.most_common(1)[0][0]
+    turned = about.rotation % 180 == 90
+    chosen = replace(about, width=height if turned else width, height=width if turned else height, frames=0, seconds=0)
+    _check_limits(chosen)
+    named = ", ".join(f"{w}x{h}" for w, h in dict.fromkeys(size for _, _, sizes in starts for size in sizes))
+    said = [f"the size of the picture changes ({named})"]
+    if len(sizes) > 1:
+        said.append(f"scaled to {width}x{height}")
+    if len(starts) > 1:
+        said.append(
+            f"frames {start + 1} to {start + sizes.total()} of {count} taken, the others have other proportions"
+        )
+    return _Part(start, end, seconds, chosen, ": ".join((said[0], "; ".join(said[1:]))))
+
+
 # ---- taking a canonical file as it is -------------------------------------------------------------------------------
 
 
@@ -185,6 +282,21 @@ def _is_canonical(about: VideoFacts, timing: Timing) -> bool:
     right_form = about.codec == "h264" and about.pixel_format == "yuv420p" and "mp4" in about.container
     right_time = abs(about.fps / float(timing.fps) - 1) < 1e-6
     return right_form and right_time and about.tracks == 1
+
+
+def _in_order(source: Path) -> bool:
+    """Whether each decoded frame carries a later time than the one before it.
+
+    The packets of a video whose encoder may reorder frames but never did look like those of one with wrong times.
+    """
+    import av
+
+    try:
+        with opened(source) as (container, stream):
+            shown = [frame.time for frame in container.decode(stream)]
+    except (av.FFmpegError, DataError):
+        return False
+    return all(one is not None and other is not None and one < other for one, other in itertools.pairwise(shown))
 
 
 def _copied_clip(
@@ -205,14 +317,15 @@ def _copied_clip(
 
 def _take_as_it_is(source: Path, target: Path, promised: int, on_frame: Callable[[], None]) -> bool:
     """Copy the file if every frame it promises can be decoded and none more (cut copies hide frames)."""
-    frames = 0
+    frames, sizes = 0, set[Size]()
     try:
-        for _ in media.raw_frames(source):
+        for _, frame in media.raw_frames(source):
             frames += 1
+            sizes.add((frame.width, frame.height))
             on_frame()
     except DataError:
         return False
-    if frames != promised:
+    if frames != promised or len(sizes) > 1:
         return False
     with replacing(target) as temporary:
         shutil.copyfile(source, temporary)
@@ -270,7 +383,7 @@ def _middle_of_equal(source: Path, copy: Path, promised: int, on_frame: Callable
     """The middle frame, if both videos have the same frames at the same times; else None."""
     import numpy as np
 
-    frames, middle = 0, None
+    frames, middle, sizes = 0, None, set[Size]()
     try:
         for one, other in itertools.zip_longest(media.raw_frames(source), media.raw_frames(copy)):
             if one is None or other is None or abs(one[0] - other[0]) > SAME_TIME:
@@ -279,7 +392,8 @@ def _middle_of_equal(source: Path, copy: Path, promised: int, on_frame: Callable
                 return None
             middle = other[1] if frames == promised // 2 else middle
             frames += 1
+            sizes.add((one[1].width, one[1].height))
             on_frame()
     except DataError:
         return None
-    return middle if frames == promised else None
+    return middle if frames == promised and len(sizes) == 1 else None

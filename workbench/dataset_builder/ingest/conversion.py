@@ -18,6 +18,7 @@ from workbench.errors import DataError
 
 Size = tuple[int, int]
 REWRITE = "save it again as an ordinary mp4"
+NEAR_SHAPE = 0.02  # by which proportions may differ, for odd sizes rounded to even ones
 RGB = 0
 PLAIN_MATRICES = (1, 2, 5, 6)  # BT.709, not said, BT.601 twice: what every player shows rightly
 
@@ -66,17 +67,35 @@ def picture_changes(about: VideoFacts, longest_side: int | None = None) -> list[
     return changes
 
 
-def converted(frames: Iterable[Timed], about: VideoFacts, longest_side: int | None = None) -> Iterator[Timed]:
-    """The frames in the canonical form. They end where the picture changes its size: that is another source video."""
-    graph, first = None, None
+class SizeChanged(Exception):
+    """The picture changes its size, to one for which the conversion was not made."""
+
+
+def alike(one: Size, other: Size) -> bool:
+    """Whether two sizes have the same proportions, but for rounding to whole pixels."""
+    return abs(one[0] * other[1] / (one[1] * other[0]) - 1) < NEAR_SHAPE
+
+
+def converted(
+    frames: Iterable[Timed], about: VideoFacts, longest_side: int | None = None, mixed: bool = False
+) -> Iterator[Timed]:
+    """The frames in the canonical form. mixed: whether those of other sizes are scaled to that of `about`.
+
+    Raises SizeChanged, DataError.
+    """
+    graph, kind = None, None
     waiting = deque[float]()
-    steps = _filters(about, longest_side)
+    steps = _filters(about, longest_side, mixed)
     for time, frame in frames:
-        if first is None:
-            first = frame
-            graph = _graph(steps, frame) if steps else None
-        if (frame.width, frame.height, frame.format.name) != (first.width, first.height, first.format.name):
-            break
+        new = (frame.width, frame.height, frame.format.name)
+        if new != kind:
+            if kind is not None and new[:2] != kind[:2] and not mixed:
+                raise SizeChanged
+            if graph is not None:
+                yield from _pushed(graph, None, about, waiting)
+            # Another kind of pixels halfway through: what is plain at first may be full of colours later.
+            steps = steps or (_filters(about, longest_side, True) if kind is not None else [])
+            graph, kind = _graph(steps, frame) if steps else None, new
         if graph is None:
             yield time, frame
         else:
@@ -86,9 +105,9 @@ def converted(frames: Iterable[Timed], about: VideoFacts, longest_side: int | No
         yield from _pushed(graph, None, about, waiting)
 
 
-def _filters(about: VideoFacts, longest_side: int | None) -> list[tuple[str, str]]:
-    """FFmpeg's filters that bring the picture to the canonical form; none when it has it."""
-    if about.pixel_format == "yuv420p" and not picture_changes(about, longest_side):
+def _filters(about: VideoFacts, longest_side: int | None, needed: bool = False) -> list[tuple[str, str]]:
+    """FFmpeg's filters that bring the picture to the canonical form; none when it has it, unless they are `needed`."""
+    if not needed and about.pixel_format == "yuv420p" and not picture_changes(about, longest_side):
         return []
     width, height = reduced(square_size(about), longest_side)
     colours = "out_range=tv"

@@ -8,6 +8,7 @@ an import that was killed goes on where it was. Not covered: what was given and 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import queue
@@ -23,9 +24,10 @@ from workbench.dataset_builder.ingest.contents import Contents
 from workbench.dataset_builder.ingest.ledger import Ledger
 from workbench.dataset_builder.ingest.results import ImportResult, clip_name, storable
 from workbench.dataset_builder.sources import archives
+from workbench.dataset_builder.sources.columns import USUAL, Columns
 from workbench.dataset_builder.sources.files import first_names
-from workbench.dataset_builder.sources.survey import USUAL, Survey, survey
-from workbench.dataset_builder.sources.tree import Columns, SourceFile
+from workbench.dataset_builder.sources.survey import Survey, survey
+from workbench.dataset_builder.sources.tree import SourceFile
 from workbench.errors import CannotWrite, DataError
 from workbench.jobs.limited import ChildClosed, ChildLost, LimitedChild
 from workbench.jobs.locks import locked
@@ -54,15 +56,17 @@ def import_files(
     longest_side: int | None = None,
     columns: Columns = USUAL,
     on_survey: Callable[[Survey], None] = lambda _: None,
+    frame_rate: float | None = None,
 ) -> list[ImportResult]:
     """Take in videos, pictures, folders and archives of them, now.
 
     layout: the name of one to read everything as, "" to find it out; longest_side: larger pictures are scaled down to
-    it; columns: what the columns of tables are called; on_survey: called with what is there before it is read.
+    it; columns: what the columns of tables are called; on_survey: called with what is there before it is read;
+    frame_rate: of numbered pictures, each folder of which is then one video.
     Raises DataError when no file is found or none can be used, ConfigError, CannotWrite.
     """
     given = [str(path) for path in paths]
-    surveyed = survey(given, layout, columns)
+    surveyed = survey(given, layout, columns, frame_rate)
     sources = surveyed.sources
     on_survey(surveyed)
     if not sources:
@@ -172,21 +176,42 @@ class _Worker:
     def _judge(self, number: int, source: SourceFile) -> ImportResult:
         result = ImportResult(source=source.key, outcome="refused")
         try:
+            if source.frames:
+                return self._joined(number, source, result)
             with self._on_disk(source, MOST_MEMBER_BYTES) as path:
                 sha256 = records.file_sha256(path)
                 self._contents.enter(number, sha256)
                 if known := self._ledger.known(result.source, sha256):
                     return known
-                return self._converted(result.model_copy(update={"sha256": sha256}), path)
+                return self._converted(result.model_copy(update={"sha256": sha256}), {"source": str(path)}, [path])
         except DataError as error:
             return result.model_copy(update={"notes": (str(error),)})
 
-    def _converted(self, result: ImportResult, path: Path) -> ImportResult:
+    def _joined(self, number: int, source: SourceFile, result: ImportResult) -> ImportResult:
+        """Judge numbered pictures as one video. Raises DataError, CannotWrite."""
+        with contextlib.ExitStack() as stack:
+            paths, left, digest = list[Path](), MOST_MEMBER_BYTES, hashlib.sha256(f"{source.fps:g} fps".encode())
+            for index, frame in enumerate(source.frames):
+                try:
+                    scratch = self._scratch.with_name(f"{self._scratch.name}-{index}")
+                    paths.append(stack.enter_context(self._on_disk(frame, left, scratch)))
+                except DataError as error:
+                    raise DataError(f"its frame {frame.name!r} cannot be used: {error}") from error
+                left -= paths[-1].stat().st_size
+                digest.update(records.file_sha256(paths[-1]).encode())
+            self._contents.enter(number, digest.hexdigest())
+            if known := self._ledger.known(result.source, digest.hexdigest()):
+                return known
+            task = {"source": str(paths[0]), "frames": [str(path) for path in paths], "fps": source.fps}
+            return self._converted(result.model_copy(update={"sha256": digest.hexdigest()}), task, paths)
+
+    def _converted(self, result: ImportResult, task: Mapping[str, object], paths: Sequence[Path]) -> ImportResult:
         clip = self._dataset / clip_name(result.sha256)
         there = clip.exists()
-        task = {"source": str(path), "sha256": result.sha256, "longest_side": self._longest_side}
+        task = {**task, "sha256": result.sha256, "longest_side": self._longest_side}
+        size = sum(path.stat().st_size for path in paths)
         try:
-            answer = self._ask(task, SECONDS_PER_FRAME + SECONDS_PER_MEGABYTE * path.stat().st_size / 1e6)
+            answer = self._ask(task, SECONDS_PER_FRAME + SECONDS_PER_MEGABYTE * size / 1e6)
             result = ImportResult.model_validate_json(answer).model_copy(update={"source": result.source})
         except DataError as error:
             result = result.model_copy(update={"notes": (str(error),)})
@@ -207,21 +232,24 @@ class _Worker:
             return "", pictures.LEFT_OUT.format(error)
 
     @contextlib.contextmanager
-    def _on_disk(self, source: SourceFile, most_bytes: int) -> Iterator[Path]:
+    def _on_disk(self, source: SourceFile, most_bytes: int, scratch: Path | None = None) -> Iterator[Path]:
         """The source's file; a member of an archive lies in a scratch file meanwhile. Raises DataError, CannotWrite."""
-        path = self._scratch if source.member else source.path
+        scratch = scratch or self._scratch
+        path = scratch if source.member else source.target or source.path
         try:
+            if source.refused:
+                raise DataError(source.refused)
             if source.member:
                 with writing(path):
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.unlink(missing_ok=True)
                 archives.extract(source, path, most_bytes)
-            media.check_file(path)
+            media.check_file(path, source.name)
             yield path
         except OSError as error:
             raise DataError(f"it cannot be read: {error.strerror}") from error
         finally:
-            self._scratch.unlink(missing_ok=True)
+            scratch.unlink(missing_ok=True)
 
     def _ask(self, task: Mapping[str, object], seconds: float) -> bytes:
         """The child's answer. Raises DataError, saying why there is none, CannotWrite, ChildClosed."""

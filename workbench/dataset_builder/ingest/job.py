@@ -11,6 +11,7 @@ from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.ingest.intake import import_files
 from workbench.dataset_builder.ingest.results import OUTCOMES, SKIPPED, SKIPPED_NOTE, ImportResult
 from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.sources import own
 from workbench.dataset_builder.sources.survey import Survey
 
 MOST_PROBLEMS = 20  # sentences about captions that are missing, said again when the import is over
@@ -32,6 +33,8 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
         problems[:] = surveyed.problems[:MOST_PROBLEMS]
         for name in surveyed.skipped:
             results.add(name, SKIPPED, SKIPPED_NOTE)
+        for name, reason in surveyed.not_read.items():
+            results.add(name, "refused", reason)
         sys.stdout.write("".join(f"{sentence}\n" for sentence in surveyed.sentences))
 
     def on_progress(done: int, total: int, result: ImportResult | None) -> None:
@@ -49,8 +52,17 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     sources: list[Path | str] = list(settings.sources)
     if settings.hub_dataset:
         sources.append(_fetched(settings, config.parent, job))
+    if settings.own_source.strip():
+        sources.append(_made(settings, config.parent, job))
     import_files(
-        dataset, sources, on_progress, settings.wanted_layout, settings.longest_side, settings.columns, on_survey
+        dataset,
+        sources,
+        on_progress,
+        settings.wanted_layout,
+        settings.longest_side,
+        settings.columns,
+        on_survey,
+        settings.rate_of_frames,
     )
 
 
@@ -65,6 +77,16 @@ class _Results:
         self.counts[outcome] += 1
         if self.counts[outcome] <= MOST_NAMED:
             self.files.append({"name": name[-LONGEST_NOTE:], "outcome": outcome, "note": note[:LONGEST_NOTE]})
+
+
+def _made(settings: ImportSettings, folder: Path, job: jobs.Job) -> Path:
+    """The items of a source of the user's own, below the job's folder. Raises ConfigError, DataError, jobs.Stop."""
+
+    def on_item(count: int) -> None:
+        job.beat(f"reading {settings.own_source}", message=f"{count} items")
+        job.check_stop(f"stopped after {count} items: start it again to go on")
+
+    return own.fetch(settings.own_source, folder / "own", on_item)
 
 
 def _fetched(settings: ImportSettings, folder: Path, job: jobs.Job) -> Path:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.clips import records
-from workbench.clips.records import Clip
-from workbench.dataset_builder.history import REMOVED, editing
+from workbench.clips.records import REMOVED, Clip
+from workbench.dataset_builder.history import editing
 from workbench.dataset_builder.ingest.pictures import OTHER
 from workbench.dataset_builder.ingest.results import (
     ImportResult,

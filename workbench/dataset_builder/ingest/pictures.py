@@ -68,7 +68,8 @@ def read_picture(source: Path) -> tuple[Any, str, list[str]]:
     try:
         with Image.open(source, formats=FORMATS) as picture:
             check_size(picture.width, picture.height)
-            if getattr(picture, "n_frames", 1) > 1:
+            # An MPO is a JPEG with more pictures of the moment behind it: for the other eye, for brighter screens.
+            if getattr(picture, "n_frames", 1) > 1 and picture.format != "MPO":
                 raise DataError(f"an animation ({picture.format}), not a still picture: convert it to mp4 or GIF first")
             upright, changes = _upright_rgb(picture)
             return upright, str(picture.format), changes

@@ -10,12 +10,14 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 MAX_FPS = 60
+ROUNDING = 0.002  # seconds by which a container that counts milliseconds may misstate the time between two frames
+SAME_RATE = 5e-4  # rates that differ by less are one; 30 and 29.97 are two
 LONGEST_STILL = 30.0  # seconds; screen recorders write nothing while nothing moves, for hours if need be
 LAST_STILL = 1.0  # seconds: a last frame that is shown for longer is a still, too
 Timed = tuple[float, Any]  # seconds, PyAV frame
@@ -40,9 +42,10 @@ class Timing:
     seconds: float = 0.0
 
 
-def timing_of(times: list[float], declared_fps: float, last: float = 0.0) -> Timing:
+def timing_of(times: list[float], declared: Sequence[float] = (), last: float = 0.0) -> Timing:
     """The constant rate for two or more frames shown at these times. Even: each is nearest to its own slot.
 
+    declared: frame rates that the header states, the likelier first
     last: seconds that the last one is shown, 0 when that is not known
     """
     step = times[-1] / (len(times) - 1)
@@ -54,7 +57,8 @@ def timing_of(times: list[float], declared_fps: float, last: float = 0.0) -> Tim
     )
     if even:
         # The header is more exact than containers that round their timestamps to milliseconds.
-        rate = declared_fps if abs(declared_fps * step - 1) < 0.05 else 1 / step
+        tolerance = max(SAME_RATE, ROUNDING / times[-1])
+        rate = next((rate for rate in declared if abs(rate * step - 1) < tolerance), 1 / step)
         take = max(1, math.ceil(rate / MAX_FPS - 1e-3))
         return Timing(_neat(rate) / take, rate, step, True, take, seconds=times[-1])
     steps = [later - earlier for earlier, later in zip(times, times[1:], strict=False) if later > earlier]

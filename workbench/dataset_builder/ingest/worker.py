@@ -1,21 +1,23 @@
 """The child that touches foreign files: `python -m workbench.dataset_builder.ingest.worker DATASET_FOLDER`.
 
-A task {source, sha256, longest_side} is answered by an import result; {picture, clip}, a picture that came with a clip
-as its first frame, by [name, note]. Not covered: the limits that it works under (jobs.limited), starting it again after
-a file that brought it down (intake).
+A task {source, sha256, longest_side}, with {frames, fps} for numbered pictures, is answered by an import result;
+{picture, clip}, a picture that came with a clip as its first frame, by [name, note]. Not covered: the limits that it
+works under (jobs.limited), starting it again after a file that brought it down (intake).
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from workbench.clips import media
 from workbench.clips.records import Clip, file_sha256
 from workbench.dataset_builder.ingest import pictures
-from workbench.dataset_builder.ingest.canonical import convert
+from workbench.dataset_builder.ingest.animations import read_numbered
+from workbench.dataset_builder.ingest.canonical import convert, convert_animation
 from workbench.dataset_builder.ingest.results import ImportResult, Outcome, clip_name
 from workbench.errors import CannotWrite, DataError
 from workbench.jobs.limited import Watch, serve
@@ -32,14 +34,27 @@ def main(dataset: Path) -> None:
                 return json.dumps(pictures.keep_first_frame(dataset, Path(task["picture"]), task["clip"]))
             except DataError as error:
                 return json.dumps(["", pictures.LEFT_OUT.format(error)])
-        result = judge(dataset, Path(task["source"]), task["sha256"], task["longest_side"], watch)
+        frames = [Path(path) for path in task.get("frames", ())]
+        source, sha256, longest_side = Path(task["source"]), task["sha256"], task["longest_side"]
+        result = judge(dataset, source, sha256, longest_side, watch, frames, task.get("fps", 0.0))
         return result.model_dump_json()
 
     serve(handle, MODULES)
 
 
-def judge(dataset: Path, source: Path, sha256: str, longest_side: int | None, watch: Watch) -> ImportResult:
-    """Make clip and thumbnail of one source file, or say why not. Raises CannotWrite."""
+def judge(
+    dataset: Path,
+    source: Path,
+    sha256: str,
+    longest_side: int | None,
+    watch: Watch,
+    frames: Sequence[Path] = (),
+    fps: float = 0.0,
+) -> ImportResult:
+    """Make clip and thumbnail of one source file, or say why not. Raises CannotWrite.
+
+    frames: numbered pictures that are one video of `fps`, in place of the file
+    """
     import av
 
     def refused(reason: str) -> ImportResult:
@@ -47,7 +62,10 @@ def judge(dataset: Path, source: Path, sha256: str, longest_side: int | None, wa
 
     name = clip_name(sha256)
     try:
-        made = convert(source, dataset / name, longest_side, watch.progress)
+        if frames:
+            made = convert_animation(read_numbered(list(frames), fps), dataset / name, longest_side, watch.progress)
+        else:
+            made = convert(source, dataset / name, longest_side, watch.progress)
         thumbnail = dataset / "thumbs" / f"{Path(name).stem}.jpg"
         if made.middle is None:
             media.thumbnail(dataset / name, thumbnail)

@@ -1,17 +1,19 @@
 """Zip and tar files as sources: what is in them, and one member at a time, never unpacked whole.
 
 Nothing is written under a member's own name, and no link is followed; entries that would lead outside, links, devices,
-encrypted and absurdly packed ones are refused by name. A tar is read forwards, a handle a thread, so that members taken
-in their order cost one pass, compressed or not. Not covered: archives inside archives, zip directories of millions of
-entries (they are read whole).
+encrypted and absurdly packed ones are refused by name, and so are archives of kinds that are not read (`not_read`). A
+tar is read forwards, a handle a thread, so that members taken in their order cost one pass, compressed or not. Not
+covered: archives inside archives, zip directories of millions of entries (they are read whole).
 """
 
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
 import lzma
 import os
+import re
 import struct
 import tarfile
 import threading
@@ -24,19 +26,51 @@ from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from workbench import policy
-from workbench.dataset_builder.sources.text import MOST_TEXT_BYTES
-from workbench.dataset_builder.sources.tree import TEXT_SUFFIXES, SourceFile, Tree
+from workbench.dataset_builder.sources.columns import USUAL, Columns
+from workbench.dataset_builder.sources.text import LONG_RUN, MOST_TEXT_BYTES
+from workbench.dataset_builder.sources.tree import SourceFile, Tree
 from workbench.errors import DataError
 from workbench.operating_system import system
 from workbench.workspace import writing
 
-SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tbz", ".tar.xz", ".txz")
+UNPACK = "unpack it, then give its folder"
+PACKED = "unpack it, then give the file itself"
+PARQUET = ".parquet"
+# What people give as well, by the ends of names, the longest first.
+NOT_READ = {
+    ".tar.zst": f"a tar packed with Zstandard, which cannot be read: {UNPACK}",
+    ".tar.lz4": f"a tar packed with LZ4, which cannot be read: {UNPACK}",
+    ".tar.lzma": f"a tar packed with LZMA, which cannot be read: {UNPACK}",
+    ".tar.z": f"a tar packed with compress, which cannot be read: {UNPACK}",
+    ".tzst": f"a tar packed with Zstandard, which cannot be read: {UNPACK}",
+    ".7z": f"a 7-Zip archive, which cannot be read: {UNPACK}",
+    ".rar": f"a RAR archive, which cannot be read: {UNPACK}",
+    ".zipx": f"a zip of a newer kind, which cannot be read: {UNPACK}",
+    ".cab": f"a Windows cabinet, which cannot be read: {UNPACK}",
+    ".iso": f"the image of a disc, which cannot be read: {UNPACK}",
+    ".gz": f"a file packed with gzip: {PACKED}",
+    ".bz2": f"a file packed with bzip2: {PACKED}",
+    ".xz": f"a file packed with xz: {PACKED}",
+    ".zst": f"a file packed with Zstandard: {PACKED}",
+    ".lz4": f"a file packed with LZ4: {PACKED}",
+    PARQUET: "a parquet table, which is read from the Hub alone: name it with hub_dataset, or write its videos out",
+    ".arrow": "an Arrow table, which cannot be read: write its videos out as files",
+    ".tfrecord": "a TFRecord file, which cannot be read: write its videos out as files",
+}
+PART = re.compile(r"\.(z\d\d|r\d\d|part\d+\.rar|(zip|7z|rar|tar|gz|tgz)\.?\d{3})$")
+JOIN = "one part of a split archive: unpack all parts together, then give the folder"
+MAGIC = {b"Rar!\x1a\x07": ".rar", b"7z\xbc\xaf\x27\x1c": ".7z", b"\x28\xb5\x2f\xfd": ".tar.zst", b"MSCF": ".cab"}
 MOST_ENTRIES = 200_000
 MOST_BYTES = 1024**4  # of all members together
 MOST_ALL_TEXT_BYTES = 512 * 1024**2  # captions and tables are held while the layout is found out
 RATIO = 200  # unpacked to packed; videos hardly shrink, captions tenfold
 SLACK = 16 * 1024**2  # so little does no harm, however it was packed
 CHUNK = 1024**2
+LONGEST_END = 66_000  # bytes in which the directory of a zip ends
+DRIVE = re.compile(r"[A-Za-z]:")
+METHODS = {1: "Shrink", 6: "Implode", 9: "Deflate64", 93: "Zstandard", 95: "XZ", 98: "PPMd", 99: "AES encryption"}
+NAMES = ("cp932", "gb18030", "big5", "euc_kr", "cp866", "cp1251")  # encodings of names in zips that do not say UTF-8
 DAMAGE = (
     tarfile.TarError,
     zipfile.BadZipFile,
@@ -55,11 +89,20 @@ def is_archive(path: Path) -> bool:
     return path.name.lower().endswith(SUFFIXES)
 
 
+def not_read(name: str) -> str:
+    """Say why a container of this kind cannot be read, with the remedy; "" for any other file."""
+    low = name.lower()
+    if PART.search(low):
+        return JOIN
+    return "" if low.endswith(SUFFIXES) else next((why for end, why in NOT_READ.items() if low.endswith(end)), "")
+
+
 class ArchiveTree(Tree):
     """What an archive holds. Reads all its names and captions, once. Raises DataError when it cannot be read."""
 
-    def __init__(self, path: Path, beside: str = "") -> None:
+    def __init__(self, path: Path, beside: str = "", columns: Columns = USUAL) -> None:
         """beside: the text of a file that belongs to the archive and lies beside it."""
+        self.columns = columns
         self._texts, self.beside = dict[str, bytes](), beside
         files, refused = dict[str, int](), dict[str, str]()
         with closing(_open(path)) as archive:
@@ -81,10 +124,12 @@ class ArchiveTree(Tree):
                 break
             if _hidden(entry.name):
                 continue
-            reason = entry.refused or _unsafe(entry.name)
+            reason = entry.refused or _unsafe(entry.name) or not_read(entry.name)
+            if not reason and entry.name.lower().endswith(SUFFIXES):
+                reason = f"an archive inside an archive: {UNPACK}"
             if not reason and entry.name in files:
                 reason = "a second entry of this name: the first is taken"
-            is_text = entry.name.lower().endswith((*TEXT_SUFFIXES, ".id"))
+            is_text = self.columns.reads(entry.name) or entry.name.lower().endswith(".id")
             if not reason and is_text and entry.size > min(MOST_TEXT_BYTES, text_left):
                 reason = "too much text for captions"
             if not reason and entry.size > bytes_left:
@@ -138,6 +183,22 @@ def _unreadable(path: Path, error: BaseException) -> DataError:
     return DataError(f"{path.name} cannot be read as an archive ({error}): copy or download it again")
 
 
+def _why_unreadable(path: Path) -> str:
+    """Why an archive cannot be read although it is whole: it is of another kind than its name says, or one of parts."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(8)
+            file.seek(max(0, path.stat().st_size - LONGEST_END))
+            end = file.read()
+    except OSError:
+        return ""  # opening it says what is wrong
+    if kind := next((kind for start, kind in MAGIC.items() if head.startswith(start)), ""):
+        return f"is {NOT_READ[kind]}"
+    at = end.rfind(b"PK\5\6")
+    several = at >= 0 and end[at + 4 : at + 6] not in (b"\0\0", b"\xff\xff")
+    return f"is {JOIN}" if several or path.with_suffix(".z01").exists() else ""
+
+
 # ---- zip and tar alike ----------------------------------------------------------------------------------------------
 
 
@@ -158,16 +219,28 @@ def _hidden(name: str) -> bool:
 
 def _unsafe(name: str) -> str:
     """Why an entry's name is not one below a root, "" when it is."""
-    if name.startswith("/") or "\\" in name or name[1:2] == ":" or ".." in PurePosixPath(name).parts or "\0" in name:
-        return "its name leads outside the archive"
-    return ""
+    if name.startswith("/") or (DRIVE.match(name) and name[2:3] == "/"):
+        return "its name is an absolute path, which leads outside the archive: pack it with relative names"
+    if DRIVE.match(name):
+        return "its name begins with the letter of a drive: rename it, then pack it again"
+    if ".." in PurePosixPath(name).parts:
+        return "its name has '..' in it, which may lead outside the archive: pack it without"
+    return "its name has a zero byte in it: rename it, then pack it again" if "\0" in name else ""
+
+
+def _slashes(name: str) -> str:
+    """Replace the backslashes that some Windows programs write into archives."""
+    return name.replace("\\", "/").removeprefix("./")
 
 
 class _Zip:
     def __init__(self, path: Path) -> None:
         self._zip = zipfile.ZipFile(path)
-        infos = (info for info in self._zip.infolist() if not info.is_dir())
-        self.entries = [_Entry(info.filename, info.file_size, self._refused(info), info) for info in infos]
+        infos = [info for info in self._zip.infolist() if not info.is_dir() and not info.filename.endswith("\\")]
+        names = _zip_names(infos)
+        self.entries = [
+            _Entry(name, info.file_size, self._refused(info), info) for name, info in zip(names, infos, strict=True)
+        ]
         self._first = {entry.name: entry for entry in reversed(self.entries)}
 
     def find(self, name: str) -> _Entry:
@@ -179,6 +252,9 @@ class _Zip:
             return "a link: put the file itself into the archive"
         if info.flag_bits & 1:
             return "it is encrypted: pack it without a password"
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+            method = METHODS.get(info.compress_type, f"method {info.compress_type}")
+            return f"packed with {method}, which cannot be read: unpack the archive, then give its folder"
         if info.file_size > SLACK and info.file_size > RATIO * info.compress_size:
             return f"it unpacks to more than {RATIO} times its size"
         return ""
@@ -190,6 +266,28 @@ class _Zip:
 
     def close(self) -> None:
         self._zip.close()
+
+
+def _zip_names(infos: list[zipfile.ZipInfo]) -> list[str]:
+    """The members' names. Where a zip does not say that they are UTF-8, their encoding is found out from all of them.
+
+    zipfile reads those as cp437, the encoding of DOS; Windows writes that of its language.
+    """
+    unsure = [number for number, info in enumerate(infos) if not info.flag_bits & 0x800 and not info.filename.isascii()]
+    data = b"\n".join(infos[number].filename.encode("cp437") for number in unsure)
+    decoded = dict(zip(unsure, _decoded(data).split("\n"), strict=True)) if unsure else {}
+    return [_slashes(decoded.get(number, info.filename)) for number, info in enumerate(infos)]
+
+
+def _decoded(data: bytes) -> str:
+    from charset_normalizer import from_bytes
+
+    with contextlib.suppress(UnicodeDecodeError):
+        return data.decode("utf-8")
+    best = from_bytes(data, cp_isolation=list(NAMES)).best()
+    # Few letters that are not ASCII are Western: other languages have them in rows, but for the two bytes of Japanese.
+    sure = best is not None and (best.encoding == "cp932" or LONG_RUN.search(data))
+    return str(best) if sure and str(best).count("\n") == data.count(b"\n") else data.decode("cp437")
 
 
 class _Tar:
@@ -211,7 +309,7 @@ class _Tar:
                 raise tarfile.ReadError("an entry of negative size")
             self._tar.members = []  # it would keep every member; ours is the list that counts
             if not info.isdir():
-                entry = _Entry(info.name.removeprefix("./"), info.size, self._refused(info), info)
+                entry = _Entry(_slashes(info.name), info.size, self._refused(info), info)
                 self._seen.setdefault(entry.name, entry)
                 yield entry
 
@@ -279,6 +377,8 @@ def _open(path: Path) -> _Zip | _Tar:
     """Raises DataError."""
     if not path.is_file():
         raise DataError(f"{path} is not there: check the name")
+    if reason := _why_unreadable(path):
+        raise DataError(f"{path.name} {reason}")
     try:
         return _Zip(path) if path.name.lower().endswith(".zip") else _Tar(path)
     except DAMAGE as error:

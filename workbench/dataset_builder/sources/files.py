@@ -1,34 +1,53 @@
 """What was given, as trees: one for each folder, one for each archive, and one for all loose files.
 
-Hidden files are skipped and links are not followed (a linked video is listed all the same, so that it gets a result).
-Not covered: what lies in an archive (archives), which layout a tree has (survey).
+Hidden files are skipped. A link is followed to a file of the same folder and from a snapshot of a Hub cache into its
+blobs; any other is refused with the reason, whatever it stands for. Not covered: what lies in an archive (archives),
+which layout a tree has (survey).
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from workbench import policy
 from workbench.clips.records import METADATA
+from workbench.dataset_builder.sources.archives import PARQUET, ArchiveTree, is_archive, not_read
 from workbench.dataset_builder.sources.archives import SUFFIXES as ARCHIVE_SUFFIXES
-from workbench.dataset_builder.sources.archives import ArchiveTree, is_archive
+from workbench.dataset_builder.sources.columns import (
+    DELIMITED_SUFFIXES,
+    JSON_SUFFIXES,
+    MEDIA_SUFFIXES,
+    SIDECAR_SUFFIXES,
+    TEXT_SUFFIXES,
+    Columns,
+)
 from workbench.dataset_builder.sources.layouts.shards import META
-from workbench.dataset_builder.sources.layouts.tables import CSV
-from workbench.dataset_builder.sources.layouts.text_files import CAPTION_SUFFIXES
 from workbench.dataset_builder.sources.text import MOST_TEXT_BYTES, decode_text
-from workbench.dataset_builder.sources.tree import MEDIA_SUFFIXES, TEXT_SUFFIXES, SourceFile, Tree
-from workbench.errors import DataError
+from workbench.dataset_builder.sources.tree import SourceFile, Tree, without_suffix
+from workbench.errors import ConfigError, DataError
 
 MOST_NAMES = 3
+TABLES = ("metadata", "dataset", "captions", "train", "data")  # looked for beside files that were given one by one
+SNAPSHOTS, BLOBS = "snapshots", "blobs"  # folders of the Hub's cache
+BLOB_LINK = re.compile(rb"(\.\./)+blobs/[\w.-]+\s*")
+LONGEST_LINK = 512  # bytes
+HIDDEN = re.compile(r"/\.")
+COPY = "replace it with the file itself"
+FOLDER_LINK = "a link to a folder: give that folder itself"
 
 
 class FilesTree(Tree):
     """Files on disk under the names that layouts know them by.
 
     given: imported whatever their ending says; others: files of other kinds that lie there, too
+    links: what each link that may be followed leads to, by name; unread: why a video or picture may not be read
     """
 
     def __init__(
@@ -37,10 +56,12 @@ class FilesTree(Tree):
         files: Mapping[str, Path],
         whole: bool = True,
         given: Iterable[str] = (),
-        others: Iterable[str] = (),
+        found: _Found | None = None,
     ) -> None:
-        self._paths, self._given, self._others = dict(files), set(given), list(others)
-        super().__init__(path, {name: _size(file) for name, file in files.items()}, {}, whole)
+        self._paths, self._given, self._found = dict(files), set(given), found or _Found()
+        links = self._found.links
+        sizes = {name: _size(links.get(name, file)) for name, file in files.items()}
+        super().__init__(path, sizes, self._found.refused, whole)
 
     @cached_property
     def media(self) -> list[str]:
@@ -49,64 +70,203 @@ class FilesTree(Tree):
 
     @property
     def others(self) -> list[str]:
-        return self._others
+        return self._found.others
 
     def _data(self, name: str) -> bytes:
-        return _text_bytes(self._paths[name])
+        return _text_bytes(self._found.links.get(name, self._paths[name]))
 
     def _source(self, name: str, caption: str) -> SourceFile:
-        return SourceFile(self._paths[name], caption)
+        found = self._found
+        return SourceFile(self._paths[name], caption, target=found.links.get(name), refused=found.unread.get(name, ""))
 
 
-def trees_of(given: list[Path], refused: dict[str, str]) -> Iterator[Tree]:
+@dataclass
+class _Found:
+    """Facts about the files of a folder.
+
+    links, unread: as in FilesTree; refused: texts, archives and folders that are not read -> why
+    """
+
+    links: dict[str, Path] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    others: list[str] = field(default_factory=list)
+
+    def take(self, name: str, path: Path, root: Path | None) -> bool:
+        """Note where a file leads, or why it may not be read. Returns whether to list it all the same."""
+        try:
+            target = _followed(path, root)
+        except DataError as error:
+            listed = name.lower().endswith(MEDIA_SUFFIXES)
+            (self.unread if listed else self.refused)[name] = str(error)
+            return listed
+        if target != path:
+            self.links[name] = target
+        return True
+
+
+def trees_of(given: list[Path], refused: dict[str, str], columns: Columns) -> Iterator[Tree]:
     """A tree for each folder, for each archive (given, or lying in a folder), and one for all other files."""
     # A page puts each file that is dropped on it into a folder of its own, so those given count as lying beside it.
     records = {path.name: path for path in given if path.name.endswith(META)} if any(map(is_archive, given)) else {}
-    loose = [path for path in given if not path.is_dir() and not is_archive(path) and path not in records.values()]
+    refused |= {path.name: reason for path in given if not path.is_dir() and (reason := not_read(path.name))}
+    loose = [
+        path
+        for path in given
+        if not (path.is_dir() or is_archive(path) or path.name in refused) and path not in records.values()
+    ]
     for path in given:
         if path.is_dir():
-            others: list[str] = []
-            files = dict(_walk(path, others))
-            plain = {name: file for name, file in files.items() if not is_archive(file)}
-            yield FilesTree(path, plain, others=others)
-            yield from _archives((file for file in files.values() if is_archive(file)), refused, {})
+            found = _Found()
+            files = dict(_walk(path, found, columns))
+            archives = [file for file in files.values() if is_archive(file)]
+            theirs = {record_of(archive) for archive in archives}
+            plain = {name: file for name, file in files.items() if not is_archive(file) and file not in theirs}
+            tree = FilesTree(path, plain, found=found)
+            tree.beside = _text_beside(path.with_name(f"{path.name}.txt"), None, refused)
+            yield tree
+            yield from _archives(archives, refused, {}, path, columns)
         elif is_archive(path):
-            yield from _archives([path], refused, records)
+            yield from _archives([path], refused, records, path.parent, columns)
         elif loose:
-            yield _loose(loose)
+            yield _loose(loose, columns)
             loose = []
 
 
-def _archives(paths: Iterable[Path], refused: dict[str, str], records: Mapping[str, Path]) -> Iterator[Tree]:
+def record_of(archive: Path) -> Path:
+    """Return where a shard's captions would be, beside the shard."""
+    return archive.with_name(archive.name.partition(".")[0] + META)
+
+
+def _archives(
+    paths: Iterable[Path], refused: dict[str, str], records: Mapping[str, Path], root: Path, columns: Columns
+) -> Iterator[Tree]:
     """records: files of captions that were given with the archives, by name; others lie beside them."""
     for path in paths:
-        name = path.name.partition(".")[0] + META
-        record = records.get(name, path.with_name(name))
+        record = records.get(record_of(path).name, record_of(path))
         try:
-            yield ArchiveTree(path, decode_text(_text_bytes(record))[0] if _is_own_file(record) else "")
+            yield ArchiveTree(path, _text_beside(record, root, refused), columns)
         except (DataError, OSError) as error:
             refused[path.name] = str(error)
 
 
-def _walk(folder: Path, others: list[str]) -> Iterator[tuple[str, Path]]:
+def _text_beside(path: Path, root: Path | None, refused: dict[str, str]) -> str:
+    """The text of a file that belongs to a folder or an archive and lies beside it, "" when there is none."""
+    if not os.path.lexists(path):
+        return ""
+    try:
+        return decode_text(_text_bytes(_followed(path, root)))[0]
+    except DataError as error:
+        refused[path.name] = str(error)
+        return ""
+
+
+def _walk(folder: Path, found: _Found, columns: Columns) -> Iterator[tuple[str, Path]]:
     """Name -> path of the videos, pictures, texts and archives in a folder, in order of their names.
 
-    The names of all other files go into `others`.
+    What is not read goes into `found`.
     """
-    for parent, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        prefix = Path(parent).relative_to(folder).as_posix() + "/"
+
+    def failed(error: OSError) -> None:
+        name = Path(error.filename).relative_to(folder).as_posix() + "/"
+        found.refused[name] = f"it cannot be read ({error.strerror}): check its permissions"
+
+    blobs: dict[str, Path] = {}
+    for parent, folders, files in os.walk(folder, onerror=failed):
+        prefix = "" if Path(parent) == folder else Path(parent).relative_to(folder).as_posix() + "/"
+        visible = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = [name for name in visible if not Path(parent, name).is_symlink()]
+        found.refused |= dict.fromkeys((f"{prefix}{name}/" for name in visible if name not in folders), FOLDER_LINK)
         for name in sorted(name for name in files if not name.startswith(".")):
-            path, low = Path(parent, name), name.lower()
-            read_here = low.endswith((*TEXT_SUFFIXES, *ARCHIVE_SUFFIXES))
-            relative = prefix.removeprefix("./") + name
-            if _is_own_file(path) if read_here else low.endswith(MEDIA_SUFFIXES):
-                yield relative, path
+            path, relative = Path(parent, name), prefix + name
+            if columns.reads(name) or name.lower().endswith((*ARCHIVE_SUFFIXES, *MEDIA_SUFFIXES)):
+                if found.take(relative, path, folder):
+                    yield relative, path
+            elif Path(parent).name == BLOBS:
+                blobs[relative] = path  # of a Hub cache, which are read under the names that lead to them
+            elif (reason := not_read(name)) and not (name.lower().endswith(PARQUET) and _written_out(path)):
+                found.refused[relative] = reason
             else:
-                others.append(relative)
+                found.others.append(relative)
+    read = set(found.links.values())
+    found.others += [name for name, path in blobs.items() if path.resolve() not in read]
 
 
-def _loose(given: list[Path]) -> FilesTree:
+def _written_out(table: Path) -> bool:
+    """Whether a parquet table's videos lie beside it as files, as a download from the Hub leaves them."""
+    return any((folder / METADATA).exists() for folder in (table.with_suffix(""), table.parent))
+
+
+# ---- links ----------------------------------------------------------------------------------------------------------
+
+
+def _followed(path: Path, root: Path | None) -> Path:
+    """Return the ordinary file that a path stands for: itself, or the target of the link. Raises DataError.
+
+    A link may lead to a file below `root`, which is read in any case, and from a snapshot of a Hub cache into the
+    cache's own blobs. A stranger's link anywhere else would put a private file into the dataset.
+    """
+    try:
+        kind = path.lstat().st_mode
+    except OSError:
+        return path  # whoever opens it says what is wrong
+    try:
+        if stat.S_ISLNK(kind):
+            target = path.resolve(strict=True)
+        elif not stat.S_ISREG(kind):  # opening a pipe would wait for its writer
+            raise DataError("not an ordinary file (a folder, pipe or device): give a file")
+        elif text := _link_text(path):
+            target = (path.parent / text).resolve(strict=True)
+        else:
+            return path
+        kind = target.stat().st_mode
+    except FileNotFoundError as error:
+        raise DataError(f"it is a link to a file that is not there: {COPY}") from error
+    except (OSError, RuntimeError) as error:
+        loops = isinstance(error, RuntimeError) or error.errno == errno.ELOOP
+        reason = (
+            "it is a link that leads back to itself" if loops else f"it is a link that cannot be followed ({error})"
+        )
+        raise DataError(f"{reason}: {COPY}") from error
+    if stat.S_ISDIR(kind):
+        raise DataError(f"it is a link to a folder: {FOLDER_LINK.partition(': ')[2]}")
+    if not stat.S_ISREG(kind):
+        raise DataError(f"it is a link to something that is no ordinary file: {COPY}")
+    if not (_is_below(target, root) or target.parent == _blobs_of(path)):
+        raise DataError(f"it is a link that leads out of what was given: {COPY}")
+    try:
+        return policy.resolve(target)
+    except ConfigError as error:
+        raise DataError(f"it is a link to a file that may not be read here: {COPY}") from error
+
+
+def _is_below(target: Path, root: Path | None) -> bool:
+    """Whether it is a file of that folder, and not a hidden one, which are never read."""
+    top = root.resolve() if root else None
+    return top is not None and target.is_relative_to(top) and not HIDDEN.search(f"/{target.relative_to(top)}")
+
+
+def _blobs_of(path: Path) -> Path | None:
+    """Where the Hub's cache keeps the files that the links of a snapshot lead to; None for a path of no snapshot."""
+    for folder in path.parent.resolve().parents:
+        if folder.name == SNAPSHOTS:
+            return folder.parent / BLOBS
+    return None
+
+
+def _link_text(path: Path) -> str:
+    """Return the target of a link that was copied as a text file, as on systems without links; "" for other files."""
+    if SNAPSHOTS not in path.parts or path.lstat().st_size > LONGEST_LINK:
+        return ""
+    with path.open("rb") as file:
+        found = BLOB_LINK.fullmatch(file.read(LONGEST_LINK))
+    return found[0].decode().strip() if found else ""
+
+
+# ---- files given one by one -----------------------------------------------------------------------------------------
+
+
+def _loose(given: list[Path], columns: Columns) -> FilesTree:
     """Files given one by one, with the captions and tables that lie beside them on disk.
 
     A page puts each file that is dropped on it into a folder of its own, so the folders do not count, unless names
@@ -117,36 +277,43 @@ def _loose(given: list[Path]) -> FilesTree:
     folders: dict[Path, list[Path]] = {}
     for path in given:
         folders.setdefault(path.parent, []).append(path)
+    known = _Found()
     whole = all(path.name.lower().endswith((*TEXT_SUFFIXES, *MEDIA_SUFFIXES)) for path in given)
     for number, (folder, paths) in enumerate(folders.items()):
-        videos = [path for path in paths if not path.name.lower().endswith(TEXT_SUFFIXES)]
+        is_text = {path: path.name.lower().endswith(TEXT_SUFFIXES) or columns.asks_for(path.name) for path in paths}
+        videos = [path for path in paths if not is_text[path]]
         files = {path.name: path for path in paths}
         if videos:
-            beside = [path.with_suffix(suffix) for path in videos for suffix in CAPTION_SUFFIXES]
-            beside += [folder / table for table in (METADATA, CSV)]
-            found = {path.name: path for path in beside if path.name not in files and _is_own_file(path)}
+            beside = _beside(folder, videos, columns)
+            found = {path.name: path for path in beside if path.name not in files}
             whole = whole and not found
             files |= found
         prefix = f"{number}-{folder.name}/" if files.keys() & taken.keys() else ""
-        taken |= {prefix + name: path for name, path in files.items()}
+        taken |= {prefix + name: path for name, path in files.items() if known.take(prefix + name, path, None)}
         named |= {prefix + path.name for path in videos}
-    tree = FilesTree(given[0].parent, taken, whole, named)
+    tree = FilesTree(given[0].parent, taken, whole, named, known)
     tree.title = first_names([path.name for path in given])
     return tree
+
+
+def _beside(folder: Path, videos: Sequence[Path], columns: Columns) -> Iterator[Path]:
+    """Find the captions of these videos in their folder, and tables with the usual names of caption tables."""
+    names = {name.casefold() for path in videos for name in (path.name, path.stem)}
+    try:
+        found = sorted(folder.iterdir())
+    except OSError:
+        return
+    for path in found:
+        low, stem = path.name.lower(), without_suffix(path.name).casefold()
+        is_sidecar = stem in names and (low.endswith(SIDECAR_SUFFIXES) or columns.asks_for(path.name))
+        if is_sidecar or (stem in TABLES and low.endswith((*DELIMITED_SUFFIXES, *JSON_SUFFIXES))):
+            yield path
 
 
 def first_names(names: Sequence[str]) -> str:
     """ "a.mp4, b.mp4 and 3 more" for a message."""
     more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
     return ", ".join(names[:MOST_NAMES]) + more
-
-
-def _is_own_file(path: Path) -> bool:
-    """An ordinary file, no link: a downloaded folder cannot make us read another place's text."""
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except OSError:
-        return False
 
 
 def _size(path: Path) -> int:

@@ -17,14 +17,13 @@ from pathlib import Path
 
 from workbench.clips.media import SUFFIXES
 from workbench.dataset_builder.sources import archives, parquet
-from workbench.dataset_builder.sources.tree import IMAGE_SUFFIXES, TEXT_SUFFIXES
+from workbench.dataset_builder.sources.columns import IMAGE_SUFFIXES, TEXT_SUFFIXES
 from workbench.errors import CannotWrite, DataError
 from workbench.hub import client, explained
 from workbench.quantities import byte_size
 from workbench.workspace import confined, writing
 
-PARQUET = ".parquet"
-WANTED = (*SUFFIXES, *IMAGE_SUFFIXES, *TEXT_SUFFIXES, *archives.SUFFIXES, PARQUET)
+WANTED = (*SUFFIXES, *IMAGE_SUFFIXES, *TEXT_SUFFIXES, *archives.SUFFIXES, archives.PARQUET)
 AT_ONCE = 8  # downloads
 OnFile = Callable[[int, int], None]
 """Called with (files fetched, all files); may raise to stop, upon which what is there already stays."""
@@ -62,6 +61,9 @@ def inspect(repo_id: str, revision: str = "", config: str = "") -> Remote:
     if config:
         files = _of_config(repo_id, config, getattr(info.card_data, "configs", None), files)
     if not any(not name.lower().endswith(TEXT_SUFFIXES) for name in files):
+        unread = [(s.rfilename, reason) for s in siblings if (reason := archives.not_read(s.rfilename))]
+        if unread:
+            raise DataError(f"{repo_id} has no videos that can be read: {unread[0][0]} is {unread[0][1]}")
         raise DataError(f"{repo_id} has no videos, archives or parquet tables: name another dataset")
     return Remote(repo_id, info.sha or "", files, config)
 
@@ -107,7 +109,7 @@ def fetch(remote: Remote, parent: Path, on_file: OnFile = lambda *_: None, video
     with writing(folder), explained(remote.repo_id):
         _download(remote, names, folder, on_file)
     for name in names:
-        if name.endswith(PARQUET):
+        if name.endswith(archives.PARQUET):
             parquet.unpack(folder / name, video_column)
     return folder
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from workbench.clips.media import SUFFIXES
 from workbench.clips.records import METADATA
-from workbench.dataset_builder.sources.tree import IMAGE_SUFFIXES, NAME_COLUMNS, column_names
+from workbench.dataset_builder.sources.columns import IMAGE_SUFFIXES, NAME_COLUMNS, column_names, plain
 from workbench.errors import DataError
 from workbench.paths import extra_command
 from workbench.workspace import from_json, write_text, writing
@@ -44,10 +44,7 @@ def unpack(table: Path, video_column: str = "") -> Path:
                 )
             folder = table.with_suffix("") if holds_bytes else table.parent
             if video_column or not (folder / METADATA).exists():
-                strings = (pyarrow.types.is_string, pyarrow.types.is_large_string)
-                texts = [
-                    field.name for field in schema if field.name != column and any(one(field.type) for one in strings)
-                ]
+                texts = [field.name for field in schema if field.name != column and _is_text(field.type)]
                 rows = _rows(file, [column, *texts])
                 lines = [_line(folder, number, row, column, texts) for number, row in enumerate(rows)]
                 write_text(folder / METADATA, "".join(line for line in lines if line))
@@ -74,8 +71,19 @@ def _line(folder: Path, number: int, row: Mapping[str, Any], column: str, texts:
         with writing(folder):
             folder.mkdir(exist_ok=True)
             (folder / name).write_bytes(data)
-    kept = {one: row[one] for one in texts if row[one] is not None} | {"file_name": name}
+    kept = {one: row[one] for one in texts if row[one] is not None} | {"file_name": name, column: name}
     return json.dumps(kept, ensure_ascii=False) + "\n" if name else ""
+
+
+def _is_text(kind: Any) -> bool:
+    """Whether a column may hold captions: texts, lists of them, or records of them by language."""
+    import pyarrow.types as types
+
+    if types.is_struct(kind):
+        return all(_is_text(kind.field(at).type) for at in range(kind.num_fields))
+    if types.is_list(kind) or types.is_large_list(kind):
+        return _is_text(kind.value_type)
+    return bool(types.is_string(kind) or types.is_large_string(kind))
 
 
 def _features(notes: bytes) -> Mapping[str, Any]:
@@ -93,7 +101,8 @@ def _media_column(schema: Any, wanted: str) -> tuple[str | None, bool]:
     import pyarrow.types as types
 
     if wanted:
-        return (wanted, not types.is_string(schema.field(wanted).type)) if wanted in schema.names else (None, False)
+        named = [name for name in schema.names if plain(name) == plain(wanted)]
+        return (named[0], not types.is_string(schema.field(named[0]).type)) if named else (None, False)
 
     declared = _features((schema.metadata or {}).get(b"huggingface", b"{}"))
     for kind in ("Video", "Image"):
@@ -106,5 +115,6 @@ def _media_column(schema: Any, wanted: str) -> tuple[str | None, bool]:
             return name, True
         if name in ("video", "mp4", "image") and types.is_binary(kind):
             return name, True
-    named = [name for name in NAME_COLUMNS if name in schema.names and types.is_string(schema.field(name).type)]
+    texts = {plain(name): name for name in reversed(schema.names) if types.is_string(schema.field(name).type)}
+    named = [texts[plain(name)] for name in NAME_COLUMNS if plain(name) in texts]
     return (named[0], False) if named else (None, False)

@@ -1,9 +1,7 @@
 """Find out what was given: which layout, which videos and pictures, which captions, and what is wrong with them.
 
-`survey` looks at names and captions alone and decodes nothing, so that a person can confirm it before an import. Hidden
-files are skipped and links are not followed (a linked video is listed all the same, so that it gets a result). Not
-covered: how layouts look (layouts), what is inside the videos (ingest), archives inside archives, several layouts below
-one folder (give each folder by itself).
+`survey` looks at names and captions alone and decodes nothing, so that a person can confirm it before an import. Not
+covered: how layouts look (layouts), what is inside the videos (ingest), archives inside archives.
 """
 
 from __future__ import annotations
@@ -14,24 +12,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from workbench.clips.media import SUFFIXES
+from workbench.clips.media import OBSOLETE_SUFFIXES, OTHER_IMAGE_SUFFIXES, SUFFIXES
+from workbench.dataset_builder.sources import numbered_frames
 from workbench.dataset_builder.sources.archives import is_archive
+from workbench.dataset_builder.sources.columns import CAPTION_SUFFIXES, IMAGE_SUFFIXES, TEXT_SUFFIXES, USUAL, Columns
 from workbench.dataset_builder.sources.files import trees_of
-from workbench.dataset_builder.sources.layouts import fitting, layout_named
+from workbench.dataset_builder.sources.layouts import LAYOUTS, captions_of, fitting, layout_named
 from workbench.dataset_builder.sources.layouts.base import Layout, Problem, ReadingNotes
-from workbench.dataset_builder.sources.tree import (
-    IMAGE_SUFFIXES,
-    Columns,
-    SourceFile,
-    Tree,
-    without_suffix,
-)
+from workbench.dataset_builder.sources.tree import SourceFile, Tree, without_suffix
 from workbench.errors import DataError
 from workbench.quantities import byte_size, counted
 
 UNOPENED = "No video was opened yet: the import finds out whether each can be read, and says so."
 MOST_SOURCES = 100_000
-USUAL = Columns()
+NOT_TAKEN_SUFFIXES = (*OTHER_IMAGE_SUFFIXES, *OBSOLETE_SUFFIXES)
+NO_MEDIA = "a text without videos beside it is not read: give the folder that holds both, or put it into the archive"
 
 
 @dataclass(frozen=True)
@@ -59,8 +54,13 @@ class SurveyedFiles:
         return self.title or self.path.name
 
     @property
+    def not_taken(self) -> int:
+        """How many will be refused, as their names or links say."""
+        return sum(_not_taken(source) for source in self.sources)
+
+    @property
     def images(self) -> int:
-        return sum(source.name.lower().endswith(IMAGE_SUFFIXES) for source in self.sources)
+        return sum(_is_image(source.name) and not source.refused for source in self.sources)
 
     @property
     def captions(self) -> int:
@@ -70,11 +70,12 @@ class SurveyedFiles:
     def sentence(self) -> str:
         """What it is in words: "cats: Lists prompts.txt and videos.txt: 3 videos, 2 captions, 1.2 MB"."""
         images, layout = self.images, layout_named(self.layout)
-        counts = [_count(len(self.sources) - images, "video"), _count(images, "picture")]
+        counts = [_count(len(self.sources) - images - self.not_taken, "video"), _count(images, "picture")]
+        counts += [f"{_count(self.not_taken, 'file')} that cannot be taken"] if self.not_taken else []
         counts += [_count(self.parts, "archive") if self.parts > 1 else ""]
         named = ", ".join(count for count in counts if count) or "nothing to import"
         pictures = _count(sum(source.first_frame is not None for source in self.sources), "first frame")
-        more = f"{self.captions} captions" + (f", {pictures}" if pictures else "")
+        more = counted(self.captions, "caption") + (f", {pictures}" if pictures else "")
         return f"{self.name}: {layout.title}: {named}, {more}, {byte_size(self.size)}"
 
     def warnings(self, *without: Problem) -> list[str]:
@@ -115,6 +116,11 @@ class Survey:
         return [*(name for part in self.found for name in part.problems.get(Problem.OTHER, ())), *self.others]
 
     @property
+    def not_read(self) -> dict[str, str]:
+        """Files that are not even opened: texts, archives and members of them -> why."""
+        return {name: reason for part in self.found for name, reason in part.refused.items()}
+
+    @property
     def _refusals(self) -> list[str]:
         return [f"refused: {name}: {reason}" for name, reason in self.refused.items()]
 
@@ -129,9 +135,9 @@ class Survey:
         for part in self.found:
             lines.append(part.sentence)
             lines += part.warnings()
-            reasons = Counter(part.refused.values())
-            for reason in reasons:
-                names = tuple(name for name, why in part.refused.items() if why == reason)
+            linked = {source.name: source.refused for source in part.sources if source.refused}
+            for reason in Counter([*part.refused.values(), *linked.values()]):
+                names = tuple(name for name, why in (*part.refused.items(), *linked.items()) if why == reason)
                 lines.append(f"{part.name}: refused: {_named(names)}: {reason}")
         lines += [*self._refusals, *self._skipped_lines]
         if self.too_many:
@@ -144,10 +150,13 @@ class Survey:
         return [*self.sentences, UNOPENED] if self.sources else self.sentences
 
 
-def survey(given: Iterable[Path | str], layout: str = "", columns: Columns = USUAL) -> Survey:
+def survey(
+    given: Iterable[Path | str], layout: str = "", columns: Columns = USUAL, frame_rate: float | None = None
+) -> Survey:
     """Look at files, folders and archives without decoding anything.
 
-    layout: the name of one to read everything as; "" to find it out; columns: what the columns of tables are called.
+    layout: the name of one to read everything as; "" to find it out; columns: what the columns of tables are called;
+    frame_rate: of numbered pictures, each folder of which is then one video.
     Raises ConfigError for a name that is none, DataError when nothing that was given has that layout, or a table lacks
     a column that was named.
     """
@@ -157,57 +166,120 @@ def survey(given: Iterable[Path | str], layout: str = "", columns: Columns = USU
     other_files: list[str] = []
     found: list[SurveyedFiles] = []
     seen: set[str] = set()
+    asked = _Asked(columns)
     fits = forced is None
-    for tree in trees_of(paths, refused):
+    for tree in trees_of(paths, refused, columns):
         tree.columns = columns
+        if frame_rate:
+            numbered_frames.group(tree, frame_rate)
         layouts = fitting(tree)
         fits = fits or forced in layouts
         chosen = forced if forced in layouts else next(iter(layouts), None)
         if chosen is not None:
-            found.append(_read(tree, chosen, layouts, seen))
+            found.append(_read(tree, chosen, layouts, seen, asked, alone=forced is not None))
         else:
             refused |= {f"{tree.path.name}: {name}": reason for name, reason in tree.refused.items()}
+            texts = [name for name in tree.texts if name.lower().endswith(TEXT_SUFFIXES)]
+            refused |= {f"{tree.path.name}: {name}": NO_MEDIA for name in texts}
             other_files += tree.others
         if len(seen) > MOST_SOURCES:
             break
     if forced is not None and found and not fits:
         others = ", ".join(dict.fromkeys(part.layout for part in found))
         raise DataError(f"nothing here has the layout {layout!r} ({forced.title}): it looks like {others}")
+    if found:
+        asked.check()
     found = [part for part in found if part.sources or part.problems or part.refused]
     return Survey(tuple(_capped(_joined(found))), refused, tuple(other_files), len(seen) > MOST_SOURCES)
 
 
-def _read(tree: Tree, layout: Layout, fits: list[Layout], seen: set[str]) -> SurveyedFiles:
-    """What a tree holds in that layout; `seen` are the keys of sources that came before."""
-    report = ReadingNotes()
-    captions = layout.captions(tree, report)
+class _Asked:
+    """What the settings video_column and caption_column name, and whether anything here has it."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns, self.met, self.tables = columns, set[str](), list[str]()
+
+    def add(self, notes: ReadingNotes) -> None:
+        self.met |= notes.settings
+        self.tables += notes.tables
+
+    def check(self) -> None:
+        """Raises DataError when nothing here has what a setting names: it is misspelled, or meant for other files."""
+        for setting, value in (("caption_column", self.columns.caption), ("video_column", self.columns.video)):
+            if not value or setting in self.met:
+                continue
+            if self.tables:
+                tables = f"{self.tables[0]} and {len(self.tables) - 1} more" if len(self.tables) > 1 else self.tables[0]
+                raise DataError(f"{setting} is {value!r}, which {tables} does not have: name one of these")
+            what = "list, table or caption file" if setting == "caption_column" else "list or table"
+            raise DataError(f"{setting} is {value!r}, but no {what} here has that name: check it, or leave it empty")
+
+
+def _read(tree: Tree, layout: Layout, fits: list[Layout], seen: set[str], asked: _Asked, alone: bool) -> SurveyedFiles:
+    """What a tree holds; `seen` are the keys of sources that came before.
+
+    layout: the one that it is said to be; alone: a person asked for that one, and captions of others are not read
+    """
+    notes = ReadingNotes()
+    readers = [one for one in LAYOUTS if one in fits or not one.shards]
+    captions = captions_of(tree, [layout] if alone else readers, notes)
+    asked.add(notes)
     media = tree.media
     names = set(media)
-    videos = {_stem(name) for name in media if not name.lower().endswith(IMAGE_SUFFIXES)}
-    posters = {*report.names[Problem.POSTER], *report.first_frames.values()}
+    videos = {_stem(name) for name in media if not name.lower().endswith((*IMAGE_SUFFIXES, *NOT_TAKEN_SUFFIXES))}
+    posters = {*notes.names[Problem.POSTER], *notes.first_frames.values(), *notes.left_out}
     sources, size = [], 0
     for name in dict.fromkeys([*captions, *media]):
         caption = captions.get(name, "")
         if name not in posters and _is_poster(name, bool(caption), videos, names):
-            report.add(Problem.POSTER, name)
+            notes.add(Problem.POSTER, name)
             posters.add(name)
         source = tree.source(name, caption)
-        if picture := report.first_frames.get(name):
+        if picture := notes.first_frames.get(name):
             source = replace(source, first_frame=tree.source(picture, ""))
         if name in posters or source.key in seen:
             continue
         seen.add(source.key)
         sources.append(source)
         size += tree.files[name]
-        if not caption:
-            report.add(Problem.NO_CAPTION, name)
+        if name.lower().endswith(NOT_TAKEN_SUFFIXES):
+            notes.add(Problem.KIND, name)
+        elif not source.caption and not source.refused:
+            notes.add(Problem.NO_CAPTION, name)
     for name, encoding in tree.detected.items():
-        report.add(Problem.ENCODING if encoding else Problem.UNREADABLE, f"{name} ({encoding})" if encoding else name)
-    for name in tree.others:
-        report.add(Problem.OTHER, name)
-    problems = {problem: tuple(names) for problem, names in report.names.items() if names}
+        notes.add(Problem.ENCODING if encoding else Problem.UNREADABLE, f"{name} ({encoding})" if encoding else name)
+    _note_unread(tree, notes, layout.title if alone else "")
+    for row in numbered_frames.rows(tree):
+        if not any(captions.get(name) for name in row.names):
+            notes.add(Problem.FRAMES, row.sentence)
+    problems = {problem: tuple(names) for problem, names in notes.names.items() if names}
     others = tuple(other.name for other in fits if other is not layout)
     return SurveyedFiles(tree.path, layout.name, others, tuple(sources), size, problems, tree.refused, title=tree.title)
+
+
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(IMAGE_SUFFIXES)
+
+
+def _not_taken(source: SourceFile) -> bool:
+    return bool(source.refused) or source.name.lower().endswith(NOT_TAKEN_SUFFIXES)
+
+
+def _note_unread(tree: Tree, notes: ReadingNotes, only: str) -> None:
+    """Name every file that nothing was taken from. only: the layout that a person asked for"""
+    for name in tree.texts:
+        if not name.lower().endswith(TEXT_SUFFIXES):
+            if name not in notes.read:
+                notes.add(Problem.OTHER, name)
+        elif name in notes.unread:
+            notes.add(Problem.NOT_READ, f"{name} ({notes.unread[name]})")
+        elif name not in notes.read and tree.whole:
+            if only:
+                notes.add(Problem.NOT_READ, f"{name} (only captions of the layout {only!r} were asked for)")
+            else:
+                notes.add(Problem.UNPAIRED_TEXT if name.lower().endswith(CAPTION_SUFFIXES) else Problem.NOT_READ, name)
+    for name in tree.others:
+        notes.add(Problem.OTHER, name)
 
 
 def _is_poster(name: str, has_caption: bool, videos: set[str], names: set[str]) -> bool:

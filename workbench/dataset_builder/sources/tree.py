@@ -5,52 +5,23 @@ Not covered: the files on disk (files), archives (archives), how captions lie be
 
 from __future__ import annotations
 
+import posixpath
+import re
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import unquote
 
-from workbench.clips.media import SUFFIXES
-from workbench.dataset_builder.sources.text import decode_text, one_line
+from workbench.dataset_builder.sources.columns import IMAGE_SUFFIXES, MEDIA_SUFFIXES, Columns
+from workbench.dataset_builder.sources.text import decode_text
 
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".avif")
-# No picture that is taken, but each gets its import result, which says what to do with it.
-OTHER_IMAGE_SUFFIXES = (".heic", ".heif", ".tif", ".tiff", ".jxl", ".psd", ".dng")
-MEDIA_SUFFIXES = (*SUFFIXES, *IMAGE_SUFFIXES, *OTHER_IMAGE_SUFFIXES)
-TEXT_SUFFIXES = (".txt", ".caption", ".json", ".jsonl", ".csv")
-TEXT_COLUMNS = ("text", "caption", "prompt")
-NAME_COLUMNS = ("file_name", "video", "path", "file")
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The column of a table, or the key of a JSON record, that holds the file's name and the one of its caption.
-
-    video, caption: the one that a person named; "" for the usual ones
-    """
-
-    video: str = ""
-    caption: str = ""
-
-    def name(self, row: Mapping[str, Any]) -> str:
-        return first_text(row, (self.video,) if self.video else NAME_COLUMNS)
-
-    def text(self, row: Mapping[str, Any]) -> str:
-        return first_text(row, (self.caption,) if self.caption else TEXT_COLUMNS)
-
-
-def first_text(row: Mapping[str, Any], names: Sequence[str]) -> str:
-    """The first of these columns that holds text, "" when none does."""
-    return next((value for name in names if isinstance(value := row.get(name), str) and value), "")
-
-
-def column_names(columns: Sequence[str]) -> str:
-    """ "a, b, c" for a message, at most twelve of them."""
-    more = f" and {len(columns) - 12} more" if len(columns) > 12 else ""
-    return ", ".join(one_line(str(name))[:60] for name in columns[:12]) + more
+ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://[^/]*", re.IGNORECASE)
+DRIVE = re.compile(r"/?[a-z]:/*", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -59,12 +30,18 @@ class SourceFile:
 
     path: the file, or the archive that holds it; member: its name inside the archive, "" for a file
     first_frame: the picture that came with it as its first frame, None when there is none
+    target: the file that `path` is a link to, where it may be followed; refused: why it may not be read, else ""
+    frames: the numbered pictures that make it up, shown at `fps`; `path` and `member` then only name it
     """
 
     path: Path
     caption: str = ""
     member: str = ""
     first_frame: SourceFile | None = None
+    target: Path | None = None
+    refused: str = ""
+    frames: tuple[SourceFile, ...] = ()
+    fps: float = 0.0
 
     @property
     def key(self) -> str:
@@ -77,19 +54,32 @@ class SourceFile:
         return PurePosixPath(self.member).name if self.member else self.path.name
 
 
+@dataclass(frozen=True)
+class Found:
+    """The files that a list or table may mean by a name; one if it is clear which.
+
+    how: "path", "case" (their letters differ in case) or "end" (only the ends of the paths agree)
+    """
+
+    files: Sequence[str] = ()
+    how: str = "path"
+
+
 class Tree(ABC):
     """Files by their names below one root: a folder, files given together, or an archive.
 
     path:    what was given
     files:   name ("clips/a.mp4") -> bytes, in order; hidden files are left out, as is a folder that holds all of them
     media:   those of them that are to be imported: videos and pictures
-    others:  names of files that are neither those nor texts, and no part of a WebDataset sample
+    texts:   those that captions may stand in
+    others:  names of files that are neither, and no part of a WebDataset sample
     detected: text that was read -> the encoding that was detected for it, None where none could be
     refused: entry -> why it may not be read
     whole:   whether it is all there is, so that a caption without its video means something
     columns: what the columns of its tables are called
     beside:  the text of a file that belongs to it and lies beside it, "" when there is none
     title:   the names of files that were given one by one, "" for a folder or archive, which has a name of its own
+    read:    what layouts made of its files, so that each file is read once
     """
 
     columns = Columns()
@@ -101,22 +91,107 @@ class Tree(ABC):
         self._prefix = _folder_of_all(files)
         self.files = {name.removeprefix(self._prefix): size for name, size in files.items()}
         self.detected: dict[str, str | None] = {}
-        self._spellings = {unicodedata.normalize("NFC", name): name for name in self.files}
+        self.read: dict[str, Any] = {}
+        self._made: dict[str, SourceFile] = {}
 
     @cached_property
     def media(self) -> list[str]:
-        return [name for name in self.files if name.lower().endswith(MEDIA_SUFFIXES)]
+        return [name for name in self.files if name.lower().endswith(MEDIA_SUFFIXES) or name in self._made]
+
+    def add_video(self, name: str, frames: Sequence[str], source: SourceFile) -> None:
+        """Put one video, which `source` makes of these files, in their place."""
+        size = sum(self.files.pop(frame) for frame in frames)
+        self.files[name], self._made[name] = size, source
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop cached facts after files were added or removed."""
+        for known in ("media", "texts", "_folders", "_by_path", "_by_stem", "_by_folded", "_by_last"):
+            self.__dict__.pop(known, None)
+
+    @cached_property
+    def texts(self) -> list[str]:
+        media = set(self.media)
+        return [name for name in self.files if self.columns.reads(name) and name not in media]
 
     @property
     def others(self) -> list[str]:
-        samples = {_sample(name) for name in self.media}
-        known = (*MEDIA_SUFFIXES, *TEXT_SUFFIXES)
-        return [name for name in self.files if not name.lower().endswith(known) and _sample(name) not in samples]
+        samples, known = {_sample(name) for name in self.media}, {*self.media, *self.texts}
+        return [name for name in self.files if name not in known and _sample(name) not in samples]
 
-    def match(self, name: str, folder: str = "") -> str | None:
-        """The file that a list or table in `folder` ("" or "train/") calls by that name, None when it is not here."""
-        plain = folder + name.strip().replace("\\", "/").removeprefix("./")
-        return self._spellings.get(unicodedata.normalize("NFC", plain))
+    def find(self, name: str, folder: str = "") -> Found:
+        """The videos and pictures that a list or table in `folder` ("" or "train/") may call by that name.
+
+        A path counts from the folder or one of those above it. A path from elsewhere, such as the one that the dataset
+        had on another machine, is found by its longest end that fits a file: one below the folder, or anywhere if no
+        video lies below the folder. A name without an ending finds the video whose ending was left out.
+        """
+        if folder + name in self._by_path:
+            return Found([self._by_path[folder + name]])
+        spellings = list(dict.fromkeys(_spellings(name, self.path.as_posix())))
+        if not any(spelled.rstrip("/").rpartition("/")[2].casefold() in self._by_last for spelled in spellings):
+            return Found()
+        folders = [folder]
+        while folders[-1]:
+            folders.append(folders[-1][: folders[-1].rfind("/", 0, -1) + 1])
+        paths = [posixpath.normpath(above + spelled.lstrip("/")) for spelled in spellings for above in folders]
+        for path in paths:
+            if found := self._by_path.get(path) or self._by_path.get(path.removeprefix(self._prefix)):
+                return Found([found])
+        for path in paths:
+            if found_without := self._by_stem.get(path):
+                return Found(_clearest(found_without))
+        for path in paths:
+            if same := self._by_folded.get(path.casefold()):
+                return Found(same, "case")
+        return self._by_end(spellings, folder if folder in self._folders else "")
+
+    def _by_end(self, spellings: Sequence[str], folder: str) -> Found:
+        for spelled in spellings:
+            parts = [part for part in spelled.split("/") if part not in ("", ".", "..")]
+            if not parts:
+                continue
+            files = [one for one in self._by_last.get(parts[-1].casefold(), ()) if one.startswith(folder)]
+            if files:
+                shared = [_shared_end(parts, self.full_name(one)) for one in files]
+                longest = [one for one, length in zip(files, shared, strict=True) if length == max(shared)]
+                # "/data/a.mp4" is a.mp4 rather than masks/a.mp4, whose folder the path does not have.
+                whole = [one for one in longest if one.count("/") - folder.count("/") < max(shared)]
+                return Found(_clearest(whole if len(whole) == 1 else longest), "end")
+        return Found()
+
+    @cached_property
+    def _folders(self) -> set[str]:
+        """Those that have a video or picture below them: "train/"."""
+        return {name[: at + 1] for name in self.media for at, letter in enumerate(name) if letter == "/"}
+
+    @cached_property
+    def _by_path(self) -> dict[str, str]:
+        return {unicodedata.normalize("NFC", name): name for name in self.media}
+
+    @cached_property
+    def _by_stem(self) -> dict[str, list[str]]:
+        found = defaultdict(list)
+        for path, name in self._by_path.items():
+            found[without_suffix(path)].append(name)
+        return found
+
+    @cached_property
+    def _by_folded(self) -> dict[str, list[str]]:
+        found = defaultdict(list)
+        for path, name in self._by_path.items():
+            found[path.casefold()].append(name)
+        return found
+
+    @cached_property
+    def _by_last(self) -> dict[str, list[str]]:
+        """The last part of a path, with and without its ending, case aside -> the files."""
+        found = defaultdict(list)
+        for path, name in self._by_path.items():
+            last = path.rpartition("/")[2].casefold()
+            for key in {last, without_suffix(last)}:
+                found[key].append(name)
+        return found
 
     def text(self, name: str) -> str:
         """A text file's content, "" when its encoding is unknown. Raises DataError."""
@@ -131,13 +206,41 @@ class Tree(ABC):
 
     def source(self, name: str, caption: str) -> SourceFile:
         """The file as something to import."""
-        return self._source(self._prefix + name, caption)
+        made = self._made.get(name)
+        return replace(made, caption=caption or made.caption) if made else self._source(self._prefix + name, caption)
 
     @abstractmethod
     def _data(self, name: str) -> bytes: ...
 
     @abstractmethod
     def _source(self, name: str, caption: str) -> SourceFile: ...
+
+
+def _spellings(name: str, root: str) -> Iterator[str]:
+    """The ways to read a name that was written on any system: as it is, as a path, without percent signs."""
+    plain = unicodedata.normalize("NFC", name)
+    yield plain
+    plain = plain.strip().strip("\"'").replace("\\", "/")
+    if address := ADDRESS.match(plain):
+        plain = plain[address.end() :].partition("?")[0]
+    plain = DRIVE.sub("/", plain, count=1) if DRIVE.match(plain) else plain
+    for spelled in (plain, unicodedata.normalize("NFC", unquote(plain))):
+        yield spelled.removeprefix(root + "/")
+
+
+def _clearest(files: Sequence[str]) -> Sequence[str]:
+    """The one video among pictures that show it, or all of them."""
+    videos = [name for name in files if not name.lower().endswith(IMAGE_SUFFIXES)]
+    return videos if len(videos) == 1 else files
+
+
+def _shared_end(parts: Sequence[str], name: str) -> int:
+    """How many of a path's last parts are those of the file, whose ending may be left out."""
+    own = [part.casefold() for part in unicodedata.normalize("NFC", name).split("/")]
+    count = 1
+    while count < min(len(parts), len(own)) and parts[-1 - count].casefold() == own[-1 - count]:
+        count += 1
+    return count
 
 
 def _folder_of_all(names: Mapping[str, int]) -> str:

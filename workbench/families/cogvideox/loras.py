@@ -44,24 +44,39 @@ OUTSIDE = {
     "ofs_embedding.linear_2": "ofs_embedding_linear_2",
 }
 NAMES = LayerNames("CogVideoX", "transformer_blocks", IN_BLOCK, OUTSIDE, KNOWN)
-# Its LoRA loader looks for its own layers' names, passes over all others with a line in its log, and goes on.
-UNKNOWN_TO_COMFYUI = (
-    "ComfyUI's own CogVideoX model does not know these names: there the file loads without an error and changes "
-    "nothing. For ComfyUI, convert it to comfyui"
-)
 DIFFUSERS, PORTABLE, FINETRAINERS = lora_writing.FORMATS
 FORMATS = (
-    replace(DIFFUSERS, warning=UNKNOWN_TO_COMFYUI),
-    replace(PORTABLE, title="portable (cogvideox-factory, ComfyUI-CogVideoXWrapper)", warning=UNKNOWN_TO_COMFYUI),
-    FINETRAINERS,
-    LoraFormat("comfyui", "ComfyUI", "For ComfyUI's own CogVideoX model (diffusion_model.blocks.0.q and so on)."),
-    LoraFormat(
-        "kohya",
-        "kohya",
-        "Flat names (lora_unet_transformer_blocks_0_attn1_to_q), alpha for each layer, as VideoX-Fun reads them.",
-        warning=UNKNOWN_TO_COMFYUI,
+    *lora_writing.passed_over_by_comfyui(
+        (
+            DIFFUSERS,
+            replace(
+                PORTABLE,
+                title="portable (cogvideox-factory, ComfyUI-CogVideoXWrapper)",
+            ),
+            FINETRAINERS,
+            LoraFormat(
+                "kohya",
+                "kohya",
+                "Flat names (lora_unet_transformer_blocks_0_attn1_to_q), alpha for each layer.",
+                readers=("VideoX-Fun",),
+            ),
+        ),
+        "CogVideoX",
     ),
-    LoraFormat("sat", "SAT", "A torch file for the authors' own code (SwissArmyTransformer), lora_alpha 1.", ".pt"),
+    LoraFormat(
+        "comfyui",
+        "ComfyUI",
+        "For ComfyUI's own CogVideoX model (diffusion_model.blocks.0.q and so on).",
+        readers=("ComfyUI",),
+        outside="ComfyUI",
+    ),
+    LoraFormat(
+        "sat",
+        "SAT",
+        "A torch file for the authors' own code (SwissArmyTransformer), lora_alpha 1.",
+        ".pt",
+        readers=("SAT",),
+    ),
 )
 WRITERS: dict[str, lora_writing.Writer] = {
     **lora_writing.WRITERS,

@@ -38,17 +38,28 @@ from workbench.families.phenaki.models import (
     TINY_PROMPTS,
     described,
 )
+from workbench.families.phenaki.new_model import NewModelSettings, create
 from workbench.families.phenaki.objective import MaskSchedule, divergence, losses
 from workbench.families.prompt_encoder import PromptEncoder, load_tokenizer
+from workbench.settings import Settings
 
 if TYPE_CHECKING:
     import torch
 
+TOKENIZER_SETTINGS = ("tokenizer_steps", "tokenizer_batch_size", "tokenizer_learning_rate")
 READERS = "this workbench, diffusers or finetrainers"
 NAMES = lora_names.LayerNames(
     "Phenaki", "transformer_blocks", IN_BLOCK, OUTSIDE, READERS, more_parts=("critic_blocks",)
 )
-FORMATS = (LoraFormat("diffusers", "diffusers", "As in the library: rank and alpha in the file's metadata."),)
+FORMATS = (
+    LoraFormat(
+        "diffusers",
+        "diffusers",
+        "diffusers' layout: rank and alpha in the file's metadata.",
+        readers=("this workbench",),
+        outside="this workbench",
+    ),
+)
 WRITERS: dict[str, lora_writing.Writer] = {"diffusers": lora_writing.diffusers}
 
 
@@ -68,11 +79,16 @@ class Phenaki(DiffusersFamily):
     toys = toys.TOYS
     text_tokens = TEXT_TOKENS
     preservation_prompts = TINY_PROMPTS
+    new_model = NewModelSettings
 
     # ---- files
 
     def described(self, folder: Path) -> Model | None:
         return described(folder)
+
+    def create(self, folder: Path, new: Settings, text: Path, made_for: Mapping[str, int], seed: int) -> None:
+        assert isinstance(new, NewModelSettings)
+        create(folder, new, text, made_for, seed)
 
     def facts(self, model: Model) -> ModelFacts:
         return sizes.facts(model)
@@ -88,7 +104,7 @@ class Phenaki(DiffusersFamily):
 
         model = T5EncoderModel.from_pretrained(folder / "text_encoder", dtype=dtype, use_safetensors=True)
         frozen = model.to(device).eval().requires_grad_(False)
-        return PromptEncoder(load_tokenizer(folder), frozen, self.text_tokens)
+        return PromptEncoder(load_tokenizer(folder), frozen, self.caption_length(folder))
 
     def load_vae(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
         from workbench.families.phenaki.tokenizer import PhenakiTokenizer
@@ -146,11 +162,17 @@ class Phenaki(DiffusersFamily):
             video: torch.Tensor = vae.decode(points(codes, levels).to(weight.dtype))
         return video.float().clamp(-1, 1)
 
+    def vae_loss(self, vae: Any, clips: torch.Tensor) -> torch.Tensor:
+        """Squared and half the absolute error, which keeps edges sharp."""
+        error = vae(clips).float() - clips
+        return error.square().mean() + 0.5 * error.abs().mean()
+
     # ---- training
 
     def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
         critic = config(Path(model.source), "transformer")["critic"]
         own = {"temperature": OwnSetting(TEMPERATURE, "as phenaki-pytorch samples")}
+        own |= {name: OwnSetting() for name in TOKENIZER_SETTINGS}
         return own if critic == "none" else {**own, "train_part": OwnSetting()}
 
     def noise_schedule(self, folder: Path, device: torch.device, chosen: NoiseSettings = AS_PUBLISHED) -> NoiseSchedule:

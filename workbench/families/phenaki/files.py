@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.families.model_files import INDEX, MADE_FOR
-from workbench.workspace import write_json
+from workbench.workspace import link_or_copy, write_json
 
 PIPELINE = "PhenakiPipeline"
 OWN = "workbench.families.phenaki"
@@ -25,11 +25,16 @@ PARTS = {
 def write(
     folder: Path, tokenizer: Any, transformer: Any, text: Path, made_for: dict[str, int], half: bool = False
 ) -> None:
-    """Write a model. text: a folder whose captions' tokenizer and encoder are copied;  half: weights as float16"""
+    """Write a model.
+
+    Args:
+        text: a folder whose captions' tokenizer and encoder are copied, large files as links where the disk allows it
+        half: weights as float16
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for part in ("tokenizer", "text_encoder"):
         if text != folder:
-            shutil.copytree(text / part, folder / part, dirs_exist_ok=True)
+            shutil.copytree(text / part, folder / part, copy_function=link_or_copy, dirs_exist_ok=True)
     for part, model in (("vae", tokenizer), ("transformer", transformer)):
         if half:
             import copy
@@ -38,8 +43,9 @@ def write(
         model.save_pretrained(folder / part)
     write_json(folder / MADE_FOR, made_for)
     write_json(folder / INDEX, {"_class_name": PIPELINE, **PARTS})
-    for file in folder.rglob("*"):
-        file.chmod(0o755 if file.is_dir() else 0o644)
+    for part in ("vae", "transformer"):
+        for file in (folder / part).iterdir():
+            file.chmod(0o644)
 
 
 def pipeline(transformer: Any) -> Any:

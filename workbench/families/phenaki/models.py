@@ -16,7 +16,7 @@ from workbench.families.phenaki.files import PIPELINE
 from workbench.paths import ASSETS
 
 SCHEDULER = "MaskGit"  # its name where the others have a scheduler
-TEXT_TOKENS = 16
+TEXT_TOKENS = 16  # of a caption, in models whose config does not say it
 GUIDANCE = 3.0  # as Phenaki samples
 TEMPERATURE = 0.9  # of sampling's first step; it falls evenly
 ATTENTION = ("to_q", "to_k", "to_v", "to_out.0")

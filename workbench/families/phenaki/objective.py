@@ -2,9 +2,10 @@
 
 Sources: MaskGIT (arXiv 2202.04200), Phenaki (arXiv 2210.02399), Token-Critic (arXiv 2209.04439). The share of masked
 codes is a cosine of an even number, and exactly that share, rounded, is masked; cross-entropy counts at masked codes
-alone. The critic sees the clip with masked codes filled in from the transformer's own answer and says which are not the
-clip's; it is asked at masked codes alone, too. Both count per masked code: a clip's sum is divided by the mean count of
-masked codes, which is the same for all clips of a size, so that a clip's loss does not depend on the batch around it.
+alone. It counts per masked code: a clip's sum is divided by the mean count of masked codes, which is the same for all
+clips of a size, so that a clip's loss does not depend on the batch around it. The critic sees the clip with masked
+codes filled in from the transformer's own answer, and says of every code whether it was masked, as in its paper: a code
+that was filled in rightly is one of the transformer's all the same.
 
 Not covered: generating (sampling).
 """
@@ -83,12 +84,12 @@ def divergence(logits: torch.Tensor, base: torch.Tensor, masked: torch.Tensor, c
     return _counted(F.kl_div(ours, theirs, reduction="none", log_target=True).sum(1), masked)
 
 
-def critic_loss(scores: torch.Tensor, filled: torch.Tensor, codes: torch.Tensor, masked: torch.Tensor) -> torch.Tensor:
-    """[B] float32 of the critic's logits [B, f, h, w] of codes with masked ones filled in."""
+def critic_loss(scores: torch.Tensor, masked: torch.Tensor) -> torch.Tensor:
+    """[B] float32 of the critic's logits [B, f, h, w] of a clip whose masked codes were filled in."""
     import torch.nn.functional as F
 
-    foreign = (filled != codes).float()
-    return _counted(F.binary_cross_entropy_with_logits(scores.float(), foreign, reduction="none"), masked)
+    loss = F.binary_cross_entropy_with_logits(scores.float(), masked.float(), reduction="none")
+    return loss.flatten(1).mean(1)
 
 
 def _counted(loss: torch.Tensor, masked: torch.Tensor) -> torch.Tensor:
@@ -125,5 +126,5 @@ def losses(transformer: Any, schedule: MaskSchedule, inputs: ModelInputs) -> tor
         if uniform.device != noise.device:
             uniform = uniform.float().to(noise.device)
         filled = torch.where(masked, sample_codes(logits.detach(), uniform), codes)
-        total = total + critic_loss(transformer.criticise(filled, text, seen), filled, codes, masked)
+        total = total + critic_loss(transformer.criticise(filled, text, seen), masked)
     return total

@@ -2,7 +2,9 @@
 
 Sources: MaskGIT (arXiv 2202.04200), Phenaki (arXiv 2210.02399), Token-Critic (arXiv 2209.04439). After step i of n the
 share cos(pi/2 * i/n) of the codes is masked again: those that the critic doubts most, its scores moved by noise that
-fades, or without a critic those whose own probability is least. Codes of a clip to continue are never masked.
+fades. Without a critic, those of the codes just filled in that are least probable; what an earlier step kept stays, as
+in MaskGIT: nothing trains the probability of a code that the transformer is shown. Codes of a clip to continue are
+never masked. Temperature and noise reach 0 in the last step.
 
 Not covered: texts, and what codes stand for (the family's other methods).
 """
@@ -21,7 +23,7 @@ from workbench.families.phenaki.objective import sample_codes
 if TYPE_CHECKING:
     import torch
 
-CRITIC_NOISE = 1.0  # how far the first step's scores are moved at most, both ways together; it falls evenly
+CRITIC_NOISE = 1.0  # how far scores are moved at most, both ways together; it falls evenly to 0 in the last step
 
 
 class Filling:
@@ -37,8 +39,7 @@ class Filling:
         import torch
 
         inputs, steps, device = self.inputs, self.inputs.steps, self.inputs.device
-        masked_id = math.prod(self.levels)
-        codes = torch.full((1, *inputs.latents_shape[1:]), masked_id, dtype=torch.long, device=device)
+        codes = torch.full((1, *inputs.latents_shape[1:]), math.prod(self.levels), dtype=torch.long, device=device)
         free, start = torch.ones_like(codes, dtype=torch.bool), inputs.first_of(steps)
         if inputs.source is not None:
             codes = ids(inputs.source.to(device), self.levels)
@@ -49,25 +50,32 @@ class Filling:
             codes = self._masked(codes, self._uniform(codes), free, start, steps)
         with torch.no_grad():
             for step in range(start, steps):
-                filled, doubt = self._filled(codes, masked_id, step, steps)
-                codes = filled if step == steps - 1 else self._masked(filled, doubt, free, step + 1, steps)
+                filled, logits = self._filled(codes, step, steps)
                 inputs.on_step(step + 1 - start, steps - start, points(filled, self.levels))
+                if step < steps - 1:
+                    doubt = self._doubt(codes, filled, logits, step, steps)
+                    filled = self._masked(filled, doubt, free, step + 1, steps)
+                codes = filled
         return points(codes, self.levels)
 
-    def _filled(self, codes: torch.Tensor, masked_id: int, step: int, steps: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """(all codes, how doubtful each is) after one answer of the transformer."""
+    def _filled(self, codes: torch.Tensor, step: int, steps: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Codes with the masked ones filled in, and the logits that they were sampled from."""
         import torch
 
-        left = (steps - step) / steps
         logits = self._guided(self.transformer, codes, step, steps)
-        uniform = self._uniform(codes)
-        sampled = sample_codes(logits / max(self.temperature * left, 1e-6), uniform)
-        filled = torch.where(codes == masked_id, sampled, codes)
+        temperature = self.temperature * _left(step, steps)
+        sampled = sample_codes(logits / max(temperature, 1e-6), self._uniform(codes))
+        return torch.where(codes == math.prod(self.levels), sampled, codes), logits
+
+    def _doubt(
+        self, codes: torch.Tensor, filled: torch.Tensor, logits: torch.Tensor, step: int, steps: int
+    ) -> torch.Tensor:
+        """How doubtful each filled-in code is, [1, f, h, w]; those with the most doubt are masked again."""
         if self.transformer.config.critic == "none":
             chosen = logits.softmax(1).gather(1, filled.unsqueeze(1)).squeeze(1)
-            return filled, 1 - chosen
+            return (1 - chosen).masked_fill(codes != math.prod(self.levels), -math.inf)
         scores = self._guided(self.transformer.criticise, filled, step, steps)
-        return filled, scores + (self._uniform(codes) - 0.5) * CRITIC_NOISE * left
+        return scores + (self._uniform(codes) - 0.5) * CRITIC_NOISE * _left(step, steps)
 
     def _masked(
         self, codes: torch.Tensor, doubt: torch.Tensor, free: torch.Tensor, step: int, steps: int
@@ -103,3 +111,8 @@ class Filling:
         import torch
 
         return torch.rand(like.shape, generator=self.inputs.noise, dtype=torch.float32).to(like.device)
+
+
+def _left(step: int, steps: int) -> float:
+    """The share of the steps that come after this one: what temperature and noise are multiplied by."""
+    return (steps - 1 - step) / steps

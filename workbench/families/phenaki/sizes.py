@@ -24,7 +24,7 @@ def facts(model: Model) -> ModelFacts:
         blocks=transformer.config["layers"],
         width=transformer.config["width"],
         heads=transformer.config["heads"],
-        text_tokens=TEXT_TOKENS,
+        text_tokens=int(transformer.config.get("max_text_seq_length", TEXT_TOKENS)),
         text_width=transformer.config["text_width"],
         values=transformer.values,
         linears=tuple(

@@ -7,7 +7,7 @@ codes of the first frames do not depend on later ones, nor do their pixels in de
 
 A code is a point of a small grid (codes).
 
-Not covered: training it (assets/train_tiny_phenaki.py); the generator of codes (transformer).
+Not covered: training it (workbench.trainer.tokenizer); the generator of codes (transformer).
 """
 
 from __future__ import annotations

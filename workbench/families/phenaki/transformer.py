@@ -1,7 +1,7 @@
 """The transformer: MaskGit, which names masked codes from the others and a caption, and a critic of what it filled in.
 
-Every code of a clip looks at every other one, in space and time at once. The critic says how likely each code is not
-the clip's own: a head on the transformer ("self"), a transformer of its own ("token"), or there is none.
+Every code of a clip looks at every other one, in space and time at once. The critic says how likely each code was
+filled in: a head on the transformer ("self"), a transformer of its own ("token"), or there is none.
 
 Not covered: which codes are masked and what is learned from them (objective), generating (sampling).
 """
@@ -17,6 +17,7 @@ from diffusers.models.modeling_utils import ModelMixin
 from torch import Tensor, nn
 
 from workbench.families.phenaki.layers import Block, positions
+from workbench.families.phenaki.models import TEXT_TOKENS
 
 CRITICS = ("self", "token", "none")
 EMBEDDING_GRADIENT = 0.1  # Phenaki's share of the gradient that reaches the codes' embeddings
@@ -37,8 +38,15 @@ class PhenakiTransformer(ModelMixin, ConfigMixin, PeftAdapterMixin):
         text_width: int = 768,
         critic: str = "self",
         critic_layers: int = 6,
+        max_text_seq_length: int = TEXT_TOKENS,
     ) -> None:
-        """levels: of the codes, as the tokenizer's;  critic: one of CRITICS;  critic_layers: of a "token" critic"""
+        """
+        Args:
+            levels: of the codes, as the tokenizer's
+            critic: one of CRITICS
+            critic_layers: of a "token" critic
+            max_text_seq_length: tokens of a caption that it is trained on, padding included; no weight depends on it
+        """
         super().__init__()
         codes = math.prod(levels)
         self.gradient_checkpointing = False
@@ -65,7 +73,7 @@ class PhenakiTransformer(ModelMixin, ConfigMixin, PeftAdapterMixin):
         return logits.transpose(1, 2).unflatten(2, ids.shape[1:])
 
     def criticise(self, ids: Tensor, text: Tensor, mask: Tensor) -> Tensor:
-        """Logits [B, f, h, w] that each code is none of the clip's own. There must be a critic."""
+        """Logits [B, f, h, w] that each code was filled in. There must be a critic."""
         own = self.config.critic == "token"
         if own:
             hidden = self.critic_norm(self._hidden(ids, text, mask, self.critic_embed, self.critic_blocks))

@@ -21,11 +21,11 @@ def best_step(
     between them; one after the last measurement, or without any, does not count.
     """
     values = {step: value for step in checkpoints if (value := _at(held_out, step)) is not None}
-    good = [step for step in values if _good(effects, step)]
+    good = [step for step in values if is_good(effects, step)]
     return min(good or values, key=lambda step: (values[step], step), default=None)
 
 
-def _good(effects: Mapping[int, VisibleEffect], step: int) -> bool:
+def is_good(effects: Mapping[int, VisibleEffect], step: int) -> bool:
     """Whether the previews nearest to a step, the earlier ones of two, are as they should be; true without any."""
     nearest = min(effects, key=lambda measured: (abs(measured - step), measured), default=None)
     return nearest is None or (effects[nearest].visible and not effects[nearest].spoiled)

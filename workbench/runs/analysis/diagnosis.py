@@ -1,54 +1,45 @@
-"""Whether a run is learning, as a sentence, from its curves. No torch.
+"""Say in one sentence whether a run is learning, from its curves. No torch.
 
-The rules, on the held-out loss (the detrended training loss where no clips are held out), `noise` being how much a
-measurement jumps about a straight line through its neighbours (pseudo-residuals of Gasser, Sroka, Jennen-Steinmetz,
-Biometrika 1986; the median makes it robust):
+RULES is all of it, and the first rule that holds wins: what must be true of the numbers, the sentence that says so, and
+what to do next; TONES says whether that is good news. A sentence quotes the newest measurement, which is the one that
+the page shows, and a rule holds only where the median of the last three agrees with it.
 
-- destroyed: the loss is no lower, and the output on its own captions has changed by more than DESTROYED or previews of
-  preservation prompts are other videos (visible_effect, "spoiled"); or the loss is BROKEN times what it was at first.
-- prior drift, at once: those previews are other videos, though the loss is lower. A few measurements are enough for
-  these two; the other rules wait for FEWEST measurements and FEWEST_STEPS steps, since a learning rate warms up and a
-  loss jumps about.
-- rising: since its lowest point (the last one as low as that, but for noise) the loss was measured RISING times or
-  more, the Mann-Kendall test says "rises" (one-sided, p < 0.005), and it now stands higher by 3 noises, by 3 % and by
-  twice the largest rise before that point. The last condition is what keeps a loss that merely wanders from being
-  called rising: it has wandered before. While the training loss still falls that is over-fitting since the lowest
-  point; otherwise the run is getting worse.
-- better: the last three lie under the first by 3 noises and by 1 % of its value.
-- not better: no effect yet, or a levelled-off run where the output has changed by more than SMALL_CHANGE already and
-  the previews show it.
-- not visible: better, but the newest previews have hardly changed, or hardly more than those of preservation prompts
-  (visible_effect has the rule and the measurements behind it). The loss may fall for what a sample does not show. The
-  bands alone do not tell: those of much noise fell by 9 to 16 % where 67 % of the samples showed the concept, and by 19
-  to 24 % where none did. So they say why, and which setting helps, but not whether.
-- levelled off: better, but the last third brought less than a twentieth of it all. Where the learning rate had run
-  down by then, more steps may still help.
-- prior drift: better, and the output on preservation prompts changes nearly as much (NEAR) as on its own captions.
+The noise of a measurement is how far it lies from the straight line through its neighbours (pseudo-residuals of Gasser,
+Sroka, Jennen-Steinmetz, Biometrika 1986; the median makes it robust). The first measurement does not count while there
+are enough others: a loss falls steeply at first, and that is no noise. "Rising" takes the Mann-Kendall test (one-sided,
+p < 0.005) and a rise larger than any before the lowest point, or a loss that merely wanders would be called rising.
 
-docs/diagnosis.md has a table of failures and what is said of each. Not covered: what the figures are
-(trainer.monitoring, curves), which checkpoint is the best (best_checkpoint).
+The bands of noise say why a concept does not show, and which setting helps, but not whether it shows: those of much
+noise fell by 9 to 16 % where 67 % of the samples showed the concept, and by 19 to 24 % where none did. The previews
+decide (visible_effect has the measurements). docs/diagnosis.md has a table of failures and what is said of each.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import median
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.families.own_settings import OwnSetting
-from workbench.runs.analysis.best_checkpoint import best_step
+from workbench.quantities import loss_text
+from workbench.runs.analysis.best_checkpoint import best_step, is_good
 from workbench.runs.analysis.curves import Curves
 from workbench.runs.analysis.series import Mean, grouped
+from workbench.runs.analysis.visible_effect import VisibleEffect
 from workbench.runs.settings import TrainSettings
 
 Kind = Literal[
     "too early",
+    "too short",
+    "unclear",
     "no effect yet",
+    "not better",
     "learning",
     "levelled off",
     "not visible",
@@ -57,31 +48,30 @@ Kind = Literal[
     "getting worse",
     "destroyed",
 ]
+TONES: dict[Kind, Literal["good", "warn", "bad"]] = {
+    "learning": "good",
+    "levelled off": "good",
+    "not better": "warn",
+    "prior drift": "bad",
+    "over-fitting": "bad",
+    "getting worse": "bad",
+    "destroyed": "bad",
+}  # of every other kind: plain
 MOST = 100  # measurements looked at; more are taken together
-FEWEST, FEWEST_STEPS = 4, 100
+FEWEST, FEWEST_STEPS = 4, 100  # a learning rate warms up, and a loss jumps about
 RISING = 6
 TREND = 2.58  # z of p < 0.005
 NOISES, RISE, WANDER, GAIN = 3.0, 0.03, 2.0, 0.01
+HIGHER_NOISES = 5.0  # above the first measurement, without a trend: rarer by chance than 3
 SMALL_CHANGE = 0.02
 NEAR = 0.7
 LAGS = 0.5  # of what the loss fell by at little noise: less of it at much noise is named
 LITTLE_NOISE, MUCH_NOISE = (0, 1), (3, 4)  # bands of the held-out loss
+STILL = 0.05  # of the whole gain, in the last third: a run that brings less has levelled off
 RUN_DOWN = 0.3  # of its highest value: a learning rate below that by its schedule brings little
 DESTROYED, BROKEN = 0.5, 3.0
 USUAL_RATE = 1e-4  # of a LoRA
-WAIT, GO_ON = "Wait for a few more measurements.", "Let it go on while the previews get better."
-LITTLE_MORE = "more clips or a lower learning rate may bring a little more."
-RUN_OUT = "Its learning rate has run down by its schedule, which stops any run: for more, train with more steps."
-LONGER = "Train longer."
-KEEP_KNOWN = "say in the captions what is new and what is not, or stop earlier."
 MOSTLY_KNOWN = 0.5  # share of the regularization dataset from which it is named
-# Advice for a run that goes on -> what can be done once it has ended.
-ENDED = {
-    WAIT: "",
-    GO_ON: "If the last previews are still the best, fork its newest checkpoint with more steps.",
-    f"It can be stopped; {LITTLE_MORE}": LITTLE_MORE.capitalize(),
-    LONGER: "Fork its newest checkpoint with more steps.",
-}
 
 
 @dataclass(frozen=True)
@@ -98,184 +88,425 @@ class Diagnosis:
     failed: bool = False
 
     @property
-    def tone(self) -> Literal["plain", "good", "bad"]:
+    def tone(self) -> Literal["plain", "good", "warn", "bad"]:
         """Whether that is good news."""
-        if self.kind in ("learning", "levelled off"):
-            return "plain" if self.failed else "good"
-        return "bad" if self.kind in ("prior drift", "over-fitting", "getting worse", "destroyed") else "plain"
+        tone = TONES.get(self.kind)
+        return "plain" if tone is None or (self.failed and tone == "good") else tone
 
 
 def diagnose(
     curves: Curves, checkpoints: Sequence[int], ended: bool = False, settings: TrainSettings | None = None
 ) -> Diagnosis:
-    """How a run goes, or went.
+    """Diagnose a run from its curves.
 
-    ended: there is nothing to wait for any more;  settings: the run's, where the advice shall name their values
+    Args:
+        curves: Those of the run, read.
+        checkpoints: Steps of the saved checkpoints.
+        ended: Whether there is nothing to wait for any more.
+        settings: The run's, so that the advice can name their values.
     """
-    found = _diagnose(curves, checkpoints, settings)
-    advice = found.advice
-    for going, over in ENDED.items() if ended else ():
-        advice = advice.replace(going, over)
-    return replace(found, advice=advice)
+    of = Numbers(curves, checkpoints, ended, settings)
+    rule = next(rule for rule in RULES if rule.holds(of))
+    return Diagnosis(
+        "too short" if ended and rule.kind == "too early" else rule.kind,
+        rule.sentence(of),
+        " ".join(rule.advice(of)),
+        of.useful if rule.kind == "destroyed" else of.best,
+    )
 
 
 def beside_failure(found: Diagnosis) -> Diagnosis | None:
     """What is still said of a run that failed: bad news as it is, the rest without its advice; None for nothing."""
     if found.tone == "bad":
         return replace(found, failed=True)
-    if found.kind == "too early":
+    if found.kind in ("too early", "too short"):
         return None
     return replace(found, sentence=f"Until it failed: {found.sentence}", advice="", failed=True)
 
 
-def _diagnose(curves: Curves, checkpoints: Sequence[int], settings: TrainSettings | None) -> Diagnosis:
-    best = best_step(curves.held_out, checkpoints, curves.effects)
-    measured = [Mean(step, value, 1) for step, value in sorted(curves.held_out.items())]
-    held_out = len(measured) > 1
-    if held_out:
-        points = [(mean.step, mean.value) for mean in grouped(measured, MOST)]
-    else:
-        points = [(mean.step, mean.value) for mean in grouped(curves.detrended(), MOST // 4)]
-    what = "held-out loss" if held_out else "training loss"
-    if (destroyed := _destroyed(curves, what, points)) is not None:
-        return destroyed
-    if (effect := curves.effect) is not None and effect.spoiled:
-        back = "B" if all(one.spoiled for one in curves.effects.values()) else f"{_back(best)}, or b"
-        return Diagnosis(
-            "prior drift",
-            "Its prior drifts: previews of prompts that it should leave alone are other videos now. Its own have "
-            f"changed by {effect.words}.",
-            f"{back}egin again with a lower learning rate. {_keep_known(settings)}",
-            best,
-        )
-    if len(points) < FEWEST or points[-1][0] < FEWEST_STEPS:
-        return Diagnosis("too early", "It is too early to tell.", WAIT, best)
-    steps, values = [step for step, _ in points], [value for _, value in points]
-    noise = noise_of(values)
-    since = _rising_since(values, noise)
-    if since is not None:
-        return _risen(curves, what, steps[since], held_out, best)
-    return _not_risen(curves, what, steps, values, noise, best, settings)
+# ---- the numbers
 
 
-def _destroyed(curves: Curves, what: str, points: Sequence[tuple[int, float]]) -> Diagnosis | None:
-    """The base model's knowledge is gone; None while it is not. The best checkpoint is none of this run's."""
-    if len(points) < 2:
-        return None
-    (since, first), values = points[0], [value for _, value in points]
-    last, (own, _) = median(values[1:][-3:]), _changes(curves)
-    jumped = last > BROKEN * first and (len(curves.held_out) > 1 or len(points) >= FEWEST)
-    gone = (own is not None and own > DESTROYED) or (curves.effect is not None and curves.effect.spoiled)
-    if not jumped and (not gone or last < (1 - GAIN) * first):
-        return None
-    changed = "" if own is None else f"the model's output has changed by {own:.0%}, and "
-    rate = max((rate for _, rate in curves.rates.points()), default=0.0)
+class Numbers:
+    """The numbers that rules and sentences look at.
+
+    what: the loss they speak of, that of held-out clips where there are any
+    values, steps: its measurements;  first, newest: the ends of it, as the page shows them;  start: when first was
+    noise: of a measurement;  own, others: the newest change of the output on own captions and preservation prompts
+    effect: what the newest previews show
+    """
+
+    def __init__(self, curves: Curves, checkpoints: Sequence[int], ended: bool, settings: TrainSettings | None) -> None:
+        self.curves, self.checkpoints, self.ended, self.settings = curves, checkpoints, ended, settings
+        measured = [Mean(step, value, 1) for step, value in sorted(curves.held_out.items())]
+        self.held_out = len(measured) > 1
+        self.what = "held-out loss" if self.held_out else "training loss"
+        points = grouped(measured, MOST) if self.held_out else grouped(curves.detrended(), MOST // 4)
+        self.steps, self.values = [one.step for one in points], [one.value for one in points]
+        self.noise = noise_of(self.values[1:] if len(self.values) >= FEWEST else self.values)
+        changes = list(curves.changes.values())[-1:]
+        self.own: float | None = changes[0][0] if changes else None
+        self.others: float | None = changes[0][1] if changes else None
+        self.effect: VisibleEffect | None = curves.effect
+        self.best = best_step(curves.held_out, checkpoints, curves.effects)
+        if not points:
+            self.first = self.newest = self.level = 0.0
+            return
+        self.level = median(self.values[1:][-3:] or self.values)
+        if self.held_out:
+            self.first, self.newest = measured[0].value, measured[-1].value
+            self.start = f"at step {measured[0].step}"
+        else:  # one step's loss says little
+            self.first, self.newest = self.values[0], self.level
+            self.start = f"over its first {self.steps[0]} steps"
+
+    @property
+    def margin(self) -> float:
+        """What the loss differs by without having changed."""
+        return max(NOISES * self.noise, GAIN * abs(self.first))
+
+    @property
+    def gain(self) -> float:
+        """What the loss fell by, by the newest measurement and by the median of the last three."""
+        return self.first - max(self.level, self.newest)
+
+    @property
+    def rise(self) -> float:
+        """What it rose by, likewise."""
+        return min(self.level, self.newest) - self.first
+
+    @property
+    def better(self) -> bool:
+        return self.gain > self.margin
+
+    @property
+    def moved(self) -> bool:
+        """Whether the output has changed, and the previews, where they were compared, show it."""
+        return self.own is not None and self.own > SMALL_CHANGE and (self.effect is None or self.effect.visible)
+
+    @property
+    def spoiled(self) -> bool:
+        return self.effect is not None and self.effect.spoiled
+
+    @cached_property
+    def rising_since(self) -> int | None:
+        """The step from which the loss rises; None while it does not."""
+        index = _rising_since(self.values, noise_of(self.values))
+        if index is None:
+            return None
+        return self.steps[index] if self.newest > self.at(self.steps[index]) else None
+
+    def at(self, step: int) -> float:
+        """The loss at one of `steps`."""
+        return self.curves.held_out[step] if self.held_out else self.values[self.steps.index(step)]
+
+    @property
+    def train_falls(self) -> bool:
+        """Whether the detrended training loss went down after the held-out loss began to rise."""
+        after = [mean for mean in self.curves.detrended() if mean.step > (self.rising_since or 0)]
+        halves = grouped(after, 2)
+        return self.held_out and len(halves) == 2 and halves[1].value < halves[0].value
+
+    @property
+    def levelled_off(self) -> bool:
+        """Whether the last third of the measurements brought next to nothing of the gain."""
+        third = len(self.values) // 3
+        if third < 3:
+            return False
+        brought = median(self.values[-2 * third : -third]) - median(self.values[-third:])
+        return brought < max(STILL * self.gain, min(self.noise, 2 * STILL * self.gain))
+
+    @property
+    def rate_left(self) -> float:
+        """The highest learning rate of the last third, as a share of the highest of all; 1 where none is known."""
+        rates = self.curves.rates.points()
+        later = [rate for step, rate in rates if step >= self.steps[-(len(self.steps) // 3)]]
+        highest = max((rate for _, rate in rates), default=0.0)
+        return max(later) / highest if later and highest else 1.0
+
+    @property
+    def useful(self) -> int | None:
+        """The best checkpoint, where its loss is below the first and its previews are good."""
+        held_out = {step: value for step, value in self.curves.held_out.items() if value < (1 - GAIN) * self.first}
+        whole = [step for step in self.checkpoints if step in held_out and is_good(self.curves.effects, step)]
+        return min(whole, key=lambda step: held_out[step], default=None)
+
+    @property
+    def full(self) -> bool:
+        """Whether weights of the base model are trained, which excludes what needs its predictions."""
+        return self.settings is not None and (self.settings.method == "full" or bool(self.settings.train_also))
+
+    @property
+    def previews(self) -> bool:
+        """Whether there are previews to look at, or will be."""
+        return bool(self.curves.effects) or self.settings is None or self.settings.preview_every > 0
+
+
+# ---- the sentences
+
+
+def _destroyed(of: Numbers) -> bool:
+    if len(of.values) < 2 or (not of.held_out and len(of.values) < FEWEST):
+        return False
+    gone = (of.own is not None and of.own > DESTROYED) or of.spoiled
+    return min(of.level, of.newest) > BROKEN * of.first or (gone and min(of.level, of.newest) >= (1 - GAIN) * of.first)
+
+
+def _destroyed_sentence(of: Numbers) -> str:
+    changed = f"its output has changed by {of.own:.0%}, and " if (of.own or 0.0) > SMALL_CHANGE else ""
+    losses = f"{loss_text(of.first)} {of.start} to {loss_text(of.newest)}"
+    return f"The model is destroyed: {changed}the {of.what} went from {losses}."
+
+
+def _destroyed_advice(of: Numbers) -> Iterator[str]:
+    rate = max((rate for _, rate in of.curves.rates.points()), default=0.0)
     lower = min(USUAL_RATE, rate / 10) if rate else USUAL_RATE
-    return Diagnosis(
-        "destroyed",
-        f"The model is destroyed: {changed}the {what} went from {first:.3g} at step {since} to {last:.3g}.",
-        f"None of its checkpoints is of use. Begin again with a lower learning rate, learning_rate={lower:.2g}"
-        + (f" instead of {rate:.2g}." if rate else "."),
-        None,
+    again = f"egin again with a lower learning rate, learning_rate={lower:.2g}" + (
+        f" instead of {rate:.2g}." if rate else "."
+    )
+    if of.useful is not None:
+        yield f"Use the checkpoint of step {of.useful}, or b{again}"
+        return
+    if of.checkpoints:
+        yield "None of its checkpoints is of use."
+    yield f"B{again}"
+
+
+def _spoiled_sentence(of: Numbers) -> str:
+    assert of.effect is not None
+    return (
+        "Its prior drifts: previews of prompts that it should leave alone are other videos now. Its own have changed "
+        f"by {of.effect.words}."
     )
 
 
-def _risen(curves: Curves, what: str, step: int, held_out: bool, best: int | None) -> Diagnosis:
-    back = _back(best)
-    if held_out and _train_falls(curves, step):
-        return Diagnosis(
-            "over-fitting",
-            f"Over-fitting since step {step}: the {what} rises from there, while the training loss still falls.",
-            f"{back}; for a longer run, add clips, or lower the rank or the learning rate.",
-            best,
-        )
-    return Diagnosis(
-        "getting worse",
-        f"Getting worse since step {step}: the {what} rises from there.",
-        f"{back}, and train with a lower learning rate: a third of it is a good start.",
-        best,
+def _spoiled_advice(of: Numbers) -> Iterator[str]:
+    good = of.best is not None and is_good(of.curves.effects, of.best)
+    yield (f"Use the checkpoint of step {of.best}, or b" if good else "B") + "egin again with a lower learning rate."
+    yield _keep_known(of)
+
+
+def _too_early_sentence(of: Numbers) -> str:
+    if not of.ended:
+        return "It is too early to tell."
+    step = max([of.curves.last.get("step", 0), *of.curves.held_out])
+    needs = f"{FEWEST} measurements over {FEWEST_STEPS} steps"
+    return f"Too short to tell: it ended at step {step:,}, and a diagnosis takes {needs}."
+
+
+def _rises(of: Numbers) -> str:
+    since = of.rising_since
+    assert since is not None
+    numbers = f"({loss_text(of.at(since))} then, {loss_text(of.newest)} now)"
+    return f"since step {since}: the {of.what} rises from there {numbers}"
+
+
+def _back(of: Numbers) -> str:
+    """Which checkpoint to take instead of the newest."""
+    since = of.rising_since or 0
+    best = of.best if of.held_out else max((step for step in of.checkpoints if step <= since), default=None)
+    return f"Train again and stop near step {since}" if best is None else f"Use the checkpoint of step {best}"
+
+
+def _overfitting_advice(of: Numbers) -> Iterator[str]:
+    yield f"{_back(of)}; for a longer run, add clips, or lower {'' if of.full else 'the rank or '}the learning rate."
+
+
+def _worse_advice(of: Numbers) -> Iterator[str]:
+    lower = "train with a lower learning rate: a third of it is a good start."
+    yield f"{_back(of)}, and {lower}" if of.rising_since is not None else lower.capitalize()
+
+
+def _no_lower(of: Numbers) -> str:
+    """How the loss stands where it has not fallen, or not clearly."""
+    numbers = f"({loss_text(of.first)} then, {loss_text(of.newest)} now)"
+    if of.newest >= of.first:
+        return f"the {of.what} is no lower than {of.start} {numbers}"
+    if of.newest >= (1 - GAIN) * of.first:
+        return f"the {of.what} is hardly lower than {of.start} {numbers}"
+    vary = loss_text(NOISES * of.noise)
+    return (
+        f"the {of.what} is not clearly lower than {of.start} {numbers}, because its measurements vary by up to {vary}"
     )
 
 
-def _back(best: int | None) -> str:
-    return f"Use the checkpoint of step {best}" if best is not None else "Use an earlier checkpoint"
+def _moved_advice(of: Numbers) -> Iterator[str]:
+    yield ("Look at the previews: it" if of.previews else "It") + " may have learned the style of the clips it saw."
+    yield "More clips, or captions that say what they share, help."
 
 
-def _not_risen(
-    curves: Curves,
-    what: str,
-    steps: Sequence[int],
-    values: Sequence[float],
-    noise: float,
-    best: int | None,
-    settings: TrainSettings | None,
-) -> Diagnosis:
-    (own, others), effect = _changes(curves), curves.effect
-    first, last = values[0], median(values[-3:])
-    gain = first - last
-    if gain <= max(NOISES * noise, GAIN * first):
-        if own is not None and own > SMALL_CHANGE and (effect is None or effect.visible):
-            return Diagnosis(
-                "levelled off",
-                f"The model's output has changed by {own:.0%}, but the {what} is no lower than at step {steps[0]}.",
-                "Look at the previews: it may have learned the style of the clips it saw. More clips, or captions "
-                "that say what they share, help.",
-                best,
-            )
-        changed = "" if own is None else f", and the model's output has changed by {own:.1%} only"
-        return Diagnosis(
-            "no effect yet",
-            f"No effect yet: the {what} is where it was at step {steps[0]}{changed}.",
-            "Train longer; if nothing moves within some hundred steps, raise the learning rate threefold.",
-            best,
-        )
-    percent = f"the {what} is {gain / first:.0%} lower than at step {steps[0]}{_by_noise(curves)}"
-    if own is not None and others is not None and own > SMALL_CHANGE and others >= NEAR * own:
-        return Diagnosis(
-            "prior drift",
-            f"It learns ({percent}), but its prior drifts: other prompts change by {others:.0%}, its own by {own:.0%}.",
-            _keep_known(settings),
-            best,
-        )
-    if effect is not None and not effect.visible:
-        return Diagnosis(
-            "not visible",
-            f"Not visible yet: {percent}, but its previews differ from the base model's by {effect.words}.",
-            " ".join([LONGER, *_what_helps(curves, settings)]),
-            best,
-        )
-    third = len(values) // 3
-    if third >= 3 and median(values[-2 * third : -third]) - median(values[-third:]) < max(gain / 20, noise):
-        return Diagnosis(
-            "levelled off",
-            f"Levelled off: {percent}, but the last third of the run brought next to nothing.",
-            RUN_OUT if _run_down(curves, steps[-third]) else f"It can be stopped; {LITTLE_MORE}",
-            best,
-        )
-    return Diagnosis("learning", f"Learning: {percent}.", GO_ON, best)
+def _no_effect_sentence(of: Numbers) -> str:
+    hides = "previews hardly show that the" if (of.own or 0.0) > SMALL_CHANGE else "the"
+    changed = "" if of.own is None else f", and {hides} model's output has changed by {of.own:.1%}"
+    return f"No effect{'' if of.ended else ' yet'}: {_no_lower(of)}{changed}."
 
 
-def _what_helps(curves: Curves, settings: TrainSettings | None) -> Iterator[str]:
-    """Beside more steps, where a concept does not show."""
+def _no_effect_advice(of: Numbers) -> Iterator[str]:
+    if of.ended:
+        yield "Train again with more steps, or with three times the learning rate."
+    else:
+        yield "Train longer; if nothing moves within a few hundred steps, raise the learning rate threefold."
+
+
+def _lower(of: Numbers) -> str:
+    return f"the {of.what} is {(of.first - of.newest) / of.first:.0%} lower than {of.start}{_by_noise(of)}"
+
+
+def _drift_sentence(of: Numbers) -> str:
+    changes = f"other prompts change by {of.others:.0%}, its own by {of.own:.0%}"
+    return f"It learns ({_lower(of)}), but its prior drifts: {changes}."
+
+
+def _hidden_sentence(of: Numbers) -> str:
+    assert of.effect is not None
+    shown = f"its previews differ from the base model's by {of.effect.words}"
+    return f"Not visible{'' if of.ended else ' yet'}: {_lower(of)}, but {shown}."
+
+
+def _hidden_advice(of: Numbers) -> Iterator[str]:
+    """More steps, and what else helps where a concept does not show."""
+    yield _more_steps(of) if of.ended else "Train longer."
+    settings = of.settings
     if settings is not None and settings.regularization_dataset and settings.regularization_share >= MOSTLY_KNOWN:
-        share = settings.regularization_share
         yield (
-            f"{share:.0%} of each batch are clips of the regularization dataset: a lower regularization_share leaves "
-            "more to its own."
+            f"{settings.regularization_share:.0%} of each batch are clips of the regularization dataset: a lower "
+            "regularization_share leaves more to its own."
         )
-    if _by_noise(curves):
+    if _by_noise(of):
         shift = None if settings is None else _timestep_shift(settings)
         more = "" if shift is None else f" A timestep_shift above {shift:g} trains more at much noise."
         yield f"Samples keep the base model's shapes and movement, which much noise decides.{more}"
 
 
-def _keep_known(settings: TrainSettings | None) -> str:
-    """What keeps the rest of the model as it was."""
+def _levelled_advice(of: Numbers) -> Iterator[str]:
+    little = "ore clips or a lower learning rate may bring a little more."
+    if (left := of.rate_left) < RUN_DOWN:
+        yield (
+            f"The learning-rate schedule held the last third to {max(math.ceil(100 * left), 1)}% of its peak or less: "
+            "to train longer, train with more steps."
+        )
+    else:
+        yield f"M{little}" if of.ended else f"It can be stopped; m{little}"
+
+
+def _learning_advice(of: Numbers) -> Iterator[str]:
+    if not of.ended:
+        yield f"Let it go on while the {'previews get better' if of.previews else f'{of.what} falls'}."
+    else:
+        yield ("If the last previews are still the best, " if of.previews else "For more, ") + _more_steps(of, False)
+
+
+def _more_steps(of: Numbers, capital: bool = True) -> str:
+    words = "fork its newest checkpoint with more steps." if of.checkpoints else "train again with more steps."
+    return words.capitalize() if capital else words
+
+
+def _wait(of: Numbers) -> Iterator[str]:
+    if not of.ended:
+        yield "Wait for a few more measurements." if of.held_out or not of.curves.last else "Wait for more steps."
+
+
+class Rule(NamedTuple):
+    """One finding: what holds of the numbers, and what is said then."""
+
+    kind: Kind
+    holds: Callable[[Numbers], bool]
+    sentence: Callable[[Numbers], str]
+    advice: Callable[[Numbers], Iterator[str]]
+
+
+# A few measurements are enough for the first two.
+RULES = (
+    Rule("destroyed", _destroyed, _destroyed_sentence, _destroyed_advice),
+    Rule("prior drift", lambda of: of.spoiled, _spoiled_sentence, _spoiled_advice),
+    Rule(
+        "too early",
+        lambda of: len(of.values) < FEWEST or of.steps[-1] < FEWEST_STEPS,
+        _too_early_sentence,
+        _wait,
+    ),
+    Rule(
+        "over-fitting",
+        lambda of: of.rising_since is not None and of.train_falls,
+        lambda of: f"Over-fitting {_rises(of)}, while the training loss still falls.",
+        _overfitting_advice,
+    ),
+    Rule(
+        "getting worse",
+        lambda of: of.rising_since is not None,
+        lambda of: f"Getting worse {_rises(of)}.",
+        _worse_advice,
+    ),
+    Rule(
+        "getting worse",
+        lambda of: len(of.values) > RISING and of.rise > max(HIGHER_NOISES * noise_of(of.values), RISE * of.first),
+        lambda of: f"Getting worse: the {of.what} is {of.newest / of.first - 1:.0%} higher than {of.start}.",
+        _worse_advice,
+    ),
+    Rule(
+        "prior drift",
+        lambda of: (
+            of.better
+            and of.own is not None
+            and of.others is not None
+            and of.own > SMALL_CHANGE
+            and of.others >= NEAR * of.own
+        ),
+        _drift_sentence,
+        lambda of: iter([_keep_known(of)]),
+    ),
+    Rule(
+        "not visible",
+        lambda of: of.better and of.effect is not None and not of.effect.visible,
+        _hidden_sentence,
+        _hidden_advice,
+    ),
+    Rule(
+        "levelled off",
+        lambda of: of.better and of.levelled_off,
+        lambda of: f"Levelled off: {_lower(of)}, but the last third of the run brought next to nothing.",
+        _levelled_advice,
+    ),
+    Rule("learning", lambda of: of.better, lambda of: f"Learning: {_lower(of)}.", _learning_advice),
+    Rule(
+        "not better",
+        lambda of: of.moved and abs(of.newest - of.first) <= of.margin,
+        lambda of: f"The model's output has changed by {of.own:.0%}, but {_no_lower(of)}.",
+        _moved_advice,
+    ),
+    Rule(
+        "no effect yet",
+        lambda of: abs(of.newest - of.first) <= of.margin,
+        _no_effect_sentence,
+        _no_effect_advice,
+    ),
+    Rule(
+        "unclear",
+        lambda of: True,
+        lambda of: (
+            f"Not clear{'' if of.ended else ' yet'}: the {of.what} was {loss_text(of.first)} {of.start} and is "
+            f"{loss_text(of.newest)} now, without a clear trend."
+        ),
+        _wait,
+    ),
+)
+
+
+# ---- what the advice names
+
+
+def _keep_known(of: Numbers) -> str:
+    """What keeps the rest of the model as it was: the next thing that was not done."""
+    settings = of.settings
     if settings is None or not settings.regularization_dataset:
-        return f"Add a regularization dataset or set a preservation weight, {KEEP_KNOWN}"
-    if settings.regularization_target == "clips" and "regularization_target" in _own_settings(settings):
-        return f"Set regularization_target to base model, {KEEP_KNOWN}"
-    return f"Raise the regularization_share or set a preservation weight, {KEEP_KNOWN}"
+        first = "Add a regularization dataset" + ("" if of.full else " or set a preservation weight")
+    elif (
+        settings.regularization_target == "clips" and not of.full and "regularization_target" in _own_settings(settings)
+    ):
+        first = "Set regularization_target to base model"
+    else:
+        first = "Raise the regularization_share" + ("" if of.full else " or set a preservation weight")
+    return f"{first}, say in the captions what is new and what is not, or stop earlier."
 
 
 def _timestep_shift(settings: TrainSettings) -> float | None:
@@ -292,20 +523,13 @@ def _own_settings(settings: TrainSettings) -> Mapping[str, OwnSetting]:
     return {}
 
 
-def _changes(curves: Curves) -> tuple[float | None, float | None]:
-    """What the LoRA changes now: (own captions, preservation prompts)."""
-    newest = list(curves.changes.values())[-3:]
-    if not newest:
-        return None, None
-    return median(own for own, _ in newest), median(others for _, others in newest)
-
-
-def _by_noise(curves: Curves) -> str:
+def _by_noise(of: Numbers) -> str:
     """Which noise levels lag, in words for what they decide; "" where none does, or nothing was measured by noise."""
-    little, much = _fall(curves, LITTLE_NOISE), _fall(curves, MUCH_NOISE)
+    little, much = _fall(of.curves, LITTLE_NOISE), _fall(of.curves, MUCH_NOISE)
     if little is None or much is None or little < GAIN or much >= LAGS * little:
         return ""
-    return f" ({little:.0%} at little noise, the look and details; {much:.0%} at much noise, shapes and movement)"
+    less = f"{much:.0%}" if much > 0 else "nothing"
+    return f" ({little:.0%} at little noise, the look and details; {less} at much noise, shapes and movement)"
 
 
 def _fall(curves: Curves, bands: Sequence[int]) -> float | None:
@@ -313,22 +537,8 @@ def _fall(curves: Curves, bands: Sequence[int]) -> float | None:
     points = [curves.held_out_bands[band].points() for band in bands]
     if any(len(each) < 2 for each in points):
         return None
-    first, last = sum(each[0][1] for each in points), sum(median(value for _, value in each[-3:]) for each in points)
-    return (first - last) / first if first > 0 else None
-
-
-def _run_down(curves: Curves, since: int) -> bool:
-    """Whether the learning rate was low from that step on, next to what it was at most."""
-    rates = curves.rates.points()
-    later = [rate for step, rate in rates if step >= since]
-    return bool(later) and max(later) < RUN_DOWN * max(rate for _, rate in rates)
-
-
-def _train_falls(curves: Curves, since: int) -> bool:
-    """Whether the detrended training loss went down after that step."""
-    after = [mean for mean in curves.detrended() if mean.step > since]
-    halves = grouped(after, 2)
-    return len(halves) == 2 and halves[1].value < halves[0].value
+    first, newest = sum(each[0][1] for each in points), sum(each[-1][1] for each in points)
+    return (first - newest) / first if first > 0 else None
 
 
 # ---- statistics

@@ -26,6 +26,7 @@ from workbench.clips.media.difference import ANOTHER, SEEN, in_words
 from workbench.runs.previews import changes, controls_of, previews_of
 
 VISIBLE = 2.0  # times the controls' change: between 1.4, where nothing shows, and 2.6, where some samples do
+KEYS = ("preview_changes", "control_changes", "visible_effects", "visible_effect")  # of a line of metrics.jsonl
 LEAST = 1.0  # level: below it two videos are the same, and no effect is measured against less
 
 
@@ -84,6 +85,8 @@ class VisibleEffect:
         control = self.control_change
         if control is None or self.effect is None:
             return f"{self.change:.1f} levels of 255, {in_words(self.change)}"
+        if control < LEAST:
+            return f"{self.change:.1f} levels of 255, {in_words(self.change)}, the controls by {control:.1f}"
         return f"{self.change:.1f} levels of 255, {self.effect:.1f} times the controls' {control:.1f}"
 
     def to_json(self) -> dict[str, Any]:
@@ -104,6 +107,11 @@ def from_line(line: Mapping[str, Any]) -> VisibleEffect | None:
     """Of a line of metrics.jsonl; None where it holds none."""
     own = tuple(line.get("preview_changes", ()))
     return VisibleEffect(own, tuple(line.get("control_changes", ()))) if _known(own) else None
+
+
+def values_of(line: Mapping[str, Any]) -> dict[str, Any]:
+    """What `VisibleEffect.line` wrote into a line of metrics.jsonl; {} of another line."""
+    return {name: value for name, value in line.items() if name in KEYS}
 
 
 def measure(run: Path, step: int) -> dict[str, Any] | None:

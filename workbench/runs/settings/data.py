@@ -10,6 +10,8 @@ from workbench.families import default_model
 from workbench.families.names import fold, legal_part
 from workbench.settings import Settings, field
 
+HELD_OUT = 2
+
 
 class ModelSettings(Settings):
     SECTION = "Model"
@@ -104,8 +106,9 @@ class DataSettings(Settings):
     measured beside how much it changes for its own captions; with a preservation weight all of them are preserved.
     Empty: general prompts of the model's family."""
 
-    held_out: int = field(2, title="Held-out clips", unit="clips", low=0, high=1000, advanced=True)
-    """Clips kept out of training to measure, on fixed noise, whether the model really learns."""
+    held_out: int = field(HELD_OUT, title="Held-out clips", unit="clips", low=0, high=1000, advanced=True)
+    """Clips kept out of training to measure, on fixed noise, whether the model really learns. A dataset of one or two
+    clips keeps none out, and is told so."""
 
     validation_dataset: str | None = field(None, title="Validation dataset", source="datasets", advanced=True)
     """Where the held-out clips come from: so many of its clips are measured instead, and all clips of the datasets

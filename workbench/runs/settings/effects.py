@@ -44,6 +44,9 @@ NEEDED: dict[str, Callable[[Values], bool]] = {
         ("regularization_share", "regularization_weight"), lambda values: bool(values["regularization_dataset"])
     ),
     "regularization_target": lambda values: _lora(values) and bool(values["regularization_dataset"]),
+    **dict.fromkeys(
+        ("tokenizer_batch_size", "tokenizer_learning_rate"), lambda values: bool(values["tokenizer_steps"])
+    ),
     "dataset_weights": lambda values: bool(values["more_datasets"]),
     "validation_dataset": lambda values: bool(values["held_out"]),
     "dropped_caption": lambda values: bool(values["caption_dropout"]),

@@ -52,15 +52,21 @@ class MemorySettings(Settings):
     """ddp: each GPU holds the whole model. fsdp: each holds a part of it (FSDP2), which cuts what DeepSpeed's ZeRO
     stages 2 and 3 cut."""
 
+    nccl_timeout: float = field(60.0, title="NCCL timeout", low=1.0, high=10_000.0, unit="minutes", advanced=True)
+    """How long one NVIDIA GPU of several waits for the others before the run ends with an error. Raise it where a
+    single transfer takes longer, such as over a slow network."""
+
 
 class MachineSettings(Settings):
     SECTION = "Machine"
 
-    device: DeviceChoice = field("auto", title="Device", advanced=True)
-    """auto takes the first GPU that torch can use, else the processor. cuda: NVIDIA, and AMD by ROCm. mps: Apple."""
+    device: DeviceChoice = field("auto", title="Device", source="devices", advanced=True)
+    """auto takes the first GPU that torch can use, else the processor. cuda: NVIDIA, and AMD by ROCm. mps: Apple.
+    cuda:1: that GPU of several, counted from 0 as torch does."""
 
     precision: Literal["auto", "bf16", "fp16", "fp32"] = field("auto", title="Precision", advanced=True)
-    """Number format of the computation. auto: the model's own on a GPU, fp32 on a processor."""
+    """Number format of the computation. auto: on a GPU what the model's authors compute in, which for Wan and LTX-Video
+    is bf16 even where the files hold fp32; fp32 on a processor. Wan's VAE always computes in fp32."""
 
     exact: bool = field(False, title="Exact on the GPU", advanced=True)
     """Use only computations that give the same bits every time, so that a resumed run equals an uninterrupted one on a

@@ -29,6 +29,9 @@ class PreviewSettings(Settings):
     change more than these is the concept. No more than there are preview prompts. 0: none, and previews take less
     time."""
 
+    preview_frames: int | None = field(None, title="Preview frames", low=1, high=1000, unit="frames", advanced=True)
+    """Length of a preview. Empty: as long as the run's clips. 1: a picture."""
+
     preview_steps: int | None = field(
         None, title="Preview denoising steps", low=1, high=1000, unit="steps", advanced=True
     )
@@ -90,8 +93,10 @@ class LoggingSettings(Settings):
     evaluate_every: int = field(50, title="Measure every", low=0, high=1_000_000, unit="steps", advanced=True)
     """Steps between measurements of the held-out loss and of the prior drift. 0 measures none."""
 
-    tracker: Literal["none", "tensorboard", "trackio", "wandb"] = field("none", title="Tracker", advanced=True)
-    """Also send the measurements to another program. The page needs none."""
+    tracker: Literal["none", "tensorboard", "trackio", "wandb", "comet_ml", "all"] = field(
+        "none", title="Tracker", advanced=True
+    )
+    """Also send the measurements to another program. all: to each of these that is installed. The page needs none."""
 
     tracker_project: str = field("video-lora-workbench", title="Tracker project", advanced=True)
     """The name under which the tracker files the run."""

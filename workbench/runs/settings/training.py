@@ -15,7 +15,7 @@ LearningRateSchedule = Literal[
     "cosine_with_restarts",
     "polynomial",
 ]
-Optimizer = Literal["adamw", "adam", "adamw-8bit", "prodigy", "came", "schedule-free", "muon"]
+Optimizer = Literal["adamw", "adam", "adamw-8bit", "adam-8bit", "prodigy", "came", "schedule-free", "muon"]
 
 
 class TrainingSettings(Settings):
@@ -25,7 +25,7 @@ class TrainingSettings(Settings):
     """How many times the weights are adjusted. More learns more, and at some point forgets the rest."""
 
     epochs: float | None = field(None, title="Epochs", low=0.01, high=100_000, advanced=True)
-    """How often every clip comes, instead of a number of steps: the steps are then counted from it."""
+    """How often every clip comes. Where it is set it decides, and the steps are counted from it."""
 
     batch_size: int = field(1, title="Batch size", low=1, high=256, unit="clips")
     """Clips in one batch. Larger is steadier and needs more memory."""
@@ -45,7 +45,7 @@ class TrainingSettings(Settings):
     """How the learning rate moves over the run."""
 
     warmup_steps: int = field(20, title="Warm-up", low=0, high=100_000, unit="steps", advanced=True)
-    """Steps over which the learning rate rises to its value."""
+    """Steps over which the learning rate rises to its value. Keep it well below the run's steps."""
 
     lr_cycles: float = field(1.0, title="Cycles of the schedule", low=0.1, high=1000.0, advanced=True)
     """Of cosine_with_restarts: how often it starts again."""
@@ -55,7 +55,8 @@ class TrainingSettings(Settings):
 
     optimizer: Optimizer = field("adamw", title="Optimizer", advanced=True)
     """The rule by which gradients adjust weights. adamw suits most; adam adds weight decay to the gradient; prodigy
-    finds its own learning rate; schedule-free needs no schedule; adamw-8bit and came need less memory."""
+    finds its own learning rate; schedule-free needs no schedule; adamw-8bit, adam-8bit and came need less
+    memory. bitsandbytes keeps weight decay out of the gradient in both of its own, unlike adam."""
 
     adam_beta1: float = field(0.9, title="Beta 1", low=0.0, high=0.9999, advanced=True)
     """How long the optimizer remembers the direction of earlier gradients."""
@@ -84,8 +85,13 @@ class TrainingSettings(Settings):
     """empty prompt: the text encoder's embedding of it, with which diffusers guides. zeros: no embedding, as SAT
     (CogVideoX's own trainer) trains and guides, for a LoRA that goes there. Previews are guided by the same."""
 
-    image_dropout: float = field(0.05, title="Image dropout", low=0.0, high=1.0, advanced=True)
-    """How often an image-to-video model gets no first frame: 0.05 is usual."""
+    image_dropout: float | None = field(None, title="Image dropout", low=0.0, high=1.0, advanced=True)
+    """How often an image-to-video model gets no first frame. Empty: as the model's own trainers do, 0.05 for CogVideoX
+    and LTX-Video, 0 for Wan."""
+
+    first_frame_share: float | None = field(None, title="First frame shown", low=0.0, high=1.0, advanced=True, own=True)
+    """How often a text-to-video run is shown the clip's own first frame without noise, so that the LoRA also works for
+    image to video: 0.1 is usual, 0.5 for effects. Empty: the model's own."""
 
     loss_weighting: Literal["none", "min-snr"] = field("none", title="Loss weighting", advanced=True)
     """none: every timestep counts the same, as the model was trained. min-snr: easy timesteps count less."""
@@ -104,6 +110,24 @@ class TrainingSettings(Settings):
     train_part: TrainPart = field("both", title="Trained part", advanced=True, own=True)
     """Of a model with a critic: both; the generator, which fills in what is masked; or the critic, which says what
     is filled in again."""
+
+    tokenizer_steps: int = field(
+        0, title="Tokenizer steps", low=0, high=1_000_000, unit="steps", advanced=True, own=True
+    )
+    """First train the model's tokenizer for so many steps, on windows from all over the run's clips; then the
+    transformer learns its codes. For a model from scratch, or clips unlike those that the tokenizer knows: a
+    transformer that was trained already has to learn the new codes. 0 leaves the tokenizer as it is."""
+
+    tokenizer_batch_size: int = field(
+        16, title="Tokenizer batch size", low=1, high=256, unit="clips", advanced=True, own=True
+    )
+    """Clips in a batch of the tokenizer."""
+
+    tokenizer_learning_rate: float = field(
+        2e-3, title="Tokenizer learning rate", low=1e-8, high=10.0, advanced=True, own=True
+    )
+    """Of the tokenizer; it rises over 60 steps and falls along a cosine. The optimizer is the run's: on a processor
+    muon takes several times as long as adamw."""
 
     ema_decay: float = field(0.0, title="Weight averaging (EMA)", low=0.0, high=0.99999, advanced=True)
     """Previews, measurements and the export use a moving average of the weights: 0.99 looks back about 100 steps. 0 is

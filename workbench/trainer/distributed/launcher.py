@@ -249,7 +249,8 @@ def _started(folder: Path, rank: int, count: int, port: socket.socket, held: Seq
         "MASTER_PORT": str(port.getsockname()[1]),
         LAUNCHER_PID: str(os.getpid()),
     }
-    environment = {"OMP_NUM_THREADS": str(max(1, (psutil.cpu_count() or 1) // count)), **os.environ, **own}
+    threads = str(max(1, (psutil.cpu_count() or 1) // count))
+    environment = {"OMP_NUM_THREADS": threads, **processes.environment(), **own}
     descriptors = tuple(held)
     if rank == 0:
         environment[STORE] = str(port.fileno())

@@ -35,7 +35,6 @@ from workbench.trainer.distributed.launcher import SINGLE, STORE, ProcessRank
 T = TypeVar("T")
 PIECE = 64 << 20  # bytes of gradients that are sent at once
 LONG = timedelta(days=7)  # a process that is waited for has its own stall timeout
-GPU_TIMEOUT = timedelta(hours=1)  # of NCCL, where no stall timeout is set
 
 
 class Ranks:
@@ -47,22 +46,25 @@ class Ranks:
 
     @classmethod
     @contextlib.contextmanager
-    def met(cls, process: ProcessRank, device: Device) -> Iterator[Ranks]:
-        """Join the process group, and leave it at the end; not after an error, when others may be gone."""
+    def met(cls, process: ProcessRank, device: Device, nccl_timeout: float = 60.0) -> Iterator[Ranks]:
+        """Join the process group, and leave it at the end; not after an error, when others may be gone.
+
+        nccl_timeout: minutes that GPUs wait for one another
+        """
         ranks = cls(process)
         if process.count > 1:
-            ranks._meet(process, device)
+            ranks._meet(process, device, nccl_timeout)
         yield ranks
         if process.count > 1:
             ranks.wait()
             dist.destroy_process_group()
 
-    def _meet(self, process: ProcessRank, device: Device) -> None:
+    def _meet(self, process: ProcessRank, device: Device, nccl_timeout: float) -> None:
         timeout, store = LONG, _store(process)
         backend = "gloo"
         if device.kind == "cuda":
             torch.cuda.set_device(device.index)
-            backend, timeout = "nccl", GPU_TIMEOUT
+            backend, timeout = "nccl", timedelta(minutes=nccl_timeout)
         if process.local_count == process.count:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         dist.init_process_group(backend, timeout=timeout, store=store, rank=process.rank, world_size=process.count)

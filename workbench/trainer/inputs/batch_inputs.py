@@ -15,7 +15,8 @@ import torch
 
 from workbench.families.model import Model
 from workbench.families.model_inputs import Given, ModelInputs, Tensors
-from workbench.families.noise_schedules import NoiseSettings
+from workbench.families.noise_schedules import DEFAULTS, NoiseSettings
+from workbench.jobs.torch_devices import to_device
 from workbench.runs.batches import Batches
 from workbench.runs.data import RunClip, TrainingData, seed_for
 from workbench.runs.settings import TrainSettings
@@ -58,11 +59,18 @@ class BatchInputs:
     """Reads the batches of one run and samples their random numbers."""
 
     def __init__(
-        self, encoder: Encoder, model: Model, data: TrainingData, settings: TrainSettings, stride: int = 1
+        self,
+        encoder: Encoder,
+        model: Model,
+        data: TrainingData,
+        settings: TrainSettings,
+        stride: int = 1,
+        defaults: int = DEFAULTS,
     ) -> None:
         """encoder: its cache has all views of the clips and all captions
 
-        stride: how far apart the numbers of the requested batches are, for reading ahead
+        stride:   how far apart the numbers of the requested batches are, for reading ahead
+        defaults: the version of the families' own values that the run began with (noise_schedules)
         """
         self._encoder, self._settings, self._model = encoder, settings, model
         self._family, self._folder = encoder.family, encoder.folder
@@ -73,10 +81,12 @@ class BatchInputs:
             shift=settings.timestep_shift,
             part=settings.train_part,
             between=(expert.lowest, expert.highest),
+            defaults=defaults,
         )
         self.schedule = self._family.noise_schedule(self._folder, self._device, chosen)
         self._batches, self._stride = Batches(data, settings), stride
         self.view = view_of(model, settings)
+        self._hidden = self._share_hidden(defaults)
         self._frames = FirstFrames(encoder, settings) if self.view == "first frame" else None
         self._ahead: dict[int, Future[_Read]] = {}
         self._threads = ThreadPoolExecutor(settings.loader_threads, "loader") if settings.loader_threads else None
@@ -89,27 +99,31 @@ class BatchInputs:
         """The batch of a step (from 1), by its number within the step (from 0)."""
         number = (step - 1) * self._settings.gradient_accumulation + micro
         read = self._next(number)
-        latents = self._family.sample_latents(self._on_device(read.moments), read.posterior.to(self._device))
+        latents = self._family.sample_latents(self._on_device(read.moments), to_device(read.posterior, self._device))
         given = None
         if read.low is not None:
-            noise = self._noise(len(read.items), read.shape, "low resolution", step, micro).to(self._device)
-            beside = self._family.sample_latents(self._on_device(read.low), noise)
-            given = Given(beside=beside * read.pictures.view(-1, 1, 1, 1, 1).to(beside))
+            noise = self._noise(len(read.items), read.shape, "low resolution", step, micro)
+            beside = self._family.sample_latents(self._on_device(read.low), to_device(noise, self._device))
+            given = Given(beside=beside * to_device(read.pictures.view(-1, 1, 1, 1, 1).to(beside.dtype), self._device))
         elif read.image is not None:
             noise = self._one_frame_noise(len(read.items), read.shape, "picture", step, micro)
-            given = self._family.given(self._on_device(read.image), noise, read.shape, read.pictures.to(self._device))
+            given = self._family.given(
+                self._on_device(read.image), noise, read.shape, to_device(read.pictures, self._device)
+            )
         elif self._frames is not None:
             moments = self._frame_moments(number)
             given = self._frames.finish(moments, read.shape, read.pictures, "training", step, micro)
+        elif self.view == "clip" and read.pictures.any():
+            given = self._family.own_first_frame(latents, read.pictures.to(self._device))
         inputs = ModelInputs(
             latents=latents,
             text=self._on_device(read.text),
-            noise=read.noise.to(self._device),
-            timesteps=self.schedule.timesteps(read.quantiles.to(self._device), read.shape),
+            noise=to_device(read.noise, self._device),
+            timesteps=self.schedule.timesteps(to_device(read.quantiles, self._device), read.shape),
             given=given,
             fps=read.items[0].plan.fps,
         )
-        weights = torch.tensor([item.weight for item in read.items], device=self._device)
+        weights = to_device(torch.tensor([item.weight for item in read.items]), self._device)
         return Batch(read.items, inputs, read.quantiles, weights)
 
     def preservation(self, batch: Batch, prompts: Sequence[str], step: int, micro: int) -> ModelInputs:
@@ -139,9 +153,7 @@ class BatchInputs:
         kept = (torch.rand(count, generator=generator) >= settings.caption_dropout).tolist()
         captions = [item.caption if keep else None for item, keep in zip(items, kept, strict=True)]
         flipped = self._flipped(count, step, micro)
-        pictures = torch.ones(count, dtype=torch.bool)
-        if self.view != "clip":
-            pictures = torch.rand(count, generator=self._generator("pictures", step, micro)) >= settings.image_dropout
+        pictures = torch.rand(count, generator=self._generator("pictures", step, micro)) >= self._hidden
         low = self._views(items, flipped, "low resolution") if self.view == "low resolution" else None
         image = self._views(items, flipped, "picture") if self.view == "picture" else None
         return _Read(
@@ -235,6 +247,16 @@ class BatchInputs:
 
     # ---- parts
 
+    def _share_hidden(self, defaults: int) -> float:
+        """How often a clip is shown no picture: image_dropout, or of text-to-video models all but first_frame_share."""
+        dropout, share = self._settings.image_dropout, self._settings.first_frame_share
+        if self.view != "clip":
+            return self._family.image_dropout if dropout is None else dropout
+        own = self._family.own_settings(self._model).get("first_frame_share")
+        if share is None and own is not None and defaults > 1:
+            share = own.default
+        return 1 - (share or 0.0)
+
     def latents_shape(self, item: RunClip) -> tuple[int, ...]:
         """Shape of a clip's latents, without the batch axis."""
         bucket = item.bucket
@@ -274,18 +296,18 @@ class BatchInputs:
         return self._views(items, flipped, "first frame")[FIRST_FRAME]
 
     def _on_device(self, tensors: Tensors) -> dict[str, torch.Tensor]:
-        return {name: tensor.to(self._device) for name, tensor in tensors.items()}
+        return {name: to_device(tensor, self._device) for name, tensor in tensors.items()}
 
     def _noise(self, count: int, shape: tuple[int, ...], purpose: str, *indices: int) -> torch.Tensor:
         return torch.randn(count, *shape, generator=self._generator(purpose, *indices))
 
     def _one_frame_noise(self, count: int, shape: tuple[int, ...], purpose: str, *indices: int) -> torch.Tensor:
         """Standard normal noise shaped as one latent frame of each clip, on the device."""
-        return self._noise(count, self._family.one_frame(shape), purpose, *indices).to(self._device)
+        return to_device(self._noise(count, self._family.one_frame(shape), purpose, *indices), self._device)
 
     def noise(self, item: RunClip, purpose: str) -> torch.Tensor:
         """Standard normal noise shaped as one clip's latents, always the same for a purpose."""
-        return self._noise(1, self.latents_shape(item), purpose).to(self._device)
+        return to_device(self._noise(1, self.latents_shape(item), purpose), self._device)
 
     def _generator(self, purpose: str, *indices: int) -> torch.Generator:
         return torch.Generator().manual_seed(seed_for(self._settings.seed, purpose, *indices))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from workbench.families.model_inputs import Given, Tensors
-from workbench.jobs.torch_devices import free_memory
+from workbench.jobs.torch_devices import free_memory, to_device
 from workbench.runs.data import seed_for
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.inputs.encoder import Encoder
@@ -35,7 +35,7 @@ class FirstFrames:
         sigma = torch.exp(torch.randn(len(pixels), 1, 1, 1, generator=generator) * deviation + mean)
         noised = pixels.float() / 127.5 - 1.0 + sigma * torch.randn(pixels.shape, generator=generator)
         return self._family.encode_image(
-            self._loaded(), None, noised.to(self._device), 1, self._settings.image_latent_scale
+            self._loaded(), None, to_device(noised, self._device), 1, self._settings.image_latent_scale
         )
 
     def finish(
@@ -43,8 +43,9 @@ class FirstFrames:
     ) -> Given:
         """The condition beside latents [B, *shape], sampled from the moments; all zero where `kept` [B] is false."""
         generator = self._generator(f"{purpose}: first frame's latents", *indices)
-        noise = torch.randn(len(kept), *self._family.one_frame(shape), generator=generator).to(self._device)
+        noise = torch.randn(len(kept), *self._family.one_frame(shape), generator=generator)
         everywhere = self._settings.condition_frames == "every"
+        noise, kept = to_device(noise, self._device), to_device(kept, self._device)
         return self._family.given(moments, noise, shape, kept, everywhere)
 
     def rest(self) -> None:
@@ -55,7 +56,8 @@ class FirstFrames:
 
     def _loaded(self) -> Any:
         if self._vae is None:
-            self._vae = self._family.load_vae(self._encoder.folder, torch.device("cpu"), self._encoder.dtype)
+            dtype = self._family.vae_dtype(self._encoder.dtype)
+            self._vae = self._family.load_vae(self._encoder.folder, torch.device("cpu"), dtype)
         return self._vae.to(self._device)
 
     def _generator(self, purpose: str, *indices: int) -> torch.Generator:

@@ -15,12 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from workbench.clips.records import clip_file
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.families.base import Family
 from workbench.families.model import Model
 from workbench.families.model_files import part_identity
 from workbench.families.model_inputs import Tensors
+from workbench.families.noise_schedules import DEFAULTS
 from workbench.fit.memory import PRECISIONS
 from workbench.jobs.torch_devices import free_memory
 from workbench.runs.data import RunClip, TrainingData, load_data
@@ -73,12 +75,17 @@ class Encoder:
         device: torch.device | str,
         precision: str,
         reduction: float = 1.0,
+        defaults: int = DEFAULTS,
     ) -> None:
-        """precision: fp32, fp16 or bf16;  reduction: how many times smaller the low-resolution view of a clip is"""
+        """precision: fp32, fp16 or bf16;  reduction: how many times smaller the low-resolution view of a clip is
+
+        defaults: the version of the families' own values that the run began with (noise_schedules)
+        """
         self.family = family
         self.folder = folder
         self.cache = cache
         self._device, self._dtype, self._reduction = device, DTYPES[precision], reduction
+        self._vae_dtype = "float32" if family.float32_vae and defaults > 1 else self._dtype
         self._text = part_identity(model, folder, "text_encoder") + part_identity(model, folder, "tokenizer")
         self._vae = part_identity(model, folder, "vae")
         parts = family.weighted_parts(model)
@@ -102,7 +109,9 @@ class Encoder:
         return found
 
     def caption_key(self, caption: str) -> str:
-        return key_of({"text": caption, "encoder": self._text, "dtype": f"torch.{self._dtype}"})
+        form = self.family.text_form(self.folder)
+        what = {"text": caption, "encoder": self._text, "dtype": f"torch.{self._dtype}"}
+        return key_of(what | ({"form": form} if form else {}))
 
     def clip_key(self, item: RunClip, view: View = "clip", flipped: bool = False) -> str:
         """The key of a view of a clip in the cache."""
@@ -115,7 +124,7 @@ class Encoder:
         }
         what |= {"picture": plan.clip.first_frame} if pictured and given_picture(item) else {}
         what |= {"view": view} if pictured else {}
-        what |= {} if view == "first frame" else {"vae": self._vae, "dtype": f"torch.{self._dtype}"}
+        what |= {} if view == "first frame" else {"vae": self._vae, "dtype": f"torch.{self._vae_dtype}"}
         what |= {"frames": len(plan.indices), "encoder": self._image} if view == "picture" else {}
         what |= {"flipped": True} if flipped else {}
         what |= {"reduction": self._reduction} if view == "low resolution" else {}
@@ -224,8 +233,11 @@ class Encoder:
 
     def _video_encoder(self) -> tuple[Any, Any]:
         """The VAE, and what encodes pictures where the model has it: both are needed clip by clip."""
-        vae = self.family.load_vae(self.folder, self.device, self.dtype)
-        return vae, self.family.load_image_encoder(self.folder, self.device, self.dtype)
+        import torch
+
+        dtype = getattr(torch, self._vae_dtype)
+        vae = self.family.load_vae(self.folder, self.device, dtype)
+        return vae, self.family.load_image_encoder(self.folder, self.device, dtype)
 
     def _whole_or_tiled(self, vae: Any, encode: Callable[[], Tensors]) -> Tensors:
         """Encode in one piece; in tiles from the first clip on that is too large for the device's memory."""
@@ -244,7 +256,7 @@ class Encoder:
 def given_picture(item: RunClip) -> Path | None:
     """The picture that came with the clip as its first frame, where the run takes that frame."""
     name = item.plan.clip.first_frame
-    return item.path.parent.parent / name if name and item.plan.indices[0] == 0 else None
+    return clip_file(item.path.parent.parent, name) if name and item.plan.indices[0] == 0 else None
 
 
 def read_first_frame(item: RunClip) -> torch.Tensor:
@@ -318,7 +330,7 @@ def precision_of(family: Family, folder: Path, settings: TrainSettings, kind: st
     """What a run computes in on a device of this kind: fp32, fp16 or bf16."""
     if settings.precision != "auto":
         return settings.precision
-    return "fp32" if kind == "cpu" else PRECISIONS[family.stored_dtype(folder)]
+    return "fp32" if kind == "cpu" else PRECISIONS[family.auto_dtype(family.stored_dtype(folder))]
 
 
 def encoding_work(settings: TrainSettings, data: TrainingData) -> EncodingWork:
@@ -340,11 +352,17 @@ def _pieces(settings: TrainSettings, data: TrainingData, views: tuple[View, ...]
 
 
 def encoder_of(
-    workspace: Workspace, settings: TrainSettings, folder: Path, device: torch.device | str, precision: str
+    workspace: Workspace,
+    settings: TrainSettings,
+    folder: Path,
+    device: torch.device | str,
+    precision: str,
+    defaults: int = DEFAULTS,
 ) -> Encoder:
     """The encoder of a run. folder: of its model"""
     family, model = find_model(settings.model)
-    return Encoder(family, model, folder, Cache(workspace.cache), device, precision, settings.low_resolution_scale)
+    cache, reduction = Cache(workspace.cache), settings.low_resolution_scale
+    return Encoder(family, model, folder, cache, device, precision, reduction, defaults)
 
 
 def portable_keys(workspace: Workspace, settings: TrainSettings) -> list[str]:

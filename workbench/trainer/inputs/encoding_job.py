@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Literal
 
 from workbench import jobs
+from workbench.errors import ConfigError
 from workbench.families import find_model, settle
 from workbench.jobs import gpu_lock, processes
-from workbench.jobs.devices import gpus, pick_device
+from workbench.jobs.devices import gpus_of, pick_device
 from workbench.jobs.shards import Shards, make_once
 from workbench.jobs.workers import Workers, take_shards
 from workbench.runs.checks import check
@@ -80,6 +81,12 @@ def plan_encoding(workspace: Workspace, settings: TrainSettings, how: EncodeSett
     """
     settings = settings.changed(model=settle(settings.model))
     check(workspace, settings)
+    if settings.tokenizer_steps:
+        sentence = (
+            f"tokenizer_steps is {settings.tokenizer_steps}, and the tokenizer that is to encode the clips is not "
+            f"trained yet: start the run, which trains it and encodes them"
+        )
+        raise ConfigError(sentence, {"tokenizer_steps": sentence})
     family, model = find_model(settings.model)
     where = family.fetch(model)
     precision = precision_of(family, where, settings, pick_device(settings.device).kind)
@@ -122,8 +129,7 @@ def launch(folder: Path) -> int:
         job.beat("reading the dataset")
         plan = _read_plan(workspace, parent)
         shards = Shards(parent, len(plan.shards))
-        devices = gpus() if pick_device(plan.settings.device).is_gpu else []
-        devices = devices[: how.processes or None]
+        devices = gpus_of(plan.settings.device)[: how.processes or None]
         count = how.processes or max(1, len(devices))
         with ExitStack() as held:
             for device in devices:
@@ -142,7 +148,8 @@ def worker(folder: Path) -> int:
     workspace, parent = Workspace(folder.parents[3]), folder.parent
     plan = _read_plan(workspace, parent)
     family, model = find_model(plan.settings.model)
-    device = pick_device(plan.settings.device).torch_name
+    # A worker sees its own GPU alone, whatever number that has outside.
+    device = pick_device(plan.settings.device.partition(":")[0]).torch_name
     encoder = encoder_of(workspace, plan.settings, family.fetch(model), device, plan.precision)
     shards = Shards(parent, len(plan.shards))
     return take_shards(shards, lambda number: _encode(plan, number, encoder), encoder.kept_loaded())

@@ -1,7 +1,7 @@
 """The rule by which gradients adjust weights: make it, take its state out and put it back.
 
     adamw, adam                            torch, fused
-    adamw-8bit                             bitsandbytes: both moments in 8 bits, by blocks of 256; on a processor, too
+    adamw-8bit, adam-8bit                  bitsandbytes: both moments in 8 bits, by blocks of 256; on a processor, too
     prodigy, came, schedule-free, muon     pytorch-optimizer
 
 Not covered: checking its settings (runs.optimizer_options), writing the learning rate of a step into every
@@ -41,6 +41,10 @@ def build(settings: TrainSettings, named: Sequence[tuple[str, torch.nn.Parameter
             from bitsandbytes.optim import AdamW8bit
 
             return AdamW8bit(parameters, **adam, **given)
+        case "adam-8bit":
+            from bitsandbytes.optim import Adam8bit
+
+            return Adam8bit(parameters, **adam, **given)
         case "prodigy":
             from pytorch_optimizer import Prodigy
 

@@ -2,7 +2,8 @@
 
     checkpoint                  method lora: lora.safetensors, and also.safetensors where `train_also` names weights
                                 method full: weights.safetensors
-    export beside the run       method lora: the same files;  method full: transformer/, as diffusers saves it
+    export beside the run       method lora: the same files;  method full: transformer/, as diffusers saves it (or
+                                transformer_2/, for that expert), which the export makes a whole model
 
 Trained values are float32 whatever the base is in. Not covered: the optimizer's state (optimizers), averages (ema).
 """
@@ -26,16 +27,19 @@ from workbench.trainer.model import lora
 from workbench.workspace import write_bytes, writing
 
 Named = list[tuple[str, torch.nn.Parameter]]
-LORA, WEIGHTS, TRANSFORMER = "lora.safetensors", "weights.safetensors", "transformer"
-WEIGHTS_PATTERN = "diffusion_pytorch_model{suffix}.safetensors"  # of the files in `transformer`
+LORA, WEIGHTS = "lora.safetensors", "weights.safetensors"
+WEIGHTS_PATTERN = "diffusion_pytorch_model{suffix}.safetensors"  # of the files in the part's folder
 
 
 class Trainable:
     """The trained part of a transformer. `names` and `parameters` go together, LoRA first."""
 
-    def __init__(self, family: Family, transformer: Any, settings: TrainSettings, seed: int) -> None:
-        """Attach what is trained. Raises ConfigError where a name fits no layer."""
+    def __init__(
+        self, family: Family, transformer: Any, settings: TrainSettings, seed: int, part: str = "transformer"
+    ) -> None:
+        """Attach what is trained. part: of the pipeline. Raises ConfigError where a name fits no layer."""
         self.family, self.transformer, self.full = family, transformer, settings.method == "full"
+        self.part = part
         found: Named = []
         if self.full:
             found = list(transformer.named_parameters())
@@ -128,10 +132,10 @@ class Trainable:
             _refuse_broken(name, value)
             tensors |= {name: value.cpu()} if first else {}
         if first:
-            self.transformer.save_config(run / TRANSFORMER)
-            with writing(run / TRANSFORMER):
-                save_torch_state_dict(tensors, run / TRANSFORMER, filename_pattern=WEIGHTS_PATTERN)
-        return run / TRANSFORMER
+            self.transformer.save_config(run / self.part)
+            with writing(run / self.part):
+                save_torch_state_dict(tensors, run / self.part, filename_pattern=WEIGHTS_PATTERN)
+        return run / self.part
 
     def prove(self, folder: Path, exported: Path, inputs: dict[str, Any]) -> float:
         """Load the export as its users will; return how much it changes the model's output (see `lora.judged`).
@@ -143,7 +147,7 @@ class Trainable:
             return lora.prove(self.family, folder, self.transformer, exported, inputs)
         trained = lora.output(self.family, self.transformer, inputs)
         loaded = lora.output(self.family, self._filled_from(exported), inputs)
-        base = lora.output(self.family, self._filled_from(folder / TRANSFORMER), inputs)
+        base = lora.output(self.family, self._filled_from(folder / self.part), inputs)
         return lora.judged(trained, loaded, base, exported.name)
 
     def _filled_from(self, source: Path) -> Any:

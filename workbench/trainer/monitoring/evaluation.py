@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -43,6 +43,11 @@ class EvaluationInput:
     moments: Tensors | None = None
     given: Given | None = None
     fps: float = 8.0
+
+    def to(self, device: torch.device) -> EvaluationInput:
+        text = {name: tensor.to(device) for name, tensor in self.text.items()}
+        moments = self.moments and {name: tensor.to(device) for name, tensor in self.moments.items()}
+        return replace(self, text=text, moments=moments, given=self.given and self.given.to(device))
 
     def noised(
         self, schedule: NoiseSchedule, latents: torch.Tensor, noise: torch.Tensor, quantile: float
@@ -93,7 +98,8 @@ class PriorDrift:
     The change is |with - without| / |without|, its mean over the inputs. Each probe is used once, so a measurement
     costs as many forward passes as there are probes: captions alone in pure noise, clips at levels spread over
     the bands. Both sides get the same noise and levels in turn, and should hold the same kinds of probes. The
-    base model's output never changes in a run: it is computed once, and kept off the device.
+    base model's output never changes in a run: it is computed once, and kept off the device, as the probes are
+    between two measurements.
     """
 
     def __init__(
@@ -106,7 +112,7 @@ class PriorDrift:
         device: torch.device,
     ) -> None:
         self._family, self._schedule, self._seed, self._device = family, schedule, seed, device
-        self._own, self._others = tuple(own), tuple(others)
+        self._own, self._others = ([probe.to(torch.device("cpu")) for probe in probes] for probes in (own, others))
         self._base: list[torch.Tensor] | None = None
 
     def measure(self, transformer: Any, without: Callable[[], AbstractContextManager[Any]]) -> tuple[float, float]:
@@ -142,6 +148,7 @@ class PriorDrift:
         # Seeded by index, not by caption: both sides get the same noise, and only the caption differs.
         generator = torch.Generator().manual_seed(seed_for(self._seed, "leak", index))
         posterior, noise = (torch.randn(1, *probe.shape, generator=generator).to(self._device) for _ in range(2))
+        probe = probe.to(self._device)
         with torch.no_grad():
             latents = torch.zeros_like(noise)
             if probe.moments is not None:

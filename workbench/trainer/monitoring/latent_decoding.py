@@ -12,6 +12,7 @@ from pathlib import Path
 from workbench.families import find_model
 from workbench.jobs import Job
 from workbench.jobs.devices import Device, pick_device
+from workbench.runs.from_scratch import base_model
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.samples import write_sample
 from workbench.workspace import read_object, step_folders
@@ -32,9 +33,9 @@ def decode_latents(run: Path, device: Device, report: Callable[[int, int], None]
     waiting = [(path, record) for path in records if (record := read_object(path)).get("kind") == "latents"]
     if not waiting:
         return 0
-    family, model = find_model(waiting[0][1]["model"])
+    family, model = find_model(base_model(run, waiting[0][1]["model"]))
     folder = family.fetch(model)
-    dtype = torch.float32 if device.kind == "cpu" else getattr(torch, family.stored_dtype(folder))
+    dtype = torch.float32 if device.kind == "cpu" else getattr(torch, family.auto_dtype(family.stored_dtype(folder)))
     vae = load_vae(family, folder, dtype, waiting[0][1]["height"]).to(torch.device(device.torch_name))
     for done, (path, record) in enumerate(waiting):
         report(done, len(waiting))

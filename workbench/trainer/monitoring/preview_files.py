@@ -10,9 +10,9 @@ previews/step-00000250/
 previews/picture-I.png                    the first frame that an image-to-video model gets
 
 A record's "kind" is sample, latents, control, input or reconstruction; its "settings" are those with which the Sample
-tab generates the same video from the checkpoint of that step. They are left out of controls, where a preview is a
-picture, and where nothing but the run holds the weights (full fine-tuning, weights beside the LoRA, averages before the
-export) or the condition. Not covered: generating them (previews), live samples (live_sample).
+tab generates the same video from the checkpoint of that step. They are left out of controls, of pictures by an
+image-to-video model, and where nothing but the run holds the weights (full fine-tuning, weights beside the LoRA,
+averages before the export) or the condition. Not covered: generating them (previews), live samples (live_sample).
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class PreviewRecords:
         }
         loras = self._loras(run, step, scale)
         own = prompt.given is None and prompt.control is None
-        if loras is not None and own and shape.frames in self.model.frame_rule.legal():
+        if loras is not None and own and shape.frames in self.model.frame_counts:
             again = {**inputs, "model": settings.model, "loras": loras}
             if prompt.image is not None:
                 path = run / "previews" / f"picture-{name}.png"

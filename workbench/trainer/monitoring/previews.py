@@ -288,9 +288,10 @@ class Previewer:
         """What the stock pipeline makes of a picture."""
         assert one.image is not None, "an image-to-video model needs a picture"
         scale = self.settings.image_latent_scale
-        image_encoder = self.family.load_image_encoder(self.folder, self.device, self.dtype)
+        dtype = self.family.vae_dtype(self.dtype)
+        image_encoder = self.family.load_image_encoder(self.folder, self.device, dtype)
         image = self.family.encode_image(self.vae, image_encoder, one.image, self.shape.frames, scale)
-        return self.family.given_to_sample(self.folder, image, self._latents_shape, noise, self.dtype)
+        return self.family.given_to_sample(self.folder, image, self._latents_shape, noise, dtype)
 
 
 @contextlib.contextmanager
@@ -316,8 +317,11 @@ def at_scale(transformer: Any, scale: float) -> Iterator[None]:
 
 
 def load_vae(family: Family, folder: Path, dtype: torch.dtype, height: int) -> Any:
-    """The VAE on the processor, ready to decode pictures of that height without needing more than it must."""
-    vae = family.load_vae(folder, torch.device("cpu"), dtype)
+    """The VAE on the processor, ready to decode pictures of that height without needing more than it must.
+
+    dtype: of the transformer
+    """
+    vae = family.load_vae(folder, torch.device("cpu"), family.vae_dtype(dtype))
     if height >= TILED_FROM:
         vae.enable_tiling()
         vae.enable_slicing()

@@ -112,6 +112,7 @@ def trial_settings(settings: TrainSettings) -> TrainSettings:
     return settings.changed(
         steps=STEPS,
         epochs=None,
+        tokenizer_steps=0,
         save_every=STEPS,
         evaluate_every=int(settings.evaluate_every > 0),
         preview_every=int(settings.preview_every > 0),

@@ -38,7 +38,7 @@ class VideosPart:
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-        self._names = Recent(lambda: [(grid.name, grid.settings.title) for grid in Grid.all(workspace)])
+        self._names = Recent(lambda: [(grid.name, grid.title) for grid in Grid.all(workspace)])
         # Whether there is a LoRA, finished or not, to make a grid of.
         self._comparable = Recent(lambda: bool(newest(workspace) or all_loras(workspace)), LOOK_SECONDS)
         self.note = gr.HTML(elem_id="grid-note")

@@ -192,7 +192,13 @@ def send(
 def _unpacked(function: Callable[..., Any]) -> Callable[..., Any]:
     def listener(*arguments: Any) -> Any:
         *before, packed_values = arguments
-        return function(*before, *json.loads(packed_values))
+        try:
+            values = json.loads(packed_values)
+        except (TypeError, ValueError):
+            values = None
+        if not isinstance(values, list):  # of a call that no page of ours makes
+            raise gr.Error("The values are not those of this form.", print_exception=False)
+        return function(*before, *values)
 
     listener.__qualname__ = function.__qualname__  # not its signature, which Gradio would check
     return listener

@@ -24,6 +24,7 @@ from workbench.dataset_builder.tasks import Task
 from workbench.errors import ConfigError, DataError, ExitCode
 from workbench.jobs import CONFIG
 from workbench.ui.core import render
+from workbench.ui.core.boundary import tell
 from workbench.ui.core.form import Form
 from workbench.ui.datasets.panel import DatasetHost, DatasetPanel
 from workbench.ui.datasets.task_part import TaskPart
@@ -118,7 +119,7 @@ class AddPanel(DatasetPanel):
         if not given:
             raise ConfigError("there is nothing to preview: drop files, or name a folder on this machine")
         try:
-            lines = survey(given, settings.wanted_layout, settings.columns).preview
+            lines = survey(given, settings.wanted_layout, settings.columns, settings.rate_of_frames).preview
         except DataError as error:
             return render.note(str(error), "bad")
         return render.listed(lines or ["nothing to import"], MOST_LINES)
@@ -161,7 +162,7 @@ class AddPanel(DatasetPanel):
 
 def _check_uploads(files: list[Path], settings: ImportSettings) -> None:
     """Refuse files that hold nothing to import before they become a task. Raises ConfigError, DataError."""
-    if not survey(files, settings.wanted_layout, settings.columns).sources:
+    if not survey(files, settings.wanted_layout, settings.columns, settings.rate_of_frames).sources:
         named = first_names([file.name for file in files])
         raise ConfigError(f"there is no video or picture in {named}: drop the videos, too, or an archive of them")
 
@@ -169,10 +170,16 @@ def _check_uploads(files: list[Path], settings: ImportSettings) -> None:
 def _keep_uploads(inbox: Path, files: list[str]) -> list[Path]:
     """Keep dropped files until the next import, so that a restart of the server does not take them from under this
     one. Each is imported by itself, so that every one of them gets a result."""
+    once = [Path(file) for file in dict.fromkeys(files)]  # Gradio keeps a file that is dropped twice once
+    if gone := [file.name for file in once if not file.is_file()]:
+        raise ConfigError(f"{first_names(gone)} is no longer on the server: drop it again")
+    if len(once) < len(files):
+        twice = first_names([file.name for file in once if files.count(os.fspath(file)) > 1])
+        tell(f"Dropped more than once, imported once: {twice}.")
     shutil.rmtree(inbox, ignore_errors=True)  # of the last import, which is over
     inbox.mkdir(parents=True)
     kept = []
-    for file in map(Path, files):
+    for file in once:
         target = inbox / file.name
         count = 1
         while target.exists():

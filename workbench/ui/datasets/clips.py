@@ -9,7 +9,7 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.clips.records import Clip
+from workbench.clips.records import Clip, clip_file
 from workbench.dataset_builder.captions import editing
 from workbench.dataset_builder.captions.editing import Search
 from workbench.dataset_builder.dataset import Dataset
@@ -157,7 +157,7 @@ def _player(dataset: Dataset, clip: Clip | None) -> str:
     if not (picture := clip.first_frame):
         return player
     label = "the first frame that came with it"
-    image = f'<img src="{render.escaped(render.url(dataset.folder / picture))}" alt="{label}">'
+    image = f'<img src="{render.escaped(render.url(clip_file(dataset.folder, picture)))}" alt="{label}">'
     return f'{player}<figure class="player">{image}<figcaption>{label}</figcaption></figure>'
 
 

@@ -85,6 +85,6 @@ def _operation(task: LoraTask) -> str:
     view = task_view(task)
     if view.tone == "going":
         return f'{render.bar(view.share)}<p class="doing">{render.escaped(view.message)}</p>'
-    download = f"<p>{render.download(view.download, view.download.name)}</p>" if view.download else ""
+    downloads = "".join(f"<p>{render.download(one, one.name)}</p>" for one in view.downloads)
     matches = render.facts(view.matches) if view.matches else ""
-    return render.note(view.message, view.tone) + matches + download + (render.log_box(view.log) if view.log else "")
+    return render.note(view.message, view.tone) + matches + downloads + (render.log_box(view.log) if view.log else "")

@@ -1,4 +1,4 @@
-"""A request's body as it comes: how long it may be, how slow, and how deep the JSON in it.
+"""A request's body as it comes: how long it may be, how slow, how deep the JSON in it, and of how many values.
 
 An upload is passed on piece by piece. Everything else is read to its end first, so that neither half a request nor one
 that is built to exhaust a parser reaches the application. Not covered: the head of a request (connections), who may
@@ -25,9 +25,18 @@ MEGABYTE = 1024**2
 PIECE_SECONDS = 30.0  # without a byte of an upload
 WHOLE_SECONDS = 60.0  # for all of another body
 DEEPEST = 64  # lists and objects within one another; the page's own have ten at most
+MOST_MARKS = 500_000  # commas, colons, brackets and quotes of a JSON text: it is parsed in a fifth of a second
+LARGE = 64 * 1024  # bytes of a body that is looked through by a thread, while others are answered
 LATE, ABORTED = "The request came too slowly.", "The upload was broken off."
 # A string counts for nothing, so that brackets in a caption do not; possessive, so that no text takes long.
+OTHER_ENCODINGS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")  # that json.loads reads as well
 BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+
+
+# UTF-16's halves of characters: written as escapes of JSON, of which two make a whole, or as bytes, which are no UTF-8.
+PAIR = re.compile(rb"(?<!\\)(?:\\\\)*+\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
+ESCAPED = re.compile(rb"(?<!\\)(?:\\\\)*+\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+SURROGATE = re.compile(rb"\xed[\xa0-\xbf]")
 
 
 class Refusal(Exception):
@@ -156,9 +165,25 @@ async def whole(receive: Receive, limit: int, seconds: float = 0) -> bytes:
     except TimeoutError:
         raise Refusal(408, LATE) from None
     body = b"".join(pieces)
-    if body.lstrip()[:1] in (b"[", b"{") and too_deep(body):
-        raise Refusal(400, f"The request's JSON is deeper than {DEEPEST}.")
+    if len(body) > LARGE:
+        await asyncio.to_thread(check_json, body)
+    else:
+        check_json(body)
     return body
+
+
+def check_json(body: bytes) -> None:
+    """Refuse JSON that would take long to parse. Other bodies pass. Raises Refusal."""
+    if body.startswith(OTHER_ENCODINGS) or b"\0" in body[:4]:
+        raise Refusal(400, "The request must be UTF-8 without a byte order mark.")
+    if body.lstrip()[:1] not in (b"[", b"{"):
+        return
+    if too_many(body):
+        raise Refusal(413, f"The request's JSON has more than {MOST_MARKS:,} commas, colons, brackets and quotes.")
+    if too_deep(body):
+        raise Refusal(400, f"The request's JSON is deeper than {DEEPEST}.")
+    if b"\\u" in body or SURROGATE.search(body):
+        check_characters(body)
 
 
 def _given(body: bytes, receive: Receive) -> Receive:
@@ -169,6 +194,19 @@ def _given(body: bytes, receive: Receive) -> Receive:
         return next(given, None) or await receive()
 
     return passed_on
+
+
+def check_characters(body: bytes) -> None:
+    """Raises Refusal for halves of characters, which JSON may hold and no file can."""
+    whole = PAIR.sub(b"", body)
+    if ESCAPED.search(whole) or SURROGATE.search(whole):
+        raise Refusal(400, "The request's text holds half of a character (a lone surrogate): send it whole.")
+
+
+def too_many(body: bytes) -> bool:
+    """Whether a JSON text may have too many values. What stands in its strings counts as well: telling it apart would
+    take longer than parsing it."""
+    return sum(body.count(mark) for mark in (b",", b":", b"[", b"{", b'"')) > MOST_MARKS
 
 
 def too_deep(body: bytes) -> bool:
@@ -190,3 +228,20 @@ def route_of(scope: Scope) -> str:
     path, prefix = str(scope["path"]), str(scope.get("root_path") or "")
     below = path.removeprefix(prefix)
     return (below or "/") if below[:1] in ("", "/") else path
+
+
+class Mounted:
+    """An application at a path of ours, also behind a proxy that strips its prefix from the address.
+
+    Such a request has the prefix in `root_path` alone; the application below the mount then finds no route of its own,
+    because it takes off the whole `root_path`, which by now ends with the mount's path.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        prefix = str(scope.get("app_root_path") or "")
+        if "path" in scope and not f"{scope['path']}/".startswith(f"{prefix}/"):
+            scope = {**scope, "path": prefix + scope["path"]}
+        await self.app(scope, receive, send)

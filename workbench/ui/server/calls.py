@@ -23,6 +23,7 @@ CALL = re.compile(rf"{API}/(queue/join|(?:run|api|call|call/v2)/(?P<name>[^/]+))
 SERVER, CANCEL = f"{API}/component_server", f"{API}/cancel"
 SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}")
 UNREAD = 200  # sessions whose answers are kept though nobody has fetched them
+MOST_DIGITS = 17  # of a number
 UNKNOWN = "There is no such handler."
 
 
@@ -70,12 +71,25 @@ def _named(fields: Mapping[str, Any]) -> None:
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        fields = json.loads(body)
+        fields = json.loads(body, parse_constant=_no_number, parse_int=_whole, parse_float=_real)
     except ValueError:
         raise Refusal(400, "The request is no JSON.") from None
     if not isinstance(fields, dict):
         raise Refusal(400, "The request is no JSON object.")
     return fields
+
+
+def _no_number(text: str) -> float:
+    """NaN and Infinity are Python's, not JSON's, and numbers beyond these no page of ours sends."""
+    raise Refusal(400, f"{text[:40]} is no number that this page takes.")
+
+
+def _whole(text: str) -> float:
+    return int(text) if len(text) < MOST_DIGITS else _no_number(text)
+
+
+def _real(text: str) -> float:
+    return value if abs(value := float(text)) < 10.0**MOST_DIGITS else _no_number(text)
 
 
 def _forget(page: Any) -> None:

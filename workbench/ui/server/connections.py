@@ -1,4 +1,5 @@
-"""The server's connections: one that does not send a whole request head in time is closed.
+"""The server's connections: one that does not send a whole request head in time is closed, and what the server itself
+says of requests is a line a second at most.
 
 uvicorn waits for a head for ever, and a machine has a few thousand connections at most. Not covered: bodies, which have
 limits of their own (bodies); answers that nobody reads, which the system's buffers bound.
@@ -7,12 +8,43 @@ limits of their own (bodies); answers that nobody reads, which the system's buff
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_SECONDS = 20.0
+LINE_SECONDS = 1.0
+LOGGERS = ("uvicorn.error", "uvicorn.access", "uvicorn.asgi", "asyncio")
+
+
+class Sparing(logging.Filter):
+    """Lets a line a second through, since strangers decide how many there would be; the next says how many were not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next, self._left_out = 0.0, 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now = time.monotonic()
+        if now < self._next:
+            self._left_out += 1
+            return False
+        self._next = now + LINE_SECONDS
+        if self._left_out:
+            record.msg, record.args = f"{record.getMessage()} (left out since: {self._left_out:,} more)", ()
+            self._left_out = 0
+        return True
+
+
+def log_sparingly() -> None:
+    """From now on the server's own loggers write a line a second at most, all of them together."""
+    sparing = Sparing()
+    for logger in map(logging.getLogger, LOGGERS):
+        logger.filters[:] = [one for one in logger.filters if not isinstance(one, Sparing)]
+        logger.addFilter(sparing)
 
 
 class Timed(H11Protocol):
@@ -23,6 +55,12 @@ class Timed(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._watch(True)
+
+    def handle_events(self) -> None:
+        try:
+            super().handle_events()
+        except UnicodeDecodeError:  # h11 lets bytes through in an address that uvicorn takes for ASCII
+            self.send_400_response("Invalid HTTP request received.")
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)

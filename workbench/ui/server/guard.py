@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -64,6 +64,7 @@ class Rules:
     uploads, bodies: bytes of one request at most, of uploads and of all others
     frames: pages beside our own that may show this one in a frame
     proxied: a proxy that cannot be gone round says in X-Forwarded-Host and -Proto what the visitor called
+    files: whether a file of this path may be served: a link may lead out of the folders that Gradio serves
     secret: what every request must bring in X-Workbench-Proxy; "" asks for nothing
     """
 
@@ -73,6 +74,7 @@ class Rules:
     frames: Sequence[str] = ()
     proxied: bool = False
     secret: str = ""
+    files: Callable[[str], bool] = lambda _: True
 
 
 class Guard:
@@ -102,10 +104,14 @@ class Guard:
         self._check_origin(scope, headers, host)
         if UNUSED.match(path):
             raise Refusal(404, "Not found.")
-        if SERVED.match(path) and REMOTE.search(path[len(f"{API}/file") :]):
-            raise Refusal(403, "Files of this workspace are served, nothing from elsewhere.")
+        if SERVED.match(path):
+            named = path[len(f"{API}/file") :]
+            if REMOTE.search(named) or not self.rules.files(named[1:]):
+                raise Refusal(403, "Files of this workspace are served, nothing from elsewhere.")
         kept = [(name, value) for name, value in scope["headers"] if self._keeps(name)]
-        return {**scope, "headers": kept}
+        # Starlette takes the query for text. A browser writes every other byte so, as a URL must.
+        query = re.sub(rb"[^!-~]", lambda found: b"%%%02X" % found[0][0], scope.get("query_string", b""))
+        return {**scope, "headers": kept, "query_string": query}
 
     def _host(self, headers: dict[str, str]) -> str:
         """The name and port by which the server was called. Raises Refusal for one that is not its own."""
@@ -134,7 +140,10 @@ class Guard:
 
     def _ours(self, origin: str, host: str) -> bool:
         """Whether an Origin is this very page, or one by a name that was allowed by hand (a proxy's, of Jupyter)."""
-        called = urlsplit(origin).netloc.lower()
+        try:
+            called = urlsplit(origin).netloc.lower()
+        except ValueError:  # anybody may write anything there, such as http://[
+            return False
         given = [name for name in self.rules.hosts if name not in LOCAL and name != ANY]
         return bool(called) and (called == host.lower() or _named(_name(called), given))
 
@@ -196,7 +205,7 @@ def headers_of(scope: Scope) -> dict[str, str]:
             raise Refusal(400, f"Two headers named {name}.")
         found.setdefault(name, value.decode("latin-1"))
     length = found.get("content-length") or "0"
-    if not (length.isascii() and length.isdigit()):
+    if not (length.isascii() and length.isdigit() and len(length) < 20):
         raise Refusal(400, "The content length is no number.")
     return found
 

@@ -51,6 +51,11 @@ FORMS = {
     "password": ("Password", "This page asks for the password it was started with."),
 }
 
+WRONG = {
+    "token": "This token is not valid. The page makes a new one each time it starts.",
+    "password": "A token does not open this page, which was started with a password.",
+}  # said of a token in the address
+
 
 @dataclass(frozen=True)
 class Access:
@@ -138,8 +143,7 @@ class Login:
             return RedirectResponse(f"./?{rest}" if rest else "./", 303, self._with_cookie(request))
         if known:
             return None
-        wrong = "This token is not valid: the page was started again since." if given is not None else ""
-        return HTMLResponse(_page(self.access.kind, wrong), headers=CLOSED)
+        return HTMLResponse(_page(self.access.kind, "" if given is None else WRONG[self.access.kind]), headers=CLOSED)
 
     def _is_token(self, given: str) -> bool:
         """Only of a token: a password does not belong into an address."""
@@ -148,8 +152,10 @@ class Login:
     async def _log_in(self, request: HTTPConnection, receive: Receive) -> Response:
         try:
             body = await whole(receive, FORM_BYTES, FORM_SECONDS)
-        except Refusal:
+        except Refusal as refusal:
             sentence = f"A login has {FORM_BYTES} bytes at most, and {FORM_SECONDS:.0f} seconds."
+            if refusal.status == 400:
+                return PlainTextResponse(refusal.sentence, 400, CLOSED)
             return PlainTextResponse(sentence, 413, CLOSED)
         given = _field(body, "password")
         browser = "text/html" in request.headers.get("accept", "")

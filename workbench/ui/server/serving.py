@@ -75,6 +75,7 @@ def serve(chosen: argparse.Namespace) -> None:
     guard.outermost(app)
     page_config.shorten(page)
     page.server.config.http_protocol_class = connections.Timed
+    connections.log_sparingly()
     address = access.address(url)
     _say(f"Video LoRA Workbench: {address}  (workspace {workspace.root}; Ctrl-C ends the page, not the runs)")
     if chosen.open:
@@ -134,6 +135,7 @@ def serve_visitors(chosen: argparse.Namespace) -> None:
     more = {"forwarded_allow_ips": chosen.forwarded_allow_ips, "http": connections.Timed}
     app = guard.Guard(inner, accepted)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2, **more))
+    connections.log_sparingly()
     host, port = listening.getsockname()[:2]
     _say(f"Video LoRA Workbench: http://{'localhost' if host == '0.0.0.0' else host}:{port}/  (demo; Ctrl-C ends it)")
     try:

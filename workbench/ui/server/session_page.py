@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from workbench import policy
 from workbench.demo_space.limits import MEGABYTE, Limits
@@ -26,7 +27,7 @@ def main(folder: Path) -> None:
     admission.limit_process()
     workspace = Workspace.open(folder / "workspace" if visitor else None)
     limits = Limits()
-    uploads = {"uploads": limits.upload, "bodies": 2 * MEGABYTE} if visitor else {}
+    uploads: dict[str, Any] = {"uploads": limits.upload, "bodies": 2 * MEGABYTE} if visitor else {}
     accepted = guard.Rules(
         hosts=(guard.ANY,), proxied=True, secret=secret, frames=("https://huggingface.co",), **uploads
     )

@@ -48,5 +48,5 @@ def take_all_gpus(settings: TrainSettings) -> list[Any]:
     """What taking all GPUs means, and the settings that do so."""
     found = offer(settings)
     if found is None:
-        return [render.note("The run takes all GPUs already, or none, because its device is the processor."), {}]
+        return [render.note("The run takes all GPUs already, or its device is the processor or one GPU."), {}]
     return [render.note(found.sentence, "good"), found.changed]

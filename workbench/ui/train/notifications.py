@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from workbench.jobs import Status
-from workbench.runs.webhook import PATH
+from workbench.paths import without_folders
 from workbench.ui.core import render
 from workbench.ui.core.boundary import answering
 from workbench.ui.core.live import Live
@@ -47,5 +47,5 @@ def _data(status: Status) -> dict[str, Any]:
         "over": over,
         "mark": f"{status.state} {status.ended_at}" if over else f"began {status.started_at}",
         "title": f"{status.name}: {status.state}",
-        "text": PATH.sub("", status.message)[:MOST_TEXT],
+        "text": without_folders(status.message)[:MOST_TEXT],
     }

@@ -20,6 +20,7 @@ from workbench.errors import ConfigError
 from workbench.runs.run import Run
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, handler
+from workbench.ui.server.bodies import Mounted
 from workbench.workspace import Workspace
 
 PATH = "/trackio"
@@ -32,6 +33,8 @@ ADVICE = {
     "tensorboard": "TensorBoard is a program of its own: tensorboard --logdir {runs}",
     "wandb": "Weights & Biases shows its runs on its own site. Send what was kept offline there: "
     "wandb sync {run}/wandb/offline-*",
+    "comet_ml": "Comet shows its runs on its own site. Send what was kept offline there: "
+    "comet upload {run}/comet_ml/*.zip",
 }
 
 
@@ -39,7 +42,7 @@ def routes(workspace: Workspace) -> list[Any]:
     """What the page's server is launched with (`app_kwargs={"routes": ...}`) to serve the dashboard."""
     from starlette.routing import Mount
 
-    return [Mount(PATH, app=Dashboard(workspace))]
+    return [Mount(PATH, app=Mounted(Dashboard(workspace)))]
 
 
 class Dashboard:
@@ -93,10 +96,18 @@ class TrackerView:
 def dashboard(run: Run) -> str:
     """A run's tracker as HTML: trackio in a frame, of the others what to type."""
     settings = run.settings
+    if settings.tracker == "all":
+        others = [ADVICE[name].format(runs=run.folder.parent, run=run.folder) for name in ADVICE if name != "none"]
+        return "".join(map(render.note, others)) + (_frame(run) if importlib.util.find_spec("trackio") else "")
     if settings.tracker != "trackio":
         return render.note(ADVICE[settings.tracker].format(runs=run.folder.parent, run=run.folder))
     if importlib.util.find_spec("trackio") is None:
         return render.note("trackio is not installed where this page runs: pip install trackio")
+    return _frame(run)
+
+
+def _frame(run: Run) -> str:
+    settings = run.settings
     address = render.escaped(render.below_prefix(f"{PATH}/?project={quote(settings.tracker_project)}"))
     looks = "width:100%;height:78vh;border-width:0;border-radius:8px"
     return f'<iframe src="{address}" style="{looks}" title="trackio, {render.escaped(run.name)}"></iframe>'

@@ -6,18 +6,20 @@ layouts there are (layouts), writing the files (export), the videos themselves (
 
 from __future__ import annotations
 
+import contextlib
 import json
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from workbench.clips.records import Clip
+from workbench.dataset_builder.sources.columns import Cell, column_names
 from workbench.dataset_builder.sources.text import LONGEST_CAPTION, clean_caption, one_line
-from workbench.dataset_builder.sources.tree import Tree
+from workbench.dataset_builder.sources.tree import Found, Tree
 
 # ---- reading --------------------------------------------------------------------------------------------------------
 
@@ -30,32 +32,56 @@ class Problem(StrEnum):
     CUT = f"captions longer than {LONGEST_CAPTION} characters: cut there"
     TWICE = "named twice: the last caption counts"
     BROKEN = "lines that are not records: skipped"
+    NO_NAME = "rows without a file name: skipped"
+    JOINED = "rows with more cells than columns: the rest was taken as part of the caption, see whether it reads right"
+    OPEN_QUOTE = "a quote that is never closed: the row was taken to end with its line"
+    NO_TEXT = "no text in the column of captions"
+    SEVERAL = "several captions in one cell: the first was taken, or the English one"
+    OTHER_TEXT = "other columns of captions, which were not taken: name one with caption_column to take it instead"
+    DIFFERS = "a different caption in another file, which was not taken"
+    COMPANION = "columns of other files, such as control clips or masks: they are not used yet, and left out"
+    BY_CASE = "names that differ from the file's in upper and lower case only"
+    BY_END = "paths that lead elsewhere: the file was found by the end of its path"
+    AMBIGUOUS = "names that fit several files, or one file that several names fit: no caption was taken"
     UNPAIRED = "lists of unequal length, so that no caption can be assigned: none is taken"
     NO_PICTURE = "first frames whose picture is missing"
     UNPAIRED_PICTURES = "lists of unequal length, so that no first frame can be assigned: none is taken"
     ENCODING = "not saved as UTF-8, their encoding was detected: see whether the captions read right"
     UNREADABLE = "text of unknown encoding: save it as UTF-8, no caption is taken from it"
+    NOT_READ = "not read"
+    UNPAIRED_TEXT = "texts that belong to no video: not read"
     OTHER = "files of other kinds: skipped"
+    KIND = "cannot be read: convert pictures to JPEG or PNG, videos to mp4"
+    FRAMES = "to import each such folder as one video, set frames_as_video and frame_rate"
     POSTER = "pictures that show a video which is here, too: left out"
     NO_COLUMN = (
-        "no column of captions, which is called text, caption or prompt: if another one holds them, name it with "
-        "caption_column"
+        "no column of captions, which is called text, caption, prompt or similar: if another one holds them, name it "
+        "with caption_column"
     )
-    NO_NAMES = "no column of file names, which is called file_name, video, path or file: name it with video_column"
+    NO_NAMES = "no column of file names, which is called file_name, video, path or similar: name it with video_column"
 
 
 class ReadingNotes:
     """What a layout noticed while it was read: problem -> names, in the order they were met.
 
     first_frames: video -> the picture that the layout names as its first frame, which is no clip of its own
+    left_out: files that a table names beside a video, such as control clips, which are no clips of their own
+    read: text files that captions were taken from, or could have been; unread: why a text file was not read
+    settings: the settings video_column and caption_column, so far as something here has what they name
+    tables: the tables here with their columns, for a message
     """
 
     def __init__(self) -> None:
-        self.names: dict[Problem, list[str]] = defaultdict(list)
+        self.names: dict[Problem, dict[str, None]] = defaultdict(dict)
         self.first_frames: dict[str, str] = {}
+        self.left_out: set[str] = set()
+        self.read: set[str] = set()
+        self.unread: dict[str, str] = {}
+        self.settings: set[str] = set()
+        self.tables: list[str] = []
 
     def add(self, problem: Problem, name: str) -> None:
-        self.names[problem].append(name)
+        self.names[problem][name] = None
 
     def clean(self, name: str, text: str) -> str:
         """`clean_caption`, noting under that name when it had to cut."""
@@ -65,18 +91,74 @@ class ReadingNotes:
         self.add(Problem.CUT, name)
         return caption
 
+    def cell(self, name: str, cell: Cell) -> str:
+        """The caption of a cell, noting under that name what was odd about it."""
+        if cell.several:
+            self.add(Problem.SEVERAL, name)
+        if cell.odd:
+            self.add(Problem.NO_TEXT, f"{name} ({cell.odd})")
+        return cell.text
 
-def json_lines(text: str, name: str, report: ReadingNotes) -> Iterator[Mapping[str, Any]]:
-    """The objects of a JSON Lines file; other lines are noted under that name."""
-    for number, line in enumerate(text.split("\n"), 1):
-        try:
-            row = json.loads(line) if line.strip() else {}
-        except (ValueError, RecursionError):
-            row = None
-        if isinstance(row, dict):
-            yield row
-        else:
-            report.add(Problem.BROKEN, f"{name}, line {number}")
+
+@dataclass(frozen=True)
+class Wanted:
+    """A file that a list or table names. folder: of the list; missing: the problem if there is no such file"""
+
+    name: str
+    folder: str
+    missing: Problem | None = Problem.NO_VIDEO
+
+
+def files_named(tree: Tree, wanted: Sequence[Wanted], notes: ReadingNotes) -> list[str | None]:
+    """The video or picture that each name stands for, None where there is none or it is not clear which.
+
+    A file that one name leads to is never given to another whose path only ends alike.
+    """
+    found = [tree.find(one.name, one.folder) if one.name.strip() else Found() for one in wanted]
+    taken = {one.files[0] for one in found if one.how == "path" and len(one.files) == 1}
+    left = [one.files if one.how == "path" else [file for file in one.files if file not in taken] for one in found]
+    claims: dict[str, set[str]] = defaultdict(set)
+    for one, files in zip(wanted, left, strict=True):
+        for file in files:
+            claims[file].add(one.folder + one.name)
+    chosen: list[str | None] = []
+    for one, how, files in zip(wanted, (one.how for one in found), left, strict=True):
+        clear = len(files) == 1 and (how == "path" or len(claims[files[0]]) == 1)
+        chosen.append(files[0] if clear else None)
+        name = one.folder + one.name.strip() if one.name.strip() else ""
+        if clear and how != "path":
+            notes.add(Problem.BY_CASE if how == "case" else Problem.BY_END, f"{name} ({files[0]})")
+        elif files and not clear:
+            notes.add(Problem.AMBIGUOUS, f"{name} ({', '.join(files[:3])})")
+        elif not files and name and tree.whole and one.missing:
+            notes.add(one.missing, name)
+    return chosen
+
+
+def caption_in(tree: Tree, name: str, notes: ReadingNotes) -> str:
+    """The caption in a text file of one video: plain text, or a JSON record."""
+    text = tree.text(name)
+    notes.read.add(name)
+    if not name.lower().endswith(".json"):
+        lines = text.strip().splitlines()
+        return lines[0] if tree.columns.first_line and lines else text.strip()
+    value: object = None
+    with contextlib.suppress(ValueError, RecursionError):
+        value = json.loads(text)
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, str):
+        return value.strip()
+    if not isinstance(value, dict):
+        if text.strip():
+            notes.add(Problem.BROKEN, name)
+        return ""
+    if tree.columns.has_text(list(value)):
+        if tree.columns.caption:
+            notes.settings.add("caption_column")
+        return notes.cell(name, tree.columns.text(value))
+    notes.unread[name] = f"keys: {column_names(list(value))}"
+    return ""
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------
@@ -120,21 +202,23 @@ ExportedFiles = Iterator[tuple[str, Path | bytes]]
 class Layout(ABC):
     """A way to keep videos and captions. name: as in settings; title, description: for people.
 
+    reads: the kind of files that captions come from; of layouts that share a kind, one reads a tree
     pictures: whether it has a place for first frames that differ from the clips' own; shards: whether it is tar files
     """
 
     name: str
     title: str
     description: str
+    reads: str
     pictures = False
     shards = False
 
     @abstractmethod
     def recognise(self, tree: Tree) -> bool:
-        """Whether the tree looks like this layout, from its files' names alone."""
+        """Whether the tree looks like this layout."""
 
     @abstractmethod
-    def captions(self, tree: Tree, report: ReadingNotes) -> dict[str, str]:
+    def captions(self, tree: Tree, notes: ReadingNotes) -> dict[str, str]:
         """File name -> caption of the media that the layout names, in its order; the caller adds the rest after them.
 
         Pictures that are no clips of their own are reported as first frames or posters. Raises DataError.

@@ -1,29 +1,31 @@
 """WebDataset: tar files, each clip a group of members of one name: 000.mp4 with 000.txt, 000.caption or 000.json.
 
-As SAT's trainers keep it, captions may also stand beside the tar: shard-000.meta.jsonl, a line a clip, whose `key` is
-the members' name (or what the clip's member 000.id says). What is written has the members that SAT's reader asks for:
-caption, fps and duration (its data_video.py and sgm/webds.py). Not covered: resampling of shards.
+The setting caption_column may name the ending of another member: longcap for 000.longcap. As SAT's trainers keep it,
+captions may also stand beside the tar: shard-000.meta.jsonl, a line a clip, whose `key` is the members' name (or what
+the clip's member 000.id says). What is written has the members that SAT's reader asks for: caption, fps and duration
+(its data_video.py and sgm/webds.py). Not covered: resampling of shards.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from workbench.clips.records import Clip
+from workbench.dataset_builder.sources.columns import column_names, file_name
 from workbench.dataset_builder.sources.layouts.base import (
     ExportedClip,
     ExportedFiles,
     Layout,
     Problem,
     ReadingNotes,
-    json_lines,
+    caption_in,
 )
+from workbench.dataset_builder.sources.layouts.json_records import BROKEN, read_json
 from workbench.dataset_builder.sources.text import one_line
-from workbench.dataset_builder.sources.tree import TEXT_COLUMNS, Tree, column_names
+from workbench.dataset_builder.sources.tree import Tree
 
 SUFFIXES = ("txt", "caption", "json")
 ID = "id"
@@ -40,31 +42,34 @@ class WebDatasetShards(Layout):
         "Tar files in which a clip and its caption follow one another under one name: 000.mp4, 000.txt. Read one "
         "after the other, never unpacked. Captions in a .meta.jsonl beside a shard are taken, too."
     )
+    reads = "texts"
     shards = True
 
     def recognise(self, tree: Tree) -> bool:
         if not tree.path.name.lower().endswith((".tar", ".tar.gz", ".tgz")):
             return False
-        texts = {key for key, suffix in map(_split, tree.files) if suffix in (*SUFFIXES, ID)}
+        texts = {key for key, suffix in map(_split, tree.files) if suffix in (*_suffixes(tree), ID)}
         return any(tree.beside or _split(name)[0] in texts for name in tree.media)
 
-    def captions(self, tree: Tree, report: ReadingNotes) -> dict[str, str]:
+    def captions(self, tree: Tree, notes: ReadingNotes) -> dict[str, str]:
         texts: dict[str, dict[str, str]] = defaultdict(dict)
         for name in tree.files:
             key, suffix = _split(name)
-            if suffix in (*SUFFIXES, ID):
+            if suffix in (*_suffixes(tree), ID):
                 texts[key][suffix] = name
-        meta, used = _meta(tree, report), set[str]()
+        meta, used = _meta(tree, notes), set[str]()
         found = {}
         for name in tree.media:
-            of_clip = texts.get(_split(name)[0], {})
+            of_clip = texts.pop(_split(name)[0], {})
             key = next((key for key in _keys(tree, name, of_clip) if key in meta), "")
             used.add(key)
-            found[name] = report.clean(name, meta.get(key, "") or _caption(tree, of_clip, report))
-        for key in texts.keys() - {_split(name)[0] for name in found}:
-            report.add(Problem.NO_VIDEO, next(iter(texts[key].values())))
+            notes.read |= {of_clip[ID]} if ID in of_clip else set()
+            inside = _caption(tree, of_clip, name, notes)
+            found[name] = notes.clean(name, meta[key]) if key else inside
+            if key and inside and inside != found[name]:
+                notes.add(Problem.DIFFERS, name)
         for key in meta.keys() - used:
-            report.add(Problem.NO_VIDEO, key)
+            notes.add(Problem.NO_VIDEO, key)
         return found
 
     def files(self, clips: Sequence[ExportedClip], first_frames: bool) -> ExportedFiles:
@@ -85,15 +90,29 @@ def _split(name: str) -> tuple[str, str]:
     return f"{folder}/{key}", suffix.lower()
 
 
-def _meta(tree: Tree, report: ReadingNotes) -> dict[str, str]:
+def _suffixes(tree: Tree) -> tuple[str, ...]:
+    """The endings of members that hold captions, the one that counts first."""
+    asked = tree.columns.caption.lower().lstrip(".")
+    return tuple(dict.fromkeys((asked, *SUFFIXES) if asked else SUFFIXES))
+
+
+def _meta(tree: Tree, notes: ReadingNotes) -> dict[str, str]:
     """Key -> caption of the records beside the shard."""
+    if not tree.beside:
+        return {}
     found, present, name = dict[str, str](), dict[str, None](), tree.path.name.partition(".")[0] + META
-    for row in json_lines(tree.beside, name, report):
-        present |= dict.fromkeys(row)
-        if isinstance(key := row.get("key"), str | int) and (text := tree.columns.text(row).strip()):
-            found[str(key)] = text
+    rows, _ = read_json(tree.beside, tree.columns, lambda _: True)
+    for where, row in rows:
+        if row is BROKEN:
+            notes.add(Problem.BROKEN, f"{name}, {where}")
+            continue
+        present |= dict.fromkeys(map(str, row))
+        if (key := file_name(row.get("key"))) and (text := notes.cell(f"{name}, {where}", tree.columns.text(row))):
+            found[key] = text
+    if found and tree.columns.caption:
+        notes.settings.add("caption_column")
     if present and not found:
-        report.add(Problem.NO_COLUMN, f"{name} (keys: {column_names(tuple(present))})")
+        notes.add(Problem.NO_COLUMN, f"{name} (keys: {column_names(tuple(present))})")
     return found
 
 
@@ -106,23 +125,20 @@ def _keys(tree: Tree, name: str, texts: dict[str, str]) -> Iterator[str]:
         yield tree.text(texts[ID]).strip()
 
 
-def _caption(tree: Tree, texts: dict[str, str], report: ReadingNotes) -> str:
-    for suffix in SUFFIXES:
-        name = texts.get(suffix)
-        text = tree.text(name) if name else ""
-        if name and suffix == "json" and text:
-            row: object = None
-            with contextlib.suppress(ValueError, RecursionError):
-                row = json.loads(text)
-            if not isinstance(row, dict):
-                report.add(Problem.BROKEN, name)
-                continue
-            text = tree.columns.text(row)
-            if not text and len(texts) == 1 and not {tree.columns.caption, *TEXT_COLUMNS} & row.keys():
-                report.add(Problem.NO_COLUMN, f"{name} (keys: {column_names(tuple(row))})")
-        if text.strip():
-            return text
-    return ""
+def _caption(tree: Tree, texts: dict[str, str], clip: str, notes: ReadingNotes) -> str:
+    """The caption in a clip's members: the first that has one; notes others that differ."""
+    caption = ""
+    for suffix in _suffixes(tree):
+        if name := texts.get(suffix):
+            if suffix == tree.columns.caption.lower().lstrip("."):
+                notes.settings.add("caption_column")
+            found = notes.clean(clip, caption_in(tree, name, notes))
+            if caption and found and found != caption:
+                notes.add(Problem.DIFFERS, f"{clip} ({name})")
+            caption = caption or found
+    for name in texts.values() if caption or len(texts) > 1 else ():
+        notes.unread.pop(name, None)  # a member of facts beside the caption lacks nothing
+    return caption
 
 
 def _duration(clip: Clip) -> float:

@@ -1,6 +1,7 @@
-"""A table of file names and captions, metadata.jsonl or metadata.csv: the Hub's VideoFolder.
+"""Tables of file names and captions: metadata.jsonl and metadata.csv, as the Hub's VideoFolder has them, and the JSON,
+JSON Lines, CSV and TSV files of any name that trainers and published datasets use.
 
-A table holds for its folder and those below; the nearest one counts, and a text file beside a video counts before any.
+A table holds for its folder and those below; the nearest one counts.
 """
 
 from __future__ import annotations
@@ -9,21 +10,34 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from workbench.clips.records import METADATA
+from workbench.dataset_builder.sources.columns import (
+    DELIMITED_SUFFIXES,
+    JSON_SUFFIXES,
+    Columns,
+    column_names,
+    first_frame,
+    is_companion,
+    is_media_name,
+)
+from workbench.dataset_builder.sources.columns import file_name as name_in
 from workbench.dataset_builder.sources.layouts.base import (
     ExportedClip,
     ExportedFiles,
     Layout,
     Problem,
     ReadingNotes,
-    json_lines,
+    Wanted,
+    files_named,
 )
-from workbench.dataset_builder.sources.layouts.text_files import sidecar
-from workbench.dataset_builder.sources.tree import NAME_COLUMNS, TEXT_COLUMNS, Columns, Tree, column_names, first_text
-from workbench.errors import DataError
+from workbench.dataset_builder.sources.layouts.delimited import read_delimited
+from workbench.dataset_builder.sources.layouts.json_records import BROKEN, read_json
+from workbench.dataset_builder.sources.layouts.text_files import labels, sidecars
+from workbench.dataset_builder.sources.tree import Tree
 
 CSV = "metadata.csv"
 # A spreadsheet takes such a cell for a formula; a quote in front makes it text.
@@ -31,28 +45,45 @@ FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 
 class Table(Layout):
-    """What both tables share; `file` is the one a subclass writes."""
+    """What both tables share; `file` is the one a subclass writes, `endings` are those it is told by."""
 
+    reads = "tables"
     file: str
+    endings: tuple[str, ...]
 
     def recognise(self, tree: Tree) -> bool:
-        return any(_file(name) == self.file for name in tree.files) and bool(tree.media)
+        return bool(tree.media) and any(
+            table.name.lower().endswith(self.endings) and (table.names or table.file in (CSV, METADATA))
+            for table in _tables(tree)
+        )
 
-    def captions(self, tree: Tree, report: ReadingNotes) -> dict[str, str]:
+    def captions(self, tree: Tree, notes: ReadingNotes) -> dict[str, str]:
+        tables = [table for table in _tables(tree) if _usable(table, tree.columns, notes)]
+        rows = [(table, row) for table in tables for row in table.rows]
+        texts = [_caption(row, tree.columns, notes) for _, row in rows]
+        wanted = [
+            Wanted(row.name, table.folder, Problem.NO_VIDEO if text else None)
+            for (table, row), text in zip(rows, texts, strict=True)
+        ]
+        files = files_named(tree, wanted, notes)
         found: dict[str, str] = {}
-        # A folder comes before those inside it, so that the nearest table has the last word.
-        for folder in sorted({_folder(name) for name in tree.files if _file(name) in (CSV, METADATA)}):
-            for row, text in _rows(tree, folder, report).items():
-                name = tree.match(row, folder)
-                if name is not None and (text or name not in found):  # an empty cell keeps its place, and no more
-                    found[name] = report.clean(name, text)
-                elif name is None and text and tree.whole:
-                    report.add(Problem.NO_VIDEO, folder + row)
-        for name in tree.media:
-            if text := sidecar(tree, name):
-                found[name] = report.clean(name, text)
-        media = set(tree.media)
-        return {name: text for name, text in found.items() if name in media}
+        said: dict[str, str] = {}  # file -> the table that its caption is from
+        for (table, row), text, file in zip(rows, texts, files, strict=True):
+            if not row.name and text:
+                notes.add(Problem.NO_NAME, row.where)
+            if file is None:
+                continue
+            if text and said.get(file) == table.name:
+                notes.add(Problem.TWICE, file)
+            elif text and file in said and found[file] != notes.clean(file, text):
+                notes.add(Problem.DIFFERS, f"{file} ({said[file]})")
+            if text or file not in found:  # an empty cell keeps its place, and no more
+                found[file] = notes.clean(file, text)
+            if text:
+                said[file] = table.name
+        _first_frames(tree, rows, files, notes)
+        _companions(tree, rows, files, notes)
+        return found
 
 
 class VideoFolder(Table):
@@ -60,9 +91,11 @@ class VideoFolder(Table):
     title = "Hub dataset (VideoFolder)"
     description = (
         "A metadata.jsonl names each video and its caption, as datasets on the Hugging Face Hub do; beside each "
-        "video in the folder videos is its caption as a .txt file, which most trainers read."
+        "video in the folder videos is its caption as a .txt file, which most trainers read. JSON and JSON Lines files "
+        "of other names and keys are read as well."
     )
     file = METADATA
+    endings = JSON_SUFFIXES
 
     def __init__(self, texts: bool = True) -> None:
         """texts: whether each caption is also in a text file beside its video"""
@@ -82,8 +115,12 @@ class VideoFolder(Table):
 class Csv(Table):
     name = "csv"
     title = "Table metadata.csv"
-    description = "A metadata.csv names each video and its caption: it opens in any spreadsheet, and the Hub reads it."
+    description = (
+        "A metadata.csv names each video and its caption: it opens in any spreadsheet, and the Hub reads it. CSV and "
+        "TSV files of other names and columns are read as well."
+    )
     file = CSV
+    endings = DELIMITED_SUFFIXES
 
     def files(self, clips: Sequence[ExportedClip], first_frames: bool) -> ExportedFiles:
         table = io.StringIO(newline="")
@@ -95,68 +132,156 @@ class Csv(Table):
         yield CSV, table.getvalue().encode()
 
 
-def _file(name: str) -> str:
-    """ "a.mp4" of "train/a.mp4"."""
-    return name[name.rfind("/") + 1 :]
+# ---- what is in the tables of a tree --------------------------------------------------------------------------------
 
 
-def _folder(name: str) -> str:
-    """ "train/" of "train/metadata.csv", "" at the root."""
-    return name[: name.rfind("/") + 1]
+@dataclass(frozen=True)
+class TableRow:
+    """where: "metadata.csv, line 3"; name: what it calls its file, "" when it names none."""
+
+    where: str
+    values: Mapping[str, Any]
+    name: str
 
 
-def _rows(tree: Tree, folder: str, report: ReadingNotes) -> dict[str, str]:
-    """File name -> caption as a folder's tables have them; the later line counts, and metadata.jsonl before the csv.
+@dataclass(frozen=True)
+class ReadTable:
+    """A table as it was read. names: whether any row names a file; problems: what was odd, and where
 
-    Raises DataError for a table without the column that a person named.
+    unread: why it is no table of captions, "" when it is one
     """
-    found: dict[str, str] = {}
-    for table, read in ((CSV, _csv), (METADATA, json_lines)):
-        if folder + table not in tree.files:
-            continue
-        named: set[str] = set()
-        present: dict[str, None] = {}
-        for row in read(tree.text(folder + table), folder + table, report):
-            present |= dict.fromkeys(key for key in row if isinstance(key, str))
-            name, text = tree.columns.name(row), tree.columns.text(row)
-            _first_frame(tree, folder, name, first_text(row, ("first_frame",)), report)
-            if table == CSV and text.startswith("'") and FORMULA.match(text):
-                text = text[1:]
-            if text.strip() and name in named:
-                report.add(Problem.TWICE, folder + name)
-            if name and (text.strip() or name not in found):
-                found[name] = text.strip()
-            if text.strip():
-                named.add(name)
-        _check_columns(folder + table, tuple(present), tree.columns, report)
-    return found
+
+    name: str
+    rows: Sequence[TableRow]
+    columns: Sequence[str]
+    problems: Sequence[tuple[Problem, str]]
+    unread: str = ""
+
+    @property
+    def folder(self) -> str:
+        return self.name[: self.name.rfind("/") + 1]
+
+    @property
+    def file(self) -> str:
+        return self.name[self.name.rfind("/") + 1 :].lower()
+
+    @property
+    def names(self) -> bool:
+        return any(row.name for row in self.rows)
 
 
-def _check_columns(table: str, present: Sequence[str], columns: Columns, report: ReadingNotes) -> None:
-    """Say so when a table lacks the column of captions or names. Raises DataError when a person named it."""
-    described = f"{table} (columns: {column_names(present)})"
-    for setting, wanted, usual, problem in (
-        ("caption_column", columns.caption, TEXT_COLUMNS, Problem.NO_COLUMN),
-        ("video_column", columns.video, NAME_COLUMNS, Problem.NO_NAMES),
+def _tables(tree: Tree) -> list[ReadTable]:
+    """All tables; one whose word counts comes after those it overrules.
+
+    A folder comes before those inside it, so that the nearest table has the last word; within a folder metadata.csv
+    comes after tables of other names, and metadata.jsonl last.
+    """
+    if "tables" not in tree.read:
+        texts = {text for of_clip in (*sidecars(tree).values(), *labels(tree).values()) for text in of_clip}
+        endings = (*DELIMITED_SUFFIXES, *JSON_SUFFIXES)
+        read = [_read(tree, name) for name in tree.texts if name.lower().endswith(endings) and name not in texts]
+        tree.read["tables"] = sorted(
+            read, key=lambda table: (table.folder, table.file == METADATA, table.file == CSV, table.name)
+        )
+    tables: list[ReadTable] = tree.read["tables"]
+    return tables
+
+
+def _read(tree: Tree, name: str) -> ReadTable:
+    """One table with its rows. Raises DataError when the file cannot be read."""
+    text, folder = tree.text(name), name[: name.rfind("/") + 1]
+    problems: list[tuple[Problem, str]] = []
+    unread = ""
+
+    def is_name(cell: str) -> bool:
+        return len(tree.find(cell, folder).files) > 0 if 0 < len(cell.strip()) < 1000 else False
+
+    rows: list[tuple[str, Mapping[str, Any]]] = []
+    if name.lower().endswith(DELIMITED_SUFFIXES):
+        table = read_delimited(text, name[name.rfind(".") :].lower(), tree.columns, is_name)
+        columns = tuple(table.columns)
+        if not columns:
+            unread = "it has no header and not two columns" if text.strip() else "it is empty"
+        for row in table.rows:
+            where = f"{name}, line {row.line}"
+            problems += [(Problem.JOINED, where)] if row.joined else []
+            problems += [(Problem.OPEN_QUOTE, where)] if row.unclosed else []
+            if row.short and not is_media_name(name_of := tree.columns.name(row.cells)) and not is_name(name_of):
+                problems.append((Problem.BROKEN, where))
+            formulas = [key for key, cell in row.cells.items() if cell.startswith("'") and FORMULA.match(cell)]
+            rows.append((f"line {row.line}", row.cells | {key: row.cells[key][1:] for key in formulas}))
+    else:
+        rows, unread = read_json(text, tree.columns, is_name)
+        problems += [(Problem.BROKEN, f"{name}, {where}") for where, row in rows if row is BROKEN]
+        rows = [(where, row) for where, row in rows if row is not BROKEN]
+        columns = tuple(dict.fromkeys(str(key) for _, row in rows for key in row))
+    found = [TableRow(f"{name}, {where}", row, tree.columns.name(row)) for where, row in rows]
+    return ReadTable(name, found, columns, problems, unread)
+
+
+def _usable(table: ReadTable, columns: Columns, notes: ReadingNotes) -> bool:
+    """Whether a table names files; notes what it lacks."""
+    for problem, where in table.problems:
+        notes.add(problem, where)
+    described = f"{table.name} (columns: {column_names(table.columns)})"
+    text, names = columns.has_text(table.columns), table.names or columns.has_name(table.columns)
+    if table.columns and not table.unread:
+        notes.tables.append(described)
+    for setting, named, there in (
+        ("caption_column", columns.caption, text),
+        ("video_column", columns.video, columns.has_name(table.columns)),
     ):
-        if wanted and present and wanted not in present:
-            raise DataError(f"{setting} is {wanted!r}, which {described} does not have: name one of these")
-        if not wanted and present and not set(usual) & set(present):
-            report.add(problem, described)
+        if named and there:
+            notes.settings.add(setting)
+    if table.unread or not (text or columns.has_name(table.columns)):
+        named = column_names(table.columns)
+        notes.unread[table.name] = table.unread or f"no column of file names or captions among {named}"
+        return False
+    notes.read.add(table.name)
+    if not text:
+        notes.add(Problem.NO_COLUMN, described)
+    if not names:
+        notes.add(Problem.NO_NAMES, described)
+    return names
 
 
-def _first_frame(tree: Tree, folder: str, video: str, picture: str, report: ReadingNotes) -> None:
-    """Note the picture that a row names as its video's first frame."""
-    found, of = tree.match(picture, folder) if picture else None, tree.match(video, folder)
-    if found is not None and of is not None:
-        report.first_frames[of] = found
-    elif picture and tree.whole:
-        report.add(Problem.NO_PICTURE, folder + picture)
+def _caption(row: TableRow, columns: Columns, notes: ReadingNotes) -> str:
+    """The caption of a row, noting what is odd about it."""
+    text = notes.cell(row.where, columns.text(row.values))
+    keys = columns.text_keys(row.values)
+    others = [key for key in keys if row.values[key] not in (None, "", []) and row.values[key] != row.values[keys[0]]]
+    if text and others and columns.text({key: row.values[key] for key in others}).text:
+        notes.add(Problem.OTHER_TEXT, f"{row.where.rpartition(',')[0]} ({column_names(others)})")
+    return text
 
 
-def _csv(text: str, table: str, report: ReadingNotes) -> Iterator[Mapping[str, Any]]:
-    csv.field_size_limit(16 * 1024**2)  # a caption of a megabyte is cut later, with a word about it
-    try:
-        yield from csv.DictReader(io.StringIO(text.replace("\0", " "), newline=""))
-    except csv.Error as error:
-        report.add(Problem.BROKEN, f"{table} ({error})")
+def _first_frames(
+    tree: Tree, rows: Sequence[tuple[ReadTable, TableRow]], files: Sequence[str | None], notes: ReadingNotes
+) -> None:
+    """Note the pictures that rows name as their videos' first frames."""
+    wanted = [Wanted(first_frame(row.values), table.folder, Problem.NO_PICTURE) for table, row in rows]
+    for file, picture in zip(files, files_named(tree, wanted, notes), strict=True):
+        if picture is not None and file is not None:
+            notes.first_frames[file] = picture
+
+
+def _companions(
+    tree: Tree, rows: Sequence[tuple[ReadTable, TableRow]], files: Sequence[str | None], notes: ReadingNotes
+) -> None:
+    """Leave out the other files that rows name beside their videos, and say in which columns."""
+    clips = {*files, *notes.first_frames.values()}
+    for table, row in rows:
+        texts = tree.columns.text_keys(row.values)
+        for column, value in row.values.items():
+            if column in texts:
+                continue
+            for one in value if isinstance(value, list) else [value]:
+                name = name_in(one)
+                if not is_media_name(name) or name in (row.name, first_frame(row.values)):
+                    continue
+                found = tree.find(name, table.folder)
+                sure = len(found.files) == 1 and (found.how != "end" or is_companion(str(column)))
+                here = [file for file in found.files if file not in clips] if sure else []
+                if here or is_companion(str(column)):
+                    notes.left_out.update(here)
+                    notes.add(Problem.COMPANION, f"{table.name} ({column_names([str(column)])})")

@@ -1,0 +1,113 @@
+"""The HTTP API behind a proxy that strips its prefix, and what it takes at once."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+from fastapi import FastAPI
+from starlette.middleware import Middleware
+from starlette.testclient import TestClient
+
+from tests.serving import Page
+from tests.shell import Shell
+from workbench import jobs
+from workbench.api.client import Client, Refused
+from workbench.api.key import api_token_of
+from workbench.errors import ConfigError
+from workbench.sampler import queue
+from workbench.sampler.queue import RequestState
+from workbench.sampler.request_files import REQUESTS, worker_folder
+from workbench.sampler.settings import MOST_AT_ONCE, BatchSettings, SampleSettings, expand
+from workbench.ui.app import api_routes
+from workbench.ui.server.bodies import MOST_MARKS, Bodies
+from workbench.workspace import Workspace, write_json
+
+PREFIX = "/user/me/proxy/7860"
+
+
+@pytest.fixture
+def client(workspace: Workspace) -> Iterator[TestClient]:
+    app = FastAPI(routes=api_routes(workspace), middleware=[Middleware(Bodies, 10**9, 16 * 2**20)])
+    with TestClient(app, root_path=PREFIX) as opened:
+        yield opened
+
+
+def test_every_call_works_with_and_without_the_proxys_prefix(client: TestClient) -> None:
+    for before in ("", PREFIX):
+        assert client.get(f"{before}/api/v1/status").json()["active"] == []
+        assert client.get(f"{before}/api/v1/datasets").json() == []
+        missing = client.get(f"{before}/api/v1/datasets/cats")
+        assert (missing.status_code, "no dataset 'cats'" in missing.json()["error"]) == (404, True)
+        assert f"{PREFIX}/api/v1/docs" in client.get(f"{before}/api/v1/nothing").json()["error"]
+        shown = client.get(f"{before}/api/v1/docs").text
+        assert f"GET {PREFIX}/api/v1/status" in shown
+        assert client.get(f"{before}/api/v1/openapi.json").json()["servers"] == [{"url": f"{PREFIX}/api/v1"}]
+
+
+def test_the_client_calls_a_page_behind_a_prefix_by_either_address(workspace: Workspace) -> None:
+    page = Page(workspace.root, GRADIO_ROOT_PATH=PREFIX)
+    try:
+        for address in (page.url, f"{page.url}{PREFIX}/"):  # the proxy strips the prefix, or passes it on
+            with Client(address, api_token_of(workspace.root)) as client:
+                assert client.call("GET", "runs") == []
+                with pytest.raises(Refused) as refused:
+                    client.call("GET", "runs", "none")
+                assert refused.value.status == 404
+    finally:
+        page.close()
+
+
+def test_json_of_millions_of_values_is_refused_before_it_is_parsed(client: TestClient) -> None:
+    for body in (b"[" + b"1," * 7_500_000 + b"1]", b'{"a":[' + b'"",' * 5_000_000 + b"1]}", b"[" + b'"' * 15_000_000):
+        began = time.process_time()
+        answer = client.post("/api/v1/samples", content=body, headers={"content-type": "application/json"})
+        assert (answer.status_code, f"{MOST_MARKS:,}" in answer.text) == (413, True)
+        assert time.process_time() - began < 2, "parsing it takes longer"
+    for body in (json.dumps({}).encode("utf-16-be"), b"\xef\xbb\xbf{}", b"\xff\xfe{\0}\0"):
+        assert client.post("/api/v1/samples", content=body).status_code == 400
+
+
+def test_a_line_requests_no_more_videos_than_can_be_looked_at(client: TestClient, workspace: Workspace) -> None:
+    many = {"prompt": "\n".join(f"cat {n}" for n in range(200)), "each_line": True, "videos": 100}
+    answer = client.post("/api/v1/samples/batch", json=many)
+    assert answer.status_code == 400
+    assert answer.json()["error"] == "20,000 videos are requested at once, at most 1,000 are allowed: request fewer"
+    fits = expand(SampleSettings(prompt="a\nb"), BatchSettings(each_line=True, videos=MOST_AT_ONCE // 20))
+    assert len(fits) == MOST_AT_ONCE // 10
+    assert queue.pending(workspace) == []
+
+
+def test_all_waiting_samples_are_cancelled_at_once_and_those_of_grids_stay(
+    client: TestClient, workspace: Workspace, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = worker_folder(workspace)
+
+    def wait(count: int) -> list[str]:
+        ids = [f"20260101-000000-{number:06d}-aaaa" for number in range(count)]
+        for number, name in enumerate(ids):
+            settings = SampleSettings(prompt="a cat").model_dump(mode="json")
+            into = "grids/first/cells/abc" if number == 0 else ""
+            write_json(folder / REQUESTS / f"{name}.json", {"settings": settings, "into": into, "bulk": False})
+        return ids
+
+    of_grid, *own = wait(4)
+    assert client.post("/api/v1/samples/cancel").json() == {"cancelled": own}
+    assert {queue.progress(workspace, name).state for name in own} == {RequestState.CANCELLED}
+    assert queue.pending(workspace) == [of_grid]
+
+    for name in own:
+        (folder / "failed" / f"{name}.json").unlink()
+    wait(4)
+    assert shell("samples", "cancel", own[0]).out == "1 sample cancelled\n"
+    assert shell("samples", "cancel", "--all").out == "2 samples cancelled\n"
+    assert shell("samples", "cancel", "--all").out == "no sample waits\n"
+    assert shell("samples", "cancel").code == 2
+    assert queue.pending(workspace) == [of_grid]
+
+    monkeypatch.setattr(queue, "MOST_WAITING", 3)
+    monkeypatch.setattr(jobs, "start", lambda *_, **__: None)
+    with pytest.raises(ConfigError, match="4 videos would wait, at most 3 are allowed: .*samples cancel --all"):
+        queue.submit_all(workspace, [SampleSettings(prompt="a")] * 3)

@@ -1,0 +1,359 @@
+"""Captions in tables and text files as people bring them: each is read right, or named as not read with the reason."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.drawing import MakeClip
+from tests.shell import Shell
+from workbench.clips.records import read_clips
+from workbench.dataset_builder.sources.columns import USUAL, Columns
+from workbench.dataset_builder.sources.layouts.base import Problem
+from workbench.dataset_builder.sources.survey import Survey, survey
+from workbench.errors import DataError
+from workbench.workspace import Workspace
+
+CLIPS = {"a.mp4": "v", "b.mp4": "v", "c.mp4": "v"}
+Files = dict[str, Any]
+
+
+def write(folder: Path, files: Files) -> Path:
+    """Files by name: text, bytes, or a value that is written as JSON."""
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = data if isinstance(data, str | bytes) else json.dumps(data)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return folder
+
+
+def looked(folder: Path, files: Files, columns: Columns = USUAL, layout: str = "") -> Survey:
+    return survey([write(folder / "given", files)], layout, columns)
+
+
+def captions(found: Survey) -> dict[str, str]:
+    """File -> caption, without the files that have none."""
+    root = found.found[0].path
+    return {s.member or s.path.relative_to(root).as_posix(): s.caption for s in found.sources if s.caption}
+
+
+def problems(found: Survey) -> dict[Problem, tuple[str, ...]]:
+    return {kind: names for kind, names in found.found[0].problems.items() if kind is not Problem.NO_CAPTION}
+
+
+# ---- CSV and its kin ------------------------------------------------------------------------------------------------
+
+LINE_2 = ("metadata.csv, line 2",)
+
+
+@pytest.mark.parametrize(
+    ("table", "expected", "said"),
+    [
+        ("file_name,text\na.mp4,a cat, sitting, on\nb.mp4,B", ("a cat, sitting, on", "B"), {Problem.JOINED}),
+        ("prompt,video\na cat, sitting,a.mp4\n\"B\",b.mp4", ("a cat, sitting", "B"), {Problem.JOINED}),
+        ("file_name,text,fps\na.mp4,a cat, sitting,8\nb.mp4,B,8", ("a cat, sitting", "B"), {Problem.JOINED}),
+        ('file_name,text\na.mp4,"A", and more\nb.mp4,B', ('"A", and more', "B"), {Problem.JOINED}),
+        ("file_name,text\na.mp4,A,,\nb.mp4,B,", ("A", "B"), set()),
+        ("file_name,text,\na.mp4,A, a,\nb.mp4,B,", ("A, a", "B"), {Problem.JOINED}),
+        ("file_name,text,text\na.mp4,A,A2\nb.mp4,,B", ("A", "B"), {Problem.OTHER_TEXT}),
+        ("file_name;text\na.mp4;a cat, sitting\nb.mp4;B", ("a cat, sitting", "B"), set()),
+        ("file_name\ttext\na.mp4\ta; cat | dog\nb.mp4\tB", ("a; cat | dog", "B"), set()),
+        ("file_name|text\na.mp4|a cat, sitting\nb.mp4|B", ("a cat, sitting", "B"), set()),
+        ("sep=;\nfile_name;text\na.mp4;A\nb.mp4;B", ("A", "B"), set()),
+        ("file_name,text\ra.mp4,A\rb.mp4,B\r", ("A", "B"), set()),
+        (" File-Name, TEXT \na.mp4, A\nb.mp4, B", ("A", "B"), set()),
+        (",file_name,text\n0,a.mp4,A\n1,b.mp4,\"B, b\"", ("A", "B, b"), set()),
+        ('file_name,text\na.mp4,"a ""big"" cat"\nb.mp4,"two\nlines, here"', ('a "big" cat', "two lines, here"), set()),
+        ('file_name,text\na.mp4,the "big" cat\nb.mp4,a 5" nail', ('the "big" cat', 'a 5" nail'), set()),
+        ('file_name,text\na.mp4,"Big" cat\nb.mp4,"a "big" cat"', ('"Big" cat', 'a "big" cat'), set()),
+        ('file_name,text\na.mp4,"he said \\"hi\\", ok"\nb.mp4,"""tis"', ('he said "hi", ok', '"tis'), set()),
+        ('file_name,text\na.mp4,"a cat\nb.mp4,B\nc.mp4,C', ("a cat", "B", "C"), {Problem.OPEN_QUOTE}),
+        ('file_name,text\na.mp4,"a cat\nb.mp4,"B"\nc.mp4,see "C"', ("a cat", "B", 'see "C"'), {Problem.OPEN_QUOTE}),
+        ('text,path\n"a cat,a.mp4\nB,b.mp4\n"C, c",c.mp4', ("a cat", "B", "C, c"), {Problem.OPEN_QUOTE}),
+        ("a.mp4,a cat\nb.mp4,B", ("a cat", "B"), set()),
+        ("a cat\ta.mp4\nB\tb.mp4", ("a cat", "B"), set()),
+        ("videoID,caption\na,A\nb,B", ("A", "B"), set()),
+    ],
+)  # fmt: skip
+def test_every_dialect_keeps_every_word(tmp_path: Path, table: str, expected: tuple[str, ...], said: set[str]) -> None:
+    for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+        found = looked(tmp_path / encoding, {**CLIPS, "metadata.csv": table.encode(encoding)})
+        assert captions(found) == dict(zip(CLIPS, expected, strict=False))
+        assert set(problems(found)) == said
+        assert not said or LINE_2 in problems(found).values() or said == {Problem.OTHER_TEXT}
+
+
+def test_rows_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    table = "file_name,text\na.mp4,nan\n,lost words\nb.mp4,None\nc.mp4\ngone.mp4,G\nand a second line\n"
+    found = looked(tmp_path, {**CLIPS, "metadata.csv": table})
+    assert captions(found) == {}
+    assert found.found[0].problems == {
+        Problem.NO_TEXT: ("metadata.csv, line 2 (it says nan)", "metadata.csv, line 4 (it says None)"),
+        Problem.BROKEN: ("metadata.csv, line 7",),
+        Problem.NO_VIDEO: ("gone.mp4",),
+        Problem.NO_NAME: ("metadata.csv, line 3",),
+        Problem.NO_CAPTION: tuple(CLIPS),
+    }
+
+
+def test_a_line_in_another_encoding_spoils_no_other(tmp_path: Path) -> None:
+    table = "file_name,text\na.mp4,café ☕\nb.mp4,été\n".encode() + b"c.mp4,caf\xe9\n"
+    found = looked(tmp_path, {**CLIPS, "metadata.csv": table})
+    assert captions(found) == {"a.mp4": "café ☕", "b.mp4": "été", "c.mp4": "café"}
+    assert problems(found) == {Problem.ENCODING: ("metadata.csv (UTF-8, but for 1 line)",)}
+
+
+# ---- other names, keys and shapes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [
+        ("dataset.json", [{"caption": "A", "media_path": "a.mp4"}, {"caption": "B", "media_path": "./b.mp4"}]),
+        ("captions.json", {"a.mp4": ["A"], "b.mp4": "B"}),
+        ("metadata.json", [{"file_path": "a.mp4", "text": "A", "type": "video"}, {"file_path": "b.mp4", "text": "B"}]),
+        ("train.jsonl", '{"video_path": "/x/a.mp4", "caption": "A"}\n{"video_path": "/x/b.mp4", "caption": "B"}\n'),
+        ("data.csv", "video,prompt\na.mp4,A\nb.mp4,B\n"),
+        ("x/TRAIN.TSV", "Video\tCaption\na.mp4\tA\nb.mp4\tB\n"),
+        ("OpenVid.csv", "video,caption,aesthetic score\na.mp4,A,5.1\nb.mp4,B,4\n"),
+        ("panda.csv", 'videoID,caption,timestamp\na,"[\'A\']","[1, 2]"\nb,"[""B""]",x\n'),
+        ("plan.json", [{"path": "a.mp4", "cap": ["A"]}, {"path": "b.mp4", "cap": ["B"]}]),
+        ("odd.jsonl", '{"clip_uri": "a.mp4", "description": "A"}\n["b.mp4", "B"]\n'),
+        ("columns.json", {"file_name": ["a.mp4", "b.mp4"], "text": ["A", "B"]}),
+        ("pandas.json", {"file_name": {"0": "a.mp4", "1": "b.mp4"}, "text": {"0": "A", "1": "B"}}),
+        ("split.json", {"columns": ["file_name", "text"], "index": [0, 1], "data": [["a.mp4", "A"], ["b.mp4", "B"]]}),
+        ("wrapped.json", {"n": 2, "data": {"x": [{"video": "a", "text": "A"}], "y": [{"video": "b", "text": "B"}]}}),
+        ("kohya.json", {"/x/a": {"caption": "A", "fps": "8"}, "/x/b": {"caption": "B"}}),
+        ("coco.json", {"images": [{"id": 1, "file_name": "a.mp4"}, {"id": 2, "file_name": "b.mp4"}],
+                       "annotations": [{"image_id": 2, "caption": "B"}, {"id": 3, "image_id": 1, "caption": "A"}]}),
+        ("metadata.jsonl", '[\n {"file_name": "a.mp4", "text": "A"},\n {"file_name": "b.mp4", "text": "B"}\n]'),
+        ("lines.json", '{"file_name": "a.mp4", "text": "A"}\n{"file_name": "b.mp4", "text": "B"}'),
+        ("dict.jsonl", '{"video": {"path": "a.mp4"}, "cap": {"de": "", "en": "A"}}\n{"video": ["b.mp4"], "cap": "B"}'),
+    ],
+)  # fmt: skip
+def test_tables_of_any_name_are_read(tmp_path: Path, name: str, table: Any) -> None:
+    found = looked(tmp_path, {**CLIPS, name: table})
+    assert captions(found) == {"a.mp4": "A", "b.mp4": "B"}
+    assert not set(problems(found)) & {Problem.NOT_READ, Problem.NO_COLUMN, Problem.NO_NAMES, Problem.AMBIGUOUS}
+
+
+def test_what_a_cell_holds_instead_of_a_text_is_said(tmp_path: Path) -> None:
+    rows = [["one", "two"], None, 5, {"en": "E", "zh": "Z"}, {"license": "cc0"}, []]
+    clips = {f"{number}.mp4": "v" for number in range(len(rows))}
+    table = "".join(
+        json.dumps({"file_name": name, "text": text}) + "\n" for name, text in zip(clips, rows, strict=True)
+    )
+    found = looked(tmp_path, {**clips, "metadata.jsonl": table})
+    assert captions(found) == {"0.mp4": "one", "3.mp4": "E"}
+    assert problems(found) == {
+        Problem.SEVERAL: ("metadata.jsonl, line 1", "metadata.jsonl, line 4"),
+        Problem.NO_TEXT: (
+            "metadata.jsonl, line 2 (nothing)",
+            "metadata.jsonl, line 3 (a number)",
+            "metadata.jsonl, line 5 (no text in a record)",
+            "metadata.jsonl, line 6 (an empty list)",
+        ),
+    }
+
+
+def test_what_is_not_read_is_named_with_the_reason(tmp_path: Path) -> None:
+    files = {
+        "a.mp4": "v",
+        "config.json": {"lr": 1},
+        "b.JSON": '{"x":',
+        "e.csv": "",
+        "t.csv": "x,y\n1,2\n",
+        "README.TXT": ".",
+    }
+    found = looked(
+        tmp_path, {**files, "prompts.txt": "A\n", "sub/video": "bytes", "three.csv": "a.mp4,x,A\n", "x.yaml": ""}
+    )
+    reasons = problems(found)
+    assert [name.partition(" (")[0] for name in reasons[Problem.NOT_READ]] == [
+        *("b.JSON", "config.json", "e.csv", "prompts.txt", "t.csv", "three.csv"),
+    ]
+    assert "it is not JSON" in reasons[Problem.NOT_READ][0]
+    assert "no column of file names or captions among x, y" in reasons[Problem.NOT_READ][4]
+    assert reasons[Problem.UNPAIRED_TEXT] == ("README.TXT",)
+    assert reasons[Problem.OTHER] == ("sub/video", "x.yaml")
+    (tmp_path / "alone").mkdir()
+    assert "without videos beside it" in survey([write(tmp_path / "alone", {"dataset.json": []})]).sentences[0]
+
+
+def test_control_clips_and_masks_are_left_out_and_said(tmp_path: Path) -> None:
+    rows = [
+        {
+            "video_path": "/x/a.mp4",
+            "caption": "A",
+            "control_path": "/x/ctl/a.mp4",
+            "mask": "m.png",
+            "source": "film.mov",
+        }
+    ]
+    found = looked(tmp_path, {"a.mp4": "v", "ctl/a.mp4": "v", "m.png": "p", "data.jsonl": json.dumps(rows[0])})
+    assert [source.name for source in found.sources] == ["a.mp4"]
+    assert problems(found)[Problem.COMPANION] == ("data.jsonl (control_path)", "data.jsonl (mask)")
+
+
+def test_captions_that_lose_against_others_are_said(tmp_path: Path) -> None:
+    table = {"file_name": "a.mp4", "caption": "long", "short_caption": "short"}
+    found = looked(tmp_path, {"a.mp4": "v", "t.json": [table], "a.txt": "beside", "a.json": {"prompt": "third"}})
+    assert captions(found) == {"a.mp4": "beside"}
+    assert problems(found) == {
+        Problem.OTHER_TEXT: ("t.json (short_caption)",),
+        Problem.DIFFERS: ("a.mp4 (a.json)", "a.mp4 (in a table)"),
+    }
+
+
+# ---- paths ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("/data/moved/train/é 1.mp4", Problem.BY_END),
+        ("C:\\data\\train\\é 1.mp4", Problem.BY_END),
+        (".\\train\\e\u0301 1.mp4", None),
+        ("./train/../train/é 1.mp4", None),
+        ("file:///data/train/%C3%A9%201.mp4", Problem.BY_END),
+        ("https://host/x/train/é 1.mp4?download=true", Problem.BY_END),
+        ("Train/É 1.MP4", Problem.BY_CASE),
+        ("train/é 1", None),
+    ],
+)
+def test_a_path_from_elsewhere_finds_its_file(tmp_path: Path, named: str, said: Problem | None) -> None:
+    rows = [{"path": named, "text": "right"}, {"path": str(tmp_path / "given/val/é 1.mp4"), "text": "other"}]
+    found = looked(tmp_path, {"train/é 1.mp4": "v", "val/é 1.mp4": "v", "t.json": rows})
+    assert captions(found) == {"train/é 1.mp4": "right", "val/é 1.mp4": "other"}
+    assert set(problems(found)) == ({said} if said else set())
+
+
+@pytest.mark.parametrize(
+    ("clips", "rows"),
+    [
+        (("x/a.mp4", "y/a.mp4"), {"/data/a.mp4": "A"}),
+        (("a.mp4",), {"/data/x/a.mp4": "X", "/data/y/a.mp4": "Y"}),
+        (("a.mp4", "A.mp4"), {"A.MP4": "A"}),
+    ],
+)
+def test_a_path_that_fits_several_files_captions_none(tmp_path: Path, clips: tuple[str, ...], rows: Files) -> None:
+    found = looked(tmp_path, {**dict.fromkeys(clips, "v"), "captions.json": rows})
+    assert captions(found) == {}
+    assert set(problems(found)) == {Problem.AMBIGUOUS}
+
+
+def test_a_table_never_captions_the_videos_of_another_folder(tmp_path: Path) -> None:
+    tables = {
+        "train/metadata.csv": "file_name,text\na.mp4,T\n",
+        "val/metadata.csv": "file_name,text\na.mp4,V\nb.mp4,B\n",
+    }
+    found = looked(tmp_path, {"train/a.mp4": "v", "val/b.mp4": "v", **tables})
+    assert captions(found) == {"train/a.mp4": "T", "val/b.mp4": "B"}
+    assert problems(found) == {Problem.NO_VIDEO: ("val/a.mp4",)}
+
+
+# ---- texts, labels, lists -------------------------------------------------------------------------------------------
+
+
+def test_text_files_are_found_in_any_case_place_and_kind(tmp_path: Path) -> None:
+    files = {"A.MP4": "v", "a.TXT": "A", "b.mp4": "v", "b.mp4.txt": "B", "c.mp4": "v", "c.Json": {"caption": "C"}}
+    deep = {"x/videos/s/d.mp4": "v", "x/labels/s/D.txt": "D", "y/clips/e.mp4": "v", "y/Captions/e.txt": "E"}
+    rest = {"z/f.mp4": "v", "z/prompts/f.caption": "F", "captions/gone.txt": "G"}
+    found = looked(tmp_path, {**files, **deep, **rest})
+    assert captions(found) == {
+        **{"A.MP4": "A", "b.mp4": "B", "c.mp4": "C"},
+        **{"x/videos/s/d.mp4": "D", "y/clips/e.mp4": "E", "z/f.mp4": "F"},
+    }
+    assert problems(found) == {Problem.UNPAIRED_TEXT: ("captions/gone.txt",)}
+    twins = looked(tmp_path / "twins", {"train/a.mp4": "v", "val/a.mp4": "v", "captions/a.txt": "whose?"})
+    assert (captions(twins), problems(twins)) == ({}, {Problem.UNPAIRED_TEXT: ("captions/a.txt",)})
+
+
+def test_the_first_line_of_a_text_is_an_option(tmp_path: Path) -> None:
+    files = {"videos/a.mp4": "v", "labels/a.txt": "first\nsecond", "b.mp4": "v", "b.txt": "one\ntwo"}
+    assert captions(looked(tmp_path, files)) == {"videos/a.mp4": "first second", "b.mp4": "one two"}
+    assert captions(looked(tmp_path, files, Columns(first_line=True))) == {"videos/a.mp4": "first", "b.mp4": "one"}
+
+
+@pytest.mark.parametrize(
+    ("videos", "texts", "columns"),
+    [
+        ("videos.txt", "prompts.txt", Columns()),
+        ("Videos.TXT", "prompt.txt", Columns()),
+        ("video", "text", Columns()),
+        ("files.lst", "captions.lst", Columns("files.lst", "captions.lst")),
+        ("files.lst", "prompts.txt", Columns("files.lst")),
+        ("videos.txt", "wording.md", Columns(caption="wording.md")),
+    ],
+)
+def test_lists_are_read_in_every_folder(tmp_path: Path, videos: str, texts: str, columns: Columns) -> None:
+    found = looked(
+        tmp_path,
+        {
+            **{f"{folder}/v/{name}.mp4": "v" for folder in ("train", "val") for name in "ab"},
+            **{f"train/{videos}": "v/a.mp4\nv/b.mp4\n", f"train/{texts}": "TA\nTB\n"},
+            **{f"val/{videos}": "val/v/b.mp4\nval/v/a.mp4\n", f"val/{texts}": "VB\nVA\n"},
+        },
+        columns,
+    )
+    assert captions(found) == {"train/v/a.mp4": "TA", "train/v/b.mp4": "TB", "val/v/a.mp4": "VA", "val/v/b.mp4": "VB"}
+    assert (found.found[0].layout, problems(found)) == ("lists", {})
+
+
+def test_one_folder_may_hold_several_layouts(tmp_path: Path) -> None:
+    lists = {"1/videos.txt": "a.mp4\n", "1/prompts.txt": "list\n", "1/a.mp4": "v"}
+    table = {"2/metadata.csv": "file_name,text\nb.mp4,table\n", "2/b.mp4": "v"}
+    files = {**lists, **table, "3/c.mp4": "v", "3/c.txt": "text"}
+    assert captions(looked(tmp_path, files)) == {"1/a.mp4": "list", "2/b.mp4": "table", "3/c.mp4": "text"}
+    alone = looked(tmp_path, files, layout="csv")
+    assert captions(alone) == {"2/b.mp4": "table"}
+    assert len(problems(alone)[Problem.NOT_READ]) == 3
+
+
+def test_members_of_a_shard_are_read_by_the_ending_that_is_named(tmp_path: Path) -> None:
+    write(tmp_path, {"000.mp4": "v", "000.longcap": "long", "000.txt": "short", "001.mp4": "v", "001.longcap": "one"})
+    with tarfile.open(tmp_path / "s.tar", "w") as tar:
+        for path in sorted(tmp_path.glob("00*")):
+            tar.add(path, path.name)
+    (part,) = survey([tmp_path / "s.tar"], columns=Columns(caption="longcap")).found
+    assert [source.caption for source in part.sources] == ["long", "one"]
+    assert part.problems == {Problem.DIFFERS: ("000.mp4 (000.txt)",)}
+    assert [source.caption for source in survey([tmp_path / "s.tar"]).sources] == ["short", ""]
+
+
+@pytest.mark.parametrize("setting", ["video", "caption"])
+def test_a_setting_that_nothing_here_has_is_refused(tmp_path: Path, setting: str) -> None:
+    columns = Columns(**{setting: "files.lst"})
+    with pytest.raises(DataError, match=f"{setting}_column is 'files.lst', but no list"):
+        looked(tmp_path / "without", {"a.mp4": "v", "a.txt": "A"}, columns)
+    with pytest.raises(
+        DataError, match=f"{setting}_column is 'files.lst', which t.csv .columns: file_name, text. does"
+    ):
+        looked(tmp_path / "with", {"a.mp4": "v", "t.csv": "file_name,text\na.mp4,A\n"}, columns)
+
+
+def test_files_given_one_by_one_find_their_captions_in_any_case(tmp_path: Path) -> None:
+    write(
+        tmp_path, {"a.mp4": "v", "A.TXT": "A", "b.mp4": "v", "dataset.json": [{"media_path": "b.mp4", "caption": "B"}]}
+    )
+    found = survey([tmp_path / "a.mp4", tmp_path / "b.mp4"])
+    assert {source.name: source.caption for source in found.sources} == {"a.mp4": "A", "b.mp4": "B"}
+
+
+def test_preview_and_import_say_the_same(
+    tmp_path: Path, make_clip: MakeClip, shell: Shell, workspace: Workspace
+) -> None:
+    clip = make_clip(tmp_path / "clip.mp4")
+    table = 'file_name;Text\n/old/clips/a.mp4;"a cat; on a mat\nC.mp4;C\n'
+    given = write(tmp_path / "given", {"clips/a.mp4": clip.read_bytes(), "t.csv": table, "odd.json": {}})
+    seen = shell("dataset", "preview", given, "--caption-column", "text").out.splitlines()[1:-1]
+    assert len(seen) == 5, seen
+    done = shell("dataset", "import", "cats", given, "--caption-column", "text")
+    assert done.code == 0
+    assert [line for line in seen if line not in done.out] == []
+    assert [found.text for found in read_clips(workspace.dataset("cats"))] == ["a cat; on a mat"]

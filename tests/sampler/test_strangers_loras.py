@@ -1,0 +1,159 @@
+"""LoRA files of other programs in a loaded model: what is applied is what their own programs apply."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft.tuners.lora import LoraLayer
+from safetensors.torch import save_file
+
+from workbench.errors import ConfigError
+from workbench.families import find_model
+from workbench.sampler import view
+from workbench.sampler.adapters import Adapters
+from workbench.sampler.loras import Lora, resolve
+from workbench.workspace import Workspace
+
+FAMILY, MODEL = find_model("tiny-cogvideox")
+LAYERS = [f"transformer_blocks.{block}.attn1.to_{one}" for block in range(6) for one in "qkv"]
+SIZES = {name: (one.outputs, one.inputs) for name, one in FAMILY.facts(MODEL).named()}
+Tensors = dict[str, torch.Tensor]
+
+
+@pytest.fixture(scope="module")
+def adapters() -> Adapters:
+    folder = Path(MODEL.source)
+    transformer = FAMILY.load_transformer(folder, torch.device("cpu"), torch.float32)
+    return Adapters(FAMILY, FAMILY.load_pipeline(folder, transformer), MODEL.title)
+
+
+def values(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def pairs(name: str = "transformer.{}", ends: tuple[str, str] = ("lora_A.weight", "lora_B.weight")) -> Tensors:
+    found = {}
+    for seed, layer in enumerate(LAYERS):
+        outputs, inputs = SIZES[layer]
+        text = name.format(layer.replace(".", "_") if name.endswith("_{}") else layer)
+        found[f"{text}.{ends[0]}"] = values(4, inputs, seed=seed)
+        found[f"{text}.{ends[1]}"] = values(outputs, 4, seed=seed)
+    return found
+
+
+def dense(scale: float = 1.0) -> Tensors:
+    one = pairs("{}")
+    return {layer: scale * one[f"{layer}.lora_B.weight"] @ one[f"{layer}.lora_A.weight"] for layer in LAYERS}
+
+
+def applied(adapters: Adapters, path: Path, cache: Path, force: bool = False) -> tuple[Tensors, dict[str, Any]]:
+    """What a LoRA adds to each weight of the loaded model; its record."""
+    (record,) = adapters.apply([Lora(path.name, path, 1.0)], cache, force)
+    found = {}
+    for name, module in adapters._pipeline.transformer.named_modules():
+        if isinstance(module, LoraLayer):
+            for adapter in module.active_adapters:
+                if adapter in module.lora_A:
+                    found[name] = module.get_delta_weight(adapter).detach()
+    return found, record
+
+
+KOHYA = pairs("lora_unet_{}", ("lora_down.weight", "lora_up.weight"))
+NOTES = {"lora_adapter_metadata": json.dumps({"transformer.r": 4, "transformer.lora_alpha": 8})}
+FILES: dict[str, tuple[Tensors, dict[str, str], Tensors]] = {
+    "diffusers": (pairs(), {}, dense()),
+    "diffusers with alpha": (pairs(), NOTES, dense(2.0)),
+    "notes that peft does not know": (
+        pairs(),
+        {"lora_adapter_metadata": json.dumps({"transformer.lora_alpha": 8, "transformer.r": 4, "transformer.new": 1})},
+        dense(2.0),
+    ),
+    "alpha in the metadata": (pairs(), {"lora_alpha": "8"}, dense(2.0)),
+    "kohya": (KOHYA, {"ss_network_alpha": "2"}, dense(0.5)),
+    "wrapped": (pairs("transformer._orig_mod.{}"), {}, dense()),
+    "fp8": (
+        {name: one.to(torch.float8_e4m3fn) for name, one in pairs().items()},
+        {},
+        {
+            layer: pairs()[f"transformer.{layer}.lora_B.weight"].to(torch.float8_e4m3fn).float()
+            @ pairs()[f"transformer.{layer}.lora_A.weight"].to(torch.float8_e4m3fn).float()
+            for layer in LAYERS
+        },
+    ),
+    "text encoder beside": (
+        pairs() | {f"text_encoder.{n}.lora_{one}.weight": values(2, 2) for n in range(9) for one in "AB"},
+        {},
+        dense(),
+    ),
+    "LoKr": (
+        {
+            f"transformer.{layer}.lokr_{name}": values(4, 4) if name == "w1" else values(SIZES[layer][0] // 4, 32)
+            for layer in LAYERS
+            for name in ("w1", "w2")
+        },
+        {},
+        {layer: torch.kron(values(4, 4), values(SIZES[layer][0] // 4, 32)) for layer in LAYERS},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_the_loaded_model_changes_as_in_the_writers_program(kind: str, adapters: Adapters, tmp_path: Path) -> None:
+    tensors, metadata, wanted = FILES[kind]
+    save_file({name: one.contiguous() for name, one in tensors.items()}, tmp_path / "x.safetensors", metadata)
+    found, record = applied(adapters, tmp_path / "x.safetensors", tmp_path)
+    assert found.keys() == wanted.keys()
+    for name, one in wanted.items():
+        torch.testing.assert_close(found[name], one, rtol=1e-3, atol=1e-3)
+    assert (record["matched"], record["layers"]) == (len(LAYERS), len(LAYERS))
+
+
+def test_a_file_of_torch_is_applied_and_named(adapters: Adapters, workspace: Workspace, tmp_path: Path) -> None:
+    torch.save(pairs(), tmp_path / "step=500.ckpt")
+    (lora,) = resolve(workspace, [str(tmp_path / "step=500.ckpt")])
+    assert lora.scale == 1
+    found, _ = applied(adapters, lora.file, tmp_path)
+    torch.testing.assert_close(found, dense())
+    assert view.short_name(str(tmp_path / "step=500.ckpt")) == "step=500"
+
+
+def test_flat_matrices_of_a_convolution_are_folded(adapters: Adapters, tmp_path: Path) -> None:
+    outputs, inputs = SIZES["patch_embed.proj"]
+    flat = {"transformer.patch_embed.proj.lora_A.weight": values(2, inputs)}
+    flat["transformer.patch_embed.proj.lora_B.weight"] = values(outputs, 2)
+    save_file(flat, tmp_path / "x.safetensors")
+    found, _ = applied(adapters, tmp_path / "x.safetensors", tmp_path)
+    one = found["patch_embed.proj"]
+    torch.testing.assert_close(one.flatten(1), values(outputs, 2) @ values(2, inputs), rtol=1e-4, atol=1e-4)
+
+
+def test_a_lora_that_changes_nothing_and_what_it_was_are_said(adapters: Adapters, tmp_path: Path) -> None:
+    zero = {name: one * 0 if "lora_B" in name else one for name, one in pairs().items()}
+    save_file(zero, tmp_path / "zero.safetensors")
+    _, record = applied(adapters, tmp_path / "zero.safetensors", tmp_path)
+    (line, _) = view.report({"loras": [record]})
+    assert "changes nothing: in every layer the matrix B is zero" in line
+    assert "made for a trainer" not in line
+    assert "written by a trainer that writes no alpha" in line
+    save_file(dict(FILES["LoKr"][0]), tmp_path / "kron.safetensors")
+    _, record = applied(adapters, tmp_path / "kron.safetensors", tmp_path)
+    (line, _) = view.report({"loras": [record]})
+    assert "made from a LoKr, exactly" in line
+
+
+def test_a_lora_for_another_model_is_refused_unless_forced(adapters: Adapters, tmp_path: Path) -> None:
+    strange = {name.replace("blocks.5", "blocks.9"): one for name, one in pairs().items()}
+    save_file(strange, tmp_path / "x.safetensors", {"base_model": "cogvideox-5b"})
+    with pytest.raises(ConfigError, match="does not fit.*15 of its 18 layers match.*cogvideox-5b") as refused:
+        applied(adapters, tmp_path / "x.safetensors", tmp_path)
+    assert "loras" in refused.value.problems
+    found, record = applied(adapters, tmp_path / "x.safetensors", tmp_path, force=True)
+    assert len(found) == record["matched"] == 15
+    narrow = {name: one[:, :64] if "lora_A" in name else one for name, one in pairs().items()}
+    save_file({name: one.contiguous() for name, one in narrow.items()}, tmp_path / "y.safetensors")
+    with pytest.raises(ConfigError, match="0 of its 18 layers match"):
+        applied(adapters, tmp_path / "y.safetensors", tmp_path, force=True)

@@ -1,0 +1,275 @@
+"""Tables of delimited text (CSV, TSV and their kin), however they were written: no word is lost, or the line is named.
+
+People write captions with commas and quotes in them, and many tables never saw a program that quotes. So commas beyond
+the header's columns belong to the caption, and a quote that is never closed ends with its line instead of swallowing
+the rows that follow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from workbench.dataset_builder.sources.columns import Columns, is_media_name
+
+DELIMITERS = (",", ";", "\t", "|")
+SAMPLE = 20  # lines from which the delimiter is found out
+MOST_LINES = 200  # of one cell: a quote that is open for longer was never closed
+NEW_LINE = re.compile(r"\r\n|\n|\r")  # not splitlines: U+2028 ends no line
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table.
+
+    line:     the line that it begins in, from 1
+    cells:    column -> text
+    joined:   whether it had more cells than there are columns, of which the caption got the rest
+    unclosed: whether a quote was opened and never closed
+    short:    whether it had fewer cells than there are columns
+    """
+
+    line: int
+    cells: dict[str, str]
+    joined: bool = False
+    unclosed: bool = False
+    short: bool = False
+
+
+@dataclass(frozen=True)
+class DelimitedTable:
+    """columns: as the header has them; empty where there is none and none can be guessed."""
+
+    columns: Sequence[str]
+    rows: Sequence[Row]
+
+
+def read_delimited(text: str, suffix: str, columns: Columns, is_name: Callable[[str], bool]) -> DelimitedTable:
+    """Read a table whose delimiter and header are found out.
+
+    Args:
+        text: the file's content
+        suffix: the ending of its name, which decides in doubt
+        columns: what its columns may be called
+        is_name: whether a cell names a video that is here
+    """
+    lines = NEW_LINE.split(text.replace("\0", " "))
+    first = next((number for number, line in enumerate(lines) if line.strip()), len(lines))
+    declared = re.fullmatch(r"\ufeff?sep=(.)\s*", lines[first], re.IGNORECASE) if first < len(lines) else None
+    first += bool(declared)
+    sample = [line for line in lines[first:] if line.strip()][:SAMPLE]
+    if not sample:
+        return DelimitedTable((), ())
+    delimiter = declared[1] if declared else _delimiter(sample, suffix, columns, is_name)
+    header = [part.text.strip().strip("\ufeff") for part in _parts(sample[0], delimiter)]
+    while header and not header[-1]:  # a delimiter behind the last column
+        header.pop()
+    header = [column + " " * header[:at].count(column) for at, column in enumerate(header)]  # each a name of its own
+    if any(map(is_media_name, header)):  # the first line is a row already
+        if 2 not in (len(_parts(line, delimiter)) for line in sample):
+            return DelimitedTable((), ())
+        header = ["file_name", "text"] if is_media_name(header[0]) else ["text", "file_name"]
+    else:
+        first = next(number for number in range(first, len(lines)) if lines[number].strip()) + 1
+    return DelimitedTable(header, list(_Reader(lines, delimiter, header, columns, is_name).rows(first)))
+
+
+def _delimiter(sample: Sequence[str], suffix: str, columns: Columns, is_name: Callable[[str], bool]) -> str:
+    """The one whose header has the most known columns, then whose rows name the most videos, then the steadiest."""
+
+    def fitness(delimiter: str) -> tuple[int, int, int, bool]:
+        rows = [[part.text for part in _parts(line, delimiter)] for line in sample]
+        known = sum(map(columns.knows, rows[0])) if len(rows[0]) > 1 else 0
+        named = sum(len(row) > 1 and any(map(is_name, row)) for row in rows)
+        return known, named, min(map(len, rows)), delimiter == preferred
+
+    preferred = "\t" if suffix == ".tsv" else ","
+    return max(DELIMITERS, key=fitness)
+
+
+class _Reader:
+    """Rows of lines, given their delimiter and header."""
+
+    def __init__(
+        self,
+        lines: Sequence[str],
+        delimiter: str,
+        header: Sequence[str],
+        columns: Columns,
+        is_name: Callable[[str], bool],
+    ) -> None:
+        self.lines, self.delimiter, self.header, self.is_name = lines, delimiter, header, is_name
+        blank = dict.fromkeys(header, "")
+        texts = columns.text_keys(blank)
+        self.text_at = header.index(texts[0]) if texts else -1
+        self.name_at = next((at for at, cell in enumerate(header) if columns.has_name([cell])), -1)
+
+    def rows(self, first: int) -> Iterator[Row]:
+        number = first
+        while number < len(self.lines):
+            begun, line = number, self.lines[number]
+            number += 1
+            if not line.strip():
+                continue
+            more = self._continued(line, number) if '"' in line and _ends_inside(line, self.delimiter) else 0
+            record = "\n".join([line, *self.lines[number : number + more]])
+            number += more
+            yield self._row(begun + 1, record)
+
+    def _continued(self, begun: str, number: int) -> int:
+        """How many of the lines from `number` belong to a cell whose quote is open, 0 when it is never closed."""
+        short = not is_media_name(self._name(begun))
+        for more, line in enumerate(self.lines[number : number + MOST_LINES], 1):
+            name = self._name(line)
+            if is_media_name(name) or (short and name and self.is_name(name)) or self._opens_quote(line):
+                return 0  # a row of its own
+            if not _ends_inside(line, self.delimiter, inside=True):
+                return more
+        return 0
+
+    def _opens_quote(self, line: str) -> bool:
+        """Whether the first quote in a line opens a cell, so that no cell can be open before it."""
+        at = line.find('"')
+        return at > 0 and line[at - 1] == self.delimiter and line[at + 1 : at + 2] not in ("", self.delimiter)
+
+    def _name(self, line: str) -> str:
+        """The file's name, where a line looks like a whole row."""
+        cells = line.split(self.delimiter)
+        if self.name_at < 0 or len(cells) < len(self.header):
+            return ""
+        at = self.name_at if self.name_at < self.text_at else self.name_at - len(self.header)
+        return cells[at].strip().strip('"')
+
+    def _row(self, number: int, record: str) -> Row:
+        parts = _parts(record, self.delimiter)
+        while len(parts) > len(self.header) and not parts[-1].text.strip():
+            record = record[: parts.pop().start - 1]
+        over = len(parts) - len(self.header)
+        spans = [(at, at + 1) for at in range(len(parts))]
+        joined = over > 0 and self.text_at >= 0
+        if joined:
+            at = self.text_at
+            if 0 <= self.name_at < at and self._is_longer_name(record, parts, over):
+                at = self.name_at  # the commas are those of the file's name
+            spans[at : at + over + 1] = [(at, at + over + 1)]
+        row: dict[str, str] = {}
+        unclosed = False
+        for column, (start, end) in zip(self.header, spans, strict=False):
+            part = parts[start]
+            cell = part.text if end == start + 1 else self._between(record, parts, start, end)
+            if cell.startswith('"') and cell.count('"') % 2 and not (part.quoted and end == start + 1):
+                cell, unclosed = cell[1:], True
+            row[column] = cell
+        return Row(number, row, joined and spans[self.text_at][1] - spans[self.text_at][0] > 1, unclosed, over < 0)
+
+    def _is_longer_name(self, record: str, parts: Sequence[_Part], over: int) -> bool:
+        at = self.name_at
+        return not is_media_name(parts[at].text) and is_media_name(self._between(record, parts, at, at + over + 1))
+
+    def _between(self, record: str, parts: Sequence[_Part], start: int, end: int) -> str:
+        """The text of several cells that are one, with what stands between them."""
+        raw = record[parts[start].start : parts[end].start - 1 if end < len(parts) else len(record)].strip()
+        if raw.startswith('"') and raw.endswith('"') and _opens(raw[1:].lstrip()):
+            return _unquoted(raw[1:-1])
+        return raw
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A cell: its text, where in the record it begins, and whether it stood in quotes."""
+
+    text: str
+    start: int
+    quoted: bool = False
+
+
+def _opens(rest: str) -> bool:
+    """Whether the next quote of a text is one that opens a quotation, rather than closing the one before."""
+    at = rest[:-1].find('"')
+    return at < 0 or at == 0 or rest[at - 1].isspace() or rest[at - 1] in "([{"
+
+
+def _parts(record: str, delimiter: str) -> list[_Part]:
+    """The cells of a record."""
+    parts, at = [], 0
+    while True:
+        start = at
+        while record[at : at + 1] == " ":
+            at += 1
+        end = _closing(record, at, delimiter) if record[at : at + 1] == '"' else -1
+        stop = record.find(delimiter, max(at, end))
+        text = _unquoted(record[at + 1 : end]) if end >= 0 else record[at : stop if stop >= 0 else None].rstrip(" ")
+        parts.append(_Part(text, start, end >= 0))
+        if stop < 0:
+            return parts
+        at = stop + 1
+
+
+def _closing(text: str, opening: int, delimiter: str, begun: bool = False) -> int:
+    """Where the quote at `opening` is closed, -1 where it is not in this text or is no quote of the table.
+
+    begun: the cell was opened in a line before, so that text[opening:] lies inside it.
+    """
+    at = opening if begun else opening + 1
+    first = True
+    while (at := text.find('"', at)) >= 0:
+        after = text[at + 1 : at + 2]
+        if after == '"':
+            at += 2
+            continue
+        rest = text[at + 1 :].lstrip(" ")
+        escaped = text[at - 1] == "\\" and '"' in rest and rest[1:].lstrip(" ")[:1] != '"'
+        if (not rest or rest[0] == delimiter) and not escaped:
+            return at
+        if first and not begun and _closes(text, at) and "\n" not in text[opening:at]:
+            return -1  # "Big" cat: the quotes are the caption's own
+        first = False
+        at += 1
+    return -1
+
+
+def _ends_inside(line: str, delimiter: str, inside: bool = False) -> bool:
+    """Whether a quoted cell is still open at the end of a line. inside: it was open at its beginning."""
+    at = 0
+    while True:
+        if not inside:
+            while line[at : at + 1] == " ":
+                at += 1
+            if line[at : at + 1] == '"':
+                end = _closing(line, at, delimiter)
+                if end < 0 and _is_own_quote(line, at):
+                    at = line.find(delimiter, at) + 1
+                    if not at:
+                        return False
+                    continue
+            else:
+                at = line.find(delimiter, at) + 1
+                if not at:
+                    return False
+                continue
+        else:
+            end = _closing(line, at, delimiter, begun=True)
+        if end < 0:
+            return True
+        inside, at = False, line.find(delimiter, end) + 1
+        if not at:
+            return False
+
+
+def _is_own_quote(line: str, opening: int) -> bool:
+    """Whether the quote that begins a cell belongs to its text, since the next one closes it within the text."""
+    at = line.find('"', opening + 1)
+    while at >= 0 and line[at + 1 : at + 2] == '"':
+        at = line.find('"', at + 2)
+    return at >= 0 and _closes(line, at)
+
+
+def _closes(text: str, at: int) -> bool:
+    """Whether a quote within a text closes a quotation: it follows a word, and no letter follows it."""
+    return not text[at - 1].isspace() and text[at - 1] != "\\" and not text[at + 1 : at + 2].isalnum()
+
+
+def _unquoted(cell: str) -> str:
+    """What a quoted cell says: a quote in it is written twice, or with a backslash."""
+    return cell.replace('""', '"').replace('\\"', '"')

@@ -1,0 +1,105 @@
+"""Training from scratch: a model of random weights for a run, in `models/NAME` of the workspace.
+
+The run trains all weights of it, after the model's tokenizer where `tokenizer_steps` say so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import ConfigError
+from workbench.families import families, find_model
+from workbench.families.base import Family
+from workbench.families.model_files import INDEX
+from workbench.runs.data import seed_for
+from workbench.runs.settings import TrainSettings
+from workbench.settings import Settings
+from workbench.workspace import Workspace, fresh_folder
+
+MODELS = "models"
+BASE_MODEL = "base_model"  # in a run's folder: the model that it trains, with the tokenizer that it has trained first
+SHAPE = {"frames": 17, "height": 64, "width": 64, "fps": 8}  # where the settings say nothing
+# A run's own defaults are for LoRAs.
+DEFAULTS: dict[str, Any] = {
+    "steps": 2000,
+    "tokenizer_steps": 2000,
+    "batch_size": 16,
+    "learning_rate": 1e-3,
+    "lr_schedule": "cosine",
+    "warmup_steps": 100,
+    "ema_decay": 0.995,
+    "save_every": 250,
+    "preview_every": 500,
+}
+
+
+def base_model(run: Path, model: str) -> str:
+    """The model that a run with this one in its settings trains: the same, or the run's own with its new tokenizer."""
+    own = run / BASE_MODEL
+    return str(own) if (own / INDEX).is_file() else model
+
+
+def families_from_scratch() -> dict[str, Family]:
+    """The families that a model of random weights can be made of, by name."""
+    return {family.name: family for family in families() if family.new_model is not None}
+
+
+@contextlib.contextmanager
+def new_model(
+    workspace: Workspace,
+    settings: TrainSettings,
+    new: Settings | None = None,
+    name: str | None = None,
+    given: Collection[str] = (),
+) -> Iterator[TrainSettings]:
+    """Make a model of random weights, and give the settings of a run that trains it.
+
+        with new_model(workspace, TrainSettings(model="phenaki", dataset="cats")) as settings:
+            run = Run.create(workspace, settings)
+
+    The model is removed if the block ends with an error.
+
+    Args:
+        settings: of the run; `model` names the family
+        new: the model's sizes, of the family's `new_model`; None: its own defaults
+        name: of the model; None: that of the dataset
+        given: settings that keep their values; all others in `DEFAULTS` that are as for a LoRA take those
+
+    Raises:
+        ConfigError, ModelUnavailable, CannotWrite
+    """
+    known = families_from_scratch()
+    if (family := known.get(settings.model)) is None:
+        sentence = f"model is {settings.model}: from scratch a family's name is needed, {' or '.join(known)}"
+        raise ConfigError(sentence, {"model": sentence})
+    assert family.new_model is not None
+    new = family.new_model() if new is None else new
+    plain = TrainSettings()
+    usual = {
+        setting: value
+        for setting, value in DEFAULTS.items()
+        if setting not in given and getattr(settings, setting) == getattr(plain, setting)
+    }
+    made_for = {setting: int(getattr(settings, setting) or usual_size) for setting, usual_size in SHAPE.items()}
+    text = _text_encoder(str(new.model_dump()["text_encoder"]))
+    folder = fresh_folder(workspace.root / MODELS, name or settings.dataset or family.name)
+    try:
+        family.create(folder, new, text, made_for, seed_for(settings.seed, "from scratch"))
+        yield settings.changed(**usual, model=str(folder), method="full")
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _text_encoder(name: str) -> Path:
+    """The folder of the model whose text encoder is taken. Raises ConfigError, ModelUnavailable."""
+    try:
+        family, model = find_model(name)
+    except ConfigError as error:
+        sentence = f"text_encoder names no model: {error}"
+        raise ConfigError(sentence, {"text_encoder": sentence}) from error
+    return family.fetch(model)
