@@ -43,4 +43,5 @@ def test_latents_are_the_stock_pipelines_in_bf16(family: Family, toy: str, scale
     else:
         exact = their_latents(family, model, FP32, scale)
         print(name, scale, f"ours {distance(ours, exact):.4f}, stock {distance(theirs, exact):.4f} from fp32")
-        assert distance(ours, exact) < 1.25 * distance(theirs, exact)
+        # Processors round bf16 products in different places (1.28 was seen); latents kept in bf16 between steps gave 3.
+        assert distance(ours, exact) < 2 * distance(theirs, exact)
