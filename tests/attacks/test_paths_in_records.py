@@ -184,7 +184,7 @@ def test_a_record_from_elsewhere_names_no_input_outside_the_workspace(
     picture, record = photo(tmp_path / "me.jpg"), tmp_path / "theirs.json"
     for named in (str(picture), "../me.jpg", "/etc/passwd"):
         write_json(record, {"settings": {"prompt": "a cat", name: named}})
-        with pytest.raises(ConfigError, match="lies outside this workspace"):
+        with pytest.raises(ConfigError, match="is outside this workspace"):
             settings_of(record, workspace)
     inside = photo(workspace.samples / "inputs" / "a.jpg")
     write_json(record, {"settings": {"prompt": "a cat", name: "samples/inputs/a.jpg"}})

@@ -64,7 +64,7 @@ def test_an_import_shows_what_became_of_each_file(server: Server, page: Page, tm
 
     drop(page, given / "words.txt")
     page.locator("#import-clips").click()
-    page.get_by_text("a text without videos beside it is not read").first.wait_for()
+    page.get_by_text("captions without their videos are not imported").first.wait_for()
     assert not (server.workspace / "datasets" / "mixed" / ".import" / "result.json").exists()
     page.reload()
     page.get_by_role("tab", name="Dataset", exact=True).click()

@@ -90,7 +90,7 @@ def videox_fun(family: str, layer: str, tensors: Tensors) -> torch.Tensor | None
 
 
 def diffsynth(family: str, layer: str, tensors: Tensors) -> torch.Tensor | None:
-    """The authors' names with or without diffusion_model.; of alpha only the one beside lora_up."""
+    """The authors' names with or without diffusion_model.; alpha counts only next to lora_up."""
     for stem in (authors(family, layer), f"diffusion_model.{authors(family, layer)}"):
         for end in (".default.weight", ".weight"):
             found = product(tensors, f"{stem}.lora_B{end}", f"{stem}.lora_A{end}", None)

@@ -207,7 +207,7 @@ def test_an_alpha_in_the_metadata_that_is_no_number_is_a_sentence(alpha: str, tm
 
 
 @pytest.mark.parametrize(
-    ("beside", "why"),
+    ("extra", "why"),
     [
         ({"lora_te_encoder_block_0_q.lora_down.weight": values(2, 2)}, "a layer of a text encoder"),
         ({"text_encoder.encoder.q.lora_A.weight": values(2, 2)}, "a layer of a text encoder"),
@@ -218,8 +218,8 @@ def test_an_alpha_in_the_metadata_that_is_no_number_is_a_sentence(alpha: str, tm
         ({f"transformer.{QUERY}.lora_A.bias": values(4)}, "a bias of the first matrix"),
     ],
 )
-def test_what_a_lora_has_no_place_for_is_listed(beside: Tensors, why: str, tmp_path: Path) -> None:
-    found = read_of(tmp_path, matrices(of_diffusers) | beside)
+def test_what_a_lora_has_no_place_for_is_listed(extra: Tensors, why: str, tmp_path: Path) -> None:
+    found = read_of(tmp_path, matrices(of_diffusers) | extra)
     same(changes(found), dense())
     report = match_report(found)
     assert (report["matched"], report["layers"]) == (2, 2)

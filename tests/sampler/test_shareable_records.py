@@ -76,7 +76,7 @@ def test_no_path_of_this_machine_is_in_the_video(
     assert there.loras == (settings.loras[0], "mine.safetensors=1", "other=0.25")
     elsewhere = Workspace.open(tmp_path / "other")
     assert settings_of(moved, elsewhere).image == "samples/inputs/ab.png"
-    with pytest.raises(ConfigError, match="lies outside this workspace"):
+    with pytest.raises(ConfigError, match="is outside this workspace"):
         settings_of(video.with_suffix(".json"), elsewhere)
 
 
@@ -87,7 +87,7 @@ def test_a_foreign_record_names_no_file_outside_of_the_workspace(
     (workspace.root.parent / "secret.png").touch()
     record = {"settings": {"prompt": "x", "image": image}}
     media.encode(FRAMES, tmp_path / "foreign.mp4", 8, comment=json.dumps(record))
-    with pytest.raises(ConfigError, match="lies outside this workspace"):
+    with pytest.raises(ConfigError, match="is outside this workspace"):
         settings_of(tmp_path / "foreign.mp4", workspace)
 
 

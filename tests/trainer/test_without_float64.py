@@ -119,11 +119,9 @@ def encode(workspace: Workspace, run: Run, toy: str) -> None:
     encoder.encode_clips(work.pieces, lambda *_: None)
 
 
-@pytest.mark.parametrize("name", TRAINED)
-def test_a_step_puts_no_float64_on_the_device(
-    workspace: Workspace, dataset: Dataset, toy: str, stand_in: StandIn, name: str
-) -> None:
-    run = driving.create(workspace, toy, precision="fp32", evaluate_every=1)
+def trained_a_step(workspace: Workspace, toy: str, stand_in: StandIn, **settings: Any) -> Session:
+    """Train one step of a run and measure it, on the stand-in; the session is closed."""
+    run = driving.create(workspace, toy, precision="fp32", **settings)
     encode(workspace, run, toy)
     driving.AcceleratorState._reset_state(reset_partial_state=True)
     with stand_in:
@@ -131,6 +129,14 @@ def test_a_step_puts_no_float64_on_the_device(
         train_step(session)
         session.evaluate()
     session.close()
+    return session
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_step_puts_no_float64_on_the_device(
+    workspace: Workspace, dataset: Dataset, toy: str, stand_in: StandIn, name: str
+) -> None:
+    session = trained_a_step(workspace, toy, stand_in, evaluate_every=1)
     assert {parameter.device for parameter in session.bare_transformer.parameters()} == {STAND_IN}
     assert stand_in.operations > 100
     assert not stand_in.found, "\n".join(dict.fromkeys(stand_in.found))
@@ -140,14 +146,7 @@ def test_a_step_puts_no_float64_on_the_device(
 def test_a_step_with_known_frames_picks_nothing_by_a_mask_on_the_device(
     workspace: Workspace, dataset: Dataset, toy: str, stand_in: StandIn, name: str
 ) -> None:
-    run = driving.create(workspace, toy, precision="fp32")
-    encode(workspace, run, toy)
-    driving.AcceleratorState._reset_state(reset_partial_state=True)
-    with stand_in:
-        session = Session(run.folder, Job(run.folder), run.settings, DEVICE)
-        train_step(session)
-        session.evaluate()
-    session.close()
+    session = trained_a_step(workspace, toy, stand_in)
     assert stand_in.operations > 100
     assert not stand_in.masks
     assert session.prior_drift is not None

@@ -78,7 +78,7 @@ def _side(factors: Factors, name: str) -> tuple[torch.Tensor, torch.Tensor]:
     """(up, down) of one side of a Kronecker product, float64."""
     import torch
 
-    core = factors.get(f"{name.replace('_w', '_t')}")
+    core = factors.get(name.replace("_w", "_t"))
     if name in factors:
         whole = factors[name].double().flatten(1)
         one = torch.eye(min(whole.shape), dtype=torch.float64)

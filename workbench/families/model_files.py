@@ -245,7 +245,7 @@ def _link_parts(folder: Path, base: Path, trained: str) -> None:
             _link(path, folder / relative)
 
 
-def link_parts(base: Path, folder: Path, own: str) -> None:
+def inherit(folder: Path, base: Path, own: str) -> None:
     """Make a folder that has one part of its own a whole model, made for what the base is. Raises CannotWrite."""
     _link_parts(folder, base, own)
     if (base / MADE_FOR).is_file():

@@ -170,8 +170,8 @@ def _check_inside(workspace: Workspace, record: Path, name: str, file: str) -> N
         workspace.inside(file)
     except ConfigError as error:
         sentence = (
-            f"{record.name} names the {name} {file[:120]!r}, which lies outside this workspace: give that file "
-            "yourself, or choose another sample"
+            f"{record.name} names the {name} {file[:120]!r}, which is outside this workspace: provide that "
+            "file yourself, or choose another sample"
         )
         raise ConfigError(sentence, {name: sentence}) from error
 

@@ -117,7 +117,7 @@ def test_a_survey_says_what_an_import_would_do(tmp_path: Path) -> None:
     found = survey([tmp_path / "cats", tmp_path / "not.zip", tmp_path / "gone.tar"])
     lines = found.sentences
     assert lines[:4] == [
-        "cats: A .txt file beside each video: 2 videos, 1 picture, 1 caption, 1.5 MB",
+        "cats: A .txt file next to each video: 2 videos, 1 picture, 1 caption, 1.5 MB",
         "cats: 'a.jpg': pictures that show a video which is here, too: left out",
         "cats: 'b.MOV', 'c.png': without a caption",
         "cats: 'gone.txt': texts that belong to no video: not read",

@@ -182,7 +182,7 @@ def test_what_is_not_read_is_named_with_the_reason(tmp_path: Path) -> None:
     assert reasons[Problem.UNPAIRED_TEXT] == ("README.TXT",)
     assert reasons[Problem.OTHER] == ("sub/video", "x.yaml")
     (tmp_path / "alone").mkdir()
-    assert "without videos beside it" in survey([write(tmp_path / "alone", {"dataset.json": []})]).sentences[0]
+    assert "captions without their videos" in survey([write(tmp_path / "alone", {"dataset.json": []})]).sentences[0]
 
 
 def test_control_clips_and_masks_are_left_out_and_said(tmp_path: Path) -> None:

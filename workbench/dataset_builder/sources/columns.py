@@ -51,29 +51,10 @@ LIST_NAMES = ("video", "videos", "text", "texts", "prompts", "captions")  # of l
 COMPANIONS = ("control", "reference", "mask", "condition", "incontext", "vace", "depth", "pose", "canny", "object")
 ENGLISH = ("en", "eng", "english", "en-us", "en_us", "en-gb")
 LANGUAGES = (
-    *(
-        *ENGLISH,
-        "ar",
-        "cn",
-        "cs",
-        "da",
-        "de",
-        "el",
-        "es",
-        "fi",
-        "fr",
-        "he",
-        "hi",
-        "hu",
-        "id",
-        "it",
-        "ja",
-        "jp",
-        "ko",
-        "kr",
-    ),
-    *("nl", "no", "pl", "pt", "ro", "ru", "sv", "th", "tr", "uk", "vi", "zh", "zh-cn", "zh_cn", "zh-tw", "chinese"),
-    *("french", "german", "japanese", "korean", "spanish"),
+    *ENGLISH,
+    *("ar", "cn", "cs", "da", "de", "el", "es", "fi", "fr", "he", "hi", "hu", "id", "it", "ja", "jp", "ko", "kr", "nl"),
+    *("no", "pl", "pt", "ro", "ru", "sv", "th", "tr", "uk", "vi", "zh", "zh-cn", "zh_cn", "zh-tw"),
+    *("chinese", "french", "german", "japanese", "korean", "spanish"),
 )
 # How pandas, Python and spreadsheets write an empty cell. In lower case "none" is a word, and may be a caption.
 NO_TEXT = ("nan", "NaN", "NAN", "None", "NONE", "null", "NULL", "<NA>", "NaT", "N/A", "n/a", "#N/A")

@@ -12,14 +12,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.dataset_builder.sources.columns import IMAGE_SUFFIXES
+from workbench.dataset_builder.sources.columns import CAPTION_SUFFIXES, IMAGE_SUFFIXES
 from workbench.dataset_builder.sources.text import clean_caption
-from workbench.dataset_builder.sources.tree import SourceFile, Tree, without_suffix
+from workbench.dataset_builder.sources.tree import SourceFile, Tree, stem, without_suffix
 
 FEWEST = 5  # pictures in a row
 NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>\d+)(?P<ending>\.\w+)", re.DOTALL)
 CAPTIONS = ("caption.txt", "prompt.txt", "caption.caption")
-TEXTS = (".txt", ".caption")
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ def rows(tree: Tree) -> list[Row]:
         folder, _, file = name.rpartition("/")
         if not file.lower().endswith(IMAGE_SUFFIXES) or not (parts := NUMBERED.fullmatch(file)):
             continue
-        if not any(without_suffix(name) + end in tree.files for end in TEXTS):
+        if not any(without_suffix(name) + end in tree.files for end in CAPTION_SUFFIXES):
             key = (f"{folder}/" if folder else "", parts["before"], parts["ending"].lower())
             found[key].setdefault(int(parts["number"]), name)
     cut = [(folder, names) for (folder, _, _), numbers in found.items() for names in _without_gaps(numbers)]
@@ -77,7 +76,7 @@ def group(tree: Tree, fps: float) -> None:
     used: set[str] = set()
     for row in rows(tree):
         folder = row.folder.rstrip("/")
-        texts = [f"{folder}{end}" for end in TEXTS if folder] + [row.folder + name for name in CAPTIONS]
+        texts = [f"{folder}{end}" for end in CAPTION_SUFFIXES if folder] + [row.folder + name for name in CAPTIONS]
         there = [name for name in texts if name in tree.files]
         caption = next(filter(None, (tree.text(name).strip() for name in there)), "")
         used |= set(there)
@@ -85,7 +84,7 @@ def group(tree: Tree, fps: float) -> None:
         whole = tree.full_name(row.folder).rstrip("/")
         name = folder or whole or tree.path.name.partition(".")[0]
         frames = tuple(tree.source(one, "") for one in row.names)
-        part = "" if row.alone else " {} to {}".format(*(_stem(one) for one in (row.names[0], row.names[-1])))
+        part = "" if row.alone else " {} to {}".format(*(stem(one) for one in (row.names[0], row.names[-1])))
         source = SourceFile(
             tree.path if frames[0].member else Path(f"{tree.path / whole}{part}"),
             clean_caption(caption or ("" if folder else tree.beside)),
@@ -97,8 +96,3 @@ def group(tree: Tree, fps: float) -> None:
     for name in used:
         del tree.files[name]
     tree.forget()
-
-
-def _stem(name: str) -> str:
-    """ "frame_0001" of "walk/frame_0001.png"."""
-    return without_suffix(name).rpartition("/")[2]

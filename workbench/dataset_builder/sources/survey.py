@@ -19,14 +19,14 @@ from workbench.dataset_builder.sources.columns import CAPTION_SUFFIXES, IMAGE_SU
 from workbench.dataset_builder.sources.files import trees_of
 from workbench.dataset_builder.sources.layouts import LAYOUTS, captions_of, fitting, layout_named
 from workbench.dataset_builder.sources.layouts.base import Layout, Problem, ReadingNotes
-from workbench.dataset_builder.sources.tree import SourceFile, Tree, without_suffix
+from workbench.dataset_builder.sources.tree import SourceFile, Tree, stem, without_suffix
 from workbench.errors import DataError
 from workbench.quantities import byte_size, counted
 
 UNOPENED = "No video was opened yet: the import finds out whether each can be read, and says so."
 MOST_SOURCES = 100_000
 NOT_TAKEN_SUFFIXES = (*OTHER_IMAGE_SUFFIXES, *OBSOLETE_SUFFIXES)
-NO_MEDIA = "a text without videos beside it is not read: give the folder that holds both, or put it into the archive"
+NO_MEDIA = "captions without their videos are not imported: choose a folder or an archive that holds both"
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ def _read(tree: Tree, layout: Layout, fits: list[Layout], seen: set[str], asked:
     asked.add(notes)
     media = tree.media
     names = set(media)
-    videos = {_stem(name) for name in media if not name.lower().endswith((*IMAGE_SUFFIXES, *NOT_TAKEN_SUFFIXES))}
+    videos = {stem(name) for name in media if not name.lower().endswith((*IMAGE_SUFFIXES, *NOT_TAKEN_SUFFIXES))}
     posters = {*notes.names[Problem.POSTER], *notes.first_frames.values(), *notes.left_out}
     sources, size = [], 0
     for name in dict.fromkeys([*captions, *media]):
@@ -284,14 +284,9 @@ def _note_unread(tree: Tree, notes: ReadingNotes, only: str) -> None:
 
 def _is_poster(name: str, has_caption: bool, videos: set[str], names: set[str]) -> bool:
     """Whether a picture only shows what a video of its name holds: a thumbnail, a first frame."""
-    if not name.lower().endswith(IMAGE_SUFFIXES) or _stem(name) not in videos:
+    if not name.lower().endswith(IMAGE_SUFFIXES) or stem(name) not in videos:
         return False
     return not has_caption or any(without_suffix(name) + suffix in names for suffix in SUFFIXES)
-
-
-def _stem(name: str) -> str:
-    """ "a" of "videos/a.mp4"."""
-    return without_suffix(name).rpartition("/")[2]
 
 
 def _joined(found: list[SurveyedFiles]) -> Iterator[SurveyedFiles]:

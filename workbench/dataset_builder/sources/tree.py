@@ -265,5 +265,10 @@ def _sample(name: str) -> str:
 def without_suffix(name: str) -> str:
     """ "videos/a" of "videos/a.mp4"."""
     folder, slash, file = name.rpartition("/")
-    stem, dot, suffix = file.rpartition(".")
-    return f"{folder}{slash}{stem if dot and stem and suffix else file}"
+    name, dot, suffix = file.rpartition(".")
+    return f"{folder}{slash}{name if dot and name and suffix else file}"
+
+
+def stem(name: str) -> str:
+    """ "a" of "videos/a.mp4"."""
+    return without_suffix(name).rpartition("/")[2]

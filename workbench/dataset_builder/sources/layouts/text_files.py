@@ -35,7 +35,7 @@ class Sidecars(Layout):
     """Also videos without captions."""
 
     name = "sidecars"
-    title = "A .txt file beside each video"
+    title = "A .txt file next to each video"
     description = (
         "Each caption is in a text file of the video's name beside it: a.mp4 and a.txt. Read by kohya's scripts, "
         "diffusion-pipe, finetrainers and most other tools."
