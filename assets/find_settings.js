@@ -12,10 +12,18 @@ element.replaceChildren(make('div', { className: 'find-setting' }, search, resul
 const form = element.closest('.form-parts');
 let more = null; // what is folded away; it may be made after this
 let opened = false; // by the search, which closes it again
+let wanted = false; // open: one searches, and has not closed it
 
 const mark = (target, name, on) => (on ? target.setAttribute(name, '') : target.removeAttribute(name));
-const isOpen = () => more.querySelector(':scope > [data-testid=accordion-content]')?.style.display !== 'none';
+const folded = () => more?.querySelector(':scope > [data-testid=accordion-content]');
+const isOpen = () => folded()?.style.display !== 'none';
 const toggle = () => more.querySelector(':scope > button').click();
+// Again and again: Gradio makes the fields when it opens, and closes what was opened before the page was whole.
+const unfold = () => {
+  if (!wanted || !folded() || isOpen()) return;
+  opened = true;
+  toggle();
+};
 
 const apply = () => {
   const { unneeded = [], changed = [] } = props.value ?? {};
@@ -42,9 +50,9 @@ const apply = () => {
 };
 
 search.addEventListener('input', () => {
-  const searching = Boolean(search.value.trim());
-  if (searching && more && !isOpen()) { opened = true; toggle(); }
-  if (!searching && opened) { opened = false; if (isOpen()) toggle(); }
+  wanted = Boolean(search.value.trim());
+  unfold();
+  if (!wanted && opened) { opened = false; if (isOpen()) toggle(); }
   apply();
 });
 search.addEventListener('keydown', (event) => {
@@ -66,24 +74,27 @@ const look = () => {
   if (edited) trigger('input');
 };
 let typed = null; // the list into which a person types; what is none of its choices counts once it is left
-const after = ({ type, target }) => setTimeout(() => { // once Gradio has taken it
-  look();
-  if (type === 'input' && target.role === 'combobox') typed = target;
-  if (type !== 'focusout' || typed !== target) return;
-  typed = null;
-  trigger('input');
-});
+const after = ({ type, target, isTrusted }) => {
+  if (type === 'click' && isTrusted && target.closest('.more > button')) wanted = false;
+  setTimeout(() => { // once Gradio has taken it
+    look();
+    if (type === 'input' && target.role === 'combobox') typed = target;
+    if (type !== 'focusout' || typed !== target) return;
+    typed = null;
+    trigger('input');
+  });
+};
 const SIGNS = ['input', 'change', 'click', 'keyup', 'focusout'];
 for (const sign of SIGNS) form.addEventListener(sign, after);
 const looking = setInterval(() => {
-  if (!document.hidden) look();
+  if (!document.hidden) { unfold(); look(); }
   if (element.isConnected) return;
   clearInterval(looking);
   for (const sign of SIGNS) form.removeEventListener(sign, after);
 }, 300);
 
 // The fields come one by one, in no order: as the tab opens, and when what is folded away is opened.
-const found = () => { more = form.querySelector('.more'); apply(); look(); };
+const found = () => { more = form.querySelector('.more'); unfold(); apply(); look(); };
 let due = 0;
 new MutationObserver(() => { due ||= requestAnimationFrame(() => { due = 0; found(); }); }).observe(form, { childList: true, subtree: true });
 found();

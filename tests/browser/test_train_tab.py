@@ -224,6 +224,26 @@ def test_settings_are_found_as_one_types(server: Server, page: Page) -> None:
     assert "seed" not in shown_fields(page)  # folded away again
 
 
+def test_a_search_typed_before_the_form_is_whole_finds_what_is_folded_away(server: Server, page: Page) -> None:
+    server.start()
+    page.add_init_script(
+        """new MutationObserver((_, watching) => {
+          const search = document.querySelector('%s');
+          if (!search) return;
+          watching.disconnect();
+          search.value = 'rate';
+          search.dispatchEvent(new Event('input'));
+        }).observe(document, {childList: true, subtree: true})"""
+        % SEARCH
+    )
+    page.goto(f"{server.url}&tab=train")
+    page.locator("#TrainSettings-scale_learning_rate").wait_for()
+    page.locator("#new-run .more > button").click()  # whoever closes it has it closed
+    page.locator("#TrainSettings-scale_learning_rate").wait_for(state="hidden")
+    page.wait_for_timeout(1000)
+    assert page.locator("#TrainSettings-scale_learning_rate").is_hidden()
+
+
 def test_settings_without_effect_are_left_out_and_keep_their_values(server: Server, page: Page) -> None:
     server.start()
     page.goto(f"{server.url}&tab=train")
