@@ -226,16 +226,14 @@ def test_settings_are_found_as_one_types(server: Server, page: Page) -> None:
 
 def test_a_search_typed_before_the_form_is_whole_finds_what_is_folded_away(server: Server, page: Page) -> None:
     server.start()
-    page.add_init_script(
-        """new MutationObserver((_, watching) => {
-          const search = document.querySelector('%s');
-          if (!search) return;
-          watching.disconnect();
-          search.value = 'rate';
-          search.dispatchEvent(new Event('input'));
-        }).observe(document, {childList: true, subtree: true})"""
-        % SEARCH
-    )
+    early = f"""new MutationObserver((_, watching) => {{
+      const search = document.querySelector('{SEARCH}');
+      if (!search) return;
+      watching.disconnect();
+      search.value = 'rate';
+      search.dispatchEvent(new Event('input'));
+    }}).observe(document, {{childList: true, subtree: true}})"""
+    page.add_init_script(early)
     page.goto(f"{server.url}&tab=train")
     page.locator("#TrainSettings-scale_learning_rate").wait_for()
     page.locator("#new-run .more > button").click()  # whoever closes it has it closed
