@@ -197,7 +197,10 @@ def to_json(seen: Overview) -> dict[str, Any]:
     """An overview for programs: `workbench status --json`."""
     return {
         **{name: [asdict(one) for one in getattr(seen, name)] for name in ("active", "failed", "ended")},
-        "samples": [{"id": one.id, "video": str(one.path), "prompt": one.settings.prompt} for one in seen.samples],
+        "samples": [
+            {"id": one.id, "video": str(one.path), "prompt": one.settings.prompt, "problem": one.problem}
+            for one in seen.samples
+        ],
         "datasets": [asdict(one) for one in seen.datasets],
         "next_steps": [asdict(one) for one in seen.next_steps],
         "machine": seen.machine,

@@ -23,6 +23,7 @@ from workbench.sampler.samples import (
     write_sample,
 )
 from workbench.sampler.settings import SampleSettings
+from workbench.sampler.view import actions
 from workbench.workspace import Workspace
 
 
@@ -67,11 +68,36 @@ def test_history_is_newest_first_and_limited(workspace: Workspace) -> None:
     assert samples.get(made[0]).settings.seed == 7
 
 
-def test_unfinished_and_broken_samples_are_not_shown(workspace: Workspace) -> None:
-    unfinished, broken, whole = (make(workspace) for _ in range(3))
+def test_unfinished_samples_are_not_shown(workspace: Workspace) -> None:
+    unfinished, whole = (make(workspace) for _ in range(2))
     video_path(workspace, unfinished).with_suffix(".json").unlink()
-    video_path(workspace, broken).with_suffix(".json").write_text('{"settings": {"steps": "many"}}')
     assert [sample.id for sample in Samples(workspace).history()] == [whole]
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"[" * 9999, b"\xff", b'{"settings": {"steps": "many"}}'])
+def test_where_a_record_is_damaged_the_one_inside_the_video_counts(workspace: Workspace, damage: bytes) -> None:
+    path = video_path(workspace, make(workspace))
+    path.with_suffix(".json").write_bytes(damage)
+    (found,) = Samples(workspace).history()
+    assert (found.problem, found.settings.prompt, found.record["frames"]) == ("", "a red ball", 9)
+    assert settings_of(path, workspace) == found.settings
+
+
+def test_a_sample_without_any_record_is_listed_with_the_reason_and_can_be_removed(workspace: Workspace) -> None:
+    damaged, whole = make(workspace), make(workspace)
+    path = video_path(workspace, damaged)
+    path.with_suffix(".json").write_text("{")
+    path.write_bytes(b"no video")
+    samples = Samples(workspace)
+    newest, found = samples.history()
+    assert (newest.id, newest.problem) == (whole, "")
+    assert found.id == damaged
+    assert found.problem.startswith(f"{damaged}.json is damaged, and {damaged}.mp4 holds no record either: ")
+    assert [one.id for one in samples.history(query=SampleQuery(search="tiny"))] == [whole]  # it has no settings
+    assert [label for label, _ in actions(found)] == ["remove"]
+    samples.remove(damaged)
+    assert [one.id for one in samples.history()] == [whole]
+    assert samples.restore(damaged).problem == found.problem
 
 
 def test_a_removed_sample_comes_back_from_the_bin_as_it_was(workspace: Workspace) -> None:

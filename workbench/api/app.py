@@ -220,7 +220,7 @@ def _samples(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) ->
     ) -> list[dict[str, Any]]:
         query = SampleQuery(search=search, show=show, since=since, until=until)
         found = Samples(workspace).history(limit, query)
-        return [{"id": one.id, "starred": one.starred, "record": one.record} for one in found]
+        return [{"id": one.id, "starred": one.starred, "problem": one.problem, "record": one.record} for one in found]
 
     @app.get("/samples/export", summary="Samples as a zip, each with its settings; id: of one, may be repeated")
     async def export(id: Annotated[list[str], Query(min_length=1, max_length=1000)]) -> CountedStream:

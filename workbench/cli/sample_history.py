@@ -60,11 +60,7 @@ def samples(
         since=since.timestamp() if since else None,
         until=(until + timedelta(days=1)).timestamp() if until else None,
     )
-    left_out: list[Path] = []
-    found = [line(one) for one in Samples(workspace).history(limit, query, left_out)]
-    for path in left_out:
-        where = path.relative_to(workspace.root).as_posix()
-        say(f"left out: {where} cannot be read: fix it, or remove it with its video", err=True)
+    found = [line(one) for one in Samples(workspace).history(limit, query)]
     if as_json:
         print_json(found)
     elif found:
@@ -76,7 +72,7 @@ def samples(
 def _row(one: dict[str, object]) -> tuple[str, ...]:
     when = moment(float(str(one["created"])))
     loras = ", ".join(map(str, one["loras"] if isinstance(one["loras"], list) else ()))
-    prompt = " ".join(str(one["prompt"]).split())
+    prompt = " ".join(str(one["problem"] or one["prompt"]).split())
     return (str(one["id"]), when, "★" if one["starred"] else "", prompt, loras, str(one["seed"]))
 
 

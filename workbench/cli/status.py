@@ -11,7 +11,7 @@ from workbench.cli.options import json_flag, with_workspace
 from workbench.cli.printing import print_json, say
 from workbench.cli.tables import print_table
 from workbench.overview import NextStep, OverviewReader, RunLine, to_json
-from workbench.sampler.view import loras_of, title
+from workbench.sampler.view import loras_used, title_of
 from workbench.workspace import Workspace
 
 COMMAND_OF = {
@@ -40,7 +40,7 @@ def status(workspace: Workspace, as_json: bool) -> None:
             [(one.name, one.contents, one.activity or one.next_step) for one in seen.datasets],
         )
     if seen.samples:
-        rows = [(one.id, title(one.settings), loras_of(one.settings)) for one in seen.samples]
+        rows = [(one.id, title_of(one), loras_used(one)) for one in seen.samples]
         print_table(("sample", "prompt", "LoRAs"), rows)
     for line in filter(None, (seen.machine, *map(_next, seen.next_steps))):
         say(line)

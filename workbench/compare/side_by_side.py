@@ -14,7 +14,7 @@ from workbench.compare.snapshot import details_of
 from workbench.compare.state import Cell, CellState
 from workbench.errors import ConfigError
 from workbench.sampler.samples import Sample
-from workbench.sampler.view import loras_of, title, width_of
+from workbench.sampler.view import loras_used, title_of, width_of
 
 FEWEST, MOST = 2, 4
 LETTERS = 48  # of a prompt above its video
@@ -32,7 +32,7 @@ def side_by_side(samples: Sequence[Sample], url: Callable[[Path], str]) -> dict[
         "reference": "the first",
         "run": "",
         "fixed": [],
-        "rows": [{"prompt": title(samples[0].settings) if same else "One clock for all", "label": ""}],
+        "rows": [{"prompt": title_of(samples[0]) if same else "One clock for all", "label": ""}],
         "columns": [_column(name, samples[index]) for index, name in enumerate(names)],
         "heads": [[{"text": name, "span": 1} for name in names]],
         "best": {},
@@ -50,8 +50,8 @@ def side_by_side(samples: Sequence[Sample], url: Callable[[Path], str]) -> dict[
 def _names(samples: Sequence[Sample]) -> list[str]:
     """What tells each from the others: of prompt, LoRAs, seed, steps and guidance what differs, else the time."""
     aspects: list[list[str]] = [
-        [_short(title(one.settings)) for one in samples],
-        [loras_of(one.settings) for one in samples],
+        [_short(title_of(one)) for one in samples],
+        [loras_used(one) for one in samples],
         [f"seed {one.record.get('seed', one.settings.seed)}" for one in samples],
         [f"{one.record.get('steps', one.settings.steps)} steps" for one in samples],
         [f"guidance {one.record.get('guidance_scale', one.settings.guidance_scale)}" for one in samples],

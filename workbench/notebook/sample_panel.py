@@ -188,7 +188,7 @@ class SamplePanel(Panel):
         samples = Samples(self.workspace).history(HISTORY, query)
         chosen, ids = self.history_choice.value, [sample.id for sample in samples]
         self.history_choice.options = [
-            (f"{'★ ' * sample.starred}{line(sample.settings)}", sample.id) for sample in samples
+            (f"{'★ ' * sample.starred}{sample.problem or line(sample.settings)}", sample.id) for sample in samples
         ]
         if samples:
             self.history_choice.value = chosen if chosen in ids else ids[0]

@@ -21,7 +21,12 @@ def samples_html(samples: Sequence[Sample], width: int = VIDEO_WIDTH) -> str:
     """Finished samples side by side. width: of each on the page, pixels"""
     if not samples:
         return note("There are no samples yet.")
-    return row([figure(one.path, line(one.settings), width, width_of(one.settings, one.record)) for one in samples])
+    return row(
+        [
+            figure(one.path, one.problem or line(one.settings), width, width_of(one.settings, one.record))
+            for one in samples
+        ]
+    )
 
 
 def line(settings: SampleSettings | None) -> str:

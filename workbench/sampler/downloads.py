@@ -33,7 +33,8 @@ def zip_contents(samples: Iterable[Sample], root: Path) -> Iterator[tuple[str, P
     for sample in samples:
         name = f"{sample.id[:15]}-{slugify(sample.settings.prompt)[:NAME_LETTERS].strip('-')}-{sample.id[-4:]}"
         yield f"{name}.mp4", sample.path
-        yield f"{name}.json", json.dumps(shareable(sample.record, root), ensure_ascii=False, indent=1).encode()
+        if not sample.problem:
+            yield f"{name}.json", json.dumps(shareable(sample.record, root), ensure_ascii=False, indent=1).encode()
 
 
 def write_samples(samples: Sequence[Sample], target: Path, root: Path) -> None:

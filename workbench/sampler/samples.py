@@ -151,10 +151,9 @@ def settings_of(path: Path, workspace: Workspace | None = None) -> SampleSetting
     if path.suffix.lower() == ".json" and "settings" not in record:
         return parse(SampleSettings, record)  # a person's own, which may name files anywhere
     if workspace is not None and path.suffix.lower() != ".json":
-        beside = path.with_suffix(".json")
-        known = _record(beside) if beside.is_file() else {}
-        if shareable(known, workspace.root) == record:
-            record = known
+        with contextlib.suppress(ConfigError):  # a damaged one: what the video says counts
+            beside = _record(path.with_suffix(".json"))
+            record = beside if shareable(beside, workspace.root) == record else record
     settings = _settings(record, path)
     if workspace is not None:
         settings = localised(settings, workspace.root)
@@ -213,12 +212,16 @@ def created(sample_id: str) -> float:
 
 @dataclass(frozen=True)
 class Sample:
-    """One finished sample."""
+    """One finished sample.
+
+    problem: why its record cannot be read, beside the video or in it; its settings are those of no sample then
+    """
 
     id: str
     path: Path
     settings: SampleSettings
     record: dict[str, Any]
+    problem: str = ""
 
     @property
     def created(self) -> float:
@@ -281,6 +284,8 @@ class SampleQuery(BaseModel):
 
     def has(self, sample: Sample) -> bool:
         """Whether a sample has every word."""
+        if sample.problem:
+            return False
         settings = sample.settings
         text = f"{settings.prompt} {settings.model} {' '.join(settings.loras)} seed {settings.seed}".casefold()
         return all(word in text for word in self.search.casefold().split())
@@ -321,19 +326,14 @@ class Samples:
         stars = frozenset(name.removesuffix(STAR) for name in names if name.endswith(STAR))
         return Listing(_ids(names), _ids(binned), stars)
 
-    def history(
-        self, limit: int = 50, query: SampleQuery | None = None, left_out: list[Path] | None = None
-    ) -> list[Sample]:
-        """Finished samples, newest first. Records that cannot be read are left out, and added to `left_out`."""
+    def history(self, limit: int = 50, query: SampleQuery | None = None) -> list[Sample]:
+        """Finished samples, newest first."""
         query = query or SampleQuery()
         read: dict[str, Sample | None] = {}
 
         def sample(sample_id: str, removed: bool) -> Sample | None:
             if sample_id not in read:
-                record = self._video(sample_id, removed).with_suffix(".json")
-                read[sample_id] = _read(record)
-                if read[sample_id] is None and left_out is not None and record.with_suffix(".mp4").exists():
-                    left_out.append(record)
+                read[sample_id] = self._read(sample_id, removed)
             return read[sample_id]
 
         found: list[Sample] = []
@@ -349,7 +349,7 @@ class Samples:
 
     def get(self, sample_id: str, removed: bool = False) -> Sample:
         """One finished sample, of the history or of the bin. Raises ConfigError when there is none of that id."""
-        sample = _read(self._video(checked_id(sample_id), removed).with_suffix(".json"))
+        sample = self._read(checked_id(sample_id), removed)
         if sample is None:
             raise ConfigError(f"the sample {sample_id!r} is not there: choose one from the history")
         return sample
@@ -387,6 +387,24 @@ class Samples:
                 if path.exists():
                     system.replace(path, folder / path.name)
 
+    def _read(self, sample_id: str, removed: bool) -> Sample | None:
+        """None without a video. The record inside the video counts where the one beside it is damaged."""
+        video = self._video(sample_id, removed)
+        if not video.exists():
+            return None
+        for path in (video.with_suffix(".json"), video):
+            try:
+                record = _record(path)
+                if path == video:
+                    settings = settings_of(video, self.workspace)
+                else:
+                    settings = parse(SampleSettings, _settings(record, path), given=())
+                return Sample(sample_id, video, settings, record)
+            except ConfigError:
+                continue
+        problem = f"{sample_id}.json is damaged, and {video.name} holds no record either: fix it, or remove the sample"
+        return Sample(sample_id, video, SampleSettings(), {}, problem)
+
     def _video(self, sample_id: str, removed: bool) -> Path:
         if removed:
             return self.workspace.samples / REMOVED / f"{sample_id}.mp4"
@@ -404,15 +422,3 @@ def _between(sample_id: str, query: SampleQuery) -> bool:
     return (query.since is None or sample_id >= _stamp(query.since)) and (
         query.until is None or sample_id < _stamp(query.until)
     )
-
-
-def _read(record: Path) -> Sample | None:
-    video = record.with_suffix(".mp4")
-    if not video.exists():
-        return None
-    try:
-        values = _record(record)
-        made = parse(SampleSettings, _settings(values, record), given=())
-        return Sample(record.stem, video, made, values)
-    except ConfigError:
-        return None

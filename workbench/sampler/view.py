@@ -101,6 +101,8 @@ def report(record: Mapping[str, Any]) -> list[str]:
 
 def actions(sample: Sample) -> list[tuple[str, str]]:
     """(name, label) of what can be done with a sample."""
+    if sample.problem:
+        return [("remove", "Move to the bin")]
     joined = "scenes" in sample.record  # of several prompts: no one request makes it
     changes = [("change", "Change this video")] if task_of(sample.settings.model) == "text-to-video" else []
     return [
@@ -121,6 +123,7 @@ def line(sample: Sample) -> dict[str, Any]:
         "created": sample.created,
         "starred": sample.starred,
         "prompt": sample.settings.prompt,
+        "problem": sample.problem,
         "loras": [short_name(lora) for lora in sample.settings.loras],
         "seed": sample.record.get("seed", sample.settings.seed),
         "video": str(sample.path),
@@ -130,6 +133,16 @@ def line(sample: Sample) -> dict[str, Any]:
 def title(settings: SampleSettings | None) -> str:
     """The prompt, as the title of a sample, its lines in one."""
     return " / ".join(filter(None, settings.prompt.splitlines() if settings else ())) or "(no prompt)"
+
+
+def title_of(sample: Sample) -> str:
+    """The title of a sample, or why it has none."""
+    return sample.problem or title(sample.settings)
+
+
+def loras_used(sample: Sample) -> str:
+    """Its LoRAs by their short names, or that there were none; "" where nothing is known."""
+    return "" if sample.problem else loras_of(sample.settings)
 
 
 def scenes_of(sample: Sample) -> list[str]:

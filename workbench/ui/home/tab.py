@@ -12,7 +12,7 @@ import gradio as gr
 from workbench import states
 from workbench.overview import Overview, OverviewReader, RunLine
 from workbench.sampler.samples import Sample
-from workbench.sampler.view import loras_of, title, width_of
+from workbench.sampler.view import loras_used, title_of, width_of
 from workbench.ui.core import render
 from workbench.ui.core.live import Live, Recent
 from workbench.ui.core.view import LiveView
@@ -60,7 +60,7 @@ def _sample(one: Sample) -> dict[str, Any]:
     return {
         "id": one.id,
         "url": render.url(one.path),
-        "prompt": title(one.settings),
-        "about": loras_of(one.settings),
+        "prompt": title_of(one),
+        "about": loras_used(one),
         "pixelated": (width_of(one.settings, one.record) or 0) <= render.PIXEL_ART,
     }

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workbench.errors import ConfigError
 from workbench.sampler.downloads import write_download
 from workbench.sampler.samples import Listing, Sample, SampleQuery, Samples
-from workbench.sampler.view import loras_of, title
+from workbench.sampler.view import loras_used, title_of
 from workbench.ui.core import render
 from workbench.ui.core.boundary import answering
 from workbench.ui.core.live import Recent
@@ -78,11 +78,13 @@ class History:
         return self._listing.get(now)
 
     def sample(self, sample_id: str) -> Sample | None:
-        """None for one that is missing or cannot be read."""
+        """None for one that is not there."""
         return self._read(sample_id, False) if sample_id in self.listing().ids else None
 
     def newest(self) -> Sample | None:
-        return next((sample for name in self.listing().ids if (sample := self.sample(name))), None)
+        """The newest whose record can be read."""
+        samples = map(self.sample, self.listing().ids)
+        return next((one for one in samples if one and not one.problem), None)
 
     def named(self, ids: Iterable[str]) -> list[Sample]:
         """The samples of these ids, in their order. Raises ConfigError when one is gone."""
@@ -96,13 +98,16 @@ class History:
         return {"mark": mark if newest or listing.removed else "", "chosen": chosen}
 
     def _read(self, sample_id: str, removed: bool) -> Sample | None:
-        """One that is listed; None when it cannot be read. What is of the history or the bin never changes there."""
+        """One that is listed; None when it is gone. What is of the history or the bin never changes there."""
         with self._lock:
             if (sample_id, removed) not in self._known:
                 try:
-                    self._known[sample_id, removed] = self.samples.get(sample_id, removed)
+                    sample = self.samples.get(sample_id, removed)
                 except ConfigError:
                     return None
+                if sample.problem:  # until its record is put right
+                    return sample
+                self._known[sample_id, removed] = sample
             return self._known[sample_id, removed]
 
     # ---- requests of the browser
@@ -148,12 +153,11 @@ class History:
 
 
 def _data(sample: Sample, starred: bool) -> dict[str, Any]:
-    settings = sample.settings
     return {
         "id": sample.id,
         "url": render.url(sample.path),
-        "prompt": title(settings),
-        "about": loras_of(settings),
+        "prompt": title_of(sample),
+        "about": loras_used(sample),
         "created": sample.created,
         "starred": starred,
         "pixelated": width(sample) <= render.PIXEL_ART,

@@ -36,13 +36,17 @@ def html(sample: Sample, short: str = "") -> str:
     title = (
         f'<ol class="prompt">{scenes}</ol>'
         if scenes
-        else f'<p class="prompt">{render.escaped(view.title(settings))}</p>'
+        else f'<p class="prompt">{render.escaped(view.title_of(sample))}</p>'
     )
     prompt = f"{title}{origin}"
     return (
         f'<figure class="result">{render.video(sample.path, width(sample), settings.prompt)}<figcaption>{prompt}'
-        f"{render.facts(view.facts(sample))}{lora_table(sample.record)}{_actions(sample)}</figcaption></figure>"
+        f"{_made_of(sample)}{_actions(sample)}</figcaption></figure>"
     )
+
+
+def _made_of(sample: Sample) -> str:
+    return "" if sample.problem else render.facts(view.facts(sample)) + lora_table(sample.record)
 
 
 def width(sample: Sample) -> int:
