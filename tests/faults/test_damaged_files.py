@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,12 @@ from workbench.workspace import Workspace, from_json, write_json
 
 BAD = b'{"file_name": "clips/\xff.mp4", "text": "caf\xe9"}'
 
+FOUND = (  # once: values of other types where a text or a number belongs
+    (r"datasets/bad/sources\.jsonl", b'"source":"', b'"source":1.5,"was":"'),
+    (r"grids/.*/requests\.json", b'": "2', b'": [], "was": "2'),
+    (r"runs/bad/\.summary\.json", b'"step"', b'"stop"'),
+)
+
 
 def test_one_damage_of_each_kind_of_file_costs_that_file_alone(workspace: Workspace) -> None:
     """benchmarks/damaged_files.py tries all of them."""
@@ -34,7 +42,16 @@ def test_one_damage_of_each_kind_of_file_costs_that_file_alone(workspace: Worksp
         name, damage = chance.choice(list(damages(path.read_bytes(), chance)))
         with damaged(path, damage):
             failures += [f"{kind}: {name}: {one}" for one in readers.failures(kind, name)]
+    for kind, found, put in FOUND:
+        (path,) = [path for name, path in files(workspace).items() if re.fullmatch(kind, name)]
+        assert found in path.read_bytes()
+        with damaged(path, partial(_replace, found, put)):
+            failures += [f"{kind}: {put!r}: {one}" for one in readers.failures(kind)]
     assert failures == []
+
+
+def _replace(found: bytes, put: bytes, path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(found, put))
 
 
 def lines(dataset: Dataset) -> list[bytes]:

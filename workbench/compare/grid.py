@@ -208,13 +208,17 @@ class Grid:
             into = [f"{folder}/{CELLS}/{cell.key}" for cell in cells]
             ids = queue.submit_all(self.workspace, [cell.settings for cell in cells], into=into, bulk=True)
             requests = dict(zip([cell.key for cell in cells], ids, strict=True))
-            write_json(self.folder / REQUESTS, {**read_object(self.folder / REQUESTS), **requests})
+            write_json(self.folder / REQUESTS, {**self._requests(), **requests})
         return len(cells)
 
     def cancel(self) -> None:
         """Cancel the requests of this grid. Raises CannotWrite."""
-        requests, pending = read_object(self.folder / REQUESTS), set(queue.pending(self.workspace))
+        requests, pending = self._requests(), set(queue.pending(self.workspace))
         queue.cancel_all(self.workspace, [one for one in requests.values() if one in pending])
+
+    def _requests(self) -> dict[str, str]:
+        """Of each video that was requested, by its key, the id of the request."""
+        return {key: one for key, one in read_object(self.folder / REQUESTS).items() if isinstance(one, str)}
 
     def _missing_lora(self, settings: SampleSettings) -> str:
         """Why a video cannot be generated any more: a LoRA's file is gone; "" when it can."""
@@ -253,7 +257,7 @@ class Grid:
     def state(self) -> GridState:
         """The grid as its files say. Raises ConfigError when grid.json is damaged or the model is gone."""
         settings, base, plan = self._read()
-        requests, marked = read_object(self.folder / REQUESTS), self.marked
+        requests, marked = self._requests(), self.marked
         measured = read_measurements(self.folder)
         cells = {
             key: self._cell(key, sample, requests.get(key), measured.get(key, {}), marked)

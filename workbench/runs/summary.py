@@ -42,7 +42,7 @@ def summary_of(run: Run, ended: bool = False) -> RunSummary:
     """The run as it is now. A folder that cannot be written is read anew each time. ended: whether the run has"""
     kept, mark = read_object(run.folder / KEPT), [*_mark(run), ended]
     if kept.get("version") == VERSION and kept.get("mark") == mark:
-        with contextlib.suppress(TypeError, ValueError):
+        with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
             loss = None if kept["loss"] is None else float(kept["loss"])
             held_out = tuple(map(float, kept["held_out"]))
             return RunSummary(int(kept["step"]), loss, held_out, str(kept["diagnosis"]))

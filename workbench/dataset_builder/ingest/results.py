@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from workbench.clips.records import Clip
-from workbench.workspace import append_line
+from workbench.workspace import append_line, read_bytes
 
 SOURCES = "sources.jsonl"
 Outcome = Literal["taken", "converted", "known", "refused"]
@@ -48,8 +48,8 @@ class ImportResult(BaseModel):
 
     @field_validator("source", mode="before")
     @classmethod
-    def _storable(cls, source: str) -> str:
-        return storable(source)
+    def _storable(cls, source: object) -> object:
+        return storable(source) if isinstance(source, str) else source
 
     @property
     def usable(self) -> bool:
@@ -79,14 +79,12 @@ def clip_name(sha256: str) -> str:
 
 def read_import_results(dataset: Path) -> list[ImportResult]:
     """The newest import result of every source file, in the order the first ones came in."""
-    path = dataset / SOURCES
     found: dict[str, ImportResult] = {}
-    if path.exists():
-        text = path.read_text(encoding="utf-8", errors="replace")
-        for line in text.split("\n"):  # not splitlines: names may hold U+2028
-            with contextlib.suppress(ValueError):
-                result = ImportResult.model_validate_json(line)
-                found[result.source] = result
+    text = read_bytes(dataset / SOURCES).decode(errors="replace")
+    for line in text.split("\n"):  # not splitlines: names may hold U+2028
+        with contextlib.suppress(ValueError):
+            result = ImportResult.model_validate_json(line)
+            found[result.source] = result
     return list(found.values())
 
 

@@ -94,7 +94,7 @@ def _version(folder: Path) -> tuple[int, ...]:
     """Changes whenever the dataset's records do; () when there are none."""
     try:
         about = (folder / METADATA).stat()
-    except FileNotFoundError:
+    except OSError:
         return ()
     return (about.st_mtime_ns, about.st_size, about.st_ino)
 
