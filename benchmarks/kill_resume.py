@@ -99,6 +99,8 @@ def settings_for(workspace: Workspace, kills: int, every: int) -> TrainSettings:
 
 
 def main() -> None:
+    # Each run would try for itself how many threads are fastest, and the two are compared to the bit.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     parser = arguments(__doc__.splitlines()[0], kills=1, save_every=3)
     parser.add_argument("--kills", type=int, default=60)
     parser.add_argument("--save-every", type=int, default=5)

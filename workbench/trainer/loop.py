@@ -102,6 +102,8 @@ def set_arithmetic(settings: TrainSettings, device: Device) -> None:
 def steps(session: Session) -> None:
     """From the session's step to the last one or the time limit, and the export."""
     settings = session.settings
+    if session.threads:
+        session.threads.choose(lambda: rehearse(session))
     if session.unmeasured and settings.evaluate_every:  # what the base model does, or what a fork begins with
         session.evaluate()
     preview_start(session)
@@ -169,18 +171,29 @@ def train_step(session: Session) -> None:
         memory_gb=memory_gb(session.hardware),
     )
     session.beat("training")
+    if session.threads:
+        session.threads.watch(tuple(one.shape for one in own), seconds)
+
+
+def rehearse(session: Session) -> None:
+    """Compute the gradients of the next batch, and drop them."""
+    session.transformer.train()
+    _backward(session, session.step + 1, 0)
+    session.optimizer.zero_grad(set_to_none=True)
 
 
 class _Losses(NamedTuple):
     """Of one batch, not yet read off the device, which would wait for its backward pass.
 
-    losses: [its own and the preservation loss];  each: of each clip, [B];  quantiles: of noise, [B], on the host
+    losses: [its own and the preservation loss];  each: of each clip, [B];  quantiles: of noise, [B], on the host;
+    shape: of the latents
     """
 
     losses: torch.Tensor
     each: torch.Tensor
     quantiles: torch.Tensor
     names: list[str]
+    shape: torch.Size
 
     def samples(self) -> list[tuple[float, float]]:
         """The quantile of noise and the loss of each clip."""
@@ -209,7 +222,7 @@ def _backward(session: Session, step: int, micro: int) -> _Losses:
         preserved = preservation_loss(session, inputs)
         accelerator.backward(preserved * settings.preservation_weight / settings.gradient_accumulation)
     losses, names = torch.stack([loss, preserved]).detach(), [item.name for item in batch.items]
-    return _Losses(losses, each.detach(), batch.quantiles, names)
+    return _Losses(losses, each.detach(), batch.quantiles, names, batch.inputs.latents.shape)
 
 
 def training_targets(session: Session, batch: Batch) -> torch.Tensor | None:

@@ -36,7 +36,7 @@ from workbench.runs.queue import QueueSlot
 from workbench.runs.recovery import beginning
 from workbench.runs.sessions import record_session
 from workbench.runs.settings import TrainSettings
-from workbench.trainer import previewing, saving, threads, tokenizer
+from workbench.trainer import previewing, saving, tokenizer
 from workbench.trainer.distributed.ranks import Ranks
 from workbench.trainer.inputs.batch_inputs import BatchInputs
 from workbench.trainer.inputs.encoder import (
@@ -54,6 +54,7 @@ from workbench.trainer.monitoring import trackers
 from workbench.trainer.monitoring.evaluation import PriorDrift, held_out_by_band
 from workbench.trainer.monitoring.preview_inputs import PreviewInputs
 from workbench.trainer.monitoring.previews import Previewer
+from workbench.trainer.threads import Threads
 from workbench.workspace import Workspace, read_json, write_json
 
 
@@ -96,8 +97,7 @@ class Session:
 
         self._read_dataset()
         resumed = self.ranks.from_first(self._find_checkpoint(from_start) if self.ranks.first else None)
-        if self.device.type == "cpu" and (text := threads.settle(run, resumed[1].get("threads") if resumed else None)):
-            log(text)
+        self.threads = Threads(run, resumed[1].get("threads") if resumed else None) if hardware.kind == "cpu" else None
         # A checkpoint of before the defaults were numbered has the first ones.
         self.defaults = resumed[1].get("defaults", 1) if resumed else DEFAULTS
         job.beat("fetching the model", patient=True)
