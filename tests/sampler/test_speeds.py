@@ -12,13 +12,13 @@ import torch
 from tests.sampler.conftest import WriteLora
 from workbench.clips.frame_plan import shape_for
 from workbench.families import find_model
-from workbench.jobs.devices import Device, pick_device
+from workbench.jobs.devices import Device, Load, pick_device
 from workbench.memory.low_bit import LowBitLinear
 from workbench.sampler import offload_plan
 from workbench.sampler.decoding import decode
 from workbench.sampler.generate import Sampler
 from workbench.sampler.offload_plan import OffloadPlan, plan_for
-from workbench.sampler.settings import SampleSettings
+from workbench.sampler.settings import SampleSettings, Speed
 from workbench.workspace import Workspace
 
 CPU = pick_device("cpu")
@@ -76,15 +76,19 @@ def test_parts_in_turn_and_blocks_that_come_and_go_draw_the_same(
     assert np.array_equal(pieces.generate(workspace, asked).frames, plain)
 
 
-def test_nothing_is_moved_off_a_gpu_that_shares_the_memory() -> None:
+@pytest.mark.parametrize("device", [Device("cpu", "", 64.0), Device("mps", "Apple M2", 64.0, uuid="mps")])
+def test_without_cuda_nothing_is_moved_and_both_predictions_are_made_at_once_where_there_is_room(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
     family, model = find_model("cogvideox-5b")
-    apple = Device("mps", "Apple M2", 10.0, uuid="mps")
-    plans = {
-        speed: offload_plan.choose(speed, apple, family.facts(model), shape_for(model))
-        for speed in ("exact", "fast", "low-memory")
-    }
-    assert plans["exact"] == plans["fast"] == OffloadPlan()
-    assert plans["low-memory"] == OffloadPlan("int8", sequential_guidance=True, tiled=True)
+
+    def plan(speed: Speed, free_gb: float) -> OffloadPlan:
+        monkeypatch.setattr(offload_plan, "load", lambda _: Load(None, 64.0 - free_gb, 64.0))
+        return offload_plan.choose(speed, device, family.facts(model), shape_for(model))
+
+    assert plan("exact", 4.0) == plan("fast", 4.0) == OffloadPlan()
+    assert plan("low-memory", 60.0) == OffloadPlan("int8", tiled=device.is_gpu)
+    assert plan("low-memory", 4.0) == OffloadPlan("int8", sequential_guidance=True, tiled=device.is_gpu)
 
 
 @pytest.mark.parametrize(
@@ -109,10 +113,6 @@ def test_the_offload_plan_of_the_5b_fits_the_free_memory(
     )
     assert (found.blocks_to_swap > 0) == (expected.blocks_to_swap > 0)
     assert found.tiled == expected.tiled or not low_memory
-
-
-def test_a_processor_needs_no_plan(tiny: Sampler) -> None:
-    assert offload_plan.choose("exact", Device("cpu", "", 8.0), tiny.facts, shape_for(MODEL)) == OffloadPlan()
 
 
 def test_a_clip_is_not_lost_to_the_memory_of_the_last_step(

@@ -161,6 +161,8 @@ class LowBitLinear(nn.Linear):
         dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else x.dtype
         bias = None if self.bias is None else self.bias.to(dtype)
         packed = (self.values, self.scale, self.table)
+        if not torch.is_grad_enabled():
+            return functional.linear(x.to(dtype), unpack(*packed, self.out_features, dtype), bias)
         product: torch.Tensor = _Product.apply(x.to(dtype), *packed, bias, self.out_features)
         return product
 

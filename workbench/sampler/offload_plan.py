@@ -3,7 +3,8 @@
     exact, fast   everything on the GPU where it fits; else model offload: text encoder, transformer and VAE are moved
                   to the GPU in turn; else block swap, too: the transformer's blocks are moved one by one
     low-memory    blocks in 8 bits, model offload, guidance's two predictions one after the other; block swap for what
-                  still does not fit
+                  still does not fit. Without CUDA nothing is moved, and both predictions are made at once where there
+                  is room: one after the other takes a third longer
 
 The choice changes no number but the rounding of `low-memory`. Constants are fitted to published figures (33 GB for 5B
 at 49x480x720 with everything on the GPU). No torch. Not covered: moving the parts (generate, memory).
@@ -22,6 +23,7 @@ BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 WAVES = 16  # tensors of [tokens, width] that a block holds at once, its feed-forward included
 DECODING = 7  # tensors of the decoder's widest channels at full size that it holds at once
 CONTEXT_GB = 1.0  # what CUDA and its libraries take for themselves
+ROOM = 4  # of a processor's free memory, the part that both predictions may take: weights and decoder need the rest
 SLOTS = 2  # blocks on the device while others are moved
 
 
@@ -55,24 +57,24 @@ class OffloadPlan:
 
 def choose(speed: Speed, device: Device, facts: ModelFacts, shape: Shape) -> OffloadPlan:
     """The plan for samples of this shape on this device as it is now."""
-    low_memory = speed == "low-memory"
-    weights = "int8" if low_memory else "as stored"
-    if device.kind != "cuda":  # Apple's GPU has the machine's memory: what is moved frees nothing
-        tiled = low_memory and device.is_gpu
-        return OffloadPlan(weights, sequential_guidance=low_memory, tiled=tiled)
-    now = load(device)
-    return plan_for(low_memory, now.memory_total_gb - (now.memory_used_gb or 0.0), facts, shape)
+    low_memory, now = speed == "low-memory", load(device)
+    free_gb = now.memory_total_gb - (now.memory_used_gb or 0.0)
+    if device.kind == "cuda":
+        return plan_for(low_memory, free_gb, facts, shape)
+    if not low_memory:  # Apple's GPU has the machine's memory: what is moved frees nothing
+        return OffloadPlan()
+    both = 2 * _waves(facts, shape, BYTES[(facts.auto or facts.stored) if device.is_gpu else "float32"])
+    return OffloadPlan("int8", sequential_guidance=both > free_gb * GIGABYTE / ROOM, tiled=device.is_gpu)
 
 
 def plan_for(low_memory: bool, free_gb: float, facts: ModelFacts, shape: Shape) -> OffloadPlan:
     """The plan for a GPU with this much free memory."""
     each = BYTES[facts.auto or facts.stored]
     of_vae = facts.vae_bytes(each)
-    size = (shape.frames, shape.height, shape.width)
     free = (free_gb - CONTEXT_GB) * GIGABYTE
     blocks = facts.block_values * facts.blocks * (1 if low_memory else each)
     rest = (facts.values - facts.block_values * facts.blocks) * each
-    waves = WAVES * facts.tokens(*size) * facts.width * each * (1 if low_memory else 2)
+    waves = _waves(facts, shape, each) * (1 if low_memory else 2)
     vae, text = facts.vae.values * of_vae, facts.text_encoder_values * each
     at_once = min(shape.frames, facts.vae.frames_at_once) * shape.height * shape.width
     decoding = DECODING * facts.vae.decoder_width * at_once * of_vae + 3 * shape.frames * shape.height * shape.width * 4
@@ -87,3 +89,8 @@ def plan_for(low_memory: bool, free_gb: float, facts: ModelFacts, shape: Shape) 
     return OffloadPlan(
         "int8" if low_memory else "as stored", True, blocks_to_swap, sequential_guidance=low_memory, tiled=tiled
     )
+
+
+def _waves(facts: ModelFacts, shape: Shape, each: int) -> int:
+    """Bytes that one prediction holds at once. each: of a value"""
+    return WAVES * facts.tokens(shape.frames, shape.height, shape.width) * facts.width * each
