@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -95,9 +96,13 @@ def test_a_layer_with_and_without_a_wrapper_is_refused() -> None:
         plain_names({"transformer.a.lora_A.weight": 1, "transformer._orig_mod.a.lora_A.weight": 2})
 
 
-@pytest.mark.parametrize("ending", [".pt", ".pth", ".bin", ".ckpt"])
-def test_files_of_torch_are_read(ending: str, tmp_path: Path) -> None:
-    torch.save({"state_dict": matrices(of_diffusers)}, tmp_path / f"x{ending}")
+@pytest.mark.parametrize("ending", [".pt", ".pth", ".bin", ".CKPT"])
+@pytest.mark.parametrize("under", [(), ("state_dict",), ("lora_state_dict",), ("model", "lora")])
+def test_files_of_torch_are_read(under: tuple[str, ...], ending: str, tmp_path: Path) -> None:
+    kept: dict[str, Any] = matrices(of_diffusers)
+    for name in reversed(under):
+        kept = {"epoch": 3, "optimizer": {"state": {0: {"exp_avg": torch.zeros(2)}}}, name: kept}
+    torch.save(kept, tmp_path / f"x{ending}")
     same(changes(read(tmp_path / f"x{ending}")), dense())
 
 

@@ -80,7 +80,13 @@ def test_the_shell_takes_a_bare_name_and_force(
 
 @pytest.mark.parametrize(
     "file",
-    ["pytorch_lora_weights.safetensors", "adapter_model.safetensors", "adapter_model.bin", "cats-000010.safetensors"],
+    [
+        "pytorch_lora_weights.safetensors",
+        "adapter_model.safetensors",
+        "adapter_model.bin",
+        "cats-000010.safetensors",
+        "CATS.SAFETENSORS",
+    ],
 )
 def test_a_folder_stands_for_the_lora_in_it(file: str, workspace: Workspace, here: Path) -> None:
     folder = here / "cats"
@@ -90,7 +96,7 @@ def test_a_folder_stands_for_the_lora_in_it(file: str, workspace: Workspace, her
     for name in ("cats", "./cats", str(folder)):
         (one,) = opened(workspace, [name])
         peft = file.startswith("adapter")
-        assert one.title == (Path(file).stem if file.startswith("cats") else "cats")
+        assert one.title == (Path(file).stem if file.lower().startswith("cats") else "cats")
         assert one.weights.alpha == (4.0 if peft else None)
         assert one.weights.alpha_from == ("adapter_config.json" if peft else "")
 
@@ -100,7 +106,10 @@ def test_a_folder_stands_for_the_lora_in_it(file: str, workspace: Workspace, her
     [
         ((), "holds no LoRA .*check the name"),
         (("a.safetensors", "b.safetensors"), r"2 files that can be a LoRA: name one of those in it \(a.saf.*, b.saf"),
-        (("step-5/adapter_model.safetensors",), r"0 files that can be a LoRA: name one of those in it \(step-5/"),
+        (
+            ("step-5/adapter_model.safetensors", "step-6/adapter_model.safetensors"),
+            r"2 files that can be a LoRA: name one of those in it \(step-5/, step-6/",
+        ),
         (("model_index.json",), r"a whole model, no LoRA: .*--model FOLDER.*loras extract"),
     ],
 )
@@ -112,6 +121,12 @@ def test_a_folder_that_holds_no_one_lora_is_a_sentence(
         (here / name).touch()
     with pytest.raises(ConfigError, match=said):
         imported(workspace, "cats")
+
+
+def test_the_only_checkpoint_of_an_output_folder_is_taken(workspace: Workspace, here: Path) -> None:
+    (here / "out" / "checkpoint-500").mkdir(parents=True)
+    save_file(pairs(), here / "out" / "checkpoint-500" / "pytorch_lora_weights.safetensors")
+    assert imported(workspace, "out").reports[0]["matched"] == 6
 
 
 def test_what_the_refusal_of_whole_weights_advises_works(workspace: Workspace, here: Path) -> None:

@@ -348,6 +348,16 @@ def refuse_other_kinds(names: Iterable[str]) -> None:
             )
 
 
+def is_lora_file(name: str) -> bool:
+    """Whether a file of this name can be a LoRA."""
+    return name.lower().endswith(FILES)
+
+
+def is_of_torch(path: Path) -> bool:
+    """Whether torch wrote the file, by its name."""
+    return path.suffix.lower() in TORCH_FILES
+
+
 def file_in(folder: Path) -> Path:
     """The LoRA in a folder of diffusers or peft, or the only file that can be one. Raises ConfigError."""
     for name in (DIFFUSERS_FILE, *PEFT_FILES, DIFFUSERS_FILE.replace(".safetensors", ".bin")):
@@ -355,12 +365,14 @@ def file_in(folder: Path) -> Path:
             return path
     if (folder / "model_index.json").is_file() or any(folder.glob("diffusion_pytorch_model*")):
         raise ConfigError(f"{folder} holds a whole model, no LoRA: {WHOLE_MODEL}")
-    found = [path for path in sorted(folder.iterdir()) if path.suffix in FILES and path.name != ALSO]
+    found = [path for path in sorted(folder.iterdir()) if is_lora_file(path.name) and path.name != ALSO]
     if len(found) != 1:
-        inside = sorted(path.parent.name for name in (DIFFUSERS_FILE, *PEFT_FILES) for path in folder.glob(f"*/{name}"))
-        which = ", ".join([path.name for path in found[:10]] or [f"{name}/" for name in inside[:10]]) or "none"
+        inside = sorted(path for name in (DIFFUSERS_FILE, *PEFT_FILES) for path in folder.glob(f"*/{name}"))
+        if not found and len(inside) == 1:  # an output folder with one checkpoint in it
+            return inside[0]
+        which = ", ".join([path.name for path in found[:10]] or [f"{path.parent.name}/" for path in inside[:10]])
         raise ConfigError(
-            f"{folder} holds {len(found)} files that can be a LoRA: name one of those in it ({which})"
+            f"{folder} holds {len(found) or len(inside)} files that can be a LoRA: name one of those in it ({which})"
             if found or inside
             else f"{folder} holds no LoRA ({DIFFUSERS_FILE}, {PEFT_FILE} or another .safetensors file): check the name"
         )
@@ -378,7 +390,7 @@ def read_lora(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
 
     In peft's folder also what the folder's notes say. Raises ConfigError.
     """
-    if path.suffix in TORCH_FILES:
+    if is_of_torch(path):
         tensors, metadata = torch_checkpoints.read_checkpoint(path), dict[str, str]()
     else:
         tensors, metadata = read_safetensors(path)

@@ -6,6 +6,7 @@ Not covered: what the tensors are (a family's names), safetensors (lora_files, m
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +42,17 @@ def read_checkpoint(path: Path) -> dict[str, torch.Tensor]:
     for key in INSIDE:
         if isinstance(found, dict) and isinstance(found.get(key), dict):
             found = found[key]
-    named = found.items() if isinstance(found, dict) else ()
-    tensors = {name: value for name, value in named if torch.is_tensor(value)}
+    tensors = max(_weights(found), key=len, default={})
     if not tensors:
         raise ConfigError(f"{path.name} holds no weights: give another file")
     return tensors
+
+
+def _weights(value: Any) -> Iterator[dict[str, torch.Tensor]]:
+    """The tensors with names of a dictionary and of those in it, under whatever name a trainer keeps them."""
+    import torch
+
+    if isinstance(value, dict):
+        yield {name: one for name, one in value.items() if isinstance(name, str) and torch.is_tensor(one)}
+        for one in value.values():
+            yield from _weights(one)

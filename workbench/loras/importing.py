@@ -51,7 +51,8 @@ def _import(workspace: Workspace, settings: LoraImportSettings, one: Opened) -> 
     without = f", without {len(wrong)} layers that the model lacks or has in another size" if wrong else ""
     if one.weights.converted:
         without += f", made from {one.weights.converted}{loss(one.weights.lost)}"
-    ranks = "of several ranks" if one.weights.mixed else f"of rank {one.weights.rank}"
+    each = {one.weights.rank_of(layer) for layer in one.weights.layers}
+    ranks = "of several ranks" if len(each) > 1 else f"of rank {one.weights.rank}"
     expert_in_name = one.weights.expert if one.expert or settings.low_noise.strip() else ""
     provenance = Provenance(
         title=f"{settings.name.strip()} {expert_in_name}".strip() if settings.name.strip() else one.title,

@@ -19,10 +19,10 @@ from workbench.families.base import Family
 from workbench.families.lora_files import (
     DIFFUSERS_FILE,
     PEFT_FILES,
-    TORCH_FILES,
     LoraWeights,
     by_expert,
     check_finite,
+    is_of_torch,
     read_lora,
     unwrapped,
 )
@@ -79,7 +79,7 @@ def opened_parts(workspace: Workspace, text: str, model: str, report: Report = p
     """
     found = []
     for lora in _fetched(workspace, [text], report):
-        names = read_lora(lora.file)[0] if lora.file.suffix in TORCH_FILES else read_header(lora.file).tensors
+        names = read_lora(lora.file)[0] if is_of_torch(lora.file) else read_header(lora.file).tensors
         both = list(by_expert(dict.fromkeys(map(unwrapped, names))))
         found += [_open(workspace, lora, model, expert) for expert in (both if len(both) > 1 else [""])]
     return found

@@ -13,7 +13,7 @@ from typing import Any
 
 from workbench.errors import ConfigError
 from workbench.families.base import Family
-from workbench.families.lora_files import TORCH_FILES, experts_of, read_lora
+from workbench.families.lora_files import experts_of, is_of_torch, read_lora
 from workbench.families.model import Expert, Model
 from workbench.sampler.adapters import Adapters
 from workbench.sampler.loras import Lora, read_header
@@ -60,7 +60,7 @@ class Experts:
         known = tuple(one.expert.name for one in self.loaded)
         if not self._pair:
             return known
-        if lora.file.suffix in TORCH_FILES:
+        if is_of_torch(lora.file):
             named = experts_of(*read_lora(lora.file), lora.file.name) or known
         else:
             header = read_header(lora.file)

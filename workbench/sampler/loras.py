@@ -27,11 +27,11 @@ from workbench import lora_names, policy
 from workbench.errors import ConfigError
 from workbench.families.lora_files import (
     DIFFUSERS_FILE,
-    FILES,
     PEFT_FILES,
     PEFT_NOTES,
-    TORCH_FILES,
     file_in,
+    is_lora_file,
+    is_of_torch,
 )
 from workbench.hub import HubLost
 from workbench.workspace import SLUG, Workspace
@@ -93,7 +93,7 @@ def resolve(workspace: Workspace, texts: Sequence[str]) -> list[Lora]:
     for text in texts:
         name, scale = split_scale(text)
         path = _file(workspace, name)
-        if path is not None and path.suffix not in TORCH_FILES:  # those need torch, which is not here
+        if path is not None and not is_of_torch(path):  # those need torch, which is not here
             read_header(path)
         found.append(Lora(name, path, scale))
     return found
@@ -121,14 +121,14 @@ def _download(name: str, report: Callable[[str], None]) -> Path:
         elif file == DIFFUSERS_FILE:  # as we push it; where the Hub cannot be asked, both were fetched before
             with contextlib.suppress(FileNotFoundError, HubLost), explained(repo):
                 client().hf_hub_download(repo, lora_names.ALSO, revision=revision)
-    if path.suffix not in TORCH_FILES:
+    if not is_of_torch(path):
         read_header(path)
     return path
 
 
 def _only_file(repo: str, files: Sequence[str]) -> str:
     """The only LoRA of a repository, safetensors before files of torch. Raises ConfigError."""
-    found = [file for file in files if file.endswith(".safetensors")]
+    found = [file for file in files if file.lower().endswith(".safetensors")]
     known = [name for name in (DIFFUSERS_FILE, PEFT_FILES[0]) if name in found]
     if known or len(found) == 1:
         return known[0] if known else found[0]
@@ -157,7 +157,7 @@ def split_scale(text: str) -> tuple[str, float]:
     Raises ConfigError.
     """
     name, equals, tail = text.strip().rpartition("=")
-    if not equals or tail.endswith(FILES) or (ADDRESS.match(text.strip()) and not _is_number(tail)):
+    if not equals or is_lora_file(tail) or (ADDRESS.match(text.strip()) and not _is_number(tail)):
         name, tail = text.strip(), "1"
     try:
         scale = float(tail)
@@ -192,7 +192,7 @@ def _of_address(address: re.Match[str]) -> str:
             f"loras has {shown}, which is no repository or file of a model on the Hub: open the LoRA's file there and "
             f"give that address, or OWNER/NAME:FILE"
         )
-    if page["file"] and not page["file"].endswith(FILES):
+    if page["file"] and not is_lora_file(page["file"]):
         raise _refusal(
             f"loras has {shown}, which is no file of weights: open the LoRA's .safetensors file there and give that "
             f"address, or OWNER/NAME:FILE"
@@ -208,7 +208,7 @@ def _file(workspace: Workspace, name: str) -> Path | None:
     if lora_names.is_name(full) and (own := lora_names.path_of(workspace, full)).exists():
         return own
     path = _local(workspace, name)
-    if path is not None and name.endswith(FILES) and not path.is_dir():
+    if path is not None and is_lora_file(name) and not path.is_dir():
         return path
     if path is not None and path.is_dir():
         try:
@@ -228,9 +228,9 @@ def _file(workspace: Workspace, name: str) -> Path | None:
 
 def _local(workspace: Workspace, name: str) -> Path | None:
     """The file or folder that a name stands for by its path; None for other names. Raises ConfigError."""
-    if name.endswith(".gguf"):
+    if name.lower().endswith(".gguf"):
         raise _refusal(f"loras has {name[:120]!r}, quantized for sampling (GGUF): get it as .safetensors")
-    if name.endswith(FILES):
+    if is_lora_file(name):
         return None if ":" in name and HUB.fullmatch(name) else policy.resolve(name, "loras")
     if "\0" in name or not policy.names_file(name):
         return None

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from workbench.errors import ConfigError, ExitCode
 from workbench.families import find_model, lora_match
-from workbench.families.lora_files import FILES
+from workbench.families.lora_files import is_lora_file
 from workbench.quantities import duration
 from workbench.sampler.loras import split_scale
 from workbench.sampler.queue import Progress, RequestState
@@ -167,7 +167,7 @@ def short_name(lora: str) -> str:
         return lora
     if checkpoint := CHECKPOINT.search(name):
         name = f"{checkpoint[1]}@{checkpoint[2]}"
-    elif name.endswith(FILES):
+    elif is_lora_file(name):
         path = Path(name)
         name = path.parent.name if path.name == "lora.safetensors" else path.stem
     name = name.removeprefix("runs/").removeprefix("loras/")
