@@ -33,11 +33,11 @@ const sections = [
 const whole = make('div', { className: 'home', hidden: true }, machine, steps, ...sections);
 element.replaceChildren(whole);
 
-// The events of the next steps; the other steps open the Dataset tab.
+// The events of the next steps; the other steps open a run or a dataset.
 const eventOf = { demo: 'demo', train: 'train', sample: 'sample' };
 
 function stepOf(one) {
-  const item = make('li', {}, make('p', { textContent: one.reason }), button(one.label, eventOf[one.kind] ?? 'open', { kind: 'dataset', name: one.target }, { className: 'primary' }));
+  const item = make('li', {}, make('p', { textContent: one.reason }), button(one.label, eventOf[one.kind] ?? 'open', { kind: one.kind === 'run' ? 'run' : 'dataset', name: one.target }, { className: 'primary' }));
   item.dataset.id = one.id;
   return item;
 }

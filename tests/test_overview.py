@@ -17,10 +17,11 @@ from workbench.clips import records
 from workbench.dataset_builder import Dataset
 from workbench.jobs import processes
 from workbench.overview import DATASETS, RUNS, Overview, OverviewReader
+from workbench.records import read_json_lines
 from workbench.runs.run import Run
 from workbench.sampler.samples import new_id, video_path, write_sample
 from workbench.sampler.settings import SampleSettings
-from workbench.workspace import Workspace, write_json
+from workbench.workspace import Workspace, append_line, write_json
 
 
 def read(workspace: Workspace) -> Overview:
@@ -86,6 +87,16 @@ def test_a_finished_run_is_to_be_tried_until_a_sample_was_made_with_it(workspace
     assert steps(read(workspace)) == [("sample", "done")]
     add_sample(workspace, "a cat", "runs/done")
     assert steps(read(workspace)) == []
+
+
+def test_a_destroyed_run_is_to_be_looked_at(workspace: Workspace) -> None:
+    metrics = write_run(workspace, "done", 200).folder / "metrics.jsonl"
+    add_dataset(workspace, "cats", "a cat")
+    for line in read_json_lines(metrics):
+        if "held_out_loss" in line:
+            worse = {"held_out_loss": 0.5 + line["step"] / 20, "change_own": 0.9}
+            append_line(metrics, json.dumps(line | worse))
+    assert steps(read(workspace)) == [("run", "done")]
 
 
 def test_a_dataset_leads_to_its_captions_and_then_to_training(workspace: Workspace) -> None:

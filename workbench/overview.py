@@ -25,6 +25,7 @@ from workbench.runs.failures import LOG_LINES, failure_of
 from workbench.runs.listing import headline
 from workbench.runs.run import Run
 from workbench.runs.sessions import SESSIONS, read_sessions
+from workbench.runs.summary import summary_of
 from workbench.sampler.samples import ID, Sample, Samples
 from workbench.states import Tone
 from workbench.workspace import Workspace, is_slug
@@ -63,7 +64,7 @@ class DatasetLine:
 class NextStep:
     """What comes next. target: the name of the dataset or run that it is about, "" for none."""
 
-    kind: Literal["demo", "import", "dataset", "train", "sample"]
+    kind: Literal["demo", "import", "dataset", "train", "sample", "run"]
     label: str
     reason: str
     target: str = ""
@@ -226,7 +227,9 @@ def _next_steps(
 ) -> Iterator[NextStep]:
     """What comes next, the most useful first."""
     finished = next((one for one in statuses if one.state is State.FINISHED and not Run(one.folder).model), None)
-    if finished and not any(name.endswith(finished.name) for one in samples for name in one.settings.loras):
+    if finished and summary_of(Run(finished.folder), ended=True).diagnosis == "destroyed":
+        yield NextStep("run", f"Look at {finished.name}", "It has finished, but the model is destroyed.", finished.name)
+    elif finished and not any(name.endswith(finished.name) for one in samples for name in one.settings.loras):
         yield NextStep(
             "sample",
             "Try it in Sample",

@@ -19,6 +19,7 @@ COMMAND_OF = {
     "import": "workbench dataset import NAME FILES",
     "dataset": "workbench dataset show {0}",
     "train": "workbench train --dataset {0}",
+    "run": "workbench runs show {0}",
     "sample": "workbench sample PROMPT --loras {0}",
 }
 
