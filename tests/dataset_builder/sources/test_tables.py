@@ -88,6 +88,38 @@ def test_every_dialect_keeps_every_word(tmp_path: Path, table: str, expected: tu
         assert not said or LINE_2 in problems(found).values() or said == {Problem.OTHER_TEXT}
 
 
+@pytest.mark.parametrize(
+    ("name", "table", "expected", "said"),
+    [
+        ("captions.txt", "a.mp4|A, a\nb.mp4|B | b", ("A, a", "B | b"), {Problem.JOINED}),
+        ("videos.txt", "a.mp4|A\r\nb.mp4|B\r\n", ("A", "B"), set()),
+        ("all.lst", "a|A\nb|B", ("A", "B"), set()),
+        ("x/all.list", "../a.mp4\tA\nb.mp4\tB", ("A", "B"), set()),
+        ("lj.csv", "a|A cat|a cat\nb|B|B", ("A cat", "B"), {Problem.OTHER_TEXT}),
+        ("vits.txt", "a.mp4|3|A\nb.mp4|12|B\n", ("A", "B"), {Problem.OTHER_TEXT}),
+        ("bare.csv", "a,A\nb,B", ("A", "B"), set()),
+        ("comma.txt", "a.mp4,A, a\nb.mp4,B", ("A, a", "B"), {Problem.JOINED}),
+        ("turned.txt", "A|a.mp4\nB|b.mp4", ("A", "B"), set()),
+        ("head.txt", "file|caption\na.mp4|A\nb.mp4|B", ("A", "B"), set()),
+        ("colon.txt", "a.mp4: A\nb.mp4:B", ("A", "B"), set()),
+        ("arrow.txt", "a.mp4 => A\nb.mp4 - B", ("A", "B"), set()),
+        ("blank.txt", "a.mp4 A cat\nb.mp4   B", ("A cat", "B"), set()),
+        ("msvd.txt", "a a cat\nb B\na A", ("A", "B"), {Problem.TWICE}),
+        ("odd.txt", "a.mp4|A\n# a remark\nb.mp4|B\ngone.mp4|G", ("A", "B"), {Problem.BROKEN, Problem.NO_VIDEO}),
+        ("kinetics.txt", "a.mp4 0\nb.mp4 1", (), {Problem.UNPAIRED_TEXT}),
+        ("prose.txt", "a cat sits here, b walks\nand a.mp4 shows it", (), {Problem.UNPAIRED_TEXT}),
+        ("notes.txt", "a cat that left", (), {Problem.UNPAIRED_TEXT}),
+        ("flat.txt", "a.mp4\nb.mp4\n", (), {Problem.UNPAIRED_TEXT}),
+    ],
+)  # fmt: skip
+def test_a_line_may_hold_a_name_and_its_caption(
+    tmp_path: Path, name: str, table: str, expected: tuple[str, ...], said: set[Problem]
+) -> None:
+    found = looked(tmp_path, {**CLIPS, name: f"\ufeff{table}"})
+    assert captions(found) == dict(zip(CLIPS, expected, strict=False))
+    assert set(problems(found)) == said
+
+
 def test_rows_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     table = "file_name,text\na.mp4,nan\n,lost words\nb.mp4,None\nc.mp4\ngone.mp4,G\nand a second line\n"
     found = looked(tmp_path, {**CLIPS, "metadata.csv": table})

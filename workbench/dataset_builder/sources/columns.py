@@ -26,8 +26,9 @@ MEDIA_SUFFIXES = (*SUFFIXES, *IMAGE_SUFFIXES, *OTHER_IMAGE_SUFFIXES)
 DELIMITED_SUFFIXES = (".csv", ".tsv")
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 CAPTION_SUFFIXES = (".txt", ".caption")
+LIST_SUFFIXES = (".lst", ".list")
 SIDECAR_SUFFIXES = (*CAPTION_SUFFIXES, ".json")  # of a caption that lies beside its video, the one that counts first
-TEXT_SUFFIXES = (*CAPTION_SUFFIXES, *JSON_SUFFIXES, *DELIMITED_SUFFIXES)
+TEXT_SUFFIXES = (*CAPTION_SUFFIXES, *LIST_SUFFIXES, *JSON_SUFFIXES, *DELIMITED_SUFFIXES)
 
 # What trainers and published datasets call the two, the most telling first; a row may hold several.
 NAME_COLUMNS = (

@@ -18,6 +18,7 @@ from workbench.clips.records import METADATA
 from workbench.dataset_builder.sources.columns import (
     DELIMITED_SUFFIXES,
     JSON_SUFFIXES,
+    LIST_SUFFIXES,
     Columns,
     column_names,
     first_frame,
@@ -34,12 +35,13 @@ from workbench.dataset_builder.sources.layouts.base import (
     Wanted,
     files_named,
 )
-from workbench.dataset_builder.sources.layouts.delimited import read_delimited
+from workbench.dataset_builder.sources.layouts.delimited import lines_of_names, read_delimited
 from workbench.dataset_builder.sources.layouts.json_records import BROKEN, read_json
-from workbench.dataset_builder.sources.layouts.text_files import labels, sidecars
+from workbench.dataset_builder.sources.layouts.text_files import labels, paired, sidecars
 from workbench.dataset_builder.sources.tree import Tree
 
 CSV = "metadata.csv"
+LISTS = (".txt", *LIST_SUFFIXES)
 # A spreadsheet takes such a cell for a formula; a quote in front makes it text.
 FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
@@ -117,10 +119,10 @@ class Csv(Table):
     title = "Table metadata.csv"
     description = (
         "A metadata.csv names each video and its caption: it opens in any spreadsheet, and the Hub reads it. CSV and "
-        "TSV files of other names and columns are read as well."
+        "TSV files of other names and columns are read as well, and text files of lines such as a.mp4|a cat."
     )
     file = CSV
-    endings = DELIMITED_SUFFIXES
+    endings = (*DELIMITED_SUFFIXES, *LISTS)
 
     def files(self, clips: Sequence[ExportedClip], first_frames: bool) -> ExportedFiles:
         table = io.StringIO(newline="")
@@ -178,8 +180,10 @@ def _tables(tree: Tree) -> list[ReadTable]:
     """
     if "tables" not in tree.read:
         texts = {text for of_clip in (*sidecars(tree).values(), *labels(tree).values()) for text in of_clip}
-        endings = (*DELIMITED_SUFFIXES, *JSON_SUFFIXES)
-        read = [_read(tree, name) for name in tree.texts if name.lower().endswith(endings) and name not in texts]
+        texts |= paired(tree)
+        endings = (*DELIMITED_SUFFIXES, *JSON_SUFFIXES, *LISTS)
+        names = [name for name in tree.texts if name.lower().endswith(endings) and name not in texts]
+        read = [table for name in names if (table := _read(tree, name)) is not None]
         tree.read["tables"] = sorted(
             read, key=lambda table: (table.folder, table.file == METADATA, table.file == CSV, table.name)
         )
@@ -187,8 +191,8 @@ def _tables(tree: Tree) -> list[ReadTable]:
     return tables
 
 
-def _read(tree: Tree, name: str) -> ReadTable:
-    """One table with its rows. Raises DataError when the file cannot be read."""
+def _read(tree: Tree, name: str) -> ReadTable | None:
+    """One table with its rows, None for a text that is none. Raises DataError when the file cannot be read."""
     text, folder = tree.text(name), name[: name.rfind("/") + 1]
     problems: list[tuple[Problem, str]] = []
     unread = ""
@@ -197,7 +201,9 @@ def _read(tree: Tree, name: str) -> ReadTable:
         return len(tree.find(cell, folder).files) > 0 if 0 < len(cell.strip()) < 1000 else False
 
     rows: list[tuple[str, Mapping[str, Any]]] = []
-    if name.lower().endswith(DELIMITED_SUFFIXES):
+    if name.lower().endswith(LISTS) and not (text := lines_of_names(text, is_name)):
+        return None
+    if name.lower().endswith((*DELIMITED_SUFFIXES, *LISTS)):
         table = read_delimited(text, name[name.rfind(".") :].lower(), tree.columns, is_name)
         columns = tuple(table.columns)
         if not columns:
@@ -238,6 +244,7 @@ def _usable(table: ReadTable, columns: Columns, notes: ReadingNotes) -> bool:
         notes.unread[table.name] = table.unread or f"no column of file names or captions among {named}"
         return False
     notes.read.add(table.name)
+    notes.unread.pop(table.name, None)  # no half of a pair of lists
     if not text:
         notes.add(Problem.NO_COLUMN, described)
     if not names:

@@ -277,6 +277,11 @@ def _lists(tree: Tree) -> list[_ListFiles]:
     return lists
 
 
+def paired(tree: Tree) -> set[str]:
+    """The lists that are read line by line beside one another."""
+    return {name for lists in _lists(tree) for name in (lists.videos, lists.prompts, lists.images) if name}
+
+
 def _called(files: Sequence[str], names: Sequence[str]) -> str:
     """The file that has the first of these names, case aside; "" when none has any."""
     by_name = {file.rpartition("/")[2].casefold(): file for file in reversed(files)}
