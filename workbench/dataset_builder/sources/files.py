@@ -115,6 +115,9 @@ def trees_of(given: list[Path], refused: dict[str, str], columns: Columns) -> It
         for path in given
         if not (path.is_dir() or is_archive(path) or path.name in refused) and path not in records.values()
     ]
+    packed = [path for path in given if is_archive(path) and not path.is_dir()]
+    # Captions that were given with archives may be those of their members, so the archives are read after them.
+    together = bool(packed) and any(map(_is_text, loose))
     for path in given:
         if path.is_dir():
             found = _Found()
@@ -124,13 +127,42 @@ def trees_of(given: list[Path], refused: dict[str, str], columns: Columns) -> It
             plain = {name: file for name, file in files.items() if not is_archive(file) and file not in theirs}
             tree = FilesTree(path, plain, found=found)
             tree.beside = _text_beside(path.with_name(f"{path.name}.txt"), None, refused)
-            yield tree
-            yield from _archives(archives, refused, {}, path, columns)
-        elif is_archive(path):
-            yield from _archives([path], refused, records, path.parent, columns)
-        elif loose:
-            yield _loose(loose, columns)
+            yield from _with_archives(tree, archives, path, refused, {}, columns)
+        elif loose and (together or not is_archive(path)):
+            yield from _with_archives(
+                _loose(loose, columns), packed if together else [], None, refused, records, columns
+            )
             loose = []
+        elif is_archive(path) and not together:
+            yield from _archives([path], refused, records, path.parent, columns)
+
+
+def _is_text(path: Path) -> bool:
+    return path.name.lower().endswith(TEXT_SUFFIXES)
+
+
+def _with_archives(
+    tree: FilesTree,
+    archives: Sequence[Path],
+    root: Path | None,
+    refused: dict[str, str],
+    records: Mapping[str, Path],
+    columns: Columns,
+) -> Iterator[Tree]:
+    """The tree, then those of the archives in it. Where captions lie around them, all are looked into before.
+
+    root: the folder that holds all; None where each archive was given by itself
+    """
+    trees: Iterator[tuple[str, Tree]] = (
+        (path.relative_to(root).as_posix() if root else path.name, archive)
+        for path in archives
+        for archive in _archives([path], refused, records, root or path.parent, columns)
+    )
+    if any(map(columns.reads, tree.files)):
+        tree.inside = list(trees)
+        trees = iter(tree.inside)
+    yield tree
+    yield from (archive for _, archive in trees)
 
 
 def record_of(archive: Path) -> Path:

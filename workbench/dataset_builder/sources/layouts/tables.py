@@ -54,7 +54,7 @@ class Table(Layout):
     endings: tuple[str, ...]
 
     def recognise(self, tree: Tree) -> bool:
-        return bool(tree.media) and any(
+        return bool(tree.named) and any(
             table.name.lower().endswith(self.endings) and (table.names or table.file in (CSV, METADATA))
             for table in _tables(tree)
         )
