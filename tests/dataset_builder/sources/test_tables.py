@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import tarfile
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from tests.drawing import MakeClip
 from tests.shell import Shell
 from workbench.clips.records import read_clips
+from workbench.dataset_builder.sources import files
 from workbench.dataset_builder.sources.columns import USUAL, Columns
 from workbench.dataset_builder.sources.layouts.base import Problem
 from workbench.dataset_builder.sources.survey import Survey, survey
@@ -172,6 +174,28 @@ def test_tables_of_any_name_are_read(tmp_path: Path, name: str, table: Any) -> N
     found = looked(tmp_path, {**CLIPS, name: table})
     assert captions(found) == {"a.mp4": "A", "b.mp4": "B"}
     assert not set(problems(found)) & {Problem.NOT_READ, Problem.NO_COLUMN, Problem.NO_NAMES, Problem.AMBIGUOUS}
+
+
+def test_a_table_packed_with_gzip_is_read_as_the_table(tmp_path: Path) -> None:
+    table = gzip.compress(b"file_name,text\na.mp4,A\nb.mp4,B\n")
+    given = write(tmp_path / "given", {**CLIPS, "captions.csv.GZ": table, "c.txt.gz": gzip.compress(b"C")})
+    for paths in ([given], sorted(given.iterdir())):
+        found = survey(paths)
+        assert {s.name: s.caption for s in found.sources} == {"a.mp4": "A", "b.mp4": "B", "c.mp4": "C"}
+        assert not problems(found)
+    twice = survey([write(given, {"captions.csv": "file_name,text\na.mp4,plain\n", "captions.csv.gz": table})])
+    assert "captions.csv.gz" in twice.not_read
+    assert captions(twice)["a.mp4"] == "plain"
+    write(given, {"d.csv.gz": table[:-12]})
+    with pytest.raises(DataError, match=r"d\.csv\.gz cannot be read \(.*\): copy it again"):
+        survey([given])
+
+
+def test_a_text_too_long_to_be_read_is_named_and_never_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MOST_TEXT_BYTES", 30)
+    found = looked(tmp_path, {**CLIPS, "t.csv": "file_name,text\na.mp4,A\nb.mp4,B\n", "c.txt": "C"})
+    assert captions(found) == {"c.mp4": "C"}
+    assert found.not_read == {"t.csv": files.TOO_LONG}
 
 
 def test_what_a_cell_holds_instead_of_a_text_is_said(tmp_path: Path) -> None:

@@ -103,4 +103,4 @@ def _fetched(settings: ImportSettings, folder: Path, job: jobs.Job) -> Path:
         job.beat("downloading", done, total, step_seconds=(time.monotonic() - began) / max(1, done))
         job.check_stop(f"stopped after {done} of {total} files: start it again to go on")
 
-    return hub.fetch(remote, folder / "hub", on_file, settings.columns.video)
+    return hub.fetch(remote, folder / "hub", on_file)

@@ -28,7 +28,9 @@ JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 CAPTION_SUFFIXES = (".txt", ".caption")
 LIST_SUFFIXES = (".lst", ".list")
 SIDECAR_SUFFIXES = (*CAPTION_SUFFIXES, ".json")  # of a caption that lies beside its video, the one that counts first
-TEXT_SUFFIXES = (*CAPTION_SUFFIXES, *LIST_SUFFIXES, *JSON_SUFFIXES, *DELIMITED_SUFFIXES)
+PLAIN_TEXT_SUFFIXES = (*CAPTION_SUFFIXES, *LIST_SUFFIXES, *JSON_SUFFIXES, *DELIMITED_SUFFIXES)
+PARQUET = ".parquet"  # a table of names and captions, or one that holds the videos
+TEXT_SUFFIXES = (*PLAIN_TEXT_SUFFIXES, PARQUET)
 
 # What trainers and published datasets call the two, the most telling first; a row may hold several.
 NAME_COLUMNS = (
@@ -94,7 +96,7 @@ class Columns:
 
     def name(self, row: Mapping[str, Any]) -> str:
         """What the row calls its file, "" when it names none."""
-        keys = _named(tuple(row), (self.video,) if self.video else NAME_COLUMNS)
+        keys = self.name_keys(tuple(row))
         if found := next((name for key in keys if (name := file_name(row[key]))), ""):
             return found
         if self.video:
@@ -103,6 +105,10 @@ class Columns:
         passed = {*_named(tuple(row), FIRST_FRAME_COLUMNS), *_named(tuple(row), TEXT_COLUMNS)}
         others = [file_name(value) for key, value in row.items() if key not in passed and not is_companion(key)]
         return next((name for name in others if is_media_name(name)), "")
+
+    def name_keys(self, columns: Sequence[str]) -> Sequence[str]:
+        """The columns that may name the file, the one that counts first."""
+        return _named(tuple(columns), (self.video,) if self.video else NAME_COLUMNS)
 
     def text(self, row: Mapping[str, Any]) -> Cell:
         """The first of the row's captions."""
@@ -114,7 +120,7 @@ class Columns:
         return _named(tuple(row), (self.caption,) if self.caption else TEXT_COLUMNS)
 
     def has_name(self, columns: Sequence[str]) -> bool:
-        return bool(_named(tuple(columns), (self.video,) if self.video else NAME_COLUMNS))
+        return bool(self.name_keys(columns))
 
     def has_text(self, columns: Sequence[str]) -> bool:
         return bool(_named(tuple(columns), (self.caption,) if self.caption else TEXT_COLUMNS))

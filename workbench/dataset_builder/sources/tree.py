@@ -55,6 +55,16 @@ class SourceFile:
 
 
 @dataclass(frozen=True)
+class Entry:
+    """One member of an archive. refused: why it may not be read, "" when it may; info: what its reader knows of it."""
+
+    name: str
+    size: int
+    refused: str
+    info: Any
+
+
+@dataclass(frozen=True)
 class Found:
     """The files that a list or table may mean by a name; one if it is clear which.
 

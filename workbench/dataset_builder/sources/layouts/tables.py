@@ -1,5 +1,5 @@
 """Tables of file names and captions: metadata.jsonl and metadata.csv, as the Hub's VideoFolder has them, and the JSON,
-JSON Lines, CSV and TSV files of any name that trainers and published datasets use.
+JSON Lines, CSV, TSV and parquet files of any name that trainers and published datasets use.
 
 A table holds for its folder and those below; the nearest one counts.
 """
@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from workbench.dataset_builder.sources.columns import (
     DELIMITED_SUFFIXES,
     JSON_SUFFIXES,
     LIST_SUFFIXES,
+    PARQUET,
     Columns,
     column_names,
     first_frame,
@@ -97,7 +98,7 @@ class VideoFolder(Table):
         "of other names and keys are read as well."
     )
     file = METADATA
-    endings = JSON_SUFFIXES
+    endings = (*JSON_SUFFIXES, PARQUET)
 
     def __init__(self, texts: bool = True) -> None:
         """texts: whether each caption is also in a text file beside its video"""
@@ -181,7 +182,7 @@ def _tables(tree: Tree) -> list[ReadTable]:
     if "tables" not in tree.read:
         texts = {text for of_clip in (*sidecars(tree).values(), *labels(tree).values()) for text in of_clip}
         texts |= paired(tree)
-        endings = (*DELIMITED_SUFFIXES, *JSON_SUFFIXES, *LISTS)
+        endings = (*DELIMITED_SUFFIXES, *JSON_SUFFIXES, PARQUET, *LISTS)
         names = [name for name in tree.texts if name.lower().endswith(endings) and name not in texts]
         read = [table for name in names if (table := _read(tree, name)) is not None]
         tree.read["tables"] = sorted(
@@ -221,8 +222,22 @@ def _read(tree: Tree, name: str) -> ReadTable | None:
         problems += [(Problem.BROKEN, f"{name}, {where}") for where, row in rows if row is BROKEN]
         rows = [(where, row) for where, row in rows if row is not BROKEN]
         columns = tuple(dict.fromkeys(str(key) for _, row in rows for key in row))
-    found = [TableRow(f"{name}, {where}", row, tree.columns.name(row)) for where, row in rows]
+    key = _name_key([row for _, row in rows], tree.columns, is_name)
+    found = [
+        TableRow(f"{name}, {where}", row, (name_in(row.get(key)) if key else "") or tree.columns.name(row))
+        for where, row in rows
+    ]
     return ReadTable(name, found, columns, problems, unread)
+
+
+def _name_key(rows: Sequence[Mapping[str, Any]], columns: Columns, is_name: Callable[[str], bool]) -> str:
+    """The column that names the files, where the one that should names none that is here: addresses beside keys, as
+    downloaders write them. "" where the usual one does."""
+    keys = columns.name_keys(list(dict.fromkeys(key for row in rows for key in row)))
+    for at, key in enumerate(keys if len(keys) > 1 else ()):
+        if any(is_name(name_in(row.get(key))) for row in rows):
+            return key if at else ""
+    return ""
 
 
 def _usable(table: ReadTable, columns: Columns, notes: ReadingNotes) -> bool:
