@@ -55,6 +55,7 @@ NOT_READ = {
     ".xz": f"a file packed with xz: {PACKED}",
     ".zst": f"a file packed with Zstandard: {PACKED}",
     ".lz4": f"a file packed with LZ4: {PACKED}",
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), "a spreadsheet, which cannot be read: save it as CSV"),
     ".arrow": "an Arrow table, which cannot be read: write its videos out as files",
     ".tfrecord": "a TFRecord file, which cannot be read: write its videos out as files",
 }

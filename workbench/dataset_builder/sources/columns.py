@@ -43,7 +43,7 @@ TEXT_COLUMNS = (
     *("text", "caption", "prompt", "captions", "texts", "prompts", "description", "descriptions", "cap"),
     *("video_caption", "video_description", "caption_text", "long_caption", "dense_caption", "detailed_caption"),
     *("refined_caption", "generated_caption", "short_caption", "brief_caption", "recaption", "text_prompt", "txt"),
-    *("sentence", "sentences", "annotation", "content"),
+    *("sentence", "sentences", "annotation", "annotations", "content", "caption_en", "en_caption", "text_en", "en_cap"),
 )
 FIRST_FRAME_COLUMNS = (
     *("first_frame", "first_frame_path", "first_frame_image", "first_image", "start_image", "start_frame"),
@@ -203,7 +203,11 @@ def _cell(value: object) -> Cell:
         return _cell(written) if written is not None else Cell(text)
     if isinstance(value, list | tuple):
         cells = [cell for one in value if (cell := _cell(one)).text]
-        return Cell(cells[0].text, len(cells) > 1 or cells[0].several) if cells else Cell(odd="an empty list")
+        return (
+            Cell(cells[0].text, len(cells) > 1 or cells[0].several)
+            if cells
+            else Cell(odd="no text in a list" if value else "an empty list")
+        )
     if isinstance(value, dict):
         cells = [cell for one in _in_order(value) if isinstance(one, str | list | dict) and (cell := _cell(one)).text]
         return Cell(cells[0].text, len(cells) > 1 or cells[0].several) if cells else Cell(odd="no text in a record")

@@ -22,6 +22,7 @@ from workbench.dataset_builder.sources.text import decode_text
 
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://[^/]*", re.IGNORECASE)
 DRIVE = re.compile(r"/?[a-z]:/*", re.IGNORECASE)
+NUMBER = re.compile(r"#\d+$")  # of one of several captions: "a.mp4#0", as Flickr8k has them
 
 
 @dataclass(frozen=True)
@@ -286,7 +287,7 @@ def _spellings(name: str, root: str) -> Iterator[str]:
     if address := ADDRESS.match(plain):
         plain = plain[address.end() :].partition("?")[0]
     plain = DRIVE.sub("/", plain, count=1) if DRIVE.match(plain) else plain
-    for spelled in (plain, unicodedata.normalize("NFC", unquote(plain))):
+    for spelled in (plain, unicodedata.normalize("NFC", unquote(plain)), NUMBER.sub("", plain)):
         yield spelled.removeprefix(root + "/")
 
 

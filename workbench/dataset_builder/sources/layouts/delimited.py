@@ -10,14 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from workbench.dataset_builder.sources.columns import MEDIA_SUFFIXES, Columns, is_media_name
 
 DELIMITERS = (",", ";", "\t", "|")
 STRONG = ("\t", "|")  # those that prose does not have
 SAMPLE = 20  # lines from which the delimiter is found out
+PREFACE = 5  # lines of remarks that may stand before the header
 MOST_LINES = 200  # of one cell: a quote that is open for longer was never closed
 NEW_LINE = re.compile(r"\r\n|\n|\r")  # not splitlines: U+2028 ends no line
+FORMULA_TEXT = re.compile(r'="([^"]*)"')  # how a spreadsheet is told that a cell is text
 # "a.mp4: a cat", "a.mp4 - a cat", "a.mp4 a cat"
 MEDIA_NAME = rf"\S(?:.*?\S)??(?:{'|'.join(map(re.escape, MEDIA_SUFFIXES))})"
 NAME_FIRST = re.compile(rf"\s*({MEDIA_NAME})(?:\s*(?:[:=-]>?)\s+|\s*[:=]>?|\s+)", re.IGNORECASE)
@@ -63,10 +66,13 @@ def read_delimited(text: str, suffix: str, columns: Columns, is_name: Callable[[
     first = next((number for number, line in enumerate(lines) if line.strip()), len(lines))
     declared = re.fullmatch(r"\ufeff?sep=(.)\s*", lines[first], re.IGNORECASE) if first < len(lines) else None
     first += bool(declared)
-    sample = [line for line in lines[first:] if line.strip()][:SAMPLE]
-    if not sample:
+    numbers = list(islice((at for at in range(first, len(lines)) if lines[at].strip()), SAMPLE))
+    if not numbers:
         return DelimitedTable((), ())
+    sample = [lines[at] for at in numbers]
     delimiter = declared[1] if declared else _delimiter(sample, suffix, columns, is_name)
+    before = _remarks(sample, delimiter)
+    remarks, first, sample = numbers[:before], numbers[before], sample[before:]
     header = [part.text.strip().strip("\ufeff") for part in _parts(sample[0], delimiter)]
     while header and not header[-1]:  # a delimiter behind the last column
         header.pop()
@@ -75,9 +81,20 @@ def read_delimited(text: str, suffix: str, columns: Columns, is_name: Callable[[
         if not header:
             return DelimitedTable((), ())
     else:
-        first = next(number for number in range(first, len(lines)) if lines[number].strip()) + 1
+        first += 1
     header = [column + " " * header[:at].count(column) for at, column in enumerate(header)]  # each a name of its own
-    return DelimitedTable(header, list(_Reader(lines, delimiter, header, columns, is_name).rows(first)))
+    rows = _Reader(lines, delimiter, header, columns, is_name).rows(first)
+    return DelimitedTable(header, [*(Row(at + 1, {}, short=True) for at in remarks), *rows])
+
+
+def _remarks(sample: Sequence[str], delimiter: str) -> int:
+    """How many lines stand before the table: without a delimiter, or with the sign of a remark and no file's name."""
+
+    def is_remark(line: str) -> bool:
+        cells = [part.text for part in _parts(line, delimiter)]
+        return len(cells) == 1 or (line.lstrip().startswith("#") and not any(map(is_media_name, cells)))
+
+    return next((at for at, line in enumerate(sample[: PREFACE + 1]) if not is_remark(line)), 0)
 
 
 def _delimiter(sample: Sequence[str], suffix: str, columns: Columns, is_name: Callable[[str], bool]) -> str:
@@ -85,7 +102,7 @@ def _delimiter(sample: Sequence[str], suffix: str, columns: Columns, is_name: Ca
 
     def fitness(delimiter: str) -> tuple[int, int, int, bool]:
         rows = [[part.text for part in _parts(line, delimiter)] for line in sample]
-        known = sum(map(columns.knows, rows[0])) if len(rows[0]) > 1 else 0
+        known = max(sum(map(columns.knows, row)) if len(row) > 1 else 0 for row in rows[: PREFACE + 1])
         named = sum(len(row) > 1 and any(is_media_name(cell) or is_name(cell) for cell in row) for row in rows)
         return known, named, min(map(len, rows)), delimiter == preferred
 
@@ -135,7 +152,7 @@ def lines_of_names(text: str, is_name: Callable[[str], bool]) -> str:
         split = [_split(line, pattern) for line in sample]
         names = [name for name, caption in split if is_name(name) and _says(caption)]
         if len(names) >= least and len(set(names)) >= different:
-            return "\n".join("\t".join(_split(line, pattern)) for line in NEW_LINE.split(text))
+            return "\n".join("\t".join(filter(None, _split(line, pattern))) for line in NEW_LINE.split(text))
     return ""
 
 
@@ -222,7 +239,7 @@ class _Reader:
             cell = part.text if end == start + 1 else self._between(record, parts, start, end)
             if cell.startswith('"') and cell.count('"') % 2 and not (part.quoted and end == start + 1):
                 cell, unclosed = cell[1:], True
-            row[column] = cell
+            row[column] = as_text[1] if (as_text := FORMULA_TEXT.fullmatch(cell)) else cell
         return Row(number, row, joined and spans[self.text_at][1] - spans[self.text_at][0] > 1, unclosed, over < 0)
 
     def _is_longer_name(self, record: str, parts: Sequence[_Part], over: int) -> bool:

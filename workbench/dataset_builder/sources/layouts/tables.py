@@ -202,9 +202,10 @@ def _read(tree: Tree, name: str) -> ReadTable | None:
         return len(tree.find(cell, folder).files) > 0 if 0 < len(cell.strip()) < 1000 else False
 
     rows: list[tuple[str, Mapping[str, Any]]] = []
-    if name.lower().endswith(LISTS) and not (text := lines_of_names(text, is_name)):
-        return None
-    if name.lower().endswith((*DELIMITED_SUFFIXES, *LISTS)):
+    is_list = name.lower().endswith(LISTS)
+    listed = lines_of_names(text, is_name) if is_list else ""
+    if listed or name.lower().endswith(DELIMITED_SUFFIXES):
+        text = listed or text
         table = read_delimited(text, name[name.rfind(".") :].lower(), tree.columns, is_name)
         columns = tuple(table.columns)
         if not columns:
@@ -218,7 +219,9 @@ def _read(tree: Tree, name: str) -> ReadTable | None:
             formulas = [key for key, cell in row.cells.items() if cell.startswith("'") and FORMULA.match(cell)]
             rows.append((f"line {row.line}", row.cells | {key: row.cells[key][1:] for key in formulas}))
     else:
-        rows, unread = read_json(text, tree.columns, is_name)
+        rows, unread = read_json(text, tree.columns, is_name) if text.lstrip()[:1] in "[{" or not is_list else ([], "")
+        if is_list and (unread or not rows):
+            return None
         problems += [(Problem.BROKEN, f"{name}, {where}") for where, row in rows if row is BROKEN]
         rows = [(where, row) for where, row in rows if row is not BROKEN]
         columns = tuple(dict.fromkeys(str(key) for _, row in rows for key in row))
