@@ -63,6 +63,7 @@ def problems(found: Survey) -> dict[Problem, tuple[str, ...]]:
         ("captions.csv", TABLE),
         ("captions.csv", "file_name,text\nclips/a.mp4,A\nclips/b.mp4,B\n"),
         ("captions.csv", "file_name,text\n{}/a.mp4,A\n./{}/b.mp4,B\n"),
+        ("captions.csv", "file_name,text\n{}::a.mp4,A\nzip://b.mp4::{},B\n"),
         ("metadata.jsonl", '{{"file_name": "a.mp4", "text": "A"}}\n{{"file_name": "b", "text": "B"}}\n'),
         ("prompts.txt", "a.mp4|A\nclips/b.mp4|B\n"),
     ],

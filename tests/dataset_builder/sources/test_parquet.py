@@ -151,6 +151,8 @@ def test_a_table_that_cannot_be_read_says_why(tmp_path: Path, monkeypatch: pytes
     path = write(tmp_path / "given" / "t.parquet", b"PAR1 not")
     write(tmp_path / "given" / "a.mp4", b"v")
     assert "t.parquet cannot be read (" in looked(tmp_path / "given").refused["t.parquet"]
+    write(path, {"video": []}, features={"video": "Video"})
+    assert looked(tmp_path / "given").refused["t.parquet"] == "it has no rows"
     monkeypatch.setattr(parquet, "MOST_TEXT_BYTES", 10)
     write(path, {"file_name": ["a.mp4"], "text": ["a long caption"]})
     assert "MB of captions: split the table" in looked(tmp_path / "given").refused["t.parquet"]

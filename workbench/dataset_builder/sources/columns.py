@@ -44,6 +44,7 @@ TEXT_COLUMNS = (
     *("video_caption", "video_description", "caption_text", "long_caption", "dense_caption", "detailed_caption"),
     *("refined_caption", "generated_caption", "short_caption", "brief_caption", "recaption", "text_prompt", "txt"),
     *("sentence", "sentences", "annotation", "annotations", "content", "caption_en", "en_caption", "text_en", "en_cap"),
+    *("conversations", "messages"),
 )
 FIRST_FRAME_COLUMNS = (
     *("first_frame", "first_frame_path", "first_frame_image", "first_image", "start_image", "start_frame"),
@@ -52,6 +53,7 @@ FIRST_FRAME_COLUMNS = (
 LIST_NAMES = ("video", "videos", "text", "texts", "prompts", "captions")  # of lists without an ending
 # Clips that go with another clip. They train nothing yet, and they must not become clips of their own.
 COMPANIONS = ("control", "reference", "mask", "condition", "incontext", "vace", "depth", "pose", "canny", "object")
+ANSWERING = ("gpt", "assistant", "model")
 ENGLISH = ("en", "eng", "english", "en-us", "en_us", "en-gb")
 LANGUAGES = (
     *ENGLISH,
@@ -202,6 +204,9 @@ def _cell(value: object) -> Cell:
         written = _written_list(text)
         return _cell(written) if written is not None else Cell(text)
     if isinstance(value, list | tuple):
+        # Of a conversation about a video, as those who train vision-language models keep it, the answers.
+        if answers := [one for one in value if isinstance(one, dict) and one.get("from", one.get("role")) in ANSWERING]:
+            value = [one.get("value", one.get("content")) for one in answers]
         cells = [cell for one in value if (cell := _cell(one)).text]
         return (
             Cell(cells[0].text, len(cells) > 1 or cells[0].several)

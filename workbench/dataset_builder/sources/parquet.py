@@ -36,8 +36,10 @@ def holds_videos(table: Path, video_column: str = "") -> bool:
     Raises DataError for one that is neither, or that cannot be read: without pyarrow, damaged, with too much text.
     """
     with _opened(table) as file:
+        if not file.metadata.num_rows:
+            raise DataError("it has no rows")
         columns = _Columns(file.schema_arrow, video_column)
-        if columns.holds and _nulls(file, columns.data) < max(1, file.metadata.num_rows):
+        if columns.holds and _nulls(file, columns.data) < file.metadata.num_rows:
             return True
         if not columns.media:
             called = f" called {video_column!r}" if video_column else ""

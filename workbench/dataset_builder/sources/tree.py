@@ -22,6 +22,7 @@ from workbench.dataset_builder.sources.text import decode_text
 
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://[^/]*", re.IGNORECASE)
 DRIVE = re.compile(r"/?[a-z]:/*", re.IGNORECASE)
+INSIDE = re.compile(r"(?:zip|tar)://(.+?)::(.+)")  # "zip://a.mp4::clips.zip", as fsspec has it
 NUMBER = re.compile(r"#\d+$")  # of one of several captions: "a.mp4#0", as Flickr8k has them
 
 
@@ -284,6 +285,7 @@ def _spellings(name: str, root: str) -> Iterator[str]:
     plain = unicodedata.normalize("NFC", name)
     yield plain
     plain = plain.strip().strip("\"'").replace("\\", "/")
+    plain = INSIDE.sub(r"\2/\1", plain).replace("::", "/")  # "clips.zip::a.mp4", as ours are printed
     if address := ADDRESS.match(plain):
         plain = plain[address.end() :].partition("?")[0]
     plain = DRIVE.sub("/", plain, count=1) if DRIVE.match(plain) else plain
