@@ -6,8 +6,8 @@ calls it: every set of settings that is read (`check_settings`), every job that 
 that are requested (`check_waiting`), archives (`unpacked`). Without readable rules nothing is done.
 
 `resolve` is the one way from a path that a user wrote to a file: a page that other machines can reach accepts only
-paths below some folders (`confine`), a visitor only their own. Not covered: who gets which rules (demo_space), who
-may see which page (workbench.ui.server.guard).
+paths below some folders (`confine`), and so do the imports that it starts; a visitor only their own. Not covered: who
+gets which rules (demo_space), who may see which page (workbench.ui.server.guard).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from workbench.errors import ConfigError
 from workbench.workspace import LORA_NAME
 
 VARIABLE = "WORKBENCH_POLICY"
+ROOTS = "WORKBENCH_ROOTS"
 OFF = "is switched off in this demo: run the workbench yourself, or duplicate the Space, to have it"
 HUB_ID = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(:[^@]+)?(@[\w./-]+)?")
 CLIPS = ("chosen", "clips", "clip")  # settings that name clips of a dataset, as clips/ID.mp4
@@ -155,6 +156,17 @@ def confine(roots: Sequence[Path]) -> None:
     _roots[:] = [root.resolve() for root in roots]
 
 
+def handed_on() -> dict[str, str]:
+    """The variable by which a job learns to which folders this process is confined (`inherit`)."""
+    return {ROOTS: json.dumps([str(root) for root in _roots])} if _roots else {}
+
+
+def inherit() -> None:
+    """Confine this job as the process was that started it."""
+    if ROOTS in os.environ:
+        confine([Path(root) for root in json.loads(os.environ[ROOTS])])
+
+
 def resolve(path: Path | str, name: str = "the path") -> Path:
     """The file or folder that a person names: expanded, links resolved, and one that this process may touch.
 
@@ -173,6 +185,17 @@ def resolve(path: Path | str, name: str = "the path") -> Path:
         below = "your workspace" if policy is not None else f"{' or '.join(map(str, allowed))} (started with --root)"
         sentence = f"{name} is {str(found)[:200]!r}, which this page may not read: use one below {below}"
         raise ConfigError(sentence, {name: sentence})
+    return found
+
+
+def checked(path: Path | str, name: str = "the path") -> Path:
+    """The file or folder that a person names, under that very name, by which its captions are found: absolute, links
+    unresolved. It must lie where this process may read, and lead there. Raises ConfigError.
+    """
+    resolve(path, name)
+    found = Path(os.path.abspath(Path(path).expanduser()))  # ".." is taken out of the name, whatever is a link in it
+    if not resolve(found, name).is_dir():
+        resolve(found.parent, name)
     return found
 
 

@@ -13,10 +13,7 @@ import pytest
 from tests.drawing import MakeClip
 from tests.shell import Shell
 from workbench.clips.records import read_clips
-from workbench.dataset_builder.sources.columns import Columns
-from workbench.dataset_builder.sources.parquet import unpack
 from workbench.dataset_builder.sources.survey import survey
-from workbench.errors import DataError
 from workbench.workspace import Workspace
 
 
@@ -96,30 +93,3 @@ def test_a_column_of_another_name_is_named_and_can_be_chosen(
     assert "\x1b" not in looked
     both = ("--video-column", "pick", "--caption-column", "wording")
     assert "1 caption" in shell("dataset", "preview", given, *both).out
-
-
-def test_columns_of_parquet_keep_their_names(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow", reason="pip install 'video-lora-workbench[parquet]'")
-    import pyarrow
-    import pyarrow.parquet
-
-    columns = {"low": [b"small"], "High": [b"large"], "description": [["a red square", "a square"]]}
-    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
-    with pytest.raises(DataError, match="no column of videos: low, High, description: name .* with video_column"):
-        unpack(tmp_path / "t.parquet")
-    folder = unpack(tmp_path / "t.parquet", "high")
-    assert (folder / "000000.mp4").read_bytes() == b"large"
-    assert captions(folder) == {"000000.mp4": "a red square"}
-    # An import hands on the column that was named for the parquet table.
-    assert survey([folder], columns=Columns(video="high")).found[0].captions == 1
-
-
-@pytest.mark.parametrize("notes", ["[" * 100_000, "{", "[]", "null", '{"info": []}', '{"info": {"features": [1]}}'])
-def test_a_table_whose_notes_are_damaged_is_read_by_its_columns(tmp_path: Path, notes: str) -> None:
-    pytest.importorskip("pyarrow", reason="pip install 'video-lora-workbench[parquet]'")
-    import pyarrow
-    import pyarrow.parquet
-
-    table = pyarrow.table({"video": [b"pixels"], "text": ["a red square"]})
-    pyarrow.parquet.write_table(table.replace_schema_metadata({"huggingface": notes}), tmp_path / "t.parquet")
-    assert (unpack(tmp_path / "t.parquet") / "000000.mp4").read_bytes() == b"pixels"

@@ -17,7 +17,6 @@ Long work runs as tasks (tasks). Not covered: what a task does, datasets as a wh
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -330,9 +329,7 @@ class Dataset(NotedFolder):
 
     def start_import(self, paths: Sequence[Path | str], **more: Any) -> jobs.Status:
         """The same as a background task; more: other settings of an import. Raises ConfigError, CannotWrite."""
-        for path in paths:
-            policy.resolve(path, "sources")
-        sources = tuple(os.path.abspath(Path(path).expanduser()) for path in paths)
+        sources = tuple(str(policy.checked(path, "sources")) for path in paths)
         return self.task("import").start(ImportSettings(sources=sources, dataset=self.name, **more))
 
     # ---- cutting: always from the whole source video, so that every part can be made wider again

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, Protocol, get_args
 
 from pydantic import BaseModel, Field
 
-from workbench import jobs
+from workbench import jobs, policy
 from workbench.captioners.keys import handed_over
 from workbench.errors import ConfigError
 from workbench.records import read_record
@@ -107,7 +107,7 @@ class Task:
         """Start it again with the settings it had: after a stop, a failure, a power cut. Raises ConfigError."""
         settings = read_json(self.folder / jobs.CONFIG)
         with handed_over(str(settings.get("key_variable", "")), str(settings.get("base_url", ""))) as secrets:
-            return jobs.start(self.folder, MODULE, **secrets)
+            return jobs.start(self.folder, MODULE, secrets["stdin"], {**secrets["env"], **policy.handed_on()})
 
     def stop(self) -> None:
         """Ask it to end; what is done stays. Raises CannotWrite."""

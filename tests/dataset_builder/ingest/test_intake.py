@@ -143,7 +143,9 @@ def test_of_equal_contents_the_one_given_first_is_kept(
     dataset = Dataset.create(workspace, "Equal")
     kept, *others = intake.ingest(dataset.folder, sources)
     assert kept.outcome == "taken"
-    assert [other.notes for other in others] == 2 * [("the same content as 'z.mp4': kept once",)]
+    assert [other.notes for other in others] == 2 * [
+        ("the same content as 'z.mp4': kept once, with that one's caption",)
+    ]
     assert texts(dataset) == {"z.mp4": "the first"}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from tests.dataset_builder import tables
 from tests.dataset_builder.small import CAPTIONS, write_dataset
 from tests.fake_hub import TOKEN, FakeHub
 from workbench.clips.records import read_clips
 from workbench.dataset_builder.export import hub_push
 from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.sources import hub
-from workbench.dataset_builder.sources.parquet import unpack
+from workbench.dataset_builder.sources.layouts.base import Problem
 from workbench.dataset_builder.sources.survey import survey
 from workbench.dataset_builder.sources.text import clean_caption
 from workbench.errors import CannotWrite, ConfigError, DataError, ModelUnavailable
@@ -176,60 +176,23 @@ def test_one_configuration_of_a_dataset_is_fetched(server: FakeHub, tmp_path: Pa
         hub.inspect("you/pets", config="mice")
 
 
-# ---- parquet --------------------------------------------------------------------------------------------------------
-
-
-def parquet(columns: dict[str, list[Any]], features: dict[str, Any] | None = None) -> bytes:
-    pytest.importorskip("pyarrow", reason="pip install 'video-lora-workbench[parquet]'")
-    import pyarrow
-    import pyarrow.parquet
-
-    table = pyarrow.table(columns)
-    if features:
-        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
-    file = io.BytesIO()
-    pyarrow.parquet.write_table(table, file, row_group_size=2)
-    return file.getvalue()
-
-
-def test_a_video_column_in_parquet_becomes_files(server: FakeHub, tmp_path: Path) -> None:
+def test_a_video_column_in_parquet_is_read_without_writing_it_out(server: FakeHub, tmp_path: Path) -> None:
     clips: list[Any] = [{"bytes": b"video %d" % n, "path": f"{n}.webm" if n else None} for n in range(5)] + [None]
-    table = parquet({"clip": clips, "caption": ["a", "é\n2", None, "=d", "e", "f"]}, {"clip": {"_type": "Video"}})
+    table = tables.parquet({"clip": clips, "caption": ["a", "é\n2", None, "=d", "e", "f"]}, {"clip": "Video"})
     server.repos["datasets/you/table"] = {"data/train-00000.parquet": table}
     folder = hub.fetch(hub.inspect("you/table"), tmp_path)
-    found = survey([folder]).sources
-    assert [(source.name, source.caption) for source in found] == [
+    (part,) = survey([folder]).found
+    assert [(source.name, source.caption) for source in part.sources] == [
         ("000000.mp4", "a"),
         ("000001.webm", "é 2"),
         ("000002.webm", ""),
         ("000003.webm", "=d"),
         ("000004.webm", "e"),
     ]
-    assert found[3].path.read_bytes() == b"video 3"
-
-
-def test_a_parquet_table_of_names_captions_the_files_beside_it(tmp_path: Path) -> None:
-    (tmp_path / "metadata.parquet").write_bytes(parquet({"file_name": ["b.mp4", "a.mp4"], "text": ["B", "A"]}))
-    for name in ("a.mp4", "b.mp4"):
-        (tmp_path / name).touch()
-    assert unpack(tmp_path / "metadata.parquet") == tmp_path
-    assert [(source.name, source.caption) for source in survey([tmp_path]).sources] == [("b.mp4", "B"), ("a.mp4", "A")]
-
-
-def test_parquet_that_cannot_be_used_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "t.parquet"
-    path.write_bytes(parquet({"number": [1]}))
-    with pytest.raises(DataError, match="no column of videos: number"):
-        unpack(path)
-    path.write_bytes(b"PAR1 not")
-    with pytest.raises(DataError, match="cannot be read"):
-        unpack(path)
-
-
-def test_parquet_without_pyarrow_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(DataError, match=r"needs pyarrow: pip install 'video-lora-workbench\[parquet\]'"):
-        unpack(tmp_path / "t.parquet")
+    assert part.problems[Problem.NO_NAME] == ("metadata.jsonl, line 6",)
+    assert [path.name for path in folder.rglob("*") if path.is_file() and ".cache" not in path.parts] == [
+        "train-00000.parquet"
+    ]
 
 
 def test_a_dataset_of_archives_that_are_not_read_says_what_to_do(server: FakeHub) -> None:

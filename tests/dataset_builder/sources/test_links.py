@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import gradio as gr
 import pytest
 
 from tests.drawing import draw
+from tests.patience import PATIENCE
 from workbench.clips import media
 from workbench.dataset_builder import Dataset
+from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.sources.columns import USUAL
+from workbench.dataset_builder.sources.files import trees_of
 from workbench.dataset_builder.sources.survey import Survey, survey
+from workbench.errors import ConfigError, ExitCode
 from workbench.policy import confine
+from workbench.ui.datasets.add import AddPanel
 from workbench.workspace import Workspace
 
+FORBIDDEN = "it is a link to a file that may not be read here: replace it with the file itself"
 OUT = "it is a link that leads out of what was given: replace it with the file itself"
 
 
@@ -114,11 +124,90 @@ def test_a_cache_leads_nowhere_but_into_its_own_blobs(tmp_path: Path) -> None:
     assert survey([stranger / "snapshots"]).not_read == {"abc/a.txt": OUT}
 
 
-def test_a_page_for_other_machines_follows_no_link_out_of_its_roots(tmp_path: Path) -> None:
+def test_links_may_be_chained_within_a_cache_and_its_blobs_be_no_link(tmp_path: Path) -> None:
     snapshot = hub_cache(tmp_path)
-    confine([snapshot])
-    try:
-        refused = [source.refused for source in survey([snapshot]).sources]
-    finally:
-        confine([])
-    assert refused == ["it is a link to a file that may not be read here: replace it with the file itself"] * 2
+    later = snapshot.parent / "def"
+    link(later / "v0.mp4", "../abc/v0.mp4")
+    link(later / "v0.txt", "../abc/v0.txt")
+    link(snapshot / "v0.txt", "../../blobs/t")
+    (snapshot.parent.parent / "blobs" / "t").write_text("by two links")
+    assert captions(survey([later])) == {"v0.mp4": "by two links"}
+    blobs = snapshot.parent.parent / "blobs"
+    blobs.rename(tmp_path / "elsewhere")
+    link(blobs, str(tmp_path / "elsewhere"))
+    found = survey([later])
+    assert found.not_read == {"v0.txt": OUT}
+    assert [source.refused for source in found.sources] == [OUT]
+
+
+# ---- a page that other machines can reach ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def confined() -> Iterator[Callable[..., None]]:
+    yield lambda *roots: confine(roots)
+    confine([])
+
+
+def add_panel(workspace: Workspace, root: Path) -> AddPanel:
+    async def build() -> AddPanel:
+        with gr.Blocks():
+            return AddPanel(workspace, [root])
+
+    return asyncio.run(build())
+
+
+def imported(workspace: Workspace, panel: AddPanel, *paths: Path) -> Dataset:
+    """What the page's import makes of the paths that a person types or ticks."""
+    (name, *_) = panel._import(None, None, str(paths[0]), [*map(str, paths[1:])], ImportSettings())
+    dataset = Dataset.open(workspace, str(name))
+    dataset.task("import").wait(PATIENCE)
+    return dataset
+
+
+@pytest.mark.parametrize("named", ["snapshot", "files", "cache"])
+def test_a_page_imports_a_hub_cache_below_its_root_as_the_shell_does(
+    tmp_path: Path, workspace: Workspace, confined: Callable[..., None], named: str
+) -> None:
+    snapshot = hub_cache(tmp_path / "root")
+    given = {
+        "snapshot": [snapshot],
+        "files": [snapshot / "v0.mp4", snapshot / "data" / "v1.mp4", snapshot / "metadata.jsonl"],
+        "cache": [tmp_path / "root"],
+    }[named]
+    confined(tmp_path / "root", workspace.root)
+    panel = add_panel(workspace, tmp_path / "root")
+    assert "2 videos, 2 captions" in panel._survey(None, str(given[0]), [*map(str, given[1:])], ImportSettings())
+    dataset = imported(workspace, panel, *given)
+    assert {clip.source: clip.text for clip in dataset.clips} == {"v0.mp4": "clip zero", "v1.mp4": "clip one"}
+
+
+def test_neither_a_page_nor_its_import_follows_a_link_out_of_its_roots(
+    tmp_path: Path, workspace: Workspace, confined: Callable[..., None]
+) -> None:
+    snapshot = hub_cache(tmp_path)
+    snapshot.with_name("abc.txt").write_text("beside the root")
+    confined(snapshot, workspace.root)
+    found = survey([snapshot])
+    assert [source.refused for source in found.sources] == [FORBIDDEN] * 2
+    assert found.not_read == {"metadata.jsonl": FORBIDDEN}
+    dataset = imported(workspace, add_panel(workspace, snapshot), snapshot)
+    assert dataset.task("import").status.exit_code == ExitCode.BAD_DATA
+    assert {result.notes for result in dataset.import_results} == {(FORBIDDEN,)}
+    assert not next(iter(trees_of([snapshot], {}, USUAL))).beside
+
+
+def test_a_name_that_leads_into_the_roots_from_elsewhere_is_refused(
+    tmp_path: Path, workspace: Workspace, confined: Callable[..., None]
+) -> None:
+    snapshot = hub_cache(tmp_path / "root")
+    (tmp_path / "private.mp4").write_bytes(b"secret")
+    link(tmp_path / "other" / "v0.mp4", str(snapshot / "v0.mp4"))
+    link(tmp_path / "root" / "deep", str(snapshot / "data"))
+    confined(tmp_path / "root", workspace.root)
+    panel = add_panel(workspace, tmp_path / "root")
+    for way in (tmp_path / "other" / "v0.mp4", tmp_path / "root" / "deep" / ".." / ".." / "private.mp4"):
+        with pytest.raises(ConfigError, match="which this page may not read"):
+            panel._survey(None, str(way), None, ImportSettings())
+        with pytest.raises(ConfigError, match="sources is .* which this page may not read"):
+            Dataset.ensure(workspace, "new").start_import([way])

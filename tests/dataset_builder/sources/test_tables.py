@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import tarfile
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from tests.drawing import MakeClip
 from tests.shell import Shell
 from workbench.clips.records import read_clips
+from workbench.dataset_builder.sources import files
 from workbench.dataset_builder.sources.columns import USUAL, Columns
 from workbench.dataset_builder.sources.layouts.base import Problem
 from workbench.dataset_builder.sources.survey import Survey, survey
@@ -78,6 +80,8 @@ LINE_2 = ("metadata.csv, line 2",)
         ("a.mp4,a cat\nb.mp4,B", ("a cat", "B"), set()),
         ("a cat\ta.mp4\nB\tb.mp4", ("a cat", "B"), set()),
         ("videoID,caption\na,A\nb,B", ("A", "B"), set()),
+        ('file_name,text\na.mp4,="A"\nb.mp4,"=""B, b"""', ("A", "B, b"), set()),
+        ("made by x\n# at noon, in May\nfile_name,text\na.mp4,A\nb.mp4,B", ("A", "B"), {Problem.BROKEN}),
     ],
 )  # fmt: skip
 def test_every_dialect_keeps_every_word(tmp_path: Path, table: str, expected: tuple[str, ...], said: set[str]) -> None:
@@ -85,7 +89,43 @@ def test_every_dialect_keeps_every_word(tmp_path: Path, table: str, expected: tu
         found = looked(tmp_path / encoding, {**CLIPS, "metadata.csv": table.encode(encoding)})
         assert captions(found) == dict(zip(CLIPS, expected, strict=False))
         assert set(problems(found)) == said
-        assert not said or LINE_2 in problems(found).values() or said == {Problem.OTHER_TEXT}
+        assert not said & {Problem.JOINED, Problem.OPEN_QUOTE} or LINE_2 in problems(found).values()
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "expected", "said"),
+    [
+        ("captions.txt", "a.mp4|A, a\nb.mp4|B | b", ("A, a", "B | b"), {Problem.JOINED}),
+        ("videos.txt", "a.mp4|A\r\nb.mp4|B\r\n", ("A", "B"), set()),
+        ("all.lst", "a|A\nb|B", ("A", "B"), set()),
+        ("x/all.list", "../a.mp4\tA\nb.mp4\tB", ("A", "B"), set()),
+        ("lj.csv", "a|A cat|a cat\nb|B|B", ("A cat", "B"), {Problem.OTHER_TEXT}),
+        ("vits.txt", "a.mp4|3|A\nb.mp4|12|B\n", ("A", "B"), {Problem.OTHER_TEXT}),
+        ("bare.csv", "a,A\nb,B", ("A", "B"), set()),
+        ("comma.txt", "a.mp4,A, a\nb.mp4,B", ("A, a", "B"), {Problem.JOINED}),
+        ("turned.txt", "A|a.mp4\nB|b.mp4", ("A", "B"), set()),
+        ("head.txt", "file|caption\na.mp4|A\nb.mp4|B", ("A", "B"), set()),
+        ("colon.txt", "a.mp4: A\nb.mp4:B", ("A", "B"), set()),
+        ("arrow.txt", "a.mp4 => A\nb.mp4 - B", ("A", "B"), set()),
+        ("blank.txt", "a.mp4 A cat\nb.mp4   B", ("A cat", "B"), set()),
+        ("msvd.txt", "a a cat\nb B\na A", ("A", "B"), {Problem.TWICE}),
+        ("odd.txt", "a.mp4|A\n# a remark\nb.mp4|B\ngone.mp4|G", ("A", "B"), {Problem.BROKEN, Problem.NO_VIDEO}),
+        ("flickr.txt", "a.mp4#0\tA0\na.mp4#1\tA\nb.mp4#0\tB", ("A", "B"), {Problem.TWICE}),
+        ("README.txt", "All clips\n\na.mp4 - A\nb.mp4 - B", ("A", "B"), {Problem.BROKEN}),
+        ("lines.txt", '{"file_name": "a.mp4", "text": "A"}\n["b.mp4", "B"]', ("A", "B"), set()),
+        ("other.txt", '{"lr": 1}', (), {Problem.UNPAIRED_TEXT}),
+        ("kinetics.txt", "a.mp4 0\nb.mp4 1", (), {Problem.UNPAIRED_TEXT}),
+        ("prose.txt", "a cat sits here, b walks\nand a.mp4 shows it", (), {Problem.UNPAIRED_TEXT}),
+        ("notes.txt", "a cat that left", (), {Problem.UNPAIRED_TEXT}),
+        ("flat.txt", "a.mp4\nb.mp4\n", (), {Problem.UNPAIRED_TEXT}),
+    ],
+)  # fmt: skip
+def test_a_line_may_hold_a_name_and_its_caption(
+    tmp_path: Path, name: str, table: str, expected: tuple[str, ...], said: set[Problem]
+) -> None:
+    found = looked(tmp_path, {**CLIPS, name: f"\ufeff{table}"})
+    assert captions(found) == dict(zip(CLIPS, expected, strict=False))
+    assert set(problems(found)) == said
 
 
 def test_rows_that_cannot_be_used_are_named(tmp_path: Path) -> None:
@@ -133,6 +173,19 @@ def test_a_line_in_another_encoding_spoils_no_other(tmp_path: Path) -> None:
                        "annotations": [{"image_id": 2, "caption": "B"}, {"id": 3, "image_id": 1, "caption": "A"}]}),
         ("metadata.jsonl", '[\n {"file_name": "a.mp4", "text": "A"},\n {"file_name": "b.mp4", "text": "B"}\n]'),
         ("lines.json", '{"file_name": "a.mp4", "text": "A"}\n{"file_name": "b.mp4", "text": "B"}'),
+        ("activitynet.json", {"a": {"duration": 3, "sentences": ["A"]}, "b": {"sentences": ["B"]}}),
+        ("youcook.json", {"database": {"a": {"annotations": [{"segment": [0, 1], "sentence": "A"}]},
+                                       "b": {"annotations": [{"sentence": "B"}]}}}),
+        ("msrvtt.json", {"videos": [{"video_id": "a", "id": 0}, {"video_id": "b", "id": 1}],
+                         "sentences": [{"caption": "A", "video_id": "a"}, {"caption": "B", "video_id": "b"}]}),
+        ("vatex.json", [{"videoID": "a", "enCap": ["A"], "chCap": ["C"]}, {"videoID": "b", "enCap": ["B"]}]),
+        ("llava.json", [{"video": "a.mp4", "conversations": [{"from": "human", "value": "<video>"},
+                                                             {"from": "gpt", "value": "A"}]},
+                        {"videos": ["b.mp4"], "messages": [{"role": "user", "content": "?"},
+                                                           {"role": "assistant", "content": "B"}]}]),
+        ("python.jsonl", "{'file_name': 'a.mp4', 'text': 'A'}\n{'file_name': 'b.mp4', 'text': \"B\"}\n"),
+        ("pretty.jsonl", '{\n "file_name": "a.mp4",\n "text": "A"\n}\n{\n "file_name": "b.mp4",\n "text": "B"\n}\n'),
+        ("comma.json", '[{"file_name": "a.mp4", "text": "A"},\n{"file_name": "b.mp4", "text": "B"},\n]'),
         ("dict.jsonl", '{"video": {"path": "a.mp4"}, "cap": {"de": "", "en": "A"}}\n{"video": ["b.mp4"], "cap": "B"}'),
     ],
 )  # fmt: skip
@@ -140,6 +193,28 @@ def test_tables_of_any_name_are_read(tmp_path: Path, name: str, table: Any) -> N
     found = looked(tmp_path, {**CLIPS, name: table})
     assert captions(found) == {"a.mp4": "A", "b.mp4": "B"}
     assert not set(problems(found)) & {Problem.NOT_READ, Problem.NO_COLUMN, Problem.NO_NAMES, Problem.AMBIGUOUS}
+
+
+def test_a_table_packed_with_gzip_is_read_as_the_table(tmp_path: Path) -> None:
+    table = gzip.compress(b"file_name,text\na.mp4,A\nb.mp4,B\n")
+    given = write(tmp_path / "given", {**CLIPS, "captions.csv.GZ": table, "c.txt.gz": gzip.compress(b"C")})
+    for paths in ([given], sorted(given.iterdir())):
+        found = survey(paths)
+        assert {s.name: s.caption for s in found.sources} == {"a.mp4": "A", "b.mp4": "B", "c.mp4": "C"}
+        assert not problems(found)
+    twice = survey([write(given, {"captions.csv": "file_name,text\na.mp4,plain\n", "captions.csv.gz": table})])
+    assert "captions.csv.gz" in twice.not_read
+    assert captions(twice)["a.mp4"] == "plain"
+    write(given, {"d.csv.gz": table[:-12]})
+    with pytest.raises(DataError, match=r"d\.csv\.gz cannot be read \(.*\): copy it again"):
+        survey([given])
+
+
+def test_a_text_too_long_to_be_read_is_named_and_never_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MOST_TEXT_BYTES", 30)
+    found = looked(tmp_path, {**CLIPS, "t.csv": "file_name,text\na.mp4,A\nb.mp4,B\n", "c.txt": "C"})
+    assert captions(found) == {"c.mp4": "C"}
+    assert found.not_read == {"t.csv": files.TOO_LONG}
 
 
 def test_what_a_cell_holds_instead_of_a_text_is_said(tmp_path: Path) -> None:
@@ -181,6 +256,8 @@ def test_what_is_not_read_is_named_with_the_reason(tmp_path: Path) -> None:
     assert "no column of file names or captions among x, y" in reasons[Problem.NOT_READ][4]
     assert reasons[Problem.UNPAIRED_TEXT] == ("README.TXT",)
     assert reasons[Problem.OTHER] == ("sub/video", "x.yaml")
+    spreadsheet = looked(tmp_path / "sheet", {"a.mp4": "v", "captions.xlsx": "PK"})
+    assert spreadsheet.not_read == {"captions.xlsx": "a spreadsheet, which cannot be read: save it as CSV"}
     (tmp_path / "alone").mkdir()
     assert "captions without their videos" in survey([write(tmp_path / "alone", {"dataset.json": []})]).sentences[0]
 

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from workbench import jobs
+from workbench import jobs, policy
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.ingest.intake import import_files
 from workbench.dataset_builder.ingest.results import OUTCOMES, SKIPPED, SKIPPED_NOTE, ImportResult
@@ -21,6 +21,7 @@ LONGEST_NOTE = 200  # characters
 
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     """Import the sources; killed half-way, it goes on where it was. Raises DataError, CannotWrite, jobs.Stop."""
+    policy.inherit()
     settings = ImportSettings.load(config)
     if settings.trigger_word:
         Dataset(dataset).set_trigger_word(settings.trigger_word)
@@ -102,4 +103,4 @@ def _fetched(settings: ImportSettings, folder: Path, job: jobs.Job) -> Path:
         job.beat("downloading", done, total, step_seconds=(time.monotonic() - began) / max(1, done))
         job.check_stop(f"stopped after {done} of {total} files: start it again to go on")
 
-    return hub.fetch(remote, folder / "hub", on_file, settings.columns.video)
+    return hub.fetch(remote, folder / "hub", on_file)

@@ -37,12 +37,14 @@ class Ledger:
         self._order = {storable(source.key): number for number, source in enumerate(sources)}
         self._new: dict[str, int] = {}  # file name -> index among the clips of this import
         self._made: dict[str, ImportResult] = {}  # by the source's SHA-256, the clip's SHA-256 and the clip's file name
-        for clip in records.read_clips(dataset):
+        clips = records.read_clips(dataset)
+        self._texts = {clip.file_name: clip.text for clip in clips}
+        for clip in clips:
             self._remember(ImportResult(source=clip.source or clip.file_name, outcome="taken", clip=clip))
         for result in self.results.values():
             if result.outcome in ("taken", "converted"):
                 self._remember(result)
-        self._pictures = {clip.file_name: clip.first_frame for clip in records.read_clips(dataset) if clip.first_frame}
+        self._pictures = {clip.file_name: clip.first_frame for clip in clips if clip.first_frame}
         self._unsaved: list[ImportResult] = []
         self._saved_at = time.monotonic()
 
@@ -50,10 +52,14 @@ class Ledger:
         """The result of a source whose content the dataset has, or had; None when it is new, or lost from disk."""
         first = self._made.get(sha256) or self._made.get(clip_name(sha256))
         where = self._where(first.clip) if first and first.clip else None
-        if first is None or where is None:
+        if first is None or first.clip is None or where is None:
             return None
-        same = first.source == source
-        note = where if same else f"the same content as {first.name!r}: kept once"
+        note = where
+        if first.source != source:
+            note = f"the same content as {first.name!r}: kept once"
+            caption = self._captions.get(first.source) or self._texts.get(first.clip.file_name, "")
+            if caption and self._captions.get(source) not in (None, "", caption):
+                note += ", with that one's caption"
         return first.model_copy(update={"source": source, "sha256": sha256, "outcome": "known", "notes": (note,)})
 
     def _where(self, clip: Clip) -> str | None:

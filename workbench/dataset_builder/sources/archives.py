@@ -1,4 +1,5 @@
-"""Zip and tar files as sources: what is in them, and one member at a time, never unpacked whole.
+"""Zip and tar files as sources: what is in them, and one member at a time, never unpacked whole; also parquet tables
+that hold videos (parquet).
 
 Nothing is written under a member's own name, and no link is followed; entries that would lead outside, links, devices,
 encrypted and absurdly packed ones are refused by name, and so are archives of kinds that are not read (`not_read`). A
@@ -26,9 +27,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from workbench import policy
-from workbench.dataset_builder.sources.columns import USUAL, Columns
+from workbench.dataset_builder.sources import parquet
+from workbench.dataset_builder.sources.columns import PARQUET, USUAL, Columns
 from workbench.dataset_builder.sources.text import LONG_RUN, MOST_TEXT_BYTES
-from workbench.dataset_builder.sources.tree import SourceFile, Tree
+from workbench.dataset_builder.sources.tree import Entry, SourceFile, Tree
 from workbench.errors import DataError
 from workbench.operating_system import system
 from workbench.workspace import writing
@@ -36,7 +38,6 @@ from workbench.workspace import writing
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tbz", ".tar.xz", ".txz")
 UNPACK = "unpack it, then give its folder"
 PACKED = "unpack it, then give the file itself"
-PARQUET = ".parquet"
 # What people give as well, by the ends of names, the longest first.
 NOT_READ = {
     ".tar.zst": f"a tar packed with Zstandard, which cannot be read: {UNPACK}",
@@ -54,7 +55,7 @@ NOT_READ = {
     ".xz": f"a file packed with xz: {PACKED}",
     ".zst": f"a file packed with Zstandard: {PACKED}",
     ".lz4": f"a file packed with LZ4: {PACKED}",
-    PARQUET: "a parquet table, which is read from the Hub alone: name it with hub_dataset, or write its videos out",
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), "a spreadsheet, which cannot be read: save it as CSV"),
     ".arrow": "an Arrow table, which cannot be read: write its videos out as files",
     ".tfrecord": "a TFRecord file, which cannot be read: write its videos out as files",
 }
@@ -85,8 +86,8 @@ DAMAGE = (
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file's name says that it is an archive."""
-    return path.name.lower().endswith(SUFFIXES)
+    """Whether a file's name says that it is an archive, or a table that may be one."""
+    return path.name.lower().endswith((*SUFFIXES, PARQUET))
 
 
 def not_read(name: str) -> str:
@@ -105,7 +106,7 @@ class ArchiveTree(Tree):
         self.columns = columns
         self._texts, self.beside = dict[str, bytes](), beside
         files, refused = dict[str, int](), dict[str, str]()
-        with closing(_open(path)) as archive:
+        with closing(_open(path, columns.video)) as archive:
             try:
                 self._list(archive, files, refused)
             except DAMAGE as error:
@@ -114,7 +115,7 @@ class ArchiveTree(Tree):
                 refused[path.name] = f"it is cut off or damaged behind {list(files)[-1]!r}: {error}"
         super().__init__(path, files, refused)
 
-    def _list(self, archive: _Zip | _Tar, files: dict[str, int], refused: dict[str, str]) -> None:
+    def _list(self, archive: _Reader, files: dict[str, int], refused: dict[str, str]) -> None:
         """Read names, sizes, captions, and why entries are refused."""
         entries, size, text_left = policy.unpacked(MOST_ENTRIES, MOST_BYTES, MOST_ALL_TEXT_BYTES)
         bytes_left = size
@@ -125,7 +126,7 @@ class ArchiveTree(Tree):
             if _hidden(entry.name):
                 continue
             reason = entry.refused or _unsafe(entry.name) or not_read(entry.name)
-            if not reason and entry.name.lower().endswith(SUFFIXES):
+            if not reason and is_archive(Path(entry.name)):
                 reason = f"an archive inside an archive: {UNPACK}"
             if not reason and entry.name in files:
                 reason = "a second entry of this name: the first is taken"
@@ -202,16 +203,6 @@ def _why_unreadable(path: Path) -> str:
 # ---- zip and tar alike ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """One member. refused: why it may not be read; "" when it may. info: zipfile's or tarfile's own record."""
-
-    name: str
-    size: int
-    refused: str
-    info: Any
-
-
 def _hidden(name: str) -> bool:
     """What no layout looks at: hidden files and macOS's shadows."""
     return any(part.startswith(".") and part not in (".", "..") or part == "__MACOSX" for part in name.split("/"))
@@ -239,11 +230,11 @@ class _Zip:
         infos = [info for info in self._zip.infolist() if not info.is_dir() and not info.filename.endswith("\\")]
         names = _zip_names(infos)
         self.entries = [
-            _Entry(name, info.file_size, self._refused(info), info) for name, info in zip(names, infos, strict=True)
+            Entry(name, info.file_size, self._refused(info), info) for name, info in zip(names, infos, strict=True)
         ]
         self._first = {entry.name: entry for entry in reversed(self.entries)}
 
-    def find(self, name: str) -> _Entry:
+    def find(self, name: str) -> Entry:
         return _found(self._first.get(name))
 
     @staticmethod
@@ -259,7 +250,7 @@ class _Zip:
             return f"it unpacks to more than {RATIO} times its size"
         return ""
 
-    def pieces(self, entry: _Entry) -> Iterator[bytes]:
+    def pieces(self, entry: Entry) -> Iterator[bytes]:
         with self._zip.open(entry.info) as file:
             while piece := file.read(CHUNK):
                 yield piece
@@ -300,16 +291,16 @@ class _Tar:
         except BaseException:
             self._file.close()
             raise
-        self._seen: dict[str, _Entry] = {}
+        self._seen: dict[str, Entry] = {}
         self.entries = self._forward()
 
-    def _forward(self) -> Iterator[_Entry]:
+    def _forward(self) -> Iterator[Entry]:
         while (info := self._tar.next()) is not None:
             if info.size < 0:
                 raise tarfile.ReadError("an entry of negative size")
             self._tar.members = []  # it would keep every member; ours is the list that counts
             if not info.isdir():
-                entry = _Entry(_slashes(info.name), info.size, self._refused(info), info)
+                entry = Entry(_slashes(info.name), info.size, self._refused(info), info)
                 self._seen.setdefault(entry.name, entry)
                 yield entry
 
@@ -319,13 +310,13 @@ class _Tar:
             return "a link: put the file itself into the archive"
         return "" if info.isreg() and not info.issparse() else "not an ordinary file"
 
-    def find(self, name: str) -> _Entry:
+    def find(self, name: str) -> Entry:
         while name not in self._seen:
             if next(self.entries, None) is None:
                 break
         return _found(self._seen.get(name))
 
-    def pieces(self, entry: _Entry) -> Iterator[bytes]:
+    def pieces(self, entry: Entry) -> Iterator[bytes]:
         self._file.seek(entry.info.offset_data)
         left = entry.size
         while left and (piece := self._file.read(min(CHUNK, left))):
@@ -337,7 +328,7 @@ class _Tar:
         self._file.close()
 
 
-def _found(entry: _Entry | None) -> _Entry:
+def _found(entry: Entry | None) -> Entry:
     if entry is None:
         raise DataError("it is not in the archive any more: import the archive again")
     if entry.refused:
@@ -373,16 +364,21 @@ class _Careful:
         self._file.close()
 
 
-def _open(path: Path) -> _Zip | _Tar:
-    """Raises DataError."""
+def _open(path: Path, video_column: str = "") -> _Reader:
+    """video_column: the column that is meant, of a table. Raises DataError."""
     if not path.is_file():
         raise DataError(f"{path} is not there: check the name")
     if reason := _why_unreadable(path):
         raise DataError(f"{path.name} {reason}")
+    if path.name.lower().endswith(PARQUET):
+        return parquet.Rows(path, video_column)
     try:
         return _Zip(path) if path.name.lower().endswith(".zip") else _Tar(path)
     except DAMAGE as error:
         raise _unreadable(path, error) from error
+
+
+_Reader = _Zip | _Tar | parquet.Rows
 
 
 @dataclass
@@ -393,7 +389,7 @@ class _Held:
     """
 
     key: tuple[Path, int, int]
-    archive: _Zip | _Tar
+    archive: _Reader
 
     def __del__(self) -> None:
         self.archive.close()
@@ -408,7 +404,7 @@ class _Handles(threading.local):
 _handles = _Handles()
 
 
-def _handle(path: Path) -> _Zip | _Tar:
+def _handle(path: Path) -> _Reader:
     try:
         about = path.stat()
     except OSError as error:

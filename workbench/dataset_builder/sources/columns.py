@@ -26,8 +26,11 @@ MEDIA_SUFFIXES = (*SUFFIXES, *IMAGE_SUFFIXES, *OTHER_IMAGE_SUFFIXES)
 DELIMITED_SUFFIXES = (".csv", ".tsv")
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 CAPTION_SUFFIXES = (".txt", ".caption")
+LIST_SUFFIXES = (".lst", ".list")
 SIDECAR_SUFFIXES = (*CAPTION_SUFFIXES, ".json")  # of a caption that lies beside its video, the one that counts first
-TEXT_SUFFIXES = (*CAPTION_SUFFIXES, *JSON_SUFFIXES, *DELIMITED_SUFFIXES)
+PLAIN_TEXT_SUFFIXES = (*CAPTION_SUFFIXES, *LIST_SUFFIXES, *JSON_SUFFIXES, *DELIMITED_SUFFIXES)
+PARQUET = ".parquet"  # a table of names and captions, or one that holds the videos
+TEXT_SUFFIXES = (*PLAIN_TEXT_SUFFIXES, PARQUET)
 
 # What trainers and published datasets call the two, the most telling first; a row may hold several.
 NAME_COLUMNS = (
@@ -40,7 +43,8 @@ TEXT_COLUMNS = (
     *("text", "caption", "prompt", "captions", "texts", "prompts", "description", "descriptions", "cap"),
     *("video_caption", "video_description", "caption_text", "long_caption", "dense_caption", "detailed_caption"),
     *("refined_caption", "generated_caption", "short_caption", "brief_caption", "recaption", "text_prompt", "txt"),
-    *("sentence", "sentences", "annotation", "content"),
+    *("sentence", "sentences", "annotation", "annotations", "content", "caption_en", "en_caption", "text_en", "en_cap"),
+    *("conversations", "messages"),
 )
 FIRST_FRAME_COLUMNS = (
     *("first_frame", "first_frame_path", "first_frame_image", "first_image", "start_image", "start_frame"),
@@ -49,6 +53,7 @@ FIRST_FRAME_COLUMNS = (
 LIST_NAMES = ("video", "videos", "text", "texts", "prompts", "captions")  # of lists without an ending
 # Clips that go with another clip. They train nothing yet, and they must not become clips of their own.
 COMPANIONS = ("control", "reference", "mask", "condition", "incontext", "vace", "depth", "pose", "canny", "object")
+ANSWERING = ("gpt", "assistant", "model")
 ENGLISH = ("en", "eng", "english", "en-us", "en_us", "en-gb")
 LANGUAGES = (
     *ENGLISH,
@@ -93,7 +98,7 @@ class Columns:
 
     def name(self, row: Mapping[str, Any]) -> str:
         """What the row calls its file, "" when it names none."""
-        keys = _named(tuple(row), (self.video,) if self.video else NAME_COLUMNS)
+        keys = self.name_keys(tuple(row))
         if found := next((name for key in keys if (name := file_name(row[key]))), ""):
             return found
         if self.video:
@@ -102,6 +107,10 @@ class Columns:
         passed = {*_named(tuple(row), FIRST_FRAME_COLUMNS), *_named(tuple(row), TEXT_COLUMNS)}
         others = [file_name(value) for key, value in row.items() if key not in passed and not is_companion(key)]
         return next((name for name in others if is_media_name(name)), "")
+
+    def name_keys(self, columns: Sequence[str]) -> Sequence[str]:
+        """The columns that may name the file, the one that counts first."""
+        return _named(tuple(columns), (self.video,) if self.video else NAME_COLUMNS)
 
     def text(self, row: Mapping[str, Any]) -> Cell:
         """The first of the row's captions."""
@@ -113,7 +122,7 @@ class Columns:
         return _named(tuple(row), (self.caption,) if self.caption else TEXT_COLUMNS)
 
     def has_name(self, columns: Sequence[str]) -> bool:
-        return bool(_named(tuple(columns), (self.video,) if self.video else NAME_COLUMNS))
+        return bool(self.name_keys(columns))
 
     def has_text(self, columns: Sequence[str]) -> bool:
         return bool(_named(tuple(columns), (self.caption,) if self.caption else TEXT_COLUMNS))
@@ -195,8 +204,15 @@ def _cell(value: object) -> Cell:
         written = _written_list(text)
         return _cell(written) if written is not None else Cell(text)
     if isinstance(value, list | tuple):
+        # Of a conversation about a video, as those who train vision-language models keep it, the answers.
+        if answers := [one for one in value if isinstance(one, dict) and one.get("from", one.get("role")) in ANSWERING]:
+            value = [one.get("value", one.get("content")) for one in answers]
         cells = [cell for one in value if (cell := _cell(one)).text]
-        return Cell(cells[0].text, len(cells) > 1 or cells[0].several) if cells else Cell(odd="an empty list")
+        return (
+            Cell(cells[0].text, len(cells) > 1 or cells[0].several)
+            if cells
+            else Cell(odd="no text in a list" if value else "an empty list")
+        )
     if isinstance(value, dict):
         cells = [cell for one in _in_order(value) if isinstance(one, str | list | dict) and (cell := _cell(one)).text]
         return Cell(cells[0].text, len(cells) > 1 or cells[0].several) if cells else Cell(odd="no text in a record")

@@ -8,22 +8,25 @@ which layout a tree has (survey).
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 import re
 import stat
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from workbench import policy
-from workbench.clips.records import METADATA
-from workbench.dataset_builder.sources.archives import PARQUET, ArchiveTree, is_archive, not_read
-from workbench.dataset_builder.sources.archives import SUFFIXES as ARCHIVE_SUFFIXES
+from workbench.dataset_builder.sources import parquet
+from workbench.dataset_builder.sources.archives import ArchiveTree, is_archive, not_read
 from workbench.dataset_builder.sources.columns import (
     DELIMITED_SUFFIXES,
     JSON_SUFFIXES,
     MEDIA_SUFFIXES,
+    PARQUET,
+    PLAIN_TEXT_SUFFIXES,
     SIDECAR_SUFFIXES,
     TEXT_SUFFIXES,
     Columns,
@@ -41,6 +44,8 @@ LONGEST_LINK = 512  # bytes
 HIDDEN = re.compile(r"/\.")
 COPY = "replace it with the file itself"
 FOLDER_LINK = "a link to a folder: give that folder itself"
+GZIP = ".gz"
+TOO_LONG = f"more than {MOST_TEXT_BYTES / 1024**2:.0f} MB of text: split it"
 
 
 class FilesTree(Tree):
@@ -73,7 +78,10 @@ class FilesTree(Tree):
         return self._found.others
 
     def _data(self, name: str) -> bytes:
-        return _text_bytes(self._found.links.get(name, self._paths[name]))
+        path = self._found.links.get(name, self._paths[name])
+        if name.lower().endswith(PARQUET):
+            return parquet.as_lines(path, self.columns.video)
+        return _text_bytes(path, packed=_is_packed_text(self._paths[name]))
 
     def _source(self, name: str, caption: str) -> SourceFile:
         found = self._found
@@ -85,12 +93,14 @@ class _Found:
     """Facts about the files of a folder.
 
     links, unread: as in FilesTree; refused: texts, archives and folders that are not read -> why
+    packed: archives, and tables that hold their videos
     """
 
     links: dict[str, Path] = field(default_factory=dict)
     unread: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     others: list[str] = field(default_factory=list)
+    packed: list[Path] = field(default_factory=list)
 
     def take(self, name: str, path: Path, root: Path | None) -> bool:
         """Note where a file leads, or why it may not be read. Returns whether to list it all the same."""
@@ -100,8 +110,21 @@ class _Found:
             listed = name.lower().endswith(MEDIA_SUFFIXES)
             (self.unread if listed else self.refused)[name] = str(error)
             return listed
+        if name.lower().endswith(PLAIN_TEXT_SUFFIXES) and _size(target) > MOST_TEXT_BYTES:
+            self.refused[name] = TOO_LONG
+            return False
         if target != path:
             self.links[name] = target
+        return True
+
+    def packs(self, name: str, path: Path, columns: Columns) -> bool:
+        """Note a file that holds others, or a table that cannot be read. Returns whether it is one of the two."""
+        try:
+            if not _is_packed(path, columns):
+                return False
+            self.packed.append(path)
+        except DataError as error:
+            self.refused[name] = str(error)
         return True
 
 
@@ -109,28 +132,75 @@ def trees_of(given: list[Path], refused: dict[str, str], columns: Columns) -> It
     """A tree for each folder, for each archive (given, or lying in a folder), and one for all other files."""
     # A page puts each file that is dropped on it into a folder of its own, so those given count as lying beside it.
     records = {path.name: path for path in given if path.name.endswith(META)} if any(map(is_archive, given)) else {}
-    refused |= {path.name: reason for path in given if not path.is_dir() and (reason := not_read(path.name))}
-    loose = [
-        path
-        for path in given
-        if not (path.is_dir() or is_archive(path) or path.name in refused) and path not in records.values()
-    ]
+    packed, loose = list[Path](), list[Path]()
+    for path in given:
+        if not path.is_dir() and path not in records.values():
+            try:
+                if not _is_packed_text(path) and (reason := not_read(path.name)):
+                    raise DataError(reason)
+                (packed if _is_packed(path, columns) else loose).append(path)
+            except DataError as error:
+                refused[path.name] = str(error)
+    archives = set(packed)
+    # Captions that were given with archives may be those of their members, so the archives are read after them.
+    together = bool(packed) and any(map(_is_text, loose))
     for path in given:
         if path.is_dir():
             found = _Found()
             files = dict(_walk(path, found, columns))
-            archives = [file for file in files.values() if is_archive(file)]
-            theirs = {record_of(archive) for archive in archives}
-            plain = {name: file for name, file in files.items() if not is_archive(file) and file not in theirs}
+            theirs = {record_of(archive) for archive in found.packed}
+            plain = {name: file for name, file in files.items() if file not in theirs}
             tree = FilesTree(path, plain, found=found)
             tree.beside = _text_beside(path.with_name(f"{path.name}.txt"), None, refused)
-            yield tree
-            yield from _archives(archives, refused, {}, path, columns)
-        elif is_archive(path):
-            yield from _archives([path], refused, records, path.parent, columns)
-        elif loose:
-            yield _loose(loose, columns)
+            yield from _with_archives(tree, found.packed, path, refused, {}, columns)
+        elif loose and (together or path in loose):
+            yield from _with_archives(
+                _loose(loose, columns), packed if together else [], None, refused, records, columns
+            )
             loose = []
+        elif path in archives and not together:
+            yield from _archives([path], refused, records, path.parent, columns)
+
+
+def _is_packed(path: Path, columns: Columns) -> bool:
+    """Whether a file is an archive, or a table that holds its videos. Raises DataError for a table that is damaged."""
+    if path.name.lower().endswith(PARQUET):
+        return parquet.holds_videos(path, columns.video)
+    return is_archive(path)
+
+
+def _is_text(path: Path) -> bool:
+    return path.name.lower().endswith(TEXT_SUFFIXES) or _is_packed_text(path)
+
+
+def _is_packed_text(path: Path) -> bool:
+    """Whether a file is a text or table packed with gzip, which is read under its name without the ending."""
+    name = path.name.lower()
+    return name.endswith(GZIP) and name.removesuffix(GZIP).endswith(PLAIN_TEXT_SUFFIXES)
+
+
+def _with_archives(
+    tree: FilesTree,
+    archives: Sequence[Path],
+    root: Path | None,
+    refused: dict[str, str],
+    records: Mapping[str, Path],
+    columns: Columns,
+) -> Iterator[Tree]:
+    """The tree, then those of the archives in it. Where captions lie around them, all are looked into before.
+
+    root: the folder that holds all; None where each archive was given by itself
+    """
+    trees: Iterator[tuple[str, Tree]] = (
+        (path.relative_to(root).as_posix() if root else path.name, archive)
+        for path in archives
+        for archive in _archives([path], refused, records, root or path.parent, columns)
+    )
+    if any(map(columns.reads, tree.files)):
+        tree.inside = list(trees)
+        trees = iter(tree.inside)
+    yield tree
+    yield from (archive for _, archive in trees)
 
 
 def record_of(archive: Path) -> Path:
@@ -151,7 +221,14 @@ def _archives(
 
 
 def _text_beside(path: Path, root: Path | None, refused: dict[str, str]) -> str:
-    """The text of a file that belongs to a folder or an archive and lies beside it, "" when there is none."""
+    """The text of a file that belongs to a folder or an archive and lies beside it, "" when there is none.
+
+    What lies beside a folder may lie where this process may not read: then it is not looked at.
+    """
+    try:
+        policy.resolve(path.parent)
+    except ConfigError:
+        return ""
     if not os.path.lexists(path):
         return ""
     try:
@@ -162,9 +239,9 @@ def _text_beside(path: Path, root: Path | None, refused: dict[str, str]) -> str:
 
 
 def _walk(folder: Path, found: _Found, columns: Columns) -> Iterator[tuple[str, Path]]:
-    """Name -> path of the videos, pictures, texts and archives in a folder, in order of their names.
+    """Name -> path of the videos, pictures and texts in a folder, in order of their names.
 
-    What is not read goes into `found`.
+    Archives and what is not read go into `found`.
     """
 
     def failed(error: OSError) -> None:
@@ -179,22 +256,21 @@ def _walk(folder: Path, found: _Found, columns: Columns) -> Iterator[tuple[str, 
         found.refused |= dict.fromkeys((f"{prefix}{name}/" for name in visible if name not in folders), FOLDER_LINK)
         for name in sorted(name for name in files if not name.startswith(".")):
             path, relative = Path(parent, name), prefix + name
-            if columns.reads(name) or name.lower().endswith((*ARCHIVE_SUFFIXES, *MEDIA_SUFFIXES)):
+            if _is_packed_text(path) and not path.with_suffix("").exists():
+                relative = relative[: -len(GZIP)]
                 if found.take(relative, path, folder):
+                    yield relative, path
+            elif columns.reads(name) or is_archive(path) or name.lower().endswith(MEDIA_SUFFIXES):
+                if found.take(relative, path, folder) and not found.packs(relative, path, columns):
                     yield relative, path
             elif Path(parent).name == BLOBS:
                 blobs[relative] = path  # of a Hub cache, which are read under the names that lead to them
-            elif (reason := not_read(name)) and not (name.lower().endswith(PARQUET) and _written_out(path)):
+            elif reason := not_read(name):
                 found.refused[relative] = reason
             else:
                 found.others.append(relative)
     read = set(found.links.values())
     found.others += [name for name, path in blobs.items() if path.resolve() not in read]
-
-
-def _written_out(table: Path) -> bool:
-    """Whether a parquet table's videos lie beside it as files, as a download from the Hub leaves them."""
-    return any((folder / METADATA).exists() for folder in (table.with_suffix(""), table.parent))
 
 
 # ---- links ----------------------------------------------------------------------------------------------------------
@@ -278,11 +354,10 @@ def _loose(given: list[Path], columns: Columns) -> FilesTree:
     for path in given:
         folders.setdefault(path.parent, []).append(path)
     known = _Found()
-    whole = all(path.name.lower().endswith((*TEXT_SUFFIXES, *MEDIA_SUFFIXES)) for path in given)
+    whole = all(_is_text(path) or path.name.lower().endswith(MEDIA_SUFFIXES) for path in given)
     for number, (folder, paths) in enumerate(folders.items()):
-        is_text = {path: path.name.lower().endswith(TEXT_SUFFIXES) or columns.asks_for(path.name) for path in paths}
-        videos = [path for path in paths if not is_text[path]]
-        files = {path.name: path for path in paths}
+        videos = [path for path in paths if not (_is_text(path) or columns.asks_for(path.name))]
+        files = {path.name[: -len(GZIP)] if _is_packed_text(path) else path.name: path for path in paths}
         if videos:
             beside = _beside(folder, videos, columns)
             found = {path.name: path for path in beside if path.name not in files}
@@ -323,9 +398,16 @@ def _size(path: Path) -> int:
         return 0  # it gets its import result when it is opened
 
 
-def _text_bytes(path: Path) -> bytes:
+def _text_bytes(path: Path, packed: bool = False) -> bytes:
+    """Raises DataError."""
     try:
-        with path.open("rb") as file:
-            return file.read(MOST_TEXT_BYTES)
-    except OSError as error:
-        raise DataError(f"{path.name} cannot be read ({error.strerror}): check its permissions") from error
+        with gzip.open(path) if packed else path.open("rb") as file:
+            data = file.read(MOST_TEXT_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        why, remedy = (
+            (str(error), "copy it again") if packed else (getattr(error, "strerror", ""), "check its permissions")
+        )
+        raise DataError(f"{path.name} cannot be read ({why}): {remedy}") from error
+    if len(data) > MOST_TEXT_BYTES:
+        raise DataError(f"{path.name} has {TOO_LONG}")
+    return data

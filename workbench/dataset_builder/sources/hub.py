@@ -1,6 +1,6 @@
 """Datasets on the Hugging Face Hub: look at one, fetch it as files. Nothing here knows a token.
 
-Not covered: the client and its errors (workbench.hub), what is in the files (survey), parquet (parquet), pushing
+Not covered: the client and its errors (workbench.hub), what is in the files (survey), pushing
 (export.hub_push).
 """
 
@@ -16,14 +16,14 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from workbench.clips.media import SUFFIXES
-from workbench.dataset_builder.sources import archives, parquet
-from workbench.dataset_builder.sources.columns import IMAGE_SUFFIXES, TEXT_SUFFIXES
+from workbench.dataset_builder.sources import archives
+from workbench.dataset_builder.sources.columns import IMAGE_SUFFIXES, PARQUET, PLAIN_TEXT_SUFFIXES
 from workbench.errors import CannotWrite, DataError
 from workbench.hub import client, explained
 from workbench.quantities import byte_size
 from workbench.workspace import confined, writing
 
-WANTED = (*SUFFIXES, *IMAGE_SUFFIXES, *TEXT_SUFFIXES, *archives.SUFFIXES, archives.PARQUET)
+WANTED = (*SUFFIXES, *IMAGE_SUFFIXES, *PLAIN_TEXT_SUFFIXES, *archives.SUFFIXES, PARQUET)
 AT_ONCE = 8  # downloads
 OnFile = Callable[[int, int], None]
 """Called with (files fetched, all files); may raise to stop, upon which what is there already stays."""
@@ -60,7 +60,7 @@ def inspect(repo_id: str, revision: str = "", config: str = "") -> Remote:
     files = {s.rfilename: s.size or 0 for s in siblings if _wanted(s.rfilename)}
     if config:
         files = _of_config(repo_id, config, getattr(info.card_data, "configs", None), files)
-    if not any(not name.lower().endswith(TEXT_SUFFIXES) for name in files):
+    if not any(not name.lower().endswith(PLAIN_TEXT_SUFFIXES) for name in files):
         unread = [(s.rfilename, reason) for s in siblings if (reason := archives.not_read(s.rfilename))]
         if unread:
             raise DataError(f"{repo_id} has no videos that can be read: {unread[0][0]} is {unread[0][1]}")
@@ -87,14 +87,13 @@ def _of_config(repo_id: str, config: str, configs: object, files: Mapping[str, i
     return {
         name: size
         for name, size in files.items()
-        if name.lower().endswith(TEXT_SUFFIXES) or any(fnmatch(name, pattern) for pattern in patterns)
+        if name.lower().endswith(PLAIN_TEXT_SUFFIXES) or any(fnmatch(name, pattern) for pattern in patterns)
     }
 
 
-def fetch(remote: Remote, parent: Path, on_file: OnFile = lambda *_: None, video_column: str = "") -> Path:
+def fetch(remote: Remote, parent: Path, on_file: OnFile = lambda *_: None) -> Path:
     """Download into `parent`/OWNER--NAME/COMMIT, which an import then takes; what is there already is kept.
 
-    Parquet tables are written out as files; video_column: the column of theirs that is meant.
     Raises ModelUnavailable, DataError, CannotWrite, and what on_file raises.
     """
     chosen = f"-{hashlib.sha256(remote.config.encode()).hexdigest()[:8]}" if remote.config else ""
@@ -108,9 +107,6 @@ def fetch(remote: Remote, parent: Path, on_file: OnFile = lambda *_: None, video
         raise CannotWrite(f"{remote.repo_id} needs {missing:,} bytes and {free:,} are free: free some space")
     with writing(folder), explained(remote.repo_id):
         _download(remote, names, folder, on_file)
-    for name in names:
-        if name.endswith(archives.PARQUET):
-            parquet.unpack(folder / name, video_column)
     return folder
 
 

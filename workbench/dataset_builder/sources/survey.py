@@ -36,6 +36,7 @@ class SurveyedFiles:
     layout, others: names of the layout it is read as and of those that would fit as well; parts: how many archives
     size: bytes of its videos and pictures; problems: what to know before importing it -> the names it holds for
     refused: entry of an archive -> why it may not be read;  title: the files' names, of files given one by one
+    handed: how many videos in archives beside them the texts and tables caption
     """
 
     path: Path
@@ -47,6 +48,7 @@ class SurveyedFiles:
     refused: Mapping[str, str]
     parts: int = 1
     title: str = ""
+    handed: int = 0
 
     @property
     def name(self) -> str:
@@ -70,6 +72,8 @@ class SurveyedFiles:
     def sentence(self) -> str:
         """What it is in words: "cats: Lists prompts.txt and videos.txt: 3 videos, 2 captions, 1.2 MB"."""
         images, layout = self.images, layout_named(self.layout)
+        if self.handed and not self.sources:
+            return f"{self.name}: {layout.title}: {counted(self.handed, 'caption')} of videos in archives"
         counts = [_count(len(self.sources) - images - self.not_taken, "video"), _count(images, "picture")]
         counts += [f"{_count(self.not_taken, 'file')} that cannot be taken"] if self.not_taken else []
         counts += [_count(self.parts, "archive") if self.parts > 1 else ""]
@@ -169,10 +173,13 @@ def survey(
     asked = _Asked(columns)
     fits = forced is None
     for tree in trees_of(paths, refused, columns):
-        tree.columns = columns
-        if frame_rate:
-            numbered_frames.group(tree, frame_rate)
+        for one in (tree, *(archive for _, archive in tree.inside)):
+            one.columns = columns
+            if frame_rate:
+                numbered_frames.group(one, frame_rate)
         layouts = fitting(tree)
+        if tree.handed.layout and not layouts[0].shards:
+            layouts = list(dict.fromkeys([layout_named(tree.handed.layout), *layouts]))
         fits = fits or forced in layouts
         chosen = forced if forced in layouts else next(iter(layouts), None)
         if chosen is not None:
@@ -224,12 +231,13 @@ def _read(tree: Tree, layout: Layout, fits: list[Layout], seen: set[str], asked:
     readers = [one for one in LAYOUTS if one in fits or not one.shards]
     captions = captions_of(tree, [layout] if alone else readers, notes)
     asked.add(notes)
+    handed = _hand_over(tree, captions, notes, layout)
     media = tree.media
     names = set(media)
     videos = {stem(name) for name in media if not name.lower().endswith((*IMAGE_SUFFIXES, *NOT_TAKEN_SUFFIXES))}
-    posters = {*notes.names[Problem.POSTER], *notes.first_frames.values(), *notes.left_out}
+    posters = {*notes.names[Problem.POSTER], *notes.first_frames.values(), *notes.left_out, *tree.handed.left_out}
     sources, size = [], 0
-    for name in dict.fromkeys([*captions, *media]):
+    for name in dict.fromkeys([*(name for name in captions if name in names), *media]):
         caption = captions.get(name, "")
         if name not in posters and _is_poster(name, bool(caption), videos, names):
             notes.add(Problem.POSTER, name)
@@ -237,6 +245,8 @@ def _read(tree: Tree, layout: Layout, fits: list[Layout], seen: set[str], asked:
         source = tree.source(name, caption)
         if picture := notes.first_frames.get(name):
             source = replace(source, first_frame=tree.source(picture, ""))
+        elif name in tree.handed.first_frames:
+            source = replace(source, first_frame=tree.handed.first_frames[name])
         if name in posters or source.key in seen:
             continue
         seen.add(source.key)
@@ -254,7 +264,27 @@ def _read(tree: Tree, layout: Layout, fits: list[Layout], seen: set[str], asked:
             notes.add(Problem.FRAMES, row.sentence)
     problems = {problem: tuple(names) for problem, names in notes.names.items() if names}
     others = tuple(other.name for other in fits if other is not layout)
-    return SurveyedFiles(tree.path, layout.name, others, tuple(sources), size, problems, tree.refused, title=tree.title)
+    facts = (tree.path, layout.name, others, tuple(sources), size, problems, tree.refused)
+    return SurveyedFiles(*facts, title=tree.title, handed=handed)
+
+
+def _hand_over(tree: Tree, captions: Mapping[str, str], notes: ReadingNotes, layout: Layout) -> int:
+    """Tell the archives inside a tree what its texts and tables say of their members; returns how many have a caption.
+
+    They are read after it.
+    """
+    no_clips = {*notes.first_frames.values(), *notes.left_out}
+    count = 0
+    for name, (archive, member) in tree.guests.items():
+        if caption := captions.get(name, ""):
+            archive.handed.captions[member] = caption
+            archive.handed.layout = layout.name
+            count += 1
+        if picture := notes.first_frames.get(name):
+            archive.handed.first_frames[member] = tree.source(picture, "")
+        if name in no_clips:
+            archive.handed.left_out.add(member)
+    return count
 
 
 def _is_image(name: str) -> bool:

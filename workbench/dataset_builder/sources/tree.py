@@ -9,9 +9,9 @@ import posixpath
 import re
 import unicodedata
 from abc import ABC, abstractmethod
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -22,6 +22,8 @@ from workbench.dataset_builder.sources.text import decode_text
 
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://[^/]*", re.IGNORECASE)
 DRIVE = re.compile(r"/?[a-z]:/*", re.IGNORECASE)
+INSIDE = re.compile(r"(?:zip|tar)://(.+?)::(.+)")  # "zip://a.mp4::clips.zip", as fsspec has it
+NUMBER = re.compile(r"#\d+$")  # of one of several captions: "a.mp4#0", as Flickr8k has them
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,16 @@ class SourceFile:
 
 
 @dataclass(frozen=True)
+class Entry:
+    """One member of an archive. refused: why it may not be read, "" when it may; info: what its reader knows of it."""
+
+    name: str
+    size: int
+    refused: str
+    info: Any
+
+
+@dataclass(frozen=True)
 class Found:
     """The files that a list or table may mean by a name; one if it is clear which.
 
@@ -63,6 +75,19 @@ class Found:
 
     files: Sequence[str] = ()
     how: str = "path"
+
+
+@dataclass
+class HandedOver:
+    """What the texts and tables around an archive say of its members, by their names.
+
+    left_out: members that are no clips of their own; layout: how those texts and tables are laid out
+    """
+
+    captions: dict[str, str] = field(default_factory=dict)
+    first_frames: dict[str, SourceFile] = field(default_factory=dict)
+    left_out: set[str] = field(default_factory=set)
+    layout: str = ""
 
 
 class Tree(ABC):
@@ -79,12 +104,15 @@ class Tree(ABC):
     columns: what the columns of its tables are called
     beside:  the text of a file that belongs to it and lies beside it, "" when there is none
     title:   the names of files that were given one by one, "" for a folder or archive, which has a name of its own
+    inside:  archives that lie in it, by name, whose members its texts and tables may speak of
+    handed:  what such texts and tables say, of an archive
     read:    what layouts made of its files, so that each file is read once
     """
 
     columns = Columns()
     beside = ""
     title = ""
+    inside: Sequence[tuple[str, Tree]] = ()
 
     def __init__(self, path: Path, files: Mapping[str, int], refused: Mapping[str, str], whole: bool = True) -> None:
         self.path, self.refused, self.whole = path, dict(refused), whole
@@ -93,6 +121,7 @@ class Tree(ABC):
         self.detected: dict[str, str | None] = {}
         self.read: dict[str, Any] = {}
         self._made: dict[str, SourceFile] = {}
+        self.handed = HandedOver()
 
     @cached_property
     def media(self) -> list[str]:
@@ -106,8 +135,35 @@ class Tree(ABC):
 
     def forget(self) -> None:
         """Drop cached facts after files were added or removed."""
-        for known in ("media", "texts", "_folders", "_by_path", "_by_stem", "_by_folded", "_by_last"):
-            self.__dict__.pop(known, None)
+        known = ("media", "texts", "guests", "named", "_folders", "_by_path", "_by_stem", "_by_folded", "_by_last")
+        for one in known:
+            self.__dict__.pop(one, None)
+
+    @cached_property
+    def guests(self) -> dict[str, tuple[Tree, str]]:
+        """Videos and pictures in the archives inside: where each would lie if it was unpacked -> archive and member.
+
+        That is beside the archive, or in a folder of its name where something else lies there.
+        """
+        members = [(part, name, self._unpacked(path, name)) for path, part in self.inside for name in part.media]
+        count = Counter(self.media)
+        for _, _, places in members:
+            count.update(places)
+        return {
+            next((place for place in places if count[place] == 1), places[-1]): (part, name)
+            for part, name, places in members
+        }
+
+    def _unpacked(self, archive: str, member: str) -> list[str]:
+        """The paths that a member may have once its archive is unpacked, the likeliest first."""
+        folder, _, file = archive.removeprefix(self._prefix).rpartition("/")
+        folder += "/" if folder else ""
+        return [f"{folder}{within}{member}" for within in ("", f"{file.partition('.')[0]}/", f"{file}/")]
+
+    @cached_property
+    def named(self) -> list[str]:
+        """What texts and tables may speak of: its media, and those of the archives inside."""
+        return [*self.media, *self.guests]
 
     @cached_property
     def texts(self) -> list[str]:
@@ -163,35 +219,40 @@ class Tree(ABC):
     @cached_property
     def _folders(self) -> set[str]:
         """Those that have a video or picture below them: "train/"."""
-        return {name[: at + 1] for name in self.media for at, letter in enumerate(name) if letter == "/"}
+        return {name[: at + 1] for name in self.named for at, letter in enumerate(name) if letter == "/"}
 
     @cached_property
     def _by_path(self) -> dict[str, str]:
-        return {unicodedata.normalize("NFC", name): name for name in self.media}
+        found = {unicodedata.normalize("NFC", name): name for name in self.named}
+        archives = {id(part): path for path, part in self.inside}
+        also = defaultdict[str, set[str]](
+            set
+        )  # other paths of a guest, in the folder that holds all of its archive, too
+        for name, (part, member) in self.guests.items():
+            for spelled in {member, part.full_name(member)}:
+                for place in self._unpacked(archives[id(part)], spelled):
+                    also[unicodedata.normalize("NFC", place)].add(name)
+        return {**{path: next(iter(names)) for path, names in also.items() if len(names) == 1}, **found}
 
     @cached_property
     def _by_stem(self) -> dict[str, list[str]]:
-        found = defaultdict(list)
-        for path, name in self._by_path.items():
-            found[without_suffix(path)].append(name)
-        return found
+        return self._by(lambda path: {without_suffix(path)})
 
     @cached_property
     def _by_folded(self) -> dict[str, list[str]]:
-        found = defaultdict(list)
-        for path, name in self._by_path.items():
-            found[path.casefold()].append(name)
-        return found
+        return self._by(lambda path: {path.casefold()})
 
     @cached_property
     def _by_last(self) -> dict[str, list[str]]:
         """The last part of a path, with and without its ending, case aside -> the files."""
-        found = defaultdict(list)
+        return self._by(lambda path: {path[path.rfind("/") + 1 :].casefold(), stem(path).casefold()})
+
+    def _by(self, keys: Callable[[str], set[str]]) -> dict[str, list[str]]:
+        found = defaultdict[str, dict[str, None]](dict)
         for path, name in self._by_path.items():
-            last = path.rpartition("/")[2].casefold()
-            for key in {last, without_suffix(last)}:
-                found[key].append(name)
-        return found
+            for key in keys(path):
+                found[key][name] = None
+        return {key: list(names) for key, names in found.items()}
 
     def text(self, name: str) -> str:
         """A text file's content, "" when its encoding is unknown. Raises DataError."""
@@ -206,6 +267,9 @@ class Tree(ABC):
 
     def source(self, name: str, caption: str) -> SourceFile:
         """The file as something to import."""
+        if name in self.guests:
+            part, member = self.guests[name]
+            return part.source(member, caption)
         made = self._made.get(name)
         return replace(made, caption=caption or made.caption) if made else self._source(self._prefix + name, caption)
 
@@ -221,10 +285,11 @@ def _spellings(name: str, root: str) -> Iterator[str]:
     plain = unicodedata.normalize("NFC", name)
     yield plain
     plain = plain.strip().strip("\"'").replace("\\", "/")
+    plain = INSIDE.sub(r"\2/\1", plain).replace("::", "/")  # "clips.zip::a.mp4", as ours are printed
     if address := ADDRESS.match(plain):
         plain = plain[address.end() :].partition("?")[0]
     plain = DRIVE.sub("/", plain, count=1) if DRIVE.match(plain) else plain
-    for spelled in (plain, unicodedata.normalize("NFC", unquote(plain))):
+    for spelled in (plain, unicodedata.normalize("NFC", unquote(plain)), NUMBER.sub("", plain)):
         yield spelled.removeprefix(root + "/")
 
 

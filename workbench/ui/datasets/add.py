@@ -127,7 +127,7 @@ class AddPanel(DatasetPanel):
     def _named(self, path: str, browsed: list[str] | None) -> list[Path]:
         """The paths that were typed or ticked. Raises ConfigError for one that is not there or lies elsewhere."""
         typed = [path.strip()] if path.strip() else []
-        found = [policy.resolve(one) for one in (*typed, *(browsed or ()))]
+        found = [policy.checked(one) for one in (*typed, *(browsed or ()))]
         for one in found:
             if not one.exists():
                 sentence = f"the path {str(one)[:200]!r} does not exist on this machine: check its spelling"

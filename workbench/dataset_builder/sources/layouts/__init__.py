@@ -14,7 +14,13 @@ from workbench.errors import ConfigError
 # The clearest signs first: text files beside videos are found in most of the others, too.
 LAYOUTS: tuple[Layout, ...] = (Lists(), Labels(), VideoFolder(), Csv(), WebDatasetShards(), Sidecars())
 # What layouts read, the one that counts first, and how it is called in a message.
-PRECEDENCE = {"lists": "in a list", "labels": "among the labels", "texts": "beside it", "tables": "in a table"}
+PRECEDENCE = {
+    "lists": "in a list",
+    "labels": "among the labels",
+    "texts": "beside it",
+    "tables": "in a table",
+    "around": "beside the archive",
+}
 
 
 def fitting(tree: Tree) -> list[Layout]:
@@ -25,13 +31,15 @@ def fitting(tree: Tree) -> list[Layout]:
 def captions_of(tree: Tree, layouts: Sequence[Layout], notes: ReadingNotes) -> dict[str, str]:
     """File name -> caption, in the order that the layouts have, each of which may hold captions of some of the files.
 
-    Where a file has captions in several kinds of files, a text file beside it counts before a table.
+    Those of the archives inside the tree are among them. Where a file has captions in several kinds of files, a text
+    file beside it counts before a table, and that before what lies around an archive.
     """
     kinds: dict[str, dict[str, str]] = {}
     for layout in layouts:
         if layout.reads not in kinds:
             kinds[layout.reads] = layout.captions(tree, notes)
-    media = set(tree.media)
+    kinds["around"] = tree.handed.captions
+    media = set(tree.named)
     found = {name: "" for captions in kinds.values() for name in captions if name in media}
     for kind in sorted(kinds, key=list(PRECEDENCE).index):
         for name, caption in kinds[kind].items():

@@ -2,7 +2,7 @@
 
 People write captions with commas and quotes in them, and many tables never saw a program that quotes. So commas beyond
 the header's columns belong to the caption, and a quote that is never closed ends with its line instead of swallowing
-the rows that follow.
+the rows that follow. A list of "name|caption" lines (`lines_of_names`) is a table of two columns without a header.
 """
 
 from __future__ import annotations
@@ -10,13 +10,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
-from workbench.dataset_builder.sources.columns import Columns, is_media_name
+from workbench.dataset_builder.sources.columns import MEDIA_SUFFIXES, Columns, is_media_name
 
 DELIMITERS = (",", ";", "\t", "|")
+STRONG = ("\t", "|")  # those that prose does not have
 SAMPLE = 20  # lines from which the delimiter is found out
+PREFACE = 5  # lines of remarks that may stand before the header
 MOST_LINES = 200  # of one cell: a quote that is open for longer was never closed
 NEW_LINE = re.compile(r"\r\n|\n|\r")  # not splitlines: U+2028 ends no line
+FORMULA_TEXT = re.compile(r'="([^"]*)"')  # how a spreadsheet is told that a cell is text
+# "a.mp4: a cat", "a.mp4 - a cat", "a.mp4 a cat"
+MEDIA_NAME = rf"\S(?:.*?\S)??(?:{'|'.join(map(re.escape, MEDIA_SUFFIXES))})"
+NAME_FIRST = re.compile(rf"\s*({MEDIA_NAME})(?:\s*(?:[:=-]>?)\s+|\s*[:=]>?|\s+)", re.IGNORECASE)
+WORD_FIRST = re.compile(r"\s*(\S+)\s+")
 
 
 @dataclass(frozen=True)
@@ -58,21 +66,35 @@ def read_delimited(text: str, suffix: str, columns: Columns, is_name: Callable[[
     first = next((number for number, line in enumerate(lines) if line.strip()), len(lines))
     declared = re.fullmatch(r"\ufeff?sep=(.)\s*", lines[first], re.IGNORECASE) if first < len(lines) else None
     first += bool(declared)
-    sample = [line for line in lines[first:] if line.strip()][:SAMPLE]
-    if not sample:
+    numbers = list(islice((at for at in range(first, len(lines)) if lines[at].strip()), SAMPLE))
+    if not numbers:
         return DelimitedTable((), ())
+    sample = [lines[at] for at in numbers]
     delimiter = declared[1] if declared else _delimiter(sample, suffix, columns, is_name)
+    before = _remarks(sample, delimiter)
+    remarks, first, sample = numbers[:before], numbers[before], sample[before:]
     header = [part.text.strip().strip("\ufeff") for part in _parts(sample[0], delimiter)]
     while header and not header[-1]:  # a delimiter behind the last column
         header.pop()
-    header = [column + " " * header[:at].count(column) for at, column in enumerate(header)]  # each a name of its own
-    if any(map(is_media_name, header)):  # the first line is a row already
-        if 2 not in (len(_parts(line, delimiter)) for line in sample):
+    if any(map(is_media_name, header)) or not any(map(columns.knows, header)) and any(map(is_name, header[:1])):
+        header = _guessed(sample, delimiter, is_media_name if any(map(is_media_name, header)) else is_name)
+        if not header:
             return DelimitedTable((), ())
-        header = ["file_name", "text"] if is_media_name(header[0]) else ["text", "file_name"]
     else:
-        first = next(number for number in range(first, len(lines)) if lines[number].strip()) + 1
-    return DelimitedTable(header, list(_Reader(lines, delimiter, header, columns, is_name).rows(first)))
+        first += 1
+    header = [column + " " * header[:at].count(column) for at, column in enumerate(header)]  # each a name of its own
+    rows = _Reader(lines, delimiter, header, columns, is_name).rows(first)
+    return DelimitedTable(header, [*(Row(at + 1, {}, short=True) for at in remarks), *rows])
+
+
+def _remarks(sample: Sequence[str], delimiter: str) -> int:
+    """How many lines stand before the table: without a delimiter, or with the sign of a remark and no file's name."""
+
+    def is_remark(line: str) -> bool:
+        cells = [part.text for part in _parts(line, delimiter)]
+        return len(cells) == 1 or (line.lstrip().startswith("#") and not any(map(is_media_name, cells)))
+
+    return next((at for at, line in enumerate(sample[: PREFACE + 1]) if not is_remark(line)), 0)
 
 
 def _delimiter(sample: Sequence[str], suffix: str, columns: Columns, is_name: Callable[[str], bool]) -> str:
@@ -80,12 +102,69 @@ def _delimiter(sample: Sequence[str], suffix: str, columns: Columns, is_name: Ca
 
     def fitness(delimiter: str) -> tuple[int, int, int, bool]:
         rows = [[part.text for part in _parts(line, delimiter)] for line in sample]
-        known = sum(map(columns.knows, rows[0])) if len(rows[0]) > 1 else 0
-        named = sum(len(row) > 1 and any(map(is_name, row)) for row in rows)
+        known = max(sum(map(columns.knows, row)) if len(row) > 1 else 0 for row in rows[: PREFACE + 1])
+        named = sum(len(row) > 1 and any(is_media_name(cell) or is_name(cell) for cell in row) for row in rows)
         return known, named, min(map(len, rows)), delimiter == preferred
 
     preferred = "\t" if suffix == ".tsv" else ","
     return max(DELIMITERS, key=fitness)
+
+
+def _guessed(sample: Sequence[str], delimiter: str, is_name: Callable[[str], bool]) -> list[str]:
+    """The columns of rows without a header, none where it is not clear which is the caption.
+
+    Two are a name and a caption. Of several that a tab or bar parts (id|written|spoken, file|speaker|text) the first
+    that is not much shorter than another is the caption, and the others might have been.
+    """
+    rows = [[part.text for part in _parts(line, delimiter)] for line in sample]
+    if any(len(row) == 2 for row in rows):
+        return ["file_name", "text"] if is_name(rows[0][0]) else ["text", "file_name"]
+    width = len(rows[0])
+    if delimiter not in STRONG or width == 1 or {len(row) for row in rows} != {width}:
+        return []
+    name_at = next(at for at, cell in enumerate(rows[0]) if is_name(cell))
+    letters = [0 if at == name_at else sum(map(str.isalpha, "".join(row[at] for row in rows))) for at in range(width)]
+    text_at = next(at for at, count in enumerate(letters) if at != name_at and 2 * count >= max(letters))
+    return [("file_name" if at == name_at else "text" if at == text_at else "caption") for at in range(width)]
+
+
+def lines_of_names(text: str, is_name: Callable[[str], bool]) -> str:
+    """A text file whose lines are a file's name and its caption, as a table's text; "" where it is something else.
+
+    is_name: whether a text names a video that is here
+    """
+    lines = [line for line in NEW_LINE.split(text.strip("\ufeff")) if line.strip()]
+    sample = lines[:SAMPLE]
+
+    def is_row(line: str, delimiter: str) -> bool:
+        cells = [part.text.strip() for part in _parts(line, delimiter)]
+        named = [cell for cell in cells if is_media_name(cell)] or [cell for cell in cells[:1] if is_name(cell)]
+        sure = delimiter in STRONG or is_media_name(named[0]) if named else False
+        says = any(_says(cell) for cell in cells if cell not in named)
+        return sure and says and len(named) == 1 and named[0] in (cells[0], cells[-1])
+
+    for delimiter in DELIMITERS:
+        rows = [line for line in sample if is_row(line, delimiter)]
+        if 2 * len(rows) >= len(sample) and any(is_name(part.text) for row in rows for part in _parts(row, delimiter)):
+            return text
+    # Without an ending, a list is told from prose ("a cat ..." beside a.mp4) by several names, one in every line.
+    for pattern, least, different in ((NAME_FIRST, len(sample) / 2, 1), (WORD_FIRST, len(sample), 2)):
+        split = [_split(line, pattern) for line in sample]
+        names = [name for name, caption in split if is_name(name) and _says(caption)]
+        if len(names) >= least and len(set(names)) >= different:
+            return "\n".join("\t".join(filter(None, _split(line, pattern))) for line in NEW_LINE.split(text))
+    return ""
+
+
+def _split(line: str, pattern: re.Pattern[str]) -> tuple[str, str]:
+    """The name that a line begins with and what follows, ("", line) where it begins with none."""
+    found = pattern.match(line)
+    return (found[1], line[found.end() :]) if found else ("", line)
+
+
+def _says(text: str) -> bool:
+    """Whether a text has a letter: classes and times have none."""
+    return any(map(str.isalpha, text))
 
 
 class _Reader:
@@ -160,7 +239,7 @@ class _Reader:
             cell = part.text if end == start + 1 else self._between(record, parts, start, end)
             if cell.startswith('"') and cell.count('"') % 2 and not (part.quoted and end == start + 1):
                 cell, unclosed = cell[1:], True
-            row[column] = cell
+            row[column] = as_text[1] if (as_text := FORMULA_TEXT.fullmatch(cell)) else cell
         return Row(number, row, joined and spans[self.text_at][1] - spans[self.text_at][0] > 1, unclosed, over < 0)
 
     def _is_longer_name(self, record: str, parts: Sequence[_Part], over: int) -> bool:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 from workbench.dataset_builder.sources.columns import Columns, by_language, file_name, is_media_name, plain
 
+LONGEST_LINE = 1024**2  # characters of one record
 MOST_DEEP = 4  # wrappers around the records: {"data": {"train": [...]}}
 ID_COLUMNS = ("imageid", "videoid", "clipid")
 BROKEN: Mapping[str, Any] = {}
@@ -37,9 +40,9 @@ def read_json(
     except RecursionError:
         return [], "it is nested too deeply"
     except ValueError as error:
-        rows = list(_lines(text))
-        if any(row is not BROKEN for _, row in rows):
-            return rows, ""
+        for rows in (list(_lines(text)), list(_one_by_one(text))):
+            if any(row is not BROKEN for _, row in rows):
+                return rows, ""
         return [], f"it is not JSON: {error}"
     found = _records(value, columns, is_name, MOST_DEEP)
     if not found:
@@ -51,12 +54,34 @@ def read_json(
 
 def _lines(text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            try:
-                value = json.loads(line.strip().rstrip(","))
-            except (ValueError, RecursionError):
-                value = None
-            yield f"line {number}", _record(value)
+        if line.strip(" \t\r[],"):
+            yield f"line {number}", _record(_value(line.strip()))
+
+
+def _value(line: str) -> object:
+    """What a line says, None for nothing that can be read: JSON, or a record as Python prints it; by itself, or as a
+    part of a list that is not whole."""
+    if not line.startswith(("{", "[")) or len(line) > LONGEST_LINE:
+        return None
+    for part in (line.rstrip(", "), line.lstrip("[, ").rstrip("], ")):
+        for read in (json.loads, ast.literal_eval):
+            with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+                return cast(object, read(part))
+    return None
+
+
+def _one_by_one(text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Records that follow one another, each over several lines; what is behind one that is damaged is one, too."""
+    reader, at, line = json.JSONDecoder(), 0, 1
+    while at < len(text):
+        begun = at
+        try:
+            value, at = reader.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            value, at = None, len(text)
+        yield f"line {line}", _record(value)
+        at = next((later for later in range(at, len(text)) if text[later] not in ", \t\r\n"), len(text))
+        line += text.count("\n", begun, at)
 
 
 def _record(value: object) -> Mapping[str, Any]:

@@ -1,5 +1,5 @@
 """Tables of file names and captions: metadata.jsonl and metadata.csv, as the Hub's VideoFolder has them, and the JSON,
-JSON Lines, CSV and TSV files of any name that trainers and published datasets use.
+JSON Lines, CSV, TSV and parquet files of any name that trainers and published datasets use.
 
 A table holds for its folder and those below; the nearest one counts.
 """
@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ from workbench.clips.records import METADATA
 from workbench.dataset_builder.sources.columns import (
     DELIMITED_SUFFIXES,
     JSON_SUFFIXES,
+    LIST_SUFFIXES,
+    PARQUET,
     Columns,
     column_names,
     first_frame,
@@ -34,12 +36,13 @@ from workbench.dataset_builder.sources.layouts.base import (
     Wanted,
     files_named,
 )
-from workbench.dataset_builder.sources.layouts.delimited import read_delimited
+from workbench.dataset_builder.sources.layouts.delimited import lines_of_names, read_delimited
 from workbench.dataset_builder.sources.layouts.json_records import BROKEN, read_json
-from workbench.dataset_builder.sources.layouts.text_files import labels, sidecars
+from workbench.dataset_builder.sources.layouts.text_files import labels, paired, sidecars
 from workbench.dataset_builder.sources.tree import Tree
 
 CSV = "metadata.csv"
+LISTS = (".txt", *LIST_SUFFIXES)
 # A spreadsheet takes such a cell for a formula; a quote in front makes it text.
 FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
@@ -52,7 +55,7 @@ class Table(Layout):
     endings: tuple[str, ...]
 
     def recognise(self, tree: Tree) -> bool:
-        return bool(tree.media) and any(
+        return bool(tree.named) and any(
             table.name.lower().endswith(self.endings) and (table.names or table.file in (CSV, METADATA))
             for table in _tables(tree)
         )
@@ -95,7 +98,7 @@ class VideoFolder(Table):
         "of other names and keys are read as well."
     )
     file = METADATA
-    endings = JSON_SUFFIXES
+    endings = (*JSON_SUFFIXES, PARQUET)
 
     def __init__(self, texts: bool = True) -> None:
         """texts: whether each caption is also in a text file beside its video"""
@@ -117,10 +120,10 @@ class Csv(Table):
     title = "Table metadata.csv"
     description = (
         "A metadata.csv names each video and its caption: it opens in any spreadsheet, and the Hub reads it. CSV and "
-        "TSV files of other names and columns are read as well."
+        "TSV files of other names and columns are read as well, and text files of lines such as a.mp4|a cat."
     )
     file = CSV
-    endings = DELIMITED_SUFFIXES
+    endings = (*DELIMITED_SUFFIXES, *LISTS)
 
     def files(self, clips: Sequence[ExportedClip], first_frames: bool) -> ExportedFiles:
         table = io.StringIO(newline="")
@@ -178,8 +181,10 @@ def _tables(tree: Tree) -> list[ReadTable]:
     """
     if "tables" not in tree.read:
         texts = {text for of_clip in (*sidecars(tree).values(), *labels(tree).values()) for text in of_clip}
-        endings = (*DELIMITED_SUFFIXES, *JSON_SUFFIXES)
-        read = [_read(tree, name) for name in tree.texts if name.lower().endswith(endings) and name not in texts]
+        texts |= paired(tree)
+        endings = (*DELIMITED_SUFFIXES, *JSON_SUFFIXES, PARQUET, *LISTS)
+        names = [name for name in tree.texts if name.lower().endswith(endings) and name not in texts]
+        read = [table for name in names if (table := _read(tree, name)) is not None]
         tree.read["tables"] = sorted(
             read, key=lambda table: (table.folder, table.file == METADATA, table.file == CSV, table.name)
         )
@@ -187,8 +192,8 @@ def _tables(tree: Tree) -> list[ReadTable]:
     return tables
 
 
-def _read(tree: Tree, name: str) -> ReadTable:
-    """One table with its rows. Raises DataError when the file cannot be read."""
+def _read(tree: Tree, name: str) -> ReadTable | None:
+    """One table with its rows, None for a text that is none. Raises DataError when the file cannot be read."""
     text, folder = tree.text(name), name[: name.rfind("/") + 1]
     problems: list[tuple[Problem, str]] = []
     unread = ""
@@ -197,7 +202,10 @@ def _read(tree: Tree, name: str) -> ReadTable:
         return len(tree.find(cell, folder).files) > 0 if 0 < len(cell.strip()) < 1000 else False
 
     rows: list[tuple[str, Mapping[str, Any]]] = []
-    if name.lower().endswith(DELIMITED_SUFFIXES):
+    is_list = name.lower().endswith(LISTS)
+    listed = lines_of_names(text, is_name) if is_list else ""
+    if listed or name.lower().endswith(DELIMITED_SUFFIXES):
+        text = listed or text
         table = read_delimited(text, name[name.rfind(".") :].lower(), tree.columns, is_name)
         columns = tuple(table.columns)
         if not columns:
@@ -211,12 +219,28 @@ def _read(tree: Tree, name: str) -> ReadTable:
             formulas = [key for key, cell in row.cells.items() if cell.startswith("'") and FORMULA.match(cell)]
             rows.append((f"line {row.line}", row.cells | {key: row.cells[key][1:] for key in formulas}))
     else:
-        rows, unread = read_json(text, tree.columns, is_name)
+        rows, unread = read_json(text, tree.columns, is_name) if text.lstrip()[:1] in "[{" or not is_list else ([], "")
+        if is_list and (unread or not rows):
+            return None
         problems += [(Problem.BROKEN, f"{name}, {where}") for where, row in rows if row is BROKEN]
         rows = [(where, row) for where, row in rows if row is not BROKEN]
         columns = tuple(dict.fromkeys(str(key) for _, row in rows for key in row))
-    found = [TableRow(f"{name}, {where}", row, tree.columns.name(row)) for where, row in rows]
+    key = _name_key([row for _, row in rows], tree.columns, is_name)
+    found = [
+        TableRow(f"{name}, {where}", row, (name_in(row.get(key)) if key else "") or tree.columns.name(row))
+        for where, row in rows
+    ]
     return ReadTable(name, found, columns, problems, unread)
+
+
+def _name_key(rows: Sequence[Mapping[str, Any]], columns: Columns, is_name: Callable[[str], bool]) -> str:
+    """The column that names the files, where the one that should names none that is here: addresses beside keys, as
+    downloaders write them. "" where the usual one does."""
+    keys = columns.name_keys(list(dict.fromkeys(key for row in rows for key in row)))
+    for at, key in enumerate(keys if len(keys) > 1 else ()):
+        if any(is_name(name_in(row.get(key))) for row in rows):
+            return key if at else ""
+    return ""
 
 
 def _usable(table: ReadTable, columns: Columns, notes: ReadingNotes) -> bool:
@@ -238,6 +262,7 @@ def _usable(table: ReadTable, columns: Columns, notes: ReadingNotes) -> bool:
         notes.unread[table.name] = table.unread or f"no column of file names or captions among {named}"
         return False
     notes.read.add(table.name)
+    notes.unread.pop(table.name, None)  # no half of a pair of lists
     if not text:
         notes.add(Problem.NO_COLUMN, described)
     if not names:

@@ -43,7 +43,7 @@ class Sidecars(Layout):
     reads = "texts"
 
     def recognise(self, tree: Tree) -> bool:
-        return bool(tree.media)
+        return bool(tree.named)
 
     def captions(self, tree: Tree, notes: ReadingNotes) -> dict[str, str]:
         found = {}
@@ -65,11 +65,11 @@ def sidecars(tree: Tree) -> dict[str, list[str]]:
     """
     if "sidecars" not in tree.read:
         exact, folded = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
-        for name in tree.media:
+        for name in tree.named:
             for key in {name, without_suffix(name)}:
                 exact[_spelled(key)].append(name)
                 folded[_spelled(key).casefold()].append(name)
-        found: dict[str, list[str]] = {name: [] for name in tree.media}
+        found: dict[str, list[str]] = {name: [] for name in tree.named}
         texts = (one for one in tree.texts if one.lower().endswith(SIDECAR_SUFFIXES) or _has_asked_ending(tree, one))
         for text in sorted(texts, key=lambda text: _rank(tree, text)):
             key = _spelled(without_suffix(text))
@@ -150,7 +150,7 @@ def labels(tree: Tree) -> dict[str, list[str]]:
             and {*_parts(text)[:-1]} & {*LABEL_FOLDERS}
         ]
         files = defaultdict[tuple[str, ...], list[tuple[str, str]]](list)  # path -> the videos that fit, their folder
-        for name in tree.media if texts else ():
+        for name in tree.named if texts else ():
             parts = _parts(name)
             files[parts].append((name, ""))
             for at, folder in enumerate(parts[:-1]):
@@ -166,7 +166,7 @@ def labels(tree: Tree) -> dict[str, list[str]]:
             if len({without_suffix(name) for name, _ in fits}) == 1:
                 for name in dict.fromkeys(name for name, _ in fits):
                     found[name].append(text)
-        tree.read["labels"] = {name: found[name] for name in tree.media if name in found}
+        tree.read["labels"] = {name: found[name] for name in tree.named if name in found}
     found_before: dict[str, list[str]] = tree.read["labels"]
     return found_before
 
@@ -193,7 +193,7 @@ class Lists(Layout):
     reads = "lists"
 
     def recognise(self, tree: Tree) -> bool:
-        return bool(tree.media) and bool(_lists(tree))
+        return bool(tree.named) and bool(_lists(tree))
 
     def captions(self, tree: Tree, notes: ReadingNotes) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -275,6 +275,11 @@ def _lists(tree: Tree) -> list[_ListFiles]:
         tree.read["lists"] = found
     lists: list[_ListFiles] = tree.read["lists"]
     return lists
+
+
+def paired(tree: Tree) -> set[str]:
+    """The lists that are read line by line beside one another."""
+    return {name for lists in _lists(tree) for name in (lists.videos, lists.prompts, lists.images) if name}
 
 
 def _called(files: Sequence[str], names: Sequence[str]) -> str:

@@ -1,0 +1,29 @@
+"""Parquet tables as datasets of the Hub and other tools have them."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+
+def parquet(columns: Mapping[str, Any], features: Mapping[str, str] | None = None, notes: str = "") -> bytes:
+    """A table of several row groups. features: column -> what the Hub says of it ("Video"); notes: all that it says"""
+    pytest.importorskip("pyarrow", reason="pip install 'video-lora-workbench[parquet]'")
+    import pyarrow
+    import pyarrow.parquet
+
+    kind = pyarrow.struct({"bytes": pyarrow.binary(), "path": pyarrow.string()})
+    table = pyarrow.table(
+        {name: pyarrow.array(cells, kind if name in (features or {}) else None) for name, cells in columns.items()}
+    )
+    if features:
+        notes = json.dumps({"info": {"features": {name: {"_type": kind} for name, kind in features.items()}}})
+    if notes:
+        table = table.replace_schema_metadata({"huggingface": notes})
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(table, file, row_group_size=2)
+    return file.getvalue()
