@@ -2,6 +2,7 @@
 
     samples/<YYYY-MM-DD>/<id>.mp4       H.264; its comment tag holds the same JSON, without paths of this machine
     samples/<YYYY-MM-DD>/<id>.json      written last: a video without it is not shown
+    samples/<YYYY-MM-DD>/<id>.safetensors   in place of the mp4: latents that are not decoded yet, or beside it
     samples/<YYYY-MM-DD>/<id>.star      an empty file: the sample is starred
     samples/.removed/                   the bin: files of samples that were removed from the history
 
@@ -34,14 +35,17 @@ from workbench.operating_system import system
 from workbench.records import sound
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import parse
-from workbench.workspace import Workspace, read_json, read_object, write_json, writing
+from workbench.workspace import Workspace, read_json, read_object, write_bytes, write_json, writing
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
 
+LAYOUT = "C f h w"  # of latents in a file; codes have no channels
 STAMP = "%Y%m%d-%H%M%S"
 ID = re.compile(r"\d{8}-\d{6}-\d{6}-[0-9a-f]{4}")
-REMOVED, STAR = ".removed", ".star"
+REMOVED, STAR, LATENTS = ".removed", ".star", ".safetensors"
+NOISE = "noise_state"  # tensor of a file of latents: of the generator, for decoders that go on with it
 MOST_SAMPLES = 8  # in a notebook
 DISPLAY = "workbench.sampler.display:samples_html"
 PREVIEWS = 3  # videos that a LoRA without a run keeps as its previews
@@ -89,6 +93,36 @@ def write_sample(video: Path, frames: np.ndarray, fps: float, record: dict[str, 
         frames = (frames.clip(0.0, 1.0) * 255).round().astype(np.uint8)
     media.encode(frames, video, fps, comment=json.dumps(shareable(record, root), ensure_ascii=False))
     write_json(video.with_suffix(".json"), record)
+
+
+def write_latents(video: Path, tensors: Mapping[str, torch.Tensor], record: dict[str, Any]) -> None:
+    """Write latents beside where the video would be, then the record. docs/file_formats.md has the format.
+
+    Raises CannotWrite.
+    """
+    from safetensors.torch import save
+
+    names = ("model", "frames", "width", "height", "fps", "prompt")
+    facts = {name.replace("prompt", "caption"): str(record[name]) for name in names}
+    about = {**facts, "scaled": "true", "layout": LAYOUT, "record": json.dumps(record, ensure_ascii=False)}
+    write_bytes(video.with_suffix(LATENTS), save(dict(tensors), about))
+    write_json(video.with_suffix(".json"), record)
+
+
+def read_latents(video: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Read the tensors and the record of a sample that was kept as latents.
+
+    Raises ConfigError for a file that is damaged or missing.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    path = video.with_suffix(LATENTS)
+    try:
+        tensors = load(path.read_bytes())
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{path.name} cannot be read ({error}): generate this sample again") from error
+    return tensors, read_json(video.with_suffix(".json"))
 
 
 def keep_as_preview(workspace: Workspace, video: Path, record: dict[str, Any]) -> None:
@@ -229,6 +263,18 @@ class Sample:
     def starred(self) -> bool:
         return self.path.with_suffix(STAR).exists()
 
+    @property
+    def latents_only(self) -> bool:
+        """Whether `path` is a file of latents, which `queue.decode` makes a video of."""
+        return self.path.suffix == LATENTS
+
+    @property
+    def video(self) -> Path:
+        """The video's file. Raises ConfigError where there are latents only."""
+        if self.latents_only:
+            raise ConfigError(f"{self.id} is latents only: decode it first, workbench samples decode {self.id}")
+        return self.path
+
     def _repr_html_(self) -> str:
         return inline_html.rendered(DISPLAY, [self])
 
@@ -332,7 +378,8 @@ class Samples:
             if sample_id not in read:
                 record = self._video(sample_id, removed).with_suffix(".json")
                 read[sample_id] = _read(record)
-                if read[sample_id] is None and left_out is not None and record.with_suffix(".mp4").exists():
+                there = record.with_suffix(".mp4").exists() or record.with_suffix(LATENTS).exists()
+                if read[sample_id] is None and left_out is not None and there:
                     left_out.append(record)
             return read[sample_id]
 
@@ -375,11 +422,11 @@ class Samples:
                 f"the sample {sample_id!r} is not in the bin: it was restored, or is of another workspace"
             )
         # The record last: a sample is there exactly when its record is.
-        self._move(video, video_path(self.workspace, sample_id).parent, (".mp4", STAR, ".json"))
+        self._move(video, video_path(self.workspace, sample_id).parent, (".mp4", LATENTS, STAR, ".json"))
         return self.get(sample_id)
 
     @staticmethod
-    def _move(video: Path, folder: Path, suffixes: Iterable[str] = (".json", ".mp4", STAR)) -> None:
+    def _move(video: Path, folder: Path, suffixes: Iterable[str] = (".json", ".mp4", LATENTS, STAR)) -> None:
         """The record first as a rule: a sample is there exactly when its record is."""
         with writing(folder):
             folder.mkdir(exist_ok=True)
@@ -408,6 +455,8 @@ def _between(sample_id: str, query: SampleQuery) -> bool:
 
 def _read(record: Path) -> Sample | None:
     video = record.with_suffix(".mp4")
+    if not video.exists():
+        video = record.with_suffix(LATENTS)
     if not video.exists():
         return None
     try:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workbench.errors import ConfigError
 from workbench.sampler.downloads import write_download
 from workbench.sampler.samples import Listing, Sample, SampleQuery, Samples
-from workbench.sampler.view import loras_of, title
+from workbench.sampler.view import LATENTS_ONLY, loras_of, title
 from workbench.ui.core import render
 from workbench.ui.core.boundary import answering
 from workbench.ui.core.live import Recent
@@ -96,9 +96,10 @@ class History:
         return {"mark": mark if newest or listing.removed else "", "chosen": chosen}
 
     def _read(self, sample_id: str, removed: bool) -> Sample | None:
-        """One that is listed; None when it cannot be read. What is of the history or the bin never changes there."""
+        """One that is listed; None when it cannot be read. Videos of the history and the bin never change there."""
         with self._lock:
-            if (sample_id, removed) not in self._known:
+            known = self._known.get((sample_id, removed))
+            if known is None or known.latents_only:  # which may have become a video
                 try:
                     self._known[sample_id, removed] = self.samples.get(sample_id, removed)
                 except ConfigError:
@@ -151,8 +152,8 @@ def _data(sample: Sample, starred: bool) -> dict[str, Any]:
     settings = sample.settings
     return {
         "id": sample.id,
-        "url": render.url(sample.path),
-        "prompt": title(settings),
+        "url": "" if sample.latents_only else render.url(sample.path),
+        "prompt": title(settings) + (f" ({LATENTS_ONLY})" if sample.latents_only else ""),
         "about": loras_of(settings),
         "created": sample.created,
         "starred": starred,

@@ -39,8 +39,13 @@ def html(sample: Sample, short: str = "") -> str:
         else f'<p class="prompt">{render.escaped(view.title(settings))}</p>'
     )
     prompt = f"{title}{origin}"
+    shown = (
+        '<p class="hint">Latents only: "Decode it" makes the video.</p>'
+        if sample.latents_only
+        else render.video(sample.path, width(sample), settings.prompt)
+    )
     return (
-        f'<figure class="result">{render.video(sample.path, width(sample), settings.prompt)}<figcaption>{prompt}'
+        f'<figure class="result">{shown}<figcaption>{prompt}'
         f"{render.facts(view.facts(sample))}{lora_table(sample.record)}{_actions(sample)}</figcaption></figure>"
     )
 
