@@ -54,7 +54,7 @@ const binned = () => filter.value === 'removed';
 
 function cardOf(first) {
   const { id } = first;
-  const video = make('video', { src: `${first.url}#t=0.1`, muted: true, loop: true, playsInline: true, preload: 'metadata', tabIndex: -1 });
+  const video = make('video', { ...(first.url && { src: `${first.url}#t=0.1` }), muted: true, loop: true, playsInline: true, preload: 'metadata', tabIndex: -1 });
   video.disablePictureInPicture = true;
   if (first.pixelated) video.classList.add('pixelated');
   const open = make('button', { type: 'button', className: 'open', title: first.prompt, tabIndex: -1 }, video,

@@ -59,7 +59,7 @@ ACTING = {
         *("start", "stop", "pause", "resume", "save", "preview", "live-sample", "decode", "star", "unstar", "prune"),
         *("rename", "remove", "report"),
     ),
-    "samples": ("cancel", "export", "remove", "restore", "star", "unstar"),
+    "samples": ("cancel", "decode", "export", "remove", "restore", "star", "unstar"),
     "grid": ("make", "extend", "stop", "best", "vote", "star", "reject", "export", "delete"),
     "loras": ("clean", "delete", "extract", "fuse", "merge", "resize", "star"),
     "targets": ("add hf-jobs", "add slurm", "add ssh", "remove"),

@@ -47,7 +47,7 @@ from workbench.sampler import queue
 from workbench.sampler.downloads import zip_contents
 from workbench.sampler.input_files import kept
 from workbench.sampler.queue import Progress
-from workbench.sampler.samples import SampleQuery, Samples
+from workbench.sampler.samples import LATENTS, SampleQuery, Samples
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
 from workbench.settings import parse
 from workbench.workspace import Workspace
@@ -262,6 +262,11 @@ def _samples(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) ->
         _known(queue.cancel, workspace, sample)
         return _sample(queue.progress(workspace, sample))
 
+    @app.post("/samples/{sample}/decode", status_code=202, summary="Request the video of a sample kept as latents")
+    def decode(sample: str) -> dict[str, Any]:
+        _known(queue.decode, workspace, sample)
+        return _sample(queue.progress(workspace, sample))
+
     @app.post("/samples/{sample}/{change}", summary="Star a sample, or take its star away; to the bin, and back")
     def change(sample: str, change: SampleChange) -> dict[str, Any]:
         known = Samples(workspace)
@@ -271,7 +276,7 @@ def _samples(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) ->
 
     @app.get("/samples/{sample}/video", summary="The video of a sample, as mp4")
     def video(sample: str) -> FileResponse:
-        return FileResponse(_known(Samples(workspace).get, sample).path, media_type="video/mp4")
+        return FileResponse(_known(Samples(workspace).get, sample).video, media_type="video/mp4")
 
 
 class AnyJSON(JSONResponse):
@@ -300,6 +305,7 @@ def _sample(one: Progress) -> dict[str, Any]:
     return {
         "id": one.id,
         "state": one.state.value,
+        "latents_only": one.video is not None and one.video.suffix == LATENTS,
         "step": one.step,
         "steps": one.total,
         "seconds_left": one.seconds_left,

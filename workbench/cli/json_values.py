@@ -192,7 +192,8 @@ def sample(done: Progress) -> dict[str, Any]:
     return {
         "id": done.id,
         "state": done.state.value,
-        "video": str(done.video) if done.video else None,
+        "video": str(done.video) if done.video and done.video.suffix == ".mp4" else None,
+        "latents": str(done.video) if done.video and done.video.suffix != ".mp4" else None,
         "message": done.message,
         "settings": done.settings.model_dump(mode="json") if done.settings else None,
         "scenes": list(done.scenes),

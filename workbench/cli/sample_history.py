@@ -15,12 +15,12 @@ import click
 from workbench.cli.options import json_flag, with_workspace
 from workbench.cli.printing import print_json, say
 from workbench.cli.tables import print_table
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, ExitCode
 from workbench.quantities import counted, moment
 from workbench.sampler import queue
 from workbench.sampler.downloads import SUFFIXES, write_samples
 from workbench.sampler.samples import SampleQuery, Samples
-from workbench.sampler.view import line
+from workbench.sampler.view import LATENTS_ONLY, line
 from workbench.workspace import Workspace
 
 HEADS = ("id", "generated", "", "prompt", "LoRAs", "seed")
@@ -73,6 +73,7 @@ def _row(one: dict[str, object]) -> tuple[str, ...]:
     when = moment(float(str(one["created"])))
     loras = ", ".join(map(str, one["loras"] if isinstance(one["loras"], list) else ()))
     prompt = " ".join(str(one["problem"] or one["prompt"]).split())
+    prompt += f" ({LATENTS_ONLY})" if one["latents"] else ""
     return (str(one["id"]), when, "★" if one["starred"] else "", prompt, loras, str(one["seed"]))
 
 
@@ -122,6 +123,20 @@ def cancel(workspace: Workspace, ids: tuple[str, ...], every: bool) -> None:
     names = queue.pending_samples(workspace) if every else list(dict.fromkeys(ids))
     queue.cancel_all(workspace, names)
     say(f"{counted(len(names), 'sample')} cancelled" if names else "no sample waits")
+
+
+@samples.command()
+@several
+@with_workspace
+def decode(workspace: Workspace, ids: tuple[str, ...]) -> int:
+    """Make the videos of samples that were kept as latents (--latents-only), and print the path of each."""
+    code, names = 0, _known(workspace, ids)[1]
+    for name in names:
+        queue.decode(workspace, name)
+    for done in [queue.wait(workspace, name) for name in names]:
+        say(str(done.video) if done.video else f"Error: {done.message}", err=done.video is None)
+        code = code or (0 if done.video else int(done.exit_code or ExitCode.BUG))
+    return code
 
 
 @samples.command()

@@ -80,6 +80,6 @@ def _column(name: str, sample: Sample) -> dict[str, Any]:
 
 
 def _cell(sample: Sample, url: Callable[[Path], str]) -> dict[str, Any]:
-    cell = Cell(sample.id, sample.settings, CellState.DONE, video=sample.path, record=sample.record)
+    cell = Cell(sample.id, sample.settings, CellState.DONE, video=sample.video, record=sample.record)
     marks = {"starred": sample.starred, "rejected": False, "message": "", "outdated": False, "measurements": []}
-    return {"key": sample.id, "state": "done", "url": url(sample.path), "details": details_of(cell), **marks}
+    return {"key": sample.id, "state": "done", "url": url(sample.video), "details": details_of(cell), **marks}

@@ -204,6 +204,18 @@ class Family(ABC):
         F is what was encoded: what stands in front of the latents is not decoded, as in the stock pipeline.
         """
 
+    # ---- latents in files of their own: docs/file_formats.md, samples
+
+    def latents_to_file(self, folder: Path, latents: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return one clip's latents [1, ...] as the tensors of a file: {"latents": [C, f, h, w]}, scaled as here."""
+        channels_first = latents if self.frame_axis == 2 else latents.transpose(1, 2)
+        return {"latents": channels_first[0].contiguous().cpu()}
+
+    def latents_from_file(self, folder: Path, tensors: Tensors) -> torch.Tensor:
+        """Return what `decode` takes of such a file: latents [1, ...]."""
+        latents = tensors["latents"][None]
+        return latents if self.frame_axis == 2 else latents.transpose(1, 2).contiguous()
+
     def vae_loss(self, vae: Any, clips: torch.Tensor) -> torch.Tensor:
         """What a VAE learns from clips [B, 3, F, H, W] in [-1, 1], of a family with the setting `tokenizer_steps`."""
         raise NotImplementedError

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from workbench.inline_html import figure, note, picture, row
 from workbench.sampler.queue import Progress, RequestState
-from workbench.sampler.samples import Sample
+from workbench.sampler.samples import LATENTS, Sample
 from workbench.sampler.settings import SampleSettings
-from workbench.sampler.view import report, request_view, subtitle, title, width_of
+from workbench.sampler.view import LATENTS_ONLY, report, request_view, subtitle, title, width_of
 from workbench.workspace import read_json
 
 VIDEO_WIDTH = 192  # pixels
@@ -21,12 +21,14 @@ def samples_html(samples: Sequence[Sample], width: int = VIDEO_WIDTH) -> str:
     """Finished samples side by side. width: of each on the page, pixels"""
     if not samples:
         return note("There are no samples yet.")
-    return row(
-        [
-            figure(one.path, one.problem or line(one.settings), width, width_of(one.settings, one.record))
-            for one in samples
-        ]
-    )
+    return row([_figure(one, width) for one in samples])
+
+
+def _figure(one: Sample, width: int) -> str:
+    text = one.problem or line(one.settings)
+    if one.latents_only:
+        return note(f"{text}: {LATENTS_ONLY}")
+    return figure(one.path, text, width, width_of(one.settings, one.record))
 
 
 def line(settings: SampleSettings | None) -> str:
@@ -38,6 +40,8 @@ def progress_html(now: Progress) -> str:
     """How far a request is, with its latent preview; of a finished one the video."""
     if now.video is not None:
         record = read_json(now.video.with_suffix(".json"))
+        if now.video.suffix == LATENTS:
+            return note(f"{line(now.settings)}: {LATENTS_ONLY}. {'. '.join(report(record))}")
         width = width_of(now.settings, record) if now.settings else None
         return figure(now.video, f"{line(now.settings)}. {'. '.join(report(record))}", VIDEO_WIDTH, width)
     view = request_view(now)

@@ -32,7 +32,7 @@ def zip_contents(samples: Iterable[Sample], root: Path) -> Iterator[tuple[str, P
     """The files of the zip. root: of the workspace. The settings name no path of this machine."""
     for sample in samples:
         name = f"{sample.id[:15]}-{slugify(sample.settings.prompt)[:NAME_LETTERS].strip('-')}-{sample.id[-4:]}"
-        yield f"{name}.mp4", sample.path
+        yield f"{name}{sample.path.suffix}", sample.path
         if not sample.problem:
             yield f"{name}.json", json.dumps(shareable(sample.record, root), ensure_ascii=False, indent=1).encode()
 
@@ -71,7 +71,7 @@ def _write_tiles(rows: Sequence[Sequence[Sample]], target: Path) -> None:
         raise ConfigError(
             f"{videos[0].id} is a video of {videos[0].record['frames']} frames, and a PNG shows pictures: export a GIF"
         )
-    paths = [[one.path for one in row] for row in rows]
+    paths = [[one.video for one in row] for row in rows]
     with replacing(target) as part:
         (media.write_png if format == "PNG" else media.write_gif)(paths, part)
 

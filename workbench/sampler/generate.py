@@ -22,6 +22,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import __version__, policy
@@ -41,6 +42,7 @@ from workbench.sampler.experts import Experts
 from workbench.sampler.input_files import as_clip, first_frames, last_frames, read_picture
 from workbench.sampler.inputs import SampleInputs, inputs_of
 from workbench.sampler.loras import Lora, fetched, read_header
+from workbench.sampler.samples import NOISE, read_latents, write_latents
 from workbench.sampler.settings import SampleSettings, Speed
 from workbench.workspace import Workspace
 
@@ -58,6 +60,16 @@ class GeneratedVideo:
 
     frames: np.ndarray
     fps: float
+    record: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Denoised:
+    """Latents that are not decoded yet, [1, ...]; the state of the noise's generator, which some decoders go on with;
+    and the record so far."""
+
+    latents: torch.Tensor
+    noise: torch.Tensor
     record: dict[str, Any]
 
 
@@ -98,7 +110,11 @@ class Sampler:
         return settings.model == self.name and (settings.speed == "low-memory") == self.low_memory
 
     def generate(self, workspace: Workspace, settings: SampleSettings, on_step: OnStep = no_step) -> GeneratedVideo:
-        """Generate one video. `on_step` is called after each step and may raise to stop it.
+        """Generate one video: `denoise`, then `decode`."""
+        return self.decode(self.denoise(workspace, settings, on_step))
+
+    def denoise(self, workspace: Workspace, settings: SampleSettings, on_step: OnStep = no_step) -> Denoised:
+        """Generate the latents of one video. `on_step` is called after each step and may raise to stop it.
 
         The model stays usable whatever happens. Raises ConfigError. The settings must be those of a request that this
         model `serves`.
@@ -139,12 +155,33 @@ class Sampler:
         )
         with self._computing():
             latents = self.family.denoise(self.transformer, denoise_inputs)
-        video, how = self._decode(latents, noise)
-        video = video[0, :, -inputs.shape.frames :]
+        record = self._record(inputs, loras, time.monotonic() - began, zeros)
+        return Denoised(latents, noise.get_state(), record)
+
+    def decode(self, denoised: Denoised) -> GeneratedVideo:
+        """Make the video of latents that this model has denoised, now or earlier."""
+        import torch
+
+        began, record = time.monotonic(), denoised.record
+        noise = torch.Generator("cpu").set_state(denoised.noise)
+        video, how = self._decode(denoised.latents.to(self._torch_device), noise)
+        video = video[0, :, -record["frames"] :]
         frames = ((video.permute(1, 2, 3, 0) / 2 + 0.5) * 255).round().to(torch.uint8).numpy()
-        return GeneratedVideo(
-            frames, inputs.shape.fps, self._record(inputs, loras, how, time.monotonic() - began, zeros)
-        )
+        seconds = round(record["seconds"] + time.monotonic() - began, 3)
+        return GeneratedVideo(frames, record["fps"], {**record, "decoded": how, "seconds": seconds})
+
+    def write_latents(self, video: Path, denoised: Denoised, root: Path | None = None) -> None:
+        """Write latents and their record as the sample whose video would be `video`. Raises CannotWrite.
+
+        root: of the workspace
+        """
+        tensors = self.family.latents_to_file(self.folder, denoised.latents)
+        write_latents(video, {**tensors, NOISE: denoised.noise}, denoised.record, root)
+
+    def read_latents(self, video: Path) -> Denoised:
+        """Read what `write_latents` wrote. Raises ConfigError for a file that is damaged or missing."""
+        tensors, record = read_latents(video)
+        return Denoised(self.family.latents_from_file(self.folder, tensors), tensors[NOISE], record)
 
     def latent_preview(self) -> LatentPreviewer:
         """Renders latents as a small picture; made on first use."""
@@ -302,9 +339,7 @@ class Sampler:
             if aside:
                 self.transformer.to(self._torch_device)
 
-    def _record(
-        self, inputs: SampleInputs, loras: list[dict[str, Any]], how: DecodingMethod, seconds: float, zeros: bool
-    ) -> dict[str, Any]:
+    def _record(self, inputs: SampleInputs, loras: list[dict[str, Any]], seconds: float, zeros: bool) -> dict[str, Any]:
         """Every input as it was in the end, beside the settings as they were given."""
         given = inputs.settings.model_dump(mode="json")
         only_some = {"guidance_scale_2": inputs.guidance.second, "flow_shift": inputs.flow_shift}
@@ -328,7 +363,7 @@ class Sampler:
             "device": self.device.name,
             "dtype": self.dtype,
             "memory": self.offload_plan.summary,
-            "decoded": how,
+            "decoded": None,
             "seconds": round(seconds, 3),
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "versions": versions(),

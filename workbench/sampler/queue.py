@@ -41,7 +41,7 @@ from workbench.sampler.request_files import (
     target,
     worker_folder,
 )
-from workbench.sampler.samples import checked_id, new_id, read_sample_record
+from workbench.sampler.samples import LATENTS, Samples, checked_id, new_id, read_sample_record
 from workbench.sampler.settings import SampleSettings, WorkerSettings
 from workbench.workspace import Workspace, confined, read_object, write_json
 
@@ -144,6 +144,9 @@ def submit_all(
     for number, (settings, path) in enumerate(zip(many, paths, strict=True)):
         if path:
             confined(workspace.root, path)
+            if settings.latents_only:
+                sentence = "latents_only is on, and a grid shows videos: leave it off"
+                raise ConfigError(sentence, {"latents_only": sentence})
         ready = resolved(workspace, settings, continues=0 < chains <= number)
         requests.append({"settings": ready.model_dump(mode="json"), "into": path, "bulk": bulk})
     if jobs.status(folder).state is jobs.State.STOPPING:
@@ -179,9 +182,28 @@ def again(workspace: Workspace, sample_id: str, **changes: Any) -> None:
     ready = resolved(workspace, settings.changed(**changes))
     with queue_lock(folder):
         _check_devices(workspace, [ready])
-        kept = {name: request[name] for name in ("into", "bulk", "after", "scenes") if name in request}
+        kept = {name: request[name] for name in ("into", "bulk", "after", "scenes", "decode") if name in request}
         write_json(folder / REQUESTS / failed.name, {**kept, "settings": ready.model_dump(mode="json")})
         failed.unlink(missing_ok=True)
+        _start(folder)
+
+
+def decode(workspace: Workspace, sample_id: str) -> None:
+    """Request the video of a sample that was kept as latents. Its id stays, and so do the latents, beside the video.
+
+    Raises ConfigError for one that has a video, and what `submit` raises.
+    """
+    sample, folder = Samples(workspace).get(sample_id), worker_folder(workspace)
+    if not sample.latents_only:
+        raise ConfigError(f"{sample_id} is decoded already: its video is {sample.path.name}")
+    settings = sample.settings.changed(latents_only=False)
+    with queue_lock(folder):
+        _check_devices(workspace, [settings])
+        if (folder / REQUESTS / f"{sample_id}.json").exists() or (folder / ACTIVE / f"{sample_id}.json").exists():
+            return
+        request = {"settings": settings.model_dump(mode="json"), "into": "", "bulk": False, "decode": True}
+        write_json(folder / REQUESTS / f"{sample_id}.json", request)
+        (folder / FAILED / f"{sample_id}.json").unlink(missing_ok=True)
         _start(folder)
 
 
@@ -198,6 +220,9 @@ def resolved(workspace: Workspace, settings: SampleSettings, continues: bool = F
     """
     ready = portable(workspace, settings).settled()
     inputs = inputs_of(workspace, ready)
+    if continues and ready.latents_only:
+        sentence = "latents_only is on, and a scene goes on from the frames of the one before: leave it off for scenes"
+        raise ConfigError(sentence, {"latents_only": sentence})
     if continues:
         check_continues(find_model(ready.model)[1], inputs.shape)
     return ready
@@ -278,12 +303,14 @@ def progress(workspace: Workspace, sample_id: str) -> Progress:
     into = str((known or failed).get("into", ""))
     video = target(workspace, sample_id, into)
     record = read_sample_record(video.with_suffix(".json"))
+    wanted = failed or active or request
+    if not video.exists() and not wanted and video.with_suffix(LATENTS).exists():
+        video = video.with_suffix(LATENTS)
     now = partial(Progress, sample_id, into=into)
     if record and video.exists():
         steps, joined = int(record.get("steps", 0)), tuple(one["id"] for one in record.get("scenes") or ())
         done = RequestState.DONE
         return now(done, settings_in(record), steps, steps, 0.0, video=video, scenes=joined)
-    wanted = failed or active or request
     now = partial(now, settings=settings_in(wanted), scenes=tuple(sound(wanted, _Request).get("scenes") or ()))
     if failed:
         code = sound(failed, _Request).get("exit_code")

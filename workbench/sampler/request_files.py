@@ -1,7 +1,7 @@
 """The files of the sampling queue, for both sides: the clients that request samples and the worker. No torch.
 
     samples/.worker/                a job folder (workbench.jobs): config.json, process.json, result.json ...
-      requests/<id>.json            {settings, into, bulk, after, scenes}: waiting; ids sort by time
+      requests/<id>.json            {settings, into, bulk, after, scenes, decode}: waiting; ids sort by time
       active/<id>.json              taken by the worker
       progress/<id>.json            {phase, step, total, seconds_left}
       progress/<id>.webp            the latent preview, a small moving picture
@@ -38,6 +38,7 @@ class Request(NamedTuple):
     """A request that the worker has taken. into: see queue.submit;  after: the sample that it continues, or ""
 
     scenes: the samples that it joins; () for one that is generated
+    decode: whether its latents are there already, and only the video is missing
     """
 
     id: str
@@ -45,6 +46,7 @@ class Request(NamedTuple):
     into: str
     after: str = ""
     scenes: tuple[str, ...] = ()
+    decode: bool = False
 
 
 def worker_folder(workspace: Workspace) -> Path:
@@ -80,7 +82,8 @@ def take(folder: Path, waits: Callable[[SampleSettings], bool] = lambda settings
                 (folder / ACTIVE).mkdir(exist_ok=True)
                 system.replace(path, folder / ACTIVE / path.name)
             into, after = (str(values.get(name, "")) for name in ("into", "after"))
-            return Request(path.stem, settings, into, after, tuple(values.get("scenes") or ()))
+            joined, decode = tuple(values.get("scenes") or ()), values.get("decode") is True
+            return Request(path.stem, settings, into, after, joined, decode)
     return None
 
 

@@ -2,6 +2,7 @@
 
     samples/<YYYY-MM-DD>/<id>.mp4       H.264; its comment tag holds the same JSON, without paths of this machine
     samples/<YYYY-MM-DD>/<id>.json      written last: a video without it is not shown
+    samples/<YYYY-MM-DD>/<id>.safetensors   in place of the mp4: latents that are not decoded yet, or beside it
     samples/<YYYY-MM-DD>/<id>.star      an empty file: the sample is starred
     samples/.removed/                   the bin: files of samples that were removed from the history
 
@@ -34,14 +35,17 @@ from workbench.operating_system import system
 from workbench.records import sound
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import parse
-from workbench.workspace import Workspace, read_json, read_object, write_json, writing
+from workbench.workspace import Workspace, read_json, read_object, write_bytes, write_json, writing
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
 
+LAYOUT = "C f h w"  # of latents in a file; codes have no channels
 STAMP = "%Y%m%d-%H%M%S"
 ID = re.compile(r"\d{8}-\d{6}-\d{6}-[0-9a-f]{4}")
-REMOVED, STAR = ".removed", ".star"
+REMOVED, STAR, LATENTS = ".removed", ".star", ".safetensors"
+NOISE = "noise_state"  # tensor of a file of latents: of the generator, for decoders that go on with it
 MOST_SAMPLES = 8  # in a notebook
 DISPLAY = "workbench.sampler.display:samples_html"
 PREVIEWS = 3  # videos that a LoRA without a run keeps as its previews
@@ -89,6 +93,43 @@ def write_sample(video: Path, frames: np.ndarray, fps: float, record: dict[str, 
         frames = (frames.clip(0.0, 1.0) * 255).round().astype(np.uint8)
     media.encode(frames, video, fps, comment=json.dumps(shareable(record, root), ensure_ascii=False))
     write_json(video.with_suffix(".json"), record)
+
+
+def write_latents(
+    video: Path, tensors: Mapping[str, torch.Tensor], record: dict[str, Any], root: Path | None = None
+) -> None:
+    """Write latents beside where the video would be, then the record. docs/file_formats.md has the format.
+
+    root: as in `write_sample`. Raises CannotWrite.
+    """
+    from safetensors.torch import save
+
+    names = ("model", "frames", "width", "height", "fps", "prompt")
+    facts = {name.replace("prompt", "caption"): str(record[name]) for name in names}
+    about = {
+        **facts,
+        "scaled": "true",
+        "layout": LAYOUT,
+        "record": json.dumps(shareable(record, root), ensure_ascii=False),
+    }
+    write_bytes(video.with_suffix(LATENTS), save(dict(tensors), about))
+    write_json(video.with_suffix(".json"), record)
+
+
+def read_latents(video: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Read the tensors and the record of a sample that was kept as latents.
+
+    Raises ConfigError for a file that is damaged or missing.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    path = video.with_suffix(LATENTS)
+    try:
+        tensors = load(path.read_bytes())
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{path.name} cannot be read ({error}): generate this sample again") from error
+    return tensors, read_json(video.with_suffix(".json"))
 
 
 def keep_as_preview(workspace: Workspace, video: Path, record: dict[str, Any]) -> None:
@@ -181,15 +222,20 @@ def joins_scenes(path: Path) -> bool:
 
 
 def _record(path: Path) -> dict[str, Any]:
+    from safetensors import SafetensorError, safe_open
+
     from workbench.clips import media
 
     value: Any = None
     try:
         if path.suffix.lower() == ".json":
             value = read_json(path)
+        elif path.suffix == LATENTS:
+            with safe_open(path, "np") as file:
+                value = json.loads((file.metadata() or {}).get("record", ""))
         else:
             value = json.loads(media.read_comment(path) or "")
-    except (DataError, RecursionError) as error:
+    except (DataError, RecursionError, SafetensorError, OSError) as error:
         raise ConfigError(f"{path.name} cannot be read ({str(error)[:200]}): choose another file") from error
     except ValueError:
         value = None
@@ -231,6 +277,18 @@ class Sample:
     @property
     def starred(self) -> bool:
         return self.path.with_suffix(STAR).exists()
+
+    @property
+    def latents_only(self) -> bool:
+        """Whether `path` is a file of latents, which `queue.decode` makes a video of."""
+        return self.path.suffix == LATENTS
+
+    @property
+    def video(self) -> Path:
+        """The video's file. Raises ConfigError where there are latents only."""
+        if self.latents_only:
+            raise ConfigError(f"{self.id} is latents only: decode it first, workbench samples decode {self.id}")
+        return self.path
 
     def _repr_html_(self) -> str:
         return inline_html.rendered(DISPLAY, [self])
@@ -375,11 +433,11 @@ class Samples:
                 f"the sample {sample_id!r} is not in the bin: it was restored, or is of another workspace"
             )
         # The record last: a sample is there exactly when its record is.
-        self._move(video, video_path(self.workspace, sample_id).parent, (".mp4", STAR, ".json"))
+        self._move(video, video_path(self.workspace, sample_id).parent, (".mp4", LATENTS, STAR, ".json"))
         return self.get(sample_id)
 
     @staticmethod
-    def _move(video: Path, folder: Path, suffixes: Iterable[str] = (".json", ".mp4", STAR)) -> None:
+    def _move(video: Path, folder: Path, suffixes: Iterable[str] = (".json", ".mp4", LATENTS, STAR)) -> None:
         """The record first as a rule: a sample is there exactly when its record is."""
         with writing(folder):
             folder.mkdir(exist_ok=True)
@@ -388,22 +446,22 @@ class Samples:
                     system.replace(path, folder / path.name)
 
     def _read(self, sample_id: str, removed: bool) -> Sample | None:
-        """None without a video. The record inside the video counts where the one beside it is damaged."""
-        video = self._video(sample_id, removed)
-        if not video.exists():
+        """None without a video or latents. The record inside them counts where the one beside them is damaged."""
+        made = self._video(sample_id, removed)
+        if not made.exists() and not (made := made.with_suffix(LATENTS)).exists():
             return None
-        for path in (video.with_suffix(".json"), video):
+        for path in (made.with_suffix(".json"), made):
             try:
                 record = _record(path)
-                if path == video:
-                    settings = settings_of(video, self.workspace)
+                if path == made:
+                    settings = settings_of(made, self.workspace)
                 else:
                     settings = parse(SampleSettings, _settings(record, path), given=())
-                return Sample(sample_id, video, settings, record)
+                return Sample(sample_id, made, settings, record)
             except ConfigError:
                 continue
-        problem = f"{sample_id}.json is damaged, and {video.name} holds no record either: fix it, or remove the sample"
-        return Sample(sample_id, video, SampleSettings(), {}, problem)
+        problem = f"{sample_id}.json is damaged, and {made.name} holds no record either: fix it, or remove the sample"
+        return Sample(sample_id, made, SampleSettings(), {}, problem)
 
     def _video(self, sample_id: str, removed: bool) -> Path:
         if removed:

@@ -147,6 +147,10 @@ class SampleSettings(Settings):
     """How fast the video plays. Models that know the frame rate generate for it, others the same frames. Empty: what
     the model was made for."""
 
+    latents_only: bool = field(False, title="Save latents only", section=SHAPE, advanced=True)
+    """Keep the latents (Phenaki: the codes) as a safetensors file and do not decode them. `workbench samples decode ID`
+    makes the video later, the same one."""
+
     device: DeviceChoice = field("auto", title="Device", section=SHAPE, source="devices", advanced=True)
     """auto takes the first GPU that torch can use, else the processor. cuda:1: that GPU of several, counted from 0."""
 

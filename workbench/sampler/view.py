@@ -22,6 +22,7 @@ from workbench.sampler.settings import SampleSettings
 
 CHECKPOINT = re.compile(r"([^/]+)/checkpoints/step-0*(\d+)/lora\.safetensors$")
 UNFIT = "fit"  # a word of every refusal of a LoRA that belongs to another model
+LATENTS_ONLY = "latents only"  # in place of a video
 STATES = {
     RequestState.WAITING: "waiting",
     RequestState.LOADING: "loading the model",
@@ -49,6 +50,7 @@ def facts(sample: Sample) -> list[tuple[str, str]]:
         ("changes", f"a video, strength {settings.strength:g}" if settings.video else ""),
         ("continues", "a video" if settings.continue_from else ""),
         ("joined from", f"{len(record['scenes'])} scenes" if "scenes" in record else ""),
+        ("file", f"{LATENTS_ONLY}, not decoded" if sample.latents_only else ""),
         ("took", duration(seconds) if isinstance(seconds, int | float) else ""),
     ]
     return [(label, value) for label, value in known if value]
@@ -103,6 +105,14 @@ def actions(sample: Sample) -> list[tuple[str, str]]:
     """(name, label) of what can be done with a sample."""
     if sample.problem:
         return [("remove", "Move to the bin")]
+    if sample.latents_only:
+        return [
+            ("decode", "Decode it"),
+            ("settings", "Use these settings"),
+            ("seed", "Reuse this seed"),
+            ("unstar", "Remove the star") if sample.starred else ("star", "Star"),
+            ("remove", "Move to the bin"),
+        ]
     joined = "scenes" in sample.record  # of several prompts: no one request makes it
     changes = [("change", "Change this video")] if task_of(sample.settings.model) == "text-to-video" else []
     return [
@@ -126,7 +136,8 @@ def line(sample: Sample) -> dict[str, Any]:
         "problem": sample.problem,
         "loras": [short_name(lora) for lora in sample.settings.loras],
         "seed": sample.record.get("seed", sample.settings.seed),
-        "video": str(sample.path),
+        "video": None if sample.latents_only else str(sample.path),
+        "latents": str(sample.path) if sample.latents_only else None,
     }
 
 

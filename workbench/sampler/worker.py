@@ -114,7 +114,7 @@ class Worker:
             request_files.fail(self._folder, request.id, message, exit_code)
 
     def _generate(self, request: request_files.Request) -> None:
-        sample_id, settings, into, after, joined = request
+        sample_id, settings, into, after, joined, decode = request
         video = request_files.target(self._workspace, sample_id, into)
         if joined:
             self.report(sample_id, "Joining the scenes.")
@@ -124,8 +124,17 @@ class Worker:
             settings = self._continued(settings, after)
         sampler = self._sampler_for(sample_id, settings)
         self.check_commands(sample_id)
-        reporter = _StepReporter(self, sample_id, sampler, settings)
-        made = sampler.generate(self._workspace, settings, reporter.step)
+        if decode:
+            self.report(sample_id, "Decoding.")
+            made = sampler.decode(sampler.read_latents(video))
+            made.record["settings"] = settings.model_dump(mode="json")
+        else:
+            reporter = _StepReporter(self, sample_id, sampler, settings)
+            denoised = sampler.denoise(self._workspace, settings, reporter.step)
+            if settings.latents_only:
+                sampler.write_latents(video, denoised, self._workspace.root)
+                return
+            made = sampler.decode(denoised)
         write_sample(video, made.frames, made.fps, made.record, self._workspace.root)
         keep_as_preview(self._workspace, video, made.record)
 

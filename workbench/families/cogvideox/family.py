@@ -165,6 +165,9 @@ class CogVideoX(DiffusersFamily):
             unscaled = 1 / vae.config.scaling_factor * clip.to(*device_and_dtype(vae))
             return vae.decode(unscaled).sample.float().clamp(-1, 1)
 
+    def latents_to_file(self, folder: Path, latents: torch.Tensor) -> dict[str, torch.Tensor]:
+        return super().latents_to_file(folder, tensors.without_padding(latents))
+
     # ---- image-to-video
 
     def encode_image(

@@ -162,6 +162,13 @@ class Phenaki(DiffusersFamily):
             video: torch.Tensor = vae.decode(points(codes, levels).to(weight.dtype))
         return video.float().clamp(-1, 1)
 
+    def latents_to_file(self, folder: Path, latents: torch.Tensor) -> dict[str, torch.Tensor]:
+        """{"codes": [f, h, w]} int64, numbers of the tokenizer's codes."""
+        return {"codes": ids(latents, config(folder, "vae")["levels"])[0].cpu()}
+
+    def latents_from_file(self, folder: Path, tensors: Tensors) -> torch.Tensor:
+        return points(tensors["codes"][None], config(folder, "vae")["levels"])
+
     def vae_loss(self, vae: Any, clips: torch.Tensor) -> torch.Tensor:
         """Squared and half the absolute error, which keeps edges sharp."""
         error = vae(clips).float() - clips

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workbench.errors import ConfigError
 from workbench.sampler.downloads import write_download
 from workbench.sampler.samples import Listing, Sample, SampleQuery, Samples
-from workbench.sampler.view import loras_used, title_of
+from workbench.sampler.view import LATENTS_ONLY, loras_used, title_of
 from workbench.ui.core import render
 from workbench.ui.core.boundary import answering
 from workbench.ui.core.live import Recent
@@ -98,9 +98,10 @@ class History:
         return {"mark": mark if newest or listing.removed else "", "chosen": chosen}
 
     def _read(self, sample_id: str, removed: bool) -> Sample | None:
-        """One that is listed; None when it is gone. What is of the history or the bin never changes there."""
+        """One that is listed; None when it is gone. Videos of the history and the bin never change there."""
         with self._lock:
-            if (sample_id, removed) not in self._known:
+            known = self._known.get((sample_id, removed))
+            if known is None or known.latents_only:  # which may have become a video
                 try:
                     sample = self.samples.get(sample_id, removed)
                 except ConfigError:
@@ -155,8 +156,8 @@ class History:
 def _data(sample: Sample, starred: bool) -> dict[str, Any]:
     return {
         "id": sample.id,
-        "url": render.url(sample.path),
-        "prompt": title_of(sample),
+        "url": "" if sample.latents_only else render.url(sample.path),
+        "prompt": title_of(sample) + (f" ({LATENTS_ONLY})" if sample.latents_only else ""),
         "about": loras_used(sample),
         "created": sample.created,
         "starred": starred,

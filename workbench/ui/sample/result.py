@@ -39,9 +39,13 @@ def html(sample: Sample, short: str = "") -> str:
         else f'<p class="prompt">{render.escaped(view.title_of(sample))}</p>'
     )
     prompt = f"{title}{origin}"
+    shown = (
+        '<p class="hint">Latents only: "Decode it" makes the video.</p>'
+        if sample.latents_only
+        else render.video(sample.path, width(sample), settings.prompt)
+    )
     return (
-        f'<figure class="result">{render.video(sample.path, width(sample), settings.prompt)}<figcaption>{prompt}'
-        f"{_made_of(sample)}{_actions(sample)}</figcaption></figure>"
+        f'<figure class="result">{shown}<figcaption>{prompt}{_made_of(sample)}{_actions(sample)}</figcaption></figure>'
     )
 
 

@@ -186,9 +186,14 @@ class SampleTab:
     def _change(self, chosen: str | None, event: gr.EventData) -> str | None:
         """Star the sample, take its star away, or move it to the bin."""
         what, samples = str(event.do), self.history.samples
-        if what not in ("star", "unstar", "remove"):
+        if what not in ("star", "unstar", "remove", "decode"):
             return chosen
         name = self._named(event).id
+        if what == "decode":
+            queue.decode(self.workspace, name)
+            tell("It is decoded in the background: see the queue.")
+            self._refresh()
+            return chosen
         if what == "remove":
             samples.remove(name)
             tell("Moved to the bin: choose Bin in the history to restore it.")
