@@ -225,7 +225,8 @@ class Sampler:
         """Attention and compilation as the request says, once its LoRAs are active. Raises ConfigError."""
         from workbench.memory import compiling
 
-        if self.offload_plan.blocks_to_swap:  # LoRAs, which were added after the blocks were split, stay on the device
+        # LoRAs, which were added after the blocks were split, or to an expert that rested, stay on the device.
+        if self.offload_plan.blocks_to_swap or self._pair:
             for one in self.experts.loaded:
                 for name, parameter in one.transformer.named_parameters():
                     if "lora_" in name:

@@ -114,7 +114,7 @@ class BatchInputs:
             moments = self._frame_moments(number)
             given = self._frames.finish(moments, read.shape, read.pictures, "training", step, micro)
         elif self.view == "clip" and read.pictures.any():
-            given = self._family.own_first_frame(latents, read.pictures.to(self._device))
+            given = self._family.own_first_frame(latents, to_device(read.pictures, self._device))
         inputs = ModelInputs(
             latents=latents,
             text=self._on_device(read.text),
