@@ -373,6 +373,7 @@ def prepared(workspace: Workspace) -> tuple[str, str, dict[str, Any]]:
 
 
 def examine(table: Table, options: Any, workspace: Workspace) -> None:
+    from workbench.errors import ConfigError
     from workbench.families import families
     from workbench.runs.run import Run
     from workbench.runs.settings import TrainSettings
@@ -398,8 +399,13 @@ def examine(table: Table, options: Any, workspace: Workspace) -> None:
             lora = whole_run(table, name, run(name)) if "run" in options.parts else None
             if "levels" in options.parts and (variant in (family.toys[0], family.toys[-1]) or options.toys):
                 for title, values in LEVELS.items():
-                    if not options.levels or title in options.levels:
-                        level(table, f"{name}, {title}", run(f"{name} {title}", **values))
+                    if options.levels and title not in options.levels:
+                        continue
+                    try:
+                        made = run(f"{name} {title}", **values)
+                    except ConfigError:  # this model has no such setting, and says so before it trains
+                        continue
+                    level(table, f"{name}, {title}", made)
             if "sampling" in options.parts:
                 sampling(table, name, toy, workspace, files, lora)
                 warm_worker(table, name, toy, workspace, files)

@@ -27,7 +27,10 @@ def device_lent(session: Session) -> Iterator[None]:
     if session.slot is None:
         yield
         return
-    moved = to_host(held_by(session)) if session.device.type == "cuda" else []
+    moved = []
+    if session.device.type == "cuda":
+        moved = to_host(held_by(session))
+        session.inputs.release()
     free_memory()
     with session.slot.lent():
         yield

@@ -50,6 +50,16 @@ def test_values_that_are_no_numbers_are_never_published(toy_model: Model, tmp_pa
     assert not (tmp_path / "l.safetensors").exists()
 
 
+def test_an_export_may_be_off_by_as_much_as_the_model_rounds() -> None:
+    base = torch.ones(64)
+    trained = base * 1.001
+    lora.judged(trained, trained * 1.0005, base, "l", torch.float16)
+    with pytest.raises(WorkbenchError, match="off by"):
+        lora.judged(trained, trained * 1.0005, base, "l")
+    with pytest.raises(WorkbenchError, match="off by"):
+        lora.judged(trained, trained * 1.01, base, "l", torch.float16)
+
+
 def test_a_lora_that_changes_nothing_is_said_to(toy_model: Model, tmp_path: Path) -> None:
     family, model = find_model(toy_model.source)
     folder = Path(model.source)

@@ -186,6 +186,10 @@ class BatchInputs:
             self._frames.rest()
         return self._encoded.pop(number)
 
+    def release(self) -> None:
+        """Drop what was encoded ahead on the device; it is encoded again, to the same bits, when it is needed."""
+        self._encoded = {}
+
     # ---- fixed inputs, for measuring
 
     def clips(self, items: Iterable[RunClip]) -> Iterator[EvaluationInput]:

@@ -129,16 +129,21 @@ def prove(family: Family, folder: Path, transformer: Any, path: Path, inputs: Ma
     pipeline.load_lora_weights(path.parent, weight_name=path.name, adapter_name="exported")
     if "exported" not in pipeline.get_list_adapters().get(family.lora_prefix, []):
         raise WorkbenchError(f"{path.name} was written, but the stock pipeline does not load it: please report this")
-    return judged(trained, output(family, transformer, inputs), base, path.name)
+    return judged(trained, output(family, transformer, inputs), base, path.name, transformer.dtype)
 
 
-def judged(trained: torch.Tensor, loaded: torch.Tensor, base: torch.Tensor, name: str) -> float:
-    """How much an export changes the output: |with - without| / |without|. Raises WorkbenchError, see `prove`."""
+def judged(
+    trained: torch.Tensor, loaded: torch.Tensor, base: torch.Tensor, name: str, dtype: torch.dtype = torch.float32
+) -> float:
+    """How much an export changes the output: |with - without| / |without|. Raises WorkbenchError, see `prove`.
+
+    dtype: of the model, which rounds both outputs
+    """
     size = base.norm().clamp(min=1e-12)
     change, error = float((loaded - base).norm() / size), float((loaded - trained).norm() / size)
     if not change > 0.0:
         raise WorkbenchError(f"{name} changes nothing: train longer, or raise the learning rate")
-    if error > max(0.1 * change, 1e-5):
+    if error > max(0.1 * change, 1e-5, torch.finfo(dtype).eps):
         raise WorkbenchError(
             f"{name} gives another result than the trained model (off by {error:.2e}): please report this"
         )
