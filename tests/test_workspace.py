@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -183,3 +184,11 @@ def test_what_is_no_json_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="cannot be read as JSON"):
         read_json(tmp_path / "bytes.json")
+
+
+def test_what_is_no_number_is_written_as_null_and_old_files_that_hold_it_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write_json(path, {"loss": float("nan"), "bands": [1.5, (float("inf"), -float("inf"))]})
+    assert json.loads(path.read_text(), parse_constant=pytest.fail) == {"loss": None, "bands": [1.5, [None, None]]}
+    path.write_text('{"loss": NaN, "bands": [1.5, -Infinity]}')
+    assert read_json(path) == {"loss": None, "bands": [1.5, None]}

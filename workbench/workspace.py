@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import re
 import shutil
@@ -312,8 +313,17 @@ def write_text(path: Path, text: str, mode: int = 0o666) -> None:
 
 
 def write_json(path: Path, value: Any, mode: int = 0o666) -> None:
-    """As write_bytes, as indented JSON."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", mode)
+    """As write_bytes, as indented JSON. NaN and Infinity, which JSON does not have, become null."""
+    write_text(path, json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n", mode)
+
+
+def finite(value: Any) -> Any:
+    """The same with None for what is no number: JSON has no word for it."""
+    if isinstance(value, dict):
+        return {key: finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_bytes(path: Path) -> bytes:
@@ -326,10 +336,11 @@ def read_bytes(path: Path) -> bytes:
 def from_json(text: str | bytes) -> Any:
     """The value of a JSON text, in which half a surrogate pair, that no file can hold, is replaced by "\ufffd".
 
-    Raises ValueError, also where it is nested too deeply to be read.
+    NaN and Infinity, which earlier versions wrote, are None. Raises ValueError, also where it is nested too deeply to
+    be read.
     """
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_constant=lambda _: None)
         return _storable(value) if SURROGATE.search(text if isinstance(text, str) else text.decode()) else value
     except RecursionError:
         raise ValueError("it is nested too deeply") from None

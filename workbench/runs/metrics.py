@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.workspace import write_bytes, writing
+from workbench.workspace import finite, write_bytes, writing
 
 METRICS = "metrics.jsonl"
 BLOCK = 1 << 20  # bytes read at once: a long run's lines never stand in memory together
@@ -143,7 +143,7 @@ class MetricsWriter:
 
     def write(self, **line: Any) -> None:
         """Append a line of numbers, or of lists of them. Raises CannotWrite."""
-        self._waiting += (json.dumps(_finite(line), allow_nan=False) + "\n").encode()
+        self._waiting += (json.dumps(finite(line), allow_nan=False) + "\n").encode()
         with writing(self._path):
             while self._waiting:  # of a disk with little room left, a part of a line may be all that fits
                 self._waiting = self._waiting[os.write(self._file, self._waiting) :]
@@ -152,12 +152,3 @@ class MetricsWriter:
         with contextlib.suppress(OSError):
             os.write(self._file, self._waiting)
         os.close(self._file)
-
-
-def _finite(value: Any) -> Any:
-    """The same with None for what is no number: JSON has no word for it."""
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

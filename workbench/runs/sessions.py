@@ -24,7 +24,7 @@ from pydantic import Field, TypeAdapter
 from workbench import jobs
 from workbench.records import LATEST, read_json_lines
 from workbench.runs.metrics import METRICS
-from workbench.workspace import append_line, from_json, read_object
+from workbench.workspace import append_line, finite, from_json, read_object
 
 SESSIONS = "sessions.jsonl"
 TAIL = 1 << 20  # bytes; a line is far shorter
@@ -61,7 +61,7 @@ def record_session(run: Path, step: int, paused_at: float | None = None, **facts
     """
     before = _last_metrics_time(run) if paused_at is None else paused_at
     session = RunSession(time.time(), step, before, paused_at is not None, **facts)  # type: ignore[arg-type]
-    append_line(run / SESSIONS, json.dumps(asdict(session), ensure_ascii=False))
+    append_line(run / SESSIONS, json.dumps(finite(asdict(session)), ensure_ascii=False))
 
 
 def read_sessions(run: Path) -> list[RunSession]:

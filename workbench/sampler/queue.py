@@ -189,13 +189,14 @@ def again(workspace: Workspace, sample_id: str, **changes: Any) -> None:
 
 
 def decode(workspace: Workspace, sample_id: str) -> None:
-    """Request the video of a sample that was kept as latents. Its id stays, and so do the latents, beside the video.
+    """Request the video of a sample that was kept as latents; of one that has its video, nothing.
 
-    Raises ConfigError for one that has a video, and what `submit` raises.
+    Its id stays, and so do the latents, beside the video. Raises ConfigError for an unknown id, and what `submit`
+    raises.
     """
     sample, folder = Samples(workspace).get(sample_id), worker_folder(workspace)
     if not sample.latents_only:
-        raise ConfigError(f"{sample_id} is decoded already: its video is {sample.path.name}")
+        return
     settings = sample.settings.changed(latents_only=False)
     with queue_lock(folder):
         _check_devices(workspace, [settings])
