@@ -64,17 +64,19 @@ def test_interrupted_and_resumed_it_ends_in_the_same_bytes(
     assert_exact(workspace, variant, {"batch_size": 2, "caption_dropout": 0.5, "horizontal_flip": 0.5, **SMALL})
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_each_memory_level_computes_what_the_plain_model_does(
-    workspace: Workspace, dataset: Dataset, variant: str
+    workspace: Workspace, dataset: Dataset, variant: str, precision: str
 ) -> None:
-    loss, plain = gradients(session(create(workspace, variant, batch_size=2, **SMALL)))
+    shared = {**SMALL, "batch_size": 2, "precision": precision}
+    loss, plain = gradients(session(create(workspace, variant, **shared)))
     for values in (
         {"gradient_checkpointing": "full"},
         {"gradient_checkpointing": "keep attention"},
         {"gradient_checkpointing": "offloaded"},
         {"gradient_checkpointing": "full", "blocks_to_swap": 2},
     ):
-        found, ours = gradients(session(create(workspace, variant, batch_size=2, **SMALL, **values)))
+        found, ours = gradients(session(create(workspace, variant, **shared, **values)))
         assert found == loss, values
         assert all(torch.equal(ours[name], plain[name]) for name in plain), values
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import threading
 from dataclasses import asdict
 from functools import partial
@@ -50,7 +49,7 @@ from workbench.sampler.queue import Progress
 from workbench.sampler.samples import LATENTS, SampleQuery, Samples
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
 from workbench.settings import parse
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, finite
 from workbench.zip_stream import zip_stream
 
 ROOT = "/api/v1"
@@ -286,15 +285,7 @@ class AnyJSON(JSONResponse):
         try:
             return super().render(content)
         except ValueError:
-            return json.dumps(_finite(content), separators=(",", ":")).encode()
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(name): _finite(one) for name, one in value.items()}
-    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
+            return json.dumps(finite(content), separators=(",", ":")).encode()
 
 
 def _run(run: Run) -> dict[str, Any]:

@@ -61,7 +61,9 @@ def ask(question: str) -> bool:
 
 def print_json(value: object) -> None:
     """For --json."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
+    from workbench.workspace import finite
+
+    text = json.dumps(finite(value), indent=2, ensure_ascii=False)
     click.echo("".join(json.dumps(one)[1:-1] if _steers(one) and one != "\n" else one for one in text))
 
 

@@ -42,7 +42,14 @@ def recomputing(level: Level, random: bool) -> Recompute:
     """
     usual = partial(checkpoint, use_reentrant=False, preserve_rng_state=random)
     if level == "keep attention":
-        return partial(usual, context_fn=keeping_attention)
+
+        def keeping(function: Callable[..., Any], *arguments: Any) -> Any:
+            # Where a step calls the model twice, autocast still has the weights that the first call cast; the block
+            # computed again casts them anew, and PyTorch would look for results of operations that there were not.
+            torch.clear_autocast_cache()
+            return usual(function, *arguments, context_fn=keeping_attention)
+
+        return keeping
     if level == "full":
         return usual
     assert level == "offloaded", f"nothing is recomputed at level {level}"
