@@ -129,7 +129,7 @@ def test_what_is_inside_counts_before_what_is_around_and_shards_stay_shards(tmp_
     found = survey([write(tmp_path / "given", table, {"00.tar": members})])
     assert [source.caption for source in found.sources] == ["inside", "one"]
     assert [part.layout for part in found.found] == ["csv", "webdataset"]
-    assert problems(found)[Problem.DIFFERS] == ("000.mp4 (beside the archive)",)
+    assert problems(found)[Problem.DIFFERS] == ("000.mp4 (next to the archive)",)
     assert problems(found)[Problem.NOT_READ][0].startswith("00_stats.json (there is no list of records")
     assert found.sentences[0] == "given: Table metadata.csv: 2 captions of videos in archives"
 

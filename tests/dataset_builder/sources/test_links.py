@@ -186,7 +186,7 @@ def test_neither_a_page_nor_its_import_follows_a_link_out_of_its_roots(
     tmp_path: Path, workspace: Workspace, confined: Callable[..., None]
 ) -> None:
     snapshot = hub_cache(tmp_path)
-    snapshot.with_name("abc.txt").write_text("beside the root")
+    snapshot.with_name("abc.txt").write_text("next to the root")
     confined(snapshot, workspace.root)
     found = survey([snapshot])
     assert [source.refused for source in found.sources] == [FORBIDDEN] * 2

@@ -57,7 +57,7 @@ def test_a_table_of_a_folder_is_read_like_an_archive(
     assert "given: Hub dataset (VideoFolder): 2 videos, 2 archives, 2 captions" in said
     assert shell("dataset", "import", "cats", given).code == 0
     assert sorted(clip.text for clip in read_clips(workspace.dataset("cats"))) == ["clip 0", "clip 1"]
-    assert sorted(os.listdir(given)) == ["train-0.parquet", "train-1.parquet"], "nothing is written beside a table"
+    assert sorted(os.listdir(given)) == ["train-0.parquet", "train-1.parquet"], "no file is written next to a table"
 
 
 @pytest.mark.parametrize("order", [range(5), range(4, -1, -1), (3, 0, 4, 4, 1)])

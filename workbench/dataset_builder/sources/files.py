@@ -221,9 +221,9 @@ def _archives(
 
 
 def _text_beside(path: Path, root: Path | None, refused: dict[str, str]) -> str:
-    """The text of a file that belongs to a folder or an archive and lies beside it, "" when there is none.
+    """The text of a file that belongs to a folder or an archive and lies next to it, "" when there is none.
 
-    What lies beside a folder may lie where this process may not read: then it is not looked at.
+    A file next to a folder may lie where this process may not read; it is then ignored.
     """
     try:
         policy.resolve(path.parent)

@@ -102,7 +102,7 @@ class Tree(ABC):
     refused: entry -> why it may not be read
     whole:   whether it is all there is, so that a caption without its video means something
     columns: what the columns of its tables are called
-    beside:  the text of a file that belongs to it and lies beside it, "" when there is none
+    beside:  the text of a file that belongs to it and lies next to it, "" when there is none
     title:   the names of files that were given one by one, "" for a folder or archive, which has a name of its own
     inside:  archives that lie in it, by name, whose members its texts and tables may speak of
     handed:  what such texts and tables say, of an archive
@@ -143,7 +143,7 @@ class Tree(ABC):
     def guests(self) -> dict[str, tuple[Tree, str]]:
         """Videos and pictures in the archives inside: where each would lie if it was unpacked -> archive and member.
 
-        That is beside the archive, or in a folder of its name where something else lies there.
+        That is next to the archive, or in a folder of its name where that path is taken.
         """
         members = [(part, name, self._unpacked(path, name)) for path, part in self.inside for name in part.media]
         count = Counter(self.media)

@@ -17,9 +17,9 @@ LAYOUTS: tuple[Layout, ...] = (Lists(), Labels(), VideoFolder(), Csv(), WebDatas
 PRECEDENCE = {
     "lists": "in a list",
     "labels": "among the labels",
-    "texts": "beside it",
+    "texts": "next to it",
     "tables": "in a table",
-    "around": "beside the archive",
+    "around": "next to the archive",
 }
 
 
