@@ -310,7 +310,9 @@ def test_a_server_takes_any_bytes_and_writes_a_line_a_second_at_most() -> None:
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
     for name in ("uvicorn.error", "asyncio"):
         logging.getLogger(name).addHandler(handler)
-    config = uvicorn.Config(Guard(Starlette()), log_config=None, http=connections.Timed, lifespan="off")
+    # The level is set here: another test's server may have left this process's logger at "error".
+    app = Guard(Starlette())
+    config = uvicorn.Config(app, log_config=None, log_level="warning", http=connections.Timed, lifespan="off")
     server, listening = uvicorn.Server(config), socket.create_server(("127.0.0.1", 0))
     connections.log_sparingly()
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
