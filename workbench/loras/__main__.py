@@ -18,6 +18,7 @@ class TaskProgress:
 
     def __init__(self, job: jobs.Job, phase: str) -> None:
         self._job, self._phase, self._began = job, phase, time.monotonic()
+        self._total = 0
 
     def report(self, text: str) -> None:
         self._job.beat(text.rstrip(" ."), patient=True)
@@ -25,8 +26,13 @@ class TaskProgress:
 
     def step(self, done: int, total: int) -> None:
         self._job.check_stop("stopped; nothing was made")
+        self._total = total
         pace = {"step_seconds": (time.monotonic() - self._began) / done} if done else {}
         self._job.beat(self._phase, done, total, **pace)
+
+    def finish(self) -> None:
+        if self._total:
+            self._job.beat(self._phase, self._total, self._total)
 
 
 def main() -> int:
@@ -39,6 +45,8 @@ def main() -> int:
         job.beat("loading torch")
         operation = getattr(importlib.import_module(f"{MODULE}.{module}"), function)
         made = operation(Workspace.open(folder.parent.parent.parent), settings, progress.report, progress.step)
+        if not made.error:
+            progress.finish()
         job.outcome = {
             "made": made.name,
             "summary": made.message,
