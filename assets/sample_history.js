@@ -54,12 +54,12 @@ const binned = () => filter.value === 'removed';
 
 function cardOf(first) {
   const { id } = first;
-  const video = make('video', { ...(first.url && { src: `${first.url}#t=0.1` }), muted: true, loop: true, playsInline: true, preload: 'metadata', tabIndex: -1 });
+  const video = make('video', { muted: true, loop: true, playsInline: true, preload: 'metadata', tabIndex: -1 });
   video.disablePictureInPicture = true;
   if (first.pixelated) video.classList.add('pixelated');
-  const open = make('button', { type: 'button', className: 'open', title: first.prompt, tabIndex: -1 }, video,
-    make('span', { className: 'prompt', textContent: first.prompt }), make('span', { className: 'hint', textContent: first.about }));
-  const box = make('input', { type: 'checkbox', tabIndex: -1, label: `Choose ${first.prompt}` });
+  const prompt = make('span', { className: 'prompt' });
+  const open = make('button', { type: 'button', className: 'open', tabIndex: -1 }, video, prompt, make('span', { className: 'hint', textContent: first.about }));
+  const box = make('input', { type: 'checkbox', tabIndex: -1 });
   const made = new Date(first.created * 1000);
   const year = made.getFullYear() === new Date().getFullYear() ? undefined : 'numeric';
   const text = made.toLocaleString([], { year, month: 'short', day: 'numeric', hour: 'numeric', minute: '2-digit' });
@@ -68,6 +68,11 @@ function cardOf(first) {
   const item = make('li', { className: 'sample' }, open, make('div', { className: 'foot' }, make('label', { className: 'check' }, box, when), starred));
   item.dataset.id = id;
   item.update = (one) => {
+    const address = one.url && `${one.url}#t=0.1`;
+    if (address && video.getAttribute('src') !== address) video.src = address; // latents become a video
+    open.title = one.prompt;
+    set(prompt, one.prompt);
+    box.setAttribute('aria-label', `Choose ${one.prompt}`);
     item.starred = one.starred;
     set(starred, one.starred ? '★' : '☆');
     starred.setAttribute('aria-pressed', one.starred);

@@ -6,6 +6,7 @@ Not covered: the other tabs beside it (test_browser).
 from __future__ import annotations
 
 import os
+import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -346,3 +347,20 @@ def test_what_a_button_fills_in_and_what_is_typed_into_a_list_is_kept(
     page.reload()
     expect(model).to_have_value("a-folder/of-mine")
     expect(seed).to_have_value("")
+
+
+def test_latents_that_are_decoded_become_a_video_in_place(served: tuple[Workspace, str], page: Page) -> None:
+    workspace, url = served
+    settings = SampleSettings(prompt="a red square", model="tiny-cogvideox", steps=2, latents_only=True)
+    kept = queue.submit(workspace, settings)
+    queue.wait(workspace, kept)
+    page.goto(url)
+    card = page.locator(f'.sample-history [data-id="{kept}"]')
+    expect(card.locator(".prompt")).to_have_text("a red square (latents only)")
+    assert card.locator("video").get_attribute("src") is None
+    page.locator("#sample-result").get_by_text("latents only, not decoded").wait_for()
+    page.locator("#sample-result").get_by_role("button", name="Decode it").click()
+    expect(card.locator(".prompt")).to_have_text("a red square", timeout=120_000)
+    expect(card.locator("video")).to_have_attribute("src", re.compile(r"\.mp4"))
+    expect(page.locator("#sample-result video")).to_have_attribute("src", re.compile(r"\.mp4"))
+    expect(page.locator("#sample-result").get_by_role("button", name="Decode it")).to_have_count(0)

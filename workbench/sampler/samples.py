@@ -351,11 +351,12 @@ class SampleQuery(BaseModel):
 
 @dataclass(frozen=True)
 class Listing:
-    """Ids of all samples, newest first: in the history, in the bin; and which are starred."""
+    """Ids of all samples, newest first: in the history, in the bin; which are starred; how many are videos."""
 
     ids: list[str]
     removed: list[str]
     starred: frozenset[str]
+    videos: int
 
     def find(self, query: SampleQuery, sample: Callable[[str, bool], Sample | None]) -> list[str]:
         """Ids of the samples that the query names, newest first. sample: reads one, by id and whether it is in the bin
@@ -382,7 +383,8 @@ class Samples:
         names = [path.name for path in self.workspace.samples.glob("[0-9]*/*")]
         binned = [path.name for path in (self.workspace.samples / REMOVED).glob("*.json")]
         stars = frozenset(name.removesuffix(STAR) for name in names if name.endswith(STAR))
-        return Listing(_ids(names), _ids(binned), stars)
+        videos = sum(name.endswith(".mp4") for name in names)
+        return Listing(_ids(names), _ids(binned), stars, videos)
 
     def history(self, limit: int = 50, query: SampleQuery | None = None) -> list[Sample]:
         """Finished samples, newest first."""

@@ -94,7 +94,7 @@ class History:
         """The component's value: the page of samples is loaded again when `mark` changes."""
         listing = self.listing()
         newest = listing.ids[0] if listing.ids else ""
-        mark = f"{newest} {len(listing.ids)} {len(listing.removed)} {hash(listing.starred)}"
+        mark = f"{newest} {len(listing.ids)} {listing.videos} {len(listing.removed)} {hash(listing.starred)}"
         return {"mark": mark if newest or listing.removed else "", "chosen": chosen}
 
     def _read(self, sample_id: str, removed: bool) -> Sample | None:
