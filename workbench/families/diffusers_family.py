@@ -22,7 +22,6 @@ from workbench.families.architectures import Part
 from workbench.families.base import Family, ImageScale
 from workbench.families.denoising import DenoiseInputs, FlowSteps, SamplerSteps, StepOptions
 from workbench.families.facts import Linear, ModelFacts, On, VaeFacts
-from workbench.families.float64 import without_float64
 from workbench.families.lora_files import EXPERT_KEY, LoraFormat, LoraWeights, experts_of
 from workbench.families.lora_names import LayerNames
 from workbench.families.lora_writing import Writer, Written
@@ -233,9 +232,14 @@ class DiffusersFamily(Family):
 
     def _part(self, folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> Any:
         """A part with weights, of the class that model_index.json names, frozen."""
+        import torch
+
         library, kind = index(folder)[name]
         model = model_files.class_named(library, kind).from_pretrained(folder / name, dtype=dtype, use_safetensors=True)
-        return without_float64(model, device).to(device).eval().requires_grad_(False)
+        for buffer in model.buffers():
+            if buffer.dtype == torch.float64:  # CogVideoX 2B's positions, which diffusers casts in every step
+                buffer.data = buffer.data.to(dtype)
+        return model.to(device).eval().requires_grad_(False)
 
     def load_pipeline(self, folder: Path, transformer: Any) -> Any:
         named = index(folder)

@@ -1,11 +1,11 @@
-"""float64 where the device has none, Apple's GPUs (MPS): on the processor what is small, in float32 the rest.
+"""float64 where the device has none, Apple's GPUs (MPS): computed on the processor.
 
 Imported without torch. Not covered: what libraries make there by themselves.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
@@ -21,17 +21,3 @@ def float64_device(device: torch.device) -> torch.device:
     import torch
 
     return torch.device("cpu") if device.type in WITHOUT_FLOAT64 else device
-
-
-def without_float64(module: Any, device: torch.device) -> Any:
-    """The module with float64 buffers in float32, where it comes to a device without float64, now or later.
-
-    CogVideoX 2B has its positions in such a buffer, and uses them in the precision of the step.
-    """
-    import torch
-
-    if device.type in WITHOUT_FLOAT64 or torch.backends.mps.is_available():
-        for buffer in module.buffers():
-            if buffer.dtype == torch.float64:
-                buffer.data = buffer.data.float()
-    return module

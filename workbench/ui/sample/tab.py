@@ -108,7 +108,10 @@ class SampleTab:
         waits = bool(strip["requests"] or strip["failed"])
         return {
             self.strip.component: strip,
-            self.result: ((sample.id, sample.starred, sample.latents_only) if sample else waits, lambda: self._result(sample, waits)),
+            self.result: (
+                (sample.id, sample.starred, sample.latents_only) if sample else waits,
+                lambda: self._result(sample, waits),
+            ),
             self.history.component: self.history.value(sample.id if sample else ""),
             **self.enhancer.values(),
         }
