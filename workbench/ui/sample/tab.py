@@ -106,12 +106,10 @@ class SampleTab:
     def _values(self, chosen: str | None, submitted: list[str] | None) -> dict[Any, Any]:
         strip, sample = self.strip.value(submitted or []), self._sample(chosen)
         waits = bool(strip["requests"] or strip["failed"])
+        mark = (sample.id, sample.starred, sample.latents_only) if sample else waits
         return {
             self.strip.component: strip,
-            self.result: (
-                (sample.id, sample.starred, sample.latents_only) if sample else waits,
-                lambda: self._result(sample, waits),
-            ),
+            self.result: (mark, lambda: self._result(sample, waits)),
             self.history.component: self.history.value(sample.id if sample else ""),
             **self.enhancer.values(),
         }
