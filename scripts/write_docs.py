@@ -10,7 +10,7 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-from workbench.cli.json_documents import DOCUMENTS
+from workbench.cli.json_documents import documents as json_documents
 from workbench.compare.settings import GridSettings
 from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.checks.settings import CheckSettings
@@ -30,7 +30,8 @@ from workbench.settings import Settings, Spec, specs
 ROOT = Path(__file__).resolve().parent.parent
 JSON_HEAD = """# What commands print for programs
 
-Written by `make docs` from `workbench/cli/json_documents.py`: change it there.
+Written by `make docs` from `workbench/cli/json_documents.py` and the snapshots of `workbench/operations/`: change it
+there.
 
 With `--json` a command prints one JSON document on stdout and nothing else; errors and progress go to stderr, and the
 exit codes are those of [file_formats.md](file_formats.md). The [HTTP API](api.md) gives the same documents of runs,
@@ -146,12 +147,15 @@ def modules() -> str:
 
 def documents() -> str:
     """The whole of docs/json.md: a table a command."""
-    parts = [JSON_HEAD]
-    for command, document in DOCUMENTS.items():
-        rows = ["| Key | What it is |", "| --- | --- |"]
-        rows += [f"| `{key}` | {text} |" for key, text in document.keys.items()]
-        what = "A list of objects:" if document.many else "An object:"
-        parts.append(f"## workbench {command} --json\n\n{document.about} {what}\n\n" + "\n".join(rows) + "\n")
+    parts, same = [JSON_HEAD], {}
+    for command, document in json_documents().items():  # several commands may print the same
+        same.setdefault(tuple(document.keys.items()), []).append((command, document))
+    for keys, found in same.items():
+        parts += [f"## {', '.join(f'workbench {command} --json' for command, _ in found)}\n"]
+        for _, document in found:
+            parts.append(f"{document.about} {'A list of objects:' if document.many else 'An object:'}\n")
+        rows = ["| Key | What it is |", "| --- | --- |", *(f"| `{key}` | {text} |" for key, text in keys)]
+        parts.append("\n".join(rows) + "\n")
     return "\n".join(parts)
 
 

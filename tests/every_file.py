@@ -384,7 +384,7 @@ class Readers:
         yield "dataset list --search", lambda: self._shell("dataset", "list", "--search", "good"), ["good"]
         yield "dataset list --removed", lambda: self._shell("dataset", "list", "--removed", "--json"), []
         yield "runs restore", lambda: self._shell("runs", "restore", "--json"), []
-        yield "loras restore", lambda: self._shell("loras", "restore", "--json"), []
+        yield "loras bin", lambda: self._shell("loras", "bin", "--json"), []
         yield "samples --removed", lambda: self._shell("samples", "--removed", "--json"), []
         yield "doctor", lambda: str(_doctor(workspace)), []
         for path in ("status", "datasets", "runs", "samples", "samples?show=removed", "removed-datasets"):

@@ -30,6 +30,7 @@ FACES_READ |= {
     "publishing",
     "remote",
     "demo",
+    "operations",
 }
 FACES_READ |= {"demo_space", "run_warnings"}
 # Who may import whom, by packages and by the modules beside them. No two reach each other.
@@ -74,6 +75,7 @@ MAY_IMPORT = {
     "overview": BASE | {"dataset_builder", "runs", "sampler"},
     "run_warnings": BASE | {"dataset_builder", "runs"},
     "form_rules": BASE | {"runs", "sampler"},
+    "operations": BASE | {"runs", "sampler", "loras"},
     "api": FACES_READ - {"api"},
     "ui": FACES_READ,
     "notebook": FACES_READ,
@@ -337,7 +339,7 @@ LIGHT = (
     "workbench.loras.library",
     "workbench.loras.removal",
     "workbench.loras.tasks",
-    "workbench.cli.loras",
+    "workbench.cli.operations",
     "workbench.dataset_builder.dataset",
     "workbench.dataset_builder.display",
     "workbench.runs.display",

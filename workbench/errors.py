@@ -59,6 +59,10 @@ class ConfigError(WorkbenchError):
     exit_code = ExitCode.BAD_CONFIG
 
 
+class Unknown(ConfigError):
+    """There is nothing of the name that was given."""
+
+
 class DataError(WorkbenchError):
     """No usable clips, or a dataset that does not fit the chosen model."""
 

@@ -133,6 +133,7 @@ class Spec:
     path: bool
     own: bool
     also: str
+    required: bool
 
     @property
     def may_be_blank(self) -> bool:
@@ -184,13 +185,14 @@ def _spec(name: str, info: FieldInfo, section: str, also: str) -> Spec:
         title=info.title or name,
         help=" ".join((info.description or "").split()),
         kind=kind,
-        default=info.get_default(),
+        default=None if info.is_required() else info.get_default(),
         optional=optional,
         choices=choices,
         low=low,
         high=high,
         section=extra.get("section") or section,
         also=also,
+        required=info.is_required(),
         **{key: extra.get(key) for key in ("unit", "advanced", "source", "lines", "path", "own")},
     )
 
@@ -230,6 +232,21 @@ def parse(cls: type[S], values: Mapping[str, Any], given: Collection[str] | None
         if spec.path and (given is None or spec.name in given):
             policy.check_paths(spec.name, getattr(made, spec.name))
     return made
+
+
+def from_text(spec: Spec, text: str) -> Any:
+    """The value that a text of a command line or an address stands for; what is none stays text, to be refused."""
+    if spec.optional and text == "" and not spec.may_be_blank:
+        return None
+    if spec.kind == "switch":
+        return {"true": True, "false": False}.get(text, text)
+    if spec.kind in ("integer", "number"):
+        for number in (int, float):
+            try:
+                return number(text)
+            except ValueError:
+                continue
+    return text
 
 
 def value_text(value: Any, unit: str | None = None) -> str:

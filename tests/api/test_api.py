@@ -28,6 +28,7 @@ from workbench.clips.records import read_clips
 from workbench.dataset_builder import Dataset
 from workbench.families.model import Model
 from workbench.families.wan import FAMILY as WAN
+from workbench.loras import tasks
 from workbench.runs.run import Run
 from workbench.workspace import Workspace
 
@@ -226,6 +227,8 @@ def test_the_examples_of_the_document_are_every_call_and_run_as_they_are_written
             until(lambda run=run: not run.status.state.alive)
             put_export(workspace, "other", rank=4, alpha=4.0, step=1)
             shutil.copy(workspace.run("other") / "lora.safetensors", run.folder)
+        if "$JOB" in example:
+            environment["JOB"] = tasks.everything(workspace)[0].id
         quiet = example.replace("curl", "curl -sS --fail-with-body", 1)
         done = subprocess.run(["bash", "-c", quiet], cwd=workspace.root, env=environment, capture_output=True)
         assert done.returncode == 0, (example, done.stdout, done.stderr)

@@ -124,7 +124,8 @@ runs follow dogs
 runs pause dogs
 loras list
 loras show loras/birds
-loras restore
+loras bin
+loras jobs
 samples
 runs note dogs
 runs restore

@@ -15,7 +15,7 @@ from tests.test_overview import add_sample, at_work
 from tests.written_grid import write_grid
 from tests.written_run import write_run
 from workbench.cli import COMMANDS, cli, json_values
-from workbench.cli.json_documents import DOCUMENTS
+from workbench.cli.json_documents import documents
 from workbench.dataset_builder.dataset import Dataset
 from workbench.loras import removal as loras
 from workbench.runs import removal as runs
@@ -24,6 +24,7 @@ from workbench.sampler.queue import Progress, RequestState
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace, write_json
 
+DOCUMENTS = documents()
 GIVEN = {
     "dataset show": ("squares",),
     "dataset stats": ("squares",),
@@ -44,10 +45,17 @@ GIVEN = {
     "runs group": ("done", "rank study"),
     "runs stacks": ("done",),
     "loras show": ("runs/ring",),
+    "loras star": ("runs/ring", "--off"),
+    "loras to-remove": ("runs/ring",),
+    "loras remove": ("runs/spare", "--yes"),
+    "loras clean": ("--yes",),
+    "loras restore": ("runs-older",),
+    "loras empty-bin": ("--yes",),
 }
-FILLED = {"dataset history", "dataset tags", "dataset restore", "runs restore", "loras restore", "loras formats"}
+FILLED = {"dataset history", "dataset tags", "dataset restore", "runs restore", "loras bin", "loras formats"}
 # They need a worker, another machine (tests/remote/test_ssh.py), a file (tests/loras/test_match_report.py).
-ELSEWHERE = {"sample", "dataset preview", "targets check", "loras import", "loras convert"}
+ELSEWHERE = {"sample", "dataset preview", "targets check"}
+ELSEWHERE |= {f"loras {verb}" for verb in ("import", "convert", "merge", "resize", "extract", "fuse", "job")}
 # What is done by the others is in their exit codes, and their one or two lines are for people.
 ACTING = {
     "": ("train", "encode", "convert", "record", "replay", "webui", "notebooks", "demo"),
@@ -61,7 +69,6 @@ ACTING = {
     ),
     "samples": ("cancel", "decode", "export", "remove", "restore", "star", "unstar"),
     "grid": ("make", "extend", "stop", "best", "vote", "star", "reject", "export", "delete"),
-    "loras": ("clean", "delete", "extract", "fuse", "merge", "resize", "star"),
     "targets": ("add hf-jobs", "add slurm", "add ssh", "remove"),
     "publish": ("dataset", "lora", "model", "space"),
 }
@@ -111,8 +118,9 @@ def test_each_prints_one_document_with_the_keys_that_are_documented(
     grid = write_grid(workspace)
     dataset.remove(dataset.clips[0].id)
     runs.remove(workspace, write_run(workspace, "gone", 20))
-    put_export(workspace, "old", rank=4, alpha=2.0, step=30)
-    loras.remove(workspace, ["runs/old"])
+    for name in ("old", "older", "spare"):
+        put_export(workspace, name, rank=4, alpha=2.0, step=30)
+    loras.remove(workspace, ["runs/old", "runs/older"])
     write_json(workspace.root / "targets" / "box.json", {"kind": "ssh", "host": "box"})
     write_json(workspace.root / "targets" / "bad.json", {"kind": "ftp"})
     given = {**GIVEN, "grid show": (grid.name,), "doctor": ("--quick",)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -34,14 +35,15 @@ def test_the_library_is_listed_shown_and_cleaned(workspace: Workspace, capsys: C
     assert "merged from 0.5 x ring" in shown
     assert "0.5 x runs/ring" in shown
     run_command(capsys, "loras", "star", "runs/ring@10")
-    refused = run_command(capsys, "loras", "delete", "runs/ring@10", "--yes")
+    refused = run_command(capsys, "loras", "remove", "runs/ring@10", "--yes")
     assert (refused.code, "is starred and stays" in refused.err) == (64, True)
     cleaned = run_command(capsys, "loras", "clean", "--yes").out
     assert "runs/ring@20" in cleaned
     assert "runs/ring@10" not in cleaned
-    back = run_command(capsys, "loras", "restore").out
-    assert "ring, step 20" in back
-    assert "runs/ring@20 is restored" in run_command(capsys, "loras", "restore", back.split()[0]).out
+    (gone,) = json.loads(run_command(capsys, "loras", "bin", "--json").out)
+    assert gone["title"] == "ring, step 20"
+    assert "runs/ring@20" in run_command(capsys, "loras", "restore", gone["id"]).out
+    assert "the bin is empty" in run_command(capsys, "loras", "bin").out
     assert "nothing to remove" in run_command(capsys, "loras", "clean", "--checkpoints", "3").out
 
 

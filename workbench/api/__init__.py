@@ -1,4 +1,4 @@
-"""The workbench over HTTP, for programs: datasets, runs and samples under /api/v1 of the page's own server.
+"""The workbench over HTTP, for programs: datasets, runs, samples and LoRAs under /api/v1 of the page's own server.
 
     app       the routes, over a workspace;  open_requests: those that stay open: events, and waiting
     pages     the same as a page for people, from the OpenAPI document

@@ -22,6 +22,7 @@ from starlette.exceptions import HTTPException
 
 from workbench import dataset_library
 from workbench.api.open_requests import CountedStream, OpenRequests, TooManyOpen, run_events, wait_for_sample
+from workbench.api.operations import add_operations
 from workbench.api.pages import reference
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.export.files import export_stream
@@ -34,6 +35,7 @@ from workbench.errors import (
     DeviceBusy,
     ModelUnavailable,
     ResumeRefused,
+    Unknown,
     WorkbenchError,
 )
 from workbench.lora_names import why_none
@@ -56,10 +58,6 @@ ROOT = "/api/v1"
 MOST_SECONDS = 600.0  # that one request may wait
 SampleChange = Literal["star", "unstar", "remove", "restore"]
 RunCommand = Literal["start", "stop", "pause", "resume", "save", "preview"]
-
-
-class Unknown(ConfigError):
-    """There is nothing of that name."""
 
 
 class NotNow(ConfigError):
@@ -127,6 +125,7 @@ def api(workspace: Workspace) -> FastAPI:
     _datasets(app, workspace, open_requests)
     _runs(app, workspace, open_requests)
     _samples(app, workspace, open_requests)
+    add_operations(app, workspace, AnyJSON)
     return app
 
 

@@ -50,7 +50,7 @@ COMMANDS = {
     "sample": ("samples", "Generate a video from a prompt."),
     "samples": ("sample_history", "Earlier samples: list, search, star, remove, restore, export."),
     "grid": ("grids", "Compare videos in lock-step: checkpoints, scales, guidance, LoRAs."),
-    "loras": ("loras", "LoRAs: list, merge, resize, extract, fuse, import, convert, remove."),
+    "loras": ("operations", "LoRAs: list, merge, resize, extract, fuse, import, convert, remove."),
     "publish": ("publish", "Push a LoRA, a demo of it or a dataset to the Hub."),
     "convert": ("convert", "Convert a model or a LoRA to its authors' own layout, or back."),
     "record": ("replays", "Write what a run showed into a folder, to be replayed anywhere."),
@@ -72,7 +72,11 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"{__name__}.{COMMANDS[cmd_name][0]}")
+        name, help = COMMANDS[cmd_name]
+        module = importlib.import_module(f"{__name__}.{name}")
+        if name == "operations":
+            made: click.Command = module.group(cmd_name, help)
+            return made
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from workbench.operations.registry import keys_of, operations
+
 
 @dataclass(frozen=True)
 class Document:
@@ -19,25 +21,6 @@ class Document:
 
 
 CHECKS = {"title": "what was looked at", "found": "what was found", "remedy": 'what to do; "" when all is well'}
-LORA = {
-    "name": "`runs/RUN`, `runs/RUN@STEP` or `loras/NAME`: what `--loras` takes",
-    "title": "for people",
-    "file": "its safetensors file",
-    "run": "the run that trained it, or null",
-    "step": "of a checkpoint, else null",
-    "base_model": "the model that it is for, as its file says it",
-    "trigger": "the trigger word",
-    "rank": "the largest of its layers'",
-    "alpha": "null when the file does not say: then the scale is 1",
-    "steps": "that it was trained for, null when unknown",
-    "bytes": "of the file",
-    "origin": "where it comes from, one sentence",
-    "created": "Unix time",
-    "marks": "of `starred`, `best`, `published`: any of them keeps it from being removed",
-    "damaged": 'what is wrong with the file; "" when nothing is',
-    "match": "of an imported one: layers, matched, left_out (why, count, names), rank, alpha, alpha_from, written_by, "
-    "and where it applies converted, lost, nothing; else null",
-}
 DATASET = {
     "name": "what commands take",
     "folder": "where it is",
@@ -348,57 +331,18 @@ DOCUMENTS = {
             "height": "of the videos",
         },
     ),
-    "loras list": Document("Every LoRA, newest first.", LORA, many=True),
-    "loras show": Document("One LoRA.", LORA),
-    **{
-        f"loras {command}": Document(
-            doing,
-            {
-                "made": made,
-                "message": "what was done, one sentence",
-                "error": "what was lost of the change, as a share; null when nothing",
-                "reports": "how each LoRA matched: layers, matched, left_out (why, count, names), rank, alpha, "
-                "alpha_from, written_by, and where it applies converted, lost, nothing",
-                **more,
-            },
-        )
-        for command, doing, made, more in (
-            ("import", "A LoRA that was imported.", "its name in the library", {}),
-            (
-                "convert",
-                "A LoRA that was written for another program.",
-                "the file; with --low-noise, the high-noise expert's",
-                {"files": "every file that was written"},
-            ),
-        )
-    },
-    "loras formats": Document(
-        "What LoRAs can be converted to.",
-        {
-            "id": "what `loras convert` takes",
-            "title": "for people",
-            "help": "what is in it, and which programs read it, for each family",
-            "suffix": "of the file",
-            "warning": 'what is lost; "" where nothing is',
-            "readers": "programs that apply such a file exactly; where families differ, `help` says who reads which",
-            "outside": 'the one of them that also applies it to layers outside the blocks; "" where none does',
-        },
-        many=True,
-    ),
-    "loras restore": Document(
-        "The removed LoRAs, newest first.",
-        {
-            "id": "what `loras restore` takes",
-            "name": "as it was",
-            "title": "for people",
-            "bytes": "of its files",
-            "time": "Unix time of its removal",
-        },
-        many=True,
-    ),
     "targets": Document(
         "Machines and clusters that runs can be sent to; `targets list` is the same.", TARGET, many=True
     ),
     "targets check": Document("Whether a target is ready.", CHECKS, many=True),
     "doctor": Document("This machine. The exit code is 0 when nothing needs fixing.", CHECKS, many=True),
 }
+
+
+def documents() -> dict[str, Document]:
+    """Return every document: those above, and the answers of the operations."""
+    made = {
+        f"{one.noun} {one.verb}": Document(one.help.split("\n\n")[0], keys_of(one.snapshot), one.many)
+        for one in operations()
+    }
+    return {**DOCUMENTS, **made}

@@ -17,9 +17,6 @@ from workbench.dataset_builder.checks.statistics import Statistics
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.snapshot import last_change, plan_sentence
 from workbench.fit.estimate import Fit
-from workbench.loras import library
-from workbench.loras.library import LibraryLora
-from workbench.loras.tasks import LoraTask
 from workbench.runs.analysis.comparison import Comparison
 from workbench.runs.listing import RunEntry
 from workbench.runs.run import Run
@@ -197,28 +194,4 @@ def sample(done: Progress) -> dict[str, Any]:
         "message": done.message,
         "settings": done.settings.model_dump(mode="json") if done.settings else None,
         "scenes": list(done.scenes),
-    }
-
-
-def lora_task(task: LoraTask) -> dict[str, Any]:
-    """What an operation on LoRAs has made."""
-    error = jobs.result(task.folder).get("error")
-    return {
-        "made": task.made,
-        "message": task.message,
-        "error": error,
-        "reports": task.reports,
-        **({"files": task.files} if task.files else {}),
-    }
-
-
-def lora(one: LibraryLora) -> dict[str, Any]:
-    plain = ("name", "title", "step", "base_model", "trigger", "rank", "alpha", "steps", "bytes", "origin", "created")
-    return {
-        **{name: getattr(one, name) for name in plain},
-        "file": str(one.path),
-        "run": one.run.name if one.run else None,
-        "marks": sorted(one.flags),
-        "damaged": one.sound,
-        "match": library.notes(one).get("match") or None,
     }

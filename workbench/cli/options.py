@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 from workbench.cli.printing import visible
 from workbench.errors import ConfigError
 from workbench.form_rules import owners
-from workbench.settings import Settings, Spec, parse, specs
+from workbench.settings import Settings, Spec, from_text, parse, specs
 from workbench.workspace import Workspace, read_json
 
 S = TypeVar("S", bound=Settings)
@@ -55,7 +55,7 @@ class SettingsCommand(click.Command):
         many = sum(isinstance(option, SettingOption) for option in options) >= MANY
         sections: dict[str, list[tuple[str, str]]] = {FIRST: [], GENERAL: []} if many else {}
         for option in options:
-            if (record := option.get_help_record(ctx)) is not None:
+            if isinstance(option, click.Option) and (record := option.get_help_record(ctx)) is not None:
                 sections.setdefault(_section(option, many), []).append(record)
         general = sections.pop(GENERAL, [])
         last = [] if many else [(GENERAL, general)]
@@ -150,15 +150,7 @@ def _value(spec: Spec, raw: Any) -> Any:
     if spec.kind == "texts":
         # An empty one takes away what a file or another run had.
         return [text for given in raw for text in file_lines(spec.name, given) if text]
-    if spec.optional and raw == "" and not spec.may_be_blank:
-        return None
-    if spec.kind in ("integer", "number"):
-        for number in (int, float):
-            try:
-                return number(raw)
-            except ValueError:
-                continue
-    return raw
+    return from_text(spec, raw) if isinstance(raw, str) else raw
 
 
 def file_lines(name: str, given: str) -> list[str]:

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from workbench import jobs
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, Unknown
 from workbench.families.lora_files import DIFFUSERS_KEY, experts_of
 from workbench.lora_names import LORAS, NOTES, RUNS, checkpoint_names, folder, is_name, names, path_of
 from workbench.records import LATEST, read_once, read_record
@@ -117,10 +117,10 @@ def all_loras(workspace: Workspace, checkpoints: bool = False) -> list[LibraryLo
 
 
 def find(workspace: Workspace, name: str) -> LibraryLora:
-    """The LoRA of a name. Raises ConfigError when there is none."""
+    """The LoRA of a name. Raises Unknown when there is none."""
     if (lora := _read_lora(workspace, name) if is_name(name) else None) is None:
         known = ", ".join(names(workspace)[:10]) or "none yet"
-        raise ConfigError(f"there is no LoRA {name[:120]!r} here: choose one of {known}")
+        raise Unknown(f"there is no LoRA {name[:120]!r} here: choose one of {known}")
     return lora
 
 

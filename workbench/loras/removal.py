@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, Unknown
 from workbench.jobs.reading import folders_in
 from workbench.lora_names import ALSO, folder
 from workbench.loras.library import LibraryLora, all_loras, checkpoints_of, find
@@ -156,7 +156,7 @@ def removed(workspace: Workspace) -> list[RemovedLora]:
 
 
 def restore(workspace: Workspace, id: str) -> str:
-    """Move a removed LoRA back; returns the LoRA's name. Raises ConfigError, CannotWrite."""
+    """Move a removed LoRA back; returns the LoRA's name. Raises Unknown, ConfigError, CannotWrite."""
     removed_folder = _removed_folder(workspace, id)
     record = read_json(removed_folder / RECORD)
     files = record.get("files")
@@ -179,9 +179,7 @@ def restore(workspace: Workspace, id: str) -> str:
 def _removed_folder(workspace: Workspace, id: str) -> Path:
     known = {gone.id for gone in removed(workspace)}
     if id not in known:
-        raise ConfigError(
-            f"{id[:80]!r} is not among what was removed: choose one of {', '.join(sorted(known)) or 'none'}"
-        )
+        raise Unknown(f"{id[:80]!r} is not among what was removed: choose one of {', '.join(sorted(known)) or 'none'}")
     return folder(workspace) / REMOVED / id
 
 

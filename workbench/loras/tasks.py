@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import jobs
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, Unknown
 from workbench.lora_names import folder
 from workbench.loras.settings import (
     ConvertSettings,
@@ -75,9 +75,9 @@ def start(workspace: Workspace, settings: Settings) -> Path:
 
 
 def read_task(job_folder: Path) -> LoraTask:
-    """An operation by its job's folder. Raises ConfigError when there is none."""
+    """An operation by its job's folder. Raises Unknown when there is none."""
     if not (job_folder / jobs.CONFIG).exists():
-        raise ConfigError(f"there is no operation {job_folder.name!r}: look at the list")
+        raise Unknown(f"there is no operation {job_folder.name!r}: look at the list")
     task, ended = str(read_object(job_folder / jobs.CONFIG).get("task", "")), read_object(job_folder / jobs.RESULT)
     made, message = str(ended.get("made", "")), str(ended.get("summary", ""))
     reports = ended.get("reports")

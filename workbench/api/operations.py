@@ -1,0 +1,82 @@
+"""Routes of the operations: `/NOUN/VERB`, GET for what looks and POST for what changes, made from their declarations.
+
+Inputs are the query of a GET and the JSON body of a POST, by the names of the fields. A long-running operation answers
+202 with its job, and `/NOUN/job?id=` says how far that is. `/NOUN` alone is the verb `list`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+
+from workbench.errors import ConfigError
+from workbench.operations.registry import Operation, operations
+from workbench.settings import from_text, specs
+from workbench.workspace import Workspace
+
+Answer = Callable[[Any, int], Response]
+
+
+def add_operations(app: FastAPI, workspace: Workspace, answer: Answer) -> None:
+    """Add a route for each operation. answer: (value, status) -> the response"""
+    for one in operations():
+        app.add_api_route(
+            f"/{one.noun}" if one.verb == "list" else f"/{one.noun}/{one.verb}",
+            _endpoint(one, workspace, answer),
+            methods=["POST" if one.changes else "GET"],
+            status_code=202 if one.job else 200,
+            summary=one.help.split("\n")[0].rstrip("."),
+            response_model=one.returns,
+            openapi_extra=_described(one),
+        )
+
+
+def _endpoint(one: Operation, workspace: Workspace, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        values = _of_body(await request.body()) if one.changes else _of_query(one, request)
+        made = await asyncio.to_thread(one, workspace, values)
+        return answer(one.plain(made), 202 if one.job else 200)
+
+    return endpoint
+
+
+def _of_body(body: bytes) -> dict[str, Any]:
+    try:
+        values = json.loads(body or b"{}")
+    except ValueError as error:
+        raise ConfigError(f"the body is no JSON ({error}): send an object of the operation's fields") from error
+    if not isinstance(values, dict):
+        raise ConfigError("the body is no JSON object: send one with the operation's fields")
+    return values
+
+
+def _of_query(one: Operation, request: Request) -> dict[str, Any]:
+    """Raw values of a query, whose texts stand for numbers, switches and lists."""
+    known = {spec.name: spec for spec in specs(one.inputs)}
+    values: dict[str, Any] = {}
+    for name, text in request.query_params.multi_items():
+        spec = known.get(name)
+        if spec is not None and spec.kind == "texts":
+            values[name] = [*values.get(name, []), text]
+        else:
+            values[name] = from_text(spec, text) if spec else text
+    return values
+
+
+def _described(one: Operation) -> dict[str, Any]:
+    """The input, for the API's document."""
+    schema = one.inputs.model_json_schema()
+    if one.changes:
+        return {"requestBody": {"content": {"application/json": {"schema": schema}}}}
+    required, fields = schema.get("required", []), schema.get("properties", {})
+    return {
+        "parameters": [
+            {"name": name, "in": "query", "required": name in required, "description": field.get("description", "")}
+            | {"schema": field}
+            for name, field in fields.items()
+        ]
+    }
