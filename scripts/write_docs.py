@@ -10,6 +10,7 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
+from workbench.cli.json_documents import Document
 from workbench.cli.json_documents import documents as json_documents
 from workbench.compare.settings import GridSettings
 from workbench.dataset_builder.captions.settings import CaptionSettings
@@ -147,7 +148,8 @@ def modules() -> str:
 
 def documents() -> str:
     """The whole of docs/json.md: a table a command."""
-    parts, same = [JSON_HEAD], {}
+    parts = [JSON_HEAD]
+    same: dict[tuple[tuple[str, str], ...], list[tuple[str, Document]]] = {}
     for command, document in json_documents().items():  # several commands may print the same
         same.setdefault(tuple(document.keys.items()), []).append((command, document))
     for keys, found in same.items():

@@ -385,7 +385,7 @@ class Readers:
         yield "dataset list --removed", lambda: self._shell("dataset", "list", "--removed", "--json"), []
         yield "runs restore", lambda: self._shell("runs", "restore", "--json"), []
         yield "loras bin", lambda: self._shell("loras", "bin", "--json"), []
-        yield "samples --removed", lambda: self._shell("samples", "--removed", "--json"), []
+        yield "samples --removed", lambda: self._shell("samples", "--show", "removed", "--json"), []
         yield "doctor", lambda: str(_doctor(workspace)), []
         for path in ("status", "datasets", "runs", "samples", "samples?show=removed", "removed-datasets"):
             expected = names.get(path.rstrip("s"), [])

@@ -35,8 +35,8 @@ def at_work(run: Run, **beat: object) -> None:
     write_json(run.folder / jobs.HEARTBEAT, {"phase": "train", "step": 5, "total": 20, "time": time.time(), **beat})
 
 
-def add_sample(workspace: Workspace, prompt: str, *loras: str) -> str:
-    made, settings = new_id(), SampleSettings(prompt=prompt, loras=loras, seed=7)
+def add_sample(workspace: Workspace, prompt: str, *loras: str, id: str = "") -> str:
+    made, settings = id or new_id(), SampleSettings(prompt=prompt, loras=loras, seed=7)
     record = {"settings": settings.model_dump(mode="json"), "seed": 7}
     write_sample(video_path(workspace, made), np.zeros((3, 32, 32, 3), np.uint8), 8, record)
     return made

@@ -111,7 +111,7 @@ def test_what_is_there_is_listed_and_shown(client: Client, workspace: Workspace,
     assert made not in [one["id"] for one in client.call("GET", "samples")]
     client.call("POST", "samples", made, "restore")
     assert b"ftyp" in client.download(tmp_path / "a.mp4", "samples", made, "video").read_bytes()[:32]
-    assert client.call("POST", "samples", made, "cancel")["state"] == "done"
+    assert client.call("POST", "samples", made, "cancel")[0]["state"] == "done"
     assert list(client.follow("done"))[-1]["name"] == "done"
 
 
@@ -246,7 +246,8 @@ def _route(example: str) -> str:
     found = re.search(r"\$URL(/[^\s?\"]*)", example)
     assert found, example
     path = re.sub(r"/((?:removed-)?datasets|runs)/[a-z-]+", r"/\1/{name}", found[1]).replace("/$SAMPLE", "/{sample}")
-    return re.sub(r"/(stop|start)$", "/{command}", path).replace("{sample}/star", "{sample}/{change}")
+    path = re.sub(r"\{sample\}/(cancel|decode|star|unstar|remove|restore)$", r"{ids}/\1", path)
+    return re.sub(r"/(stop|start)$", "/{command}", path)
 
 
 def test_a_run_is_trained_followed_and_sampled(

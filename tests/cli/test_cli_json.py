@@ -14,16 +14,18 @@ from tests.shell import Shell
 from tests.test_overview import add_sample, at_work
 from tests.written_grid import write_grid
 from tests.written_run import write_run
-from workbench.cli import COMMANDS, cli, json_values
+from workbench.cli import COMMANDS, cli
 from workbench.cli.json_documents import documents
 from workbench.dataset_builder.dataset import Dataset
 from workbench.loras import removal as loras
+from workbench.operations.samples import request_of
 from workbench.runs import removal as runs
 from workbench.runs.failure_rules import STACKS
 from workbench.sampler.queue import Progress, RequestState
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace, write_json
 
+SAMPLE = "20260101-000000-000000-abcd"
 DOCUMENTS = documents()
 GIVEN = {
     "dataset show": ("squares",),
@@ -45,6 +47,7 @@ GIVEN = {
     "runs group": ("done", "rank study"),
     "runs stacks": ("done",),
     "loras show": ("runs/ring",),
+    **{f"samples {verb}": (SAMPLE,) for verb in ("star", "unstar", "cancel", "remove", "restore")},
     "loras star": ("runs/ring", "--off"),
     "loras to-remove": ("runs/ring",),
     "loras remove": ("runs/spare", "--yes"),
@@ -67,7 +70,7 @@ ACTING = {
         *("start", "stop", "pause", "resume", "save", "preview", "live-sample", "decode", "star", "unstar", "prune"),
         *("rename", "remove", "report"),
     ),
-    "samples": ("cancel", "decode", "export", "remove", "restore", "star", "unstar"),
+    "samples": ("decode", "export"),
     "grid": ("make", "extend", "stop", "best", "vote", "star", "reject", "export", "delete"),
     "targets": ("add hf-jobs", "add slurm", "add ssh", "remove"),
     "publish": ("dataset", "lora", "model", "space"),
@@ -113,7 +116,7 @@ def test_each_prints_one_document_with_the_keys_that_are_documented(
     (write_run(workspace, "done", 20).folder / STACKS).write_text("Thread 0x1: in loader\n")
     write_run(workspace, "other", 20, rank=4)
     at_work(write_run(workspace, "working", 20))
-    add_sample(workspace, "a cat")
+    add_sample(workspace, "a cat", id=SAMPLE)
     put_export(workspace, "ring", rank=4, alpha=2.0, step=30)
     grid = write_grid(workspace)
     dataset.remove(dataset.clips[0].id)
@@ -163,7 +166,7 @@ def check(command: str, printed: Any) -> None:
 
 def test_a_sample_is_documented() -> None:
     done = Progress("20260101-120000-000-0000", RequestState.DONE, SampleSettings(prompt="a cat"))
-    check("sample", [json_values.sample(done)])
+    check("sample", [request_of(done).model_dump(mode="json")])
 
 
 def test_a_preview_of_files_names_them_with_their_captions(shell: Shell, tmp_path: Path) -> None:

@@ -29,15 +29,15 @@ def test_samples_are_found_starred_moved_to_the_bin_and_back(
     assert listed("--until", "2020-01-01") == []
     assert listed("--since", "2020-01-01") == [dog, cat]
     shell("samples", "star", cat)
-    assert listed("--starred") == [cat]
+    assert listed("--show", "starred") == [cat]
     assert "★" in shell("samples").out
     shell("samples", "unstar", cat)
-    assert listed("--starred") == []
+    assert listed("--show", "starred") == []
     failed = shell("samples", "remove", cat, "20200101-000000-000000-abcd")
     assert failed.code == ExitCode.BAD_CONFIG
     assert listed() == [dog, cat]
-    assert "workbench samples restore" in shell("samples", "remove", cat, cat).out
-    assert (listed(), listed("--removed")) == ([dog], [cat])
+    assert "in the bin" in shell("samples", "remove", cat, cat).out
+    assert (listed(), listed("--show", "removed")) == ([dog], [cat])
     shell("samples", "restore", cat)
     assert listed() == [dog, cat]
     target = tmp_path / "mine.zip"

@@ -11,7 +11,6 @@ import asyncio
 import json
 import threading
 from dataclasses import asdict
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import Body, FastAPI, Query, Request
@@ -39,6 +38,7 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.lora_names import why_none
+from workbench.operations.samples import Requested, request_of
 from workbench.overview import OverviewReader, to_json
 from workbench.runs import snapshot as run_snapshot
 from workbench.runs.run import Run
@@ -47,8 +47,7 @@ from workbench.runs.sweeps import created
 from workbench.sampler import queue
 from workbench.sampler.downloads import zip_contents
 from workbench.sampler.input_files import kept
-from workbench.sampler.queue import Progress
-from workbench.sampler.samples import LATENTS, SampleQuery, Samples
+from workbench.sampler.samples import Samples
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
 from workbench.settings import parse
 from workbench.workspace import Workspace, finite
@@ -56,7 +55,6 @@ from workbench.zip_stream import zip_stream
 
 ROOT = "/api/v1"
 MOST_SECONDS = 600.0  # that one request may wait
-SampleChange = Literal["star", "unstar", "remove", "restore"]
 RunCommand = Literal["start", "stop", "pause", "resume", "save", "preview"]
 
 
@@ -99,7 +97,6 @@ class DatasetChange(BaseModel):
 
 
 Values = Annotated[dict[str, Any], Body(description="Settings that differ from their defaults.")]
-Time = Annotated[float, Field(ge=0, le=1e11, description="Unix time")]
 Seconds = Annotated[float, Field(ge=0, le=MOST_SECONDS)]
 
 
@@ -208,69 +205,27 @@ def _runs(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) -> No
 
 
 def _samples(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) -> None:
-    @app.get("/samples", summary="The newest samples; search: words; show: all, starred or removed; since, until: time")
-    def samples(
-        limit: Annotated[int, Field(ge=1, le=1000)] = 50,
-        search: Annotated[str, Field(max_length=1000)] = "",
-        show: Literal["all", "starred", "removed"] = "all",
-        since: Time | None = None,
-        until: Time | None = None,
-    ) -> list[dict[str, Any]]:
-        query = SampleQuery(search=search, show=show, since=since, until=until)
-        found = Samples(workspace).history(limit, query)
-        return [{"id": one.id, "starred": one.starred, "problem": one.problem, "record": one.record} for one in found]
-
     @app.get("/samples/export", summary="Samples as a zip, each with its settings; id: of one, may be repeated")
     async def export(id: Annotated[list[str], Query(min_length=1, max_length=1000)]) -> CountedStream:
         chosen = [await asyncio.to_thread(_known, Samples(workspace).get, one) for one in dict.fromkeys(id)]
         return open_requests.zip(zip_stream(zip_contents(chosen, workspace.root)), "samples")
 
-    @app.post("/samples", status_code=202, summary="Request a sample")
-    def request_sample(settings: Values) -> dict[str, Any]:
-        (ready,) = kept(workspace, [parse(SampleSettings, settings)])
-        made = queue.submit(workspace, ready)
-        return _sample(queue.progress(workspace, made))
-
     @app.post("/samples/batch", status_code=202, summary="Request several: each_line, videos, scenes (joined last)")
-    def request_samples(settings: Values) -> list[dict[str, Any]]:
+    def request_samples(settings: Values) -> list[Requested]:
         of_batch = {name: value for name, value in settings.items() if name in BatchSettings.model_fields}
         of_sample = {name: value for name, value in settings.items() if name not in of_batch}
         batch = parse(BatchSettings, of_batch)
         many = kept(workspace, expand(parse(SampleSettings, of_sample), batch))
-        return [
-            _sample(queue.progress(workspace, one)) for one in queue.submit_all(workspace, many, chains=batch.chains)
-        ]
+        ids = queue.submit_all(workspace, many, chains=batch.chains)
+        return [request_of(queue.progress(workspace, one)) for one in ids]
 
     @app.get("/samples/{sample}", summary="How far a sample is; wait: seconds to wait until it is done")
-    async def sample(sample: str, request: Request, wait: Seconds = 0) -> dict[str, Any]:
+    async def sample(sample: str, request: Request, wait: Seconds = 0) -> Requested:
         found = await asyncio.to_thread(_known, queue.progress, workspace, sample)
         if wait and not found.state.over:
             with open_requests.one():
                 found = await wait_for_sample(workspace, sample, wait, request)
-        return _sample(found)
-
-    @app.post("/samples/cancel", summary="Cancel all samples that are not done, but for those of grids")
-    def cancel_all() -> dict[str, Any]:
-        names = queue.pending_samples(workspace)
-        queue.cancel_all(workspace, names)
-        return {"cancelled": names}
-
-    @app.post("/samples/{sample}/cancel", summary="Cancel a sample that is not done")
-    def cancel(sample: str) -> dict[str, Any]:
-        _known(queue.cancel, workspace, sample)
-        return _sample(queue.progress(workspace, sample))
-
-    @app.post("/samples/{sample}/decode", status_code=202, summary="Request the video of a sample kept as latents")
-    def decode(sample: str) -> dict[str, Any]:
-        _known(queue.decode, workspace, sample)
-        return _sample(queue.progress(workspace, sample))
-
-    @app.post("/samples/{sample}/{change}", summary="Star a sample, or take its star away; to the bin, and back")
-    def change(sample: str, change: SampleChange) -> dict[str, Any]:
-        known = Samples(workspace)
-        changes = {"star": known.star, "unstar": partial(known.star, starred=False)}
-        _known({**changes, "remove": known.remove, "restore": known.restore}[change], sample)
-        return {"id": sample}
+        return request_of(found)
 
     @app.get("/samples/{sample}/video", summary="The video of a sample, as mp4")
     def video(sample: str) -> FileResponse:
@@ -289,20 +244,6 @@ class AnyJSON(JSONResponse):
 
 def _run(run: Run) -> dict[str, Any]:
     return run_snapshot.to_json(run_snapshot.snapshot(run))
-
-
-def _sample(one: Progress) -> dict[str, Any]:
-    return {
-        "id": one.id,
-        "state": one.state.value,
-        "latents_only": one.video is not None and one.video.suffix == LATENTS,
-        "step": one.step,
-        "steps": one.total,
-        "seconds_left": one.seconds_left,
-        "message": one.message,
-        "settings": one.settings.model_dump(mode="json") if one.settings else None,
-        "scenes": list(one.scenes),
-    }
 
 
 def _known(find: Any, *arguments: Any) -> Any:

@@ -1,7 +1,7 @@
 """Routes of the operations: `/NOUN/VERB`, GET for what looks and POST for what changes, made from their declarations.
 
-Inputs are the query of a GET and the JSON body of a POST, by the names of the fields. A long-running operation answers
-202 with its job, and `/NOUN/job?id=` says how far that is. `/NOUN` alone is the verb `list`.
+Inputs are the query of a GET and the JSON body of a POST, by the names of the fields, and what stands in the path. A
+long-running operation answers 202 with its job, and `/NOUN/job?id=` says how far that is.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def add_operations(app: FastAPI, workspace: Workspace, answer: Answer) -> None:
     """Add a route for each operation. answer: (value, status) -> the response"""
     for one in operations():
         app.add_api_route(
-            f"/{one.noun}" if one.verb == "list" else f"/{one.noun}/{one.verb}",
+            one.path,
             _endpoint(one, workspace, answer),
             methods=["POST" if one.changes else "GET"],
-            status_code=202 if one.job else 200,
+            status_code=one.status,
             summary=one.help.split("\n")[0].rstrip("."),
             response_model=one.returns,
             openapi_extra=_described(one),
@@ -37,9 +37,10 @@ def add_operations(app: FastAPI, workspace: Workspace, answer: Answer) -> None:
 
 def _endpoint(one: Operation, workspace: Workspace, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        values = _of_body(await request.body()) if one.changes else _of_query(one, request)
+        values = _of_body(await request.body()) if one.changes else _of_texts(one, request.query_params.multi_items())
+        values |= _of_texts(one, list(request.path_params.items()))
         made = await asyncio.to_thread(one, workspace, values)
-        return answer(one.plain(made), 202 if one.job else 200)
+        return answer(one.plain(made), one.status)
 
     return endpoint
 
@@ -54,11 +55,11 @@ def _of_body(body: bytes) -> dict[str, Any]:
     return values
 
 
-def _of_query(one: Operation, request: Request) -> dict[str, Any]:
-    """Raw values of a query, whose texts stand for numbers, switches and lists."""
+def _of_texts(one: Operation, given: list[tuple[str, str]]) -> dict[str, Any]:
+    """Raw values of a query or a path, whose texts stand for numbers, switches and lists."""
     known = {spec.name: spec for spec in specs(one.inputs)}
     values: dict[str, Any] = {}
-    for name, text in request.query_params.multi_items():
+    for name, text in given:
         spec = known.get(name)
         if spec is not None and spec.kind == "texts":
             values[name] = [*values.get(name, []), text]
@@ -70,13 +71,13 @@ def _of_query(one: Operation, request: Request) -> dict[str, Any]:
 def _described(one: Operation) -> dict[str, Any]:
     """The input, for the API's document."""
     schema = one.inputs.model_json_schema()
-    if one.changes:
-        return {"requestBody": {"content": {"application/json": {"schema": schema}}}}
     required, fields = schema.get("required", []), schema.get("properties", {})
-    return {
-        "parameters": [
-            {"name": name, "in": "query", "required": name in required, "description": field.get("description", "")}
-            | {"schema": field}
-            for name, field in fields.items()
-        ]
-    }
+    places = {name: "path" if f"{{{name}}}" in one.path else "query" for name in fields}
+    parameters = [
+        {"name": name, "in": place, "required": name in required, "description": fields[name].get("description", "")}
+        | {"schema": fields[name] if place == "query" else {"type": "string"}}
+        for name, place in places.items()
+        if place == "path" or not one.changes
+    ]
+    body = {"content": {"application/json": {"schema": schema}}}
+    return {"parameters": parameters} | ({"requestBody": body} if one.changes and "query" in places.values() else {})

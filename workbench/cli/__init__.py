@@ -48,7 +48,7 @@ COMMANDS = {
     "runs": ("runs", "List, watch, compare and command training runs."),
     "targets": ("targets", "Machines and clusters to which runs can be sent."),
     "sample": ("samples", "Generate a video from a prompt."),
-    "samples": ("sample_history", "Earlier samples: list, search, star, remove, restore, export."),
+    "samples": ("operations", "Earlier samples: list, search, star, remove, restore, export."),
     "grid": ("grids", "Compare videos in lock-step: checkpoints, scales, guidance, LoRAs."),
     "loras": ("operations", "LoRAs: list, merge, resize, extract, fuse, import, convert, remove."),
     "publish": ("publish", "Push a LoRA, a demo of it or a dataset to the Hub."),

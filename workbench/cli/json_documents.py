@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from workbench.operations.registry import keys_of, operations
+from workbench.operations.samples import Requested
 
 
 @dataclass(frozen=True)
@@ -273,30 +274,7 @@ DOCUMENTS = {
     ),
     "sample": Document(
         "What was generated, when all is over. The exit code is that of the first that failed.",
-        {
-            "id": "of the sample",
-            "state": "done, failed or cancelled",
-            "video": "its file, null without",
-            "latents": "the file of one that was kept as latents only, else null",
-            "message": "why it failed",
-            "settings": "all of them",
-            "scenes": "ids of the samples that it joins, [] of one that was generated",
-        },
-        many=True,
-    ),
-    "samples": Document(
-        "Finished samples, newest first.",
-        {
-            "id": "what commands take",
-            "created": "Unix time at which it was requested",
-            "starred": "true or false",
-            "prompt": "what it was generated from",
-            "problem": 'why its record cannot be read, "" where it can',
-            "loras": "their short names",
-            "seed": "that was used",
-            "video": "its file, null of latents only",
-            "latents": "the file of one that was kept as latents only, else null",
-        },
+        keys_of(Requested),
         many=True,
     ),
     "grid list": Document(
@@ -344,5 +322,6 @@ def documents() -> dict[str, Document]:
     made = {
         f"{one.noun} {one.verb}": Document(one.help.split("\n\n")[0], keys_of(one.snapshot), one.many)
         for one in operations()
+        if one.shell
     }
     return {**DOCUMENTS, **made}

@@ -22,7 +22,6 @@ from workbench.runs.listing import RunEntry
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.summary import summary_of
-from workbench.sampler.queue import Progress
 from workbench.workspace import read_object
 
 if TYPE_CHECKING:
@@ -183,15 +182,3 @@ def run_line(run: Run, entry: RunEntry, activity: str, waiting: list[str]) -> di
 
 def comparison(made: Comparison) -> dict[str, Any]:
     return {"names": made.names, "results": dict(made.results), "settings": dict(made.settings)}
-
-
-def sample(done: Progress) -> dict[str, Any]:
-    return {
-        "id": done.id,
-        "state": done.state.value,
-        "video": str(done.video) if done.video and done.video.suffix == ".mp4" else None,
-        "latents": str(done.video) if done.video and done.video.suffix != ".mp4" else None,
-        "message": done.message,
-        "settings": done.settings.model_dump(mode="json") if done.settings else None,
-        "scenes": list(done.scenes),
-    }

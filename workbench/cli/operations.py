@@ -7,6 +7,7 @@ lists it and asks first.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,18 @@ from workbench.quantities import byte_size
 from workbench.settings import Settings, specs
 from workbench.workspace import Workspace
 
+BY_HAND = {"samples": "workbench.cli.sample_history"}  # noun -> the module of its commands that need a terminal
+
 
 class Group(click.Group):
-    """Lists its commands in the order of their declaration."""
+    """The commands of a noun, in the order of their declaration; without one, its list."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_list = not args or (args[0].startswith("-") and args[0] not in ("-h", "--help", "--workspace"))
+        return super().parse_args(ctx, ["list", *args] if is_list and "list" in self.commands else args)
 
 
 def group(noun: str, help: str) -> click.Group:
@@ -44,7 +51,10 @@ def group(noun: str, help: str) -> click.Group:
     made = Group(noun, help=help, callback=lambda workspace: None)
     workspace_flag(made)
     for one in operations(noun):
-        made.add_command(command(one))
+        if one.shell:
+            made.add_command(command(one))
+    for by_hand in importlib.import_module(BY_HAND[noun]).COMMANDS if noun in BY_HAND else ():
+        made.add_command(by_hand)
     return made
 
 

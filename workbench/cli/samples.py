@@ -14,7 +14,6 @@ from typing import Any
 
 import click
 
-from workbench.cli import json_values
 from workbench.cli.follow import Bar
 from workbench.cli.options import (
     SettingsCommand,
@@ -29,6 +28,7 @@ from workbench.cli.options import (
 from workbench.cli.printing import print_json, say, say_lines
 from workbench.errors import ExitCode
 from workbench.form_rules import needless
+from workbench.operations.samples import request_of
 from workbench.sampler import queue, scenes
 from workbench.sampler.input_files import kept
 from workbench.sampler.samples import joins_scenes, settings_of
@@ -96,7 +96,7 @@ def _report(every: Sequence[queue.Progress], as_json: bool, verbose: bool) -> in
     """Print what was generated; returns the exit code of the first sample that failed, else 0."""
     code = 0
     if as_json:
-        print_json([json_values.sample(done) for done in every])
+        print_json([request_of(done).model_dump(mode="json") for done in every])
     for done in every:
         if done.video is None:
             say(f"Error: {done.message}", err=True)

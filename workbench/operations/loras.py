@@ -223,7 +223,9 @@ class Freed(Snapshot):
 
 
 @operation(
-    visitors="own session", none="no LoRA yet: train one (workbench train) or import one (workbench loras import)"
+    path="/loras",
+    visitors="own session",
+    none="no LoRA yet: train one (workbench train) or import one (workbench loras import)",
 )
 def list_(
     workspace: Workspace,

@@ -27,7 +27,7 @@ from workbench.errors import ConfigError
 from workbench.settings import Settings, parse, specs
 from workbench.workspace import Workspace
 
-NOUNS = ("loras",)  # the modules of this package that declare operations
+NOUNS = ("loras", "samples")  # the modules of this package that declare operations
 Visitors = Literal["never", "own session"]
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -102,6 +102,9 @@ class Operation:
         confirm: What lists what it would do: the shell shows that and asks.
         none: What the shell says where the answer is an empty list.
         afterwards: What the shell says at the end: how to take it back.
+        path: Its address in the API; fields in braces are taken from there.
+        status: Of the API's answer.
+        shell: Whether the shell's command is made from it; else one is written by hand, as it waits or writes a file.
     """
 
     noun: str
@@ -116,6 +119,9 @@ class Operation:
     confirm: Operation | None
     none: str
     afterwards: str
+    path: str
+    status: int
+    shell: bool
 
     @property
     def help(self) -> str:
@@ -164,7 +170,7 @@ class OfSignature(Settings):
 REGISTRY: dict[tuple[str, str], Operation] = {}
 
 
-def operation(
+def operation(  # noqa: PLR0913 - all that is declared of one, in one place, each part named
     *,
     arguments: str = "",
     changes: bool = False,
@@ -173,6 +179,9 @@ def operation(
     confirm: Callable[..., Any] | None = None,
     none: str = "",
     afterwards: str = "",
+    path: str = "",
+    status: int = 200,
+    shell: bool = True,
 ) -> Callable[[F], F]:
     """Declare an operation; Operation says what the marks mean.
 
@@ -199,6 +208,9 @@ def operation(
             confirm=_declared(confirm) if confirm else None,
             none=none,
             afterwards=afterwards,
+            path=path or f"/{noun}/{verb}",
+            status=202 if job else status,
+            shell=shell,
         )
         return function
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from workbench import jobs, policy
 from workbench.clips.records import Number, Whole
-from workbench.errors import ConfigError, DeviceBusy, ExitCode
+from workbench.errors import ConfigError, DeviceBusy, ExitCode, Unknown
 from workbench.families import find_model
 from workbench.jobs import gpu_lock
 from workbench.jobs.devices import pick_device
@@ -138,7 +138,7 @@ def submit_all(
     if count > MOST_WAITING:
         raise ConfigError(
             f"{count:,} videos would wait, at most {MOST_WAITING:,} are allowed: request fewer, or cancel those that "
-            "wait with workbench samples cancel --all"
+            "wait with workbench samples cancel-all"
         )
     requests: list[dict[str, Any]] = []
     for number, (settings, path) in enumerate(zip(many, paths, strict=True)):
@@ -294,7 +294,7 @@ def stop_worker(workspace: Workspace, grace: float | None = None) -> None:
 
 
 def progress(workspace: Workspace, sample_id: str) -> Progress:
-    """The state of a request now. Raises ConfigError for an unknown id."""
+    """The state of a request now. Raises Unknown for an unknown id."""
     folder, name = worker_folder(workspace), f"{checked_id(sample_id)}.json"
     alive = jobs.status(folder).state.alive
     # A request moves forward only, so reading in the same order cannot miss it.
@@ -318,7 +318,7 @@ def progress(workspace: Workspace, sample_id: str) -> Progress:
         state = RequestState.CANCELLED if code == ExitCode.STOPPED else RequestState.FAILED
         return now(state, message=str(failed.get("message", "")), exit_code=code)
     if not (active or request):
-        raise ConfigError(f"the request {sample_id!r} is not known here: it may have been deleted; submit it again")
+        raise Unknown(f"the request {sample_id!r} is not known here: it may have been deleted; submit it again")
     if not active:
         return now(RequestState.WAITING, message=_waiting_reason(folder, sample_id))
     if not alive:

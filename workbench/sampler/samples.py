@@ -30,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workbench import inline_html, lora_names
 from workbench.clips.records import Number, Whole
-from workbench.errors import ConfigError, DataError
+from workbench.errors import ConfigError, DataError, Unknown
 from workbench.operating_system import system
 from workbench.records import sound
 from workbench.sampler.settings import SampleSettings
@@ -67,9 +67,9 @@ def _stamp(seconds: float) -> str:
 
 
 def checked_id(text: str) -> str:
-    """The id itself, if it is one (and so no path). Raises ConfigError."""
+    """The id itself, if it is one (and so no path). Raises Unknown."""
     if not ID.fullmatch(text):
-        raise ConfigError(f"the sample {text[:60]!r} does not exist: choose one from the history")
+        raise Unknown(f"the sample {text[:60]!r} does not exist: choose one from the history")
     return text
 
 
@@ -408,10 +408,10 @@ class Samples:
         return inline_html.rendered(DISPLAY, self.history(MOST_SAMPLES))
 
     def get(self, sample_id: str, removed: bool = False) -> Sample:
-        """One finished sample, of the history or of the bin. Raises ConfigError when there is none of that id."""
+        """One finished sample, of the history or of the bin. Raises Unknown when there is none of that id."""
         sample = self._read(checked_id(sample_id), removed)
         if sample is None:
-            raise ConfigError(f"the sample {sample_id!r} is not there: choose one from the history")
+            raise Unknown(f"the sample {sample_id!r} is not there: choose one from the history")
         return sample
 
     def star(self, sample_id: str, starred: bool = True) -> None:
@@ -431,9 +431,7 @@ class Samples:
         """Move a sample from the bin back into the history. Raises ConfigError, CannotWrite."""
         video = self._video(checked_id(sample_id), True)
         if not video.with_suffix(".json").exists():
-            raise ConfigError(
-                f"the sample {sample_id!r} is not in the bin: it was restored, or is of another workspace"
-            )
+            raise Unknown(f"the sample {sample_id!r} is not in the bin: it was restored, or is of another workspace")
         # The record last: a sample is there exactly when its record is.
         self._move(video, video_path(self.workspace, sample_id).parent, (".mp4", LATENTS, STAR, ".json"))
         return self.get(sample_id)

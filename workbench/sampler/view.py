@@ -126,21 +126,6 @@ def actions(sample: Sample) -> list[tuple[str, str]]:
     ]
 
 
-def line(sample: Sample) -> dict[str, Any]:
-    """A sample among others."""
-    return {
-        "id": sample.id,
-        "created": sample.created,
-        "starred": sample.starred,
-        "prompt": sample.settings.prompt,
-        "problem": sample.problem,
-        "loras": [short_name(lora) for lora in sample.settings.loras],
-        "seed": sample.record.get("seed", sample.settings.seed),
-        "video": None if sample.latents_only else str(sample.path),
-        "latents": str(sample.path) if sample.latents_only else None,
-    }
-
-
 def title(settings: SampleSettings | None) -> str:
     """The prompt, as the title of a sample, its lines in one."""
     return " / ".join(filter(None, settings.prompt.splitlines() if settings else ())) or "(no prompt)"
