@@ -28,7 +28,8 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     found: list[Finding] = []
     if settings.pictures:
         shape = frame_plan.shape_of(settings, model)
-        found += picture_checks.check_pictures(clips, _measured(dataset, clips, job), settings)
+        videos = [clip for clip in clips if not clip.is_latents]
+        found += picture_checks.check_pictures(videos, _measured(dataset, videos, job), settings)
         found += picture_checks.check_plans(clips, shape, model.title)
     if settings.captions:
         job.beat("captions", 0, len(clips))
