@@ -46,6 +46,6 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
         job.outcome["left_behind"] = sentence
     if latents := sum(clip.is_latents for clip in clips):
         sentence = (
-            f"{counted(latents, 'clip')} of latents written as such, not as videos: other tools may not read them"
+            f"{counted(latents, 'clip')} of latents written as they are: other tools may not read them"
         )
         job.outcome["left_behind"] = "; ".join(filter(None, (job.outcome.get("left_behind"), sentence)))

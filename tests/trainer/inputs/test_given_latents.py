@@ -1,0 +1,80 @@
+"""Latents and embeddings from elsewhere as a dataset: the same training as on the clips that they were made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tests.driving import create, go, session
+from workbench.dataset_builder import Dataset
+from workbench.errors import DataError
+from workbench.families.base import Family
+from workbench.families.cogvideox import FAMILY as COGVIDEOX
+from workbench.families.ltx import FAMILY as LTX
+from workbench.families.phenaki import FAMILY as PHENAKI
+from workbench.families.wan import FAMILY as WAN
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
+from workbench.trainer.inputs.encoder import Piece
+from workbench.trainer.session import Session
+from workbench.workspace import Workspace
+
+VALUES: dict[str, Any] = {"held_out": 0, "evaluate_every": 0, "caption_dropout": 0.3, "batch_size": 2, "device": "cpu"}
+CASES = {
+    "cogvideox": (COGVIDEOX, {"frames": 9, "height": 32, "width": 32}),
+    "wan": (WAN, {"frames": 9, "height": 32, "width": 32}),
+    "ltx": (LTX, {"frames": 9, "height": 64, "width": 64}),
+    "phenaki": (PHENAKI, {"frames": 9, "height": 16, "width": 16}),
+}
+
+
+@pytest.fixture(scope="module")
+def toys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    base = tmp_path_factory.mktemp("toys")
+    return {name: family.toy(base / name, family.toys[0]).source for name, (family, _) in CASES.items()}
+
+
+def write(made: Session, folder: Path) -> None:
+    """A file and a caption of each clip of a run, as its encoders see them; every other one with embeddings."""
+    family = made.family
+    folder.mkdir()
+    for number, item in enumerate(made.data.train):
+        moments = made.encoder.clip(Piece(item))
+        if family.codes(made.model):
+            tensors = family.latents_to_file(made.folder, moments["mean"])
+        else:
+            tensors = {name: family.latents_to_file(made.folder, moments[name])["latents"] for name in ("mean", "std")}
+        if number % 2:
+            text = made.encoder.caption(item.caption)
+            tensors |= {"embeddings": text["prompt_embeds"][0]}
+            tensors |= {"mask": text["mask"][0].to(torch.uint8)} if "mask" in text else {}
+        said = {"model": made.model.id, "fps": f"{made.shape.fps:g}", "number": str(number)}
+        save_file({name: one.clone() for name, one in tensors.items()}, folder / f"{number}.safetensors", said)
+        (folder / f"{number}.txt").write_text(item.caption, encoding="utf-8")
+
+
+def trained(run: Run) -> list[torch.Tensor]:
+    """The LoRA after three steps."""
+    made = go(run, 3)
+    made.metrics.close()
+    return [parameter.detach().clone() for parameter in made.trainable.parameters]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_training_on_latents_is_training_on_their_clips(
+    workspace: Workspace, dataset: Dataset, toys: dict[str, str], tmp_path: Path, name: str
+) -> None:
+    values = {**VALUES, **CASES[name][1]}
+    made = session(create(workspace, toys[name], **values))
+    write(made, tmp_path / "given")
+    made.metrics.close()
+    given = Dataset.create(workspace, "Given")
+    results = given.import_files([tmp_path / "given"])
+    assert {result.outcome for result in results} == {"taken"}, results
+    of_clips = trained(Run.create(workspace, made.settings, "clips"))
+    of_latents = trained(Run.create(workspace, made.settings.changed(dataset="given"), "latents"))
+    assert all(torch.equal(one, other) for one, other in zip(of_clips, of_latents, strict=True))
