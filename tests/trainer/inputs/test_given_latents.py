@@ -11,14 +11,11 @@ from safetensors.torch import save_file
 
 from tests.driving import create, go, session
 from workbench.dataset_builder import Dataset
-from workbench.errors import DataError
-from workbench.families.base import Family
 from workbench.families.cogvideox import FAMILY as COGVIDEOX
 from workbench.families.ltx import FAMILY as LTX
 from workbench.families.phenaki import FAMILY as PHENAKI
 from workbench.families.wan import FAMILY as WAN
 from workbench.runs.run import Run
-from workbench.runs.settings import TrainSettings
 from workbench.trainer.inputs.encoder import Piece
 from workbench.trainer.session import Session
 from workbench.workspace import Workspace

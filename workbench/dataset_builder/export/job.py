@@ -45,7 +45,5 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
         sentence = f"{count} first frames that came with clips have no place in this layout: lists keeps them"
         job.outcome["left_behind"] = sentence
     if latents := sum(clip.is_latents for clip in clips):
-        sentence = (
-            f"{counted(latents, 'clip')} of latents written as they are: other tools may not read them"
-        )
+        sentence = f"{counted(latents, 'clip')} of latents written as they are: other tools may not read them"
         job.outcome["left_behind"] = "; ".join(filter(None, (job.outcome.get("left_behind"), sentence)))
