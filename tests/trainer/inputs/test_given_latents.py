@@ -10,12 +10,17 @@ import torch
 from safetensors.torch import save_file
 
 from tests.driving import create, go, session
+from tests.patience import PATIENCE
+from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.families.cogvideox import FAMILY as COGVIDEOX
 from workbench.families.ltx import FAMILY as LTX
 from workbench.families.phenaki import FAMILY as PHENAKI
 from workbench.families.wan import FAMILY as WAN
+from workbench.jobs.devices import pick_device
 from workbench.runs.run import Run
+from workbench.sampler.generate import Sampler
+from workbench.sampler.settings import SampleSettings
 from workbench.trainer.inputs.encoder import Piece
 from workbench.trainer.session import Session
 from workbench.workspace import Workspace
@@ -75,3 +80,23 @@ def test_training_on_latents_is_training_on_their_clips(
     of_clips = trained(Run.create(workspace, made.settings, "clips"))
     of_latents = trained(Run.create(workspace, made.settings.changed(dataset="given"), "latents"))
     assert all(torch.equal(one, other) for one, other in zip(of_clips, of_latents, strict=True))
+
+
+def test_samples_kept_as_latents_are_clips_to_train_on(workspace: Workspace, tmp_path: Path) -> None:
+    sampler = Sampler("tiny-cogvideox", pick_device("cpu"))
+    for seed in (0, 1):
+        asked = SampleSettings(model="tiny-cogvideox", prompt="a red square", steps=2, seed=seed, device="cpu")
+        sampler.write_latents(tmp_path / "given" / f"{seed}.mp4", sampler.denoise(workspace, asked))
+    given = Dataset.create(workspace, "Given")
+    results = given.import_files([tmp_path / "given"])
+    assert {result.outcome for result in results} == {"taken"}, results
+    assert [clip.text for clip in given.clips] == ["a red square"] * 2
+    values = {"steps": 2, "horizontal_flip": 0.9, "preview_every": 2, "preview_steps": 2}
+    run = create(workspace, "tiny-cogvideox", dataset="given", **VALUES | values)
+    run.start()
+    assert run.wait(PATIENCE).state == jobs.State.FINISHED, jobs.log_tail(run.folder)
+    assert run.lora is not None
+    assert "encoded again" not in jobs.log_tail(run.folder, 200), "neither flipped nor otherwise missing"
+    names = {path.name for path in run.folder.glob("previews/step-00000000/*.mp4")}
+    assert "0.mp4" in names
+    assert not [name for name in names if name.startswith(("input", "reconstruction"))]
