@@ -1,7 +1,7 @@
 """Latents, and text embeddings, that somebody computed elsewhere: a safetensors file that stands for a clip.
 
-`read_facts` and `check_values` judge a file on import, `misfit` says why a model cannot be trained on it. The format is
-in docs/given_latents.md; it is that of samples kept as latents. No torch. Not covered: the tensors in training
+`read_facts` and `check_values` judge a file on import, `Fit` says why a model cannot be trained on it. The format is in
+docs/given_latents.md; it is that of samples kept as latents. No torch. Not covered: the tensors in training
 (base.Family.moments_from_file).
 """
 
@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from workbench.errors import ConfigError, DataError, ModelUnavailable
 from workbench.families import families, find_model
 from workbench.families.architectures import architecture
 from workbench.families.base import Family
+from workbench.families.facts import ModelFacts
 from workbench.families.model import Model
 
 if TYPE_CHECKING:
@@ -138,8 +139,8 @@ def read_facts(path: Path) -> LatentsFacts:
     if header.about.get("scaled", "true").lower() not in ("true", "1", "yes"):
         raise DataError("its metadata says that scaled is false: scale the latents as the model's pipeline does")
     family, model = _made_by(name, header)
-    frames, height, width = _latents(header, family, model)
     facts = family.facts(model)
+    frames, height, width = _latents(header, family, model, facts)
     size = {
         "frames": (frames - 1) * facts.temporal + 1,
         "height": height * facts.spatial,
@@ -151,7 +152,7 @@ def read_facts(path: Path) -> LatentsFacts:
                 f"its metadata says that {side} is {said[:20]}, its latents decode to {pixels}: correct it, or leave "
                 f"it out"
             )
-    if problem := _embeddings_misfit(header, family, model):
+    if problem := _embeddings_misfit(header, family, model, facts):
         raise DataError(problem)
     fps, notes = _fps(header, model)
     if unread := sorted(header.tensors.keys() - set(READ)):
@@ -202,10 +203,10 @@ def _stored_latents(header: Header, wanted: str) -> Stored:
     return next(iter(found.values()))
 
 
-def _latents(header: Header, family: Family, model: Model) -> tuple[int, int, int]:
+def _latents(header: Header, family: Family, model: Model, facts: ModelFacts) -> tuple[int, int, int]:
     """(frames, height, width) of the latents. Raises DataError."""
     wanted = "codes" if family.codes(model) else "latents"
-    shape, channels = _stored_latents(header, wanted).shape, family.facts(model).channels
+    shape, channels = _stored_latents(header, wanted).shape, facts.channels
     if wanted == "latents" and shape[0] != channels:
         raise DataError(
             f"its latents are {list(shape)}, those of {model.title} have {channels} channels: write them as "
@@ -229,12 +230,11 @@ def _fps(header: Header, model: Model) -> tuple[float, list[str]]:
     return fps, []
 
 
-def _embeddings_misfit(header: Header, family: Family, model: Model) -> str:
+def _embeddings_misfit(header: Header, family: Family, model: Model, facts: ModelFacts) -> str:
     """Why the file's embeddings are none of the model's, or ""."""
     found = header.tensors.get("embeddings")
     if found is None:
         return ""
-    facts = family.facts(model)
     wanted = [facts.text_tokens, facts.text_width]
     if found.dtype not in FLOATS:
         return f"its embeddings are {found.dtype}, must be {' or '.join(FLOATS)}: convert them"
@@ -291,21 +291,37 @@ def _values(path: Path, stored: Stored) -> np.ndarray:
 # ---- whether a model can be trained on it ----------------------------------------------------------------------------
 
 
-def misfit(path: Path, family: Family, model: Model) -> str:
-    """Why a model cannot be trained on a file, whatever its size; "" where it can. Raises DataError."""
-    header = read_header(path)
-    name = header.about.get("model", "").strip()
-    if name != family.name:
-        made, by = _made_by(name, header)
-        if made is not family:
-            return f"its latents are of {by.title}, the run trains {model.title}: encode the clip with its VAE"
-        if by.id != model.id and not _same_vae(family, by, model):
-            return (
-                f"its latents are of {by.title}, whose VAE is not that of {model.title}: encode the clip with that "
-                f"one, or train {by.title}"
-            )
-    _latents(header, family, model)
-    return _embeddings_misfit(header, family, model)
+class Fit:
+    """Whether one model can be trained on files of latents. What it looks up for one file serves the next."""
+
+    def __init__(self, family: Family, model: Model) -> None:
+        self._family, self._model = family, model
+        self._others = {family.name: ""}  # name of a model or family -> why its latents are none of the model's
+
+    @cached_property
+    def _facts(self) -> ModelFacts:
+        return self._family.facts(self._model)
+
+    def misfit(self, path: Path) -> str:
+        """Say why the model cannot be trained on a file, whatever its size; "" where it can. Raises DataError."""
+        header = read_header(path)
+        name = header.about.get("model", "").strip()
+        if name not in self._others:
+            self._others[name] = self._misfit_of(*_made_by(name, header))
+        if reason := self._others[name]:
+            return reason
+        _latents(header, self._family, self._model, self._facts)
+        return _embeddings_misfit(header, self._family, self._model, self._facts)
+
+    def _misfit_of(self, family: Family, model: Model) -> str:
+        if family is not self._family:
+            return f"its latents are of {model.title}, the run trains {self._model.title}: encode the clip with its VAE"
+        if model.id == self._model.id or _same_vae(family, model, self._model):
+            return ""
+        return (
+            f"its latents are of {model.title}, whose VAE or scale is not that of {self._model.title}: encode the clip "
+            f"with that one, or train {model.title}"
+        )
 
 
 def _same_vae(family: Family, one: Model, other: Model) -> bool:

@@ -19,8 +19,8 @@ from workbench.clips.buckets import Bucket, assign, choose, parse_bucket
 from workbench.clips.frame_plan import FramePlan, Shape, Taking, shape_of, take
 from workbench.clips.records import Clip, clip_file, damage, file_sha256, read_clips, read_info
 from workbench.errors import ConfigError, DataError
-from workbench.families import find_model, latents_file
-from workbench.families.base import Family
+from workbench.families import find_model
+from workbench.families.latents_file import Fit
 from workbench.families.model import Model
 from workbench.quantities import counted
 from workbench.records import read_record
@@ -191,11 +191,12 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
         used.append(("held_out", DatasetShare(name)))
         clips[name] = read_clips(workspace.dataset(name))
 
+    fit = Fit(family, model)
     roles: dict[Role, list[RunClip]] = {"train": [], "known": [], "held_out": []}
     dropped: list[str] = []
     for role, source in dict.fromkeys(used):
         folder, found = workspace.dataset(source.name), clips[source.name]
-        misfits = {clip.file_name: _misfit(folder, clip, settings, family, model) for clip in found if clip.is_latents}
+        misfits = {clip.file_name: _misfit(folder, clip, settings, model, fit) for clip in found if clip.is_latents}
         items, left_out = _usable(folder, source, found, buckets, shape, taking, misfits)
         if not items:
             raise _unusable(settings, role, source.name, left_out)
@@ -298,7 +299,7 @@ def _usable(
     return items, dropped
 
 
-def _misfit(dataset: Path, clip: Clip, settings: TrainSettings, family: Family, model: Model) -> str:
+def _misfit(dataset: Path, clip: Clip, settings: TrainSettings, model: Model, fit: Fit) -> str:
     """Why a run cannot be given this clip's latents, whatever their size; "" where it can."""
     if settings.tokenizer_steps:
         return f"its codes are of the tokenizer as it is, which tokenizer_steps ({settings.tokenizer_steps}) changes"
@@ -308,7 +309,7 @@ def _misfit(dataset: Path, clip: Clip, settings: TrainSettings, family: Family, 
         return f"{model.title} is shown a first frame, and latents have none: import its picture with it"
     try:
         path = clip_file(dataset, clip.file_name)
-        return latents_file.misfit(path, family, model) if path.is_file() else ""
+        return fit.misfit(path) if path.is_file() else ""
     except DataError as error:
         return str(error)
 

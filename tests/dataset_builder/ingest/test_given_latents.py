@@ -18,7 +18,8 @@ from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.export.files import export
 from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.errors import DataError, WorkbenchError
-from workbench.families import find_model, latents_file
+from workbench.families import find_model
+from workbench.families.latents_file import Fit
 from workbench.runs.data import load_data
 from workbench.runs.settings import TrainSettings
 from workbench.sampler import vae_reconstruction
@@ -148,7 +149,7 @@ def test_clips_that_a_run_cannot_take_are_left_out_with_the_reason(given: Datase
     assert "set fps to 24" in reasons["fast.safetensors"]
     assert reasons["codes.safetensors"].startswith("its latents are of Tiny Phenaki")
     assert reasons["wan.safetensors"].startswith("its latents are of Wan")
-    assert "whose VAE is not that of" in reasons["large.safetensors"]
+    assert "whose VAE or scale is not that of" in reasons["large.safetensors"]
 
     both = load_data(workspace, settings.changed(buckets=("9x40x40", "17x40x40")))
     assert sorted(item.name for item in both.train) == ["long.safetensors", "walk.safetensors"]
@@ -176,9 +177,9 @@ def test_image_to_video_needs_the_picture_that_came_with_the_latents(given: Data
 
 def test_models_share_latents_where_their_vaes_and_scales_are_one(tmp_path: Path) -> None:
     path = write(tmp_path / "one.safetensors", model="cogvideox-5b")
-    taken = {name: latents_file.misfit(path, *find_model(name)) for name in ("cogvideox-5b-i2v", "cogvideox-2b")}
+    taken = {name: Fit(*find_model(name)).misfit(path) for name in ("cogvideox-5b-i2v", "cogvideox-2b")}
     assert not taken["cogvideox-5b-i2v"]
-    assert "whose VAE is not that of" in taken["cogvideox-2b"]  # the same weights, but another scale
+    assert "whose VAE or scale is not that of" in taken["cogvideox-2b"]  # the same weights, but another scale
 
 
 @pytest.mark.parametrize(
@@ -208,6 +209,9 @@ def test_what_needs_pictures_is_refused(
 def test_tasks_leave_latents_out_by_name(given: Dataset, shell: Shell) -> None:
     report = given.check(captions=False)
     assert not [one for one in report.findings if one.kind == "damaged"]
+    report = given.check(captions=False, model="tiny-phenaki")
+    (left_out,) = [one for one in report.findings if "latents are of Tiny CogVideoX" in one.sentence]
+    assert left_out.kind == "left_out"
     split = shell("dataset", "split", "given", "--mode", "windows", "--window-seconds", "1", "--min-seconds", "0.5")
     assert split.code == 0, split.err
     assert "walk.safetensors is latents, which cannot be cut" in split.out
