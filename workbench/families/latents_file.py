@@ -152,8 +152,11 @@ def read_facts(path: Path) -> LatentsFacts:
                 f"its metadata says that {side} is {said[:20]}, its latents decode to {pixels}: correct it, or leave "
                 f"it out"
             )
-    if problem := _embeddings_misfit(header, family, model, facts):
-        raise DataError(problem)
+    # Of a family's name any of its models may be meant: each run finds out whether its own is.
+    meant = _with_channels(family, facts.channels) if name == family.name else [model]
+    problems = [_embeddings_misfit(header, family, one, family.facts(one)) for one in meant]
+    if all(problems):
+        raise DataError(problems[0])
     fps, notes = _fps(header, model)
     if unread := sorted(header.tensors.keys() - set(READ)):
         notes.append(f"tensors that training does not read: {', '.join(unread[:4])}")
@@ -176,12 +179,17 @@ def _made_by(name: str, header: Header) -> tuple[Family, Model]:
         if any(family.codes(model) for model in family.models):
             raise DataError(f"its metadata says that model is {name}, whose models differ in their codes: name one")
         shape = _stored_latents(header, "latents").shape
-        for model in family.models:
-            if family.facts(model).channels == shape[0]:
-                return family, model
+        if found := _with_channels(family, shape[0]):
+            return family, found[0]
     except (ConfigError, ModelUnavailable) as error:
         raise DataError(f"its metadata names a model that is not known here: {error}") from error
     raise DataError(f"its metadata says that model is {name}, none of whose models has {shape[0]} channels: name one")
+
+
+def _with_channels(family: Family, channels: int) -> list[Model]:
+    """The family's models whose latents have so many channels, the small built-in ones last."""
+    found = [model for model in family.models if family.facts(model).channels == channels]
+    return sorted(found, key=lambda model: model.embedded)
 
 
 def _stored_latents(header: Header, wanted: str) -> Stored:
@@ -256,7 +264,7 @@ def check_values(path: Path) -> None:
 
     header = read_header(path)
     family, model = _made_by(header.about["model"].strip(), header)
-    for name in READ:
+    for name in READ if "embeddings" in header.tensors and family.text_mask else READ[:-1]:
         if (stored := header.tensors.get(name)) is None:
             continue
         values = _values(path, stored)

@@ -117,6 +117,25 @@ def test_what_is_wrong_with_a_file_is_one_sentence(
     assert not list(dataset.folder.glob("latents/*"))
 
 
+def test_a_family_alone_stands_for_any_of_its_published_models(workspace: Workspace, tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "one.safetensors",
+        {"latents": latents(128, 2, 4, 4), "embeddings": text(128, 4096), "mask": np.ones(128, np.uint8)},
+        model="ltx",
+        fps="",
+    )
+    dataset = Dataset.create(workspace, "Given")
+    (result,) = dataset.import_files([path])
+    assert "its metadata has no fps: 25 taken" in result.notes[0]
+    (clip,) = dataset.clips
+    assert (clip.latents_model, clip.frames, clip.width, clip.height, clip.fps) == ("ltx", 9, 128, 128, 25.0)
+    reasons = {name: Fit(*find_model(name)).misfit(path) for name in ("ltx-video-2b-0.9.1", "ltx-video-2b-0.9.5")}
+    assert not reasons["ltx-video-2b-0.9.1"]
+    assert "takes [256, 4096]" in reasons["ltx-video-2b-0.9.5"]
+    small = write(tmp_path / "two.safetensors", {"latents": latents()}, model="cogvideox")
+    assert dataset.import_files([small])[0].clip.width == 80  # of the published ones, not of the built-in one
+
+
 def test_a_file_that_is_cut_off_or_no_safetensors_is_refused(workspace: Workspace, tmp_path: Path) -> None:
     whole = write(tmp_path / "whole.safetensors").read_bytes()
     (tmp_path / "cut.safetensors").write_bytes(whole[:-100])
