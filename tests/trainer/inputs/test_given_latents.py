@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 
 from tests.driving import create, go, session
@@ -21,7 +23,7 @@ from workbench.jobs.devices import pick_device
 from workbench.runs.run import Run
 from workbench.sampler.generate import Sampler
 from workbench.sampler.settings import SampleSettings
-from workbench.trainer.inputs.encoder import Piece
+from workbench.trainer.inputs.encoder import Piece, read_first_frame
 from workbench.trainer.session import Session
 from workbench.workspace import Workspace
 
@@ -31,18 +33,24 @@ CASES = {
     "wan": (WAN, {"frames": 9, "height": 32, "width": 32}),
     "ltx": (LTX, {"frames": 9, "height": 64, "width": 64}),
     "phenaki": (PHENAKI, {"frames": 9, "height": 16, "width": 16}),
+    "cogvideox-image": (COGVIDEOX, {"frames": 9, "height": 16, "width": 16}),
+    "wan-image": (WAN, {"frames": 9, "height": 32, "width": 32}),
 }
 
 
 @pytest.fixture(scope="module")
 def toys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     base = tmp_path_factory.mktemp("toys")
-    return {name: family.toy(base / name, family.toys[0]).source for name, (family, _) in CASES.items()}
+    found = {}
+    for name, (family, _) in CASES.items():
+        kind = "image" if name.endswith("image") else ""
+        found[name] = family.toy(base / name, next(one for one in family.toys if one.startswith(kind))).source
+    return found
 
 
 def write(made: Session, folder: Path) -> None:
-    """A file and a caption of each clip of a run, as its encoders see them; every other one with embeddings."""
-    family = made.family
+    """A file, caption and first frame of each clip of a run, as its encoders see them; some with embeddings."""
+    family, rows = made.family, ""
     folder.mkdir()
     for number, item in enumerate(made.data.train):
         moments = made.encoder.clip(Piece(item))
@@ -56,7 +64,11 @@ def write(made: Session, folder: Path) -> None:
             tensors |= {"mask": text["mask"][0].to(torch.uint8)} if "mask" in text else {}
         said = {"model": made.model.id, "fps": f"{made.shape.fps:g}", "number": str(number)}
         save_file({name: one.clone() for name, one in tensors.items()}, folder / f"{number}.safetensors", said)
-        (folder / f"{number}.txt").write_text(item.caption, encoding="utf-8")
+        pixels = (read_first_frame(item)[0, :, 0].permute(1, 2, 0) + 1) * 127.5
+        Image.fromarray(pixels.round().byte().numpy()).save(folder / f"first-{number}.png")
+        row = {"file_name": f"{number}.safetensors", "text": item.caption, "first_frame": f"first-{number}.png"}
+        rows += json.dumps(row) + "\n"
+    (folder / "metadata.jsonl").write_text(rows, encoding="utf-8")
 
 
 def trained(run: Run) -> list[torch.Tensor]:
