@@ -163,7 +163,7 @@ function build(clip) {
     ? make('img', { alt: '', decoding: 'async' })
     : make('video', { muted: true, preload: 'metadata', playsInline: true, tabIndex: -1 });
   if (clip.pixelated) frame.classList.add('pixelated');
-  waiting.set(frame, clip.thumbnail || `${clip.url}#t=0.001`);
+  waiting.set(frame, clip.thumbnail || (clip.url && `${clip.url}#t=0.001`));
   near.observe(frame);
   const card = {
     name, clip, frame,
@@ -234,7 +234,7 @@ function playSoon(card) {
 
 function play(card) {
   if (playing) stop(playing);
-  if (card.clip.frames === 1) return;
+  if (card.clip.frames === 1 || !card.clip.url) return; // latents have no video
   playing = card;
   player = make('video', { className: 'playing', muted: true, loop: true, playsInline: true, tabIndex: -1, src: card.clip.url });
   player.disablePictureInPicture = true;

@@ -31,6 +31,8 @@ COGVIDEOX: Config = {"num_attention_heads": 30, "num_layers": 30}
 COGVIDEOX_5B: Config = {"num_attention_heads": 48, "num_layers": 42, "use_rotary_positional_embeddings": True}
 COGVIDEOX_1_5: Config = {**COGVIDEOX_5B, "patch_size_t": 2, "patch_bias": False, "sample_frames": 81}
 COGVIDEOX_VAE: Config = {"latent_channels": 16, "sample_height": 480, "sample_width": 720}
+COGVIDEOX_VAE_5B: Config = {**COGVIDEOX_VAE, "scaling_factor": 0.7}
+COGVIDEOX_VAE_1_5: Config = {**COGVIDEOX_VAE_5B, "invert_scale_latents": True}
 
 WAN: Config = {"num_attention_heads": 12, "num_layers": 30, "ffn_dim": 8960}
 WAN_14B: Config = {"num_attention_heads": 40, "num_layers": 40, "ffn_dim": 13824}
@@ -84,9 +86,9 @@ class Published:
     stored: str = "bfloat16"
 
 
-def _cogvideox(source: str, config: Config, **more: Any) -> Published:
+def _cogvideox(source: str, config: Config, vae: Config = COGVIDEOX_VAE_5B, **more: Any) -> Published:
     transformer = ("diffusers", "CogVideoXTransformer3DModel", config)
-    return Published((source,), transformer, ("diffusers", "AutoencoderKLCogVideoX", COGVIDEOX_VAE), T5, **more)
+    return Published((source,), transformer, ("diffusers", "AutoencoderKLCogVideoX", vae), T5, **more)
 
 
 def _wan(sources: tuple[str, ...], config: Config, vae: Config = WAN_VAE, **more: Any) -> Published:
@@ -106,13 +108,15 @@ def _ltx(source: str, config: Config, vae: Config, **more: Any) -> Published:
 
 
 PUBLISHED = (
-    _cogvideox("THUDM/CogVideoX-2b", COGVIDEOX, stored="float16"),
+    _cogvideox("THUDM/CogVideoX-2b", COGVIDEOX, COGVIDEOX_VAE, stored="float16"),
     _cogvideox("THUDM/CogVideoX-5b", COGVIDEOX_5B),
     _cogvideox(
         "THUDM/CogVideoX-5b-I2V", {**COGVIDEOX_5B, "in_channels": 32, "use_learned_positional_embeddings": True}
     ),
-    _cogvideox("THUDM/CogVideoX1.5-5B", COGVIDEOX_1_5),
-    _cogvideox("THUDM/CogVideoX1.5-5B-I2V", {**COGVIDEOX_1_5, "in_channels": 32, "ofs_embed_dim": 512}),
+    _cogvideox("THUDM/CogVideoX1.5-5B", COGVIDEOX_1_5, COGVIDEOX_VAE_1_5),
+    _cogvideox(
+        "THUDM/CogVideoX1.5-5B-I2V", {**COGVIDEOX_1_5, "in_channels": 32, "ofs_embed_dim": 512}, COGVIDEOX_VAE_1_5
+    ),
     _wan(("Wan2.1-T2V-1.3B",), WAN),
     _wan(("Wan2.1-T2V-14B",), WAN_14B),
     _wan(("Wan2.1-I2V-14B-480P", "Wan2.1-I2V-14B-720P"), WAN_14B_I2V, more={"image_encoder": CLIP}),

@@ -10,6 +10,7 @@ import pytest
 from tests.browser.server import Server
 from tests.browser.stripes import FILES
 from tests.dataset_builder.ingest.test_animations import SAVE, animation
+from tests.dataset_builder.ingest.test_given_latents import write
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.checks.findings import finding_of, write_report
 from workbench.workspace import Workspace
@@ -200,3 +201,18 @@ def test_all_findings_of_a_kind_are_fixed_at_once_after_what_it_does_was_said(se
     groups.first.locator("h4", has_text="Stands still").wait_for()
     page.locator("#findings .group summary", has_text="4 findings").wait_for()
     assert len(dataset.clips) == 5
+
+
+def test_latents_have_a_picture_that_says_so_and_no_broken_video(server: Server, page: Page, tmp_path: Path) -> None:
+    file = write(tmp_path / "walk.safetensors")
+    Dataset.create(Workspace.open(server.workspace), "Walks")
+    open_dataset(page, server)
+    drop(page, file)
+    page.locator("#import-clips").click()
+    card = page.locator("#clips .card").first
+    card.locator(".picture img").wait_for()
+    page.wait_for_function("() => document.querySelector('#clips .card .picture img').naturalWidth > 0")
+    card.hover()
+    card.locator(".picture").click()
+    page.locator("#clip-player", has_text="latents of tiny-cogvideox, which decode to 9 frames").wait_for()
+    assert not page.locator("#clip-player video, #clips video").count()

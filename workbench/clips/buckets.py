@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 Size = tuple[int, int]  # height, width
 # Width over height of what cameras, films and telephones give; each is also taken upright.
 RATIOS = (1.0, 4 / 3, 3 / 2, 16 / 9, 21 / 9)
-Kind = tuple[int, float, int, int]  # frames, fps, width, height: all of a clip that decides its bucket
+# Frames, fps, width, height, whether it is latents: all of a clip that decides its bucket.
+Kind = tuple[int, float, int, int, bool]
 
 
 @dataclass(frozen=True, order=True)
@@ -235,7 +236,7 @@ def choose(
 
 
 def _kind(clip: Clip) -> Kind:
-    return clip.frames, clip.fps, clip.width, clip.height
+    return clip.frames, clip.fps, clip.width, clip.height, clip.is_latents
 
 
 def _kept(clips: Sequence[Clip], buckets: Sequence[Bucket], fps: float) -> Matrix:
@@ -253,6 +254,9 @@ def _kept(clips: Sequence[Clip], buckets: Sequence[Bucket], fps: float) -> Matri
     rows = [length_at[clip.frames, clip.fps] for clip in clips], [picture_at[clip.width, clip.height] for clip in clips]
     columns = [counts[b.frames] for b in buckets], [sizes[b.height, b.width] for b in buckets]
     kept: Matrix = times[np.ix_(rows[0], columns[0])] * covers[np.ix_(rows[1], columns[1])]
+    for row, clip in enumerate(clips):
+        if clip.is_latents:
+            kept[row] = [why_dropped(clip, bucket.shape(fps)) is None for bucket in buckets]
     return kept
 
 

@@ -14,8 +14,10 @@ from typing import Literal, Protocol
 
 from workbench.clips.records import Clip
 from workbench.families.model import Frames, Model
+from workbench.quantities import counted
 
 ENLARGED = 1.1  # from here on an enlarged picture is worth a warning: the model would learn its blur
+SAME_RATE = 1e-3  # by which the frame rates of latents and of a run may differ
 UNKNOWN = "its length or size is not known: import it again"
 
 
@@ -153,13 +155,15 @@ class Taking:
     seed: int = 0
 
     def usable(self, clip: Clip) -> Clip:
-        """The clip as long as it is without the frames that are skipped; images are never shortened."""
-        skipped = 0 if clip.is_image else self.skip_start + self.skip_end
+        """The clip as long as it is without the frames that are skipped; images and latents are never shortened."""
+        skipped = 0 if clip.is_image or clip.is_latents else self.skip_start + self.skip_end
         return clip.changed(frames=max(0, clip.frames - skipped)) if skipped else clip
 
 
 def take(clip: Clip, shape: Shape, taking: Taking) -> list[FramePlan]:
     """What a rule takes from a clip: a plan a window, in order; one plan that says why when the clip is left out."""
+    if clip.is_latents:  # all of them or nothing
+        return [plan(clip, shape)]
     usable = taking.usable(clip)
     if clip.frames and not usable.frames:
         reason = f"too short: all of its {clip.frames} frames are skipped: skip fewer at start and end"
@@ -275,6 +279,8 @@ def why_dropped(clip: Clip, shape: Shape) -> str | None:
     """Why a clip cannot be brought to the shape, with the remedy; None when it can."""
     if not clip.frames or not clip.height or not clip.width or not (clip.fps or clip.is_image):
         return UNKNOWN
+    if clip.is_latents:
+        return None if _is_shape(clip, shape) else _other_shape(clip, shape)
     available = available_frames(clip, shape.fps)
     if available >= shape.frames:
         return None
@@ -291,6 +297,18 @@ def why_dropped(clip: Clip, shape: Shape) -> str | None:
         f"too short: {clip.seconds:.2f} s give {available} frames at {shape.fps:g} fps, {shape.frames} are needed: "
         + (" or ".join(remedies) or "give a longer clip")
     )
+
+
+def _is_shape(clip: Clip, shape: Shape) -> bool:
+    alike = (clip.frames, clip.height, clip.width) == (shape.frames, shape.height, shape.width)
+    return alike and (clip.is_image or abs(clip.fps / shape.fps - 1) < SAME_RATE)
+
+
+def _other_shape(clip: Clip, shape: Shape) -> str:
+    own = f"{counted(clip.frames, 'frame')} of {clip.width}x{clip.height} at {clip.fps:g} fps"
+    wanted = f"{shape.frames} of {shape.width}x{shape.height} at {shape.fps:g} fps"
+    remedy = f"set fps to {clip.fps:g} and add the bucket {clip.frames}x{clip.height}x{clip.width}"
+    return f"latents of {own}, {wanted} are needed, and latents are neither cut nor scaled: {remedy}"
 
 
 def time_share(clip: Clip, frames: int, fps: float) -> float:

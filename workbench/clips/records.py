@@ -26,6 +26,7 @@ from workbench.workspace import confined, read_json, write_bytes, write_json
 
 METADATA = "metadata.jsonl"
 INFO = "dataset.json"
+LATENTS = ".safetensors"  # the ending of clips that are latents
 REMOVED = ".removed"  # clips that are not in the dataset at present, in the dataset's own layout
 MOST_NAMED = 3  # damaged lines of a file that are named one by one
 
@@ -37,7 +38,9 @@ Number = Annotated[float, Field(ge=0, le=LATEST, allow_inf_nan=False)]
 class Clip(BaseModel):
     """One canonical clip of a dataset: constant fps, upright, square pixels, even size, 8-bit, H.264 yuv420p.
 
-    file_name: path below the dataset folder ("clips/1a2b3c4d5e6f7a8b.mp4")
+    Or latents that were computed elsewhere (docs/given_latents.md), with the size and length that they decode to.
+
+    file_name: path below the dataset folder ("clips/1a2b3c4d5e6f7a8b.mp4", of latents "latents/ID.safetensors")
     text:      the caption, without the dataset's trigger word
     fps:       frames per second; frames: how many; width, height: pixels
     sha256:    of the canonical file's bytes
@@ -48,6 +51,9 @@ class Clip(BaseModel):
                this clip is that whole
     caption_by: who wrote the text: "hand", "file" (it came with the video) or a captioner's name; "" when unknown
     first_frame: a picture that came with the clip as its first frame ("first_frames/ID.png"); "" when there is none
+    latents_model: of latents the model whose VAE made them, or its family; "" of a video
+    embeddings: the caption whose embeddings are in the file of latents; they are trained on as long as `text` is that
+               one. None when there are none
     tags:      free marks
     """
 
@@ -66,6 +72,8 @@ class Clip(BaseModel):
     master: FilePath | Literal[""] = ""
     caption_by: str = ""
     first_frame: FilePath | Literal[""] = ""
+    latents_model: str = ""
+    embeddings: str | None = None
     tags: tuple[str, ...] = ()
 
     @field_validator("file_name", "master", "first_frame")
@@ -111,6 +119,16 @@ class Clip(BaseModel):
     def is_image(self) -> bool:
         """Whether it is a picture: a clip of one frame."""
         return self.frames == 1
+
+    @property
+    def is_latents(self) -> bool:
+        """Whether its file holds latents instead of a video."""
+        return self.file_name.lower().endswith(LATENTS)
+
+    @property
+    def given_text(self) -> bool:
+        """Whether its caption's embeddings came with its latents."""
+        return self.is_latents and self.embeddings is not None and self.text == self.embeddings
 
     def changed(self, **values: Any) -> Clip:
         """A copy with some values replaced."""

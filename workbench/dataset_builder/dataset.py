@@ -166,7 +166,9 @@ class Dataset(NotedFolder):
     def thumbnail_of(self, clip: Clip) -> Path:
         """A JPEG of the clip; made now if it is missing (a plain VideoFolder has none). Raises DataError."""
         path = self.folder / history.thumbnail_name(clip)
-        if not path.exists():
+        if not path.exists() and clip.is_latents:
+            media.write_poster("latents", (clip.width, clip.height), path)
+        elif not path.exists():
             media.thumbnail(self.path_of(clip), path)
         return path
 
@@ -231,6 +233,8 @@ class Dataset(NotedFolder):
         plan = frame_plan.plan(clip, shape)
         if plan.dropped:
             raise DataError(f"{clip.name} is left out: {plan.dropped}")
+        if clip.is_latents:
+            raise DataError(f"{clip.name} is latents, which go to the model as they are: there is no video to watch")
         if target is None:
             size = f"{shape.frames}-{shape.width}x{shape.height}-{shape.fps:g}"
             target = Workspace.of(self.folder).cache / PLANS / f"{self.name}-{clip.id}-{size}.mp4"

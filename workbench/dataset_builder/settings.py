@@ -14,8 +14,9 @@ class ImportSettings(Settings):
     """What `datasets/<slug>/.import/config.json` holds."""
 
     sources: tuple[str, ...] = field((), title="Videos", section=DATA, lines=3, path=True)
-    """Video and picture files, folders of them, zip and tar archives, or parquet tables. Captions that came with them
-    are taken over, in whatever layout they are."""
+    """Video and picture files, folders of them, zip and tar archives, or parquet tables; also latents that
+    were computed elsewhere (docs/given_latents.md). Captions that came with them are taken over, in whatever layout
+    they are."""
 
     layout: Literal["auto", "videofolder", "csv", "sidecars", "lists", "labels", "webdataset"] = field(
         "auto", title="Layout", section=DATA, advanced=True

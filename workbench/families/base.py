@@ -56,6 +56,7 @@ class Family(ABC):
     new_model: ClassVar[type[Settings] | None] = None  # the sizes that `create` takes; None: nothing is trained anew
     # How often an image-to-video model is trained without its picture: as CogVideoX was.
     image_dropout: ClassVar[float] = 0.05
+    text_mask: ClassVar[bool] = False  # whether `encode_text` gives a mask beside the embeddings
     # Whether latents stay float32 between denoising steps and only the transformer's input is cast, as in the family's
     # stock pipelines.
     float32_latents: ClassVar[bool] = False
@@ -215,6 +216,25 @@ class Family(ABC):
         """Return what `decode` takes of such a file: latents [1, ...]."""
         latents = tensors["latents"][None]
         return latents if self.frame_axis == 2 else latents.transpose(1, 2).contiguous()
+
+    def moments_from_file(self, folder: Path, tensors: Tensors) -> Tensors:
+        """Return such a file's tensors as `encode_video` gives them; "mean" and "std" may stand for "latents"."""
+        import torch
+
+        if "mean" in tensors:
+            sides = {name: {"latents": tensors[name]} for name in ("mean", "std")}
+            return {name: self.latents_from_file(folder, side).float() for name, side in sides.items()}
+        mean = self.latents_from_file(folder, tensors).float()
+        return {"mean": mean, "std": torch.zeros_like(mean)}
+
+    def text_from_file(self, tensors: Tensors, dtype: torch.dtype) -> Tensors:
+        """Return such a file's "embeddings" [tokens, width] and "mask" [tokens] as `encode_text` gives them."""
+        names = {"prompt_embeds": "embeddings"} | ({"mask": "mask"} if self.text_mask else {})
+        return {name: tensors[own][None].to(dtype) for name, own in names.items()}
+
+    def codes(self, model: Model) -> int:
+        """Return how many codes the model's latents are numbers of; 0 for latents of real numbers."""
+        return 0
 
     def vae_loss(self, vae: Any, clips: torch.Tensor) -> torch.Tensor:
         """What a VAE learns from clips [B, 3, F, H, W] in [-1, 1], of a family with the setting `tokenizer_steps`."""

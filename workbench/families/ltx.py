@@ -127,6 +127,7 @@ class LTXVideo(DiffusersFamily):
         CONDITION: "text-to-video",  # or from an image: made_for.json may say so
     }
     text_tokens = 128
+    text_mask = True
     position_bytes = 8
     float32_latents = True
     auto_for_float32 = "bfloat16"

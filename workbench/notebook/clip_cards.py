@@ -75,7 +75,9 @@ class ClipCards(Panel):
         path = self.dataset.path_of(clip)
         media = widgets.HTML()
         parts: list[widgets.Widget] = [media, caption]
-        if not path.exists() or path.stat().st_size <= EMBEDDED:
+        if clip.is_latents:
+            media.value = picture(self.dataset.thumbnail_of(clip), clip.name, WIDTH)
+        elif not path.exists() or path.stat().st_size <= EMBEDDED:
             media.value = video(path, WIDTH, clip.width)
         else:
             media.value = picture(self.dataset.thumbnail_of(clip), clip.name, WIDTH)

@@ -158,6 +158,8 @@ def training_clips(facts: Facts) -> list[tuple[Path, Clip]]:
             f"clips is on, but {len(gone) or 'all'} of the clips that {facts.lora.title} was trained on are gone or "
             f"have changed ({', '.join(gone[:3])}): bring them back, or turn it off"
         )
+    if latents := sum(clip.is_latents for _, clip in facts.clips):
+        raise DataError(f"clips is on, but {latents} of the clips are latents, which nobody can watch: turn it off")
     return list(facts.clips)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,6 +20,7 @@ from workbench.clips.frame_plan import FramePlan, Shape, Taking, shape_of, take
 from workbench.clips.records import Clip, clip_file, damage, file_sha256, read_clips, read_info
 from workbench.errors import ConfigError, DataError
 from workbench.families import find_model
+from workbench.families.latents_file import Fit
 from workbench.families.model import Model
 from workbench.quantities import counted
 from workbench.records import read_record
@@ -65,6 +66,15 @@ class RunClip:
     def name(self) -> str:
         """What people know it by."""
         return self.plan.clip.name
+
+    @property
+    def given_text(self) -> bool:
+        """Whether its embeddings came with it, so that its caption is not encoded."""
+        return self.plan.clip.given_text
+
+    @property
+    def flippable(self) -> bool:
+        return not self.plan.clip.is_latents
 
     def record(self) -> dict[str, Any]:
         """What dataset.lock.json keeps of it."""
@@ -168,7 +178,7 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
     hashed: read every file for its content hash; without, the records' own are believed, which is enough to count.
     Raises ConfigError for an illegal shape, DataError when no clip can be used.
     """
-    _, model = find_model(settings.model)
+    family, model = find_model(settings.model)
     shape = shape_of(settings, model)
     taking = Taking(settings.frame_sampling, settings.skip_start, settings.skip_end, settings.crop, settings.seed)
     used: list[tuple[Role, DatasetShare]] = [("train", source) for source in sources_of(settings)]
@@ -181,10 +191,13 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
         used.append(("held_out", DatasetShare(name)))
         clips[name] = read_clips(workspace.dataset(name))
 
+    fit = Fit(family, model)
     roles: dict[Role, list[RunClip]] = {"train": [], "known": [], "held_out": []}
     dropped: list[str] = []
     for role, source in dict.fromkeys(used):
-        items, left_out = _usable(workspace.dataset(source.name), source, clips[source.name], buckets, shape, taking)
+        folder, found = workspace.dataset(source.name), clips[source.name]
+        misfits = {clip.file_name: _misfit(folder, clip, settings, model, fit) for clip in found if clip.is_latents}
+        items, left_out = _usable(folder, source, found, buckets, shape, taking, misfits)
         if not items:
             raise _unusable(settings, role, source.name, left_out)
         contents = {item.path: file_sha256(item.path) if hashed else item.plan.clip.id for item in items}
@@ -257,8 +270,9 @@ def _usable(
     buckets: tuple[Bucket, ...],
     shape: Shape,
     taking: Taking,
+    misfits: Mapping[str, str],
 ) -> tuple[list[RunClip], list[str]]:
-    """The items of one dataset, and a sentence for each clip that is left out."""
+    """The items of one dataset, and a sentence for each clip that is left out. misfits: why, of latents, or "" """
     info, items, dropped = read_info(dataset), list[RunClip](), damage(dataset)
     assigned = assign([taking.usable(clip) for clip in clips], buckets, shape.fps).assignments
     for clip, choice in zip(clips, assigned, strict=True):
@@ -275,12 +289,29 @@ def _usable(
         plans = take(clip, bucket.shape(shape.fps), taking)
         if not path.is_file():
             dropped.append(f"{clip.name}: the file is missing")
+        elif misfit := misfits.get(clip.file_name):
+            dropped.append(f"{clip.name}: {misfit}")
         elif plans[0].dropped:
             dropped.append(f"{clip.name}: {choice.dropped or plans[0].dropped}")
         else:
             caption = info.caption(clip)
             items += [RunClip(path, "", caption, one, "train", bucket, source.repeats, source.weight) for one in plans]
     return items, dropped
+
+
+def _misfit(dataset: Path, clip: Clip, settings: TrainSettings, model: Model, fit: Fit) -> str:
+    """Why a run cannot be given this clip's latents, whatever their size; "" where it can."""
+    if settings.tokenizer_steps:
+        return f"its codes are of the tokenizer as it is, which tokenizer_steps ({settings.tokenizer_steps}) changes"
+    if model.task == "image-to-video" and settings.condition == "low resolution":
+        return "condition is low resolution, which is made of a clip's frames, and latents have none"
+    if model.task == "image-to-video" and not clip.first_frame:
+        return f"{model.title} is shown a first frame, and latents have none: import its picture with it"
+    try:
+        path = clip_file(dataset, clip.file_name)
+        return fit.misfit(path) if path.is_file() else ""
+    except DataError as error:
+        return str(error)
 
 
 def _unusable(settings: TrainSettings, role: Role, dataset: str, dropped: Sequence[str]) -> DataError:

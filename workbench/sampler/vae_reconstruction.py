@@ -122,6 +122,8 @@ def request(
     planned, path = plan(clip, shape), clip_file(dataset, clip.file_name)
     if planned.dropped:
         raise DataError(f"{clip.name} is left out: {planned.dropped}")
+    if clip.is_latents:
+        raise DataError(f"{clip.name} is latents, which the VAE has made: there is no video to compare with")
     if not path.is_file():
         raise DataError(f"{clip.name} is missing from {dataset.name}: import it again")
     folder = workspace.cache / FOLDER / _key(path, planned, known)

@@ -41,6 +41,7 @@ from workbench.trainer.distributed.ranks import Ranks
 from workbench.trainer.inputs.batch_inputs import BatchInputs
 from workbench.trainer.inputs.encoder import (
     DRIFT_INPUTS,
+    drift_captions,
     encoder_of,
     encoding_work,
     precision_of,
@@ -255,8 +256,7 @@ class Session:
         own = list(inputs.clips(data.train[:DRIFT_INPUTS]))
         others = list(inputs.clips(data.regularization[:DRIFT_INPUTS]))
         if not others:
-            captions = list(dict.fromkeys(item.caption for item in data.train))[:DRIFT_INPUTS]
-            own = list(inputs.captions(captions, data.train[0]))
+            own = list(inputs.captions(drift_captions(data), data.train[0]))
             others = list(inputs.captions(self.preservation_prompts[:DRIFT_INPUTS], data.train[0]))
         if others:
             self.prior_drift = PriorDrift(self.family, self.schedule, own, others, self.settings.seed, self.device)

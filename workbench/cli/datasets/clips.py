@@ -99,6 +99,8 @@ def _dates(seen: DatasetSnapshot) -> str:
 def about(clip: Clip) -> str:
     """A clip's name, size and length, and the id by which commands take it where names are not unique."""
     words = f"{clip.width}x{clip.height}, {clip.frames} frames at {clip.fps:g} fps, {duration(clip.seconds)}"
+    if clip.is_latents:
+        words += f", latents of {clip.latents_model or 'an unknown model'}"
     if clip.span:
         words += f", {clip.span[0]:.2f} to {clip.span[1]:.2f} s"
     if clip.crop:

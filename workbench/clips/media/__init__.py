@@ -27,6 +27,7 @@ from workbench.clips.media.reading import (
     raw_frames,
     read_frames,
     thumbnail,
+    write_poster,
     write_thumbnail,
 )
 from workbench.clips.media.windows import read_own_clip
@@ -61,5 +62,6 @@ __all__ = [
     "without_comment",
     "write_gif",
     "write_png",
+    "write_poster",
     "write_thumbnail",
 ]

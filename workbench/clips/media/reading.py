@@ -157,6 +157,18 @@ def write_thumbnail(pixels: Pixels, target: Path) -> None:
     write_bytes(target, data.getvalue())
 
 
+def write_poster(text: str, size: tuple[int, int], target: Path) -> None:
+    """A thumbnail that says what a clip without pictures is. size: the clip's width and height. Raises CannotWrite."""
+    import numpy as np
+    from PIL import Image, ImageDraw, ImageFont
+
+    width, height = THUMBNAIL_SIDE, max(64, round(THUMBNAIL_SIDE * size[1] / max(1, size[0])))
+    poster = Image.new("RGB", (width, height), "#30343b")
+    font = ImageFont.load_default(width // 10)
+    ImageDraw.Draw(poster).text((width // 2, height // 2), text, "#d5d9e0", font=font, anchor="mm")
+    write_thumbnail(np.asarray(poster), target)
+
+
 def first_frame_png(path: Path) -> bytes:
     """The first frame of a video as a PNG. Raises DataError."""
     import io

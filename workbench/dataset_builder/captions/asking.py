@@ -54,6 +54,8 @@ class Asker:
     def _ask(self, clip: Clip) -> str:
         """A clip's caption, clean. Raises CaptionFailed, or what ends the job."""
         settings = self._settings
+        if clip.is_latents:
+            raise CaptionFailed("it is latents, in which there is nothing to see: write its caption by hand")
         try:
             path = clip_file(self._dataset, clip.file_name)
             frames, fps = sample_frames(path, clip, settings.frames, settings.picture_side)

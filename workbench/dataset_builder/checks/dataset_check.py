@@ -17,6 +17,7 @@ from workbench.dataset_builder.checks import caption_checks, measures, picture_c
 from workbench.dataset_builder.checks.findings import Finding, Severity, write_report
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.families import find_model
+from workbench.families.latents_file import Fit
 from workbench.workspace import write_json
 
 
@@ -28,8 +29,10 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     found: list[Finding] = []
     if settings.pictures:
         shape = frame_plan.shape_of(settings, model)
-        found += picture_checks.check_pictures(clips, _measured(dataset, clips, job), settings)
+        videos = [clip for clip in clips if not clip.is_latents]
+        found += picture_checks.check_pictures(videos, _measured(dataset, videos, job), settings)
         found += picture_checks.check_plans(clips, shape, model.title)
+        found += picture_checks.check_latents(dataset, clips, Fit(family, model), model.title)
     if settings.captions:
         job.beat("captions", 0, len(clips))
         found += caption_checks.check_captions(clips, info, settings.fewest_words)

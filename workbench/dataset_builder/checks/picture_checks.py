@@ -6,14 +6,17 @@ Not covered: bars of other colours than black (letterbox says why).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from workbench.clips import frame_metrics, frame_plan, still_pictures
 from workbench.clips.frame_plan import Shape
-from workbench.clips.records import Clip
+from workbench.clips.records import Clip, clip_file
 from workbench.dataset_builder.checks import text_detection
 from workbench.dataset_builder.checks.findings import Finding, Severity, finding_of
 from workbench.dataset_builder.checks.measures import Measures
 from workbench.dataset_builder.checks.settings import CheckSettings
+from workbench.errors import DataError
+from workbench.families.latents_file import Fit
 from workbench.quantities import counted
 
 
@@ -100,6 +103,18 @@ def check_plans(clips: Sequence[Clip], shape: Shape, title: str) -> Iterator[Fin
         effect = still_pictures.effect_on_motion(len(images) / len(clips))
         severity = Severity.HURTS if effect else None
         yield finding_of("images", " ".join(filter(None, (sentence, effect))), images, severity=severity)
+
+
+def check_latents(dataset: Path, clips: Sequence[Clip], fit: Fit, title: str) -> Iterator[Finding]:
+    """Latents that the chosen model cannot be trained on, whatever their size. title: the model's."""
+    for clip in clips:
+        if clip.is_latents:
+            try:
+                reason = fit.misfit(clip_file(dataset, clip.file_name))
+            except DataError as error:
+                reason = str(error)
+            if reason:
+                yield finding_of("left_out", f"{clip.name}: {reason}.", [clip], title=f"Left out by {title}")
 
 
 def _short(text: str) -> str:

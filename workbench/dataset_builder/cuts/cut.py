@@ -51,6 +51,8 @@ class Master:
 
 def master_of(dataset: Path, clip: Clip) -> Master:
     """The source video a clip comes from: the clip itself while it is whole. Raises DataError when it is not there."""
+    if clip.is_latents:
+        raise DataError(f"{clip.name} is latents, which cannot be cut: cut the video, and compute its latents again")
     path = clip_file(dataset, clip.master or clip.file_name)
     if not path.is_file():
         raise DataError(f"the source video of {clip.name} is missing ({path}): import it again")

@@ -13,6 +13,7 @@ from workbench.dataset_builder.export.files import export
 from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.sources.layouts import layout_named
 from workbench.errors import ConfigError
+from workbench.quantities import counted
 
 
 def check(dataset: Path, settings: ExportSettings) -> None:
@@ -43,3 +44,6 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     if count and not layout_named("videofolder" if settings.repo_id else settings.layout).pictures:
         sentence = f"{count} first frames that came with clips have no place in this layout: lists keeps them"
         job.outcome["left_behind"] = sentence
+    if latents := sum(clip.is_latents for clip in clips):
+        sentence = f"{counted(latents, 'clip')} of latents written as they are: other tools may not read them"
+        job.outcome["left_behind"] = "; ".join(filter(None, (job.outcome.get("left_behind"), sentence)))

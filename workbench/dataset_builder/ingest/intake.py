@@ -134,8 +134,9 @@ def import_lock(dataset: Path) -> Iterator[None]:
     folder = dataset / FOLDER
     make_folder(folder)
     with locked(folder / LOCK, busy=f"another import into {dataset.name} is running: wait until it ends, or stop it"):
-        for leftover in (*dataset.glob("clips/.*.tmp"), *dataset.glob("thumbs/.*.tmp")):
-            leftover.unlink(missing_ok=True)
+        for name in ("clips", "latents", "thumbs"):
+            for leftover in dataset.glob(f"{name}/.*.tmp"):
+                leftover.unlink(missing_ok=True)
         shutil.rmtree(folder / SCRATCH, ignore_errors=True)
         yield
 
@@ -208,7 +209,7 @@ class _Worker:
     def _converted(self, result: ImportResult, task: Mapping[str, object], paths: Sequence[Path]) -> ImportResult:
         clip = self._dataset / clip_name(result.sha256)
         there = clip.exists()
-        task = {**task, "sha256": result.sha256, "longest_side": self._longest_side}
+        task = {**task, "name": result.name, "sha256": result.sha256, "longest_side": self._longest_side}
         size = sum(path.stat().st_size for path in paths)
         try:
             answer = self._ask(task, SECONDS_PER_FRAME + SECONDS_PER_MEGABYTE * size / 1e6)
@@ -225,7 +226,9 @@ class _Worker:
             return "", ""
         try:
             with self._on_disk(picture, pictures.MOST_PICTURE_BYTES) as path:
-                task = {"picture": str(path), "clip": result.clip.file_name}
+                clip = result.clip
+                size = [clip.width, clip.height] if clip.is_latents else None
+                task = {"picture": str(path), "clip": clip.file_name, "size": size}
                 name, note = json.loads(self._ask(task, SECONDS_PER_FRAME))
                 return name, note
         except DataError as error:

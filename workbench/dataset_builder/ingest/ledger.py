@@ -50,7 +50,8 @@ class Ledger:
 
     def known(self, source: str, sha256: str) -> ImportResult | None:
         """The result of a source whose content the dataset has, or had; None when it is new, or lost from disk."""
-        first = self._made.get(sha256) or self._made.get(clip_name(sha256))
+        names = (sha256, clip_name(sha256), clip_name(sha256, latents=True))
+        first = next((self._made[name] for name in names if name in self._made), None)
         where = self._where(first.clip) if first and first.clip else None
         if first is None or first.clip is None or where is None:
             return None
@@ -122,6 +123,11 @@ class Ledger:
                 return  # cut into parts, or removed
             self._new.setdefault(name, self._order[result.source])
             known[name] = result.clip.changed(source=result.name)
+            if result.clip.is_latents:  # the caption that lies beside the file comes before the one in it
+                text = caption or result.clip.text
+                given = None if result.clip.embeddings is None else text
+                by = "file" if text else ""
+                known[name] = known[name].changed(text=text, caption_by=by, embeddings=given)
         if caption and not known[name].text:
             known[name] = known[name].changed(text=caption, caption_by="file")
         if (picture := self._pictures.get(name)) and not known[name].first_frame:

@@ -122,20 +122,24 @@ def _to_srgb(picture: Any, profile: bytes) -> Any:
 # ---- first frames ---------------------------------------------------------------------------------------------------
 
 
-def keep_first_frame(dataset: Path, picture: Path, clip: str) -> tuple[str, str]:
+def keep_first_frame(dataset: Path, picture: Path, clip: str, size: tuple[int, int] | None = None) -> tuple[str, str]:
     """(the picture's name in the dataset, "" when it is the clip's own first frame; what became of it in words).
 
+    size: width and height of a clip of latents, which has no frame to compare with
     Raises DataError when it cannot be read, CannotWrite.
     """
     import numpy as np
     from PIL import Image
 
-    own = media.read_frames(dataset / clip, [0])[0]
     given, _, changes = read_picture(picture)
-    fitted, cut = _fitted(given, own.shape[1], own.shape[0])
-    error = np.mean((np.asarray(fitted, np.float32) - own) ** 2)
-    if 10 * np.log10(255**2 / max(float(error), 1e-9)) >= ALIKE_DB:
-        return "", OWN
+    if size:
+        fitted, cut = _fitted(given, *size)
+    else:
+        own = media.read_frames(dataset / clip, [0])[0]
+        fitted, cut = _fitted(given, own.shape[1], own.shape[0])
+        error = np.mean((np.asarray(fitted, np.float32) - own) ** 2)
+        if 10 * np.log10(255**2 / max(float(error), 1e-9)) >= ALIKE_DB:
+            return "", OWN
     data = io.BytesIO()
     Image.fromarray(np.asarray(fitted)).save(data, "PNG")  # the pixels alone, so that the same ones are the same file
     name = f"{FIRST_FRAMES}/{hashlib.sha256(data.getvalue()).hexdigest()[:16]}.png"

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from workbench.clips.records import Clip
+from workbench.clips.records import LATENTS, Clip
 from workbench.workspace import append_line, read_bytes
 
 SOURCES = "sources.jsonl"
@@ -35,7 +35,7 @@ class ImportResult(BaseModel):
     outcome: taken as it is, converted (`notes` say how), known (its content is there), refused (`notes` say why);
              `notes` also say what to look out for, of a taken file too
     sha256:  of the source file's content; its first 16 digits name the clip
-    clip:    what it became, without a caption; None for a refused file
+    clip:    what it became, with a caption only where latents have one in them; None for a refused file
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -72,9 +72,9 @@ def storable(source: str) -> str:
     return source.encode("utf-8", "backslashreplace").decode()
 
 
-def clip_name(sha256: str) -> str:
-    """A clip's file name, from its source's content."""
-    return f"clips/{sha256[:16]}.mp4"
+def clip_name(sha256: str, latents: bool = False) -> str:
+    """A clip's file name, from its source's content. latents: it is a file of them"""
+    return f"latents/{sha256[:16]}{LATENTS}" if latents else f"clips/{sha256[:16]}.mp4"
 
 
 def read_import_results(dataset: Path) -> list[ImportResult]:

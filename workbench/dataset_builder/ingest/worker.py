@@ -1,26 +1,29 @@
 """The child that touches foreign files: `python -m workbench.dataset_builder.ingest.worker DATASET_FOLDER`.
 
-A task {source, sha256, longest_side}, with {frames, fps} for numbered pictures, is answered by an import result;
-{picture, clip}, a picture that came with a clip as its first frame, by [name, note]. Not covered: the limits that it
-works under (jobs.limited), starting it again after a file that brought it down (intake).
+A task {source, name, sha256, longest_side}, with {frames, fps} for numbered pictures, is answered by an import result;
+{picture, clip}, a picture that came with a clip as its first frame, with {size} of latents, by [name, note]. Not
+covered: the limits that it works under (jobs.limited), starting it again after a file that brought it down (intake).
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from workbench.clips import media
-from workbench.clips.records import Clip, file_sha256
+from workbench.clips.records import LATENTS, Clip, file_sha256
 from workbench.dataset_builder.ingest import pictures
 from workbench.dataset_builder.ingest.animations import read_numbered
 from workbench.dataset_builder.ingest.canonical import convert, convert_animation
 from workbench.dataset_builder.ingest.results import ImportResult, Outcome, clip_name
-from workbench.errors import CannotWrite, DataError
+from workbench.errors import CannotWrite, ConfigError, DataError, ModelUnavailable
+from workbench.families.latents_file import check_values, is_safetensors, read_facts
 from workbench.jobs.limited import Watch, serve
+from workbench.workspace import replacing
 
 MODULES = ("av", "numpy", "PIL.Image")
 
@@ -31,12 +34,14 @@ def main(dataset: Path) -> None:
     def handle(task: dict[str, Any], watch: Watch) -> str:
         if "picture" in task:
             try:
-                return json.dumps(pictures.keep_first_frame(dataset, Path(task["picture"]), task["clip"]))
+                picture, size = Path(task["picture"]), task["size"]
+                return json.dumps(pictures.keep_first_frame(dataset, picture, task["clip"], size))
             except DataError as error:
                 return json.dumps(["", pictures.LEFT_OUT.format(error)])
         frames = [Path(path) for path in task.get("frames", ())]
         source, sha256, longest_side = Path(task["source"]), task["sha256"], task["longest_side"]
-        result = judge(dataset, source, sha256, longest_side, watch, frames, task.get("fps", 0.0))
+        latents = task["name"].lower().endswith(LATENTS)
+        result = judge(dataset, source, sha256, longest_side, watch, frames, task.get("fps", 0.0), latents)
         return result.model_dump_json()
 
     serve(handle, MODULES)
@@ -50,10 +55,11 @@ def judge(
     watch: Watch,
     frames: Sequence[Path] = (),
     fps: float = 0.0,
+    latents: bool = False,
 ) -> ImportResult:
     """Make clip and thumbnail of one source file, or say why not. Raises CannotWrite.
 
-    frames: numbered pictures that are one video of `fps`, in place of the file
+    frames: numbered pictures that are one video of `fps`, in place of the file;  latents: the file is called so
     """
     import av
 
@@ -62,6 +68,8 @@ def judge(
 
     name = clip_name(sha256)
     try:
+        if latents or is_safetensors(source):
+            return _take_latents(dataset, source, sha256)
         if frames:
             made = convert_animation(read_numbered(list(frames), fps), dataset / name, longest_side, watch.progress)
         else:
@@ -92,6 +100,31 @@ def judge(
     outcome: Outcome = "converted" if made.changes else "taken"
     notes = made.changes + made.warnings
     return ImportResult(source=str(source), outcome=outcome, notes=notes, sha256=sha256, clip=clip)
+
+
+def _take_latents(dataset: Path, source: Path, sha256: str) -> ImportResult:
+    """Keep a file of latents byte for byte once it is checked. Raises DataError, CannotWrite."""
+    try:
+        about = read_facts(source)
+    except (ConfigError, ModelUnavailable) as error:
+        raise DataError(f"its metadata names a model whose sizes are not known here: {error}") from error
+    check_values(source)
+    name = clip_name(sha256, latents=True)
+    with replacing(dataset / name) as target:
+        shutil.copyfile(source, target)
+    media.write_poster("latents", (about.width, about.height), dataset / "thumbs" / f"{Path(name).stem}.jpg")
+    clip = Clip(
+        file_name=name,
+        text=about.caption,
+        fps=about.fps,
+        frames=about.frames,
+        width=about.width,
+        height=about.height,
+        sha256=sha256,
+        latents_model=about.model,
+        embeddings="" if about.embeddings else None,
+    )
+    return ImportResult(source=str(source), outcome="taken", notes=about.notes, sha256=sha256, clip=clip)
 
 
 if __name__ == "__main__":

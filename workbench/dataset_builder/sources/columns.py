@@ -16,13 +16,14 @@ from functools import lru_cache
 from typing import Any
 
 from workbench.clips.media import OTHER_IMAGE_SUFFIXES, SUFFIXES
+from workbench.clips.records import LATENTS
 from workbench.dataset_builder.sources.text import one_line
 
 IMAGE_SUFFIXES = (
     *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".jif", ".jfi", ".pjpeg", ".pjp", ".webp", ".bmp", ".dib"),
     *(".avif", ".avifs"),
 )
-MEDIA_SUFFIXES = (*SUFFIXES, *IMAGE_SUFFIXES, *OTHER_IMAGE_SUFFIXES)
+MEDIA_SUFFIXES = (*SUFFIXES, *IMAGE_SUFFIXES, *OTHER_IMAGE_SUFFIXES, LATENTS)
 DELIMITED_SUFFIXES = (".csv", ".tsv")
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 CAPTION_SUFFIXES = (".txt", ".caption")

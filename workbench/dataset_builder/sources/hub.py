@@ -16,6 +16,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from workbench.clips.media import SUFFIXES
+from workbench.clips.records import LATENTS
 from workbench.dataset_builder.sources import archives
 from workbench.dataset_builder.sources.columns import IMAGE_SUFFIXES, PARQUET, PLAIN_TEXT_SUFFIXES
 from workbench.errors import CannotWrite, DataError
@@ -23,7 +24,7 @@ from workbench.hub import client, explained
 from workbench.quantities import byte_size
 from workbench.workspace import confined, writing
 
-WANTED = (*SUFFIXES, *IMAGE_SUFFIXES, *PLAIN_TEXT_SUFFIXES, *archives.SUFFIXES, PARQUET)
+WANTED = (*SUFFIXES, *IMAGE_SUFFIXES, LATENTS, *PLAIN_TEXT_SUFFIXES, *archives.SUFFIXES, PARQUET)
 AT_ONCE = 8  # downloads
 OnFile = Callable[[int, int], None]
 """Called with (files fetched, all files); may raise to stop, upon which what is there already stays."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from workbench.clips.media import OBSOLETE_SUFFIXES, OTHER_IMAGE_SUFFIXES, SUFFIXES
+from workbench.clips.records import LATENTS
 from workbench.dataset_builder.sources import numbered_frames
 from workbench.dataset_builder.sources.archives import is_archive
 from workbench.dataset_builder.sources.columns import CAPTION_SUFFIXES, IMAGE_SUFFIXES, TEXT_SUFFIXES, USUAL, Columns
@@ -65,16 +66,21 @@ class SurveyedFiles:
         return sum(_is_image(source.name) and not source.refused for source in self.sources)
 
     @property
+    def latents(self) -> int:
+        return sum(source.name.lower().endswith(LATENTS) and not source.refused for source in self.sources)
+
+    @property
     def captions(self) -> int:
         return sum(bool(source.caption) for source in self.sources)
 
     @property
     def sentence(self) -> str:
         """What it is in words: "cats: Lists prompts.txt and videos.txt: 3 videos, 2 captions, 1.2 MB"."""
-        images, layout = self.images, layout_named(self.layout)
+        images, latents, layout = self.images, self.latents, layout_named(self.layout)
         if self.handed and not self.sources:
             return f"{self.name}: {layout.title}: {counted(self.handed, 'caption')} of videos in archives"
-        counts = [_count(len(self.sources) - images - self.not_taken, "video"), _count(images, "picture")]
+        counts = [_count(len(self.sources) - images - latents - self.not_taken, "video"), _count(images, "picture")]
+        counts += [_count(latents, "file") + " of latents" if latents else ""]
         counts += [f"{_count(self.not_taken, 'file')} that cannot be taken"] if self.not_taken else []
         counts += [_count(self.parts, "archive") if self.parts > 1 else ""]
         named = ", ".join(count for count in counts if count) or "nothing to import"

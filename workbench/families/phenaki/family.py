@@ -78,6 +78,7 @@ class Phenaki(DiffusersFamily):
     has_pipeline = False
     toys = toys.TOYS
     text_tokens = TEXT_TOKENS
+    text_mask = True
     preservation_prompts = TINY_PROMPTS
     new_model = NewModelSettings
 
@@ -168,6 +169,9 @@ class Phenaki(DiffusersFamily):
 
     def latents_from_file(self, folder: Path, tensors: Tensors) -> torch.Tensor:
         return points(tensors["codes"][None], config(folder, "vae")["levels"])
+
+    def codes(self, model: Model) -> int:
+        return math.prod(config(Path(model.source), "vae")["levels"])
 
     def vae_loss(self, vae: Any, clips: torch.Tensor) -> torch.Tensor:
         """Squared and half the absolute error, which keeps edges sharp."""

@@ -151,8 +151,7 @@ class BatchInputs:
         generator = self._generator("timesteps and captions", step, micro)
         quantiles = (torch.randint(LEVELS, (count,), generator=generator) + 0.5) / LEVELS
         kept = (torch.rand(count, generator=generator) >= settings.caption_dropout).tolist()
-        captions = [item.caption if keep else None for item, keep in zip(items, kept, strict=True)]
-        flipped = self._flipped(count, step, micro)
+        flipped = self._flipped(items, step, micro)
         pictures = torch.rand(count, generator=self._generator("pictures", step, micro)) >= self._hidden
         low = self._views(items, flipped, "low resolution") if self.view == "low resolution" else None
         image = self._views(items, flipped, "picture") if self.view == "picture" else None
@@ -160,7 +159,7 @@ class BatchInputs:
             items=items,
             shape=shape,
             moments=self._views(items, flipped, "clip"),
-            text=self._texts(captions),
+            text=self._clip_texts(items, kept),
             quantiles=quantiles,
             noise=self._noise(count, shape, "noise", step, micro),
             posterior=self._noise(count, shape, "posterior", step, micro),
@@ -181,7 +180,7 @@ class BatchInputs:
             for ahead in range(number, last, self._stride):
                 step, micro = divmod(ahead, self._settings.gradient_accumulation)
                 items = self._batches.batch(ahead)
-                pixels = self._pixels(items, self._flipped(len(items), step + 1, micro))
+                pixels = self._pixels(items, self._flipped(items, step + 1, micro))
                 self._encoded[ahead] = self._frames.moments(pixels, "training", step + 1, micro)
             self._frames.rest()
         return self._encoded.pop(number)
@@ -198,7 +197,7 @@ class BatchInputs:
             yield EvaluationInput(
                 name=item.sha256,
                 shape=self.latents_shape(item),
-                text=self._on_device(self._texts([item.caption])),
+                text=self._on_device(self._clip_texts([item], [True])),
                 moments=self._on_device(self._views([item], [False], "clip")),
                 given=self._fixed_given(item),
                 fps=item.plan.fps,
@@ -275,17 +274,27 @@ class BatchInputs:
         own = self._model.negative_prompt if self._settings.dropped_caption == "empty prompt" else ""
         return self._on_device(self._texts([own or None]))
 
-    def _flipped(self, count: int, step: int, micro: int) -> list[bool]:
+    def _flipped(self, items: Sequence[RunClip], step: int, micro: int) -> list[bool]:
+        """Which clips are flipped; never latents, whose numbers mirrored are no mirrored picture's."""
         if not self._settings.horizontal_flip:
-            return [False] * count
-        found: list[bool] = (
-            torch.rand(count, generator=self._generator("mirrored", step, micro)) < self._settings.horizontal_flip
-        ).tolist()
-        return found
+            return [False] * len(items)
+        chance = torch.rand(len(items), generator=self._generator("mirrored", step, micro))
+        drawn = (chance < self._settings.horizontal_flip).tolist()
+        return [flip and item.flippable for flip, item in zip(drawn, items, strict=True)]
 
     def _views(self, items: Sequence[RunClip], flipped: Sequence[bool], view: View) -> Tensors:
         pieces = (Piece(item, view, flip) for item, flip in zip(items, flipped, strict=True))
         return _together([self._encoder.clip(piece) for piece in pieces])
+
+    def _clip_texts(self, items: Sequence[RunClip], kept: Sequence[bool]) -> Tensors:
+        """The embeddings of the clips' captions; those that are not kept are dropped."""
+        found = []
+        for item, keep in zip(items, kept, strict=True):
+            given = keep and item.given_text
+            found.append(
+                self._encoder.clip(Piece(item, "text")) if given else self._text(item.caption if keep else None)
+            )
+        return _together(found)
 
     def _texts(self, captions: Sequence[str | None]) -> Tensors:
         return _together([self._text(caption) for caption in captions])

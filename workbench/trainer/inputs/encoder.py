@@ -1,8 +1,9 @@
 """Encode once: captions and clips become tensors in the cache, with one encoder in memory at a time.
 
 A clip gives one entry a view: as it is, flipped, and for models that need more than the caption its first frame (as
-pixels where noise is put on it anew at each step, else encoded: "picture") or its low-resolution self. Not covered:
-which clips and frames (data, frame_plan), sampling latents from what is stored (the family)."""
+pixels where noise is put on it anew at each step, else encoded: "picture") or its low-resolution self. A clip that is
+latents is not encoded: the file's tensors are taken, its caption's embeddings as the view "text". Not covered: which
+clips and frames (data, frame_plan), sampling latents from what is stored (the family)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from workbench.clips.records import clip_file
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, DataError
 from workbench.families import find_model
 from workbench.families.base import Family
 from workbench.families.model import Model
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     import torch
 
 Progress = Callable[[str, int, int, float], None]  # phase, done, total, seconds each
-View = Literal["clip", "first frame", "picture", "low resolution"]
+View = Literal["clip", "first frame", "picture", "low resolution", "text"]
 FIRST_FRAME_VIEWS = ("first frame", "picture")
 CAPTIONS_AT_ONCE = 8
 DRIFT_INPUTS = 3  # captions, or clips, on each side of the measure of prior drift
@@ -128,6 +129,7 @@ class Encoder:
         what |= {"frames": len(plan.indices), "encoder": self._image} if view == "picture" else {}
         what |= {"flipped": True} if flipped else {}
         what |= {"reduction": self._reduction} if view == "low resolution" else {}
+        what |= {"text": self._dtype} if view == "text" else {}
         return key_of(what)
 
     def caption(self, caption: str) -> Tensors:
@@ -187,6 +189,9 @@ class Encoder:
         """Encode one view of one clip, whether it is in the cache or not."""
         item, view, flipped = piece
         key = self.clip_key(*piece)
+        if item.plan.clip.is_latents and view not in FIRST_FRAME_VIEWS:
+            self.cache.put(key, self._given(item, view))
+            return
         video = read_first_frame(item) if view in FIRST_FRAME_VIEWS else read_video(item)
         video = video.flip(-1) if flipped else video
         if view == "first frame":
@@ -201,6 +206,20 @@ class Encoder:
             else:
                 encode = partial(self.family.encode_video, vae, video)
             self.cache.put(key, self._whole_or_tiled(vae, encode))
+
+    def _given(self, item: RunClip, view: View) -> Tensors:
+        """The tensors of a file of latents. Raises DataError when it has changed since the run read it."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        data = item.path.read_bytes()
+        try:
+            tensors = load(data)
+        except SafetensorError as error:
+            raise DataError(f"{item.name} cannot be read ({error}): import it again") from error
+        if view == "text":
+            return self.family.text_from_file(tensors, self.dtype)
+        return self.family.moments_from_file(self.folder, tensors)
 
     @contextlib.contextmanager
     def kept_loaded(self) -> Iterator[None]:
@@ -326,6 +345,11 @@ def preservation_prompts(family: Family, model: Model, settings: TrainSettings) 
     return known if settings.preservation_weight else known[:DRIFT_INPUTS]
 
 
+def drift_captions(data: TrainingData) -> list[str]:
+    """The captions of the new concept that prior drift is compared with, where there is no regularization dataset."""
+    return list(dict.fromkeys(item.caption for item in data.train))[:DRIFT_INPUTS]
+
+
 def precision_of(family: Family, folder: Path, settings: TrainSettings, kind: str) -> str:
     """What a run computes in on a device of this kind: fp32, fp16 or bf16."""
     if settings.precision != "auto":
@@ -336,7 +360,8 @@ def precision_of(family: Family, folder: Path, settings: TrainSettings, kind: st
 def encoding_work(settings: TrainSettings, data: TrainingData) -> EncodingWork:
     """What a run with these clips encodes before its first step. Raises ConfigError for a model that is not known."""
     family, model = find_model(settings.model)
-    captions = [item.caption for item in data.items]
+    captions = [item.caption for item in (*data.train, *data.held_out) if not item.given_text]
+    captions += [*drift_captions(data), *(item.caption for item in data.regularization)]
     captions += [*settings.preview_prompts, *preservation_prompts(family, model, settings)]
     captions += [model.negative_prompt, ""]
     views = dict.fromkeys(("clip", view_of(model, settings)))
@@ -346,8 +371,8 @@ def encoding_work(settings: TrainSettings, data: TrainingData) -> EncodingWork:
 def _pieces(settings: TrainSettings, data: TrainingData, views: tuple[View, ...]) -> Iterator[Piece]:
     for items, both in (((*data.train, *data.regularization), settings.horizontal_flip > 0), (data.held_out, False)):
         for item in items:
-            for view in views:
-                for flipped in (False, True) if both else (False,):
+            for view in (*views, "text") if item.given_text else views:
+                for flipped in (False, True) if both and item.flippable else (False,):
                     yield Piece(item, view, flipped)
 
 

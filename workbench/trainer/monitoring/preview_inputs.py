@@ -76,9 +76,9 @@ class PreviewInputs:
         return self._items[self._index(prompt) % len(self._items)]
 
     def clips(self, inputs: BatchInputs) -> list[PreviewClip]:
-        """Some clips as the model reads them."""
+        """Some clips as the model reads them; latents have no frames to show."""
         found = []
-        for item in self._items[:CLIPS]:
+        for item in [item for item in self._items if not item.plan.clip.is_latents][:CLIPS]:
             probe = next(inputs.clips([item]))
             assert probe.moments is not None
             found.append(PreviewClip(item.name, item.caption, read_video(item), probe.moments, probe.shape))

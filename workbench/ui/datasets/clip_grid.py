@@ -228,7 +228,7 @@ def _entry(folder: Path, clip: Clip, marks: Sequence[str]) -> dict[str, Any]:
         "name": clip.name,
         "source": clip.source_name,
         "times": clip.times,
-        "url": render.url(folder / clip.file_name),
+        "url": "" if clip.is_latents else render.url(folder / clip.file_name),
         "thumbnail": render.url(thumbnail) if thumbnail.exists() else "",
         "text": clip.text,
         "by": clip.caption_by,

@@ -153,7 +153,11 @@ def _player(dataset: Dataset, clip: Clip | None) -> str:
         return ""
     facts = f"{clip.frames} frames, {clip.fps:g} fps, {clip.seconds:.1f} s, {clip.width}x{clip.height}"
     part = ", a part of a source video" if clip.master else ""
-    player = figure(dataset.path_of(clip), clip.width, f"{clip.name}: {facts}{part}")
+    if clip.is_latents:
+        made = f"{clip.name}: latents of {clip.latents_model or 'an unknown model'}, which decode to {facts}"
+        player = f'<figure class="player"><figcaption>{render.escaped(made)}</figcaption></figure>'
+    else:
+        player = figure(dataset.path_of(clip), clip.width, f"{clip.name}: {facts}{part}")
     if not (picture := clip.first_frame):
         return player
     label = "the first frame that came with it"

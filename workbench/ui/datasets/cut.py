@@ -69,7 +69,7 @@ class CutPanel(DatasetPanel):
         self.view, self.parts = [self.hint, self.timeline, self.buttons], [self.task]
 
     def values(self, look: DatasetView) -> Values:
-        clip = look.clip if look.clip and not look.clip.is_image else None
+        clip = look.clip if look.clip and not (look.clip.is_image or look.clip.is_latents) else None
         return {
             self.hint: f'<h4 class="section">{render.escaped(clip.name)}</h4>'
             if clip
@@ -168,7 +168,7 @@ def _still_open(made: list[Clip], clip: Clip) -> str:
 
 def _beside(dataset: Dataset, clip: Clip, step: int) -> str:
     """The name of the video before or after the open one, in a circle."""
-    names = [one.file_name for one in dataset.clips if not one.is_image]
+    names = [one.file_name for one in dataset.clips if not (one.is_image or one.is_latents)]
     return names[(names.index(clip.file_name) + step) % len(names)]
 
 

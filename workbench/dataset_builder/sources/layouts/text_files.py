@@ -20,6 +20,7 @@ from workbench.dataset_builder.sources.layouts.base import (
     files_named,
 )
 from workbench.dataset_builder.sources.tree import Tree, without_suffix
+from workbench.errors import DataError
 
 VIDEO_FOLDER, LABEL_FOLDER = "videos/", "labels/"
 LABEL_FOLDERS = ("labels", "label", "captions", "caption", "texts", "text", "prompts", "prompt", "txt", "annotations")
@@ -232,6 +233,9 @@ class Lists(Layout):
 
     def files(self, clips: Sequence[ExportedClip], first_frames: bool) -> ExportedFiles:
         first_frames = first_frames or any(clip.first_frame for clip in clips)
+        if first_frames and (bare := [one for one in clips if one.clip.is_latents and not one.first_frame]):
+            sentence = f"{bare[0].clip.name} is latents without a first frame, and this layout writes one of each clip"
+            raise DataError(f"{sentence}: choose another layout, or turn first_frames off")
         for clip in clips:
             yield f"videos/{clip.name}", clip.file
             if first_frames:

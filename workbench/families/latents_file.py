@@ -1,0 +1,357 @@
+"""Latents, and text embeddings, that somebody computed elsewhere: a safetensors file that stands for a clip.
+
+`read_facts` and `check_values` judge a file on import, `Fit` says why a model cannot be trained on it. The format is in
+docs/given_latents.md; it is that of samples kept as latents. No torch. Not covered: the tensors in training
+(base.Family.moments_from_file).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import ConfigError, DataError, ModelUnavailable
+from workbench.families import families, find_model
+from workbench.families.architectures import architecture
+from workbench.families.base import Family
+from workbench.families.facts import ModelFacts
+from workbench.families.model import Model
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FLOATS = {"F32": 4, "F16": 2, "BF16": 2}  # bytes a number, by safetensors' names of dtypes
+INTEGERS = {"I64": 8, "I32": 4, "I16": 2, "U8": 1}
+OTHERS = {"F64": 8, "I8": 1, "BOOL": 1, "U16": 2, "U32": 4, "U64": 8}
+BYTES = FLOATS | INTEGERS | OTHERS
+READ = ("latents", "mean", "std", "codes", "embeddings", "mask")
+LAYOUTS = {"latents": "[channels, frames, height, width]", "codes": "[frames, height, width]"}
+MOST_HEADER_BYTES = 16 * 1024**2
+HEAD_BYTES = 9
+FASTEST = 240.0
+DAMAGED = "it is no whole safetensors file ({}): write or copy it again"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor of a file: its dtype as safetensors names it, and where its bytes are, counted from the file's start."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {list(self.shape)}"
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says of itself. about: its metadata"""
+
+    tensors: Mapping[str, Stored]
+    about: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class LatentsFacts:
+    """What a file's latents are.
+
+    model: the id of the model whose VAE made them, or only its family's name
+    frames, height, width: of the video that they would decode to;  caption: what the file says of it, or ""
+    embeddings: whether it holds the caption's embeddings, too;  notes: what a person should know
+    """
+
+    model: str
+    fps: float
+    frames: int
+    height: int
+    width: int
+    caption: str
+    embeddings: bool
+    notes: tuple[str, ...]
+
+
+def is_safetensors(path: Path) -> bool:
+    """Whether a file begins as safetensors files do."""
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    length = int.from_bytes(head[:8], "little")
+    return head[8:] == b"{" and 2 <= length <= path.stat().st_size - 8
+
+
+def read_header(path: Path) -> Header:
+    """Read the tensors' shapes and the metadata, no tensor. Raises DataError."""
+    try:
+        about = path.stat()
+    except OSError as error:
+        raise DataError(f"it cannot be read: {error.strerror}") from error
+    return _header(path, about.st_ino, about.st_mtime_ns, about.st_size)
+
+
+@lru_cache(maxsize=4096)
+def _header(path: Path, *version: int) -> Header:
+    if not is_safetensors(path):
+        raise DataError(DAMAGED.format("it does not begin as one"))
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > MOST_HEADER_BYTES:
+            raise DataError(DAMAGED.format(f"its header has {length:,} bytes"))
+        try:
+            entries = json.loads(file.read(length))
+            about = {str(name): str(text) for name, text in entries.pop("__metadata__", {}).items()}
+            tensors = {name: _stored(entry, length + 8) for name, entry in entries.items()}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise DataError(DAMAGED.format("its header cannot be read")) from error
+    if any(one.end > path.stat().st_size for one in tensors.values()):
+        raise DataError(DAMAGED.format("it ends before its tensors do"))
+    return Header(tensors, about)
+
+
+def _stored(entry: Mapping[str, Any], base: int) -> Stored:
+    """Raises ValueError, KeyError, TypeError."""
+    first, last = entry["data_offsets"]
+    shape = tuple(int(size) for size in entry["shape"])
+    size = BYTES.get(entry["dtype"])
+    if not 0 <= first <= last or min(shape, default=0) < 0 or (size and math.prod(shape) * size != last - first):
+        raise ValueError("offsets")
+    return Stored(str(entry["dtype"]), shape, base + first, base + last)
+
+
+# ---- what it holds ---------------------------------------------------------------------------------------------------
+
+
+def read_facts(path: Path) -> LatentsFacts:
+    """What a file's header says, checked against the model that it names. Raises DataError."""
+    header = read_header(path)
+    name = header.about.get("model", "").strip()
+    if not name:
+        raise DataError(
+            "its metadata has no model: write the id of the model whose VAE made the latents, such as cogvideox-2b, "
+            "or its family, such as cogvideox"
+        )
+    if header.about.get("scaled", "true").lower() not in ("true", "1", "yes"):
+        raise DataError("its metadata says that scaled is false: scale the latents as the model's pipeline does")
+    family, model = _made_by(name, header)
+    facts = family.facts(model)
+    frames, height, width = _latents(header, family, model, facts)
+    size = {
+        "frames": (frames - 1) * facts.temporal + 1,
+        "height": height * facts.spatial,
+        "width": width * facts.spatial,
+    }
+    for side, pixels in size.items():
+        if (said := header.about.get(side, "")) and said != str(pixels):
+            raise DataError(
+                f"its metadata says that {side} is {said[:20]}, its latents decode to {pixels}: correct it, or leave "
+                f"it out"
+            )
+    # Of a family's name any of its models may be meant: each run finds out whether its own is.
+    meant = _with_channels(family, facts.channels) if name == family.name else [model]
+    problems = [_embeddings_misfit(header, family, one, family.facts(one)) for one in meant]
+    if all(problems):
+        raise DataError(problems[0])
+    fps, notes = _fps(header, model)
+    if unread := sorted(header.tensors.keys() - set(READ)):
+        notes.append(f"tensors that training does not read: {', '.join(unread[:4])}")
+    return LatentsFacts(
+        model=name if name == family.name else model.id,
+        fps=fps,
+        caption=header.about.get("caption", "").strip(),
+        embeddings="embeddings" in header.tensors,
+        notes=tuple(notes),
+        **size,
+    )
+
+
+def _made_by(name: str, header: Header) -> tuple[Family, Model]:
+    """The model that a file names; of a family's name the first whose latents have as many channels."""
+    family = next((one for one in families() if one.name == name), None)
+    try:
+        if family is None:
+            return find_model(name)
+        if any(family.codes(model) for model in family.models):
+            raise DataError(f"its metadata says that model is {name}, whose models differ in their codes: name one")
+        shape = _stored_latents(header, "latents").shape
+        if found := _with_channels(family, shape[0]):
+            return family, found[0]
+    except (ConfigError, ModelUnavailable) as error:
+        raise DataError(f"its metadata names a model that is not known here: {error}") from error
+    raise DataError(f"its metadata says that model is {name}, none of whose models has {shape[0]} channels: name one")
+
+
+def _with_channels(family: Family, channels: int) -> list[Model]:
+    """The family's models whose latents have so many channels, the small built-in ones last."""
+    found = [model for model in family.models if family.facts(model).channels == channels]
+    return sorted(found, key=lambda model: model.embedded)
+
+
+def _stored_latents(header: Header, wanted: str) -> Stored:
+    """The tensor of latents or codes, of mean and std the mean. Raises DataError."""
+    found = {name: header.tensors[name] for name in ("latents", "mean", "std", "codes") if name in header.tensors}
+    legal = ({"codes"},) if wanted == "codes" else ({"latents"}, {"mean", "std"})
+    if found.keys() not in legal:
+        rule = "codes" if wanted == "codes" else "latents, or mean and std"
+        held = ", ".join(found) or ", ".join(list(header.tensors)[:4]) or "no tensor"
+        raise DataError(f"it holds {held}, must hold {rule}: write that tensor {LAYOUTS[wanted]}")
+    kinds = INTEGERS if wanted == "codes" else FLOATS
+    for name, one in found.items():
+        if one.dtype not in kinds:
+            raise DataError(f"its tensor {name} is {one.dtype}, must be {' or '.join(kinds)}: convert it")
+        if len(one.shape) != LAYOUTS[wanted].count(",") + 1 or not math.prod(one.shape):
+            raise DataError(f"its tensor {name} is {list(one.shape)}, must be {LAYOUTS[wanted]}: write one clip a file")
+    if len({one.shape for one in found.values()}) > 1:
+        raise DataError(f"its mean is {found['mean']}, its std {found['std']}: give both the same shape")
+    return next(iter(found.values()))
+
+
+def _latents(header: Header, family: Family, model: Model, facts: ModelFacts) -> tuple[int, int, int]:
+    """(frames, height, width) of the latents. Raises DataError."""
+    wanted = "codes" if family.codes(model) else "latents"
+    shape, channels = _stored_latents(header, wanted).shape, facts.channels
+    if wanted == "latents" and shape[0] != channels:
+        raise DataError(
+            f"its latents are {list(shape)}, those of {model.title} have {channels} channels: write them as "
+            f"{LAYOUTS[wanted]}, or name the model that made them"
+        )
+    return shape[-3], shape[-2], shape[-1]
+
+
+def _fps(header: Header, model: Model) -> tuple[float, list[str]]:
+    said = header.about.get("fps", "").strip()
+    if not said:
+        return float(model.fps), [f"its metadata has no fps: {model.fps:g} taken, as {model.title} has"]
+    try:
+        fps = float(said)
+    except ValueError:
+        fps = 0.0
+    if not 0 < fps <= FASTEST:
+        raise DataError(
+            f"its metadata says that fps is {said[:20]}, must be above 0 and at most {FASTEST:g}: correct it"
+        )
+    return fps, []
+
+
+def _embeddings_misfit(header: Header, family: Family, model: Model, facts: ModelFacts) -> str:
+    """Why the file's embeddings are none of the model's, or ""."""
+    found = header.tensors.get("embeddings")
+    if found is None:
+        return ""
+    wanted = [facts.text_tokens, facts.text_width]
+    if found.dtype not in FLOATS:
+        return f"its embeddings are {found.dtype}, must be {' or '.join(FLOATS)}: convert them"
+    if list(found.shape) != wanted:
+        return (
+            f"its embeddings are {list(found.shape)}, {model.title} takes {wanted}: pad the caption as its pipeline "
+            f"does, or leave them out"
+        )
+    mask = header.tensors.get("mask")
+    if family.text_mask and (mask is None or mask.shape != found.shape[:1] or mask.dtype not in BYTES):
+        held = "no mask" if mask is None else f"a mask of {mask}"
+        return f"it holds embeddings and {held}, {model.title} needs a mask of [{wanted[0]}]: 1 a token, 0 for padding"
+    return ""
+
+
+def check_values(path: Path) -> None:
+    """Read every tensor that training does. Raises DataError for what is no number or out of range."""
+    import numpy as np
+
+    header = read_header(path)
+    family, model = _made_by(header.about["model"].strip(), header)
+    for name in READ if "embeddings" in header.tensors and family.text_mask else READ[:-1]:
+        if (stored := header.tensors.get(name)) is None:
+            continue
+        values = _values(path, stored)
+        if not np.isfinite(values).all():
+            count = int((~np.isfinite(values)).sum())
+            raise DataError(f"its tensor {name} has {count:,} values that are NaN or infinite: compute it again")
+        if name == "std" and values.min() < 0:
+            raise DataError(f"its std has {values.min():g}, must not be negative: write deviations, not logarithms")
+        if name == "mask" and not np.isin(values, (0, 1)).all():
+            raise DataError(f"its mask has {values.min():g} to {values.max():g}, must be 1 a token and 0 for padding")
+        if name == "codes" and not (values.min() >= 0 and values.max() < family.codes(model)):
+            raise DataError(
+                f"its codes are {values.min()} to {values.max()}, {model.title} has 0 to {family.codes(model) - 1}: "
+                f"compute them with its tokenizer"
+            )
+
+
+def _values(path: Path, stored: Stored) -> np.ndarray:
+    """A tensor's numbers in any shape; those of bfloat16 as float32."""
+    import numpy as np
+
+    with path.open("rb") as file:
+        file.seek(stored.start)
+        data = file.read(stored.end - stored.start)
+    if stored.dtype == "BF16":
+        return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
+    if stored.dtype == "BOOL":
+        return np.frombuffer(data, np.uint8)
+    return np.frombuffer(data, f"<{stored.dtype[0].lower()}{BYTES[stored.dtype]}")
+
+
+# ---- whether a model can be trained on it ----------------------------------------------------------------------------
+
+
+class Fit:
+    """Whether one model can be trained on files of latents. What it looks up for one file serves the next."""
+
+    def __init__(self, family: Family, model: Model) -> None:
+        self._family, self._model = family, model
+        self._others = {family.name: ""}  # name of a model or family -> why its latents are none of the model's
+
+    @cached_property
+    def _facts(self) -> ModelFacts:
+        return self._family.facts(self._model)
+
+    def misfit(self, path: Path) -> str:
+        """Say why the model cannot be trained on a file, whatever its size; "" where it can. Raises DataError."""
+        header = read_header(path)
+        name = header.about.get("model", "").strip()
+        if name not in self._others:
+            self._others[name] = self._misfit_of(*_made_by(name, header))
+        if reason := self._others[name]:
+            return reason
+        _latents(header, self._family, self._model, self._facts)
+        return _embeddings_misfit(header, self._family, self._model, self._facts)
+
+    def _misfit_of(self, family: Family, model: Model) -> str:
+        if family is not self._family:
+            return f"its latents are of {model.title}, the run trains {self._model.title}: encode the clip with its VAE"
+        if model.id == self._model.id or _same_vae(family, model, self._model):
+            return ""
+        return (
+            f"its latents are of {model.title}, whose VAE or scale is not that of {self._model.title}: encode the clip "
+            f"with that one, or train {model.title}"
+        )
+
+
+def _same_vae(family: Family, one: Model, other: Model) -> bool:
+    """Whether two models of a family have one VAE: the same config, and of a model in a folder the same weights."""
+    folders = [family.on_disk(model) for model in (one, other)]
+    if one.local or other.local:
+        return None not in folders and len({_weights(folder) for folder in folders if folder}) == 1
+    try:
+        parts = [architecture(model, folder, ("vae",)) for model, folder in zip((one, other), folders, strict=True)]
+    except ModelUnavailable:
+        return False
+    first, second = (json.loads(json.dumps(dict(each.parts["vae"].config))) for each in parts)
+    return all(first[key] == second[key] for key in first.keys() & second.keys() if not key.startswith("_"))
+
+
+def _weights(folder: Path) -> tuple[str, ...]:
+    """The digests of a VAE's files."""
+    files = sorted((folder / "vae").glob("*.safetensors"))
+    return tuple(_digest(file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+
+
+@lru_cache(maxsize=64)
+def _digest(path: Path, *version: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
