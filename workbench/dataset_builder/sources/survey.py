@@ -260,7 +260,7 @@ def _read(tree: Tree, layout: Layout, fits: list[Layout], seen: set[str], asked:
         size += tree.files[name]
         if name.lower().endswith(NOT_TAKEN_SUFFIXES):
             notes.add(Problem.KIND, name)
-        elif not source.caption and not source.refused:
+        elif not (source.caption or source.refused or name.lower().endswith(LATENTS)):  # which may hold a caption
             notes.add(Problem.NO_CAPTION, name)
     for name, encoding in tree.detected.items():
         notes.add(Problem.ENCODING if encoding else Problem.UNREADABLE, f"{name} ({encoding})" if encoding else name)
