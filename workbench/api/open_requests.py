@@ -20,7 +20,7 @@ from workbench.runs import snapshot as run_snapshot
 from workbench.runs.run import Run
 from workbench.sampler import queue
 from workbench.sampler.queue import Progress
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, finite
 
 MOST = 32
 EVENT_SECONDS = 1.0
@@ -101,7 +101,7 @@ async def run_events(run: Run, request: Request) -> AsyncIterator[str]:
 def _event(reader: run_snapshot.SnapshotReader) -> tuple[str, bool]:
     """The run as JSON, and whether it is over."""
     seen = reader.read()
-    return json.dumps(run_snapshot.to_json(seen, curves=False)), not (seen.status.state.alive or seen.waits)
+    return json.dumps(finite(run_snapshot.to_json(seen, curves=False))), not (seen.status.state.alive or seen.waits)
 
 
 async def wait_for_sample(workspace: Workspace, sample: str, seconds: float, request: Request) -> Progress:

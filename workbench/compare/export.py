@@ -23,7 +23,7 @@ from workbench.compare.state import CellState
 from workbench.errors import ConfigError
 from workbench.inline_html import heading, note
 from workbench.paths import ASSETS
-from workbench.workspace import replacing
+from workbench.workspace import finite, replacing
 
 FOLDER = "export"
 FORMATS = ("mp4", "gif", "png")  # png: of a picture, which is a video of one frame
@@ -139,7 +139,7 @@ def grid_html(grid: Grid) -> str:
 
 def _head(title: str, data: dict[str, Any]) -> str:
     # What a person wrote must not end the element that holds it.
-    packed = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
+    packed = json.dumps(finite(data), ensure_ascii=False).replace("<", "\\u003c")
     tokens, css = ((ASSETS / f"{name}.css").read_text(encoding="utf-8") for name in ("tokens", "grid"))
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>\n'
