@@ -23,8 +23,7 @@ from workbench.families import find_model
 from workbench.families.model import Model
 from workbench.quantities import counted
 from workbench.records import read_record
-from workbench.runs.settings import TrainSettings
-from workbench.runs.settings.data import HELD_OUT
+from workbench.runs.settings import HELD_OUT, TrainSettings
 from workbench.workspace import Workspace
 
 LOCK = "dataset.lock.json"
