@@ -23,9 +23,8 @@ from workbench.families.base import Family
 from workbench.families.model import Model
 from workbench.families.noise_schedules import FlowSchedule, NoiseSchedule, NoiseSettings
 from workbench.quantities import counted
-from workbench.runs.batches import Batches
 from workbench.runs.checks import resolved
-from workbench.runs.data import datasets_of, load_data, sources_of
+from workbench.runs.data import Batches, datasets_of, load_data, sources_of
 from workbench.runs.settings import HELD_OUT, TrainSettings
 from workbench.workspace import Workspace, is_slug
 

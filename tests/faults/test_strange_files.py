@@ -21,7 +21,8 @@ from workbench.dataset_builder.dataset import PLANS
 from workbench.dataset_builder.export.downloads import FOLDER as DOWNLOADS
 from workbench.loras.converting import CONVERTED
 from workbench.loras.library import all_loras
-from workbench.runs import display, encodings, queue, retention
+from workbench.runs import display, queue, retention
+from workbench.runs.data import ENCODINGS
 from workbench.runs.previews import read_previews
 from workbench.runs.run import Run
 from workbench.sampler import vae_reconstruction
@@ -170,7 +171,7 @@ def test_one_bad_line_of_metrics_breaks_nothing(shell: Shell, workspace: Workspa
 
 def test_the_folders_of_the_cache_are_our_own(workspace: Workspace) -> None:
     """Every folder that the workbench makes there, by the constants that name them."""
-    ours = {PLANS, STRIPS, CONVERTED, DOWNLOADS, vae_reconstruction.FOLDER, encodings.FOLDER}
+    ours = {PLANS, STRIPS, CONVERTED, DOWNLOADS, vae_reconstruction.FOLDER, ENCODINGS}
     for name in (*ours, "loras", "page", "measured"):
         (workspace.cache / name).mkdir(parents=True)
     assert strange_names(workspace) == []

@@ -23,8 +23,7 @@ from workbench.families.model import Model
 from workbench.jobs.devices import gpus
 from workbench.operating_system import system
 from workbench.runs import hub_push, optimizer_options
-from workbench.runs.batches import Batches
-from workbench.runs.data import datasets_of, load_data
+from workbench.runs.data import Batches, datasets_of, load_data
 from workbench.runs.settings import TrainSettings
 from workbench.settings import value_text
 from workbench.workspace import SLUG, Workspace, read_object

@@ -1,13 +1,17 @@
-"""What to train, and with which settings: a recipe for a subject, a model and a number of clips, with its reasons.
+"""What to begin with: a recipe for a subject, a model and a number of clips, with its reasons, or a saved preset.
 
-Where nothing was published it says so. Settings that a recipe does not name stay as they are. Not covered: the figures
-and their sources (families), what the GPU decides (fit.recipes), settings that a person saved (presets).
+    presets/NAME.json       settings as --config takes them, without those that name things of this workspace
+
+Where nothing was published a recipe says so. Settings that a recipe or a preset does not name stay as they are. The
+figures of the recipes and their sources are facts of `families`; what the GPU decides is in `fit.recipes`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from workbench.clips.records import read_clips
@@ -16,8 +20,8 @@ from workbench.families import families, find_model
 from workbench.families.recipes import SUBJECTS, Advice, Source, Subject
 from workbench.quantities import counted
 from workbench.runs.settings import TrainSettings
-from workbench.settings import specs
-from workbench.workspace import Workspace, is_slug
+from workbench.settings import parse, specs
+from workbench.workspace import Workspace, checked_slug, is_slug, read_json, slugify, write_json
 
 UNKNOWN = "No published run is known for models of this kind: the settings stay as they are."
 
@@ -103,3 +107,64 @@ def sources() -> list[Source]:
             for advice in (recipe.clips, recipe.captions, recipe.why_steps, *(why for *_, why in recipe.settings)):
                 found |= dict.fromkeys(advice.sources)
     return list(found)
+
+
+# ---- presets of one's own
+
+# What is different in every workspace, or wants another value for every run.
+NOT_SHARED = (
+    "dataset",
+    "more_datasets",
+    "regularization_dataset",
+    "validation_dataset",
+    "start_from",
+    "preview_images",
+    "repository",
+)
+
+
+def preset_names(workspace: Workspace) -> list[str]:
+    """The presets there are, by name."""
+    return sorted(path.stem for path in workspace.presets.glob("*.json") if is_slug(path.stem))
+
+
+def save_preset(workspace: Workspace, title: str, settings: TrainSettings) -> str:
+    """Save settings under a title, in place of those of the same name; returns the name. Raises ConfigError."""
+    if not title.strip():
+        raise ConfigError("the preset has no name: write one, as in my-style")
+    name = slugify(title)
+    write_json(_preset_file(workspace, name), _shared(settings.model_dump(mode="json")))
+    return name
+
+
+def load_preset(workspace: Workspace, name: str) -> dict[str, Any]:
+    """The settings of a preset; those that it does not name are to stay as they are. Raises ConfigError."""
+    return _read_preset(_preset_file(workspace, name))
+
+
+def preset_text(workspace: Workspace, name: str) -> str:
+    """The file of a preset, to be given away. Raises ConfigError."""
+    return json.dumps(load_preset(workspace, name), indent=2, ensure_ascii=False) + "\n"
+
+
+def add_preset(workspace: Workspace, file: Path) -> str:
+    """Take in a preset, or a run's config.json, that somebody shared; returns its name. Raises ConfigError."""
+    name = slugify(file.stem)
+    write_json(_preset_file(workspace, name), _read_preset(file))
+    return name
+
+
+def _preset_file(workspace: Workspace, name: str) -> Path:
+    return workspace.presets / f"{checked_slug(name)}.json"
+
+
+def _read_preset(file: Path) -> dict[str, Any]:
+    values = read_json(file)
+    if not isinstance(values, dict):
+        raise ConfigError(f"{file.name} must hold a JSON object of settings: write it as {{...}}")
+    parse(TrainSettings, values)
+    return _shared(values)
+
+
+def _shared(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in NOT_SHARED}

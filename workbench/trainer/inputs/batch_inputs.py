@@ -17,8 +17,7 @@ from workbench.families.model import Model
 from workbench.families.model_inputs import Given, ModelInputs, Tensors
 from workbench.families.noise_schedules import DEFAULTS, NoiseSettings
 from workbench.jobs.torch_devices import to_device
-from workbench.runs.batches import Batches
-from workbench.runs.data import RunClip, TrainingData, seed_for
+from workbench.runs.data import Batches, RunClip, TrainingData, seed_for
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.inputs.conditions import FirstFrames
 from workbench.trainer.inputs.encoder import FIRST_FRAME, Encoder, Piece, View, read_first_frame, view_of
