@@ -37,7 +37,7 @@ from workbench.dataset_builder import Dataset
 from workbench.errors import WorkbenchError
 from workbench.jobs import tickets
 from workbench.loras.library import all_loras
-from workbench.runs import queue, retention
+from workbench.runs import checkpoints, queue
 from workbench.runs.recipes import preset_names, preset_text, save_preset
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
@@ -182,7 +182,7 @@ def _fill_run(workspace: Workspace, name: str, clip: Path) -> None:
     visible = {"step": 20, "time": time.time(), "preview_changes": [9.0], "control_changes": [1.0]}
     append_line(run.folder / "metrics.jsonl", json.dumps({**visible, "visible_effects": [9.0], "visible_effect": 9.0}))
     write_json(run.folder / "tracker.json", {"run": "x"})
-    retention.choose_best(run.folder, 10, "why")
+    checkpoints.choose_best(run.folder, 10, "why")
 
 
 def files(workspace: Workspace) -> dict[str, Path]:

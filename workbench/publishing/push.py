@@ -26,8 +26,8 @@ from workbench.publishing import account, full_model, lora, space
 from workbench.publishing.full_model import FullModel
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.publishing.upload_plan import UploadPlan
+from workbench.runs.checkpoints import PUBLISHED
 from workbench.runs.hub_push import MODULE, job_of
-from workbench.runs.retention import PUBLISHED
 from workbench.settings import parse
 from workbench.workspace import Workspace, read_json, slugify, write_json, writing
 

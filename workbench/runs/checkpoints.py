@@ -8,31 +8,41 @@
       optimizer.safetensors   the optimizer's tensors by parameter name
       state.json              step, settings, versions, gradient scaler, the optimizer's plain values
       MANIFEST.json           bytes and sha256 of each file; written last
-    checkpoints/.damaged-step-00000300/     one that is not as its manifest says, set aside (recovery, retention)
+    checkpoints/.damaged-step-00000300/     one that is not as its manifest says, set aside: kept, but no longer counted
+    stars.json      {"checkpoints": [steps that a person wants to keep]}
+    best.json       {"step", "why", "time"}: the one that a person found best by looking
 
-Randomness needs no state: every random number is seeded by (run seed, purpose, step). Not covered: moving a run to
-other settings (forks), which checkpoints are kept (retention)."""
+Randomness needs no state: every random number is seeded by (run seed, purpose, step).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from workbench import jobs
 from workbench.clips.records import file_sha256
 from workbench.errors import CannotWrite, ConfigError, ResumeRefused
+from workbench.jobs import processes
 from workbench.operating_system import system
 from workbench.quantities import byte_size
+from workbench.runs.analysis.best_checkpoint import best_step
+from workbench.runs.analysis.visible_effect import VisibleEffect, from_line
+from workbench.runs.metrics import METRICS, MetricsReader, parse_lines
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import read_json, step_folders, sync_folder, write_json, writing
+from workbench.workspace import read_json, read_to_change, step_folders, sync_folder, write_json, writing
 
 FOLDER, MANIFEST, STATE = "checkpoints", "MANIFEST.json", "state.json"
 LORA, WEIGHTS = "lora.safetensors", "weights.safetensors"
 EMA, OPTIMIZER = "ema.safetensors", "optimizer.safetensors"
+PARENT = "parent.json"  # in the folder of a fork: of which run's checkpoint its first one is a copy
 PACKAGES = ("torch", "diffusers", "peft", "accelerate", "transformers")  # a run goes on with the same versions alone
 # What may differ when a run goes on: how it is watched and what is computed twice or where, never what is computed.
 FREE = frozenset(
@@ -163,10 +173,18 @@ def steps(run: Path) -> list[int]:
 
 def newest(run: Path) -> tuple[int, Path] | None:
     """The newest checkpoint that verifies."""
+    step, _ = _newest_whole(run)
+    return None if step is None else (step, folder_of(run, step))
+
+
+def _newest_whole(run: Path) -> tuple[int | None, dict[int, str]]:
+    """The newest whole checkpoint's step, and what is wrong with each above it."""
+    damaged = dict[int, str]()
     for step in reversed(steps(run)):
-        if verified(folder_of(run, step)):
-            return step, folder_of(run, step)
-    return None
+        if not (reason := damage(folder_of(run, step))):
+            return step, damaged
+        damaged[step] = reason
+    return None, damaged
 
 
 def setting_changes(saved: Mapping[str, Any], settings: TrainSettings) -> dict[str, tuple[Any, Any]]:
@@ -231,3 +249,227 @@ def refuse_changes(
 
 def _line(entry: dict[str, Any]) -> str:
     return f"{entry['role']} clip {entry['name']} ({entry['sha256'][:8]}), caption {entry['caption'][:60]!r}"
+
+
+# ---- where a start begins
+#
+# A damaged checkpoint that is newer than the one a run goes on from is set aside, so that it neither counts nor stands
+# in the way of the same step. A run that has made steps and of which no checkpoint is whole is refused, and nothing of
+# it is touched, until somebody says that it may begin again.
+
+FROM_START = "WORKBENCH_FROM_START"  # in the environment of a run that may begin at step 0 again
+NOTHING_WHOLE = "has no whole checkpoint"  # in the sentence of every refusal, for runs.failures
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Where a start begins: a checkpoint, or step 0; note: what a person should know of it, "" if nothing."""
+
+    checkpoint: tuple[int, Path] | None = None
+    note: str = ""
+
+
+def beginning(run: Path, from_start: bool = False) -> Beginning:
+    """Find the newest whole checkpoint and set the damaged ones above it aside.
+
+    from_start: begin at step 0 where there is none, and forget the curve. Raises ResumeRefused, CannotWrite.
+    """
+    found, damaged = _newest_whole(run)
+    check_start(run, from_start)
+    names = {step: set_aside(run, step) for step in damaged}
+    if found is not None:
+        reason = ", ".join(f"{name} ({damaged[step]})" for step, name in names.items())
+        note = f"damaged and set aside: {reason}; the run goes on from step {found}" if reason else ""
+        return Beginning((found, folder_of(run, found)), note)
+    if not damaged and not _last_step(run):
+        return Beginning()
+    with writing(run / METRICS):
+        (run / METRICS).unlink(missing_ok=True)
+    return Beginning(note="began at step 0 again, as requested")
+
+
+def check_start(run: Path, from_start: bool = False) -> None:
+    """Refuse a start that would begin at step 0 again unasked; changes nothing. Raises ResumeRefused."""
+    found, damaged = _newest_whole(run)
+    if found is not None:
+        return
+    made = _last_step(run)
+    if not (damaged or made):
+        return
+    why = (
+        "; ".join(f"step {step}: {reason}" for step, reason in damaged.items())
+        or "none was written, or all were removed"
+    )
+    if (run / PARENT).exists():
+        raise ResumeRefused(f"{run.name} {NOTHING_WHOLE} to go on from ({why}): fork its parent again")
+    if not from_start:
+        raise ResumeRefused(
+            f"{run.name} {NOTHING_WHOLE} to go on from ({why}), and starting it would begin at step 0 again, without "
+            f"the curve up to step {made}: put a whole one back, or begin again with workbench runs start {run.name} "
+            f"--from-start"
+        )
+
+
+def from_start_requested() -> bool:
+    """Whether this process was started to begin at step 0 again, if it has to."""
+    return os.environ.get(FROM_START) == "1"
+
+
+def _last_step(run: Path) -> int:
+    return max((int(line["step"]) for line in MetricsReader(run).lines()), default=0)
+
+
+# ---- which ones are kept: the last ones, those of every so many steps, the best one, the starred ones
+#
+# Only whole checkpoints count as the last ones: a damaged one among them is set aside, so that the newest whole one is
+# never removed, whatever the rules say. What will go can be asked before it goes. Going is renaming, then deleting: one
+# killed in between leaves no half checkpoint, and the next one sweeps up.
+
+STARS, CHOSEN = "stars.json", "best.json"
+PUBLISHED = "published.json"  # in a checkpoint that is on the Hub
+
+
+@dataclass(frozen=True)
+class Doomed:
+    """A checkpoint that will go."""
+
+    step: int
+    bytes: int
+
+
+def starred(run: Path) -> list[int]:
+    """Steps whose checkpoints a person wants to keep, oldest first."""
+    if not (run / STARS).exists():
+        return []
+    with contextlib.suppress(ConfigError, TypeError, KeyError, ValueError, OverflowError):
+        return sorted({int(step) for step in read_json(run / STARS)["checkpoints"]})
+    return []
+
+
+def star(run: Path, step: int) -> None:
+    """Keep a step's checkpoint for good. Raises ConfigError when there is none, CannotWrite."""
+    if step not in steps(run):
+        raise ConfigError(f"{run.name} has no checkpoint of step {step}: choose one of {steps(run)}")
+    with jobs.locked(run / ".stars.lock"):
+        check_stars(run)
+        write_json(run / STARS, {"checkpoints": sorted({*starred(run), step})})
+
+
+def unstar(run: Path, step: int) -> None:
+    """Let a step's checkpoint go with the others. Raises CannotWrite."""
+    with jobs.locked(run / ".stars.lock"):
+        check_stars(run)
+        write_json(run / STARS, {"checkpoints": [other for other in starred(run) if other != step]})
+
+
+def check_stars(run: Path) -> None:
+    """Raises ConfigError where it cannot be read which checkpoints are starred."""
+    try:
+        if any(not isinstance(step, int) for step in read_to_change(run / STARS).get("checkpoints", ())):
+            raise TypeError("checkpoints has something that is no step")
+    except TypeError as error:
+        raise ConfigError(f"{run / STARS} is damaged ({error}): fix or remove it") from error
+
+
+def choose_best(run: Path, step: int, why: str) -> None:
+    """Note which checkpoint a person found best, and keep it for good. Raises ConfigError when there is none of it."""
+    star(run, step)
+    write_json(run / CHOSEN, {"step": step, "why": why, "time": time.time()})
+
+
+def chosen_best(run: Path) -> dict[str, Any]:
+    """{"step", "why", "time"} of the checkpoint that a person found best; {} where nobody chose."""
+    with contextlib.suppress(ConfigError, TypeError, KeyError, ValueError, OverflowError):
+        if (run / CHOSEN).exists() and int((found := read_json(run / CHOSEN))["step"]) in steps(run):
+            return {"step": int(found["step"]), "why": str(found.get("why", "")), "time": found.get("time")}
+    return {}
+
+
+def best(run: Path) -> int | None:
+    """The best checkpoint's step (`visible_effect.best_step`); None while nothing was measured."""
+    saved, path = steps(run), run / METRICS
+    if not saved or not path.is_file():
+        return None
+    held_out, effects = dict[int, float](), dict[int, VisibleEffect]()
+    with path.open("rb") as lines:
+        for line in lines:
+            if b'"held_out_loss"' not in line and b'"preview_changes"' not in line:
+                continue  # few lines are measurements, and a long run has a million others
+            for measured in parse_lines(line):
+                if "held_out_loss" in measured:
+                    held_out[measured["step"]] = measured["held_out_loss"]
+                if (effect := from_line(measured)) is not None:
+                    effects[measured["step"]] = effect
+    return best_step(held_out, saved, effects)
+
+
+def doomed(run: Path, keep: int, keep_every: int = 0, coming: int | None = None) -> list[Doomed]:
+    """What the rules would remove now, oldest first; with `coming`, once the checkpoint of that step is written.
+
+    keep: how many of the newest whole ones stay; keep_every: so do the multiples of this many steps, 0 is none. With
+    `coming` it is a forecast, which reads no checkpoint to see whether it is whole.
+    """
+    if coming is None:
+        last, damaged = _last(run, keep)
+        return _going(run, {*last, *damaged}, keep_every)
+    return _going(run, {*sorted({*steps(run), coming})[-max(1, keep) :]}, keep_every)
+
+
+def retire(
+    run: Path, keep: int, keep_every: int = 0, written: int | None = None, only: Collection[int] | None = None
+) -> list[Doomed]:
+    """Set damaged checkpoints among the last ones aside, and remove what the rules let go; returns what went.
+
+    written: the step that has just been saved, which stays; None: a person frees space. only: of these steps alone,
+    which a person was shown. Raises CannotWrite.
+    """
+    last, damaged = _last(run, keep)
+    going = _going(run, {*last, *damaged, *([] if written is None else [written])}, keep_every)
+    for step in damaged:
+        set_aside(run, step)
+    gone = []
+    for one in (one for one in going if only is None or one.step in only):
+        target = run / FOLDER / f".del-{one.step}-{os.getpid()}"
+        with writing(target), contextlib.suppress(FileNotFoundError):  # another may have been faster
+            if target.exists():
+                shutil.rmtree(target)
+            system.replace(folder_of(run, one.step), target)
+            gone.append(one)
+    sweep(run)
+    return gone
+
+
+def _last(run: Path, keep: int) -> tuple[list[int], list[int]]:
+    """The newest whole checkpoints, so many of them, and the damaged ones that came before them in the search."""
+    whole, damaged = list[int](), list[int]()
+    for step in reversed(steps(run)):
+        (whole if verified(folder_of(run, step)) else damaged).append(step)
+        if len(whole) == max(1, keep):
+            break
+    return whole, damaged
+
+
+def _going(run: Path, last: set[int], keep_every: int) -> list[Doomed]:
+    """All but the last ones, and what a rule or a person keeps."""
+    saved = steps(run)
+    try:
+        check_stars(run)
+    except ConfigError:  # any of them may be starred
+        return []
+    kept = {*last, *starred(run), best(run), chosen_best(run).get("step")}
+    kept |= {step for step in saved if (folder_of(run, step) / PUBLISHED).exists()}
+    if keep_every:
+        kept |= {step for step in saved if step % keep_every == 0}
+    folders = {step: folder_of(run, step) for step in saved if step not in kept}
+    return [Doomed(step, bytes_of(folder)) for step, folder in folders.items()]
+
+
+def sweep(run: Path) -> None:
+    """Delete what was on its way out, and what killed processes left half written."""
+    folder = run / FOLDER
+    for left_over in folder.glob(".del-*"):
+        shutil.rmtree(left_over, ignore_errors=True)
+    for left_over in folder.glob(".tmp-*"):
+        owner = left_over.name.rpartition("-")[2]
+        if owner == str(os.getpid()) or not owner.isdecimal() or processes.start_time(int(owner)) is None:
+            shutil.rmtree(left_over, ignore_errors=True)

@@ -1,6 +1,7 @@
-"""What a run trains on: which clips in which role, in which shape, which frames of them, and which clips are in which
-batch. Pure functions of the datasets, the settings and the batch's number, so nothing has to be remembered and a resumed
-run sees what an uninterrupted one would have seen. Decoding and encoding are in `trainer.inputs`.
+"""What a run trains on: which clips in which role, in which shape, which frames of them, and which are in which batch.
+
+Pure functions of the datasets, the settings and the batch's number: nothing has to be remembered, and a resumed run
+sees what an uninterrupted one would have seen. Decoding and encoding are in `trainer.inputs`.
 """
 
 from __future__ import annotations
@@ -382,10 +383,10 @@ def _order(count: int, seed: int) -> list[int]:
 class Batches:
     """The batches of a run, by number.
 
-    A batch has clips of one shape (bucket). Within a bucket every clip comes once before any comes again, in a new order
-    each time, and what is left over at the end of a pass begins the next batch: no clip is lost, none is filled in. Over
-    a pass every bucket gets as many batches as its clips ask for, in a new order. Where datasets are weighted by
-    sampling, each is a group with an order of its own, and groups take turns by their shares.
+    A batch has clips of one shape (bucket). Within a bucket every clip comes once before any comes again, in a new
+    order each time, and what is left over at the end of a pass begins the next batch: no clip is lost, none is filled
+    in. Over a pass every bucket gets as many batches as its clips ask for, in a new order. Where datasets are weighted
+    by sampling, each is a group with an order of its own, and groups take turns by their shares.
     """
 
     def __init__(self, data: TrainingData, settings: TrainSettings) -> None:

@@ -18,7 +18,7 @@ from workbench.quantities import duration, loss_text, moment
 from workbench.runs import oom_fallback
 from workbench.runs.analysis.curves import Curves
 from workbench.runs.analysis.diagnosis import Diagnosis
-from workbench.runs.sessions import RunSession, training_seconds
+from workbench.runs.metrics import RunSession, training_seconds
 from workbench.runs.settings import TrainSettings
 from workbench.states import Tone
 

@@ -16,8 +16,8 @@ from workbench.families import find_model
 from workbench.jobs import State, Status
 from workbench.runs import oom_fallback
 from workbench.runs.actions import Action, ActionKind, flags
+from workbench.runs.checkpoints import NOTHING_WHOLE
 from workbench.runs.failure_rules import BUG, DEAD, RULES, STACKS, FailureRule
-from workbench.runs.recovery import NOTHING_WHOLE
 from workbench.runs.settings import TrainSettings
 
 TAIL_LINES = 12

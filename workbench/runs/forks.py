@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.runs import checkpoints
+from workbench.runs.checkpoints import PARENT
 from workbench.runs.from_scratch import BASE_MODEL
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, fresh_folder, link_or_copy, read_json, write_json
@@ -25,7 +26,6 @@ from workbench.workspace import Workspace, fresh_folder, link_or_copy, read_json
 if TYPE_CHECKING:
     from workbench.runs.run import Run
 
-PARENT = "parent.json"
 # Settings that decide which weights there are, or what their numbers mean; the second of a LoRA only.
 WEIGHTS = ("model", "method", "expert")
 LORA_WEIGHTS = ("rank", "alpha", "targets", "dora", "rslora", "train_also")

@@ -1,6 +1,7 @@
-"""metrics.jsonl: one line a step, and one a measurement. Written by the run, read by anyone at any time.
+"""What a run writes line by line, for anyone to read at any time: steps and measurements in metrics.jsonl, sessions in
+sessions.jsonl.
 
-Keys: step, time (seconds since the epoch), then either
+metrics.jsonl: step, time (seconds since the epoch), then either
     loss, lr, grad_norm, seconds, memory_gb                            a training step
     preservation_loss                                                   with a preservation weight
     samples: [[quantile of noise, loss], ...]                             its clips, one pair each, unweighted
@@ -15,9 +16,10 @@ or, with step 0 for the base model,
                                                                           preservation prompts
     visible_effects: [ratio, ...], visible_effect                         of each preview, its change by the controls';
                                                                           and the median (analysis.visible_effect)
+sessions.jsonl: a line for each session, from when its process was ready to train; its keys are those of RunSession.
+
 A torn last line is ignored on reading and removed on resume. A number that is none (a gradient that overflowed) is
-written as null, which JSON has, and left out on reading. Not covered: what the numbers mean (analysis),
-trackers (TensorBoard and the like).
+written as null, which JSON has, and left out on reading.
 """
 
 from __future__ import annotations
@@ -26,12 +28,17 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from workbench.workspace import finite, write_bytes, writing
+from pydantic import Field, TypeAdapter
+
+from workbench import jobs
+from workbench.records import LATEST, read_json_lines
+from workbench.workspace import append_line, finite, from_json, read_object, write_bytes, writing
 
 METRICS = "metrics.jsonl"
 BLOCK = 1 << 20  # bytes read at once: a long run's lines never stand in memory together
@@ -152,3 +159,92 @@ class MetricsWriter:
         with contextlib.suppress(OSError):
             os.write(self._file, self._waiting)
         os.close(self._file)
+
+
+# ---- sessions
+
+SESSIONS = "sessions.jsonl"
+LAST_LINE = 1 << 20  # bytes; a line is far shorter
+Moment = Annotated[float, Field(ge=0.0, le=LATEST)]
+
+
+@dataclass(frozen=True)
+class RunSession:
+    """One session of a run, from when its process was ready to train.
+
+    step: the last one done before: 0, or the checkpoint's
+    before: when the session before this one ended: its last line of metrics, or the pause; 0 where there was none
+    paused: it follows a pause of the same process;  trained: how many values are adjusted
+    dropped: a sentence for each clip left out;  stops_at: when its time limit ends it, None without one
+    note: what a person should know of where it began, such as a checkpoint that is damaged
+    """
+
+    time: Moment
+    step: int
+    before: Moment = 0.0
+    paused: bool = False
+    device: str = ""
+    precision: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    trained: int = 0
+    dropped: Sequence[str] = ()
+    stops_at: Moment | None = None
+    note: str = ""
+
+
+_SESSION = TypeAdapter(RunSession)
+
+
+def record_session(run: Path, step: int, paused_at: float | None = None, **facts: object) -> None:
+    """Add a line for this session; facts are the other fields of `RunSession`. Raises CannotWrite.
+
+    paused_at: when the pause that it follows began. Call it before the metrics are cut back to the checkpoint: the
+    steps that are lost took time as well.
+    """
+    before = _last_metrics_time(run) if paused_at is None else paused_at
+    session = RunSession(time.time(), step, before, paused_at is not None, **facts)  # type: ignore[arg-type]
+    append_line(run / SESSIONS, json.dumps(finite(asdict(session)), ensure_ascii=False))
+
+
+def read_sessions(run: Path) -> list[RunSession]:
+    """Every session, the first one first; torn lines and records of another form are left out."""
+    known, found = {one.name for one in fields(RunSession)}, []
+    for values in read_json_lines(run / SESSIONS):
+        with contextlib.suppress(ValueError):
+            found.append(_SESSION.validate_python({name: value for name, value in values.items() if name in known}))
+    return found
+
+
+def training_seconds(run: Path, sessions: Sequence[RunSession] | None = None) -> float:
+    """How long the run trained, all sessions together.
+
+    The queue, loading and encoding, a pause, and the time between a stop and the next start do not count.
+    """
+    sessions = read_sessions(run) if sessions is None else sessions
+    if not sessions:
+        return 0.0
+    ended = [*(session.before for session in sessions[1:]), _end(run, sessions[-1])]
+    return sum(max(0.0, end - session.time) for session, end in zip(sessions, ended, strict=True))
+
+
+def _end(run: Path, last: RunSession) -> float:
+    """When the last session ended; now while it trains."""
+    status = jobs.status(run)
+    over = last.time < (status.started_at or 0.0)  # a later start waits or loads, or ended before it was ready
+    waits = status.phase.startswith(jobs.WAITING)  # a paused run that was resumed, for its device
+    if over or waits or read_object(run / jobs.HEARTBEAT).get("paused"):
+        return _last_metrics_time(run)
+    return status.ended_at or time.time()
+
+
+def _last_metrics_time(run: Path) -> float:
+    """The time of the newest whole line of the metrics; 0 without one."""
+    path = run / METRICS
+    if not path.is_file():
+        return 0.0
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LAST_LINE))
+        lines = file.read().split(b"\n")[:-1]
+    with contextlib.suppress(ValueError, IndexError, KeyError):
+        return float(from_json(lines[-1])["time"])
+    return 0.0

@@ -17,8 +17,8 @@ from workbench.runs import oom_fallback
 from workbench.runs.analysis.curves import curves_of
 from workbench.runs.analysis.visible_effect import VisibleEffect
 from workbench.runs.data import read_lock
+from workbench.runs.metrics import read_sessions
 from workbench.runs.run import Run
-from workbench.runs.sessions import read_sessions
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import slugify
 

@@ -9,7 +9,8 @@ from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.operating_system import system
 from workbench.runs import queue
-from workbench.runs.run import PARENT, REMOTE, Run
+from workbench.runs.checkpoints import PARENT
+from workbench.runs.run import REMOTE, Run
 from workbench.workspace import Workspace, checked_slug, read_object, write_json, writing
 
 

@@ -32,12 +32,11 @@ from workbench.jobs.devices import pick_device
 from workbench.jobs.reading import folders_in
 from workbench.notes import NotedFolder
 from workbench.records import read_record
-from workbench.runs import checkpoints, device_rules, forks, queue, retention
+from workbench.runs import checkpoints, device_rules, forks, queue
+from workbench.runs.checkpoints import FROM_START, PARENT
 from workbench.runs.checks import check, resolved
-from workbench.runs.forks import PARENT
 from workbench.runs.metrics import read_metrics
 from workbench.runs.previews import LiveSample, Preview, all_previews
-from workbench.runs.recovery import FROM_START
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, fresh_folder, read_json, read_object, step_folders, write_json
 
@@ -158,11 +157,11 @@ class Run(NotedFolder):
         """The name of the target on which it trains, "" for this machine."""
         return str(read_object(self.folder / REMOTE).get("target", ""))
 
-    def doomed(self) -> list[retention.Doomed]:
+    def doomed(self) -> list[checkpoints.Doomed]:
         """The checkpoints that go when the next one is written."""
         settings, saved = self.settings, self.checkpoints
         coming = (saved[-1] // settings.save_every + 1) * settings.save_every if saved else None
-        return retention.doomed(self.folder, settings.keep_checkpoints, settings.keep_every, coming)
+        return checkpoints.doomed(self.folder, settings.keep_checkpoints, settings.keep_every, coming)
 
     def start(self, from_start: bool = False) -> jobs.Status:
         """Start the run, or go on from its newest good checkpoint, once it is its turn (queue); on its target.

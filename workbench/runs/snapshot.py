@@ -19,7 +19,7 @@ from workbench.families import find_model
 from workbench.jobs import State, Status
 from workbench.jobs.devices import Load, load, pick_device
 from workbench.quantities import byte_size
-from workbench.runs import facts, queue, retention
+from workbench.runs import checkpoints, facts, queue
 from workbench.runs.actions import Action
 from workbench.runs.analysis.best_checkpoint import best_step
 from workbench.runs.analysis.curves import Curves, curves_of
@@ -28,9 +28,9 @@ from workbench.runs.checkpoints import bytes_of, folder_of
 from workbench.runs.facts import Fact, Note
 from workbench.runs.failures import LOG_LINES, Failure, failure_of, last_checkpoint
 from workbench.runs.listing import headline
+from workbench.runs.metrics import read_sessions
 from workbench.runs.previews import FOLDER, Preview, RunPreviews, read_previews
 from workbench.runs.run import Run
-from workbench.runs.sessions import read_sessions
 from workbench.runs.settings import TrainSettings
 from workbench.states import Tone
 from workbench.workspace import Workspace, step_folders
@@ -293,7 +293,7 @@ class SnapshotReader:
         """The checkpoints, read again only after one was saved, starred or measured: the rules of keeping read all
         measurements."""
         folder = self._run.folder
-        starred, chosen = retention.starred(folder), retention.chosen_best(folder)
+        starred, chosen = checkpoints.starred(folder), checkpoints.chosen_best(folder)
         going_on = settings is not None and status.state is not State.FINISHED
         mark = (tuple(saved), best, tuple(starred), str(chosen), going_on)
         if mark != self._checkpoint_mark:

@@ -15,7 +15,8 @@ from typing import Any
 
 from workbench.errors import ConfigError
 from workbench.families import find_model, settle
-from workbench.runs.run import Run, check
+from workbench.runs.checks import check
+from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.settings import Spec, parse, specs, value_text
 from workbench.workspace import Workspace

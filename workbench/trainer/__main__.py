@@ -18,7 +18,7 @@ from workbench import jobs
 from workbench.errors import ExitCode
 from workbench.jobs import processes
 from workbench.jobs.devices import pick_devices
-from workbench.runs import device_rules, hub_push, optimizer_options, queue, recovery, webhook
+from workbench.runs import checkpoints, device_rules, hub_push, optimizer_options, queue, webhook
 from workbench.runs.failures import BEGIN
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.distributed import launcher
@@ -35,7 +35,7 @@ def main() -> int:
     with launcher.Launcher(folder) as job:
         webhook.watch(folder)
         begin()
-        recovery.check(folder, recovery.from_start_requested())  # not after hours in the queue
+        checkpoints.check_start(folder, checkpoints.from_start_requested())  # not after hours in the queue
         settings = TrainSettings.load(folder / jobs.CONFIG)
         devices = pick_devices(settings.device, settings.gpus)
         device_rules.check(settings, devices[0])  # not after hours in the queue

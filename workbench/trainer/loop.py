@@ -26,9 +26,9 @@ from workbench.jobs import processes
 from workbench.jobs.devices import GIGABYTE, Device, pick_devices
 from workbench.jobs.torch_devices import free_memory, make_current, to_device
 from workbench.runs import oom_fallback
+from workbench.runs.checkpoints import from_start_requested
 from workbench.runs.data import seed_for
 from workbench.runs.queue import QueueSlot
-from workbench.runs.recovery import from_start_requested
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.commands import follow_commands
 from workbench.trainer.distributed.launcher import SINGLE, ProcessRank

@@ -29,12 +29,11 @@ from workbench.jobs.devices import Device
 from workbench.memory.block_swap import parked
 from workbench.runs import checkpoints, device_rules, optimizer_options
 from workbench.runs.analysis import visible_effect
+from workbench.runs.checkpoints import beginning
 from workbench.runs.checks import check, check_ranks, initial_lora
 from workbench.runs.data import LOCK, load_data, seed_for
-from workbench.runs.metrics import MetricsWriter, read_metrics
+from workbench.runs.metrics import MetricsWriter, read_metrics, record_session
 from workbench.runs.queue import QueueSlot
-from workbench.runs.recovery import beginning
-from workbench.runs.sessions import record_session
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import previewing, saving, tokenizer
 from workbench.trainer.distributed.ranks import Ranks

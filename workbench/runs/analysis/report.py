@@ -39,9 +39,9 @@ from workbench.runs.display import (
     sheet,
     training_inputs,
 )
+from workbench.runs.metrics import RunSession, read_sessions
 from workbench.runs.model_card import lora_words
 from workbench.runs.run import CARD, Run
-from workbench.runs.sessions import RunSession, read_sessions
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot, snapshot
 from workbench.settings import specs, value_text
