@@ -22,10 +22,9 @@ from workbench.form_rules import NEEDED, without_effect
 from workbench.jobs import processes
 from workbench.overview import OverviewReader
 from workbench.quantities import moment
-from workbench.runs.actions import Action, perform
 from workbench.runs.checkpoints import starred
 from workbench.runs.metrics import record_session
-from workbench.runs.run import Run
+from workbench.runs.run import Action, Run, perform
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot
 from workbench.ui.core import render

@@ -12,8 +12,8 @@ from typing import Any
 
 from workbench.errors import ExitCode
 from workbench.runs import oom_fallback
-from workbench.runs.actions import ActionKind
 from workbench.runs.checkpoints import NOTHING_WHOLE
+from workbench.runs.run import ActionKind
 from workbench.runs.settings import TrainSettings
 
 STACKS = "stacks.txt"  # what every thread was doing when a run was ended by its stall timeout

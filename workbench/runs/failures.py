@@ -15,9 +15,9 @@ from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.jobs import State, Status
 from workbench.runs import oom_fallback
-from workbench.runs.actions import Action, ActionKind, flags
 from workbench.runs.checkpoints import NOTHING_WHOLE
 from workbench.runs.failure_rules import BUG, DEAD, RULES, STACKS, FailureRule
+from workbench.runs.run import Action, ActionKind, as_flags
 from workbench.runs.settings import TrainSettings
 
 TAIL_LINES = 12
@@ -118,9 +118,9 @@ def _actions(rule: FailureRule, run: str, checkpoint: int | None, settings: Trai
     if rule.change is not None and settings is not None and (changed := rule.change(settings)):
         words = ", ".join(f"{name} {value}" for name, value in changed.items())
         if checkpoint:
-            command = f"workbench train --fork {run}@{checkpoint}{flags(changed)}"
+            command = f"workbench train --fork {run}@{checkpoint}{as_flags(changed)}"
             found.append(Action("fork", f"Fork from step {checkpoint} with {words}", command, changed, checkpoint))
-        command = f"workbench train --clone {run}{flags(changed)}"
+        command = f"workbench train --clone {run}{as_flags(changed)}"
         found.append(Action("new run", f"Copy settings to the form with {words}", command, changed))
     starts = {"go on"} if checkpoint else {"go on", "from start"}
     again: tuple[ActionKind, ...] = () if starts & {*rule.kinds} else ("go on",)

@@ -1,13 +1,14 @@
-"""A training run seen from outside: create it, start it, command it, read what it left. No torch.
+"""A run: create or fork it, start it, command it, read what it left, rename, remove and restore it. No torch.
 
 runs/<slug>/
   config.json dataset.lock.json        settings; the clips trained on, by content
   process.json heartbeat.json control/ job.log result.json      (workbench.jobs)
-  parent.json                          of a fork: where it began, and what differs (workbench.runs.forks)
+  parent.json                          of a fork: {"run", "step", "changed": {setting: [old, new]}, "dropped": [...]}
   notes.txt group.txt                  what a person wrote about it, and the group that it was given
-  metrics.jsonl                        (workbench.runs.metrics)
-  checkpoints/step-00000250/           (workbench.runs.checkpoints); stars.json (workbench.runs.retention)
+  metrics.jsonl sessions.jsonl         (workbench.runs.metrics)
+  checkpoints/step-00000250/           and stars.json (workbench.runs.checkpoints)
   stacks.txt                           of a run that hung (workbench.trainer.monitoring.stall_timeout)
+  oom_fallback.json                    of one whose memory ran out (workbench.runs.failures)
   ranks/0.json                         of several processes: how each ended (workbench.trainer.distributed.launcher)
   previews/step-00000250/0.mp4 0.json  a preview a prompt; step 0 is the base model (workbench.runs.previews)
   lora.safetensors README.md           the export and its model card; of a full fine-tune, a model instead
@@ -18,27 +19,43 @@ runs/<slug>/
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field
 
 from workbench import inline_html, jobs
+from workbench.bins import Bin
 from workbench.errors import ConfigError
 from workbench.families import find_model, settle
 from workbench.families.model_files import INDEX
 from workbench.jobs.devices import pick_device
 from workbench.jobs.reading import folders_in
 from workbench.notes import NotedFolder
+from workbench.operating_system import system
 from workbench.records import read_record
-from workbench.runs import checkpoints, device_rules, forks, queue
+from workbench.runs import checkpoints, device_rules, queue
 from workbench.runs.checkpoints import FROM_START, PARENT
 from workbench.runs.checks import check, resolved
+from workbench.runs.from_scratch import BASE_MODEL
 from workbench.runs.metrics import read_metrics
 from workbench.runs.previews import LiveSample, Preview, all_previews
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import Workspace, fresh_folder, read_json, read_object, step_folders, write_json
+from workbench.workspace import (
+    Workspace,
+    checked_slug,
+    fresh_folder,
+    link_or_copy,
+    read_json,
+    read_object,
+    step_folders,
+    write_json,
+    writing,
+)
 
 MODULE = "workbench.trainer"
 REMOTE = "remote.json"  # on which target a run is
@@ -87,12 +104,12 @@ class Run(NotedFolder):
     def fork(self, workspace: Workspace, step: int, settings: TrainSettings, name: str | None = None) -> Self:
         """A new run that goes on from the checkpoint of a step with other settings; its parent.json says what differs.
 
-        Raises ConfigError where the settings do not fit those weights (`forks.carried`), CannotWrite.
+        Raises ConfigError where the settings do not fit those weights (`carried`), CannotWrite.
         """
         if settings.model != self.settings.model:
             settings = settings.changed(model=settle(workspace.model(settings.model)))
         check(workspace, settings)
-        return type(self)(forks.fork(workspace, self, step, resolved(workspace, settings), name))
+        return type(self)(fork(workspace, self, step, resolved(workspace, settings), name))
 
     @classmethod
     def open(cls, workspace: Workspace, slug: str) -> Self:
@@ -239,4 +256,247 @@ class Run(NotedFolder):
         return inline_html.rendered("workbench.runs.display:run_html", self)
 
 
-__all__ = ["CARD", "EXPORT", "PARENT", "REMOTE", "Run", "check"]
+# ---- forks: runs that start from a checkpoint of another, with other settings or other clips
+#
+# The first checkpoint of a fork is a copy of its parent's under the new settings, so that from then on it is a run like
+# any other and resumes exactly. What cannot be copied is decided in one place, `carried`.
+
+# Settings that decide which weights there are, or what their numbers mean; the second of a LoRA only.
+WEIGHTS = ("model", "method", "expert")
+LORA_WEIGHTS = ("rank", "alpha", "targets", "dora", "rslora", "train_also")
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What of a checkpoint goes into a fork: its files, and a sentence for each thing that does not."""
+
+    files: tuple[str, ...]
+    state: dict[str, Any]
+    dropped: tuple[str, ...]
+
+
+def carried(folder: Path, state: Mapping[str, Any], settings: TrainSettings) -> Carried:
+    """What of the checkpoint in this folder can be used under new settings.
+
+    Raises ConfigError for settings whose weights are others: there is nothing to go on from, only to begin with.
+    """
+    changed = checkpoints.setting_changes(state["settings"], settings)
+    deciding = WEIGHTS + (LORA_WEIGHTS if settings.method == "lora" else ())
+    problems = {
+        name: f"{name} was {changed[name][0]!r}, is {changed[name][1]!r}" for name in deciding if name in changed
+    }
+    if problems:
+        raise ConfigError(
+            f"a fork goes on with the weights of its checkpoint, which these settings do not fit: "
+            f"{'; '.join(problems.values())}. Put them back, or begin a new run with start_from set to the parent",
+            problems,
+        )
+    if settings.steps <= state["step"]:
+        sentence = f"steps is {settings.steps}, the fork begins at step {state['step']}: give a larger number"
+        raise ConfigError(sentence, {"steps": sentence})
+
+    files = {path.name for path in folder.iterdir()} - {checkpoints.MANIFEST, checkpoints.STATE}
+    kept, dropped = dict(state), []
+    if "optimizer" in changed:
+        files -= {checkpoints.OPTIMIZER}
+        kept.pop("optimizer", None)
+        old, new = changed["optimizer"]
+        dropped.append(f"the optimizer's memory: {new} cannot use that of {old} and begins with none")
+    if checkpoints.EMA in files and not settings.ema_decay:
+        files -= {checkpoints.EMA}
+        dropped.append("the averaged weights: ema_decay is 0 now")
+    kept.pop("precision", None)  # a fork may go on in another format
+    kept.pop("threads", None)
+    kept["text_form"] = None  # and with captions that are encoded in another way
+    if "precision" in changed:
+        kept["scaler"] = None
+    return Carried(tuple(sorted(files)), kept, tuple(dropped))
+
+
+def fork(workspace: Workspace, parent: Run, step: int, settings: TrainSettings, name: str | None) -> Path:
+    """Write the folder of a run that goes on from a parent's checkpoint. Raises ConfigError, CannotWrite."""
+    source = checkpoints.folder_of(parent.folder, step)
+    if not checkpoints.verified(source):
+        whole = [str(s) for s in parent.checkpoints if checkpoints.verified(checkpoints.folder_of(parent.folder, s))]
+        raise ConfigError(
+            f"{parent.name} has no whole checkpoint of step {step}: choose one of {', '.join(whole) or 'none'}"
+        )
+    state = read_json(source / checkpoints.STATE)
+    taken = carried(source, state, settings)
+    now = {**taken.state, "settings": settings.model_dump(mode="json")}
+    now["versions"] = checkpoints.versions_now(state["versions"])
+    changed = checkpoints.setting_changes(state["settings"], settings)
+
+    def fill(target: Path) -> None:
+        for file_name in taken.files:
+            shutil.copyfile(source / file_name, target / file_name)
+        write_json(target / checkpoints.STATE, now)
+
+    folder = fresh_folder(workspace.runs, name or parent.name)
+    try:
+        if (own := parent.folder / BASE_MODEL).is_dir():  # its tokenizer is not trained again
+            shutil.copytree(own, folder / BASE_MODEL, copy_function=link_or_copy)
+        checkpoints.publish(folder, step, fill)
+        if not checkpoints.verified(checkpoints.folder_of(folder, step)) or not checkpoints.verified(source):
+            raise ConfigError(f"the checkpoint of step {step} of {parent.name} could not be copied whole: try again")
+        write_json(
+            folder / PARENT, {"run": parent.name, "step": step, "changed": changed, "dropped": list(taken.dropped)}
+        )
+        settings.save(folder / jobs.CONFIG)  # last: this is what makes the folder a run
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder
+
+
+def forks_of(workspace: Workspace, name: str) -> list[str]:
+    """Names of the runs that began at a checkpoint of that one."""
+    return sorted(run.name for run in Run.all(workspace) if run.parent.get("run") == name)
+
+
+# ---- renaming, removing and restoring: only of runs that are over
+
+
+@contextlib.contextmanager
+def _over(workspace: Workspace, run: Run, changed: str) -> Iterator[None]:
+    """Keep a run from being queued while it is changed. Raises ConfigError where it is alive."""
+    with jobs.locked(workspace.runs / queue.LOCK):
+        if (state := jobs.status(run.folder).state).alive:
+            raise ConfigError(
+                f"{run.name} is {state.value} and cannot be {changed}: workbench runs stop {run.name} first"
+            )
+        yield
+
+
+def rename_run(workspace: Workspace, run: Run, name: str) -> Run:
+    """Rename a run, in its forks as well; returns it. Raises ConfigError where the name cannot be used, CannotWrite.
+
+    Samples, grids and stars that name its LoRA keep the old name.
+    """
+    target = workspace.runs / checked_slug(name)
+    if target == run.folder:
+        return run
+    with _over(workspace, run, "renamed"):
+        if (run.folder / REMOTE).exists():
+            raise ConfigError(f"{run.name} trains on {run.target}, where it keeps its name: clone it under another one")
+        if target.exists():
+            raise ConfigError(f"there is a run {name!r} already: choose another name")
+        with writing(target):
+            system.replace(run.folder, target)
+    for other in forks_of(workspace, run.name):
+        record = workspace.runs / other / PARENT
+        write_json(record, {**read_object(record), "run": name})
+    return Run(target)
+
+
+def remove_run(workspace: Workspace, run: Run) -> str:
+    """Move a run to the bin; returns what became of it, in sentences. Raises ConfigError, CannotWrite.
+
+    A fork has copied its checkpoint, so it goes on without its parent.
+    """
+    forks = forks_of(workspace, run.name)
+    with _over(workspace, run, "removed"):
+        name = _removed(workspace).put(run.folder)
+    kept = f" Began at it, and go on without it: {', '.join(forks)}." if forks else ""
+    return f"{run.name} is removed. To restore it: workbench runs restore {name}.{kept}"
+
+
+def removed_runs(workspace: Workspace) -> list[str]:
+    """Names of the removed runs, by which they are restored, removed last first."""
+    return _removed(workspace).names
+
+
+def restore_run(workspace: Workspace, name: str) -> Run:
+    """Move a removed run back. Raises ConfigError where there is none, or another run has its name; CannotWrite."""
+    return Run(_removed(workspace).restore(name))
+
+
+def _removed(workspace: Workspace) -> Bin:
+    return Bin(workspace.runs, "run")
+
+
+# ---- actions: a button on the page and in a notebook, a command in the shell
+
+ActionKind = Literal[
+    "go on",  # start the run, or start it again
+    "from start",  # begin at step 0 again, where no checkpoint is whole
+    "fork",  # go on from `Action.step` in a new run, with `Action.settings` changed
+    "new run",  # put the run's settings into the form, with `Action.settings` changed
+    "pause",
+    "resume",
+    "stop",
+    "kill",  # end a run that does not react to `stop`
+    "save",
+    "preview",  # generate the previews after this step
+    "live sample",  # generate one video with the weights as they are
+    "decode",  # make videos of previews that were kept as latents
+    "sample",  # open the LoRA in the Sample tab
+    "stacks",  # what every thread of a silent run is doing
+    "report",
+    "log in",  # to the Hub: in a terminal, never on a page
+    "free space",  # look at the checkpoints and caches that can go
+    "dataset",  # open the dataset
+]
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing to do next.
+
+    command: the same in the shell;  settings, step: what a new run changes, and the checkpoint it goes on from
+    hint: of what happens elsewhere (`log in`, `free space`, `dataset`): what to do, in words
+    """
+
+    kind: ActionKind
+    label: str
+    command: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    step: int | None = None
+    hint: str = ""
+
+
+def as_flags(settings: Mapping[str, Any]) -> str:
+    """Settings as they are typed after a command: " --rank 8 --no-flip"."""
+    found = ""
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            found += f" --{flag}" if value else f" --no-{flag}"
+        else:
+            found += f" --{flag} {shlex.quote(str(value))}"
+    return found
+
+
+def perform(workspace: Workspace, run: Run, action: Action) -> Run | TrainSettings | str:
+    """Do it. Returns the run to show from then on, settings for the form of a new run, or a sentence.
+
+    Raises ConfigError for actions that need more than the run (`preview`, `sample`, ...), CannotWrite.
+    """
+    match action.kind:
+        case "go on" | "from start":
+            run.start(from_start=action.kind == "from start")
+            return run
+        case "new run":
+            return run.settings.changed(**action.settings)
+        case "fork":
+            if action.step is None:
+                raise ConfigError(f"{run.name} has no checkpoint to fork from")
+            fork = run.fork(workspace, action.step, run.settings.changed(**action.settings))
+            fork.start()
+            return fork
+        case "pause":
+            run.pause()
+            return "The run pauses after this step, so that you can sample meanwhile."
+        case "resume":
+            run.resume()
+            return "The run goes on."
+        case "stop" | "kill":
+            run.stop(grace=0.0 if action.kind == "kill" else None)
+            return "The run finishes its step, saves, and ends." if action.kind == "stop" else "The run is ended."
+        case "save":
+            run.save()
+            return "A checkpoint is written after this step."
+        case "decode":
+            run.decode_previews()
+            return "The previews are decoded in the background and appear one by one."
+    raise ConfigError(f"{action.label}: {action.hint or 'this needs more than the run'}")

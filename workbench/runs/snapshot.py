@@ -20,7 +20,6 @@ from workbench.jobs import State, Status
 from workbench.jobs.devices import Load, load, pick_device
 from workbench.quantities import byte_size
 from workbench.runs import checkpoints, facts, queue
-from workbench.runs.actions import Action
 from workbench.runs.analysis.best_checkpoint import best_step
 from workbench.runs.analysis.curves import Curves, curves_of
 from workbench.runs.analysis.diagnosis import Diagnosis, beside_failure, diagnose
@@ -30,7 +29,7 @@ from workbench.runs.failures import LOG_LINES, Failure, failure_of, last_checkpo
 from workbench.runs.listing import headline
 from workbench.runs.metrics import read_sessions
 from workbench.runs.previews import FOLDER, Preview, RunPreviews, read_previews
-from workbench.runs.run import Run
+from workbench.runs.run import Action, Run
 from workbench.runs.settings import TrainSettings
 from workbench.states import Tone
 from workbench.workspace import Workspace, step_folders
