@@ -18,7 +18,7 @@ from workbench.cli import COMMANDS, cli, json_values
 from workbench.cli.json_documents import DOCUMENTS
 from workbench.dataset_builder.dataset import Dataset
 from workbench.loras import removal as loras
-from workbench.runs.failure_rules import STACKS
+from workbench.runs.failures import STACKS
 from workbench.runs.run import remove_run
 from workbench.sampler.queue import Progress, RequestState
 from workbench.sampler.settings import SampleSettings

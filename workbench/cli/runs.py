@@ -37,7 +37,7 @@ from workbench.runs import checkpoints
 from workbench.runs import queue as run_queue
 from workbench.runs.analysis.comparison import compare as side_by_side
 from workbench.runs.analysis.report import write_report
-from workbench.runs.failure_rules import STACKS
+from workbench.runs.failures import STACKS
 from workbench.runs.listing import SORT_KEYS, Order
 from workbench.runs.previews import LiveSample
 from workbench.runs.run import Run

@@ -15,9 +15,9 @@ from typing import Any
 from workbench.jobs import State, Status
 from workbench.jobs.devices import Load
 from workbench.quantities import duration, loss_text, moment
-from workbench.runs import oom_fallback
 from workbench.runs.analysis.curves import Curves
 from workbench.runs.analysis.diagnosis import Diagnosis
+from workbench.runs.failures import fallback_record, fallback_sentence
 from workbench.runs.metrics import RunSession, training_seconds
 from workbench.runs.settings import TrainSettings
 from workbench.states import Tone
@@ -151,7 +151,7 @@ def notes(
         changed = "; ".join(f"{name} {old} → {new}" for name, (old, new) in parent.get("changed", {}).items())
         text = f"Goes on from step {parent.get('step')} of {parent.get('run')}"
         yield Note(" ".join([text + (f", with {changed}." if changed else "."), *parent.get("dropped", [])]))
-    if text := oom_fallback.sentence(oom_fallback.record(run)):
+    if text := fallback_sentence(fallback_record(run)):
         yield Note(text)
     if sessions and sessions[-1].note:
         yield Note(sessions[-1].note)

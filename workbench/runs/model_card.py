@@ -13,10 +13,10 @@ from typing import Any
 from workbench import __version__
 from workbench.families.model import Model
 from workbench.lora_names import ALSO
-from workbench.runs import oom_fallback
 from workbench.runs.analysis.curves import curves_of
 from workbench.runs.analysis.visible_effect import VisibleEffect
 from workbench.runs.data import read_lock
+from workbench.runs.failures import fallback_record, fallback_sentence
 from workbench.runs.metrics import read_sessions
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
@@ -267,7 +267,7 @@ def _origin(run: Run, settings: TrainSettings) -> str:
     if settings.start_from:
         sentences.append(f"It went on from the LoRA {settings.start_from}.")
     sentences = sentences or [CardFacts.origin]
-    return " ".join(filter(None, [*sentences, oom_fallback.sentence(oom_fallback.record(run.folder))]))
+    return " ".join(filter(None, [*sentences, fallback_sentence(fallback_record(run.folder))]))
 
 
 def table(values: Mapping[str, Any]) -> str:
