@@ -22,10 +22,9 @@ from workbench.jobs import State, Status
 from workbench.quantities import byte_size
 from workbench.runs import facts, queue
 from workbench.runs.failures import LOG_LINES, failure_of
-from workbench.runs.listing import headline
+from workbench.runs.listing import headline, summary_of
 from workbench.runs.metrics import SESSIONS, read_sessions
 from workbench.runs.run import Run
-from workbench.runs.summary import summary_of
 from workbench.sampler.samples import ID, Sample, Samples
 from workbench.states import Tone
 from workbench.workspace import Workspace, is_slug

@@ -21,10 +21,9 @@ from workbench.loras import library
 from workbench.loras.library import LibraryLora
 from workbench.loras.tasks import LoraTask
 from workbench.runs.analysis.comparison import Comparison
-from workbench.runs.listing import RunEntry
+from workbench.runs.listing import RunEntry, summary_of
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.runs.summary import summary_of
 from workbench.sampler.queue import Progress
 from workbench.workspace import read_object
 

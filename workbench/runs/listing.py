@@ -1,25 +1,33 @@
-"""The runs of a workspace as entries of a list: what each is about, its group and its dates; searched and in order.
+"""The runs of a workspace as a list: what each is about, its group and its dates, searched and in order.
 
-The page, Home, the shell and the API list runs by it. Not covered: the numbers of a run in one line (summary), all that
-is shown of one (snapshot).
+Below it the numbers of each run in one line, kept beside its metrics until these change: reading the metrics of a
+thousand runs takes many seconds, and nearly all of them ended long ago.
+
+    runs/NAME/.summary.json     {version, mark, step, loss, held_out, diagnosis}; may be removed at any time
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 from workbench import jobs, states
-from workbench.errors import ConfigError
+from workbench.errors import CannotWrite, ConfigError
 from workbench.jobs import State, Status
 from workbench.notes import GROUP, NOTES
+from workbench.operating_system import system
 from workbench.quantities import moment
+from workbench.runs.analysis.curves import curves_of
+from workbench.runs.analysis.diagnosis import diagnose
+from workbench.runs.metrics import METRICS
 from workbench.runs.run import Run
 from workbench.states import Tone
-from workbench.workspace import read_object
+from workbench.workspace import read_object, writing
 
 Order = Literal["newest", "active", "name", "dataset", "state"]
 SORT_KEYS: dict[Order, str] = {
@@ -139,3 +147,61 @@ def by_group(entries: Sequence[RunEntry]) -> list[tuple[str, list[RunEntry]]]:
 def groups(entries: Iterable[RunEntry]) -> list[str]:
     """The groups that there are, by name."""
     return sorted({one.group for one in entries} - {""})
+
+
+# ---- the numbers of a run in one line
+
+SUMMARY = ".summary.json"
+SUMMARY_VERSION = 5  # rises with any change of what is found
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """step: the last one done;  loss: smoothed, None before the first step
+    held_out: the first and the last measurement, () without one;  diagnosis: its kind, "" before the first step
+    """
+
+    step: int = 0
+    loss: float | None = None
+    held_out: tuple[float, ...] = ()
+    diagnosis: str = ""
+
+
+def summary_of(run: Run, ended: bool = False) -> RunSummary:
+    """The run as it is now. A folder that cannot be written is read anew each time. ended: whether the run has"""
+    kept, mark = read_object(run.folder / SUMMARY), [*_mark(run), ended]
+    if kept.get("version") == SUMMARY_VERSION and kept.get("mark") == mark:
+        with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
+            loss = None if kept["loss"] is None else float(kept["loss"])
+            held_out = tuple(map(float, kept["held_out"]))
+            return RunSummary(int(kept["step"]), loss, held_out, str(kept["diagnosis"]))
+    found = _summarize(run, ended)
+    record = {"version": SUMMARY_VERSION, "mark": mark, **found.__dict__}
+    temporary = run.folder / f"{SUMMARY}.{os.getpid()}.tmp"
+    with contextlib.suppress(CannotWrite), writing(temporary):  # no fsync: it is made anew where it is gone
+        temporary.write_text(json.dumps(record), encoding="utf-8")
+        try:
+            system.replace(temporary, run.folder / SUMMARY)
+        finally:
+            temporary.unlink(missing_ok=True)
+    return found
+
+
+def _mark(run: Run) -> list[Any]:
+    """Changes whenever what is found does."""
+    try:
+        stat = (run.folder / METRICS).stat()
+    except OSError:
+        return [0, 0, run.checkpoints]
+    return [stat.st_size, stat.st_mtime_ns, run.checkpoints]
+
+
+def _summarize(run: Run, ended: bool) -> RunSummary:
+    curves = curves_of(run)
+    held_out = list(curves.held_out.values())
+    return RunSummary(
+        step=curves.last.get("step", 0),
+        loss=curves.smoothed,
+        held_out=(held_out[0], held_out[-1]) if held_out else (),
+        diagnosis=diagnose(curves, run.checkpoints, ended).kind if curves.last else "",
+    )

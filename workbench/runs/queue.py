@@ -1,16 +1,17 @@
 """The queue of runs: who waits for the device, and in which order.
 
     runs/.queue.json      ["slug", ...] in the order in which waiting runs take the device; anyone may change it
+    python -m workbench.runs.queue WORKSPACE/runs/.starter      the starter: gives waiting runs their processes
 
 A waiting run has no process, only its position here and a ticket in its folder (jobs.tickets). The next run of each
 device is the exception: its process has begun, has not loaded torch, looks whether all before it are gone, and takes
 the device's lock, which the kernel frees when its holder ends, however it ends. `advance` gives the next ones their
-processes. It is called by whoever starts a run, and again and again by one small process (queue_starter), which whoever
+processes. It is called by whoever starts a run, and again and again by one small process, the starter, which whoever
 reads the queue, waits in it or holds a device starts anew when it is gone. So a run that fails or is killed stops
 nobody, and a thousand that wait cost next to nothing.
 
 A paused run lends its device (QueueSlot.lent): it stands first in the file meanwhile, so that the runs after it go on
-waiting, while a person may sample. Not covered: which device (devices), the lock itself (gpu_lock).
+waiting, while a person may sample.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+
+import psutil
 
 from workbench import jobs
 from workbench.errors import CannotWrite, ConfigError
@@ -32,7 +36,7 @@ from workbench.jobs.devices import Device, gpus, pick_devices
 from workbench.workspace import Workspace, is_slug, read_json, write_json
 
 QUEUE, LOCK = ".queue.json", ".queue.lock"
-STARTER, STARTER_MODULE = ".starter", "workbench.runs.queue_starter"  # the job that gives waiting runs their processes
+STARTER, STARTER_MODULE = ".starter", "workbench.runs.queue"  # the job that gives waiting runs their processes
 LOOK_SECONDS = 0.2
 GUARD_SECONDS = 5.0  # between two looks of a run's process whether the starter lives
 POSITIONS_SECONDS = 1.0  # how old a known position in the queue may be
@@ -365,3 +369,47 @@ def _listed(workspace: Workspace) -> list[str]:
     found = [path.parent for path in workspace.runs.glob(f"*/{tickets.WAITING}")]
     times = {folder.name: ticket.time or 0.0 for folder in found if (ticket := tickets.read(folder)) is not None}
     return sorted(times, key=lambda slug: times[slug])
+
+
+# ---- the starter: one for each workspace
+#
+# It is started by whoever finds that runs wait and that it does not live (`keep_going`). It ends when no run waits and
+# every run that it started is over; until then it stays, because only the process that started another one learns what
+# ended it.
+
+START_SECONDS = 0.5
+START_ANYWAY = 10.0  # seconds after which the queue is read though nothing seems to have changed
+
+
+def main() -> int:
+    folder = Path(sys.argv[1]).resolve()
+    with jobs.Job(folder) as job:
+        serve(Workspace.of(folder), job)
+    return int(job.exit_code)
+
+
+def serve(workspace: Workspace, job: jobs.Job) -> None:
+    """Start what is next until nothing waits. Raises jobs.Stop when asked to stop."""
+    seen, first, read_at = -1, list[str](), 0.0
+    while (workspace.runs).exists():
+        job.check_stop("stopped as asked; it starts again when runs wait")
+        now = _changed(workspace)
+        waiting = [slug for slug in first if jobs.status(workspace.runs / slug).state.alive]
+        if now != seen or waiting != first or time.monotonic() > read_at + START_ANYWAY:
+            seen, read_at = now, time.monotonic()
+            with contextlib.suppress(CannotWrite):  # a full disk: it looks again
+                first = advance(workspace)
+            if not first and not psutil.Process().children():
+                return
+        job.beat("starting runs that wait", patient=True)
+        time.sleep(START_SECONDS)
+
+
+def _changed(workspace: Workspace) -> int:
+    with contextlib.suppress(OSError):
+        return (workspace.runs / QUEUE).stat().st_mtime_ns
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
