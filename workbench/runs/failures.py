@@ -31,7 +31,8 @@ from workbench.workspace import write_json
 # ---- memory runs out: the run goes on, once, with the next cheaper settings that do not change what is learned
 #
 # config.json stays what the person chose; a run that is started again goes on with the cheaper settings. Runs of
-# several processes end instead, because their ranks could not agree on a step. `trainer.loop` releases what a run holds.
+# several processes end instead, because their ranks could not agree on a step.
+# What a run holds is released in `trainer.loop`.
 
 FALLBACK = "oom_fallback.json"
 RECOMPUTING = ("none", "keep attention", "full", "offloaded")  # fastest first
