@@ -22,9 +22,8 @@ from workbench.jobs.devices import Load
 from workbench.runs import snapshot as snapshots
 from workbench.runs.analysis.curves import curves_of
 from workbench.runs.analysis.diagnosis import Diagnosis, beside_failure, diagnose
-from workbench.runs.analysis.report import write_report
 from workbench.runs.checkpoints import folder_of
-from workbench.runs.display import controls, run_html
+from workbench.runs.display import controls, run_html, write_report
 from workbench.runs.metrics import MetricsWriter
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings

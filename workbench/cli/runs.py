@@ -36,7 +36,7 @@ from workbench.remote.targets import choose_target
 from workbench.runs import checkpoints
 from workbench.runs import queue as run_queue
 from workbench.runs.analysis.comparison import compare as side_by_side
-from workbench.runs.analysis.report import write_report
+from workbench.runs.display import write_report
 from workbench.runs.failures import STACKS
 from workbench.runs.listing import SORT_KEYS, Order
 from workbench.runs.previews import LiveSample

@@ -33,8 +33,7 @@ from workbench.errors import CannotWrite, ConfigError, ResumeRefused
 from workbench.jobs import processes
 from workbench.operating_system import system
 from workbench.quantities import byte_size
-from workbench.runs.analysis.best_checkpoint import best_step
-from workbench.runs.analysis.visible_effect import VisibleEffect, from_line
+from workbench.runs.analysis.visible_effect import VisibleEffect, best_step, from_line
 from workbench.runs.metrics import METRICS, MetricsReader, parse_lines
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import read_json, read_to_change, step_folders, sync_folder, write_json, writing

@@ -1,37 +1,49 @@
-"""A run's snapshot as HTML that carries its files inside: in a notebook and in a saved report; several runs compared.
+"""A run as HTML that carries its files inside: its parts, its display in a notebook, and a report in one file.
 
-`Run` and `Comparison` show themselves by it, a live panel and the report render its parts. Not covered: what is shown
-of a run (snapshot), how a curve is plotted (analysis.curve_charts), videos and tables (inline_html, html).
+`Run` shows itself by it, and a live panel renders its parts. What is shown of a run is decided in `snapshot`.
 """
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import hashlib
+import re
+import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
-from workbench import charts
+from workbench import __version__, charts
 from workbench.charts import thinned
+from workbench.errors import ConfigError
+from workbench.families import find_model
 from workbench.html import PIXEL_ART, badge, escaped, table, video_table
 from workbench.html import facts as facts_html
 from workbench.inline_html import folded, video
+from workbench.jobs import State
 from workbench.paths import ASSETS
-from workbench.runs.analysis import curve_charts
+from workbench.quantities import moment
+from workbench.runs.analysis.curves import NO_CURVES
 from workbench.runs.analysis.diagnosis import Diagnosis
+from workbench.runs.data import read_lock
 from workbench.runs.failures import Failure
+from workbench.runs.metrics import RunSession, read_sessions
+from workbench.runs.model_card import lora_words
 from workbench.runs.previews import Preview, RunPreviews, step_title
-from workbench.runs.run import Run
+from workbench.runs.run import CARD, Run
+from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import CHECKPOINT_HEADS, RunSnapshot, SavedCheckpoint, snapshot
+from workbench.settings import specs, value_text
 from workbench.states import icon
-
-if TYPE_CHECKING:
-    from workbench.runs.analysis.comparison import Comparison
+from workbench.workspace import write_text
 
 VIEW = "run-view"  # the class that all of it lies in (assets/run_view.css)
 COLUMNS = 7  # preview steps side by side, at most
 EMBEDDED = 25_000_000  # bytes of base64 that the videos of all steps may take together
 SMALL_WIDTH, LARGE_WIDTH = 148, 230  # of a video on the page, pixels
 CONTROLS = "prompts that it should leave alone, with the same noise"
-SAME = "The settings are all the same."
 
 
 def run_html(run: Run) -> str:
@@ -108,16 +120,15 @@ def failure_box(found: Failure | None) -> str:
 
 def loss_chart(seen: RunSnapshot) -> str:
     """The loss, that of held-out clips, and the best checkpoint."""
-    return card(curve_charts.loss(seen.curves, seen.best_step), True) or faint(curve_charts.EMPTY)
+    return card(seen.curves.loss_chart(seen.best_step), True) or faint(NO_CURVES)
 
 
 def more_charts(seen: RunSnapshot) -> str:
     """Held-out loss by noise level, change of the output, loss per step, learning rate, each band of noise."""
     curves = seen.curves
-    found = [curve_charts.noise_levels(curves), curve_charts.changes(curves)]
-    found += [curve_charts.loss_per_step(curves), curve_charts.learning_rate(curves)]
-    parts = "".join([*map(card, found), card(curve_charts.bands(curves), True)])
-    return f'<div class="charts">{parts}</div>' if parts else faint(curve_charts.EMPTY)
+    found = [curves.noise_level_chart(), curves.change_chart(), curves.step_loss_chart(), curves.learning_rate_chart()]
+    parts = "".join([*map(card, found), card(curves.band_charts(), True)])
+    return f'<div class="charts">{parts}</div>' if parts else faint(NO_CURVES)
 
 
 # ---- previews
@@ -134,7 +145,7 @@ def previews(found: RunPreviews, source_width: int) -> str:
     rows = []
     for index, prompt in found.prompts.items():
         cells = [found.at(index, step) for step in steps]
-        rows.append((prompt, [_video(one, source_width) if one else "" for one in cells]))
+        rows.append((prompt, [preview_video(one, source_width) if one else "" for one in cells]))
     left = len(found.steps) - len(steps)
     folder = found.previews[0].video.parent.parent
     where = faint(f"{left} more steps have previews: {folder}") if left else ""
@@ -145,7 +156,7 @@ def previews(found: RunPreviews, source_width: int) -> str:
 
 
 def _folded_controls(found: RunPreviews, source_width: int) -> str:
-    table = controls(found, lambda one: _video(one, source_width))
+    table = controls(found, lambda one: preview_video(one, source_width))
     return folded(f"Control previews: {CONTROLS}", table) if table else ""
 
 
@@ -174,11 +185,11 @@ def _fitting(found: RunPreviews) -> list[int]:
 
 def _scaled(several: Sequence[Preview], source_width: int) -> str:
     heads = [f"LoRA at {one.scale:g}" for one in several]
-    videos = [_video(one, source_width) for one in several]
+    videos = [preview_video(one, source_width) for one in several]
     return video_table(["prompt", *heads], [(f"{several[0].prompt}, step {several[0].step}", videos)])
 
 
-def _video(one: Preview, source_width: int) -> str:
+def preview_video(one: Preview, source_width: int) -> str:
     return video(one.video, LARGE_WIDTH if source_width > PIXEL_ART else SMALL_WIDTH, source_width, one.prompt)
 
 
@@ -199,28 +210,180 @@ def checkpoints(found: Sequence[SavedCheckpoint]) -> str:
     return table(CHECKPOINT_HEADS, [one.row for one in found])
 
 
-# ---- several runs
+# ---- the report: diagnosis, previews, curves, settings, data, history, use, in a file that needs nothing else
+#
+# It is made from the run's snapshot at any time and loads nothing; its one script is that of the charts.
+
+REPORT = "report.html"
+ROLES = {"train": "trained on", "known": "known, to be kept", "held_out": "held out, to measure with"}
+CAPTIONS = 60  # clips listed, at most
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; style-src 'unsafe-inline'; media-src data:; script-src 'sha256-{digest}'">
+<title>{name}: report of a training run</title><style>
+{css}
+</style></head><body class="report"><main class="run-view">
+{body}
+<footer>Video LoRA Workbench {version}, {date}. This file holds all that it shows.</footer>
+</main><script>{script}</script></body></html>
+"""
 
 
-def comparison_html(found: Comparison, video_of: Callable[[Preview, int], str] = _video) -> str:
-    """Curves over one another, results, the settings that differ, previews of the same prompts.
+def write_report(run: Run) -> Path:
+    """Write the run's report.html as things stand. Raises ConfigError when its settings cannot be read, CannotWrite."""
+    settings, seen = run.settings, snapshot(run)
+    sessions = read_sessions(run.folder)
+    inputs = card(training_inputs(seen.previews, seen.width))
+    inputs = f"<h3>Training inputs</h3>{inputs}" if inputs else ""
+    sections = [
+        ("", _report_head(seen, settings)),
+        ("Previews", card(previews(seen.previews, seen.width))),
+        ("Curves", loss_chart(seen) + more_charts(seen) if seen.curves.version else ""),
+        ("Settings", _settings_section(settings, seen.parent)),
+        ("Data", _data_section(run.folder, sessions) + inputs),
+        ("Checkpoints", card(checkpoints(seen.checkpoints))),
+        ("What happened", _history_section(seen, sessions)),
+        ("How to use it", _use_section(run)),
+        ("Machine and versions", _machine_section(sessions)),
+    ]
+    body = "\n".join(
+        f"<section>{f'<h2>{title}</h2>' if title else ''}{content}</section>" for title, content in sections if content
+    )
+    css = "\n".join([*((ASSETS / f"{name}.css").read_text(encoding="utf-8") for name in ("tokens", "charts")), sheet()])
+    date = time.strftime("%d %B %Y, %H:%M")
+    script = charts.script()
+    # The only script that a browser runs in this file, whatever a caption or a log may hold.
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    page = PAGE.format(
+        name=escaped(run.name), css=css, body=body, version=__version__, date=date, script=script, digest=digest
+    )
+    write_text(run.folder / REPORT, page)
+    return run.folder / REPORT
 
-    video_of: makes a video of a preview and the width of its file
-    """
-    heads = ["", *found.names]
-    results = table(heads, [[name, *values] for name, values in found.results])
-    settings = table(heads, [[name, *values] for name, values in found.settings])
-    widths = [one.width for one in found.runs]
-    widths = [max(widths, default=0), *widths]
 
-    def cell(one: Preview | None, width: int) -> str:
-        return f"{video_of(one, width)}<figcaption>{one.title}</figcaption>" if one else ""
+def _report_head(seen: RunSnapshot, settings: TrainSettings) -> str:
+    datasets = ", ".join([settings.dataset, *settings.more_datasets])
+    trained = "full fine-tuning of" if settings.method == "full" else f"{lora_words(settings)} on"
+    model = settings.model
+    with contextlib.suppress(ConfigError):  # a model that is not known here
+        model = find_model(model)[1].title
+    what = faint(f"{trained} {model}, dataset {datasets}")
+    return head(seen, "h1") + what + failure_box(seen.failure) + diagnosis_box(seen.diagnosis) + facts(seen)
 
-    rows = [(prompt, [*map(cell, several, widths)]) for prompt, several in found.previews]
-    parts = {
-        "What came of them": results,
-        "Settings that differ": settings or (f'<p class="hint">{SAME}</p>' if len(found.runs) > 1 else ""),
-        "Previews": video_table(["prompt", "base model", *found.names], rows),
-    }
-    sections = "".join(f'<h3 class="part">{title}</h3>{content}' for title, content in parts.items() if content)
-    return f'<div class="overlaid">{"".join(found.charts())}</div>{sections}'
+
+def _list(sentences: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escaped(sentence)}</li>' for sentence in sentences)}</ul>" if sentences else ""
+
+
+# ---- settings
+
+
+def _settings_section(chosen: TrainSettings, parent: dict[str, Any]) -> str:
+    """What was set, then what a fork changed, then the defaults, folded away."""
+    values, defaults = chosen.model_dump(mode="json"), TrainSettings().model_dump(mode="json")
+    known = specs(TrainSettings)
+    changed = [spec for spec in known if values[spec.name] != defaults[spec.name] or spec.name == "model"]
+    same = [spec for spec in known if spec not in changed]
+    texts = {spec: value_text(values[spec.name], spec.unit) for spec in known}
+    rows = [(spec.section, spec.title, texts[spec], value_text(defaults[spec.name], spec.unit)) for spec in changed]
+    rest = [(spec.section, spec.title, texts[spec], spec.name) for spec in same]
+    return (
+        card(table(("part", "setting", "value", "default"), rows))
+        + _fork_table(parent)
+        + folded(f"{len(same)} settings were left at their defaults", table(("part", "setting", "value", "name"), rest))
+    )
+
+
+def _fork_table(parent: dict[str, Any]) -> str:
+    if not parent:
+        return ""
+    rows = [(name, *pair) for name, pair in parent.get("changed", {}).items()]
+    title = f"<h3>A fork of {escaped(parent['run'])} at step {escaped(parent['step'])}</h3>"
+    return title + table(("setting", "there", "here"), rows) + _list(parent.get("dropped", ()))
+
+
+# ---- data
+
+
+def _data_section(folder: Path, sessions: Sequence[RunSession]) -> str:
+    """How many clips in which role and shape, which ones, and why others were left out."""
+    clips = read_lock(folder)
+    if not clips:
+        return ""
+    counts = Counter((clip["role"], _shape(clip)) for clip in clips)
+    ordered = sorted(counts.items(), key=lambda pair: (list(ROLES).index(pair[0][0]), pair[0][1]))
+    rows = [(ROLES[role], shape, count) for (role, shape), count in ordered]
+    listed = [
+        (ROLES[clip["role"]], clip["name"], _shape(clip), _weight(clip), clip["caption"]) for clip in clips[:CAPTIONS]
+    ]
+    captions = table(("role", "clip", "shape", "weight", "caption"), listed)
+    if len(clips) > CAPTIONS:
+        captions += f'<p class="faint">and {len(clips) - CAPTIONS} more</p>'
+    left_out = _list(sessions[-1].dropped) if sessions else ""
+    return (
+        card(table(("role", "frames x height x width", "clips"), rows))
+        + folded(f"The {len(clips)} clips and their captions", captions)
+        + (f"<h3>Left out</h3>{left_out}" if left_out else "")
+    )
+
+
+def _shape(clip: dict[str, Any]) -> str:
+    _, _, height, width = clip["crop"]
+    return f"{len(clip['indices'])}x{height}x{width}"
+
+
+def _weight(clip: dict[str, Any]) -> str:
+    repeats, weight = clip.get("repeats", 1), clip.get("weight", 1.0)
+    return f"{repeats} times, weight {weight:g}" if (repeats, weight) != (1, 1.0) else ""
+
+
+# ---- history
+
+
+def _history_section(seen: RunSnapshot, sessions: Sequence[RunSession]) -> str:
+    rows, status = [], seen.status
+    for session in sessions:
+        what = f"went on from the checkpoint of step {session.step}" if session.step else "started"
+        what = f"resumed after a pause at step {session.step}" if session.paused else what
+        rows.append((_moment(session.time), f"{what}; {session.note}" if session.note else what))
+    if not sessions and status.started_at:
+        rows.append((_moment(status.started_at), "started"))
+    if status.ended_at or status.state is State.DIED:
+        rows.append((_moment(status.ended_at), f"{status.state}" + (f": {status.message}" if status.message else "")))
+    return card(table(("when", "what"), rows))
+
+
+def _moment(seconds: float | None) -> str:
+    return moment(seconds) if seconds else ""
+
+
+# ---- use and machine
+
+
+def _use_section(run: Run) -> str:
+    """The code of the model card; before the export, what to do instead."""
+    path = run.folder / CARD
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    found = re.search(r"```python\n(.*?)```", text, re.DOTALL)
+    if not found:
+        return (
+            '<p class="faint">Nothing was exported yet: a run that finishes writes its LoRA and the code to use it.</p>'
+        )
+    where = f"<p>In the folder <code>{escaped(run.folder)}</code>:</p>"
+    return f"{where}<pre>{escaped(found[1].strip())}</pre>"
+
+
+def _machine_section(sessions: Sequence[RunSession]) -> str:
+    """Where it ran and with what; of the last start, and of earlier ones where they differ."""
+    if not sessions:
+        return ""
+    last = sessions[-1]
+    rows: list[tuple[str, str]] = [("device", last.device), ("precision", last.precision)]
+    if last.trained:
+        rows.append(("trained values", f"{last.trained:,}"))
+    others = sorted({session.device for session in sessions if session.device != last.device})
+    if others:
+        rows.append(("before", ", ".join(others)))
+    rows += sorted(last.versions.items())
+    return card(table(("", ""), rows))

@@ -1,7 +1,7 @@
 """A run at one moment as plain data: what the page, the notebook, the shell, the report and `--json` render. No torch.
 
-None of them decides what is shown: facts, notes, the failure, the actions to offer are chosen here. A run in one line of
-a list is in `listing`.
+None of them decides what is shown: facts, notes, the failure, the actions to offer are chosen here. A run in one line
+of a list is in `listing`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from workbench.jobs import State, Status
 from workbench.jobs.devices import Load, load, pick_device
 from workbench.quantities import byte_size, duration, loss_text, moment
 from workbench.runs import checkpoints, queue
-from workbench.runs.analysis.best_checkpoint import best_step
 from workbench.runs.analysis.curves import Curves, curves_of
 from workbench.runs.analysis.diagnosis import Diagnosis, beside_failure, diagnose
+from workbench.runs.analysis.visible_effect import best_step
 from workbench.runs.failures import LOG_LINES, Failure, failure_of, fallback_record, fallback_sentence, last_checkpoint
 from workbench.runs.listing import headline
 from workbench.runs.metrics import RunSession, read_sessions, training_seconds

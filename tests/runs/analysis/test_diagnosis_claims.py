@@ -14,9 +14,8 @@ from typing import Any
 
 from workbench.jobs import State, Status
 from workbench.quantities import duration, loss_text, moment
-from workbench.runs.analysis.curves import Curves
+from workbench.runs.analysis.curves import Curves, grouped
 from workbench.runs.analysis.diagnosis import RULES, Diagnosis, diagnose
-from workbench.runs.analysis.series import grouped
 from workbench.runs.analysis.visible_effect import VisibleEffect
 from workbench.runs.metrics import METRICS
 from workbench.runs.settings import TrainSettings

@@ -1,4 +1,4 @@
-"""What a run shows in its previews: how much they differ from the base model's, and how much more than the controls do.
+"""What a run shows in its previews, and which checkpoint is the best one by that and by the held-out loss.
 
 Two videos of the same noise are compared pixel by pixel, in levels of 255 (clips.media.difference). A LoRA moves every
 video a little, also of prompts it should leave alone: that is what the controls measure, previews of preservation
@@ -10,13 +10,12 @@ prompts. Measured on the built-in model with 24 clips and 450 steps (benchmarks/
     34         8          4.3      67 %      "stripes", at step 150
     61         35         1.7                "stripes" without a regularization dataset: 3 of 3 controls are striped
 
-So the change alone does not decide. Not covered: generating previews (trainer.monitoring.previews), what a run is told
-about it (diagnosis).
+So the change alone does not decide: previews must differ from the base model's, and by more than the controls do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -124,3 +123,40 @@ def measure(run: Path, step: int) -> dict[str, Any] | None:
 
 def _known(values: Sequence[float | None]) -> list[float]:
     return [one for one in values if one is not None]
+
+
+# ---- the best checkpoint
+#
+# The lowest held-out loss decides among the checkpoints whose previews show something and leave the controls alone;
+# where none is known to be such a one, among all: a loss may fall for what no sample shows, and while everything else
+# is spoiled.
+
+
+def best_step(
+    held_out: Mapping[int, float], checkpoints: Iterable[int], effects: Mapping[int, VisibleEffect]
+) -> int | None:
+    """The best checkpoint's step, the earlier one of two equal ones; None where none was measured.
+
+    held_out, effects: by step. A checkpoint between two measurements of the loss counts with the value on the line
+    between them; one after the last measurement, or without any, does not count.
+    """
+    values = {step: value for step in checkpoints if (value := _between(held_out, step)) is not None}
+    good = [step for step in values if is_good(effects, step)]
+    return min(good or values, key=lambda step: (values[step], step), default=None)
+
+
+def is_good(effects: Mapping[int, VisibleEffect], step: int) -> bool:
+    """Whether the previews nearest to a step, the earlier ones of two, are as they should be; true without any."""
+    nearest = min(effects, key=lambda measured: (abs(measured - step), measured), default=None)
+    return nearest is None or (effects[nearest].visible and not effects[nearest].spoiled)
+
+
+def _between(held_out: Mapping[int, float], step: int) -> float | None:
+    if step in held_out:
+        return held_out[step]
+    before = max((each for each in held_out if each < step), default=None)
+    after = min((each for each in held_out if each > step), default=None)
+    if before is None or after is None:
+        return None
+    share = (step - before) / (after - before)
+    return (1 - share) * held_out[before] + share * held_out[after]

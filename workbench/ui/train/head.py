@@ -14,7 +14,7 @@ import gradio as gr
 from workbench import jobs
 from workbench.html import badge, escaped, facts
 from workbench.quantities import moment
-from workbench.runs.analysis.report import REPORT, write_report
+from workbench.runs.display import REPORT, write_report
 from workbench.runs.run import Action, Run
 from workbench.runs.snapshot import RunSnapshot
 from workbench.states import icon

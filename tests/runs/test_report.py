@@ -15,7 +15,7 @@ from tests.written_run import NOW, add_preview, ended, two_sessions, write_run
 from workbench import charts
 from workbench.errors import ExitCode
 from workbench.runs import display
-from workbench.runs.analysis import report
+from workbench.runs.display import write_report
 from workbench.runs.metrics import SESSIONS, read_sessions, record_session, training_seconds
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
@@ -37,7 +37,7 @@ def run(workspace: Workspace) -> Run:
 
 
 def written(run: Run) -> str:
-    path = report.write_report(run)
+    path = write_report(run)
     assert path == run.folder / "report.html"
     return path.read_text(encoding="utf-8")
 
