@@ -1,7 +1,7 @@
 """What must hold before a run starts, as far as it can be known without weights: files, packages, settings that exclude
-one another. One sentence each. No torch.
+one another, what a kind of device cannot do. One sentence each. No torch.
 
-Not covered: bounds of single settings (settings), what a model's layers are called (trainer.model.trainable).
+Bounds of single settings are in `settings`; what a model's layers are called is in `trainer.model.trainable`.
 """
 
 from __future__ import annotations
@@ -11,18 +11,21 @@ import importlib.util
 import json
 import math
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from workbench import lora_names, policy
+from workbench import hub, lora_names, policy
 from workbench.bins import Bin
 from workbench.clips.frame_plan import Shape, shape_of
 from workbench.clips.records import METADATA
 from workbench.errors import ConfigError
 from workbench.families import find_model, own_settings
 from workbench.families.model import Model
-from workbench.jobs.devices import gpus
+from workbench.jobs.devices import Device, gpus
 from workbench.operating_system import system
-from workbench.runs import hub_push, optimizer_options
+from workbench.runs import optimizer_options
 from workbench.runs.data import Batches, datasets_of, load_data
 from workbench.runs.settings import TrainSettings
 from workbench.settings import value_text
@@ -67,7 +70,7 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
             raise _refusal("preview_images", f"preview_images has {path!r}, which is no file: give a picture's path")
     optimizer_options.check(settings)
     check_tracker(settings)
-    hub_push.check(settings)
+    _check_push(settings)
     shape = shape_of(settings, model)
     _check_preview_frames(settings, model)
     return shape
@@ -158,6 +161,19 @@ def check_tracker(settings: TrainSettings) -> None:
         raise ConfigError(
             f"tracker is {name}, its package is not installed: {remedy}, or choose none", {"tracker": remedy}
         )
+
+
+def _check_push(settings: TrainSettings) -> None:
+    """Refuse a push to the Hub that would fail only at the run's end."""
+    if not settings.push_to_hub:
+        return
+    name = "push_to_hub"
+    if settings.method == "full":
+        raise _refusal(name, f"{name} is on, but method is full: only a LoRA is pushed. Turn it off, or train a LoRA")
+    if settings.repository:
+        hub.check_repo_id(settings.repository)
+    if not hub.logged_in():
+        raise _refusal(name, f"{name} is on, but nobody is logged in to the Hub on this machine: {hub.MAY_WRITE}")
 
 
 def check_ranks(settings: TrainSettings, count: int) -> None:
@@ -272,3 +288,56 @@ def resolved(workspace: Workspace, settings: TrainSettings) -> TrainSettings:
 
 def _refusal(setting: str, sentence: str) -> ConfigError:
     return ConfigError(sentence, {setting: sentence})
+
+
+# ---- what a kind of device cannot do: NVIDIA's GPUs and processors can do all that other checks leave
+
+
+@dataclass(frozen=True)
+class DeviceRule:
+    """A setting, the values that the device refuses (empty: all but `instead`), why, and what to set instead."""
+
+    setting: str
+    refused: Sequence[Any]
+    why: str
+    instead: Any
+
+    def broken_by(self, value: Any) -> bool:
+        return value in self.refused if self.refused else value != self.instead
+
+
+MPS = (
+    DeviceRule("blocks_to_swap", (), "shares the machine's memory, so that a block that leaves frees nothing", 0),
+    DeviceRule(
+        "gradient_checkpointing",
+        ("offloaded",),
+        "shares the machine's memory, so that what leaves frees nothing",
+        "full",
+    ),
+    DeviceRule("base_model_precision", ("fp8",), "has no 8-bit floats", "int8"),
+    DeviceRule("optimizer", ("adamw-8bit",), "is none of those for which bitsandbytes has this optimizer", "adamw"),
+    DeviceRule("optimizer", ("adam-8bit",), "is none of those for which bitsandbytes has this optimizer", "adam"),
+    DeviceRule("compile", (), "is one for which PyTorch's compiler is a prototype", False),
+    DeviceRule("exact", (), "is not promised to give the same bits twice; device cpu is", False),
+    DeviceRule(
+        "attention",
+        ("flash", "efficient", "cudnn", "flash-attn"),
+        "has one kernel of its own, which auto takes",
+        "auto",
+    ),
+)
+ROCM = (DeviceRule("attention", ("cudnn",), "has no cuDNN", "auto"),)
+
+
+def check_device(settings: TrainSettings, device: Device) -> None:
+    """Refuse what the device cannot do. Raises ConfigError that names every such setting."""
+    what, rules = ("mps", MPS) if device.kind == "mps" else ("an AMD GPU", ROCM) if device.rocm else ("", ())
+    problems = {}
+    for rule in rules:
+        if rule.broken_by(value := getattr(settings, rule.setting)):
+            problems[rule.setting] = (
+                f"{rule.setting} is {value}, but the device is {what}, which {rule.why}: set {rule.setting} to "
+                f"{rule.instead}"
+            )
+    if problems:
+        raise ConfigError("; ".join(problems.values()), problems)

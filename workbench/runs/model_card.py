@@ -1,6 +1,6 @@
-"""The model card beside what a run exports: what it is, how to use it, what was measured, how it was made.
+"""What becomes of a run's export: the model card beside it, and its way to the Hub.
 
-Not covered: publishing it.
+A card says what it is, how to use it, what was measured, and how it was made.
 """
 
 from __future__ import annotations
@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from workbench import __version__
+from workbench import __version__, jobs
+from workbench.errors import WorkbenchError
 from workbench.families.model import Model
 from workbench.lora_names import ALSO
 from workbench.runs.analysis.curves import curves_of
@@ -20,7 +22,7 @@ from workbench.runs.failures import fallback_record, fallback_sentence
 from workbench.runs.metrics import read_sessions
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import slugify
+from workbench.workspace import slugify, write_json
 
 LICENSES = ("apache-2.0", "mit", "openrail", "creativeml-openrail-m", "cc-by-4.0", "cc-by-nc-4.0", "cc0-1.0")
 TEMPLATE = """---
@@ -279,3 +281,30 @@ def cell(value: Any) -> str:
     """A value in a table of Markdown."""
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return text.replace("|", "\\|").replace("\n", " ")
+
+
+# ---- with `push_to_hub`: at a run's end its LoRA goes to the Hub, by a job of its own, which no run waits for
+#
+# The job is the one that `workbench publish lora` starts (workbench.publishing): private, with the login that is stored
+# on this machine, never with a token of an environment. Its failures are written to its own folder and fail no run.
+
+PUSH_MODULE, PUSHES = "workbench.publishing", "publishing"
+
+
+def push_job(root: Path, what: str, name: str) -> Path:
+    """The folder of a push in the workspace `root`; what: "lora" or "space";  name: the LoRA's, as runs/NAME."""
+    return root / PUSHES / f"{what}--{name.replace('/', '--')}"
+
+
+def start_push(run: Path, settings: TrainSettings) -> str:
+    """Start the push of a run that has finished; a sentence for its log, "" where none is wanted. Never raises."""
+    if not settings.push_to_hub:
+        return ""
+    name = f"runs/{run.name}"
+    job_folder = push_job(run.parent.parent, "lora", name)
+    request = {"repo_id": settings.repository, "private": True, "lora": name}
+    try:
+        jobs.start(job_folder, PUSH_MODULE, before=lambda: write_json(job_folder / jobs.CONFIG, request))
+    except (WorkbenchError, OSError) as error:
+        return f"the push to the Hub could not be started ({error}): workbench publish lora {run.name}"
+    return f"the LoRA goes to the Hub, private; workbench publish lora {run.name} shows how far it is"

@@ -38,9 +38,9 @@ from workbench.jobs.reading import folders_in
 from workbench.notes import NotedFolder
 from workbench.operating_system import system
 from workbench.records import read_record
-from workbench.runs import checkpoints, device_rules, queue
+from workbench.runs import checkpoints, queue
 from workbench.runs.checkpoints import FROM_START, PARENT
-from workbench.runs.checks import check, resolved
+from workbench.runs.checks import check, check_device, resolved
 from workbench.runs.from_scratch import BASE_MODEL
 from workbench.runs.metrics import read_metrics
 from workbench.runs.previews import LiveSample, Preview, all_previews
@@ -193,7 +193,7 @@ class Run(NotedFolder):
             )
         if self.target:
             return jobs.start(self.folder, REMOTE_MODULE, env=env)
-        device_rules.check(settings, pick_device(settings.device))
+        check_device(settings, pick_device(settings.device))
         return queue.enqueue(Workspace.of(self.folder), self.name, MODULE, env)
 
     @property
