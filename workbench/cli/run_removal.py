@@ -1,6 +1,6 @@
 """`workbench runs note, group, rename, remove, restore`: what a person writes about runs, and the bin of whole runs.
 
-Not covered: what removing means (workbench.runs.removal), the other commands of runs (cli.runs).
+Not covered: what removing means (workbench.runs.run), the other commands of runs (cli.runs).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`workbench runs`: list runs, look at one, compare them, send them commands, keep their checkpoints.
 
 Not covered: starting a new one (training), what is said of a run (workbench.runs.snapshot), the rules of keeping
-(workbench.runs.retention), how runs wait (workbench.runs.queue).
+(workbench.runs.checkpoints), how runs wait (workbench.runs.queue).
 """
 
 from __future__ import annotations

@@ -150,14 +150,9 @@ def previews(found: RunPreviews, source_width: int) -> str:
     folder = found.previews[0].video.parent.parent
     where = faint(f"{left} more steps have previews: {folder}") if left else ""
     scaled = "".join(_scaled(several, source_width) for several in found.by_scale)
-    return (
-        video_table(["prompt", *map(step_title, steps)], rows) + where + scaled + _folded_controls(found, source_width)
-    )
-
-
-def _folded_controls(found: RunPreviews, source_width: int) -> str:
-    table = controls(found, lambda one: preview_video(one, source_width))
-    return folded(f"Control previews: {CONTROLS}", table) if table else ""
+    beside = controls(found, lambda one: preview_video(one, source_width))
+    beside = folded(f"Control previews: {CONTROLS}", beside) if beside else ""
+    return video_table(["prompt", *map(step_title, steps)], rows) + where + scaled + beside
 
 
 def controls(found: RunPreviews, video_of: Callable[[Preview], str]) -> str:

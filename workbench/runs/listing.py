@@ -169,7 +169,13 @@ class RunSummary:
 
 def summary_of(run: Run, ended: bool = False) -> RunSummary:
     """The run as it is now. A folder that cannot be written is read anew each time. ended: whether the run has"""
-    kept, mark = read_object(run.folder / SUMMARY), [*_mark(run), ended]
+    kept, mark = (
+        read_object(run.folder / SUMMARY),
+        [0, 0, run.checkpoints, ended],
+    )  # changes whenever what is found does
+    with contextlib.suppress(OSError):
+        stat = (run.folder / METRICS).stat()
+        mark[:2] = stat.st_size, stat.st_mtime_ns
     if kept.get("version") == SUMMARY_VERSION and kept.get("mark") == mark:
         with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
             loss = None if kept["loss"] is None else float(kept["loss"])
@@ -185,15 +191,6 @@ def summary_of(run: Run, ended: bool = False) -> RunSummary:
         finally:
             temporary.unlink(missing_ok=True)
     return found
-
-
-def _mark(run: Run) -> list[Any]:
-    """Changes whenever what is found does."""
-    try:
-        stat = (run.folder / METRICS).stat()
-    except OSError:
-        return [0, 0, run.checkpoints]
-    return [stat.st_size, stat.st_mtime_ns, run.checkpoints]
 
 
 def _summarize(run: Run, ended: bool) -> RunSummary:

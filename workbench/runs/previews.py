@@ -7,7 +7,7 @@
     previews/step-00000250/live-0.mp4 .json         a live sample
     previews/step-00000000/input-0.mp4 .json reconstruction-0.mp4    a training clip, and through the VAE
 
-No torch. Not covered: generating them (trainer.monitoring.previews), rendering them (ui, notebook, report).
+No torch. `trainer.monitoring.previews` generates them.
 """
 
 from __future__ import annotations
@@ -192,12 +192,14 @@ def read_previews(run: Path) -> RunPreviews:
     """Everything that lies in a run's folder of previews."""
     folders = step_folders(run / FOLDER)
     latents = [one for folder in folders.values() for one in folder.glob("*.safetensors")]
+    live = [video for folder in folders.values() for video in folder.glob("live-*.mp4")]
+    live = sorted(live, key=lambda video: video.stat().st_mtime, reverse=True)[:LIVE_SAMPLES]
     return RunPreviews(
         previews=tuple(all_previews(run)),
         scaled=tuple(one for step, folder in sorted(folders.items()) for one in _previews(folder, step, scaled=True)),
         controls=tuple(one for step, folder in sorted(folders.items()) for one in _controls(folder, step)),
         inputs=tuple(training_inputs(run)),
-        live=_live(folders.values()),
+        live=tuple(LiveVideo(video, _record(video)) for video in live),
         latents=sum(not one.with_suffix(".mp4").exists() for one in latents),
     )
 
@@ -228,12 +230,6 @@ def _controls(folder: Path, step: int) -> list[Preview]:
     records = [(int(video.stem.removeprefix("control-")), _record(video), video) for video in videos]
     found = [Preview(step, number, str(record.get("prompt", "")), video) for number, record, video in records if record]
     return sorted(found, key=lambda one: one.index)
-
-
-def _live(folders: Any) -> tuple[LiveVideo, ...]:
-    videos = [video for folder in folders for video in folder.glob("live-*.mp4")]
-    newest = sorted(videos, key=lambda video: video.stat().st_mtime, reverse=True)[:LIVE_SAMPLES]
-    return tuple(LiveVideo(video, _record(video)) for video in newest)
 
 
 def _record(video: Path) -> dict[str, Any]:

@@ -391,9 +391,11 @@ def main() -> int:
 def serve(workspace: Workspace, job: jobs.Job) -> None:
     """Start what is next until nothing waits. Raises jobs.Stop when asked to stop."""
     seen, first, read_at = -1, list[str](), 0.0
-    while (workspace.runs).exists():
+    while workspace.runs.exists():
         job.check_stop("stopped as asked; it starts again when runs wait")
-        now = _changed(workspace)
+        now = 0
+        with contextlib.suppress(OSError):
+            now = (workspace.runs / QUEUE).stat().st_mtime_ns
         waiting = [slug for slug in first if jobs.status(workspace.runs / slug).state.alive]
         if now != seen or waiting != first or time.monotonic() > read_at + START_ANYWAY:
             seen, read_at = now, time.monotonic()
@@ -403,12 +405,6 @@ def serve(workspace: Workspace, job: jobs.Job) -> None:
                 return
         job.beat("starting runs that wait", patient=True)
         time.sleep(START_SECONDS)
-
-
-def _changed(workspace: Workspace) -> int:
-    with contextlib.suppress(OSError):
-        return (workspace.runs / QUEUE).stat().st_mtime_ns
-    return 0
 
 
 if __name__ == "__main__":

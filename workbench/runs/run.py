@@ -39,7 +39,7 @@ from workbench.notes import NotedFolder
 from workbench.operating_system import system
 from workbench.records import read_record
 from workbench.runs import checkpoints, queue
-from workbench.runs.checkpoints import FROM_START, PARENT
+from workbench.runs.checkpoints import FROM_START, PARENT, Doomed
 from workbench.runs.checks import check, check_device, resolved
 from workbench.runs.from_scratch import BASE_MODEL
 from workbench.runs.metrics import read_metrics
@@ -174,7 +174,7 @@ class Run(NotedFolder):
         """The name of the target on which it trains, "" for this machine."""
         return str(read_object(self.folder / REMOTE).get("target", ""))
 
-    def doomed(self) -> list[checkpoints.Doomed]:
+    def doomed(self) -> list[Doomed]:
         """The checkpoints that go when the next one is written."""
         settings, saved = self.settings, self.checkpoints
         coming = (saved[-1] // settings.save_every + 1) * settings.save_every if saved else None

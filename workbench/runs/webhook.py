@@ -3,7 +3,7 @@
     python -m workbench.runs.webhook RUN_DIR IDENTITY      waits for the end of the run's process, then sends
 
 The run's process starts it and never waits for it. It has a session of its own, so that it outlives a run that is
-killed. Not covered: runs that never began, a machine that goes down.
+killed. It says nothing of runs that never began, or when the machine goes down.
 """
 
 from __future__ import annotations

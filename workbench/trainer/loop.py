@@ -77,7 +77,7 @@ def trained_to_end(
         try:
             steps(session)
         except torch.OutOfMemoryError as error:
-            # Apple's GPU cannot take all of what is cheaper (runs.device_rules).
+            # Apple's GPU cannot take all of what is cheaper (runs.checks).
             falls_back = ranks.count == 1 and device.kind != "mps"
             notice = fall_back(run, settings, session.step, str(error)) if falls_back else ""
             if not notice:

@@ -1,7 +1,7 @@
 """A session's way into a checkpoint and back: everything it needs to go on to the same bits.
 
 Where several processes share the steps, all give their pieces, and rank 0 writes. Not covered: how a checkpoint is
-written (checkpoint), which one a start goes on from (recovery), when one is due (loop).
+written, which one a start goes on from (runs.checkpoints), when one is due (loop).
 """
 
 from __future__ import annotations

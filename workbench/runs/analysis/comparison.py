@@ -1,7 +1,5 @@
 """Runs side by side: where their settings differ, what came of each, their curves over one another, their previews of
 the same prompts. Made of their snapshots, for the page, the notebook and the shell. No torch.
-
-Not covered: one run in depth (report), how a chart is rendered (charts).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Everything is a pure function of the run's seed and the batch's number (step, number within the step): each purpose has
 a generator of its own, so no state is carried from batch to batch, and any number of threads may read ahead. Noise is
-sampled on the processor, so every device gets the same. Not covered: which clips are in a batch (batches).
+sampled on the processor, so every device gets the same. Not covered: which clips are in a batch (runs.data).
 """
 
 from __future__ import annotations

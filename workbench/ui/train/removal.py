@@ -1,6 +1,6 @@
 """A run's name and group, a person's notes on it, removing it, and restoring one that was removed.
 
-Not covered: where removed runs go (runs.removal), the list of runs (run_list).
+Not covered: where removed runs go (runs.run), the list of runs (run_list).
 """
 
 from __future__ import annotations
