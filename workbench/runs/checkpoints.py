@@ -1,4 +1,4 @@
-"""Checkpoints: written whole or not at all, verified before they are used, enough in them to go on to the same bits.
+"""Checkpoints: write one atomically, verify it, resume from it bit for bit, and decide which ones to keep.
 
     checkpoints/step-00000250/
       lora.safetensors        method lora: the file the stock pipeline loads, float32
@@ -8,11 +8,11 @@
       optimizer.safetensors   the optimizer's tensors by parameter name
       state.json              step, settings, versions, gradient scaler, the optimizer's plain values
       MANIFEST.json           bytes and sha256 of each file; written last
-    checkpoints/.damaged-step-00000300/     one that is not as its manifest says, set aside: kept, but no longer counted
-    stars.json      {"checkpoints": [steps that a person wants to keep]}
-    best.json       {"step", "why", "time"}: the one that a person found best by looking
+    checkpoints/.damaged-step-00000300/     does not match its manifest and was set aside: kept, but ignored
+    stars.json      {"checkpoints": [steps the user wants to keep]}
+    best.json       {"step", "why", "time"}: the checkpoint the user picked as the best by looking
 
-Randomness needs no state: every random number is seeded by (run seed, purpose, step).
+A checkpoint holds no generator state: every random number is seeded by (run seed, purpose, step).
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from workbench.workspace import read_json, read_to_change, step_folders, sync_fo
 FOLDER, MANIFEST, STATE = "checkpoints", "MANIFEST.json", "state.json"
 LORA, WEIGHTS = "lora.safetensors", "weights.safetensors"
 EMA, OPTIMIZER = "ema.safetensors", "optimizer.safetensors"
-PARENT = "parent.json"  # in the folder of a fork: of which run's checkpoint its first one is a copy
-PACKAGES = ("torch", "diffusers", "peft", "accelerate", "transformers")  # a run goes on with the same versions alone
-# What may differ when a run goes on: how it is watched and what is computed twice or where, never what is computed.
+PARENT = "parent.json"  # in a fork's folder: which run and checkpoint it started from
+PACKAGES = ("torch", "diffusers", "peft", "accelerate", "transformers")  # a run resumes only with the same versions
+# Settings that may change on resume: how the run is monitored, what is recomputed, and where; never the result.
 FREE = frozenset(
     name
     for name in TrainSettings.model_fields
     if name.startswith(("preview_", "evaluate_", "save_", "keep_", "tracker"))
     or name in ("preservation_prompts", "stall_timeout", "nccl_timeout", "time_limit", "loader_threads")
     or name in ("gradient_checkpointing", "blocks_to_swap", "oom_fallback", "gpus", "parallel")
-    or name == "start_from"  # a checkpoint has weights of its own, and the file may be elsewhere on another machine
+    or name == "start_from"  # the checkpoint has its own weights, and on another machine the file may be elsewhere
 )
-LENGTH = frozenset({"steps", "epochs"})  # so may these, where the learning rate does not depend on them
-DAMAGED = ".damaged-"  # how the folder's name of a checkpoint begins that was set aside
-ROOM = 1.2  # a checkpoint needs so many times the last one's bytes
+LENGTH = frozenset({"steps", "epochs"})  # so may these, if the learning rate does not depend on them
+DAMAGED = ".damaged-"  # prefix of the folder of a checkpoint that was set aside
+ROOM = 1.2  # free space a save needs, as a multiple of the last checkpoint's size
 
 
 def folder_of(run: Path, step: int) -> Path:
@@ -62,9 +62,15 @@ def folder_of(run: Path, step: int) -> Path:
 
 
 def publish(run: Path, step: int, fill: Any) -> Path:
-    """Make the checkpoint of a step: `fill(folder)` writes its files, then manifest, then the final name.
+    """Write the checkpoint of a step: first its files, then the manifest, then the rename to its final name.
 
-    A failure at any point leaves earlier checkpoints as they were. Raises CannotWrite.
+    A failure at any point leaves earlier checkpoints untouched.
+
+    Args:
+        fill: Writes the files into the folder it is given.
+
+    Raises:
+        CannotWrite
     """
     final = folder_of(run, step)
     temporary = run / FOLDER / f".tmp-{step}-{os.getpid()}"
@@ -77,7 +83,7 @@ def publish(run: Path, step: int, fill: Any) -> Path:
             files = {path.name: _entry(path) for path in sorted(temporary.iterdir())}
             write_json(temporary / MANIFEST, {"step": step, "files": files})
             old = run / FOLDER / f".del-{step}-{os.getpid()}"
-            if final.exists():  # the same step is saved again: there is no moment without a whole one but these two
+            if final.exists():  # saving the same step again: only between these two lines is there no whole one
                 system.replace(final, old)
             system.replace(temporary, final)
             shutil.rmtree(old, ignore_errors=True)
@@ -90,7 +96,7 @@ def publish(run: Path, step: int, fill: Any) -> Path:
 
 
 def _check_disk_space(run: Path, final: Path) -> None:
-    """Refuse what would fill the disk half-way, with the number of bytes that are missing. Raises CannotWrite."""
+    """Refuse a save that would run out of disk space, saying how much is missing. Raises CannotWrite."""
     sizes = [bytes_of(folder_of(run, step)) for step in steps(run)]
     with writing(final):
         free = shutil.disk_usage(run).free
@@ -102,26 +108,26 @@ def _check_disk_space(run: Path, final: Path) -> None:
 
 
 def _entry(path: Path) -> dict[str, Any]:
-    """A file's line in the manifest, once the file is on the disk for good. Raises OSError, also what fsync says."""
+    """Flush a file to disk and return its manifest entry. Raises OSError."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
     return {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
 
 
 def bytes_of(folder: Path) -> int:
-    """What a checkpoint takes on the disk; 0 once its run has removed it, which may happen while it is read."""
+    """Return the size of a checkpoint on disk; 0 if its run removes it in the meantime."""
     with contextlib.suppress(FileNotFoundError):
         return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
     return 0
 
 
-_whole = dict[Path, tuple[Any, ...]]()  # what this process wrote or read and found whole, and how it looked then
+_whole = dict[Path, tuple[Any, ...]]()  # checkpoints this process wrote or verified, with their file stats at that time
 
 
 def damage(folder: Path) -> str:
-    """What is wrong with a checkpoint in a few words, "" when every file is as its manifest says, to the byte.
+    """Describe what is wrong with a checkpoint in a few words; "" if every file matches its manifest byte for byte.
 
-    What this process has written or read, and nobody has touched since, is not read again.
+    Files that this process wrote or verified, and that have not changed since, are not read again.
     """
     try:
         looks = _looks(folder)
@@ -143,18 +149,18 @@ def damage(folder: Path) -> str:
 
 
 def verified(folder: Path) -> bool:
-    """Whether every file is as its manifest says, to the byte."""
+    """Whether every file matches the manifest byte for byte."""
     return not damage(folder)
 
 
 def _looks(folder: Path) -> tuple[Any, ...]:
-    """What changes with a file: its name, size, times and inode."""
+    """Return what changes whenever a file does: name, size, times and inode."""
     found = ((path.name, path.stat()) for path in sorted(folder.iterdir()))
     return tuple((name, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino) for name, facts in found)
 
 
 def set_aside(run: Path, step: int) -> str:
-    """Give a damaged checkpoint a name under which nothing counts or removes it; returns that. Raises CannotWrite."""
+    """Rename a damaged checkpoint so that it is ignored but kept; return the new name. Raises CannotWrite."""
     folder, number = folder_of(run, step), 1
     target = folder.with_name(f"{DAMAGED}{folder.name}")
     with writing(target):
@@ -166,18 +172,18 @@ def set_aside(run: Path, step: int) -> str:
 
 
 def steps(run: Path) -> list[int]:
-    """Steps that have a checkpoint folder, oldest first, damaged ones included."""
+    """List the steps that have a checkpoint folder, oldest first, including damaged ones."""
     return list(step_folders(run / FOLDER))
 
 
 def newest(run: Path) -> tuple[int, Path] | None:
-    """The newest checkpoint that verifies."""
+    """Return the newest checkpoint that verifies, as (step, folder)."""
     step, _ = _newest_whole(run)
     return None if step is None else (step, folder_of(run, step))
 
 
 def _newest_whole(run: Path) -> tuple[int | None, dict[int, str]]:
-    """The newest whole checkpoint's step, and what is wrong with each above it."""
+    """Return the step of the newest whole checkpoint, and what is wrong with each newer one."""
     damaged = dict[int, str]()
     for step in reversed(steps(run)):
         if not (reason := damage(folder_of(run, step))):
@@ -187,9 +193,9 @@ def _newest_whole(run: Path) -> tuple[int | None, dict[int, str]]:
 
 
 def setting_changes(saved: Mapping[str, Any], settings: TrainSettings) -> dict[str, tuple[Any, Any]]:
-    """Settings that are not as they were: name -> (old, new), as JSON has them.
+    """Compare settings with saved ones: name -> (old, new) as JSON values, for those that differ.
 
-    A setting that an older version did not know yet had its default's effect.
+    A setting that did not exist yet when they were saved counts as its default.
     """
     now, defaults = settings.model_dump(mode="json"), TrainSettings().model_dump(mode="json")
     changed = {
@@ -201,7 +207,7 @@ def setting_changes(saved: Mapping[str, Any], settings: TrainSettings) -> dict[s
 
 
 def versions_now(names: Iterable[str]) -> dict[str, str]:
-    """The installed version of each package, as a checkpoint's state holds it."""
+    """Look up the installed version of each package, as a checkpoint's state stores it."""
     found = {}
     for name in names:
         try:
@@ -218,12 +224,20 @@ def refuse_changes(
     locked: list[Any],
     versions: Mapping[str, str],
 ) -> None:
-    """A resumed run must be the same run. Raises ResumeRefused naming what differs.
+    """Refuse to resume a run that would no longer be the same run.
 
-    saved, versions: settings and packages as the checkpoint's state has them; lock, locked: the clips now and then.
+    Args:
+        saved: Settings in the checkpoint's state.
+        settings: Settings now.
+        lock: The clips now.
+        locked: The clips when the run started.
+        versions: Package versions in the checkpoint's state.
+
+    Raises:
+        ResumeRefused: Names everything that differs.
     """
     free = FREE | (LENGTH if settings.lr_schedule.startswith("constant") else frozenset())
-    if settings.preservation_weight:  # then these are trained on
+    if settings.preservation_weight:  # the run trains on these
         free -= {"preservation_prompts"}
     changed = setting_changes(saved, settings)
     differences = [f"{name} was {old!r}, is {new!r}" for name, (old, new) in changed.items() if name not in free]
@@ -252,26 +266,30 @@ def _line(entry: dict[str, Any]) -> str:
 
 # ---- where a start begins
 #
-# A damaged checkpoint that is newer than the one a run goes on from is set aside, so that it neither counts nor stands
-# in the way of the same step. A run that has made steps and of which no checkpoint is whole is refused, and nothing of
-# it is touched, until somebody says that it may begin again.
+# Damaged checkpoints newer than the one a run resumes from are set aside, so that they neither count nor block a new
+# save of the same step. A run that has made progress but has no whole checkpoint is refused and left untouched until
+# the user allows it to start over.
 
-FROM_START = "WORKBENCH_FROM_START"  # in the environment of a run that may begin at step 0 again
-NOTHING_WHOLE = "has no whole checkpoint"  # in the sentence of every refusal, for runs.failures
+FROM_START = "WORKBENCH_FROM_START"  # environment variable: this run may start over at step 0
+NOTHING_WHOLE = "has no whole checkpoint"  # part of every refusal; `failures` looks for it
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """Where a start begins: a checkpoint, or step 0; note: what a person should know of it, "" if nothing."""
+    """Where a start begins: at a checkpoint, or at step 0. note: what to tell the user about it, or ""."""
 
     checkpoint: tuple[int, Path] | None = None
     note: str = ""
 
 
 def beginning(run: Path, from_start: bool = False) -> Beginning:
-    """Find the newest whole checkpoint and set the damaged ones above it aside.
+    """Find the newest whole checkpoint and set newer, damaged ones aside.
 
-    from_start: begin at step 0 where there is none, and forget the curve. Raises ResumeRefused, CannotWrite.
+    Args:
+        from_start: If there is none, start over at step 0 and discard the metrics.
+
+    Raises:
+        ResumeRefused, CannotWrite
     """
     found, damaged = _newest_whole(run)
     check_start(run, from_start)
@@ -288,7 +306,7 @@ def beginning(run: Path, from_start: bool = False) -> Beginning:
 
 
 def check_start(run: Path, from_start: bool = False) -> None:
-    """Refuse a start that would begin at step 0 again unasked; changes nothing. Raises ResumeRefused."""
+    """Refuse a start that would silently start over at step 0; changes nothing. Raises ResumeRefused."""
     found, damaged = _newest_whole(run)
     if found is not None:
         return
@@ -310,7 +328,7 @@ def check_start(run: Path, from_start: bool = False) -> None:
 
 
 def from_start_requested() -> bool:
-    """Whether this process was started to begin at step 0 again, if it has to."""
+    """Whether this process may start over at step 0 if it has to."""
     return os.environ.get(FROM_START) == "1"
 
 
@@ -318,26 +336,26 @@ def _last_step(run: Path) -> int:
     return max((int(line["step"]) for line in MetricsReader(run).lines()), default=0)
 
 
-# ---- which ones are kept: the last ones, those of every so many steps, the best one, the starred ones
+# ---- which ones are kept: the last ones, one every so many steps, the best one, the starred ones
 #
-# Only whole checkpoints count as the last ones: a damaged one among them is set aside, so that the newest whole one is
-# never removed, whatever the rules say. What will go can be asked before it goes. Going is renaming, then deleting: one
-# killed in between leaves no half checkpoint, and the next one sweeps up.
+# Only whole checkpoints count as the last ones: damaged ones are set aside, so that no rule ever removes the newest
+# whole one. `doomed` tells beforehand what will be removed. Removing is a rename followed by a delete: a process killed
+# in between leaves no half checkpoint, and the next `sweep` cleans up.
 
 STARS, CHOSEN = "stars.json", "best.json"
-PUBLISHED = "published.json"  # in a checkpoint that is on the Hub
+PUBLISHED = "published.json"  # in a checkpoint that was published to the Hub
 
 
 @dataclass(frozen=True)
 class Doomed:
-    """A checkpoint that will go."""
+    """A checkpoint that will be removed."""
 
     step: int
     bytes: int
 
 
 def starred(run: Path) -> list[int]:
-    """Steps whose checkpoints a person wants to keep, oldest first."""
+    """List the steps whose checkpoints the user wants to keep, oldest first."""
     if not (run / STARS).exists():
         return []
     with contextlib.suppress(ConfigError, TypeError, KeyError, ValueError, OverflowError):
@@ -346,7 +364,7 @@ def starred(run: Path) -> list[int]:
 
 
 def star(run: Path, step: int) -> None:
-    """Keep a step's checkpoint for good. Raises ConfigError when there is none, CannotWrite."""
+    """Keep a step's checkpoint for good. Raises ConfigError if there is none, CannotWrite."""
     if step not in steps(run):
         raise ConfigError(f"{run.name} has no checkpoint of step {step}: choose one of {steps(run)}")
     with jobs.locked(run / ".stars.lock"):
@@ -355,14 +373,14 @@ def star(run: Path, step: int) -> None:
 
 
 def unstar(run: Path, step: int) -> None:
-    """Let a step's checkpoint go with the others. Raises CannotWrite."""
+    """Stop keeping a step's checkpoint. Raises CannotWrite."""
     with jobs.locked(run / ".stars.lock"):
         check_stars(run)
         write_json(run / STARS, {"checkpoints": [other for other in starred(run) if other != step]})
 
 
 def check_stars(run: Path) -> None:
-    """Raises ConfigError where it cannot be read which checkpoints are starred."""
+    """Raise ConfigError if the file of starred checkpoints cannot be read."""
     try:
         if any(not isinstance(step, int) for step in read_to_change(run / STARS).get("checkpoints", ())):
             raise TypeError("checkpoints has something that is no step")
@@ -371,13 +389,13 @@ def check_stars(run: Path) -> None:
 
 
 def choose_best(run: Path, step: int, why: str) -> None:
-    """Note which checkpoint a person found best, and keep it for good. Raises ConfigError when there is none of it."""
+    """Record the checkpoint the user picked as the best, and keep it for good. Raises ConfigError if it is gone."""
     star(run, step)
     write_json(run / CHOSEN, {"step": step, "why": why, "time": time.time()})
 
 
 def chosen_best(run: Path) -> dict[str, Any]:
-    """{"step", "why", "time"} of the checkpoint that a person found best; {} where nobody chose."""
+    """Return {"step", "why", "time"} of the checkpoint the user picked as the best; {} if none was picked."""
     with contextlib.suppress(ConfigError, TypeError, KeyError, ValueError, OverflowError):
         if (run / CHOSEN).exists() and int((found := read_json(run / CHOSEN))["step"]) in steps(run):
             return {"step": int(found["step"]), "why": str(found.get("why", "")), "time": found.get("time")}
@@ -385,7 +403,7 @@ def chosen_best(run: Path) -> dict[str, Any]:
 
 
 def best(run: Path) -> int | None:
-    """The best checkpoint's step (`visible_effect.best_step`); None while nothing was measured."""
+    """Return the best checkpoint's step (`visible_effect.best_step`); None before the first measurement."""
     saved, path = steps(run), run / METRICS
     if not saved or not path.is_file():
         return None
@@ -403,10 +421,12 @@ def best(run: Path) -> int | None:
 
 
 def doomed(run: Path, keep: int, keep_every: int = 0, coming: int | None = None) -> list[Doomed]:
-    """What the rules would remove now, oldest first; with `coming`, once the checkpoint of that step is written.
+    """List what the rules would remove now, oldest first.
 
-    keep: how many of the newest whole ones stay; keep_every: so do the multiples of this many steps, 0 is none. With
-    `coming` it is a forecast, which reads no checkpoint to see whether it is whole.
+    Args:
+        keep: How many of the newest whole checkpoints stay.
+        keep_every: Multiples of this many steps stay, too; 0 for none.
+        coming: Forecast for when this step's checkpoint is written. A forecast verifies no checkpoint.
     """
     if coming is None:
         last, damaged = _last(run, keep)
@@ -417,10 +437,19 @@ def doomed(run: Path, keep: int, keep_every: int = 0, coming: int | None = None)
 def retire(
     run: Path, keep: int, keep_every: int = 0, written: int | None = None, only: Collection[int] | None = None
 ) -> list[Doomed]:
-    """Set damaged checkpoints among the last ones aside, and remove what the rules let go; returns what went.
+    """Remove what the rules do not keep, and set damaged checkpoints among the last ones aside.
 
-    written: the step that has just been saved, which stays; None: a person frees space. only: of these steps alone,
-    which a person was shown. Raises CannotWrite.
+    Args:
+        keep: As in `doomed`.
+        keep_every: As in `doomed`.
+        written: The step just saved, which stays; None if the user is freeing space.
+        only: Remove only these steps, which the user was shown; None for all.
+
+    Returns:
+        What was removed.
+
+    Raises:
+        CannotWrite
     """
     last, damaged = _last(run, keep)
     going = _going(run, {*last, *damaged, *([] if written is None else [written])}, keep_every)
@@ -429,7 +458,7 @@ def retire(
     gone = []
     for one in (one for one in going if only is None or one.step in only):
         target = run / FOLDER / f".del-{one.step}-{os.getpid()}"
-        with writing(target), contextlib.suppress(FileNotFoundError):  # another may have been faster
+        with writing(target), contextlib.suppress(FileNotFoundError):  # another process may have removed it first
             if target.exists():
                 shutil.rmtree(target)
             system.replace(folder_of(run, one.step), target)
@@ -439,7 +468,7 @@ def retire(
 
 
 def _last(run: Path, keep: int) -> tuple[list[int], list[int]]:
-    """The newest whole checkpoints, so many of them, and the damaged ones that came before them in the search."""
+    """Return the steps of the newest `keep` whole checkpoints, and of the damaged ones found on the way."""
     whole, damaged = list[int](), list[int]()
     for step in reversed(steps(run)):
         (whole if verified(folder_of(run, step)) else damaged).append(step)
@@ -449,11 +478,11 @@ def _last(run: Path, keep: int) -> tuple[list[int], list[int]]:
 
 
 def _going(run: Path, last: set[int], keep_every: int) -> list[Doomed]:
-    """All but the last ones, and what a rule or a person keeps."""
+    """List all checkpoints except the last ones and what a rule or the user keeps."""
     saved = steps(run)
     try:
         check_stars(run)
-    except ConfigError:  # any of them may be starred
+    except ConfigError:  # any of them could be starred
         return []
     kept = {*last, *starred(run), best(run), chosen_best(run).get("step")}
     kept |= {step for step in saved if (folder_of(run, step) / PUBLISHED).exists()}
@@ -464,7 +493,7 @@ def _going(run: Path, last: set[int], keep_every: int) -> list[Doomed]:
 
 
 def sweep(run: Path) -> None:
-    """Delete what was on its way out, and what killed processes left half written."""
+    """Delete removed checkpoints, and files that killed processes left behind."""
     folder = run / FOLDER
     for left_over in folder.glob(".del-*"):
         shutil.rmtree(left_over, ignore_errors=True)

@@ -1,7 +1,4 @@
-"""A run as HTML that carries its files inside: its parts, its display in a notebook, and a report in one file.
-
-`Run` shows itself by it, and a live panel renders its parts. What is shown of a run is decided in `snapshot`.
-"""
+"""A run as self-contained HTML: its parts, its display in a notebook, and the report. `snapshot` decides the content."""
 
 from __future__ import annotations
 
@@ -39,15 +36,15 @@ from workbench.settings import specs, value_text
 from workbench.states import icon
 from workbench.workspace import write_text
 
-VIEW = "run-view"  # the class that all of it lies in (assets/run_view.css)
-COLUMNS = 7  # preview steps side by side, at most
-EMBEDDED = 25_000_000  # bytes of base64 that the videos of all steps may take together
+VIEW = "run-view"  # CSS class around all of it (assets/run_view.css)
+COLUMNS = 7  # most preview steps side by side
+EMBEDDED = 25_000_000  # most bytes of base64 for the videos of all steps
 SMALL_WIDTH, LARGE_WIDTH = 148, 230  # of a video on the page, pixels
 CONTROLS = "prompts that it should leave alone, with the same noise"
 
 
 def run_html(run: Run) -> str:
-    """A whole run at this moment."""
+    """Render a whole run as it is now."""
     seen = snapshot(run)
     parts = [head(seen), facts(seen), failure_box(seen.failure), diagnosis_box(seen.diagnosis)]
     parts += [loss_chart(seen), previews(seen.previews, seen.width), faint(seen.preview_note)]
@@ -57,7 +54,7 @@ def run_html(run: Run) -> str:
 
 
 def viewed(content: str) -> str:
-    """Parts as one display of a notebook."""
+    """Wrap parts as one notebook display."""
     return f'{style()}<div class="{VIEW}">{content}</div>'
 
 
@@ -67,17 +64,17 @@ def style() -> str:
 
 
 def sheet() -> str:
-    """The style sheet of what is made here."""
+    """Read the style sheet for this HTML."""
     return (ASSETS / "run_view.css").read_text(encoding="utf-8")
 
 
 def faint(text: str) -> str:
-    """A sentence that stands back; "" without one."""
+    """Render a muted sentence; "" without one."""
     return f'<p class="faint">{escaped(text)}</p>' if text else ""
 
 
 def card(content: str, wide: bool = False) -> str:
-    """A part in a box; "" without content."""
+    """Put a part in a box; "" without content."""
     return f'<div class="card{" wide" * wide}">{content}</div>' if content else ""
 
 
@@ -99,7 +96,7 @@ def facts(seen: RunSnapshot) -> str:
 
 
 def diagnosis_box(found: Diagnosis | None) -> str:
-    """Whether the run learns, in a sentence, and what to do next; "" before the first measurement."""
+    """Say whether the run learns, and what to do next; "" before the first measurement."""
     if found is None:
         return ""
     words = f"<b>{icon('', found.tone)}{escaped(found.sentence)}</b><p>{escaped(found.advice)}</p>"
@@ -107,7 +104,7 @@ def diagnosis_box(found: Diagnosis | None) -> str:
 
 
 def failure_box(found: Failure | None) -> str:
-    """Why a run failed and what helps; "" of a run that did not."""
+    """Say why a run failed, and what helps; "" for a run that did not."""
     if found is None:
         return ""
     lines = "".join(f"<p>{escaped(text)}</p>" for text in found.sentences)
@@ -135,9 +132,9 @@ def more_charts(seen: RunSnapshot) -> str:
 
 
 def previews(found: RunPreviews, source_width: int) -> str:
-    """Prompts by steps, then the newest ones at other scales of the LoRA; "" without any.
+    """Render previews by prompt and step, then the newest at other LoRA scales; "" without any.
 
-    The base model's stand first, and as many steps as there is room for. source_width: of the videos, pixels
+    The base model's come first, then as many steps as fit. source_width: of the videos, pixels
     """
     if not found.previews:
         return ""
@@ -156,7 +153,7 @@ def previews(found: RunPreviews, source_width: int) -> str:
 
 
 def controls(found: RunPreviews, video_of: Callable[[Preview], str]) -> str:
-    """The base model's and the newest control previews; "" without any."""
+    """Render the base model's and the newest control previews; "" without any."""
     if not found.controls:
         return ""
     steps = sorted({one.step for one in found.controls})
@@ -169,7 +166,7 @@ def controls(found: RunPreviews, video_of: Callable[[Preview], str]) -> str:
 
 
 def _fitting(found: RunPreviews) -> list[int]:
-    """The first step, the last, and as many evenly between them as there is room for."""
+    """Choose the first step, the last, and as many evenly spaced between them as fit."""
     for count in range(min(COLUMNS, len(found.steps)), 0, -1):
         steps = thinned(found.steps, count)
         size = sum(one.video.stat().st_size for one in found.previews if one.step in steps)
@@ -189,7 +186,7 @@ def preview_video(one: Preview, source_width: int) -> str:
 
 
 def training_inputs(found: RunPreviews, source_width: int) -> str:
-    """Clips as the model gets them, each beside what its VAE keeps of them; "" without any."""
+    """Render clips as the model gets them, each beside its VAE reconstruction; "" without any."""
     rows = []
     for one in found.inputs:
         paths = [path for path in (one.clip, one.reconstruction) if path]
@@ -201,17 +198,17 @@ def training_inputs(found: RunPreviews, source_width: int) -> str:
 
 
 def checkpoints(found: Sequence[SavedCheckpoint]) -> str:
-    """A row a checkpoint: its size, its held-out loss, and why it is kept; "" without any."""
+    """Render a row per checkpoint: size, held-out loss, why it is kept; "" without any."""
     return table(CHECKPOINT_HEADS, [one.row for one in found])
 
 
-# ---- the report: diagnosis, previews, curves, settings, data, history, use, in a file that needs nothing else
+# ---- the report: one file with everything about a run
 #
-# It is made from the run's snapshot at any time and loads nothing; its one script is that of the charts.
+# It is made from a snapshot at any time and loads nothing from elsewhere; its only script is that of the charts.
 
 REPORT = "report.html"
 ROLES = {"train": "trained on", "known": "known, to be kept", "held_out": "held out, to measure with"}
-CAPTIONS = 60  # clips listed, at most
+CAPTIONS = 60  # most clips listed
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
 <meta http-equiv="Content-Security-Policy"
@@ -226,7 +223,7 @@ PAGE = """<!doctype html>
 
 
 def write_report(run: Run) -> Path:
-    """Write the run's report.html as things stand. Raises ConfigError when its settings cannot be read, CannotWrite."""
+    """Write the run's report.html. Raises ConfigError if its settings cannot be read, CannotWrite."""
     settings, seen = run.settings, snapshot(run)
     sessions = read_sessions(run.folder)
     inputs = card(training_inputs(seen.previews, seen.width))
@@ -248,7 +245,7 @@ def write_report(run: Run) -> Path:
     css = "\n".join([*((ASSETS / f"{name}.css").read_text(encoding="utf-8") for name in ("tokens", "charts")), sheet()])
     date = time.strftime("%d %B %Y, %H:%M")
     script = charts.script()
-    # The only script that a browser runs in this file, whatever a caption or a log may hold.
+    # The only script a browser will run in this file, whatever a caption or a log contains.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     page = PAGE.format(
         name=escaped(run.name), css=css, body=body, version=__version__, date=date, script=script, digest=digest
@@ -261,7 +258,7 @@ def _report_head(seen: RunSnapshot, settings: TrainSettings) -> str:
     datasets = ", ".join([settings.dataset, *settings.more_datasets])
     trained = "full fine-tuning of" if settings.method == "full" else f"{lora_words(settings)} on"
     model = settings.model
-    with contextlib.suppress(ConfigError):  # a model that is not known here
+    with contextlib.suppress(ConfigError):  # an unknown model
         model = find_model(model)[1].title
     what = faint(f"{trained} {model}, dataset {datasets}")
     return head(seen, "h1") + what + failure_box(seen.failure) + diagnosis_box(seen.diagnosis) + facts(seen)
@@ -275,7 +272,7 @@ def _list(sentences: Sequence[str]) -> str:
 
 
 def _settings_section(chosen: TrainSettings, parent: dict[str, Any]) -> str:
-    """What was set, then what a fork changed, then the defaults, folded away."""
+    """Render what was set, then a fork's changes, then the defaults, folded."""
     values, defaults = chosen.model_dump(mode="json"), TrainSettings().model_dump(mode="json")
     known = specs(TrainSettings)
     changed = [spec for spec in known if values[spec.name] != defaults[spec.name] or spec.name == "model"]
@@ -302,7 +299,7 @@ def _fork_table(parent: dict[str, Any]) -> str:
 
 
 def _data_section(folder: Path, sessions: Sequence[RunSession]) -> str:
-    """How many clips in which role and shape, which ones, and why others were left out."""
+    """Render the clips by role and shape, one by one, and why others were left out."""
     clips = read_lock(folder)
     if not clips:
         return ""
@@ -357,7 +354,7 @@ def _moment(seconds: float | None) -> str:
 
 
 def _use_section(run: Run) -> str:
-    """The code of the model card; before the export, what to do instead."""
+    """Render the model card's code; before the export, a hint."""
     path = run.folder / CARD
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     found = re.search(r"```python\n(.*?)```", text, re.DOTALL)
@@ -370,7 +367,7 @@ def _use_section(run: Run) -> str:
 
 
 def _machine_section(sessions: Sequence[RunSession]) -> str:
-    """Where it ran and with what; of the last start, and of earlier ones where they differ."""
+    """Render device, precision and versions of the last session, and other devices of earlier ones."""
     if not sessions:
         return ""
     last = sessions[-1]

@@ -1,9 +1,9 @@
-"""How a run fails: memory that runs out, which it survives once, and a table of everything else that ends it. No torch.
+"""How runs fail: the fallback when memory runs out, the table of known failures, and what to do next. No torch.
 
-    runs/NAME/oom_fallback.json     {time, step, before, after, why}: settings by name as they were and as they are now
+    runs/NAME/oom_fallback.json     {time, step, before, after, why}: the changed settings, before and after
 
-A rule of the table fits by exit code and by the run's own message or its last traceback; the first that fits is taken.
-To add one, add it to RULES and its real message to tests/runs/test_failures.py.
+A rule matches an exit code and the run's message or last traceback; the first match wins. To add a rule, add it to
+RULES and a real message of that failure to tests/runs/test_failures.py.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ from workbench.runs.settings import TrainSettings
 from workbench.settings import specs
 from workbench.workspace import write_json
 
-# ---- memory runs out: the run goes on, once, with the next cheaper settings that do not change what is learned
+# ---- the OOM fallback: once, a run continues with cheaper settings that do not change what it learns
 #
-# config.json stays what the person chose; a run that is started again goes on with the cheaper settings. Runs of
-# several processes end instead, because their ranks could not agree on a step.
-# What a run holds is released in `trainer.loop`.
+# config.json keeps the user's settings; a run that is restarted uses the cheaper ones. Runs of several processes end
+# instead, because their ranks could not agree on a step. `trainer.loop` releases what the run holds.
 
 FALLBACK = "oom_fallback.json"
 RECOMPUTING = ("none", "keep attention", "full", "offloaded")  # fastest first
@@ -49,23 +48,31 @@ class FallbackRecord(BaseModel):
 
 
 def fallback_record(run: Path) -> dict[str, Any]:
-    """What was changed, {} of a run whose memory never ran out."""
+    """Read what was changed; {} for a run that never ran out of memory."""
     return dict(read_record(run / FALLBACK, FallbackRecord) or {})
 
 
 def settings_in_use(run: Path, settings: TrainSettings) -> TrainSettings:
-    """The settings that the run computes with: its own, or the cheaper ones since its memory ran out."""
+    """Return the settings a run trains with: its own, or the cheaper ones after it ran out of memory."""
     found = fallback_record(run)
-    # A person who has chosen others meanwhile knows better.
+    # If the user has changed them since, the user's settings win.
     if found and all(getattr(settings, name) == value for name, value in found["before"].items()):
         return settings.changed(**found["after"])
     return settings
 
 
 def fall_back(run: Path, settings: TrainSettings, at: int, why: str) -> str:
-    """Note that the run goes on with cheaper settings; the sentence that says so, "" when there are none to go on with.
+    """Record that the run continues with cheaper settings.
 
-    at: the last step done; why: the error's message. Raises CannotWrite.
+    Args:
+        at: The last step done.
+        why: The error's message.
+
+    Returns:
+        A sentence that says so; "" if there are no cheaper settings, or the fallback is off or used up.
+
+    Raises:
+        CannotWrite
     """
     if not settings.oom_fallback or fallback_record(run):
         return ""
@@ -84,7 +91,7 @@ def fall_back(run: Path, settings: TrainSettings, at: int, why: str) -> str:
 
 
 def fallback_sentence(noted: dict[str, Any]) -> str:
-    """The record in words, "" for an empty one."""
+    """Put the record into words; "" for an empty one."""
     if not noted:
         return ""
     titles = {spec.name: spec.title.lower() for spec in specs(TrainSettings)}
@@ -95,9 +102,9 @@ def fallback_sentence(noted: dict[str, Any]) -> str:
 
 
 def cheaper(settings: TrainSettings) -> TrainSettings | None:
-    """The next cheaper settings that leave what is learned as it is, bit for bit on a processor; None at the end.
+    """Find the next cheaper settings with the same result (on a processor, bit for bit); None if there are none.
 
-    First more is computed twice, then blocks are swapped: half of them, then all.
+    First comes more gradient checkpointing, then block swap: half of the blocks, then all.
     """
     level = RECOMPUTING.index(settings.gradient_checkpointing)
     if level + 1 < len(RECOMPUTING):
@@ -115,15 +122,15 @@ def cheaper(settings: TrainSettings) -> TrainSettings | None:
 
 # ---- the table of failures
 
-STACKS = "stacks.txt"  # what every thread was doing when a run was ended by its stall timeout
+STACKS = "stacks.txt"  # every thread's stack when the stall timeout ended a run
 Change = Callable[[TrainSettings], dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class FailureRule:
-    """Fits a run whose exit code is one of `codes` (0: died without one) and whose messages match `pattern`.
+    """Matches a run whose exit code is in `codes` (0: died without one) and whose messages match `pattern`.
 
-    kinds: the actions to offer;  change: settings that would help, an action before the others
+    kinds: the actions to offer;  change: finds settings that would help, which are offered first
     """
 
     name: str
@@ -136,7 +143,7 @@ class FailureRule:
 
 
 def lighter(settings: TrainSettings) -> dict[str, Any]:
-    """The next change that needs less memory and leaves what is learned as it is; {} when none is left."""
+    """Find the next change that needs less memory and has the same result; {} if there is none."""
     if settings.gradient_checkpointing in ("none", "keep attention"):
         return {"gradient_checkpointing": "full"}
     if settings.batch_size > 1:
@@ -152,18 +159,18 @@ def lighter(settings: TrainSettings) -> dict[str, Any]:
 
 
 def calmer(settings: TrainSettings) -> dict[str, Any]:
-    """What to change after a loss that was no number."""
+    """Find what to change after a loss that was not finite."""
     if settings.precision == "fp16":
         return {"precision": "bf16"}
     return {"learning_rate": settings.learning_rate / 2}
 
 
 def other_format(settings: TrainSettings) -> dict[str, Any]:
-    """A precision that GPUs without this one have."""
+    """Find a precision that GPUs without this one support."""
     return {"precision": "fp32" if settings.precision == "fp16" else "fp16"}
 
 
-DEAD = 0  # in place of the exit code of a run that left none
+DEAD = 0  # stands for a missing exit code
 UNKNOWN = (DEAD, ExitCode.BUG)
 MEMORY, DISK, HUB = ExitCode.OUT_OF_MEMORY, ExitCode.CANNOT_WRITE, ExitCode.MODEL_UNAVAILABLE
 RULES = (
@@ -358,17 +365,17 @@ RULES = (
 BUG = FailureRule("bug", "An error inside the workbench", "Go on; if it happens again, the log says where.", ())
 
 
-# ---- why a run ended, and what to do next
+# ---- why a run failed, and what to do next
 
 TAIL_LINES = 12
 LAST_LINES = 5
-LOG_LINES = 200  # of the log's end, in which the cause is looked for
-BEGIN = "---- this start begins at "  # a line of the log that parts one start from the next
+LOG_LINES = 200  # searched for the cause
+BEGIN = "---- this start begins at "  # separates the starts of a run in its log
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a run failed: its own message, what is known of the cause, what is safe, what helps, the log's last lines."""
+    """Why a run failed: its message, the cause, what is saved, what helps, and the last lines of the log."""
 
     rule: str
     cause: str
@@ -381,15 +388,18 @@ class Failure:
 
     @property
     def sentences(self) -> list[str]:
-        """What a person reads below the cause, in order."""
+        """What to show below the cause, in order."""
         hints = [action.hint for action in self.actions]
         return [text for text in (self.message, self.facts, f"{self.saved} {self.advice}".strip(), *hints) if text]
 
 
 def failure_of(status: Status, log: str, saved: Sequence[int], settings: TrainSettings | None = None) -> Failure | None:
-    """Why a run failed or died; None for any other run.
+    """Explain why a run failed or died; None for any other run.
 
-    log: its last LOG_LINES;  saved: steps of its checkpoints, oldest first;  settings: None where they cannot be read
+    Args:
+        log: The last LOG_LINES of its log.
+        saved: Steps of its checkpoints, oldest first.
+        settings: None if they cannot be read.
     """
     if status.state not in (State.FAILED, State.DIED):
         return None
@@ -402,19 +412,19 @@ def failure_of(status: Status, log: str, saved: Sequence[int], settings: TrainSe
         message=status.message,
         facts=memory_facts(f"{status.message}\n{_last_messages(log)}") if "memory" in rule.name else "",
         advice=rule.advice,
-        saved="" if rule.pattern == NOTHING_WHOLE else last_checkpoint(saved),  # its message names the damaged ones
+        saved="" if rule.pattern == NOTHING_WHOLE else last_checkpoint(saved),  # the message names the damaged ones
         tail="\n".join(log.splitlines()[-TAIL_LINES:]),
         actions=_actions(rule, status.name, checkpoint, settings),
     )
 
 
 def last_checkpoint(saved: Sequence[int]) -> str:
-    """From where a run can go on, as a sentence."""
+    """Say from where a run can resume."""
     return f"The last checkpoint is of step {saved[-1]}." if saved else "No checkpoint was written yet."
 
 
 def memory_facts(text: str) -> str:
-    """A GPU's message about memory as one sentence: how much was requested, how much was free, who holds the rest."""
+    """Summarize a GPU's out-of-memory message: how much was requested, how much was free, who holds the rest."""
     size = r"([\d.]+ [KMGT]?i?B)"
     requested = re.search(rf"Tried to allocate {size}", text)
     if not requested:
@@ -443,16 +453,16 @@ def _rule(status: Status, log: str) -> FailureRule:
 
 
 def _last_messages(log: str) -> str:
-    """The last traceback of the newest start, or its last few lines where there is none."""
+    """Return the last traceback of the newest start, or its last few lines if there is none."""
     own = log.rpartition(BEGIN)[2]
     _, found, traceback = own.rpartition("Traceback (most recent call last)")
     return traceback if found else "\n".join(own.splitlines()[-LAST_LINES:])
 
 
 def _actions(rule: FailureRule, run: str, checkpoint: int | None, settings: TrainSettings | None) -> tuple[Action, ...]:
-    """The rule's actions, the one that helps most first; what needs a checkpoint is left out where there is none.
+    """List the rule's actions, most helpful first, leaving out those that need a checkpoint if there is none.
 
-    The last one starts the run again, whatever the rule says: its cause may have been repaired meanwhile.
+    The last one always restarts the run: the user may have fixed the cause.
     """
     found = []
     if rule.change is not None and settings is not None and (changed := rule.change(settings)):
@@ -480,7 +490,7 @@ def _actions(rule: FailureRule, run: str, checkpoint: int | None, settings: Trai
 
 
 def _elsewhere(kind: str, run: str, settings: TrainSettings | None) -> Action:
-    """What no button beside the failure can do."""
+    """Make an action that the user has to perform elsewhere."""
     if kind == "log in":
         source = settings.model if settings else ""
         with contextlib.suppress(ConfigError):

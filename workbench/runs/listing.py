@@ -1,9 +1,9 @@
-"""The runs of a workspace as a list: what each is about, its group and its dates, searched and in order.
+"""The list of runs: its entries, searching, sorting and grouping, and each run's summary.
 
-Below it the numbers of each run in one line, kept beside its metrics until these change: reading the metrics of a
-thousand runs takes many seconds, and nearly all of them ended long ago.
+    runs/NAME/.summary.json     {version, mark, step, loss, held_out, diagnosis}; safe to delete at any time
 
-    runs/NAME/.summary.json     {version, mark, step, loss, held_out, diagnosis}; may be removed at any time
+A summary is cached beside the metrics until they change: reading the metrics of a thousand runs takes many seconds, and
+nearly all of them ended long ago.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ SORT_KEYS: dict[Order, str] = {
     "state": "By state",
 }
 NO_GROUP = "Without a group"
-# What goes on, then what needs a person, then what is over.
+# Active runs, then those that need attention, then the rest.
 STATES = ("running", "starting", "stopping", "paused", "waiting", "failed", "died", "new", "stopped", "finished")
 
 
 @dataclass(frozen=True)
 class RunEntry:
-    """A run of the list. created, started, ended: Unix time, None before"""
+    """A run in the list. created, started, ended: Unix time, None before"""
 
     name: str
     state: str
@@ -59,12 +59,12 @@ class RunEntry:
 
     @cached_property
     def text(self) -> str:
-        """All that a search looks at, in small letters."""
+        """Everything a search looks at, in lower case."""
         return "\n".join((self.name, self.state, self.group, self.dataset, self.model, self.notes)).lower()
 
     @property
     def when(self) -> str:
-        """The newest of its dates."""
+        """Its latest date."""
         return self._dates[-1]
 
     @property
@@ -79,18 +79,18 @@ class RunEntry:
 
 
 def headline(status: Status, waits: bool) -> str:
-    """The state of a run in one word; a run of the queue waits unless it is to stop."""
+    """Return a run's state in one word; a run in the queue is waiting unless it is stopping."""
     return "waiting" if waits and status.state is not State.STOPPING else status.state.value
 
 
 class RunListReader:
-    """Reads the entries again and again, the files of each run once until they change."""
+    """Reads the list repeatedly, but a run's files only when they change."""
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[Any, tuple[str, str, str, str, float]]] = {}
 
     def read(self, statuses: Iterable[Status], waiting: Collection[str]) -> list[RunEntry]:
-        """An entry for each status, in their order."""
+        """Return an entry for each status, in the same order."""
         found = [self._entry(status, status.name in waiting) for status in statuses]
         self._kept = {one.name: self._kept[one.name] for one in found}
         return found
@@ -98,7 +98,7 @@ class RunListReader:
     def _entry(self, status: Status, waits: bool) -> RunEntry:
         mark = [_changed(status, name) for name in (jobs.CONFIG, GROUP, NOTES)]
         if status.name not in self._kept or self._kept[status.name][0] != mark:
-            run, config = Run(status.folder), read_object(status.folder / jobs.CONFIG)  # not checked: of any version
+            run, config = Run(status.folder), read_object(status.folder / jobs.CONFIG)  # of any version
             dataset, model = (str(config.get(name) or "") for name in ("dataset", "model"))
             self._kept[status.name] = (mark, (run.group, dataset, model, run.notes, mark[0] / 1e9))
         group, dataset, model, notes, created = self._kept[status.name][1]
@@ -108,20 +108,20 @@ class RunListReader:
 
 
 def _changed(status: Status, name: str) -> int:
-    """When a file of the run was written, in nanoseconds; 0 where there is none."""
+    """Return when a file of the run was written, in nanoseconds; 0 if there is none."""
     with contextlib.suppress(OSError):
         return (status.folder / name).stat().st_mtime_ns
     return 0
 
 
 def matching(entries: Iterable[RunEntry], search: str = "", group: str | None = None) -> list[RunEntry]:
-    """The entries that have every word of `search` somewhere, and that group, "" being none."""
+    """Filter entries by the words of `search`, all of which must occur, and by group ("" for runs without one)."""
     words = search.lower().split()
     return [one for one in entries if all(word in one.text for word in words) and (group is None or one.group == group)]
 
 
 def ordered(entries: Iterable[RunEntry], order: Order = "newest") -> list[RunEntry]:
-    """In that order; equal ones newest first. Raises ConfigError for an order that there is not."""
+    """Sort entries, ties newest first. Raises ConfigError for an unknown order."""
     keys: dict[str, Callable[[RunEntry], Any]] = {
         "newest": lambda one: 0,
         "active": lambda one: -(one.ended or one.started or one.created),
@@ -135,7 +135,7 @@ def ordered(entries: Iterable[RunEntry], order: Order = "newest") -> list[RunEnt
 
 
 def by_group(entries: Sequence[RunEntry]) -> list[tuple[str, list[RunEntry]]]:
-    """(heading, its runs), in the order of their first runs; one with the heading "" where no run has a group."""
+    """Group entries as (heading, runs), in order of first appearance; one heading, "", if no run has a group."""
     sections: dict[str, list[RunEntry]] = {}
     for one in entries:
         sections.setdefault(one.group, []).append(one)
@@ -145,20 +145,22 @@ def by_group(entries: Sequence[RunEntry]) -> list[tuple[str, list[RunEntry]]]:
 
 
 def groups(entries: Iterable[RunEntry]) -> list[str]:
-    """The groups that there are, by name."""
+    """List the groups, by name."""
     return sorted({one.group for one in entries} - {""})
 
 
-# ---- the numbers of a run in one line
+# ---- summaries
 
 SUMMARY = ".summary.json"
-SUMMARY_VERSION = 5  # rises with any change of what is found
+SUMMARY_VERSION = 5  # increase it with any change to a summary
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """step: the last one done;  loss: smoothed, None before the first step
-    held_out: the first and the last measurement, () without one;  diagnosis: its kind, "" before the first step
+    """A run's main numbers.
+
+    step: the last step done;  loss: smoothed, None before the first step
+    held_out: the first and the last measurement, () without any;  diagnosis: its kind, "" before the first step
     """
 
     step: int = 0
@@ -168,11 +170,9 @@ class RunSummary:
 
 
 def summary_of(run: Run, ended: bool = False) -> RunSummary:
-    """The run as it is now. A folder that cannot be written is read anew each time. ended: whether the run has"""
-    kept, mark = (
-        read_object(run.folder / SUMMARY),
-        [0, 0, run.checkpoints, ended],
-    )  # changes whenever what is found does
+    """Summarize a run; nothing is cached if its folder is read-only. ended: whether the run is over"""
+    kept = read_object(run.folder / SUMMARY)
+    mark: list[Any] = [0, 0, run.checkpoints, ended]  # changes whenever the summary does
     with contextlib.suppress(OSError):
         stat = (run.folder / METRICS).stat()
         mark[:2] = stat.st_size, stat.st_mtime_ns
@@ -184,7 +184,7 @@ def summary_of(run: Run, ended: bool = False) -> RunSummary:
     found = _summarize(run, ended)
     record = {"version": SUMMARY_VERSION, "mark": mark, **found.__dict__}
     temporary = run.folder / f"{SUMMARY}.{os.getpid()}.tmp"
-    with contextlib.suppress(CannotWrite), writing(temporary):  # no fsync: it is made anew where it is gone
+    with contextlib.suppress(CannotWrite), writing(temporary):  # no fsync: a lost summary is made again
         temporary.write_text(json.dumps(record), encoding="utf-8")
         try:
             system.replace(temporary, run.folder / SUMMARY)

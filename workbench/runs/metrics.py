@@ -1,5 +1,4 @@
-"""What a run writes line by line, for anyone to read at any time: steps and measurements in metrics.jsonl, sessions in
-sessions.jsonl.
+"""The files a run appends to while others read them: metrics.jsonl (steps and measurements) and sessions.jsonl.
 
 metrics.jsonl: step, time (seconds since the epoch), then either
     loss, lr, grad_norm, seconds, memory_gb                            a training step
@@ -14,12 +13,12 @@ or, with step 0 for the base model,
                                                                           model's with the same noise
     control_changes: [levels of 255, ...]                                 the same of the controls, previews of
                                                                           preservation prompts
-    visible_effects: [ratio, ...], visible_effect                         of each preview, its change by the controls';
+    visible_effects: [ratio, ...], visible_effect                         each preview's change by the controls',
                                                                           and the median (analysis.visible_effect)
-sessions.jsonl: a line for each session, from when its process was ready to train; its keys are those of RunSession.
+sessions.jsonl: one line a session, written when its process is ready to train; the keys are the fields of RunSession.
 
-A torn last line is ignored on reading and removed on resume. A number that is none (a gradient that overflowed) is
-written as null, which JSON has, and left out on reading.
+Readers ignore a torn last line, and a resume removes it. A number that is not finite (an overflowed gradient) is
+written as null and left out on reading.
 """
 
 from __future__ import annotations
@@ -41,27 +40,27 @@ from workbench.records import LATEST, read_json_lines
 from workbench.workspace import append_line, finite, from_json, read_object, write_bytes, writing
 
 METRICS = "metrics.jsonl"
-BLOCK = 1 << 20  # bytes read at once: a long run's lines never stand in memory together
-MOST_STEPS, LARGEST = 10**9, 10**300  # what a line may hold at most: beyond it, arithmetic on floats fails
-TAIL = 256  # bytes by which a file is known again
-DECODER = json.JSONDecoder(parse_constant=lambda _: None)  # NaN and Infinity, which are no JSON
+BLOCK = 1 << 20  # bytes read at once: a long run's file is never in memory as a whole
+MOST_STEPS, LARGEST = 10**9, 10**300  # larger values in a line are dropped: float arithmetic would overflow
+TAIL = 256  # last bytes read, by which a rewritten file is recognized
+DECODER = json.JSONDecoder(parse_constant=lambda _: None)  # NaN and Infinity, which JSON does not have
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """Every line, of a run that is over or whose reader comes once."""
+    """Read every line at once. To follow a run, keep a MetricsReader."""
     return list(MetricsReader(run).lines())
 
 
 @dataclass
 class MetricsReader:
-    """Reads each line once, block after block. A run that went back to a checkpoint is read from the start again."""
+    """Reads each line once, block by block. If the run went back to a checkpoint, it starts over."""
 
     run: Path
     offset: int = 0
     _tail: bytes = b""
 
     def restarted(self) -> bool:
-        """Whether what was read is no longer in the file; then reading begins anew."""
+        """Whether the file was rewritten since the last read; reading then starts over."""
         path = self.run / METRICS
         if not self.offset:
             return False
@@ -74,7 +73,7 @@ class MetricsReader:
         return True
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """The lines since the last call."""
+        """Yield the lines since the last call."""
         path = self.run / METRICS
         if not path.is_file():
             return
@@ -85,7 +84,7 @@ class MetricsReader:
 
 
 def _blocks(path: Path, offset: int) -> Iterator[bytes]:
-    """Whole lines from an offset on, about BLOCK bytes at a time."""
+    """Yield whole lines from an offset on, about BLOCK bytes at a time."""
     with path.open("rb") as file:
         file.seek(offset)
         torn = b""
@@ -98,7 +97,7 @@ def _blocks(path: Path, offset: int) -> Iterator[bytes]:
 
 
 def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
-    """What each line holds that is sound; damaged lines are left out."""
+    """Yield the sound values of each line; skip damaged lines."""
     for line in data.splitlines():
         try:
             value = DECODER.decode(line.decode())
@@ -121,7 +120,7 @@ def _pairs(values: Any) -> bool:
     return type(values) is list and all(_numbers(one) and len(one) == 2 for one in values)
 
 
-# By key, whether a value of a line is what its key says, so that whoever reads it need not ask; else it is one number.
+# Checks by key, so that readers can rely on the types; every other key holds one number.
 SOUND = {
     "samples": _pairs,
     **dict.fromkeys(("held_out_bands", "preview_changes", "control_changes", "visible_effects"), _numbers),
@@ -129,15 +128,15 @@ SOUND = {
 
 
 def _until(path: Path, step: int) -> bytes:
-    """The whole lines up to a step, as they are."""
+    """Return the whole lines up to a step, unchanged."""
     lines = (line for whole in _blocks(path, 0) for line in whole.splitlines(keepends=True))
     return b"".join(line for line in lines if any(each["step"] <= step for each in parse_lines(line)))
 
 
 class MetricsWriter:
-    """Appends lines; each reaches the file with one write, so readers see whole lines.
+    """Appends lines, each with a single write, so that readers see whole lines.
 
-    What a full disk refuses waits in memory and is written with the next line.
+    What does not fit on a full disk stays in memory and is written with the next line.
     """
 
     def __init__(self, run: Path, resume_step: int) -> None:
@@ -152,7 +151,7 @@ class MetricsWriter:
         """Append a line of numbers, or of lists of them. Raises CannotWrite."""
         self._waiting += (json.dumps(finite(line), allow_nan=False) + "\n").encode()
         with writing(self._path):
-            while self._waiting:  # of a disk with little room left, a part of a line may be all that fits
+            while self._waiting:  # on a nearly full disk only part of a line may fit
                 self._waiting = self._waiting[os.write(self._file, self._waiting) :]
 
     def close(self) -> None:
@@ -172,11 +171,11 @@ Moment = Annotated[float, Field(ge=0.0, le=LATEST)]
 class RunSession:
     """One session of a run, from when its process was ready to train.
 
-    step: the last one done before: 0, or the checkpoint's
-    before: when the session before this one ended: its last line of metrics, or the pause; 0 where there was none
-    paused: it follows a pause of the same process;  trained: how many values are adjusted
-    dropped: a sentence for each clip left out;  stops_at: when its time limit ends it, None without one
-    note: what a person should know of where it began, such as a checkpoint that is damaged
+    step: the last step done before it: 0, or the checkpoint's
+    before: when the previous session ended, by its last line of metrics or its pause; 0 without one
+    paused: whether it follows a pause of the same process;  trained: number of trained parameters
+    dropped: a sentence for each clip left out;  stops_at: when the time limit ends it, None without a limit
+    note: what to tell the user about where it began, such as a damaged checkpoint
     """
 
     time: Moment
@@ -196,10 +195,16 @@ _SESSION = TypeAdapter(RunSession)
 
 
 def record_session(run: Path, step: int, paused_at: float | None = None, **facts: object) -> None:
-    """Add a line for this session; facts are the other fields of `RunSession`. Raises CannotWrite.
+    """Append a line for this session.
 
-    paused_at: when the pause that it follows began. Call it before the metrics are cut back to the checkpoint: the
-    steps that are lost took time as well.
+    Call it before the metrics are cut back to the checkpoint: the steps that are lost took time as well.
+
+    Args:
+        paused_at: When the pause before it began, None if it follows no pause.
+        facts: The other fields of `RunSession`.
+
+    Raises:
+        CannotWrite
     """
     before = _last_metrics_time(run) if paused_at is None else paused_at
     session = RunSession(time.time(), step, before, paused_at is not None, **facts)  # type: ignore[arg-type]
@@ -207,7 +212,7 @@ def record_session(run: Path, step: int, paused_at: float | None = None, **facts
 
 
 def read_sessions(run: Path) -> list[RunSession]:
-    """Every session, the first one first; torn lines and records of another form are left out."""
+    """Read every session, oldest first; skip torn lines and records of another form."""
     known, found = {one.name for one in fields(RunSession)}, []
     for values in read_json_lines(run / SESSIONS):
         with contextlib.suppress(ValueError):
@@ -216,9 +221,9 @@ def read_sessions(run: Path) -> list[RunSession]:
 
 
 def training_seconds(run: Path, sessions: Sequence[RunSession] | None = None) -> float:
-    """How long the run trained, all sessions together.
+    """Add up how long the run trained, over all sessions.
 
-    The queue, loading and encoding, a pause, and the time between a stop and the next start do not count.
+    Waiting in the queue, loading, encoding, pauses and the time between sessions do not count.
     """
     sessions = read_sessions(run) if sessions is None else sessions
     if not sessions:
@@ -228,17 +233,17 @@ def training_seconds(run: Path, sessions: Sequence[RunSession] | None = None) ->
 
 
 def _end(run: Path, last: RunSession) -> float:
-    """When the last session ended; now while it trains."""
+    """Return when the last session ended; now if it is still training."""
     status = jobs.status(run)
-    over = last.time < (status.started_at or 0.0)  # a later start waits or loads, or ended before it was ready
-    waits = status.phase.startswith(jobs.WAITING)  # a paused run that was resumed, for its device
+    over = last.time < (status.started_at or 0.0)  # a later start is waiting or loading, or ended before it was ready
+    waits = status.phase.startswith(jobs.WAITING)  # a resumed run waits for its device
     if over or waits or read_object(run / jobs.HEARTBEAT).get("paused"):
         return _last_metrics_time(run)
     return status.ended_at or time.time()
 
 
 def _last_metrics_time(run: Path) -> float:
-    """The time of the newest whole line of the metrics; 0 without one."""
+    """Return the time of the newest whole line of metrics.jsonl; 0 without one."""
     path = run / METRICS
     if not path.is_file():
         return 0.0

@@ -1,4 +1,4 @@
-"""The videos that a run generated while it trained, with their records: previews, live samples, training inputs.
+"""The videos that a run generates while it trains, with their records: previews, live samples, training inputs.
 
     previews/step-00000250/0.mp4 0.json             the preview of the first prompt; step 0 is the base model
     previews/step-00000250/0-scale-0.5.mp4 .json    the same with the LoRA at another scale
@@ -169,8 +169,11 @@ def controls_of(run: Path, step: int) -> list[Preview]:
 
 
 def changes(before: Sequence[Preview], after: Sequence[Preview]) -> list[float | None]:
-    """How much each later preview differs from the one of its number and prompt before, of the same noise: levels of
-    255; None where that one is missing or cannot be read."""
+    """Compare each later preview with the earlier one of the same number and prompt, made from the same noise.
+
+    Returns:
+        The mean difference in levels of 255; None if the earlier one is missing or cannot be read.
+    """
     videos = {(one.index, one.prompt): one.video for one in before}
     found = [(videos.get((one.index, one.prompt)), one.video) for one in after]
     return [None if earlier is None else _change(earlier, later) for earlier, later in found]

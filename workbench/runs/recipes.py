@@ -1,9 +1,9 @@
-"""What to begin with: a recipe for a subject, a model and a number of clips, with its reasons, or a saved preset.
+"""Settings to start from: recipes for a subject, model and number of clips, and presets that users saved.
 
-    presets/NAME.json       settings as --config takes them, without those that name things of this workspace
+    presets/NAME.json       settings as --config takes them, without those that name things in this workspace
 
-Where nothing was published a recipe says so. Settings that a recipe or a preset does not name stay as they are. The
-figures of the recipes and their sources are facts of `families`; what the GPU decides is in `fit.recipes`.
+Settings that a recipe or a preset does not name keep their values. `families` has the recipes' figures and sources,
+`fit.recipes` adds what depends on the GPU. If nothing was published for a subject, the recipe says so.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNKNOWN = "No published run is known for models of this kind: the settings stay 
 
 @dataclass(frozen=True)
 class Reason:
-    """One value, or one piece of advice about the dataset, and why. setting: "" for advice; value: then its heading"""
+    """A value, or advice about the dataset, with its reason. setting: "" for advice, whose heading is `title`"""
 
     setting: str
     title: str
@@ -41,7 +41,7 @@ class Reason:
 class Suggestion:
     """Settings for a subject, a model and a number of clips.
 
-    warning: "" or what stands against this dataset or GPU;  gpu: that memory settings are chosen for, "" for none
+    warning: what speaks against this dataset or GPU, or "";  gpu: the one its memory settings are for, or ""
     """
 
     subject: Subject
@@ -54,14 +54,18 @@ class Suggestion:
     gpu: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data, for programs."""
+        """Return plain data, for programs."""
         return asdict(self)
 
 
 def suggest(subject: str, model_name: str, clips: int = 0) -> Suggestion:
-    """The settings for a subject. Raises ConfigError for an unknown subject or model.
+    """Suggest settings for a subject.
 
-    clips: how many there are; 0 when it is not known
+    Args:
+        clips: Number of clips, 0 if unknown.
+
+    Raises:
+        ConfigError: For an unknown subject or model.
     """
     if subject not in SUBJECTS:
         raise ConfigError(f"recipe is {subject[:80]!r}, must be one of {', '.join(SUBJECTS)}")
@@ -89,7 +93,7 @@ def _advice(title: str, advice: Advice) -> Reason:
 
 
 def clips_of(workspace: Workspace, dataset: str) -> int:
-    """How many clips a dataset has; 0 when there is none of that name, or it cannot be read."""
+    """Count a dataset's clips; 0 if it does not exist or cannot be read."""
     if not is_slug(dataset):
         return 0
     try:
@@ -99,7 +103,7 @@ def clips_of(workspace: Workspace, dataset: str) -> int:
 
 
 def sources() -> list[Source]:
-    """Every source that a recipe names, once."""
+    """List every source that a recipe cites, once each."""
     found: dict[Source, None] = {}
     for family in families():
         recipes = [*family.recipes, *(recipe for model in family.models for recipe in model.recipes)]
@@ -109,9 +113,9 @@ def sources() -> list[Source]:
     return list(found)
 
 
-# ---- presets of one's own
+# ---- presets
 
-# What is different in every workspace, or wants another value for every run.
+# Settings that differ between workspaces, or from run to run.
 NOT_SHARED = (
     "dataset",
     "more_datasets",
@@ -124,12 +128,12 @@ NOT_SHARED = (
 
 
 def preset_names(workspace: Workspace) -> list[str]:
-    """The presets there are, by name."""
+    """List the presets by name."""
     return sorted(path.stem for path in workspace.presets.glob("*.json") if is_slug(path.stem))
 
 
 def save_preset(workspace: Workspace, title: str, settings: TrainSettings) -> str:
-    """Save settings under a title, in place of those of the same name; returns the name. Raises ConfigError."""
+    """Save settings under a title, replacing a preset of the same name; return the name. Raises ConfigError."""
     if not title.strip():
         raise ConfigError("the preset has no name: write one, as in my-style")
     name = slugify(title)
@@ -138,17 +142,17 @@ def save_preset(workspace: Workspace, title: str, settings: TrainSettings) -> st
 
 
 def load_preset(workspace: Workspace, name: str) -> dict[str, Any]:
-    """The settings of a preset; those that it does not name are to stay as they are. Raises ConfigError."""
+    """Read the settings of a preset. Raises ConfigError."""
     return _read_preset(_preset_file(workspace, name))
 
 
 def preset_text(workspace: Workspace, name: str) -> str:
-    """The file of a preset, to be given away. Raises ConfigError."""
+    """Return a preset's file as text, for sharing. Raises ConfigError."""
     return json.dumps(load_preset(workspace, name), indent=2, ensure_ascii=False) + "\n"
 
 
 def add_preset(workspace: Workspace, file: Path) -> str:
-    """Take in a preset, or a run's config.json, that somebody shared; returns its name. Raises ConfigError."""
+    """Import a preset, or a run's config.json, that somebody shared; return its name. Raises ConfigError."""
     name = slugify(file.stem)
     write_json(_preset_file(workspace, name), _read_preset(file))
     return name

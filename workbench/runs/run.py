@@ -1,14 +1,14 @@
-"""A run: create or fork it, start it, command it, read what it left, rename, remove and restore it. No torch.
+"""A run: create, fork, start, control, read, rename, remove and restore it. No torch.
 
 runs/<slug>/
   config.json dataset.lock.json        settings; the clips trained on, by content
   process.json heartbeat.json control/ job.log result.json      (workbench.jobs)
   parent.json                          of a fork: {"run", "step", "changed": {setting: [old, new]}, "dropped": [...]}
-  notes.txt group.txt                  what a person wrote about it, and the group that it was given
+  notes.txt group.txt                  the user's notes on it, and its group
   metrics.jsonl sessions.jsonl         (workbench.runs.metrics)
   checkpoints/step-00000250/           and stars.json (workbench.runs.checkpoints)
   stacks.txt                           of a run that hung (workbench.trainer.monitoring.stall_timeout)
-  oom_fallback.json                    of one whose memory ran out (workbench.runs.failures)
+  oom_fallback.json                    of a run that ran out of memory (workbench.runs.failures)
   ranks/0.json                         of several processes: how each ended (workbench.trainer.distributed.launcher)
   previews/step-00000250/0.mp4 0.json  a preview a prompt; step 0 is the base model (workbench.runs.previews)
   lora.safetensors README.md           the export and its model card; of a full fine-tune, a model instead
@@ -58,8 +58,8 @@ from workbench.workspace import (
 )
 
 MODULE = "workbench.trainer"
-REMOTE = "remote.json"  # on which target a run is
-REMOTE_MODULE = "workbench.remote"  # the process that stands for it here
+REMOTE = "remote.json"  # names the target of a run on another machine
+REMOTE_MODULE = "workbench.remote"  # the local process that represents such a run
 EXPORT = "lora.safetensors"
 CARD = "README.md"
 
@@ -74,13 +74,14 @@ class Parent(BaseModel):
 
 
 class Run(NotedFolder):
-    """One run's folder. Every property is read afresh from disk."""
+    """A run's folder. Properties read the disk every time."""
 
     @classmethod
     def create(cls, workspace: Workspace, settings: TrainSettings, name: str | None = None) -> Self:
-        """Check the settings against model and dataset and write the run's folder.
+        """Check the settings against the model and the dataset, and write the run's folder.
 
-        Raises ConfigError, DataError, CannotWrite.
+        Raises:
+            ConfigError, DataError, CannotWrite
         """
         settings = cls.checked(workspace, settings)
         folder = fresh_folder(workspace.runs, name or settings.dataset)
@@ -89,7 +90,7 @@ class Run(NotedFolder):
 
     @staticmethod
     def checked(workspace: Workspace, settings: TrainSettings) -> TrainSettings:
-        """The settings that a new run is created with, if it could start. Raises ConfigError, DataError."""
+        """Check and complete the settings of a new run. Raises ConfigError, DataError."""
         settings = settings.changed(model=settle(workspace.model(settings.model)))
         check(workspace, settings)
         if find_model(settings.model)[1].boundary and settings.expert == "both":
@@ -98,13 +99,15 @@ class Run(NotedFolder):
         return resolved(workspace, settings)
 
     def clone(self, workspace: Workspace, name: str | None = None) -> Self:
-        """A fresh run with this one's settings. Raises ConfigError, CannotWrite."""
+        """Create a new run with this one's settings. Raises ConfigError, CannotWrite."""
         return self.create(workspace, self.settings, name or self.name)
 
     def fork(self, workspace: Workspace, step: int, settings: TrainSettings, name: str | None = None) -> Self:
-        """A new run that goes on from the checkpoint of a step with other settings; its parent.json says what differs.
+        """Create a run that continues from a step's checkpoint with other settings; parent.json records the changes.
 
-        Raises ConfigError where the settings do not fit those weights (`carried`), CannotWrite.
+        Raises:
+            ConfigError: If the settings do not fit the checkpoint's weights (see `carried`).
+            CannotWrite
         """
         if settings.model != self.settings.model:
             settings = settings.changed(model=settle(workspace.model(settings.model)))
@@ -113,7 +116,7 @@ class Run(NotedFolder):
 
     @classmethod
     def open(cls, workspace: Workspace, slug: str) -> Self:
-        """An existing run. Raises ConfigError when there is none of that name."""
+        """Open an existing run. Raises ConfigError if there is none of that name."""
         folder = workspace.run(slug)
         if not (folder / jobs.CONFIG).exists():
             known = ", ".join(run.name for run in cls.all(workspace)) or "none yet"
@@ -122,7 +125,7 @@ class Run(NotedFolder):
 
     @classmethod
     def all(cls, workspace: Workspace) -> list[Self]:
-        """Every run of the workspace, newest first."""
+        """List all runs of the workspace, newest first."""
         return [cls(folder) for folder in folders_in(workspace.runs)]
 
     @property
@@ -135,7 +138,7 @@ class Run(NotedFolder):
 
     @property
     def result(self) -> dict[str, Any]:
-        """result.json, {} while the run is not over."""
+        """result.json; {} until the run is over."""
         return jobs.result(self.folder)
 
     @property
@@ -144,18 +147,18 @@ class Run(NotedFolder):
 
     @property
     def lora(self) -> Path | None:
-        """The exported LoRA, None before the run has finished."""
+        """The exported LoRA; None before the run has finished."""
         path = self.folder / EXPORT
         return path if path.exists() else None
 
     @property
     def model(self) -> Path | None:
-        """The folder of a full fine-tune, which is a model; None before the run has finished."""
+        """The folder of a finished full fine-tune, which is a model; None otherwise."""
         return self.folder if (self.folder / INDEX).exists() else None
 
     @property
     def parent(self) -> dict[str, Any]:
-        """Of a fork: {"run", "step", "changed": {setting: [old, new]}, "dropped": [sentences]}; {} of others."""
+        """A fork's parent.json; {} for other runs."""
         return dict(read_record(self.folder / PARENT, Parent) or {})
 
     @property
@@ -165,26 +168,28 @@ class Run(NotedFolder):
 
     @property
     def checkpoints(self) -> list[int]:
-        """Steps of the checkpoints that are wholly on disk, oldest first."""
+        """Steps of the complete checkpoints, oldest first."""
         found = step_folders(self.folder / checkpoints.FOLDER)
         return [step for step, folder in found.items() if (folder / checkpoints.MANIFEST).exists()]
 
     @property
     def target(self) -> str:
-        """The name of the target on which it trains, "" for this machine."""
+        """The remote target it trains on; "" for this machine."""
         return str(read_object(self.folder / REMOTE).get("target", ""))
 
     def doomed(self) -> list[Doomed]:
-        """The checkpoints that go when the next one is written."""
+        """List the checkpoints that the next save will remove."""
         settings, saved = self.settings, self.checkpoints
         coming = (saved[-1] // settings.save_every + 1) * settings.save_every if saved else None
         return checkpoints.doomed(self.folder, settings.keep_checkpoints, settings.keep_every, coming)
 
     def start(self, from_start: bool = False) -> jobs.Status:
-        """Start the run, or go on from its newest good checkpoint, once it is its turn (queue); on its target.
+        """Queue the run, or start it on its remote target; it resumes from its newest whole checkpoint.
 
-        from_start: it may begin at step 0 again where no checkpoint is whole; otherwise it is refused (recovery).
-        A living run is left alone.
+        A run that is already alive is left alone.
+
+        Args:
+            from_start: Allow starting over at step 0 if no checkpoint is whole; otherwise that is refused.
         """
         env, settings = {FROM_START: "1"} if from_start else None, self.settings
         if self.target and settings.push_to_hub:
@@ -198,7 +203,7 @@ class Run(NotedFolder):
 
     @property
     def takes_no_commands(self) -> str:
-        """Why it takes no commands now; "" when it does."""
+        """Why it accepts no commands now; "" if it does."""
         state = self.status.state
         if state.alive:
             return ""
@@ -207,43 +212,43 @@ class Run(NotedFolder):
         return f"{self.name} {stands}, only a running one takes commands{remedy}"
 
     def stop(self, grace: float | None = None) -> None:
-        """Save and end after the present step; with `grace` (seconds) end it by force after that time."""
+        """Save and end after the current step; with `grace`, kill it after that many seconds."""
         jobs.stop(self.folder, grace)
 
     def pause(self) -> None:
         jobs.send(self.folder, "pause")
 
     def resume(self) -> None:
-        """Go on after `pause` (a run that has ended goes on with `start`)."""
+        """Continue after `pause`. A run that has ended continues with `start`."""
         jobs.send(self.folder, "resume")
 
     def save(self) -> None:
-        """Write a checkpoint after the present step."""
+        """Write a checkpoint after the current step."""
         jobs.send(self.folder, "save")
 
     def preview(self, prompt: str | None = None, scales: Sequence[float] = ()) -> None:
-        """Generate the previews after the present step; with a prompt only that, with scales at each."""
+        """Generate the previews after the current step, or only this prompt; at each of the given LoRA scales."""
         request = {"prompt": prompt, "scales": list(scales)}
         self._request_videos({"previews": True, **{name: value for name, value in request.items() if value}})
 
     def live_sample(self, request: LiveSample) -> None:
-        """Generate a video with the weights as they are after the present step; it is listed with the samples, too.
+        """Generate a video with the weights as they are after the current step; samples list it, too.
 
-        Several requests before that step are all served.
+        Requests that arrive before that step are all served.
         """
         self._request_videos({}, request)
 
     def _request_videos(self, request: dict[str, Any], *live_samples: LiveSample) -> None:
-        """Leave the command beside requests that are not taken yet."""
+        """Send the command together with requests that the run has not taken yet."""
         path, waiting = self.folder / jobs.CONTROL / "preview", dict[str, Any]()
         if path.exists():
-            with contextlib.suppress(ConfigError):  # taken this very moment
+            with contextlib.suppress(ConfigError):  # just taken
                 waiting = read_json(path)
         every = [*(waiting.get("live_samples") or ()), *(one.model_dump(mode="json") for one in live_samples)]
         jobs.send(self.folder, "preview", {**waiting, **request, **({"live_samples": every} if every else {})})
 
     def decode_previews(self) -> jobs.Status:
-        """Turn previews that were kept as latents into videos, as a job in the folder .decode."""
+        """Decode previews that were kept as latents, as a job in the folder .decode."""
         folder = self.folder / ".decode"
         write_json(folder / jobs.CONFIG, {})
         return jobs.start(folder, "workbench.trainer.monitoring.latent_decoding")
@@ -256,19 +261,19 @@ class Run(NotedFolder):
         return inline_html.rendered("workbench.runs.display:run_html", self)
 
 
-# ---- forks: runs that start from a checkpoint of another, with other settings or other clips
+# ---- forks: runs that start from a checkpoint of another run, with other settings or other clips
 #
-# The first checkpoint of a fork is a copy of its parent's under the new settings, so that from then on it is a run like
-# any other and resumes exactly. What cannot be copied is decided in one place, `carried`.
+# A fork's first checkpoint is a copy of its parent's with the new settings, so from then on it is a run like any other
+# and resumes exactly. `carried` decides what can be copied.
 
-# Settings that decide which weights there are, or what their numbers mean; the second of a LoRA only.
+# Settings that decide which weights there are and what they mean; the second tuple applies to LoRAs only.
 WEIGHTS = ("model", "method", "expert")
 LORA_WEIGHTS = ("rank", "alpha", "targets", "dora", "rslora", "train_also")
 
 
 @dataclass(frozen=True)
 class Carried:
-    """What of a checkpoint goes into a fork: its files, and a sentence for each thing that does not."""
+    """What a fork takes from a checkpoint: files and state, and a sentence for everything it cannot take."""
 
     files: tuple[str, ...]
     state: dict[str, Any]
@@ -276,9 +281,10 @@ class Carried:
 
 
 def carried(folder: Path, state: Mapping[str, Any], settings: TrainSettings) -> Carried:
-    """What of the checkpoint in this folder can be used under new settings.
+    """Decide what of the checkpoint in this folder can be used with new settings.
 
-    Raises ConfigError for settings whose weights are others: there is nothing to go on from, only to begin with.
+    Raises:
+        ConfigError: If the settings mean other weights, or leave no steps to train.
     """
     changed = checkpoints.setting_changes(state["settings"], settings)
     deciding = WEIGHTS + (LORA_WEIGHTS if settings.method == "lora" else ())
@@ -305,16 +311,16 @@ def carried(folder: Path, state: Mapping[str, Any], settings: TrainSettings) -> 
     if checkpoints.EMA in files and not settings.ema_decay:
         files -= {checkpoints.EMA}
         dropped.append("the averaged weights: ema_decay is 0 now")
-    kept.pop("precision", None)  # a fork may go on in another format
+    kept.pop("precision", None)  # a fork may use another number format
     kept.pop("threads", None)
-    kept["text_form"] = None  # and with captions that are encoded in another way
+    kept["text_form"] = None  # and another text encoding
     if "precision" in changed:
         kept["scaler"] = None
     return Carried(tuple(sorted(files)), kept, tuple(dropped))
 
 
 def fork(workspace: Workspace, parent: Run, step: int, settings: TrainSettings, name: str | None) -> Path:
-    """Write the folder of a run that goes on from a parent's checkpoint. Raises ConfigError, CannotWrite."""
+    """Write the folder of a run that continues from a parent's checkpoint. Raises ConfigError, CannotWrite."""
     source = checkpoints.folder_of(parent.folder, step)
     if not checkpoints.verified(source):
         whole = [str(s) for s in parent.checkpoints if checkpoints.verified(checkpoints.folder_of(parent.folder, s))]
@@ -334,7 +340,7 @@ def fork(workspace: Workspace, parent: Run, step: int, settings: TrainSettings, 
 
     folder = fresh_folder(workspace.runs, name or parent.name)
     try:
-        if (own := parent.folder / BASE_MODEL).is_dir():  # its tokenizer is not trained again
+        if (own := parent.folder / BASE_MODEL).is_dir():  # do not train its tokenizer again
             shutil.copytree(own, folder / BASE_MODEL, copy_function=link_or_copy)
         checkpoints.publish(folder, step, fill)
         if not checkpoints.verified(checkpoints.folder_of(folder, step)) or not checkpoints.verified(source):
@@ -342,7 +348,7 @@ def fork(workspace: Workspace, parent: Run, step: int, settings: TrainSettings, 
         write_json(
             folder / PARENT, {"run": parent.name, "step": step, "changed": changed, "dropped": list(taken.dropped)}
         )
-        settings.save(folder / jobs.CONFIG)  # last: this is what makes the folder a run
+        settings.save(folder / jobs.CONFIG)  # last, because it makes the folder a run
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -350,16 +356,16 @@ def fork(workspace: Workspace, parent: Run, step: int, settings: TrainSettings, 
 
 
 def forks_of(workspace: Workspace, name: str) -> list[str]:
-    """Names of the runs that began at a checkpoint of that one."""
+    """List the names of the forks of a run."""
     return sorted(run.name for run in Run.all(workspace) if run.parent.get("run") == name)
 
 
-# ---- renaming, removing and restoring: only of runs that are over
+# ---- renaming, removing and restoring runs that are over
 
 
 @contextlib.contextmanager
 def _over(workspace: Workspace, run: Run, changed: str) -> Iterator[None]:
-    """Keep a run from being queued while it is changed. Raises ConfigError where it is alive."""
+    """Keep a run from being queued while it is changed. Raises ConfigError if it is alive."""
     with jobs.locked(workspace.runs / queue.LOCK):
         if (state := jobs.status(run.folder).state).alive:
             raise ConfigError(
@@ -369,9 +375,9 @@ def _over(workspace: Workspace, run: Run, changed: str) -> Iterator[None]:
 
 
 def rename_run(workspace: Workspace, run: Run, name: str) -> Run:
-    """Rename a run, in its forks as well; returns it. Raises ConfigError where the name cannot be used, CannotWrite.
+    """Rename a run, also in its forks, and return it. Raises ConfigError if the name cannot be used, CannotWrite.
 
-    Samples, grids and stars that name its LoRA keep the old name.
+    Samples, grids and stars that refer to its LoRA keep the old name.
     """
     target = workspace.runs / checked_slug(name)
     if target == run.folder:
@@ -390,9 +396,9 @@ def rename_run(workspace: Workspace, run: Run, name: str) -> Run:
 
 
 def remove_run(workspace: Workspace, run: Run) -> str:
-    """Move a run to the bin; returns what became of it, in sentences. Raises ConfigError, CannotWrite.
+    """Move a run to the bin and return sentences that say so. Raises ConfigError, CannotWrite.
 
-    A fork has copied its checkpoint, so it goes on without its parent.
+    Its forks are not affected: each has a copy of its checkpoint.
     """
     forks = forks_of(workspace, run.name)
     with _over(workspace, run, "removed"):
@@ -402,12 +408,12 @@ def remove_run(workspace: Workspace, run: Run) -> str:
 
 
 def removed_runs(workspace: Workspace) -> list[str]:
-    """Names of the removed runs, by which they are restored, removed last first."""
+    """List the removed runs by the names that restore them, last removed first."""
     return _removed(workspace).names
 
 
 def restore_run(workspace: Workspace, name: str) -> Run:
-    """Move a removed run back. Raises ConfigError where there is none, or another run has its name; CannotWrite."""
+    """Restore a removed run. Raises ConfigError if there is none, or another run has its name; CannotWrite."""
     return Run(_removed(workspace).restore(name))
 
 
@@ -419,32 +425,32 @@ def _removed(workspace: Workspace) -> Bin:
 
 ActionKind = Literal[
     "go on",  # start the run, or start it again
-    "from start",  # begin at step 0 again, where no checkpoint is whole
-    "fork",  # go on from `Action.step` in a new run, with `Action.settings` changed
+    "from start",  # start over at step 0 if no checkpoint is whole
+    "fork",  # continue from `Action.step` in a new run, with `Action.settings` changed
     "new run",  # put the run's settings into the form, with `Action.settings` changed
     "pause",
     "resume",
     "stop",
-    "kill",  # end a run that does not react to `stop`
+    "kill",  # kill a run that does not react to `stop`
     "save",
     "preview",  # generate the previews after this step
     "live sample",  # generate one video with the weights as they are
-    "decode",  # make videos of previews that were kept as latents
+    "decode",  # decode previews that were kept as latents
     "sample",  # open the LoRA in the Sample tab
-    "stacks",  # what every thread of a silent run is doing
+    "stacks",  # show what every thread of an unresponsive run is doing
     "report",
     "log in",  # to the Hub: in a terminal, never on a page
-    "free space",  # look at the checkpoints and caches that can go
+    "free space",  # see which checkpoints and caches can be removed
     "dataset",  # open the dataset
 ]
 
 
 @dataclass(frozen=True)
 class Action:
-    """One thing to do next.
+    """Something the user can do next.
 
-    command: the same in the shell;  settings, step: what a new run changes, and the checkpoint it goes on from
-    hint: of what happens elsewhere (`log in`, `free space`, `dataset`): what to do, in words
+    command: the same in the shell;  settings, step: what a new run changes, and the checkpoint it continues from
+    hint: instructions for what happens elsewhere (`log in`, `free space`, `dataset`)
     """
 
     kind: ActionKind
@@ -456,7 +462,7 @@ class Action:
 
 
 def as_flags(settings: Mapping[str, Any]) -> str:
-    """Settings as they are typed after a command: " --rank 8 --no-flip"."""
+    """Format settings as command-line flags: " --rank 8 --no-flip"."""
     found = ""
     for name, value in settings.items():
         flag = name.replace("_", "-")
@@ -468,9 +474,14 @@ def as_flags(settings: Mapping[str, Any]) -> str:
 
 
 def perform(workspace: Workspace, run: Run, action: Action) -> Run | TrainSettings | str:
-    """Do it. Returns the run to show from then on, settings for the form of a new run, or a sentence.
+    """Perform an action.
 
-    Raises ConfigError for actions that need more than the run (`preview`, `sample`, ...), CannotWrite.
+    Returns:
+        The run to show from then on, settings for the form of a new run, or a sentence.
+
+    Raises:
+        ConfigError: If the action needs more than the run (`preview`, `sample`, ...).
+        CannotWrite
     """
     match action.kind:
         case "go on" | "from start":

@@ -1,7 +1,7 @@
-"""The settings of a training run, one declaration each, in the order of the form: the model, the data, how weights are
-adjusted, what the run leaves, memory and machine. Below them: what other trainers call each, and when it has an effect.
+"""The settings of a training run, in the order of the form, each declared once.
 
-Rules that need a model's facts, a dataset or a package are in `checks`.
+After them come the names other trainers use, and which settings have no effect beside others. Rules that need a model's
+facts, a dataset or a package are in `checks`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from workbench.families.noise_schedules import Density, TrainPart
 from workbench.jobs.devices import DeviceChoice
 from workbench.settings import Settings, field
 
-HELD_OUT = 2  # clips, where a person says nothing
+HELD_OUT = 2  # clips, by default
 
 
 class ModelSettings(Settings):
@@ -503,8 +503,8 @@ class MachineSettings(Settings):
     No effect on results."""
 
 
-# What other trainers and their users call our settings: a search in a form finds a setting by these words, and a wrong
-# name among them is answered with the right one.
+# What other trainers call our settings. A form's search finds a setting by these words, and a wrong name among them is
+# answered with the right one.
 OTHER_NAMES = {
     "model": "base model, checkpoint, pretrained model name or path, backbone",
     "method": "full fine-tuning, training type",
@@ -590,7 +590,7 @@ OTHER_NAMES = {
 }
 
 
-# Python reads bases from the last to the first: this is the order of the form, from below.
+# The fields of the last base come first, so this is the form's order from bottom to top.
 class TrainSettings(
     MachineSettings,
     MemorySettings,
@@ -602,7 +602,7 @@ class TrainSettings(
     DataSettings,
     ModelSettings,
 ):
-    """What `runs/<slug>/config.json` holds: a run can be repeated from it alone."""
+    """The content of `runs/<slug>/config.json`, which is all it takes to repeat a run."""
 
     ALSO = OTHER_NAMES
 
@@ -611,7 +611,7 @@ Values = Mapping[str, Any]  # of settings, by name
 
 
 def _image(values: Values) -> bool:
-    """Whether an image is part of the model's input; true for an unknown model."""
+    """Whether the model takes an image; true for an unknown model."""
     try:
         return find_model(str(values["model"]))[1].task == "image-to-video"
     except ConfigError:
@@ -626,8 +626,8 @@ def _lora(values: Values) -> bool:
     return bool(values["method"] == "lora")
 
 
-# Setting -> whether it has an effect, so that forms can hide it elsewhere: the trainer does not read what is hidden.
-# Settings that are not listed always have an effect.
+# Setting -> whether it has an effect. Forms hide it where it has none, and the trainer does not read it there. Settings
+# that are not listed always have an effect.
 HAS_EFFECT: dict[str, Callable[[Values], bool]] = {
     **dict.fromkeys(("condition", "image_dropout"), _image),
     **dict.fromkeys(("condition_frames", "image_latent_scale", "preview_images"), _first_frame),

@@ -1,7 +1,6 @@
-"""A run at one moment as plain data: what the page, the notebook, the shell, the report and `--json` render. No torch.
+"""A run at one moment as plain data, which the page, the notebook, the shell, the report and `--json` render. No torch.
 
-None of them decides what is shown: facts, notes, the failure, the actions to offer are chosen here. A run in one line
-of a list is in `listing`.
+They decide nothing about its content: the facts, notes, failure and actions are chosen here.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ from workbench.runs.settings import TrainSettings
 from workbench.states import Tone
 from workbench.workspace import Workspace, step_folders
 
-DECODING = ".decode"  # the folder of a run in which Run.decode_previews works
+DECODING = ".decode"  # where Run.decode_previews works
 CHECKPOINT_HEADS = ("step", "held-out loss", "size", "")
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A number or a short text with its name. `key` identifies it for programs."""
+    """A named number or short text. key: its name for programs"""
 
     key: str
     label: str
@@ -55,7 +54,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Note:
-    """A sentence that a person should read."""
+    """A sentence the user should read."""
 
     text: str
     tone: Tone = "plain"
@@ -63,7 +62,7 @@ class Note:
 
 @dataclass(frozen=True)
 class SavedCheckpoint:
-    """A checkpoint on disk. reasons: why it is kept, or that it goes;  held_out: the loss measured at its step"""
+    """A checkpoint on disk. reasons: why it is kept, or that it will go;  held_out: the loss measured at its step"""
 
     step: int
     bytes: int
@@ -76,7 +75,7 @@ class SavedCheckpoint:
 
     @property
     def row(self) -> tuple[str, str, str, str]:
-        """In a table with CHECKPOINT_HEADS."""
+        """Its row in a table with CHECKPOINT_HEADS."""
         held_out = "" if self.held_out is None else f"{self.held_out:.4f}"
         return str(self.step), held_out, self.size, ", ".join(self.reasons)
 
@@ -123,7 +122,7 @@ class RunSnapshot:
 
     @property
     def position(self) -> int | None:
-        """Its place among the waiting runs, 1 is next; None when it does not wait."""
+        """Its position in the queue, 1 is next; None if it does not wait."""
         return self.queue.index(self.name) + 1 if self.waits else None
 
     @property
@@ -151,7 +150,7 @@ class RunSnapshot:
 
     @property
     def share(self) -> float | None:
-        """Of its steps, None while unknown."""
+        """The share of its steps that is done; None while unknown."""
         status = self.status
         if self.waits or status.state is State.FINISHED:
             return 0.0 if self.waits else 1.0
@@ -160,12 +159,12 @@ class RunSnapshot:
 
     @cached_property
     def failure(self) -> Failure | None:
-        """Of a run that failed."""
+        """Why it failed; None if it did not."""
         return failure_of(self.status, self.log, self.saved, self.settings)
 
     @property
     def outcome(self) -> Note | None:
-        """Of a run that ended well."""
+        """What came of a run that ended well; None for others."""
         if self.status.state is State.FINISHED and self.lora:
             return Note("The LoRA is ready: it loads in diffusers as it is.", "good")
         if self.status.state is State.FINISHED and self.run.model:
@@ -176,7 +175,7 @@ class RunSnapshot:
 
     @property
     def preview_note(self) -> str:
-        """What there is to know of previews that are missing or not decoded, "" if nothing."""
+        """A sentence about previews that are missing or not decoded; "" if there is nothing to say."""
         decoding = self.decoding
         if self.previews.latents:
             count = "1 preview is" if self.previews.latents == 1 else f"{self.previews.latents} previews are"
@@ -197,7 +196,7 @@ class RunSnapshot:
 
     @cached_property
     def actions(self) -> tuple[Action, ...]:
-        """What makes sense now, the most likely first; without what the failure offers already."""
+        """The actions that make sense now, most likely first, without those the failure offers."""
         state, name, saved, found = self.status.state, self.name, self.saved, list[Action]()
         running = state is State.RUNNING and not self.waits
 
@@ -227,23 +226,23 @@ class RunSnapshot:
         return tuple(one for one in found if one.label not in offered)
 
     def action(self, kind: str) -> Action | None:
-        """The action of that kind, None when it makes no sense now."""
+        """Return the action of a kind; None if it makes no sense now."""
         return next((one for one in self.actions if one.kind == kind), None)
 
 
 def snapshot(run: Run) -> RunSnapshot:
-    """The run at this moment. To follow one, keep a SnapshotReader."""
+    """Read a run once. To follow one, keep a SnapshotReader."""
     return SnapshotReader(run).read()
 
 
 def machine_load() -> tuple[str, Load]:
-    """The device that jobs take by default, and how busy it is."""
+    """Return the device that jobs use by default, and its load."""
     device = pick_device("auto")
     return device.name, load(device)
 
 
 class SnapshotReader:
-    """Reads one run again and again, each line of its metrics once, previews and checkpoints after a change."""
+    """Reads a run repeatedly, but each line of its metrics once, and previews and checkpoints only after changes."""
 
     def __init__(
         self,
@@ -251,7 +250,7 @@ class SnapshotReader:
         waiting: Callable[[], Sequence[str]] | None = None,
         load: Callable[[], tuple[str, Load]] | None = None,
     ) -> None:
-        """waiting, load: who knows the queue and the machine's load already, when many runs are read"""
+        """waiting, load: shared sources of the queue and the machine's load, for readers of many runs"""
         self._run, self._load = run, load or machine_load
         self._waiting = waiting or (lambda: queue.order(Workspace.of(run.folder)))
         self._curves = curves_of(run)
@@ -261,7 +260,7 @@ class SnapshotReader:
         self._checkpoints: tuple[SavedCheckpoint, ...] = ()
 
     def read(self) -> RunSnapshot:
-        """What the run's files hold now."""
+        """Read the run's files as they are now."""
         run, curves = self._run, self._curves
         curves.refresh()
         settings, width = _settings_and_width(run)
@@ -302,7 +301,7 @@ class SnapshotReader:
         )
 
     def _read_previews(self) -> RunPreviews:
-        """The previews, read again only after one of their folders has changed: a long run has thousands."""
+        """Read the previews, if one of their folders has changed: a long run has thousands."""
         folders = step_folders(self._run.folder / FOLDER).values()
         mark = [(folder.name, folder.stat().st_mtime_ns) for folder in folders]
         if mark != self._preview_mark:
@@ -346,7 +345,7 @@ class SnapshotReader:
 
 
 def _settings_and_width(run: Run) -> tuple[TrainSettings | None, int]:
-    """The settings and the width of its videos; None and 0 of a run of another version, or without its model."""
+    """Read the settings and the width of its videos; None and 0 if the version or the model is unknown."""
     settings = None
     with contextlib.suppress(ConfigError):
         settings = run.settings
@@ -355,7 +354,7 @@ def _settings_and_width(run: Run) -> tuple[TrainSettings | None, int]:
 
 
 def to_json(seen: RunSnapshot, curves: bool = True) -> dict[str, Any]:
-    """A snapshot for programs: `workbench runs show NAME --json`. curves: with them, which are long"""
+    """Convert a snapshot to JSON values, as in `workbench runs show NAME --json`. curves: include them (long)"""
     status = seen.status
     return {
         "name": seen.name,
@@ -386,11 +385,11 @@ def _videos(previews: Sequence[Preview]) -> list[dict[str, Any]]:
     return [{"step": one.step, "prompt": one.prompt, "scale": one.scale, "video": str(one.video)} for one in previews]
 
 
-# ---- facts and notes: what it does, its numbers, and what a person should read, the same in every face
+# ---- facts and notes
 
 
 def activity(status: Status) -> str:
-    """What the run does now: phase and step in words."""
+    """Say what a run is doing: phase and step."""
     words = {
         State.NEW: ["not started yet"],
         State.STARTING: ["loading"],
@@ -409,13 +408,13 @@ def activity(status: Status) -> str:
 
 
 def time_limit_of(status: Status, sessions: list[RunSession]) -> float | None:
-    """When the time limit of a living run ends it (Unix time); None without one, and before it is ready to train."""
+    """Return when its time limit will end a run (Unix time); None without a limit, or before it trains."""
     ready = status.state.alive and bool(sessions) and sessions[-1].time >= (status.started_at or 0.0)
     return sessions[-1].stops_at if ready else None
 
 
 def time_left(status: Status, stops_at: float | None = None) -> str:
-    """The estimate of a running run; "" of any other, and while there is none. stops_at: its time limit"""
+    """Estimate the time left; "" for runs that are not running, and before there is an estimate."""
     if status.state is not State.RUNNING or status.seconds_left is None:
         return ""
     limit = math.inf if stops_at is None else max(0.0, stops_at - time.time())
@@ -425,7 +424,7 @@ def time_left(status: Status, stops_at: float | None = None) -> str:
 
 
 def time_limit_fact(status: Status, stops_at: float) -> Fact:
-    """When the limit ends the run, and near which step; that its last step comes before, where it does."""
+    """Say when the time limit ends the run, and near which step, or that it finishes before."""
     seconds, steps = status.seconds_left, status.total - status.step
     if not seconds or steps <= 0 or status.state is not State.RUNNING:
         return Fact("stops_at", "stops at the latest", moment(stops_at))
@@ -437,7 +436,7 @@ def time_limit_fact(status: Status, stops_at: float) -> Fact:
 
 
 def metric_facts(curves: Curves, diagnosis: Diagnosis | None = None) -> Iterator[Fact]:
-    """The newest numbers of the metrics."""
+    """Yield the newest numbers of the metrics."""
     held_out, last = curves.held_out, curves.last
     if curves.smoothed is not None:
         yield Fact("loss", "loss, smoothed", loss_text(curves.smoothed))
@@ -465,7 +464,7 @@ def metric_facts(curves: Curves, diagnosis: Diagnosis | None = None) -> Iterator
 
 
 def time_facts(run: Path, status: Status, sessions: list[RunSession]) -> Iterator[Fact]:
-    """How long it trained, when it stops or has ended."""
+    """Yield how long a run trained, and when it will stop or has ended."""
     if sessions:
         yield Fact("training_time", "training time", duration(training_seconds(run, sessions)))
     if (stops_at := time_limit_of(status, sessions)) is not None:
@@ -475,7 +474,7 @@ def time_facts(run: Path, status: Status, sessions: list[RunSession]) -> Iterato
 
 
 def load_fact(device: str, load: Load) -> Fact:
-    """How busy the machine's device is."""
+    """Describe the load of the machine's device."""
     what = "processor" if device.startswith("processor") else "GPU"
     busy = "" if load.utilisation is None else f"{load.utilisation:.0f} %"
     memory = "" if load.memory_used_gb is None else f"{load.memory_used_gb:.1f} of "
@@ -485,7 +484,7 @@ def load_fact(device: str, load: Load) -> Fact:
 def notes(
     run: Path, status: Status, settings: TrainSettings | None, parent: dict[str, Any], sessions: list[RunSession]
 ) -> Iterator[Note]:
-    """What happened that a person would not expect: silence, a fork's changes, less memory, a damaged checkpoint."""
+    """Yield what the user may not expect: silence, a fork's changes, the OOM fallback, damaged checkpoints."""
     if status.hanging:
         limit = settings.stall_timeout if settings else 0
         end = f" After {limit:g} minutes of silence it ends itself and writes down where it stood." if limit else ""

@@ -1,7 +1,7 @@
 """Sweeps: one run for every combination of values, each named after its own.
 
-The runs are ordinary ones: what they have in common (encoded clips and captions) is in the cache once, and started they
-wait for the device in order. `analysis.comparison` compares them.
+The runs are ordinary runs: they share encoded clips and captions in the cache, and once started they wait for the
+device in order. `analysis.comparison` compares them.
 """
 
 from __future__ import annotations

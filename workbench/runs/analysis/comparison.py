@@ -1,6 +1,4 @@
-"""Runs side by side: where their settings differ, what came of each, their curves over one another, their previews of
-the same prompts. Made of their snapshots, for the page, the notebook and the shell. No torch.
-"""
+"""Runs side by side, from their snapshots: different settings, results, curves overlaid, previews of the same prompts."""
 
 from __future__ import annotations
 
@@ -21,9 +19,9 @@ from workbench.runs.snapshot import RunSnapshot, SnapshotReader
 from workbench.settings import specs, value_text
 
 SAME = "The settings are all the same."
-MOST = 8  # runs that can be told apart by their colours
+MOST = 8  # more runs cannot be told apart by color
 SIZE = (560, 260)
-OF_THE_MOMENT = ("load", "stops_at")  # facts that say nothing about what came of a run
+OF_THE_MOMENT = ("load", "stops_at")  # facts that are not results
 Style = Literal["line", "dots"]
 TRAINING = "Training loss, smoothed"
 CHARTS: tuple[tuple[str, Callable[[Curves], Sequence[Point]], Style], ...] = (
@@ -47,7 +45,7 @@ class Comparison:
 
     @property
     def settings(self) -> list[tuple[str, list[str]]]:
-        """The settings that are not the same in all of the runs."""
+        """The settings that differ."""
         found = []
         for spec in specs(TrainSettings):
             values = [value_text(getattr(one.settings, spec.name)) if one.settings else "?" for one in self.runs]
@@ -96,7 +94,7 @@ class Comparison:
 
 
 def compare(runs: Sequence[Run], readers: dict[Path, SnapshotReader] | None = None) -> Comparison:
-    """Read the runs. Raises ConfigError for more than MOST of them.
+    """Compare runs. Raises ConfigError for more than MOST of them.
 
     readers: by run folder, kept by whoever compares again and again: only what is new is read then
     """

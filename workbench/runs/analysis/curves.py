@@ -1,7 +1,4 @@
-"""The curves of a run: read from metrics.jsonl in bounded memory, detrended, and as charts. No torch.
-
-What they mean is in `diagnosis`, how a chart is rendered in `workbench.charts`.
-"""
+"""The curves of a run: read from metrics.jsonl in bounded memory, detrended, and drawn as charts. No torch."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
     from workbench.runs.run import Run
 
 
-# ---- series: numbers by step in bounded memory, for curves that are read while they grow
+# ---- series: numbers by step in bounded memory
 #
 # Steps lie in buckets of equal width, which doubles when there are too many. A bucket knows its lowest and highest
 # value, so a spike one step long is still visible among 100,000 steps (the min-max form of M4, Jugel et al., VLDB
@@ -36,7 +33,7 @@ SMOOTHED_SHARE = 1 / 50  # ... and as a share of the run
 
 @dataclass(slots=True)
 class Sums:
-    """Values of neighbouring steps. last: the newest of these steps"""
+    """Sums over neighboring steps. last: the newest of them"""
 
     count: int = 0
     total: float = 0.0
@@ -57,7 +54,7 @@ B = TypeVar("B", bound=Sums)
 
 
 class Buckets(Generic[B]):
-    """At most `most` buckets, in the order of their steps. Steps may repeat but not go back."""
+    """At most `most` buckets, by step. Steps may repeat but not decrease."""
 
     def __init__(self, make: Callable[[], B], most: int) -> None:
         self._make, self._most = make, most
@@ -67,7 +64,7 @@ class Buckets(Generic[B]):
         self.buckets: list[B] = []
 
     def at(self, step: int) -> B:
-        """The bucket that this step belongs to."""
+        """Return the bucket of a step."""
         while step >= self._end or not self.buckets:
             if len(self.buckets) < self._most:
                 self._indices.append(step // self.width)
@@ -92,7 +89,7 @@ class Buckets(Generic[B]):
 
 @dataclass(slots=True)
 class Extremes(Sums):
-    """The same with the lowest and the highest value, each as (value, step)."""
+    """Sums with the lowest and the highest value, each as (value, step)."""
 
     low: tuple[float, int] = (math.inf, 0)
     high: tuple[float, int] = (-math.inf, 0)
@@ -128,7 +125,7 @@ class Series:
         self.last: tuple[int, float] | None = None
 
     def add(self, step: int, value: float) -> None:
-        """Add a value; one that is not finite has no place on a chart and is left out."""
+        """Add a value; one that is not finite is ignored."""
         if not math.isfinite(value):
             return
         self._buckets.at(step).add(step, value)
@@ -136,7 +133,7 @@ class Series:
         self._first = self._first or self.last
 
     def points(self) -> list[tuple[int, float]]:
-        """(step, value): every value while there are few, then lowest and highest of each bucket, and both ends."""
+        """Return (step, value) points: all of them while there are few, then each bucket's extremes and both ends."""
         if self._first is None or self.last is None:
             return []
         kept = {self._first, self.last}
@@ -145,19 +142,18 @@ class Series:
         return sorted(kept)
 
     def means(self) -> list[Mean]:
-        """The mean of each bucket."""
+        """Return the mean of each bucket."""
         return [Mean(bucket.last, bucket.total / bucket.count, bucket.count) for bucket in self._buckets.buckets]
 
     def smoothed(self) -> list[tuple[int, float]]:
-        """(step, exponential moving average)."""
+        """Return (step, exponential moving average)."""
         return smoothed(self.means())
 
 
 def smoothed(means: Sequence[Mean]) -> list[tuple[int, float]]:
-    """(step, exponential moving average), without the bias of its start.
+    """Return (step, exponential moving average), corrected for the bias of its start.
 
-    It looks back over a fiftieth of the run, at least ten steps: so it is as easy to read in a long run as in a short
-    one.
+    The window is a fiftieth of the run, at least ten steps, so that long runs read as easily as short ones.
     """
     if not means:
         return []
@@ -171,7 +167,7 @@ def smoothed(means: Sequence[Mean]) -> list[tuple[int, float]]:
 
 
 def grouped(means: Iterable[Mean], most: int) -> list[Mean]:
-    """At most so many means, each of neighbours; as many as there are when there are fewer."""
+    """Merge neighboring means so that at most `most` are left."""
     given = list(means)
     size = max(1, math.ceil(len(given) / most))
     groups = [given[start : start + size] for start in range(0, len(given), size)]
@@ -208,7 +204,7 @@ BLOCK_SAMPLES = 64  # at least
 
 @dataclass(slots=True)
 class KnotSums(Sums):
-    """Sums of the samples of neighbouring steps. `at_knots` sums how near each sample is to each knot (1 in all)."""
+    """Sums over the samples of neighboring steps. at_knots: sums of their weights at the knots, 1 per sample"""
 
     at_knots: list[float] = field(default_factory=lambda: [0.0] * len(KNOTS))
 
@@ -218,11 +214,11 @@ class KnotSums(Sums):
 
 
 class Detrending:
-    """Takes samples one by one, gives the detrended loss at any time."""
+    """Takes samples one by one and gives the detrended loss at any time."""
 
     def __init__(self) -> None:
         self._buckets = Buckets(KnotSums, BUCKETS)
-        # Least squares in sums: of the products of neighbouring knots' nearness, and of nearness times loss.
+        # Sums for least squares: products of neighboring knots' weights, and weight times loss.
         self._own = [0.0] * len(KNOTS)
         self._next = [0.0] * (len(KNOTS) - 1)
         self._loss = [0.0] * len(KNOTS)
@@ -279,8 +275,8 @@ class Detrending:
 
 # ---- the curves
 #
-# Each line of the metrics is looked at once, and what is kept does not grow with the steps; measurements, of which
-# there are few, are all kept. A run that went back to a checkpoint is read from the start again.
+# Each line of the metrics is read once, and memory does not grow with the steps; only measurements, which are few, are
+# all kept. If a run went back to a checkpoint, its metrics are read from the start again.
 
 WIDE, NARROW, SMALL = (600, 250), (345, 250), (215, 150)  # pixels
 BAND_KEYS = (Line("training, smoothed", []), Line("held-out clips", [], 2, "dots"))
@@ -354,11 +350,11 @@ class Curves:
             self.other_changes.add(step, line["change_others"])
 
     def band(self, quantile: float) -> int:
-        """Which band a quantile of noise lies in."""
+        """Return the band of a quantile of noise."""
         return min(max(int(quantile * BANDS), 0), BANDS - 1)
 
     def band_name(self, band: int) -> str:
-        """A band as people read it: "0 to 20 %"."""
+        """Return a band's name: "0 to 20 %"."""
         return f"{100 * band // BANDS} to {100 * (band + 1) // BANDS} %"
 
     @property
@@ -447,7 +443,7 @@ def _training_lines(raw: Sequence[Point], soft: Sequence[Point]) -> list[Line]:
 
 
 def curves_of(run: Run) -> Curves:
-    """The curves of a run, all of them read."""
+    """Read the curves of a run."""
     curves = Curves(run.folder)
     curves.refresh()
     return curves

@@ -1,8 +1,8 @@
-"""What a run shows in its previews, and which checkpoint is the best one by that and by the held-out loss.
+"""How much a run's previews show, and which checkpoint is the best by that and by the held-out loss.
 
-Two videos of the same noise are compared pixel by pixel, in levels of 255 (clips.media.difference). A LoRA moves every
-video a little, also of prompts it should leave alone: that is what the controls measure, previews of preservation
-prompts. Measured on the built-in model with 24 clips and 450 steps (benchmarks/concepts.py), means of 12 prompts:
+Two videos made from the same noise are compared pixel by pixel, in levels of 255 (clips.media.difference). A LoRA
+changes every video a little, even for prompts it should leave alone. The controls, previews of preservation prompts,
+measure that. Measured on the built-in model with 24 clips and 450 steps (benchmarks/concepts.py), means of 12 prompts:
 
     previews   controls   effect   samples that show the concept
     7.6        5.5        1.4      0 %       a shape, "cross"
@@ -42,18 +42,18 @@ class VisibleEffect:
 
     @property
     def change(self) -> float:
-        """Of the previews, in the middle."""
+        """Median over previews."""
         return median(_known(self.own))
 
     @property
     def control_change(self) -> float | None:
-        """Of the controls, in the middle; None without any."""
+        """Median over controls; None without any."""
         known = _known(self.control)
         return median(known) if known else None
 
     @property
     def effects(self) -> tuple[float | None, ...]:
-        """Of each preview, how many times the controls' change it is; empty without controls."""
+        """Each preview's change divided by the controls'; empty without controls."""
         control = self.control_change
         if control is None:
             return ()
@@ -61,7 +61,7 @@ class VisibleEffect:
 
     @property
     def effect(self) -> float | None:
-        """In the middle of the previews; None without controls."""
+        """Median over previews; None without controls."""
         known = _known(self.effects)
         return median(known) if known else None
 
@@ -103,18 +103,18 @@ class VisibleEffect:
 
 
 def from_line(line: Mapping[str, Any]) -> VisibleEffect | None:
-    """Of a line of metrics.jsonl; None where it holds none."""
+    """Read the effect from a line of metrics.jsonl; None if it has none."""
     own = tuple(line.get("preview_changes", ()))
     return VisibleEffect(own, tuple(line.get("control_changes", ()))) if _known(own) else None
 
 
 def values_of(line: Mapping[str, Any]) -> dict[str, Any]:
-    """What `VisibleEffect.line` wrote into a line of metrics.jsonl; {} of another line."""
+    """Return what `VisibleEffect.line` wrote into a line of metrics.jsonl; {} for other lines."""
     return {name: value for name, value in line.items() if name in KEYS}
 
 
 def measure(run: Path, step: int) -> dict[str, Any] | None:
-    """The metrics of the previews of a step; None where there are none to compare."""
+    """Measure the previews of a step; None if there is nothing to compare."""
     own = changes(previews_of(run, 0), previews_of(run, step))
     if not _known(own):
         return None
@@ -127,18 +127,20 @@ def _known(values: Sequence[float | None]) -> list[float]:
 
 # ---- the best checkpoint
 #
-# The lowest held-out loss decides among the checkpoints whose previews show something and leave the controls alone;
-# where none is known to be such a one, among all: a loss may fall for what no sample shows, and while everything else
+# It has the lowest held-out loss of the checkpoints whose previews show something and leave the controls alone, or of
+# all checkpoints if none is known to. The loss alone can fall for something no sample shows, or while everything else
 # is spoiled.
 
 
 def best_step(
     held_out: Mapping[int, float], checkpoints: Iterable[int], effects: Mapping[int, VisibleEffect]
 ) -> int | None:
-    """The best checkpoint's step, the earlier one of two equal ones; None where none was measured.
+    """Find the best checkpoint's step, the earlier one on a tie; None if none was measured.
 
-    held_out, effects: by step. A checkpoint between two measurements of the loss counts with the value on the line
-    between them; one after the last measurement, or without any, does not count.
+    Args:
+        held_out: Loss by step. Between two measurements it is interpolated; checkpoints outside them do not count.
+        checkpoints: Steps of the checkpoints.
+        effects: Visible effect by step.
     """
     values = {step: value for step in checkpoints if (value := _between(held_out, step)) is not None}
     good = [step for step in values if is_good(effects, step)]
@@ -146,7 +148,7 @@ def best_step(
 
 
 def is_good(effects: Mapping[int, VisibleEffect], step: int) -> bool:
-    """Whether the previews nearest to a step, the earlier ones of two, are as they should be; true without any."""
+    """Whether the previews nearest to a step (the earlier ones on a tie) are good; true without any."""
     nearest = min(effects, key=lambda measured: (abs(measured - step), measured), default=None)
     return nearest is None or (effects[nearest].visible and not effects[nearest].spoiled)
 
