@@ -1,4 +1,4 @@
-"""A run as self-contained HTML: its parts, its display in a notebook, and the report. `snapshot` decides the content."""
+"""A run as self-contained HTML: its parts, its display in a notebook, and the report."""
 
 from __future__ import annotations
 

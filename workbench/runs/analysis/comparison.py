@@ -1,4 +1,4 @@
-"""Runs side by side, from their snapshots: different settings, results, curves overlaid, previews of the same prompts."""
+"""Runs side by side, from their snapshots: settings that differ, results, curves, previews of the same prompts."""
 
 from __future__ import annotations
 
