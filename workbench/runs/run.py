@@ -62,6 +62,7 @@ REMOTE = "remote.json"  # names the target of a run on another machine
 REMOTE_MODULE = "workbench.remote"  # the local process that represents such a run
 EXPORT = "lora.safetensors"
 CARD = "README.md"
+DECODING = ".decode"  # the folder of the job that decodes previews
 
 
 class Parent(BaseModel):
@@ -248,8 +249,8 @@ class Run(NotedFolder):
         jobs.send(self.folder, "preview", {**waiting, **request, **({"live_samples": every} if every else {})})
 
     def decode_previews(self) -> jobs.Status:
-        """Decode previews that were kept as latents, as a job in the folder .decode."""
-        folder = self.folder / ".decode"
+        """Decode previews that were kept as latents, as a job of their own."""
+        folder = self.folder / DECODING
         write_json(folder / jobs.CONFIG, {})
         return jobs.start(folder, "workbench.trainer.monitoring.latent_decoding")
 

@@ -28,12 +28,11 @@ from workbench.runs.failures import LOG_LINES, Failure, failure_of, fallback_rec
 from workbench.runs.listing import headline
 from workbench.runs.metrics import RunSession, read_sessions, training_seconds
 from workbench.runs.previews import FOLDER, Preview, RunPreviews, read_previews
-from workbench.runs.run import Action, Run
+from workbench.runs.run import DECODING, Action, Run
 from workbench.runs.settings import TrainSettings
 from workbench.states import Tone
 from workbench.workspace import Workspace, step_folders
 
-DECODING = ".decode"  # where Run.decode_previews works
 CHECKPOINT_HEADS = ("step", "held-out loss", "size", "")
 
 
