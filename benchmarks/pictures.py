@@ -39,8 +39,7 @@ from workbench.compare.measurements import of_video
 from workbench.dataset_builder import Dataset
 from workbench.families import default_model, find_model
 from workbench.families.model import Model
-from workbench.runs.batches import Batches
-from workbench.runs.data import load_data
+from workbench.runs.data import Batches, load_data
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 

@@ -32,7 +32,7 @@ from workbench import jobs
 from workbench.families import find_model
 from workbench.jobs import State
 from workbench.jobs.devices import load, pick_device
-from workbench.runs import oom_fallback
+from workbench.runs.failures import fallback_record
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
@@ -159,7 +159,7 @@ class WholeRun:
         run.start()
         _finished(run)
         del ballast
-        return {"left_gb": left, "went on with": oom_fallback.record(run.folder).get("after", "nothing: it had room")}
+        return {"left_gb": left, "went on with": fallback_record(run.folder).get("after", "nothing: it had room")}
 
 
 ROWS: dict[str, Callable[[WholeRun], Row]] = {

@@ -37,7 +37,8 @@ from workbench.dataset_builder import Dataset
 from workbench.errors import WorkbenchError
 from workbench.jobs import tickets
 from workbench.loras.library import all_loras
-from workbench.runs import presets, queue, retention
+from workbench.runs import checkpoints, queue
+from workbench.runs.recipes import preset_names, preset_text, save_preset
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.sampler import queue as sampling
@@ -149,7 +150,7 @@ def fill(workspace: Workspace) -> None:
         write_json(grid.folder / "measurements.json", {"cells": {key: measured | near}})
     settings_of_run = TrainSettings(dataset="good", steps=10)
     for name in ("good", "bad"):
-        presets.save(workspace, name, settings_of_run)
+        save_preset(workspace, name, settings_of_run)
         target = {"kind": "ssh", "host": "somewhere", "python": "python3", "folder": "work"}
         write_json(workspace.root / "targets" / f"{name}.json", target)
     write_json(workspace.root / "publishing" / "lora--bad" / "config.json", {"name": "runs/bad", "repo_id": "a/b"})
@@ -181,7 +182,7 @@ def _fill_run(workspace: Workspace, name: str, clip: Path) -> None:
     visible = {"step": 20, "time": time.time(), "preview_changes": [9.0], "control_changes": [1.0]}
     append_line(run.folder / "metrics.jsonl", json.dumps({**visible, "visible_effects": [9.0], "visible_effect": 9.0}))
     write_json(run.folder / "tracker.json", {"run": "x"})
-    retention.choose_best(run.folder, 10, "why")
+    checkpoints.choose_best(run.folder, 10, "why")
 
 
 def files(workspace: Workspace) -> dict[str, Path]:
@@ -442,8 +443,8 @@ class Readers:
         for source, spec in {spec.source: spec for spec in specs(TrainSettings)}.items():
             if source and source != "models":
                 yield f"choices of {source}", lambda spec=spec: str(choices.choices_of(spec, workspace)), []
-        for name in presets.names(workspace):
-            yield f"preset {name}", lambda name=name: presets.text(workspace, name), None
+        for name in preset_names(workspace):
+            yield f"preset {name}", lambda name=name: preset_text(workspace, name), None
         for name, look in self.views:
             yield name, look, []
 

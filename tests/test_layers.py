@@ -328,7 +328,6 @@ LIGHT = (
     "workbench.fit.estimate",
     "workbench.fit.levels",
     "workbench.fit.measurement",
-    "workbench.runs.analysis.report",
     "workbench.runs.analysis.comparison",
     "workbench.trainer.model.optimizers",
     "workbench.remote.sync",

@@ -10,8 +10,7 @@ from tests.written_run import ended, write_run
 from workbench import html, inline_html, states
 from workbench.compare.state import CellState
 from workbench.jobs import State
-from workbench.runs.analysis.report import write_report
-from workbench.runs.display import run_html
+from workbench.runs.display import run_html, write_report
 from workbench.runs.snapshot import snapshot
 from workbench.sampler.queue import RequestState
 from workbench.ui.train import head

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench import jobs
-from workbench.runs.metrics import MetricsWriter
+from workbench.runs.metrics import SESSIONS, MetricsWriter
 from workbench.runs.run import Run
-from workbench.runs.sessions import SESSIONS
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, append_line, write_json
 

@@ -2,7 +2,7 @@
 
     runs/.removed/ID/NAME/...      the folder NAME as it was; ID is its name, or NAME-2 for a second one of that name
 
-Not covered: what may be removed, and what else depends on it (runs.removal, dataset_library), removed LoRAs
+Not covered: what may be removed, and what else depends on it (runs.run, dataset_library), removed LoRAs
 (loras.removal).
 """
 

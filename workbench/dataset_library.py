@@ -22,8 +22,8 @@ from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.tasks import NAMES
 from workbench.errors import ConfigError
 from workbench.operating_system import system
-from workbench.runs import encodings, queue
-from workbench.runs.data import datasets_of
+from workbench.runs import queue
+from workbench.runs.data import datasets_of, encoding_jobs
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import FORMER_NAMES, Workspace, read_to_change, slugify, write_json, writing
@@ -125,7 +125,7 @@ def _folders(workspace: Workspace, settings: TrainSettings) -> list[Path]:
 
 def _encoding(workspace: Workspace, dataset: Dataset) -> Iterator[Path]:
     """The jobs that encode a dataset now, ahead of a run."""
-    for job, settings in encodings.at_work(workspace):
+    for job, settings in encoding_jobs(workspace):
         if dataset.folder in _folders(workspace, settings):
             yield job
 

@@ -14,15 +14,14 @@ from workbench.families import families, find_model
 from workbench.families.base import Family
 from workbench.families.model import Model
 from workbench.families.own_settings import absent
-from workbench.runs.settings import TrainSettings
-from workbench.runs.settings import effects as of_runs
+from workbench.runs.settings import HAS_EFFECT, TrainSettings
 from workbench.sampler import effects as of_samples
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, Spec, specs, value_text
 
 # Setting -> whether it has an effect beside raw values; those that are not here always have.
 NEEDED: Mapping[type[Settings], Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
-    TrainSettings: of_runs.NEEDED,
+    TrainSettings: HAS_EFFECT,
     SampleSettings: of_samples.NEEDED,
 }
 # Setting -> those that have an effect only with some of its values.

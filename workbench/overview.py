@@ -20,12 +20,12 @@ from workbench.dataset_builder.tasks import NAMES, Task
 from workbench.errors import ConfigError
 from workbench.jobs import State, Status
 from workbench.quantities import byte_size
-from workbench.runs import facts, queue
+from workbench.runs import queue
 from workbench.runs.failures import LOG_LINES, failure_of
-from workbench.runs.listing import headline
+from workbench.runs.listing import headline, summary_of
+from workbench.runs.metrics import SESSIONS, read_sessions
 from workbench.runs.run import Run
-from workbench.runs.sessions import SESSIONS, read_sessions
-from workbench.runs.summary import summary_of
+from workbench.runs.snapshot import activity, time_left, time_limit_of
 from workbench.sampler.samples import ID, Sample, Samples
 from workbench.states import Tone
 from workbench.workspace import Workspace, is_slug
@@ -131,14 +131,14 @@ class OverviewReader:
         status, waiting = queue.with_position(self._workspace, status), status.name in order
         word = headline(status, waiting)
         share = status.step / status.total if status.total else None
-        when = facts.time_left(status, self._stops_at(status)) or (
+        when = time_left(status, self._stops_at(status)) or (
             jobs.ago(status.ended_at) if status.ended_at and not status.state.alive else ""
         )
         return RunLine(
             name=status.name,
             state=word,
             tone=states.tone_of(word),
-            activity=" · ".join(filter(None, (facts.activity(status), when))),
+            activity=" · ".join(filter(None, (activity(status), when))),
             share=0.0 if waiting else 1.0 if status.state is State.FINISHED else share,
             message=self._kept_for(status.folder, (status.state, status.ended_at), lambda: _failure(status)),
         )
@@ -149,7 +149,7 @@ class OverviewReader:
         if not status.state.alive or not path.exists():
             return None
         mark = path.stat().st_mtime_ns
-        return facts.time_limit_of(status, self._kept_for(path, mark, lambda: read_sessions(status.folder)))
+        return time_limit_of(status, self._kept_for(path, mark, lambda: read_sessions(status.folder)))
 
     def _samples(self) -> list[Sample]:
         days = sorted((path for path in self._workspace.samples.glob("[0-9]*") if path.is_dir()), reverse=True)

@@ -23,11 +23,9 @@ from workbench.families.base import Family
 from workbench.families.model import Model
 from workbench.families.noise_schedules import FlowSchedule, NoiseSchedule, NoiseSettings
 from workbench.quantities import counted
-from workbench.runs.batches import Batches
 from workbench.runs.checks import resolved
-from workbench.runs.data import datasets_of, load_data, sources_of
-from workbench.runs.settings import TrainSettings
-from workbench.runs.settings.data import HELD_OUT
+from workbench.runs.data import Batches, datasets_of, load_data, sources_of
+from workbench.runs.settings import HELD_OUT, TrainSettings
 from workbench.workspace import Workspace, is_slug
 
 MOSTLY_KNOWN = 0.5  # share of the regularization dataset from which it is asked what is left

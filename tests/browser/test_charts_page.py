@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 from tests.browser.server import Server
 from tests.patience import PATIENCE
 from tests.written_run import write_run
-from workbench.runs.analysis.report import write_report
+from workbench.runs.display import write_report
 from workbench.runs.metrics import METRICS
 from workbench.runs.run import Run
 from workbench.workspace import Workspace

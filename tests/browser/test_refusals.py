@@ -14,7 +14,7 @@ from tests.written_run import write_run
 from workbench.compare import Grid
 from workbench.dataset_builder.dataset import Dataset
 from workbench.families import find_model
-from workbench.runs import retention
+from workbench.runs import checkpoints
 from workbench.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def test_what_a_button_without_a_form_refuses_stays_below_it(server: Server, pag
     unfold(page, "#checkpoints > button")
     page.locator("#remove-checkpoints").click()
     page.locator("#removing", has_text="1 would go").wait_for()
-    retention.star(run.folder, 10)  # meanwhile, in a shell
+    checkpoints.star(run.folder, 10)  # meanwhile, in a shell
     page.locator("#remove-for-good").click()
     page.locator(".refusal", has_text="nothing was removed: the checkpoint of step 10 is kept by now").wait_for()
     page.locator("#remove-for-good").wait_for(state="hidden")

@@ -11,7 +11,7 @@ from tests.shell import Shell
 from tests.written_grid import FRAMES, write_grid
 from workbench.compare import Grid
 from workbench.errors import ExitCode
-from workbench.runs import retention
+from workbench.runs import checkpoints
 from workbench.workspace import Workspace
 
 
@@ -51,6 +51,6 @@ def test_marks_votes_and_the_best(workspace: Workspace, grid: Grid, shell: Shell
     assert grid.state().cells[0][0].starred
     assert "too few votes to say" in shell("grid", "vote", grid.name, "1", "2", "1").out
     assert "step 100 is now the best checkpoint of first" in shell("grid", "best", grid.name, "2").out
-    assert retention.chosen_best(workspace.run("first"))["step"] == 100
+    assert checkpoints.chosen_best(workspace.run("first"))["step"] == 100
     shell("grid", "delete", grid.name, "--yes")
     assert "no grid yet" in shell("grid", "list").out

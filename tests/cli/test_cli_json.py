@@ -19,8 +19,8 @@ from workbench.cli.json_documents import documents
 from workbench.dataset_builder.dataset import Dataset
 from workbench.loras import removal as loras
 from workbench.operations.samples import request_of
-from workbench.runs import removal as runs
-from workbench.runs.failure_rules import STACKS
+from workbench.runs.failures import STACKS
+from workbench.runs.run import remove_run
 from workbench.sampler.queue import Progress, RequestState
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace, write_json
@@ -120,7 +120,7 @@ def test_each_prints_one_document_with_the_keys_that_are_documented(
     put_export(workspace, "ring", rank=4, alpha=2.0, step=30)
     grid = write_grid(workspace)
     dataset.remove(dataset.clips[0].id)
-    runs.remove(workspace, write_run(workspace, "gone", 20))
+    remove_run(workspace, write_run(workspace, "gone", 20))
     for name in ("old", "older", "spare"):
         put_export(workspace, name, rank=4, alpha=2.0, step=30)
     loras.remove(workspace, ["runs/old", "runs/older"])

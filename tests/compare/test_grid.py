@@ -23,7 +23,7 @@ from workbench.compare.export import export_cell, export_page
 from workbench.compare.snapshot import snapshot
 from workbench.compare.suggestions import suggested
 from workbench.errors import ConfigError
-from workbench.runs import retention
+from workbench.runs import checkpoints
 from workbench.runs.checkpoints import LORA, folder_of
 from workbench.sampler import queue
 from workbench.sampler.samples import settings_of
@@ -169,8 +169,8 @@ def test_what_one_finds_best_goes_back_to_the_run(served: Workspace, grid: Grid)
         grid.vote(cells[0].key, grid.state().cells[1][0].key, "")
     grid.choose_best(2, "moves best")
     run = served.run("demo")
-    assert retention.starred(run) == [20]
-    chosen = retention.chosen_best(run)
+    assert checkpoints.starred(run) == [20]
+    chosen = checkpoints.chosen_best(run)
     assert (chosen["step"], chosen["why"]) == (20, "moves best")
 
 

@@ -18,7 +18,7 @@ from workbench.dataset_builder import Dataset
 from workbench.errors import CannotWrite, ConfigError
 from workbench.overview import OverviewReader
 from workbench.run_warnings import run_warnings
-from workbench.runs import retention
+from workbench.runs import checkpoints
 from workbench.runs.data import load_data
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, from_json, write_json
@@ -127,10 +127,10 @@ def test_stars_and_marks_that_cannot_be_read_are_not_overwritten_and_keep_every_
     workspace: Workspace,
 ) -> None:
     run, grid = write_run(workspace, "first", 200), workspace.grids / "g"
-    assert [one.step for one in retention.doomed(run.folder, 1, coming=300)] == [100]
+    assert [one.step for one in checkpoints.doomed(run.folder, 1, coming=300)] == [100]
     for path, change in (
-        (run.folder / "stars.json", lambda: retention.star(run.folder, 100)),
-        (run.folder / "stars.json", lambda: retention.unstar(run.folder, 100)),
+        (run.folder / "stars.json", lambda: checkpoints.star(run.folder, 100)),
+        (run.folder / "stars.json", lambda: checkpoints.unstar(run.folder, 100)),
         (grid / "marks.json", lambda: marks.mark(grid, "key", starred=True)),
     ):
         path.parent.mkdir(exist_ok=True)
@@ -139,7 +139,7 @@ def test_stars_and_marks_that_cannot_be_read_are_not_overwritten_and_keep_every_
             with pytest.raises(ConfigError, match="fix or remove it"):
                 change()
             assert path.read_bytes() == damaged_text
-    assert retention.doomed(run.folder, 1, coming=300) == []
+    assert checkpoints.doomed(run.folder, 1, coming=300) == []
 
 
 def test_half_a_surrogate_pair_never_reaches_a_file(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from workbench.errors import ExitCode
 from workbench.families.model import Model
 from workbench.jobs import State
 from workbench.runs import checkpoints
+from workbench.runs.metrics import read_sessions
 from workbench.runs.run import Run
-from workbench.runs.sessions import read_sessions
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 

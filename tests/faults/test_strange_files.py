@@ -21,7 +21,8 @@ from workbench.dataset_builder.dataset import PLANS
 from workbench.dataset_builder.export.downloads import FOLDER as DOWNLOADS
 from workbench.loras.converting import CONVERTED
 from workbench.loras.library import all_loras
-from workbench.runs import display, encodings, queue, retention
+from workbench.runs import checkpoints, display, queue
+from workbench.runs.data import ENCODINGS
 from workbench.runs.previews import read_previews
 from workbench.runs.run import Run
 from workbench.sampler import vae_reconstruction
@@ -68,7 +69,7 @@ def bad(workspace: Workspace, make_clip: Callable[..., Path], tmp_path: Path, mo
     shutil.copy(run.folder / "lora.safetensors", made)
     source = {"name": "runs/good", "weight": 1.0, "sha256": "0"}
     write_json(made / "lora.json", {"title": "t", "made_of": [source], "steps": 3, "time": 1.0})
-    retention.choose_best(run.folder, 10, "why")
+    checkpoints.choose_best(run.folder, 10, "why")
     return run
 
 
@@ -170,7 +171,7 @@ def test_one_bad_line_of_metrics_breaks_nothing(shell: Shell, workspace: Workspa
 
 def test_the_folders_of_the_cache_are_our_own(workspace: Workspace) -> None:
     """Every folder that the workbench makes there, by the constants that name them."""
-    ours = {PLANS, STRIPS, CONVERTED, DOWNLOADS, vae_reconstruction.FOLDER, encodings.FOLDER}
+    ours = {PLANS, STRIPS, CONVERTED, DOWNLOADS, vae_reconstruction.FOLDER, ENCODINGS}
     for name in (*ours, "loras", "page", "measured"):
         (workspace.cache / name).mkdir(parents=True)
     assert strange_names(workspace) == []
@@ -204,14 +205,14 @@ def test_strange_names_anywhere_are_left_out_and_named(
         named = "*" not in pattern and pattern not in ("samples", "cache", "locks")
         expected |= {parent / name for name in (*COPIES, *FILES) if not (named and name in SLUGS)}
     steps = [10, 20]
-    assert (bad.checkpoints, retention.doomed(bad.folder, 5), [one.step for one in bad.previews]) == (steps, [], [10])
+    assert (bad.checkpoints, checkpoints.doomed(bad.folder, 5), [one.step for one in bad.previews]) == (steps, [], [10])
     assert {run.name for run in Run.all(workspace)} == {"good", "bad", *SLUGS}
     assert {one.name for one in Dataset.all(workspace)} == {"squares", *SLUGS}
     assert not Grid.all(workspace)
     assert not Samples(workspace).history()
     read_all(shell, workspace)
     assert shell("runs", "star", "bad", "20").code == 0
-    assert retention.starred(bad.folder) == [10, 20]
+    assert checkpoints.starred(bad.folder) == [10, 20]
 
     assert set(strange_names(workspace)) == expected
     assert "'runs/notes.txt'" in shell("runs").out

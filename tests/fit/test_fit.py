@@ -20,7 +20,7 @@ from workbench.fit.estimate import Fit, estimate, estimate_from_facts, sized_mod
 from workbench.fit.gpus import GpuModel, gpu_of
 from workbench.fit.measurement import Measurement
 from workbench.jobs.devices import Device, pick_device
-from workbench.runs import device_rules
+from workbench.runs.checks import check_device
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.model import lora
 from workbench.workspace import Workspace
@@ -268,7 +268,7 @@ def test_what_is_offered_for_apple_gpu_is_what_it_can_do(monkeypatch: pytest.Mon
     model, known = published("cogvideox-2b")
     offered = [one for one, _ in levels.candidates(TrainSettings(model="cogvideox-2b"), known, gpu)]
     for settings in offered:
-        device_rules.check(settings, apple)
+        check_device(settings, apple)
     assert {one.base_model_precision for one in offered} == {"as stored", "int8", "nf4"}
     found = estimate_from_facts(offered[0], model, known, gpu)
     assert found.phases[0].parts["Metal"] > 0

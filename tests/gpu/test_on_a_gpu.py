@@ -19,7 +19,7 @@ from workbench.dataset_builder import Dataset
 from workbench.families.model import Model
 from workbench.jobs import State
 from workbench.jobs.devices import gpus, pick_device
-from workbench.runs import oom_fallback
+from workbench.runs.failures import fallback_record
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.sampler import queue
@@ -126,7 +126,7 @@ def test_a_run_whose_memory_runs_out_goes_on(workspace: Workspace, dataset: Data
     run = trained(workspace, settings, "short of memory")
     del ballast
     torch.cuda.empty_cache()
-    assert oom_fallback.record(run.folder)["after"]
+    assert fallback_record(run.folder)["after"]
 
 
 def test_two_runs_take_turns(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:

@@ -12,7 +12,7 @@ from tests.loras.making import layer, put_export, put_lora
 from workbench.errors import ConfigError
 from workbench.loras import library, removal
 from workbench.loras.removal import CleaningSettings
-from workbench.runs import retention
+from workbench.runs import checkpoints
 from workbench.workspace import Workspace, write_json
 
 QUERY = "transformer_blocks.0.attn1.to_q"
@@ -84,7 +84,7 @@ def test_a_runs_own_thinning_spares_what_is_published_and_what_a_person_found_be
     run = put_export(workspace, "ring", rank=2, alpha=2.0, step=40, checkpoints=(10, 20, 30, 40))
     write_json(run / "best.json", {"step": 20, "why": "looks best"})
     write_json(run / "checkpoints/step-00000010/published.json", {"url": "https://hub/me/ring"})
-    assert [one.step for one in retention.doomed(run, keep=1)] == [30]
+    assert [one.step for one in checkpoints.doomed(run, keep=1)] == [30]
 
 
 def test_age_decides_where_it_is_asked_for(workspace: Workspace) -> None:

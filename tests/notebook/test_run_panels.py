@@ -19,7 +19,7 @@ from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, ExitCode
 from workbench.form_rules import without_effect
 from workbench.notebook import attach, clone_panel, compare_runs, fork_panel, form, train_panel
-from workbench.runs import retention
+from workbench.runs import checkpoints
 from workbench.runs.queue import QUEUE, order
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
@@ -112,7 +112,7 @@ def test_checkpoints_are_listed_with_what_keeps_them(workspace: Workspace) -> No
     for step in (50, 100, 200):
         save(run, step)
     ended(run.folder, "stopped", ExitCode.STOPPED)
-    retention.star(run.folder, 50)
+    checkpoints.star(run.folder, 50)
     panel = attach(workspace, "cats")
     assert "starred" in panel.checkpoints.value
     assert "lowest held-out loss" in panel.checkpoints.value

@@ -10,7 +10,7 @@ from workbench import Run
 from workbench.jobs import State
 from workbench.notebook import attach, preview_table, sample_panel, side_by_side, train_panel
 from workbench.notebook.run_panel import RunPanel
-from workbench.runs.actions import ActionKind
+from workbench.runs.run import ActionKind
 
 pytestmark = pytest.mark.long
 

@@ -12,7 +12,7 @@ from workbench import demo, jobs
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError
 from workbench.publishing import push
-from workbench.runs import hub_push
+from workbench.runs.model_card import start_push
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, read_json
@@ -45,7 +45,7 @@ def test_a_finished_run_pushes_its_lora_and_a_failing_push_is_not_its_failure(
     # Refused by the Hub: the run stays what it was, and the push says why.
     hub.failing, hub.failing_path = 403, "me/cats"
     result = jobs.result(run.folder)
-    assert "goes to the Hub" in hub_push.start(run.folder, run.settings)
+    assert "goes to the Hub" in start_push(run.folder, run.settings)
     assert jobs.wait(place, PATIENCE).state is jobs.State.FAILED
     assert jobs.status(place).message
     assert jobs.result(run.folder) == result
@@ -53,7 +53,7 @@ def test_a_finished_run_pushes_its_lora_and_a_failing_push_is_not_its_failure(
     # Where no job can be started, that is a line of the log.
     place.rename(place.with_name("elsewhere"))
     place.write_text("a file in the way")
-    assert "could not be started" in hub_push.start(run.folder, run.settings)
+    assert "could not be started" in start_push(run.folder, run.settings)
 
 
 def test_what_would_fail_at_the_end_is_refused_at_the_start(

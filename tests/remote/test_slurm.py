@@ -17,8 +17,8 @@ from workbench.remote import targets
 from workbench.remote.base import RemoteRecord
 from workbench.remote.settings import SlurmTarget
 from workbench.remote.targets import check_target, start_on
+from workbench.runs.metrics import read_sessions
 from workbench.runs.run import Run
-from workbench.runs.sessions import read_sessions
 from workbench.workspace import Workspace, read_json
 
 

@@ -11,8 +11,7 @@ import pytest
 from workbench.clips.buckets import Bucket
 from workbench.clips.frame_plan import plan
 from workbench.clips.records import Clip
-from workbench.runs.batches import Batches
-from workbench.runs.data import Role, RunClip, TrainingData
+from workbench.runs.data import Batches, Role, RunClip, TrainingData
 from workbench.runs.settings import TrainSettings
 
 LARGE, SMALL, STILL = Bucket(9, 40, 40), Bucket(9, 24, 24), Bucket(1, 40, 40)

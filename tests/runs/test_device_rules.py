@@ -8,7 +8,7 @@ import pytest
 
 from workbench.errors import ConfigError
 from workbench.jobs.devices import Device
-from workbench.runs import device_rules
+from workbench.runs.checks import MPS, ROCM, check_device
 from workbench.runs.settings import TrainSettings
 from workbench.settings import specs
 
@@ -33,28 +33,28 @@ REFUSED = [
 def test_refused_with_a_remedy_that_is_accepted(device: Device, name: str, value: Any, instead: Any) -> None:
     settings = TrainSettings().changed(**{name: value})
     with pytest.raises(ConfigError) as error:
-        device_rules.check(settings, device)
+        check_device(settings, device)
     sentence = error.value.problems[name]
     assert sentence.startswith(f"{name} is {value}, but the device is {'mps' if device is APPLE else 'an AMD GPU'}")
     assert sentence.endswith(f": set {name} to {instead}")
-    device_rules.check(settings.changed(**{name: instead}), device)
+    check_device(settings.changed(**{name: instead}), device)
     for other in (NVIDIA, CPU):
-        device_rules.check(settings, other)
+        check_device(settings, other)
 
 
 @pytest.mark.parametrize("precision", ["auto", "bf16", "fp16", "fp32"])
 @pytest.mark.parametrize("device", [APPLE, AMD])
 def test_defaults_and_precisions_are_taken(device: Device, precision: str) -> None:
-    device_rules.check(TrainSettings().changed(precision=precision), device)
+    check_device(TrainSettings().changed(precision=precision), device)
 
 
 def test_several_are_named_at_once() -> None:
     with pytest.raises(ConfigError) as error:
-        device_rules.check(TrainSettings().changed(compile=True, blocks_to_swap=2), APPLE)
+        check_device(TrainSettings().changed(compile=True, blocks_to_swap=2), APPLE)
     assert error.value.problems.keys() == {"compile", "blocks_to_swap"}
 
 
 def test_rules_name_settings_and_values_that_exist() -> None:
     known = {spec.name: spec for spec in specs(TrainSettings)}
-    for rule in (*device_rules.MPS, *device_rules.ROCM):
+    for rule in (*MPS, *ROCM):
         assert set(rule.refused) <= set(known[rule.setting].choices)

@@ -8,8 +8,7 @@ import pytest
 
 from workbench.errors import ExitCode, explain
 from workbench.jobs import State, Status
-from workbench.runs.failure_rules import BUG, RULES
-from workbench.runs.failures import BEGIN, Failure, failure_of, memory_facts
+from workbench.runs.failures import BEGIN, BUG, RULES, Failure, failure_of, memory_facts
 from workbench.runs.settings import TrainSettings
 
 GPU_1 = (  # torch 1.x

@@ -13,8 +13,7 @@ from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError
 from workbench.families.model import Model
 from workbench.runs import checkpoints
-from workbench.runs.forks import carried
-from workbench.runs.run import Run
+from workbench.runs.run import Run, carried
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, read_json, write_json
 

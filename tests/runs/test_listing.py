@@ -10,9 +10,8 @@ from tests.written_run import ended, write_run
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.jobs import processes
-from workbench.runs import renaming
 from workbench.runs.listing import NO_GROUP, RunEntry, RunListReader, by_group, groups, matching, ordered
-from workbench.runs.run import REMOTE, Run
+from workbench.runs.run import REMOTE, Run, rename_run
 from workbench.workspace import Workspace, write_json
 
 
@@ -82,17 +81,17 @@ def test_dates_states_and_what_was_changed_since(workspace: Workspace, entries: 
 def test_a_renamed_run_keeps_all_and_its_forks_name_it_anew(workspace: Workspace, entries: list[RunEntry]) -> None:
     write_json(workspace.run("cats") / "parent.json", {"run": "dogs", "step": 10, "changed": {}})
     run = Run(workspace.run("dogs"))
-    renamed = renaming.rename(workspace, run, "hounds")
+    renamed = rename_run(workspace, run, "hounds")
     assert (renamed.name, renamed.group, renamed.notes) == ("hounds", "rank study", "The Best so far")
     assert not run.folder.exists()
     assert Run(workspace.run("cats")).parent["run"] == "hounds"
-    assert renaming.rename(workspace, renamed, "hounds").name == "hounds"
+    assert rename_run(workspace, renamed, "hounds").name == "hounds"
     with pytest.raises(ConfigError, match="there is a run 'cats' already"):
-        renaming.rename(workspace, renamed, "cats")
+        rename_run(workspace, renamed, "cats")
     with pytest.raises(ConfigError, match="use 'big-dogs'"):
-        renaming.rename(workspace, renamed, "Big dogs")
+        rename_run(workspace, renamed, "Big dogs")
     with pytest.raises(ConfigError, match="cannot be renamed: workbench runs stop birds first"):
-        renaming.rename(workspace, Run(workspace.run("birds")), "eagles")
+        rename_run(workspace, Run(workspace.run("birds")), "eagles")
     write_json(renamed.folder / REMOTE, {"target": "box"})
     with pytest.raises(ConfigError, match="trains on box"):
-        renaming.rename(workspace, renamed, "dogs")
+        rename_run(workspace, renamed, "dogs")

@@ -13,8 +13,8 @@ from tests.written_run import write_run
 from workbench.families import families, find_model
 from workbench.families.model import Model
 from workbench.runs.analysis.visible_effect import VisibleEffect
+from workbench.runs.checkpoints import PARENT
 from workbench.runs.model_card import CardFacts, card_facts, measured, model_card
-from workbench.runs.run import PARENT
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, write_json
 

@@ -14,10 +14,7 @@ from workbench.dataset_builder import Dataset
 from workbench.errors import ExitCode
 from workbench.families.model import Model
 from workbench.jobs import Job, State, Status
-from workbench.runs import oom_fallback
-from workbench.runs.failure_rules import lighter
-from workbench.runs.failures import failure_of
-from workbench.runs.oom_fallback import cheaper
+from workbench.runs.failures import cheaper, failure_of, fallback_record, fallback_sentence, lighter, settings_in_use
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import loop
@@ -76,7 +73,7 @@ def test_it_goes_on_from_the_checkpoint_with_less_and_ends_in_the_same_bits(
     assert weights(run) == weights(whole)
     assert [line["loss"] for line in run.metrics] == [line["loss"] for line in whole.metrics]
     assert run.settings.gradient_checkpointing == "none"
-    said = oom_fallback.sentence(oom_fallback.record(run.folder))
+    said = fallback_sentence(fallback_record(run.folder))
     assert said == (
         "Memory ran out after step 3; the run went on with less: gradient checkpointing none → keep attention. It "
         "learns the same."
@@ -95,7 +92,7 @@ def test_a_second_time_it_ends_and_its_card_knows_what_was_tried(
     # Started again it begins with what it stepped down to, and does not step down another time.
     with pytest.raises(torch.OutOfMemoryError):
         driven(run, monkeypatch, [3])
-    assert oom_fallback.in_use(run.folder, run.settings).gradient_checkpointing == "offloaded"
+    assert settings_in_use(run.folder, run.settings).gradient_checkpointing == "offloaded"
     ended = Status(run.folder, State.FAILED, message=OUT, exit_code=ExitCode.OUT_OF_MEMORY)
     found = failure_of(ended, "", run.checkpoints, run.settings)
     assert found is not None
@@ -108,7 +105,7 @@ def test_without_the_switch_it_ends_at_once(
     run = create(workspace, toy_model.source, steps=2, evaluate_every=0, oom_fallback=False)
     with pytest.raises(torch.OutOfMemoryError):
         driven(run, monkeypatch, [1])
-    assert oom_fallback.record(run.folder) == {}
+    assert fallback_record(run.folder) == {}
 
 
 def test_the_ladder_ends(toy_model: Model) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from workbench.errors import ConfigError
-from workbench.runs import checkpoints, retention
+from workbench.runs import checkpoints
 from workbench.runs.metrics import METRICS
 
 
@@ -27,19 +27,19 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_last_every_best_and_starred_stay_and_the_rest_is_told_first(run: Path) -> None:
-    retention.star(run, 50)
-    told = retention.doomed(run, keep=2, keep_every=40)
+    checkpoints.star(run, 50)
+    told = checkpoints.doomed(run, keep=2, keep_every=40)
     assert [one.step for one in told] == [10, 20, 60, 70]
     assert all(one.bytes > 1000 for one in told)
     assert checkpoints.steps(run) == list(range(10, 110, 10))  # looking removes nothing
-    assert retention.retire(run, keep=2, keep_every=40) == told
+    assert checkpoints.retire(run, keep=2, keep_every=40) == told
     assert checkpoints.steps(run) == [30, 40, 50, 80, 90, 100]
-    retention.unstar(run, 50)
-    assert [one.step for one in retention.doomed(run, keep=2, keep_every=40)] == [50]
+    checkpoints.unstar(run, 50)
+    assert [one.step for one in checkpoints.doomed(run, keep=2, keep_every=40)] == [50]
 
 
 def test_the_best_one_is_kept_whose_previews_show_something(run: Path) -> None:
-    assert retention.best(run) == 30
+    assert checkpoints.best(run) == 30
     effects = {20: (6.0, 5.0), 40: (7.0, 5.0), 60: (20.0, 5.0)}
     lines = [
         {"step": step, "preview_changes": [own], "control_changes": [control]}
@@ -47,22 +47,22 @@ def test_the_best_one_is_kept_whose_previews_show_something(run: Path) -> None:
     ]
     with (run / METRICS).open("a") as metrics:
         metrics.write("\n" + "".join(json.dumps(line) + "\n" for line in lines))
-    assert retention.best(run) == 60
-    assert 30 in [one.step for one in retention.retire(run, keep=2)]
+    assert checkpoints.best(run) == 60
+    assert 30 in [one.step for one in checkpoints.retire(run, keep=2)]
     assert checkpoints.steps(run) == [60, 90, 100]
 
 
 def test_what_goes_with_the_next_checkpoint_is_what_went_once_it_is_there(run: Path) -> None:
-    told = retention.doomed(run, keep=3, coming=110)
+    told = checkpoints.doomed(run, keep=3, coming=110)
     checkpoints.publish(run, 110, lambda folder: (folder / "lora.safetensors").write_bytes(b"x"))
-    assert retention.retire(run, keep=3, keep_every=0, written=110) == told
+    assert checkpoints.retire(run, keep=3, keep_every=0, written=110) == told
     assert checkpoints.steps(run) == [30, 90, 100, 110]
 
 
 def test_the_last_whole_checkpoint_stays_whatever_the_rules_say(run: Path) -> None:
     for step in (80, 90, 100):
         (checkpoints.folder_of(run, step) / "lora.safetensors").write_bytes(b"y" * 1000)
-    retention.retire(run, keep=1)
+    checkpoints.retire(run, keep=1)
     assert checkpoints.steps(run) == [30, 70]
     assert checkpoints.newest(run) == (70, checkpoints.folder_of(run, 70))
     aside = [f"{checkpoints.DAMAGED}step-{step:08d}" for step in (80, 90, 100)]
@@ -74,7 +74,7 @@ def test_what_was_just_written_stays_beside_damaged_ones_of_higher_steps(run: Pa
     for step in (90, 100):
         (checkpoints.folder_of(run, step) / "lora.safetensors").write_bytes(b"y" * 1000)
     checkpoints.publish(run, 85, lambda folder: (folder / "lora.safetensors").write_bytes(b"x"))
-    retention.retire(run, keep, 0, written=85)
+    checkpoints.retire(run, keep, 0, written=85)
     assert checkpoints.steps(run) == [30, *[80, 85][-keep:]]
 
 
@@ -85,12 +85,12 @@ def test_leftovers_are_swept_but_not_what_a_living_process_writes(run: Path) -> 
     (folder / f".tmp-110-{gone.pid}").mkdir()
     (folder / f".del-1-{gone.pid}").mkdir()
     (folder / f".tmp-110-{os.getppid()}").mkdir()
-    retention.retire(run, keep=100)
+    checkpoints.retire(run, keep=100)
     assert [path.name for path in folder.glob(".*")] == [f".tmp-110-{os.getppid()}"]
 
 
 def test_only_what_is_there_can_be_starred(run: Path) -> None:
     with pytest.raises(ConfigError, match="no checkpoint of step 7"):
-        retention.star(run, 7)
-    (run / retention.STARS).write_text("[")
-    assert retention.starred(run) == []
+        checkpoints.star(run, 7)
+    (run / checkpoints.STARS).write_text("[")
+    assert checkpoints.starred(run) == []

@@ -11,8 +11,7 @@ from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.jobs import processes
 from workbench.notes import MOST_NOTES
-from workbench.runs import removal
-from workbench.runs.run import Run
+from workbench.runs.run import Run, remove_run, removed_runs, restore_run
 from workbench.runs.snapshot import snapshot, to_json
 from workbench.workspace import Workspace, write_json
 
@@ -25,19 +24,19 @@ def test_a_removed_run_is_gone_and_comes_back_as_it_was(workspace: Workspace) ->
     run, fork = write_run(workspace, "cats", 20), write_run(workspace, "kittens", 20)
     write_json(fork.folder / "parent.json", {"run": "cats", "step": 10, "changed": {}})
     before = files(run)
-    text = removal.remove(workspace, run)
+    text = remove_run(workspace, run)
     assert text.startswith("cats is removed. To restore it: workbench runs restore cats.")
     assert text.endswith("Began at it, and go on without it: kittens.")
     assert [one.name for one in Run.all(workspace)] == ["kittens"]
     again = write_run(workspace, "cats", 20)  # its name is free
     with pytest.raises(ConfigError, match="there is a run 'cats' again"):
-        removal.restore(workspace, "cats")
-    removal.remove(workspace, again)
-    assert set(removal.removed(workspace)) == {"cats", "cats-2"}
-    assert files(removal.restore(workspace, "cats")) == before
-    assert removal.removed(workspace) == ["cats-2"]
+        restore_run(workspace, "cats")
+    remove_run(workspace, again)
+    assert set(removed_runs(workspace)) == {"cats", "cats-2"}
+    assert files(restore_run(workspace, "cats")) == before
+    assert removed_runs(workspace) == ["cats-2"]
     with pytest.raises(ConfigError, match="no removed run 'dogs': choose one of cats-2"):
-        removal.restore(workspace, "dogs")
+        restore_run(workspace, "dogs")
 
 
 def test_a_living_run_is_not_removed(workspace: Workspace) -> None:
@@ -45,7 +44,7 @@ def test_a_living_run_is_not_removed(workspace: Workspace) -> None:
     (run.folder / jobs.RESULT).unlink()
     write_json(run.folder / jobs.PROCESS, {**processes.identity(os.getpid()), "started_at": 1.0})
     with pytest.raises(ConfigError, match="cannot be removed: workbench runs stop cats first"):
-        removal.remove(workspace, run)
+        remove_run(workspace, run)
     assert run.folder.exists()
 
 

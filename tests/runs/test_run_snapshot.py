@@ -19,17 +19,15 @@ from workbench.errors import ExitCode
 from workbench.html import escaped
 from workbench.jobs import processes
 from workbench.jobs.devices import Load
-from workbench.runs import facts
 from workbench.runs import snapshot as snapshots
 from workbench.runs.analysis.curves import curves_of
 from workbench.runs.analysis.diagnosis import Diagnosis, beside_failure, diagnose
-from workbench.runs.analysis.report import write_report
 from workbench.runs.checkpoints import folder_of
-from workbench.runs.display import controls, run_html
+from workbench.runs.display import controls, run_html, write_report
 from workbench.runs.metrics import MetricsWriter
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.runs.snapshot import RunSnapshot, SnapshotReader, snapshot, to_json
+from workbench.runs.snapshot import RunSnapshot, SnapshotReader, load_fact, snapshot, to_json
 from workbench.ui.train import head
 from workbench.workspace import Workspace, write_json
 
@@ -230,4 +228,4 @@ def test_a_checkpoint_that_is_removed_while_it_is_listed_costs_nothing(
     ],
 )
 def test_a_load_says_what_is_known(load: Load, words: str) -> None:
-    assert facts.load_fact("a GPU", load).value == words
+    assert load_fact("a GPU", load).value == words

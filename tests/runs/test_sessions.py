@@ -9,8 +9,8 @@ import pytest
 
 from tests.written_run import NOW, write_run
 from workbench import jobs
+from workbench.runs.metrics import SESSIONS, record_session, training_seconds
 from workbench.runs.run import Run
-from workbench.runs.sessions import SESSIONS, record_session, training_seconds
 from workbench.workspace import Workspace, append_line, write_json
 
 

@@ -13,9 +13,8 @@ from workbench.clips.records import read_clips, write_clips
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, DataError
 from workbench.families.model import Model
-from workbench.runs.batches import Batches
 from workbench.runs.checks import check
-from workbench.runs.data import load_data
+from workbench.runs.data import Batches, load_data
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace

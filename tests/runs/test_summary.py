@@ -6,9 +6,9 @@ import os
 import shutil
 
 from tests.written_run import write_run
+from workbench.runs.listing import SUMMARY, summary_of
 from workbench.runs.metrics import METRICS
 from workbench.runs.run import Run
-from workbench.runs.summary import KEPT, summary_of
 from workbench.workspace import Workspace
 
 
@@ -26,13 +26,13 @@ def test_metrics_are_read_again_only_when_they_change(workspace: Workspace) -> N
     assert summary_of(run).step == 41
     shutil.rmtree(run.folder / "checkpoints")
     assert summary_of(run).step == 41
-    (run.folder / KEPT).write_text('{"version": 1}')
+    (run.folder / SUMMARY).write_text('{"version": 1}')
     assert summary_of(run).step == 41
 
 
 def test_a_folder_that_cannot_be_written_is_shown_all_the_same(workspace: Workspace) -> None:
     run = write_run(workspace, "cats", steps=20)
-    (run.folder / KEPT).mkdir()
+    (run.folder / SUMMARY).mkdir()
     assert summary_of(run).step == 20
     assert summary_of(Run(workspace.run("none"))).step == 0
     assert not list(run.folder.glob("*.tmp"))

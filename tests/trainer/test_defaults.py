@@ -20,8 +20,7 @@ from workbench.families.noise_schedules import DEFAULTS, FlowSchedule
 from workbench.families.wan import FAMILY as WAN
 from workbench.runs import checkpoints
 from workbench.runs.data import load_data
-from workbench.runs.forks import fork
-from workbench.runs.run import Run
+from workbench.runs.run import Run, fork
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.inputs.cache import Cache
 from workbench.trainer.inputs.encoder import Encoder, Piece, precision_of

@@ -15,7 +15,7 @@ from workbench.errors import CannotWrite, ConfigError, NonFiniteLoss, ResumeRefu
 from workbench.families.model import Model
 from workbench.runs import checkpoints
 from workbench.runs.checks import check
-from workbench.runs.sessions import read_sessions
+from workbench.runs.metrics import read_sessions
 from workbench.trainer.loop import steps, train_step
 from workbench.workspace import Workspace, read_json, write_json
 

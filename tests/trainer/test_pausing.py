@@ -14,8 +14,8 @@ from workbench import jobs
 from workbench.errors import ConfigError, ExitCode
 from workbench.jobs import State, gpu_lock
 from workbench.runs import queue
+from workbench.runs.metrics import read_sessions
 from workbench.runs.previews import LiveSample
-from workbench.runs.sessions import read_sessions
 from workbench.sampler.samples import Samples
 from workbench.workspace import Workspace, read_json
 

@@ -81,7 +81,7 @@ def test_what_the_browser_makes_of_numbers_is_understood(workspace: Workspace) -
     ],
 )
 def test_a_broken_rule_is_named_with_its_remedy(workspace: Workspace, name: str, value: Any, sentence: str) -> None:
-    from workbench.runs.run import check
+    from workbench.runs.checks import check
 
     form = form_of(TrainSettings, workspace)
     values = [

@@ -13,7 +13,7 @@ import pytest
 from tests.written_grid import run_to_compare, write_grid
 from workbench.compare import Grid
 from workbench.compare.export import export_page
-from workbench.runs import retention
+from workbench.runs import checkpoints
 from workbench.ui.compare.form import GridForm
 from workbench.ui.compare.player import Best, Mark, OfCell, Player, Vote
 from workbench.ui.compare.videos import VideosPart, exported
@@ -59,7 +59,7 @@ def test_the_browser_may_mark_vote_and_choose(workspace: Workspace, grid: Grid) 
     said = player.vote(Vote(**ask, left=keys[0], right=keys[1], chosen=keys[1]))["votes"]
     assert said == "base model: 0 of 1 votes (too few votes to say) · step 100: 1 of 1 votes (too few votes to say)"
     assert "step 100" in player.choose_best(Best(**ask, column=1))["message"]
-    assert retention.chosen_best(workspace.run("first"))["step"] == 100
+    assert checkpoints.chosen_best(workspace.run("first"))["step"] == 100
     named = dict(player.details(OfCell(**ask, key=keys[0]))["details"])
     assert named["Prompt"] == EVIL
     for method, request in (("mark", {**ask, "key": "0" * 20, "starred": True}), ("mark", {"grid": "../x", "key": ""})):

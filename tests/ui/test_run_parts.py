@@ -22,10 +22,9 @@ from workbench.form_rules import NEEDED, without_effect
 from workbench.jobs import processes
 from workbench.overview import OverviewReader
 from workbench.quantities import moment
-from workbench.runs import retention
-from workbench.runs.actions import Action, perform
-from workbench.runs.run import Run
-from workbench.runs.sessions import record_session
+from workbench.runs.checkpoints import starred
+from workbench.runs.metrics import record_session
+from workbench.runs.run import Action, Run, perform
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot
 from workbench.ui.core import render
@@ -206,7 +205,7 @@ def test_the_table_says_what_is_kept_and_what_goes_before_it_goes(workspace: Wor
     checkpoints.remove(run, listed)
     assert run.checkpoints == [10, 30, 40, 50]
     checkpoints.unstar(run, "10")
-    assert retention.starred(run.folder) == []
+    assert starred(run.folder) == []
 
 
 def test_a_checkpoint_that_is_not_there_is_refused(workspace: Workspace, run: Run) -> None:

@@ -22,8 +22,7 @@ from workbench.cli.options import (
 )
 from workbench.cli.printing import say
 from workbench.remote.slurm import submit_encoding
-from workbench.runs.settings import TrainSettings
-from workbench.runs.settings.data import DataSettings
+from workbench.runs.settings import DataSettings, TrainSettings
 from workbench.trainer.inputs.encoding_job import MODULE, EncodeSettings, plan_encoding
 from workbench.workspace import Workspace
 

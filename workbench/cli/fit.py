@@ -24,8 +24,7 @@ from workbench.fit.estimate import Fit, estimate, sized_model
 from workbench.fit.gpus import HERE
 from workbench.fit.memory import gb_text
 from workbench.run_warnings import run_warnings
-from workbench.runs import actions
-from workbench.runs.run import Run
+from workbench.runs.run import Run, as_flags
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
@@ -102,7 +101,7 @@ def fitted(workspace: Workspace, settings: TrainSettings, gpu: str = HERE, quiet
     if not quiet:
         say(found.why)
         if found.changed:
-            say(f" {actions.flags(found.changed)}")
+            say(f" {as_flags(found.changed)}")
     return found.settings
 
 

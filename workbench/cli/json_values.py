@@ -18,10 +18,9 @@ from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.snapshot import last_change, plan_sentence
 from workbench.fit.estimate import Fit
 from workbench.runs.analysis.comparison import Comparison
-from workbench.runs.listing import RunEntry
+from workbench.runs.listing import RunEntry, summary_of
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.runs.summary import summary_of
 from workbench.workspace import read_object
 
 if TYPE_CHECKING:

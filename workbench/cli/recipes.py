@@ -18,8 +18,8 @@ from workbench.families.recipes import SUBJECTS
 from workbench.fit import levels
 from workbench.fit.gpus import HERE
 from workbench.fit.recipes import suggest
-from workbench.runs import actions
 from workbench.runs.recipes import Suggestion
+from workbench.runs.run import as_flags
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
@@ -82,7 +82,7 @@ def with_recipe(
     found = suggest(workspace, subject, settings, None if given & {*levels.NAMES} else gpu)
     taken = {name: value for name, value in found.settings.items() if name not in given}
     if not quiet:
-        say(f"recipe {subject}: {found.evidence}{actions.flags(taken)}")
+        say(f"recipe {subject}: {found.evidence}{as_flags(taken)}")
         if found.warning:
             say(found.warning)
     return settings.changed(**taken)

@@ -14,9 +14,8 @@ from workbench.cli.printing import print_json, say
 from workbench.cli.tables import print_table
 from workbench.quantities import moment
 from workbench.runs import queue
-from workbench.runs.listing import Order, RunListReader, by_group, matching, ordered
+from workbench.runs.listing import Order, RunListReader, by_group, matching, ordered, summary_of
 from workbench.runs.run import Run
-from workbench.runs.summary import summary_of
 from workbench.workspace import Workspace, read_object
 
 HEADS = ("run", "state", "step", "loss", "held-out loss", "diagnosis", "dataset", "model", "started", "ended")

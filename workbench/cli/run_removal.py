@@ -1,6 +1,6 @@
 """`workbench runs note, group, rename, remove, restore`: what a person writes about runs, and the bin of whole runs.
 
-Not covered: what removing means (workbench.runs.removal), the other commands of runs (cli.runs).
+Not covered: what removing means (workbench.runs.run), the other commands of runs (cli.runs).
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import click
 from workbench.cli.notes import print_or_set_group, print_or_write
 from workbench.cli.options import json_flag, with_opened, with_workspace
 from workbench.cli.printing import print_json, say
-from workbench.runs import removal, renaming
-from workbench.runs.run import Run
+from workbench.runs.run import Run, remove_run, removed_runs, rename_run, restore_run
 from workbench.workspace import Workspace
 
 with_run = with_opened(Run.open)
@@ -41,7 +40,7 @@ def group(run: Run, label: str | None, as_json: bool) -> None:
 @with_workspace
 def rename(workspace: Workspace, name: str, new_name: str) -> None:
     """Give a run that is over another name. Samples and grids that were made with it keep the old one."""
-    say(f"{name} is now {renaming.rename(workspace, Run.open(workspace, name), new_name).name}")
+    say(f"{name} is now {rename_run(workspace, Run.open(workspace, name), new_name).name}")
 
 
 @click.command()
@@ -50,7 +49,7 @@ def rename(workspace: Workspace, name: str, new_name: str) -> None:
 def remove(workspace: Workspace, names: tuple[str, ...]) -> None:
     """Move runs that are over to the bin. `restore` brings them back."""
     for run in [Run.open(workspace, name) for name in dict.fromkeys(names)]:
-        say(removal.remove(workspace, run))
+        say(remove_run(workspace, run))
 
 
 @click.command()
@@ -60,10 +59,10 @@ def remove(workspace: Workspace, names: tuple[str, ...]) -> None:
 def restore(workspace: Workspace, name: str | None, as_json: bool) -> None:
     """Restore a removed run; without NAME, list the removed ones."""
     if name:
-        say(f"{removal.restore(workspace, name).name} is restored")
+        say(f"{restore_run(workspace, name).name} is restored")
         return
     if as_json:
-        print_json([{"name": one} for one in removal.removed(workspace)])
+        print_json([{"name": one} for one in removed_runs(workspace)])
         return
-    for one in removal.removed(workspace) or ["no run is removed"]:
+    for one in removed_runs(workspace) or ["no run is removed"]:
         say(one)

@@ -1,7 +1,7 @@
 """`workbench runs`: list runs, look at one, compare them, send them commands, keep their checkpoints.
 
 Not covered: starting a new one (training), what is said of a run (workbench.runs.snapshot), the rules of keeping
-(workbench.runs.retention), how runs wait (workbench.runs.queue).
+(workbench.runs.checkpoints), how runs wait (workbench.runs.queue).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from workbench.cli.targets import target_flag
 from workbench.errors import ConfigError
 from workbench.quantities import byte_size
 from workbench.remote.targets import choose_target
-from workbench.runs import checkpoints, retention
+from workbench.runs import checkpoints
 from workbench.runs import queue as run_queue
 from workbench.runs.analysis.comparison import compare as side_by_side
-from workbench.runs.analysis.report import write_report
-from workbench.runs.failure_rules import STACKS
+from workbench.runs.display import write_report
+from workbench.runs.failures import STACKS
 from workbench.runs.listing import SORT_KEYS, Order
 from workbench.runs.previews import LiveSample
 from workbench.runs.run import Run
@@ -348,7 +348,7 @@ def queue(workspace: Workspace, move: tuple[str, int] | None, as_json: bool) -> 
 @click.argument("step", type=int)
 def star(run: Run, step: int) -> None:
     """Keep the checkpoint of a step for good."""
-    retention.star(run.folder, step)
+    checkpoints.star(run.folder, step)
     say(f"the checkpoint of step {step} stays")
 
 
@@ -357,7 +357,7 @@ def star(run: Run, step: int) -> None:
 @click.argument("step", type=int)
 def unstar(run: Run, step: int) -> None:
     """Let the checkpoint of a step go with the others."""
-    retention.unstar(run.folder, step)
+    checkpoints.unstar(run.folder, step)
     say(f"the checkpoint of step {step} goes when its turn comes")
 
 
@@ -373,13 +373,13 @@ def prune(run: Run, keep: int, yes: bool) -> None:
     every = 0
     with contextlib.suppress(ConfigError):
         every = run.settings.keep_every
-    going = retention.doomed(run.folder, keep, every)
+    going = checkpoints.doomed(run.folder, keep, every)
     for one in going:
         say(f"step {one.step}  {byte_size(one.bytes)}")
     if not going:
         say("nothing goes: the newest, the best and the starred checkpoints stay")
     elif yes or ask(f"Remove {len(going)} checkpoints, {byte_size(sum(one.bytes for one in going))}?"):
-        gone = retention.retire(run.folder, keep, every)
+        gone = checkpoints.retire(run.folder, keep, every)
         say(f"removed {len(gone)} checkpoints, {byte_size(sum(one.bytes for one in gone))} are free")
     else:
         say("nothing was removed")

@@ -35,7 +35,7 @@ from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.operating_system import system
 from workbench.records import read_once, sound
-from workbench.runs import retention
+from workbench.runs import checkpoints
 from workbench.runs.run import Run
 from workbench.sampler import queue
 from workbench.sampler.loras import split_scale
@@ -321,7 +321,7 @@ class Grid:
         chosen = columns[column]
         step = _step(self.workspace, run, chosen)
         why = why or f"found best in the grid {self.name}" + (f" ({chosen.name})" if chosen.name else "")
-        retention.choose_best(self.workspace.run(run), step, why)
+        checkpoints.choose_best(self.workspace.run(run), step, why)
         marks.note_best(self.folder, {"column": chosen.name, "step": step, "why": why, "time": time.time()})
         return f"step {step} is now the best checkpoint of {run}: it is starred, and shown on the run's page"
 

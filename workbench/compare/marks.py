@@ -3,7 +3,7 @@
     {"stars": [key], "rejects": [key], "votes": [{"left", "right", "chosen", "time"}], "best": {...}}
 
 A vote is between two videos of a row whose names were hidden: chosen is a key, "" where neither was better. Not
-covered: the best checkpoint in its run (runs.retention).
+covered: the best checkpoint in its run (runs.checkpoints).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ JOBS = (
     "workbench.trainer",
     "workbench.trainer.monitoring.latent_decoding",
     "workbench.trainer.trial",
-    "workbench.runs.queue_starter",
+    "workbench.runs.queue",
     "workbench.sampler",
     "workbench.sampler.reconstruction_worker",
     "workbench.dataset_builder",

@@ -30,8 +30,8 @@ from workbench.families import find_model
 from workbench.operating_system import system
 from workbench.paths import ASSETS
 from workbench.quantities import duration
+from workbench.runs.metrics import read_sessions
 from workbench.runs.run import Run
-from workbench.runs.sessions import read_sessions
 from workbench.workspace import confined, read_json, write_text, writing
 
 SHIPPED = ASSETS / "replays"

@@ -19,7 +19,7 @@ from workbench.fit.estimate import Fit, clips_of, estimate_from_facts, pace, siz
 from workbench.fit.gpus import HERE, GpuModel, gpu_of
 from workbench.jobs.devices import gpus
 from workbench.operating_system import system
-from workbench.runs.oom_fallback import RECOMPUTING
+from workbench.runs.failures import RECOMPUTING
 from workbench.runs.settings import TrainSettings
 from workbench.settings import specs
 from workbench.workspace import Workspace

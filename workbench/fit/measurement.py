@@ -21,8 +21,7 @@ from typing import Any
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.jobs.devices import Device, pick_device
-from workbench.runs import device_rules
-from workbench.runs.checks import check
+from workbench.runs.checks import check, check_device
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, read_json, write_json
 
@@ -105,7 +104,7 @@ def start(workspace: Workspace, settings: TrainSettings) -> Path:
     """
     check(workspace, settings)
     device = pick_device(settings.device)
-    device_rules.check(settings, device)
+    check_device(settings, device)
     if device.kind == "mps":
         raise ConfigError("device is mps, where torch tells no peak of memory to measure: go by the estimate")
     folder = workspace.root / FOLDER / key_of(settings, device)

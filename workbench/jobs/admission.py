@@ -18,7 +18,7 @@ from workbench.policy import OFF, Policy
 from workbench.workspace import read_object
 
 TRAINER, RUNS = "workbench.trainer", "workspace/runs/*"
-STARTER, LOCK = "workbench.runs.queue_starter", ".starting"
+STARTER, LOCK = "workbench.runs.queue", ".starting"
 
 
 @contextlib.contextmanager

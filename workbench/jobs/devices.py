@@ -4,7 +4,7 @@
     AMD        "cuda" with `rocm` set, found by a torch that was built for ROCm (torch_devices)
     Apple      "mps", found by torch on macOS; one device, whose memory is the machine's
 
-Not covered: Intel's GPUs (XPU), which are refused by name; what a device cannot do (runs.device_rules).
+Not covered: Intel's GPUs (XPU), which are refused by name; what a device cannot do (runs.checks).
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from workbench.errors import ConfigError, Unknown
 from workbench.families.lora_files import DIFFUSERS_KEY, experts_of
 from workbench.lora_names import LORAS, NOTES, RUNS, checkpoint_names, folder, is_name, names, path_of
 from workbench.records import LATEST, read_once, read_record
-from workbench.runs import retention
+from workbench.runs import checkpoints
 from workbench.runs.checkpoints import FOLDER as CHECKPOINTS
 from workbench.runs.metrics import METRICS
 from workbench.runs.run import Run
@@ -146,7 +146,7 @@ def star(workspace: Workspace, name: str, on: bool = True) -> None:
     """Keep a LoRA from every cleaning, or no longer. Raises ConfigError, CannotWrite."""
     lora = find(workspace, name)
     if lora.run is not None and lora.step is not None:
-        (retention.star if on else retention.unstar)(lora.run.folder, lora.step)
+        (checkpoints.star if on else checkpoints.unstar)(lora.run.folder, lora.step)
         return
     path = folder(workspace) / STARS
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -187,7 +187,7 @@ def _read_lora(workspace: Workspace, name: str) -> LibraryLora | None:
         "dora": any("lora_magnitude_vector" in key for key in header.tensors),
         "experts": experts_of(header.tensors, metadata, path.name),
         "bytes": stat.st_size,
-        "published": read_once(path.parent / retention.PUBLISHED, read_object),
+        "published": read_once(path.parent / checkpoints.PUBLISHED, read_object),
         "sound": sound,
         "trigger": metadata.get("trigger_word", ""),
         "base_model": metadata.get("base_model", ""),
@@ -230,16 +230,16 @@ def _run_facts(workspace: Workspace, name: str, path: Path, metadata: Any) -> di
         "steps": steps,
         "previews": tuple(sorted(video for video in videos if video.stem.isdecimal())),  # 0.mp4, 1.mp4 ...
         "origin": f"trained here, {'a checkpoint' if checkpoint else 'the export'} of the run {run_folder.name}",
-        "starred": step in retention.starred(run_folder) if checkpoint else name in _starred(workspace),
+        "starred": step in checkpoints.starred(run_folder) if checkpoint else name in _starred(workspace),
         "best": checkpoint and step in _best(run_folder),
     }
 
 
 def _best(run: Path) -> set[int | None]:
     """Steps that are a run's best: by its held-out loss, and the one chosen by hand."""
-    chosen = _number(read_once(run / retention.CHOSEN, read_object).get("step"))
+    chosen = _number(read_once(run / checkpoints.CHOSEN, read_object).get("step"))
     saved = tuple(step_folders(run / CHECKPOINTS))
-    return {chosen, read_once(run / METRICS, lambda path: retention.best(path.parent), saved)} - {None}
+    return {chosen, read_once(run / METRICS, lambda path: checkpoints.best(path.parent), saved)} - {None}
 
 
 def _strength(header: Header) -> tuple[int, bool, float | None]:

@@ -3,7 +3,7 @@
     loras/.removed/ID/removed.json      what it was: name, title, from (path in the workspace), bytes, time
     loras/.removed/ID/...               the files themselves, moved, not copied
 
-`preview` and `to_remove` list what would be removed. A run also removes old checkpoints by itself (runs.retention).
+`preview` and `to_remove` list what would be removed. A run also removes old checkpoints by itself (runs.checkpoints).
 Not covered: runs as a whole.
 """
 

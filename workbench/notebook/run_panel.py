@@ -20,10 +20,9 @@ from workbench.inline_html import download, log_box, note
 from workbench.jobs import State
 from workbench.notebook.live import Panel, folded, progress_bar, visible, wrapped
 from workbench.runs import display, queue
-from workbench.runs.actions import Action, ActionKind, perform
-from workbench.runs.analysis.report import write_report
+from workbench.runs.display import write_report
 from workbench.runs.previews import RunPreviews
-from workbench.runs.run import Run
+from workbench.runs.run import Action, ActionKind, Run, perform
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot, SnapshotReader, snapshot
 from workbench.workspace import Workspace

@@ -27,9 +27,9 @@ from workbench.publishing.facts import MOST_PREVIEWS, check_links, published_pre
 from workbench.publishing.settings import LoraPush
 from workbench.publishing.upload_plan import README, FileContent, UploadPlan
 from workbench.publishing.usage import PICTURE
+from workbench.runs.checkpoints import PUBLISHED
 from workbench.runs.model_card import card_facts, license_of, model_card
 from workbench.runs.previews import all_previews
-from workbench.runs.retention import PUBLISHED
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, read_object
 

@@ -26,8 +26,8 @@ from workbench.publishing import account, full_model, lora, space
 from workbench.publishing.full_model import FullModel
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.publishing.upload_plan import UploadPlan
-from workbench.runs.hub_push import MODULE, job_of
-from workbench.runs.retention import PUBLISHED
+from workbench.runs.checkpoints import PUBLISHED
+from workbench.runs.model_card import PUSH_MODULE, push_job
 from workbench.settings import parse
 from workbench.workspace import Workspace, read_json, slugify, write_json, writing
 
@@ -38,7 +38,7 @@ POLL_SECONDS = 0.3
 
 def folder(workspace: Workspace, what: What, name: str) -> Path:
     """The job's folder. Raises ConfigError for what is neither."""
-    return job_of(workspace.root, what, find(workspace, name).name)
+    return push_job(workspace.root, what, find(workspace, name).name)
 
 
 def find(workspace: Workspace, name: str) -> LibraryLora | FullModel:
@@ -100,7 +100,7 @@ def start(workspace: Workspace, name: str, settings: LoraPush | SpacePush) -> jo
     if (now := jobs.status(target)).state.alive:
         return now
     config = {**settings.model_dump(mode="json"), "lora": name}
-    return jobs.start(target, MODULE, before=lambda: write_json(target / jobs.CONFIG, config))
+    return jobs.start(target, PUSH_MODULE, before=lambda: write_json(target / jobs.CONFIG, config))
 
 
 def stop(workspace: Workspace, what: What, name: str) -> None:

@@ -16,11 +16,11 @@ from workbench.clips.records import INFO, METADATA, clip_file, file_sha256, read
 from workbench.remote.base import SCRATCH
 from workbench.remote.remote_folder import BELOW
 from workbench.runs import checkpoints
+from workbench.runs.checkpoints import PARENT
 from workbench.runs.checks import initial_lora
 from workbench.runs.data import datasets_of
-from workbench.runs.metrics import METRICS
-from workbench.runs.run import PARENT, Run
-from workbench.runs.sessions import SESSIONS
+from workbench.runs.metrics import METRICS, SESSIONS
+from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.inputs.encoder import portable_keys
 from workbench.workspace import Workspace, write_json

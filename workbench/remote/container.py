@@ -29,8 +29,7 @@ from workbench.errors import ExitCode
 from workbench.remote.base import Unreachable
 from workbench.remote.hub_folder import HubFolder
 from workbench.remote.remote_folder import RemoteFolder, link_or_copy
-from workbench.runs.metrics import METRICS
-from workbench.runs.sessions import SESSIONS
+from workbench.runs.metrics import METRICS, SESSIONS
 
 MARK = "@workbench "
 LIVE = (jobs.LOG, METRICS, SESSIONS)

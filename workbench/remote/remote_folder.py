@@ -27,9 +27,9 @@ from workbench.errors import CannotWrite, ConfigError
 from workbench.jobs import devices
 from workbench.operating_system import system
 from workbench.runs import checkpoints
-from workbench.runs.metrics import METRICS
-from workbench.runs.run import PARENT, REMOTE, Run
-from workbench.runs.sessions import SESSIONS
+from workbench.runs.checkpoints import PARENT
+from workbench.runs.metrics import METRICS, SESSIONS
+from workbench.runs.run import REMOTE, Run
 from workbench.workspace import confined, make_folder, read_json, read_object, write_bytes, write_json, writing
 
 STORE, FOLDERS, BUNDLE = "store", "folders", "bundle.json"

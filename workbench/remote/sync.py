@@ -23,7 +23,7 @@ from workbench.operating_system import system
 from workbench.remote.base import SCRATCH, Backend, RemoteRecord, RemoteState, Unreachable
 from workbench.remote.bundle import bundle
 from workbench.remote.remote_folder import synced
-from workbench.runs import checkpoints, recovery, retention
+from workbench.runs import checkpoints
 from workbench.runs.run import Run
 from workbench.trainer.log import log
 from workbench.workspace import Workspace, confined, read_object, write_bytes, write_json, writing
@@ -115,7 +115,7 @@ class RunSync:
 
     def _send_run(self) -> None:
         run, record = self._run, self._record
-        if note := recovery.beginning(run.folder, recovery.from_start_requested()).note:
+        if note := checkpoints.beginning(run.folder, checkpoints.from_start_requested()).note:
             log(note)
         self._sent_from = run.checkpoints[-1:]
         files = bundle(self._workspace, run, lambda count: self._report("gathering the run's files", count))
@@ -286,7 +286,7 @@ class RunSync:
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
             settings = self._run.settings
-            retention.retire(
+            checkpoints.retire(
                 self._folder, settings.keep_checkpoints, settings.keep_every, int(name.removeprefix("step-"))
             )
         self._seen |= {path: list(files[path]) for path in paths}

@@ -1,4 +1,4 @@
-"""Checkpoints: written whole or not at all, verified before they are used, enough in them to go on to the same bits.
+"""Checkpoints: write one atomically, verify it, resume from it bit for bit, and decide which ones to keep.
 
     checkpoints/step-00000250/
       lora.safetensors        method lora: the file the stock pipeline loads, float32
@@ -8,44 +8,53 @@
       optimizer.safetensors   the optimizer's tensors by parameter name
       state.json              step, settings, versions, gradient scaler, the optimizer's plain values
       MANIFEST.json           bytes and sha256 of each file; written last
-    checkpoints/.damaged-step-00000300/     one that is not as its manifest says, set aside (recovery, retention)
+    checkpoints/.damaged-step-00000300/     does not match its manifest and was set aside: kept, but ignored
+    stars.json      {"checkpoints": [steps the user wants to keep]}
+    best.json       {"step", "why", "time"}: the checkpoint the user picked as the best by looking
 
-Randomness needs no state: every random number is seeded by (run seed, purpose, step). Not covered: moving a run to
-other settings (forks), which checkpoints are kept (retention)."""
+A checkpoint holds no generator state: every random number is seeded by (run seed, purpose, step).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from workbench import jobs
 from workbench.clips.records import file_sha256
 from workbench.errors import CannotWrite, ConfigError, ResumeRefused
+from workbench.jobs import processes
 from workbench.operating_system import system
 from workbench.quantities import byte_size
+from workbench.runs.analysis.visible_effect import VisibleEffect, best_step, from_line
+from workbench.runs.metrics import METRICS, MetricsReader, parse_lines
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import read_json, step_folders, sync_folder, write_json, writing
+from workbench.workspace import read_json, read_to_change, step_folders, sync_folder, write_json, writing
 
 FOLDER, MANIFEST, STATE = "checkpoints", "MANIFEST.json", "state.json"
 LORA, WEIGHTS = "lora.safetensors", "weights.safetensors"
 EMA, OPTIMIZER = "ema.safetensors", "optimizer.safetensors"
-PACKAGES = ("torch", "diffusers", "peft", "accelerate", "transformers")  # a run goes on with the same versions alone
-# What may differ when a run goes on: how it is watched and what is computed twice or where, never what is computed.
+PARENT = "parent.json"  # in a fork's folder: which run and checkpoint it started from
+PACKAGES = ("torch", "diffusers", "peft", "accelerate", "transformers")  # a run resumes only with the same versions
+# Settings that may change on resume: how the run is monitored, what is recomputed, and where; never the result.
 FREE = frozenset(
     name
     for name in TrainSettings.model_fields
     if name.startswith(("preview_", "evaluate_", "save_", "keep_", "tracker"))
     or name in ("preservation_prompts", "stall_timeout", "nccl_timeout", "time_limit", "loader_threads")
     or name in ("gradient_checkpointing", "blocks_to_swap", "oom_fallback", "gpus", "parallel")
-    or name == "start_from"  # a checkpoint has weights of its own, and the file may be elsewhere on another machine
+    or name == "start_from"  # the checkpoint has its own weights, and on another machine the file may be elsewhere
 )
-LENGTH = frozenset({"steps", "epochs"})  # so may these, where the learning rate does not depend on them
-DAMAGED = ".damaged-"  # how the folder's name of a checkpoint begins that was set aside
-ROOM = 1.2  # a checkpoint needs so many times the last one's bytes
+LENGTH = frozenset({"steps", "epochs"})  # so may these, if the learning rate does not depend on them
+DAMAGED = ".damaged-"  # prefix of the folder of a checkpoint that was set aside
+ROOM = 1.2  # free space a save needs, as a multiple of the last checkpoint's size
 
 
 def folder_of(run: Path, step: int) -> Path:
@@ -53,9 +62,15 @@ def folder_of(run: Path, step: int) -> Path:
 
 
 def publish(run: Path, step: int, fill: Any) -> Path:
-    """Make the checkpoint of a step: `fill(folder)` writes its files, then manifest, then the final name.
+    """Write the checkpoint of a step: first its files, then the manifest, then the rename to its final name.
 
-    A failure at any point leaves earlier checkpoints as they were. Raises CannotWrite.
+    A failure at any point leaves earlier checkpoints untouched.
+
+    Args:
+        fill: Writes the files into the folder it is given.
+
+    Raises:
+        CannotWrite
     """
     final = folder_of(run, step)
     temporary = run / FOLDER / f".tmp-{step}-{os.getpid()}"
@@ -68,7 +83,7 @@ def publish(run: Path, step: int, fill: Any) -> Path:
             files = {path.name: _entry(path) for path in sorted(temporary.iterdir())}
             write_json(temporary / MANIFEST, {"step": step, "files": files})
             old = run / FOLDER / f".del-{step}-{os.getpid()}"
-            if final.exists():  # the same step is saved again: there is no moment without a whole one but these two
+            if final.exists():  # saving the same step again: only between these two lines is there no whole one
                 system.replace(final, old)
             system.replace(temporary, final)
             shutil.rmtree(old, ignore_errors=True)
@@ -81,7 +96,7 @@ def publish(run: Path, step: int, fill: Any) -> Path:
 
 
 def _check_disk_space(run: Path, final: Path) -> None:
-    """Refuse what would fill the disk half-way, with the number of bytes that are missing. Raises CannotWrite."""
+    """Refuse a save that would run out of disk space, saying how much is missing. Raises CannotWrite."""
     sizes = [bytes_of(folder_of(run, step)) for step in steps(run)]
     with writing(final):
         free = shutil.disk_usage(run).free
@@ -93,26 +108,26 @@ def _check_disk_space(run: Path, final: Path) -> None:
 
 
 def _entry(path: Path) -> dict[str, Any]:
-    """A file's line in the manifest, once the file is on the disk for good. Raises OSError, also what fsync says."""
+    """Flush a file to disk and return its manifest entry. Raises OSError."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
     return {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
 
 
 def bytes_of(folder: Path) -> int:
-    """What a checkpoint takes on the disk; 0 once its run has removed it, which may happen while it is read."""
+    """Return the size of a checkpoint on disk; 0 if its run removes it in the meantime."""
     with contextlib.suppress(FileNotFoundError):
         return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
     return 0
 
 
-_whole = dict[Path, tuple[Any, ...]]()  # what this process wrote or read and found whole, and how it looked then
+_whole = dict[Path, tuple[Any, ...]]()  # checkpoints this process wrote or verified, with their file stats at that time
 
 
 def damage(folder: Path) -> str:
-    """What is wrong with a checkpoint in a few words, "" when every file is as its manifest says, to the byte.
+    """Describe what is wrong with a checkpoint in a few words; "" if every file matches its manifest byte for byte.
 
-    What this process has written or read, and nobody has touched since, is not read again.
+    Files that this process wrote or verified, and that have not changed since, are not read again.
     """
     try:
         looks = _looks(folder)
@@ -134,18 +149,18 @@ def damage(folder: Path) -> str:
 
 
 def verified(folder: Path) -> bool:
-    """Whether every file is as its manifest says, to the byte."""
+    """Whether every file matches the manifest byte for byte."""
     return not damage(folder)
 
 
 def _looks(folder: Path) -> tuple[Any, ...]:
-    """What changes with a file: its name, size, times and inode."""
+    """Return what changes whenever a file does: name, size, times and inode."""
     found = ((path.name, path.stat()) for path in sorted(folder.iterdir()))
     return tuple((name, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino) for name, facts in found)
 
 
 def set_aside(run: Path, step: int) -> str:
-    """Give a damaged checkpoint a name under which nothing counts or removes it; returns that. Raises CannotWrite."""
+    """Rename a damaged checkpoint so that it is ignored but kept; return the new name. Raises CannotWrite."""
     folder, number = folder_of(run, step), 1
     target = folder.with_name(f"{DAMAGED}{folder.name}")
     with writing(target):
@@ -157,22 +172,30 @@ def set_aside(run: Path, step: int) -> str:
 
 
 def steps(run: Path) -> list[int]:
-    """Steps that have a checkpoint folder, oldest first, damaged ones included."""
+    """List the steps that have a checkpoint folder, oldest first, including damaged ones."""
     return list(step_folders(run / FOLDER))
 
 
 def newest(run: Path) -> tuple[int, Path] | None:
-    """The newest checkpoint that verifies."""
+    """Return the newest checkpoint that verifies, as (step, folder)."""
+    step, _ = _newest_whole(run)
+    return None if step is None else (step, folder_of(run, step))
+
+
+def _newest_whole(run: Path) -> tuple[int | None, dict[int, str]]:
+    """Return the step of the newest whole checkpoint, and what is wrong with each newer one."""
+    damaged = dict[int, str]()
     for step in reversed(steps(run)):
-        if verified(folder_of(run, step)):
-            return step, folder_of(run, step)
-    return None
+        if not (reason := damage(folder_of(run, step))):
+            return step, damaged
+        damaged[step] = reason
+    return None, damaged
 
 
 def setting_changes(saved: Mapping[str, Any], settings: TrainSettings) -> dict[str, tuple[Any, Any]]:
-    """Settings that are not as they were: name -> (old, new), as JSON has them.
+    """Compare settings with saved ones: name -> (old, new) as JSON values, for those that differ.
 
-    A setting that an older version did not know yet had its default's effect.
+    A setting that did not exist yet when they were saved counts as its default.
     """
     now, defaults = settings.model_dump(mode="json"), TrainSettings().model_dump(mode="json")
     changed = {
@@ -184,7 +207,7 @@ def setting_changes(saved: Mapping[str, Any], settings: TrainSettings) -> dict[s
 
 
 def versions_now(names: Iterable[str]) -> dict[str, str]:
-    """The installed version of each package, as a checkpoint's state holds it."""
+    """Look up the installed version of each package, as a checkpoint's state stores it."""
     found = {}
     for name in names:
         try:
@@ -201,12 +224,20 @@ def refuse_changes(
     locked: list[Any],
     versions: Mapping[str, str],
 ) -> None:
-    """A resumed run must be the same run. Raises ResumeRefused naming what differs.
+    """Refuse to resume a run that would no longer be the same run.
 
-    saved, versions: settings and packages as the checkpoint's state has them; lock, locked: the clips now and then.
+    Args:
+        saved: Settings in the checkpoint's state.
+        settings: Settings now.
+        lock: The clips now.
+        locked: The clips when the run started.
+        versions: Package versions in the checkpoint's state.
+
+    Raises:
+        ResumeRefused: Names everything that differs.
     """
     free = FREE | (LENGTH if settings.lr_schedule.startswith("constant") else frozenset())
-    if settings.preservation_weight:  # then these are trained on
+    if settings.preservation_weight:  # the run trains on these
         free -= {"preservation_prompts"}
     changed = setting_changes(saved, settings)
     differences = [f"{name} was {old!r}, is {new!r}" for name, (old, new) in changed.items() if name not in free]
@@ -231,3 +262,242 @@ def refuse_changes(
 
 def _line(entry: dict[str, Any]) -> str:
     return f"{entry['role']} clip {entry['name']} ({entry['sha256'][:8]}), caption {entry['caption'][:60]!r}"
+
+
+# ---- where a start begins
+#
+# Damaged checkpoints newer than the one a run resumes from are set aside, so that they neither count nor block a new
+# save of the same step. A run that has made progress but has no whole checkpoint is refused and left untouched until
+# the user allows it to start over.
+
+FROM_START = "WORKBENCH_FROM_START"  # environment variable: this run may start over at step 0
+NOTHING_WHOLE = "has no whole checkpoint"  # part of every refusal; `failures` looks for it
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Where a start begins: at a checkpoint, or at step 0. note: what to tell the user about it, or ""."""
+
+    checkpoint: tuple[int, Path] | None = None
+    note: str = ""
+
+
+def beginning(run: Path, from_start: bool = False) -> Beginning:
+    """Find the newest whole checkpoint and set newer, damaged ones aside.
+
+    Args:
+        from_start: If there is none, start over at step 0 and discard the metrics.
+
+    Raises:
+        ResumeRefused, CannotWrite
+    """
+    found, damaged = _newest_whole(run)
+    check_start(run, from_start)
+    names = {step: set_aside(run, step) for step in damaged}
+    if found is not None:
+        reason = ", ".join(f"{name} ({damaged[step]})" for step, name in names.items())
+        note = f"damaged and set aside: {reason}; the run goes on from step {found}" if reason else ""
+        return Beginning((found, folder_of(run, found)), note)
+    if not damaged and not _last_step(run):
+        return Beginning()
+    with writing(run / METRICS):
+        (run / METRICS).unlink(missing_ok=True)
+    return Beginning(note="began at step 0 again, as requested")
+
+
+def check_start(run: Path, from_start: bool = False) -> None:
+    """Refuse a start that would silently start over at step 0; changes nothing. Raises ResumeRefused."""
+    found, damaged = _newest_whole(run)
+    if found is not None:
+        return
+    made = _last_step(run)
+    if not (damaged or made):
+        return
+    why = (
+        "; ".join(f"step {step}: {reason}" for step, reason in damaged.items())
+        or "none was written, or all were removed"
+    )
+    if (run / PARENT).exists():
+        raise ResumeRefused(f"{run.name} {NOTHING_WHOLE} to go on from ({why}): fork its parent again")
+    if not from_start:
+        raise ResumeRefused(
+            f"{run.name} {NOTHING_WHOLE} to go on from ({why}), and starting it would begin at step 0 again, without "
+            f"the curve up to step {made}: put a whole one back, or begin again with workbench runs start {run.name} "
+            f"--from-start"
+        )
+
+
+def from_start_requested() -> bool:
+    """Whether this process may start over at step 0 if it has to."""
+    return os.environ.get(FROM_START) == "1"
+
+
+def _last_step(run: Path) -> int:
+    return max((int(line["step"]) for line in MetricsReader(run).lines()), default=0)
+
+
+# ---- which ones are kept: the last ones, one every so many steps, the best one, the starred ones
+#
+# Only whole checkpoints count as the last ones: damaged ones are set aside, so that no rule ever removes the newest
+# whole one. `doomed` tells beforehand what will be removed. Removing is a rename followed by a delete: a process killed
+# in between leaves no half checkpoint, and the next `sweep` cleans up.
+
+STARS, CHOSEN = "stars.json", "best.json"
+PUBLISHED = "published.json"  # in a checkpoint that was published to the Hub
+
+
+@dataclass(frozen=True)
+class Doomed:
+    """A checkpoint that will be removed."""
+
+    step: int
+    bytes: int
+
+
+def starred(run: Path) -> list[int]:
+    """List the steps whose checkpoints the user wants to keep, oldest first."""
+    if not (run / STARS).exists():
+        return []
+    with contextlib.suppress(ConfigError, TypeError, KeyError, ValueError, OverflowError):
+        return sorted({int(step) for step in read_json(run / STARS)["checkpoints"]})
+    return []
+
+
+def star(run: Path, step: int) -> None:
+    """Keep a step's checkpoint for good. Raises ConfigError if there is none, CannotWrite."""
+    if step not in steps(run):
+        raise ConfigError(f"{run.name} has no checkpoint of step {step}: choose one of {steps(run)}")
+    with jobs.locked(run / ".stars.lock"):
+        check_stars(run)
+        write_json(run / STARS, {"checkpoints": sorted({*starred(run), step})})
+
+
+def unstar(run: Path, step: int) -> None:
+    """Stop keeping a step's checkpoint. Raises CannotWrite."""
+    with jobs.locked(run / ".stars.lock"):
+        check_stars(run)
+        write_json(run / STARS, {"checkpoints": [other for other in starred(run) if other != step]})
+
+
+def check_stars(run: Path) -> None:
+    """Raise ConfigError if the file of starred checkpoints cannot be read."""
+    try:
+        if any(not isinstance(step, int) for step in read_to_change(run / STARS).get("checkpoints", ())):
+            raise TypeError("checkpoints has something that is no step")
+    except TypeError as error:
+        raise ConfigError(f"{run / STARS} is damaged ({error}): fix or remove it") from error
+
+
+def choose_best(run: Path, step: int, why: str) -> None:
+    """Record the checkpoint the user picked as the best, and keep it for good. Raises ConfigError if it is gone."""
+    star(run, step)
+    write_json(run / CHOSEN, {"step": step, "why": why, "time": time.time()})
+
+
+def chosen_best(run: Path) -> dict[str, Any]:
+    """Return {"step", "why", "time"} of the checkpoint the user picked as the best; {} if none was picked."""
+    with contextlib.suppress(ConfigError, TypeError, KeyError, ValueError, OverflowError):
+        if (run / CHOSEN).exists() and int((found := read_json(run / CHOSEN))["step"]) in steps(run):
+            return {"step": int(found["step"]), "why": str(found.get("why", "")), "time": found.get("time")}
+    return {}
+
+
+def best(run: Path) -> int | None:
+    """Return the best checkpoint's step (`visible_effect.best_step`); None before the first measurement."""
+    saved, path = steps(run), run / METRICS
+    if not saved or not path.is_file():
+        return None
+    held_out, effects = dict[int, float](), dict[int, VisibleEffect]()
+    with path.open("rb") as lines:
+        for line in lines:
+            if b'"held_out_loss"' not in line and b'"preview_changes"' not in line:
+                continue  # few lines are measurements, and a long run has a million others
+            for measured in parse_lines(line):
+                if "held_out_loss" in measured:
+                    held_out[measured["step"]] = measured["held_out_loss"]
+                if (effect := from_line(measured)) is not None:
+                    effects[measured["step"]] = effect
+    return best_step(held_out, saved, effects)
+
+
+def doomed(run: Path, keep: int, keep_every: int = 0, coming: int | None = None) -> list[Doomed]:
+    """List what the rules would remove now, oldest first.
+
+    Args:
+        keep: How many of the newest whole checkpoints stay.
+        keep_every: Multiples of this many steps stay, too; 0 for none.
+        coming: Forecast for when this step's checkpoint is written. A forecast verifies no checkpoint.
+    """
+    if coming is None:
+        last, damaged = _last(run, keep)
+        return _going(run, {*last, *damaged}, keep_every)
+    return _going(run, {*sorted({*steps(run), coming})[-max(1, keep) :]}, keep_every)
+
+
+def retire(
+    run: Path, keep: int, keep_every: int = 0, written: int | None = None, only: Collection[int] | None = None
+) -> list[Doomed]:
+    """Remove what the rules do not keep, and set damaged checkpoints among the last ones aside.
+
+    Args:
+        keep: As in `doomed`.
+        keep_every: As in `doomed`.
+        written: The step just saved, which stays; None if the user is freeing space.
+        only: Remove only these steps, which the user was shown; None for all.
+
+    Returns:
+        What was removed.
+
+    Raises:
+        CannotWrite
+    """
+    last, damaged = _last(run, keep)
+    going = _going(run, {*last, *damaged, *([] if written is None else [written])}, keep_every)
+    for step in damaged:
+        set_aside(run, step)
+    gone = []
+    for one in (one for one in going if only is None or one.step in only):
+        target = run / FOLDER / f".del-{one.step}-{os.getpid()}"
+        with writing(target), contextlib.suppress(FileNotFoundError):  # another process may have removed it first
+            if target.exists():
+                shutil.rmtree(target)
+            system.replace(folder_of(run, one.step), target)
+            gone.append(one)
+    sweep(run)
+    return gone
+
+
+def _last(run: Path, keep: int) -> tuple[list[int], list[int]]:
+    """Return the steps of the newest `keep` whole checkpoints, and of the damaged ones found on the way."""
+    whole, damaged = list[int](), list[int]()
+    for step in reversed(steps(run)):
+        (whole if verified(folder_of(run, step)) else damaged).append(step)
+        if len(whole) == max(1, keep):
+            break
+    return whole, damaged
+
+
+def _going(run: Path, last: set[int], keep_every: int) -> list[Doomed]:
+    """List all checkpoints except the last ones and what a rule or the user keeps."""
+    saved = steps(run)
+    try:
+        check_stars(run)
+    except ConfigError:  # any of them could be starred
+        return []
+    kept = {*last, *starred(run), best(run), chosen_best(run).get("step")}
+    kept |= {step for step in saved if (folder_of(run, step) / PUBLISHED).exists()}
+    if keep_every:
+        kept |= {step for step in saved if step % keep_every == 0}
+    folders = {step: folder_of(run, step) for step in saved if step not in kept}
+    return [Doomed(step, bytes_of(folder)) for step, folder in folders.items()]
+
+
+def sweep(run: Path) -> None:
+    """Delete removed checkpoints, and files that killed processes left behind."""
+    folder = run / FOLDER
+    for left_over in folder.glob(".del-*"):
+        shutil.rmtree(left_over, ignore_errors=True)
+    for left_over in folder.glob(".tmp-*"):
+        owner = left_over.name.rpartition("-")[2]
+        if owner == str(os.getpid()) or not owner.isdecimal() or processes.start_time(int(owner)) is None:
+            shutil.rmtree(left_over, ignore_errors=True)

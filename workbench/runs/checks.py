@@ -1,7 +1,6 @@
-"""What must hold before a run starts, as far as it can be known without weights: files, packages, settings that exclude
-one another. One sentence each. No torch.
+"""Checks before a run starts that need no weights: files, packages, conflicting settings, limits of devices. No torch.
 
-Not covered: bounds of single settings (settings), what a model's layers are called (trainer.model.trainable).
+Each refusal is one sentence. The bounds of single settings are in `settings`.
 """
 
 from __future__ import annotations
@@ -11,25 +10,27 @@ import importlib.util
 import json
 import math
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from workbench import lora_names, policy
+from workbench import hub, lora_names, policy
 from workbench.bins import Bin
 from workbench.clips.frame_plan import Shape, shape_of
 from workbench.clips.records import METADATA
 from workbench.errors import ConfigError
 from workbench.families import find_model, own_settings
 from workbench.families.model import Model
-from workbench.jobs.devices import gpus
+from workbench.jobs.devices import Device, gpus
 from workbench.operating_system import system
-from workbench.runs import hub_push, optimizer_options
-from workbench.runs.batches import Batches
-from workbench.runs.data import datasets_of, load_data
+from workbench.runs import optimizer_options
+from workbench.runs.data import Batches, datasets_of, load_data
 from workbench.runs.settings import TrainSettings
 from workbench.settings import value_text
 from workbench.workspace import SLUG, Workspace, read_object
 
-# Why some ways to begin a LoRA are refused: with them the base model itself is changed at the start.
+# Why some initializations of a LoRA are refused: they change the base model itself.
 NOT_PORTABLE = {
     "pissa": "moves a part of the base model's weights into the LoRA",
     "olora": "moves a part of the base model's weights into the LoRA",
@@ -37,16 +38,16 @@ NOT_PORTABLE = {
     "loftq": "quantises the base model and puts the error into the LoRA",
     "eva": "needs a pass over the data before the start, which is not built",
 }
-# What a configuration of accelerate would bring along.
+# What an accelerate configuration would add.
 FOREIGN_BACKENDS = {"ACCELERATE_USE_DEEPSPEED": "DeepSpeed", "ACCELERATE_USE_FSDP": "FSDP"}
-TARGETS = {"attention", "attention+feed-forward", "all-linear"}  # a regular expression may stand for any of them
-# Levels of checkpointing that compute whole blocks again: only then may their weights come and go.
+TARGETS = {"attention", "attention+feed-forward", "all-linear"}  # or a regular expression
+# Levels of gradient checkpointing that recompute whole blocks, which block swap requires.
 TRACKERS = ("tensorboard", "trackio", "wandb", "comet_ml")
 RECOMPUTES_BLOCKS = ("full", "offloaded")
 
 
 def check(workspace: Workspace, settings: TrainSettings) -> Shape:
-    """The shape of the run's first bucket, if nothing stands against starting. Raises ConfigError."""
+    """Check that a run could start; return the shape of its first bucket. Raises ConfigError."""
     if not settings.dataset:
         raise _refusal("dataset", "dataset is empty: choose one of yours, or make one from clips")
     for setting, name in datasets_of(settings):
@@ -68,7 +69,7 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
             raise _refusal("preview_images", f"preview_images has {path!r}, which is no file: give a picture's path")
     optimizer_options.check(settings)
     check_tracker(settings)
-    hub_push.check(settings)
+    _check_push(settings)
     shape = shape_of(settings, model)
     _check_preview_frames(settings, model)
     return shape
@@ -149,7 +150,7 @@ def trackers_of(settings: TrainSettings) -> tuple[str, ...]:
 
 
 def check_tracker(settings: TrainSettings) -> None:
-    """Refuse a tracker whose package is missing, and "all" where none is installed. Raises ConfigError."""
+    """Refuse a tracker whose package is missing, and "all" if none is installed. Raises ConfigError."""
     name = settings.tracker
     if name == "all" and not trackers_of(settings):
         remedy = f"install one of {', '.join(TRACKERS)}"
@@ -161,8 +162,21 @@ def check_tracker(settings: TrainSettings) -> None:
         )
 
 
+def _check_push(settings: TrainSettings) -> None:
+    """Refuse a push to the Hub that would fail only at the run's end."""
+    if not settings.push_to_hub:
+        return
+    name = "push_to_hub"
+    if settings.method == "full":
+        raise _refusal(name, f"{name} is on, but method is full: only a LoRA is pushed. Turn it off, or train a LoRA")
+    if settings.repository:
+        hub.check_repo_id(settings.repository)
+    if not hub.logged_in():
+        raise _refusal(name, f"{name} is on, but nobody is logged in to the Hub on this machine: {hub.MAY_WRITE}")
+
+
 def check_ranks(settings: TrainSettings, count: int) -> None:
-    """Refuse what `count` processes cannot compute together as one would. Raises ConfigError."""
+    """Refuse what `count` processes cannot compute exactly as one would. Raises ConfigError."""
     if count > 1 and not system.inherits:
         raise _refusal("gpus", f"gpus is {count}, but a run on several GPUs needs Linux: set gpus to 1")
     if count > 1 and ":" in settings.device:
@@ -207,7 +221,7 @@ def _check_pieces(settings: TrainSettings) -> None:
 
 
 def initial_lora(workspace: Workspace, settings: TrainSettings) -> Path | None:
-    """The LoRA file that `start_from` names, None when it names none. Raises ConfigError."""
+    """Find the LoRA file that `start_from` names; None if it is not set. Raises ConfigError."""
     name = settings.start_from
     if not name:
         return None
@@ -233,7 +247,7 @@ def initial_lora(workspace: Workspace, settings: TrainSettings) -> Path | None:
 
 
 def _check_rank(path: Path, rank: int) -> None:
-    """Refuse a LoRA of another rank. Files whose names only their family reads are checked once they are loaded."""
+    """Refuse a LoRA of another rank. Files with keys that only their family can read are checked when loaded."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError), path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(min(length, path.stat().st_size)))
@@ -246,7 +260,7 @@ def _check_rank(path: Path, rank: int) -> None:
 
 
 def _check_layers(config: Path, name: str, settings: TrainSettings) -> None:
-    """Refuse the LoRA of a run that sits on other layers than this one trains."""
+    """Refuse a run's LoRA that is on other layers than this run trains."""
     before = read_object(config)
     problems = {}
     for setting in ("targets", "dora"):
@@ -260,9 +274,11 @@ def _check_layers(config: Path, name: str, settings: TrainSettings) -> None:
 
 
 def resolved(workspace: Workspace, settings: TrainSettings) -> TrainSettings:
-    """The same settings with `steps` counted from `epochs`, where those are given, once the clips are found usable.
+    """Check the clips, and compute `steps` from `epochs` if those are set.
 
-    Raises ConfigError for shapes that the model cannot take, DataError when too few clips can be used.
+    Raises:
+        ConfigError: For shapes that the model does not support.
+        DataError: If too few clips can be used.
     """
     data = load_data(workspace, settings, hashed=False)
     if settings.epochs is None:
@@ -273,3 +289,56 @@ def resolved(workspace: Workspace, settings: TrainSettings) -> TrainSettings:
 
 def _refusal(setting: str, sentence: str) -> ConfigError:
     return ConfigError(sentence, {setting: sentence})
+
+
+# ---- limits of devices: NVIDIA GPUs and processors have none
+
+
+@dataclass(frozen=True)
+class DeviceRule:
+    """A setting, the values a device does not support (empty: all but `instead`), why, and what to set instead."""
+
+    setting: str
+    refused: Sequence[Any]
+    why: str
+    instead: Any
+
+    def broken_by(self, value: Any) -> bool:
+        return value in self.refused if self.refused else value != self.instead
+
+
+MPS = (
+    DeviceRule("blocks_to_swap", (), "shares the machine's memory, so that a block that leaves frees nothing", 0),
+    DeviceRule(
+        "gradient_checkpointing",
+        ("offloaded",),
+        "shares the machine's memory, so that what leaves frees nothing",
+        "full",
+    ),
+    DeviceRule("base_model_precision", ("fp8",), "has no 8-bit floats", "int8"),
+    DeviceRule("optimizer", ("adamw-8bit",), "is none of those for which bitsandbytes has this optimizer", "adamw"),
+    DeviceRule("optimizer", ("adam-8bit",), "is none of those for which bitsandbytes has this optimizer", "adam"),
+    DeviceRule("compile", (), "is one for which PyTorch's compiler is a prototype", False),
+    DeviceRule("exact", (), "is not promised to give the same bits twice; device cpu is", False),
+    DeviceRule(
+        "attention",
+        ("flash", "efficient", "cudnn", "flash-attn"),
+        "has one kernel of its own, which auto takes",
+        "auto",
+    ),
+)
+ROCM = (DeviceRule("attention", ("cudnn",), "has no cuDNN", "auto"),)
+
+
+def check_device(settings: TrainSettings, device: Device) -> None:
+    """Refuse what the device cannot do. Raises ConfigError, which names every such setting."""
+    what, rules = ("mps", MPS) if device.kind == "mps" else ("an AMD GPU", ROCM) if device.rocm else ("", ())
+    problems = {}
+    for rule in rules:
+        if rule.broken_by(value := getattr(settings, rule.setting)):
+            problems[rule.setting] = (
+                f"{rule.setting} is {value}, but the device is {what}, which {rule.why}: set {rule.setting} to "
+                f"{rule.instead}"
+            )
+    if problems:
+        raise ConfigError("; ".join(problems.values()), problems)

@@ -1,20 +1,28 @@
-"""What a run trains on: which clips in which role, in which shape, which frames of them. Pure functions of the datasets
-and the settings, so a resumed run sees what an uninterrupted one would have seen.
+"""What a run trains on: the clips with their roles, shapes and frames, and the clips in each batch.
 
-Not covered: which clips are in which batch (batches), decoding and encoding (trainer.inputs).
+Everything is a pure function of the datasets, the settings and the batch number: there is no state to save, and a
+resumed run sees exactly what an uninterrupted one would. Decoding and encoding are in `trainer.inputs`.
 """
 
 from __future__ import annotations
 
+import bisect
+import contextlib
 import hashlib
+import itertools
+import math
+import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
+from workbench import jobs
 from workbench.clips.buckets import Bucket, assign, choose, parse_bucket
 from workbench.clips.frame_plan import FramePlan, Shape, Taking, shape_of, take
 from workbench.clips.records import Clip, clip_file, damage, file_sha256, read_clips, read_info
@@ -24,9 +32,9 @@ from workbench.families.latents_file import Fit
 from workbench.families.model import Model
 from workbench.quantities import counted
 from workbench.records import read_record
-from workbench.runs.settings import TrainSettings
-from workbench.runs.settings.data import HELD_OUT
-from workbench.workspace import Workspace
+from workbench.runs.settings import HELD_OUT, TrainSettings
+from workbench.settings import parse
+from workbench.workspace import Workspace, read_json
 
 LOCK = "dataset.lock.json"
 NONE_HELD_OUT = "No clip is held out of {}: train on 3 or more to measure a held-out loss."
@@ -36,7 +44,7 @@ SHARE = re.compile(r"(?P<name>[^=@]+?)(=(?P<repeats>\d+))?(@(?P<weight>[\d.]+))?
 
 @dataclass(frozen=True)
 class DatasetShare:
-    """One dataset of a run: how often its clips come, and what their loss counts."""
+    """A dataset of a run: how often its clips are repeated, and the weight of their loss."""
 
     name: str
     repeats: int = 1
@@ -45,10 +53,10 @@ class DatasetShare:
 
 @dataclass(frozen=True)
 class RunClip:
-    """One clip in a run: where it is, what it is called, which frames of it are taken, in which shape.
+    """A clip of a run: its file, caption, frames and shape.
 
-    group, share: clips of one group are sampled as often as its share says, over the shares of all groups; clips of a
-    run whose datasets are not weighted by sampling are one group
+    group, share: a group's clips are sampled in proportion to its share of the sum of all shares. If datasets are not
+    weighted by sampling, all clips are in one group.
     """
 
     path: Path
@@ -64,7 +72,7 @@ class RunClip:
 
     @property
     def name(self) -> str:
-        """What people know it by."""
+        """The name users see."""
         return self.plan.clip.name
 
     @property
@@ -77,7 +85,7 @@ class RunClip:
         return not self.plan.clip.is_latents
 
     def record(self) -> dict[str, Any]:
-        """What dataset.lock.json keeps of it."""
+        """Return its entry for dataset.lock.json."""
         return {
             "file_name": self.plan.clip.file_name,
             "name": self.name,
@@ -94,7 +102,7 @@ class RunClip:
 
 
 class LockedClip(BaseModel):
-    """What readers may rely on in a clip's entry of dataset.lock.json."""
+    """The keys that every entry of dataset.lock.json has."""
 
     role: Role
     file_name: str
@@ -107,15 +115,15 @@ class LockedClip(BaseModel):
 
 
 def read_lock(run: Path) -> list[dict[str, Any]]:
-    """The clips that a run trains on, as `RunClip.record` wrote them; none before its first start."""
+    """Read the clips a run trains on, as `RunClip.record` wrote them; empty before its first start."""
     return read_record(run / LOCK, list[LockedClip]) or []
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """The clips of a run by role, and the shapes they are brought to, the one of previews first.
+    """The clips of a run by role, and its shapes (buckets), that of the previews first.
 
-    dropped: a sentence per clip that could not be used
+    dropped: a sentence for each clip that was left out
     """
 
     train: tuple[RunClip, ...]
@@ -133,7 +141,7 @@ class TrainingData:
 
 
 def sources_of(settings: TrainSettings) -> list[DatasetShare]:
-    """The datasets of the new concept, the first one first. Raises ConfigError."""
+    """List the datasets of the new concept, the main one first. Raises ConfigError."""
     found = [DatasetShare(settings.dataset), *(parse_source(text) for text in settings.more_datasets)]
     if settings.dataset_weights == "sampling":
         for source in found:
@@ -147,7 +155,7 @@ def sources_of(settings: TrainSettings) -> list[DatasetShare]:
 
 
 def datasets_of(settings: TrainSettings) -> list[tuple[str, str]]:
-    """(setting, name) of every dataset that a run reads. Raises ConfigError."""
+    """List (setting, name) of every dataset a run reads. Raises ConfigError."""
     found = [("dataset", settings.dataset)]
     found += [("more_datasets", source.name) for source in sources_of(settings)[1:]]
     found += [
@@ -159,7 +167,7 @@ def datasets_of(settings: TrainSettings) -> list[tuple[str, str]]:
 
 
 def parse_source(text: str) -> DatasetShare:
-    """NAME, NAME=REPEATS or NAME=REPEATS@WEIGHT. Raises ConfigError."""
+    """Parse NAME, NAME=REPEATS or NAME=REPEATS@WEIGHT. Raises ConfigError."""
     match = SHARE.fullmatch(text.strip())
     try:
         assert match is not None
@@ -173,10 +181,14 @@ def parse_source(text: str) -> DatasetShare:
 
 
 def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True) -> TrainingData:
-    """Read the datasets, plan every clip, and set some aside for measuring.
+    """Read the datasets, plan the frames of every clip, and hold some clips out.
 
-    hashed: read every file for its content hash; without, the records' own are believed, which is enough to count.
-    Raises ConfigError for an illegal shape, DataError when no clip can be used.
+    Args:
+        hashed: Hash every file. Otherwise trust the hashes in the records, which is enough for counting.
+
+    Raises:
+        ConfigError: For an illegal shape.
+        DataError: If no clip can be used.
     """
     family, model = find_model(settings.model)
     shape = shape_of(settings, model)
@@ -222,7 +234,7 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
 
 
 def _measured(settings: TrainSettings, train: Sequence[RunClip], validation: Sequence[RunClip]) -> list[RunClip]:
-    """The clips that are measured on: of the validation dataset, or some of those to train on. Raises DataError."""
+    """Choose the held-out clips, from the validation dataset or else from the training clips. Raises DataError."""
     contents = {item.sha256 for item in train}
     name, held_out = settings.validation_dataset, settings.held_out
     if name and held_out:
@@ -240,7 +252,7 @@ def _measured(settings: TrainSettings, train: Sequence[RunClip], validation: Seq
                 f"use at most {len(contents) - 1}, or add clips"
             )
             raise DataError(sentence, {"held_out": sentence})
-    # By content, not by position in the file: adding a clip moves none of the others between the roles.
+    # By content, not by position in the file: adding a clip changes the role of no other clip.
     names = {item.sha256 for item in pool}
     by_chance = sorted(names, key=lambda sha256: hashlib.sha256(f"{settings.seed}:{sha256}".encode()).digest())
     aside = set(by_chance[:held_out])
@@ -248,7 +260,7 @@ def _measured(settings: TrainSettings, train: Sequence[RunClip], validation: Seq
 
 
 def _buckets(settings: TrainSettings, model: Model, shape: Shape, clips: Sequence[Clip]) -> tuple[Bucket, ...]:
-    """The shapes of the run, the largest first (that of previews). Raises ConfigError."""
+    """Choose the run's shapes, the largest (that of the previews) first. Raises ConfigError."""
     if settings.frame_sampling == "sat" and (settings.buckets or settings.bucket_limit > 1):
         sentence = "frame_sampling is sat, which brings every clip to one length: set bucket_limit to 1, no buckets"
         raise ConfigError(sentence, {"frame_sampling": sentence})
@@ -272,7 +284,10 @@ def _usable(
     taking: Taking,
     misfits: Mapping[str, str],
 ) -> tuple[list[RunClip], list[str]]:
-    """The items of one dataset, and a sentence for each clip that is left out. misfits: why, of latents, or "" """
+    """Plan the clips of one dataset; return them, and a sentence for each clip that is left out.
+
+    misfits: why latents cannot be trained on, by file name; "" for those that can
+    """
     info, items, dropped = read_info(dataset), list[RunClip](), damage(dataset)
     assigned = assign([taking.usable(clip) for clip in clips], buckets, shape.fps).assignments
     for clip, choice in zip(clips, assigned, strict=True):
@@ -283,8 +298,8 @@ def _usable(
         except DataError as error:
             dropped.append(f"{clip.name}: {error}")
             continue
-        # A clip that no bucket takes is planned for the first one all the same: the plan says why not, and a rule of
-        # sampling may take what a bucket by itself would not.
+        # A clip that fits no bucket is planned for the first one anyway: the plan says why it does not fit, and some
+        # ways of sampling frames accept it.
         bucket = choice.bucket or buckets[0]
         plans = take(clip, bucket.shape(shape.fps), taking)
         if not path.is_file():
@@ -315,7 +330,7 @@ def _misfit(dataset: Path, clip: Clip, settings: TrainSettings, model: Model, fi
 
 
 def _unusable(settings: TrainSettings, role: Role, dataset: str, dropped: Sequence[str]) -> DataError:
-    """A dataset of which no clip is left."""
+    """Make the error for a dataset with no usable clip."""
     of_concept = "dataset" if dataset == settings.dataset else "more_datasets"
     setting = {"known": "regularization_dataset", "held_out": "validation_dataset"}.get(role, of_concept)
     reasons = "; ".join(dropped[:3]) or "it has no clips"
@@ -324,6 +339,163 @@ def _unusable(settings: TrainSettings, role: Role, dataset: str, dropped: Sequen
 
 
 def seed_for(run_seed: int, purpose: str, *indices: int) -> int:
-    """A generator's seed for one purpose at one point of a run (step, micro-batch): no state to carry or lose."""
+    """Derive a generator's seed for one purpose at one point of a run (step, micro-batch)."""
     text = ":".join(map(str, (run_seed, purpose, *indices)))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+# ---- batches
+
+
+@dataclass(frozen=True)
+class Group:
+    """Clips that share one sampling order. amount: how many of them a pass takes on average."""
+
+    name: str
+    items: Sequence[RunClip]
+    amount: Fraction
+
+
+class Stream:
+    """The endless order of one bucket's clips, reshuffled every pass, with regularization clips mixed in evenly."""
+
+    def __init__(self, groups: Sequence[Group], known: Sequence[RunClip], share: float, seed: int, name: str) -> None:
+        self._groups = groups
+        self._amount = sum((group.amount for group in groups), Fraction(0))
+        self._known = list(known)
+        # A bucket with clips of only one role is filled with those.
+        self._share = Fraction(share).limit_denominator(1000) if known else Fraction(0)
+        self._seed = seed
+        self._name = name
+
+    def per_pass(self, batch_size: int) -> Fraction:
+        """Batches per pass: each new clip once, or as many clips as there are new ones."""
+        return self._amount / (batch_size * (1 - self._share))
+
+    def item(self, position: int) -> RunClip:
+        known_before, taken = _even_share(position, self._share)
+        if taken:
+            return self._shuffled(self._known, f"known{self._name}", known_before)
+        position, left = position - known_before, self._amount
+        for group in self._groups:
+            before, taken = _even_share(position, group.amount / left)
+            if taken:
+                break
+            position, left = position - before, left - group.amount
+        of = f" of {group.name}" if group.name else ""
+        return self._shuffled(group.items, f"train{of}{self._name}", before)
+
+    def _shuffled(self, items: Sequence[RunClip], purpose: str, count: int) -> RunClip:
+        epoch, index = divmod(count, len(items))
+        return items[_order(len(items), seed_for(self._seed, f"order of {purpose}", epoch))[index]]
+
+
+def _even_share(position: int, share: Fraction) -> tuple[int, bool]:
+    """Return (how many earlier positions are taken if they are spread evenly, whether this one is)."""
+    before = math.floor(position * share)
+    return before, math.floor((position + 1) * share) > before
+
+
+def _groups(train: Sequence[RunClip], bucket: Bucket) -> list[Group]:
+    """Make a bucket's groups. A group's share of a pass is split among the buckets in proportion to its clips."""
+    repeated = [item for item in train for _ in range(item.repeats)]
+    shares = {item.group: Fraction(str(item.share)) for item in repeated}
+    found = []
+    for name, share in shares.items():
+        everywhere = [item for item in repeated if item.group == name]
+        here = [item for item in everywhere if item.bucket == bucket]
+        amount = len(repeated) * share / sum(shares.values()) * len(here) / len(everywhere)
+        if here:
+            found.append(Group(name, here, amount))
+    return found
+
+
+@lru_cache(maxsize=64)
+def _order(count: int, seed: int) -> list[int]:
+    order = list(range(count))
+    random.Random(seed).shuffle(order)
+    return order
+
+
+class Batches:
+    """The batches of a run, by number.
+
+    All clips of a batch have the same shape (bucket). Within a bucket every clip comes once, in a new order, before any
+    comes again; clips left over at the end of a pass start the next batch, so none is lost and none is padded in. Over
+    a pass every bucket gets batches in proportion to its clips, in a new order. If datasets are weighted by sampling,
+    each is a group with its own order, and groups take turns by their shares.
+    """
+
+    def __init__(self, data: TrainingData, settings: TrainSettings) -> None:
+        self._size, self._seed = settings.batch_size, settings.seed
+        used = [bucket for bucket in data.buckets if any(item.bucket == bucket for item in data.train)]
+        self._streams, self._images = list[Stream](), list[bool]()
+        for bucket in used:
+            known = [item for item in data.regularization if item.bucket == bucket]
+            name, share = "" if len(used) == 1 else f" in {bucket}", settings.regularization_share
+            self._images.append(bucket.for_images)
+            self._streams.append(Stream(_groups(data.train, bucket), known, share, settings.seed, name))
+        self._per_pass = [stream.per_pass(self._size) for stream in self._streams]
+        if settings.picture_share is not None and len(set(self._images)) > 1:
+            wanted, now = Fraction(str(settings.picture_share)), self._pictures
+            factor = wanted / (1 - wanted) * (1 - now) / now
+            self._per_pass = [
+                count * factor if image else count for count, image in zip(self._per_pass, self._images, strict=True)
+            ]
+
+    @property
+    def _pictures(self) -> Fraction:
+        return sum(itertools.compress(self._per_pass, self._images), Fraction(0)) / sum(self._per_pass)
+
+    @property
+    def pictures(self) -> float:
+        """Share of batches that hold still pictures, 0 to 1."""
+        return float(self._pictures)
+
+    @property
+    def per_pass(self) -> float:
+        """Batches per pass over all buckets, in which each new clip comes once."""
+        return float(sum(self._per_pass))
+
+    def batch(self, number: int) -> list[RunClip]:
+        """Return the clips of a batch. number: counted from 0 over the whole run"""
+        if len(self._streams) == 1:
+            return [self._streams[0].item(number * self._size + index) for index in range(self._size)]
+        epoch = self._epoch(number)
+        slots, before = _slots(self._seed, epoch, tuple(self._per_pass)), _before(epoch, self._per_pass)
+        position = number - sum(before)
+        bucket = slots[position]
+        number_in_bucket = before[bucket] + slots[:position].count(bucket)
+        return [self._streams[bucket].item(number_in_bucket * self._size + index) for index in range(self._size)]
+
+    def _epoch(self, number: int) -> int:
+        """Find the pass of a batch: the last one that begins at or before it."""
+        most = math.ceil((number + len(self._streams) + 1) / self.per_pass) + 1
+        return bisect.bisect_right(range(most + 1), number, key=lambda epoch: sum(_before(epoch, self._per_pass))) - 1
+
+
+def _before(epoch: int, per_pass: Sequence[Fraction]) -> list[int]:
+    """Count each bucket's batches before a pass, rounded down, so that over the passes every bucket gets its share."""
+    return [math.floor(epoch * count) for count in per_pass]
+
+
+@lru_cache(maxsize=4)
+def _slots(seed: int, epoch: int, per_pass: tuple[Fraction, ...]) -> list[int]:
+    """Return the bucket of each batch of a pass, shuffled, so that no bucket comes only at the end."""
+    counts = zip(_before(epoch, per_pass), _before(epoch + 1, per_pass), strict=True)
+    slots = [bucket for bucket, (before, after) in enumerate(counts) for _ in range(after - before)]
+    random.Random(seed_for(seed, "order of buckets", epoch)).shuffle(slots)
+    return slots
+
+
+# ---- encoding ahead of training: the datasets of these jobs must not change
+
+ENCODINGS, WORK = "encoding", "work.json"  # cache/encoding/KEY/work.json
+
+
+def encoding_jobs(workspace: Workspace) -> Iterator[tuple[Path, TrainSettings]]:
+    """Yield the folder of each encoding job at work, one per machine, and the settings of the run it encodes for."""
+    for config in (workspace.cache / ENCODINGS).glob(f"*/*/{jobs.CONFIG}"):
+        if jobs.status(config.parent).state.alive:
+            with contextlib.suppress(ConfigError):  # just being written
+                yield config.parent, parse(TrainSettings, read_json(config.parent.parent / WORK)["settings"])

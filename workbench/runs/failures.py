@@ -1,34 +1,381 @@
-"""Why a run ended as it did and what to do next, found in a table of rules (failure_rules). No torch.
+"""How runs fail: the fallback when memory runs out, the table of known failures, and what to do next. No torch.
 
-A rule fits by exit code and by the run's own message or its last traceback. Not covered: how a failure is rendered (ui,
-notebook, cli), doing what helps (actions).
+    runs/NAME/oom_fallback.json     {time, step, before, after, why}: the changed settings, before and after
+
+A rule matches an exit code and the run's message or last traceback; the first match wins. To add a rule, add it to
+RULES and a real message of that failure to tests/runs/test_failures.py.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from workbench.errors import ConfigError
+from pydantic import BaseModel
+
+from workbench.errors import ConfigError, ExitCode, WorkbenchError
 from workbench.families import find_model
 from workbench.jobs import State, Status
-from workbench.runs import oom_fallback
-from workbench.runs.actions import Action, ActionKind, flags
-from workbench.runs.failure_rules import BUG, DEAD, RULES, STACKS, FailureRule
-from workbench.runs.recovery import NOTHING_WHOLE
+from workbench.records import read_record
+from workbench.runs.checkpoints import NOTHING_WHOLE
+from workbench.runs.run import Action, ActionKind, as_flags
 from workbench.runs.settings import TrainSettings
+from workbench.settings import specs
+from workbench.workspace import write_json
+
+# ---- the OOM fallback: once, a run continues with cheaper settings that do not change what it learns
+#
+# config.json keeps the user's settings; a run that is restarted uses the cheaper ones. Runs of several processes end
+# instead, because their ranks could not agree on a step. `trainer.loop` releases what the run holds.
+
+FALLBACK = "oom_fallback.json"
+RECOMPUTING = ("none", "keep attention", "full", "offloaded")  # fastest first
+
+
+class FallbackRecord(BaseModel):
+    """What oom_fallback.json holds."""
+
+    time: float
+    step: int
+    before: dict[str, Any]
+    after: dict[str, Any]
+    why: str
+
+
+def fallback_record(run: Path) -> dict[str, Any]:
+    """Read what was changed; {} for a run that never ran out of memory."""
+    return dict(read_record(run / FALLBACK, FallbackRecord) or {})
+
+
+def settings_in_use(run: Path, settings: TrainSettings) -> TrainSettings:
+    """Return the settings a run trains with: its own, or the cheaper ones after it ran out of memory."""
+    found = fallback_record(run)
+    # If the user has changed them since, the user's settings win.
+    if found and all(getattr(settings, name) == value for name, value in found["before"].items()):
+        return settings.changed(**found["after"])
+    return settings
+
+
+def fall_back(run: Path, settings: TrainSettings, at: int, why: str) -> str:
+    """Record that the run continues with cheaper settings.
+
+    Args:
+        at: The last step done.
+        why: The error's message.
+
+    Returns:
+        A sentence that says so; "" if there are no cheaper settings, or the fallback is off or used up.
+
+    Raises:
+        CannotWrite
+    """
+    if not settings.oom_fallback or fallback_record(run):
+        return ""
+    others = cheaper(settings)
+    if others is None:
+        return ""
+    noted = {
+        "time": time.time(),
+        "step": at,
+        "before": others.difference(settings),
+        "after": settings.difference(others),
+        "why": why.strip().split("\n")[0][:300],
+    }
+    write_json(run / FALLBACK, noted)
+    return fallback_sentence(noted)
+
+
+def fallback_sentence(noted: dict[str, Any]) -> str:
+    """Put the record into words; "" for an empty one."""
+    if not noted:
+        return ""
+    titles = {spec.name: spec.title.lower() for spec in specs(TrainSettings)}
+    changes = ", ".join(
+        f"{titles.get(name, name)} {noted['before'].get(name)} → {value}" for name, value in noted["after"].items()
+    )
+    return f"Memory ran out after step {noted['step']}; the run went on with less: {changes}. It learns the same."
+
+
+def cheaper(settings: TrainSettings) -> TrainSettings | None:
+    """Find the next cheaper settings with the same result (on a processor, bit for bit); None if there are none.
+
+    First comes more gradient checkpointing, then block swap: half of the blocks, then all.
+    """
+    level = RECOMPUTING.index(settings.gradient_checkpointing)
+    if level + 1 < len(RECOMPUTING):
+        return settings.changed(gradient_checkpointing=RECOMPUTING[level + 1])
+    if settings.method != "lora":
+        return None
+    try:
+        family, model = find_model(settings.model)
+        blocks = family.facts(model).blocks
+    except WorkbenchError:
+        return None
+    more = next((count for count in (blocks // 2, blocks) if count > settings.blocks_to_swap), None)
+    return None if more is None else settings.changed(blocks_to_swap=more)
+
+
+# ---- the table of failures
+
+STACKS = "stacks.txt"  # every thread's stack when the stall timeout ended a run
+Change = Callable[[TrainSettings], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class FailureRule:
+    """Matches a run whose exit code is in `codes` (0: died without one) and whose messages match `pattern`.
+
+    kinds: the actions to offer;  change: finds settings that would help, which are offered first
+    """
+
+    name: str
+    cause: str
+    advice: str
+    codes: tuple[int, ...]
+    pattern: str = ""
+    kinds: tuple[ActionKind, ...] = ("go on",)
+    change: Change | None = None
+
+
+def lighter(settings: TrainSettings) -> dict[str, Any]:
+    """Find the next change that needs less memory and has the same result; {} if there is none."""
+    if settings.gradient_checkpointing in ("none", "keep attention"):
+        return {"gradient_checkpointing": "full"}
+    if settings.batch_size > 1:
+        half = settings.batch_size // 2
+        return {
+            "batch_size": half,
+            "gradient_accumulation": settings.gradient_accumulation * settings.batch_size // half,
+        }
+    if settings.precision == "fp32":
+        return {"precision": "auto"}
+    less = cheaper(settings)
+    return settings.difference(less) if less else {}
+
+
+def calmer(settings: TrainSettings) -> dict[str, Any]:
+    """Find what to change after a loss that was not finite."""
+    if settings.precision == "fp16":
+        return {"precision": "bf16"}
+    return {"learning_rate": settings.learning_rate / 2}
+
+
+def other_format(settings: TrainSettings) -> dict[str, Any]:
+    """Find a precision that GPUs without this one support."""
+    return {"precision": "fp32" if settings.precision == "fp16" else "fp16"}
+
+
+DEAD = 0  # stands for a missing exit code
+UNKNOWN = (DEAD, ExitCode.BUG)
+MEMORY, DISK, HUB = ExitCode.OUT_OF_MEMORY, ExitCode.CANNOT_WRITE, ExitCode.MODEL_UNAVAILABLE
+RULES = (
+    FailureRule(
+        "hang",
+        "The run stood still",
+        f"Go on from the checkpoint; if it stops at the same place again, {STACKS} in the run's folder says where.",
+        (ExitCode.STALLED,),
+    ),
+    FailureRule(
+        "hang in native code",
+        "The run stood still",
+        f"A library did not give control back; {STACKS} in the run's folder says which. Go on from the checkpoint.",
+        (DEAD,),
+        r"^Timeout \(\d",
+    ),
+    FailureRule(
+        "no whole checkpoint",
+        "There is no checkpoint to go on from",
+        "Nothing was changed: put a whole checkpoint back, or begin again at step 0, which forgets the curve so far.",
+        (ExitCode.RESUME_REFUSED,),
+        NOTHING_WHOLE,
+        kinds=("from start", "new run"),
+    ),
+    FailureRule(
+        "resume refused",
+        "The run cannot go on as it was",
+        "Put back what has changed, or fork: a new run goes on from the checkpoint as things are now.",
+        (ExitCode.RESUME_REFUSED,),
+        kinds=("fork", "new run"),
+    ),
+    FailureRule(
+        "GPU memory",
+        "The GPU ran out of memory",
+        "Gradient checkpointing only costs time; fewer frames, a smaller size, batch or rank need less, too. Close "
+        "other programs on the GPU.",
+        (MEMORY, *UNKNOWN),
+        r"(CUDA|HIP|MPS backend) out of memory|CUDA error: out of memory|cuda runtime error \(2\)"
+        r"|cudaErrorMemoryAllocation|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|Error out of memory at line",
+        change=lighter,
+    ),
+    FailureRule(
+        "host memory",
+        "The machine ran out of memory",
+        "Close other programs, or use fewer loader threads, a smaller batch or size; a container may have a limit of "
+        "its own. Then go on from the checkpoint.",
+        (MEMORY, *UNKNOWN),
+        r"DefaultCPUAllocator: |Cannot allocate memory|std::bad_alloc|MemoryError|oom-kill event|because memory ran out"
+        r"|Unable to allocate .* for an array|cannot allocate",
+        kinds=("go on", "new run"),
+    ),
+    FailureRule(
+        "out of memory",
+        "Out of memory",
+        "Fewer frames, a smaller size, batch or rank need less.",
+        (MEMORY,),
+        change=lighter,
+    ),
+    FailureRule(
+        "not a number",
+        "The loss broke",
+        "A lower learning rate, or bf16 instead of fp16, keeps the numbers in range. Go on from the last good "
+        "checkpoint with that.",
+        (ExitCode.NON_FINITE_LOSS,),
+        change=calmer,
+    ),
+    FailureRule(
+        "read-only disk",
+        "The disk cannot be written",
+        "Make the workspace writable, or move it to another disk, then go on.",
+        (DISK, *UNKNOWN),
+        r"disk is read-only|[Rr]ead-only file system|permission is missing|PermissionError",
+    ),
+    FailureRule(
+        "disk full",
+        "The disk is full",
+        "Free some space, then go on: everything up to the checkpoint is safe.",
+        (DISK, *UNKNOWN),
+        r"No space left on device|disk is full|[Qq]uota (is used up|exceeded)|the disk has .* left|\(os error 28\)"
+        r"|code: 28\b|bus error",
+        kinds=("free space", "go on"),
+    ),
+    FailureRule(
+        "disk",
+        "The disk refused",
+        "Look at what the sentence names, then go on: the checkpoint is safe.",
+        (DISK,),
+        kinds=("go on", "free space"),
+    ),
+    FailureRule(
+        "gated model",
+        "The model asks for consent",
+        "Accept its terms on its page on huggingface.co, log in on this machine (hf auth login in a terminal), then "
+        "go on.",
+        (HUB, *UNKNOWN),
+        r"asks for consent|gated repo|GatedRepoError|Access to model .* is restricted|awaiting a review from the repo"
+        r"|401 Client Error|403 (Client Error|Forbidden)",
+        kinds=("log in", "go on"),
+    ),
+    FailureRule(
+        "no network",
+        "The Hub cannot be reached",
+        "Check the connection, then go on; what was fetched so far is kept.",
+        (HUB, *UNKNOWN),
+        r"cannot be downloaded|name resolution|Max retries exceeded|ConnectionError|ConnectTimeout|ReadTimeout"
+        r"|Network is unreachable|LocalEntryNotFoundError|couldn't connect to|OfflineModeIsEnabled",
+    ),
+    FailureRule(
+        "model",
+        "The model could not be loaded",
+        "Do what the sentence says, then go on.",
+        (HUB,),
+    ),
+    FailureRule(
+        "GPU taken", "The GPU is taken", "Wait for the other job or stop it, then go on.", (ExitCode.DEVICE_BUSY,)
+    ),
+    FailureRule(
+        "damaged file",
+        "A file of weights is damaged",
+        "A download or a copy was cut short: remove that model from the Hub's cache (hf cache rm) or copy the file "
+        "again, then go on.",
+        (HUB, *UNKNOWN),
+        r"SafetensorError|HeaderTooLarge|MetadataIncompleteBuffer|PytorchStreamReader failed|holds no .safetensors",
+    ),
+    FailureRule(
+        "missing package",
+        "A package is missing",
+        "Install what the sentence names (pip install NAME), then go on.",
+        (ExitCode.BAD_CONFIG, HUB, *UNKNOWN),
+        r"ModuleNotFoundError|No module named|ImportError|pip install",
+    ),
+    FailureRule(
+        "old GPU",
+        "The GPU cannot run this build of torch",
+        "Install a torch made for this GPU (python scripts/install.py), then go on.",
+        UNKNOWN,
+        r"no kernel image is available|is not compatible with the current PyTorch installation"
+        r"|driver version is insufficient|driver on your system is too old",
+    ),
+    FailureRule(
+        "number format",
+        "The GPU lacks this number format",
+        "Use another precision: bf16 needs an NVIDIA GPU of 2020 (Ampere) or later, fp16 runs on older ones.",
+        UNKNOWN,
+        r"not implemented for '(Half|BFloat16)'|[Bb][Ff](loat)?16.{0,40}(not supported|requires)"
+        r"|requires \.target sm_80|doesn't support bf16",
+        change=other_format,
+    ),
+    FailureRule(
+        "GPU failed",
+        "The GPU failed",
+        "Go on from the checkpoint; if it happens again, restart the machine and look at its log (dmesg).",
+        UNKNOWN,
+        r"illegal memory access|unspecified launch failure|device-side assert|ECC error|GPU is lost|off the bus"
+        r"|CUDA error",
+    ),
+    FailureRule(
+        "shapes",
+        "Sizes do not fit together",
+        "The weights are of another model or size than the settings say: compare model, frames, height, width and "
+        "start_from, and begin a new run.",
+        (ExitCode.BAD_CONFIG, *UNKNOWN),
+        r"mat1 and mat2 shapes|size of tensor a .* must match|size mismatch for|Sizes of tensors must match"
+        r"|shape '.*' is invalid for input|doesn't match the broadcast shape|Given groups=.*expected input",
+        kinds=("new run",),
+    ),
+    FailureRule(
+        "setting",
+        "A setting does not fit",
+        "Correct it and start again.",
+        (ExitCode.BAD_CONFIG,),
+        kinds=("new run",),
+    ),
+    FailureRule(
+        "clips",
+        "The clips do not fit",
+        "Check the dataset, fix it, then go on.",
+        (ExitCode.BAD_DATA,),
+        kinds=("dataset", "go on"),
+    ),
+    FailureRule(
+        "killed",
+        "The process was killed",
+        "If nobody did it, memory ran out: close other programs, or use a smaller batch or size. Go on from the "
+        "checkpoint.",
+        UNKNOWN,
+        r"^(Process \d+ of \d+: )?The process was killed",
+        kinds=("go on", "new run"),
+    ),
+    FailureRule("died", "The process is gone", "Go on from the checkpoint.", (DEAD,)),
+)
+BUG = FailureRule("bug", "An error inside the workbench", "Go on; if it happens again, the log says where.", ())
+
+
+# ---- why a run failed, and what to do next
 
 TAIL_LINES = 12
 LAST_LINES = 5
-LOG_LINES = 200  # of the log's end, in which the cause is looked for
-BEGIN = "---- this start begins at "  # a line of the log that parts one start from the next
+LOG_LINES = 200  # searched for the cause
+BEGIN = "---- this start begins at "  # separates the starts of a run in its log
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a run failed: its own message, what is known of the cause, what is safe, what helps, the log's last lines."""
+    """Why a run failed: its message, the cause, what is saved, what helps, and the last lines of the log."""
 
     rule: str
     cause: str
@@ -41,40 +388,43 @@ class Failure:
 
     @property
     def sentences(self) -> list[str]:
-        """What a person reads below the cause, in order."""
+        """What to show below the cause, in order."""
         hints = [action.hint for action in self.actions]
         return [text for text in (self.message, self.facts, f"{self.saved} {self.advice}".strip(), *hints) if text]
 
 
 def failure_of(status: Status, log: str, saved: Sequence[int], settings: TrainSettings | None = None) -> Failure | None:
-    """Why a run failed or died; None for any other run.
+    """Explain why a run failed or died; None for any other run.
 
-    log: its last LOG_LINES;  saved: steps of its checkpoints, oldest first;  settings: None where they cannot be read
+    Args:
+        log: The last LOG_LINES of its log.
+        saved: Steps of its checkpoints, oldest first.
+        settings: None if they cannot be read.
     """
     if status.state not in (State.FAILED, State.DIED):
         return None
     rule = _rule(status, log)
     checkpoint = saved[-1] if saved else None
-    settings = settings and oom_fallback.in_use(status.folder, settings)
+    settings = settings and settings_in_use(status.folder, settings)
     return Failure(
         rule=rule.name,
         cause=rule.cause,
         message=status.message,
         facts=memory_facts(f"{status.message}\n{_last_messages(log)}") if "memory" in rule.name else "",
         advice=rule.advice,
-        saved="" if rule.pattern == NOTHING_WHOLE else last_checkpoint(saved),  # its message names the damaged ones
+        saved="" if rule.pattern == NOTHING_WHOLE else last_checkpoint(saved),  # the message names the damaged ones
         tail="\n".join(log.splitlines()[-TAIL_LINES:]),
         actions=_actions(rule, status.name, checkpoint, settings),
     )
 
 
 def last_checkpoint(saved: Sequence[int]) -> str:
-    """From where a run can go on, as a sentence."""
+    """Say from where a run can resume."""
     return f"The last checkpoint is of step {saved[-1]}." if saved else "No checkpoint was written yet."
 
 
 def memory_facts(text: str) -> str:
-    """A GPU's message about memory as one sentence: how much was requested, how much was free, who holds the rest."""
+    """Summarize a GPU's out-of-memory message: how much was requested, how much was free, who holds the rest."""
     size = r"([\d.]+ [KMGT]?i?B)"
     requested = re.search(rf"Tried to allocate {size}", text)
     if not requested:
@@ -103,24 +453,24 @@ def _rule(status: Status, log: str) -> FailureRule:
 
 
 def _last_messages(log: str) -> str:
-    """The last traceback of the newest start, or its last few lines where there is none."""
+    """Return the last traceback of the newest start, or its last few lines if there is none."""
     own = log.rpartition(BEGIN)[2]
     _, found, traceback = own.rpartition("Traceback (most recent call last)")
     return traceback if found else "\n".join(own.splitlines()[-LAST_LINES:])
 
 
 def _actions(rule: FailureRule, run: str, checkpoint: int | None, settings: TrainSettings | None) -> tuple[Action, ...]:
-    """The rule's actions, the one that helps most first; what needs a checkpoint is left out where there is none.
+    """List the rule's actions, most helpful first, leaving out those that need a checkpoint if there is none.
 
-    The last one starts the run again, whatever the rule says: its cause may have been repaired meanwhile.
+    The last one always restarts the run: the user may have fixed the cause.
     """
     found = []
     if rule.change is not None and settings is not None and (changed := rule.change(settings)):
         words = ", ".join(f"{name} {value}" for name, value in changed.items())
         if checkpoint:
-            command = f"workbench train --fork {run}@{checkpoint}{flags(changed)}"
+            command = f"workbench train --fork {run}@{checkpoint}{as_flags(changed)}"
             found.append(Action("fork", f"Fork from step {checkpoint} with {words}", command, changed, checkpoint))
-        command = f"workbench train --clone {run}{flags(changed)}"
+        command = f"workbench train --clone {run}{as_flags(changed)}"
         found.append(Action("new run", f"Copy settings to the form with {words}", command, changed))
     starts = {"go on"} if checkpoint else {"go on", "from start"}
     again: tuple[ActionKind, ...] = () if starts & {*rule.kinds} else ("go on",)
@@ -140,7 +490,7 @@ def _actions(rule: FailureRule, run: str, checkpoint: int | None, settings: Trai
 
 
 def _elsewhere(kind: str, run: str, settings: TrainSettings | None) -> Action:
-    """What no button beside the failure can do."""
+    """Make an action that the user has to perform elsewhere."""
     if kind == "log in":
         source = settings.model if settings else ""
         with contextlib.suppress(ConfigError):

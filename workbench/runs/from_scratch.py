@@ -1,6 +1,6 @@
-"""Training from scratch: a model of random weights for a run, in `models/NAME` of the workspace.
+"""Training from scratch: create a model with random weights for a run, in `models/NAME` of the workspace.
 
-The run trains all weights of it, after the model's tokenizer where `tokenizer_steps` say so.
+The run trains all of its weights, after its tokenizer if `tokenizer_steps` is set.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from workbench.settings import Settings
 from workbench.workspace import Workspace, fresh_folder
 
 MODELS = "models"
-BASE_MODEL = "base_model"  # in a run's folder: the model that it trains, with the tokenizer that it has trained first
-SHAPE = {"frames": 17, "height": 64, "width": 64, "fps": 8}  # where the settings say nothing
-# A run's own defaults are for LoRAs.
+BASE_MODEL = "base_model"  # in a run's folder: the model it trains, with the tokenizer it trained first
+SHAPE = {"frames": 17, "height": 64, "width": 64, "fps": 8}  # unless the settings say otherwise
+# The defaults of TrainSettings are for LoRAs.
 DEFAULTS: dict[str, Any] = {
     "steps": 2000,
     "tokenizer_steps": 2000,
@@ -38,13 +38,13 @@ DEFAULTS: dict[str, Any] = {
 
 
 def base_model(run: Path, model: str) -> str:
-    """The model that a run with this one in its settings trains: the same, or the run's own with its new tokenizer."""
+    """Return the model a run trains: the one in its settings, or its own copy with the new tokenizer."""
     own = run / BASE_MODEL
     return str(own) if (own / INDEX).is_file() else model
 
 
 def families_from_scratch() -> dict[str, Family]:
-    """The families that a model of random weights can be made of, by name."""
+    """List the families that can be trained from scratch, by name."""
     return {family.name: family for family in families() if family.new_model is not None}
 
 
@@ -56,7 +56,7 @@ def new_model(
     name: str | None = None,
     given: Collection[str] = (),
 ) -> Iterator[TrainSettings]:
-    """Make a model of random weights, and give the settings of a run that trains it.
+    """Create a model with random weights, and yield the settings of a run that trains it.
 
         with new_model(workspace, TrainSettings(model="phenaki", dataset="cats")) as settings:
             run = Run.create(workspace, settings)
@@ -64,10 +64,10 @@ def new_model(
     The model is removed if the block ends with an error.
 
     Args:
-        settings: of the run; `model` names the family
-        new: the model's sizes, of the family's `new_model`; None: its own defaults
-        name: of the model; None: that of the dataset
-        given: settings that keep their values; all others in `DEFAULTS` that are as for a LoRA take those
+        settings: The run's settings; `model` names the family.
+        new: The model's sizes, an instance of the family's `new_model`; None for its defaults.
+        name: The model's name; None for the dataset's.
+        given: Settings that keep their values; others that still have their default take the one in `DEFAULTS`.
 
     Raises:
         ConfigError, ModelUnavailable, CannotWrite
@@ -96,7 +96,7 @@ def new_model(
 
 
 def _text_encoder(name: str) -> Path:
-    """The folder of the model whose text encoder is taken. Raises ConfigError, ModelUnavailable."""
+    """Fetch the model whose text encoder is used; return its folder. Raises ConfigError, ModelUnavailable."""
     try:
         family, model = find_model(name)
     except ConfigError as error:

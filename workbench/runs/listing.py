@@ -1,25 +1,33 @@
-"""The runs of a workspace as entries of a list: what each is about, its group and its dates; searched and in order.
+"""The list of runs: its entries, searching, sorting and grouping, and each run's summary.
 
-The page, Home, the shell and the API list runs by it. Not covered: the numbers of a run in one line (summary), all that
-is shown of one (snapshot).
+    runs/NAME/.summary.json     {version, mark, step, loss, held_out, diagnosis}; safe to delete at any time
+
+A summary is cached beside the metrics until they change: reading the metrics of a thousand runs takes many seconds, and
+nearly all of them ended long ago.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 from workbench import jobs, states
-from workbench.errors import ConfigError
+from workbench.errors import CannotWrite, ConfigError
 from workbench.jobs import State, Status
 from workbench.notes import GROUP, NOTES
+from workbench.operating_system import system
 from workbench.quantities import moment
+from workbench.runs.analysis.curves import curves_of
+from workbench.runs.analysis.diagnosis import diagnose
+from workbench.runs.metrics import METRICS
 from workbench.runs.run import Run
 from workbench.states import Tone
-from workbench.workspace import read_object
+from workbench.workspace import read_object, writing
 
 Order = Literal["newest", "active", "name", "dataset", "state"]
 SORT_KEYS: dict[Order, str] = {
@@ -30,13 +38,13 @@ SORT_KEYS: dict[Order, str] = {
     "state": "By state",
 }
 NO_GROUP = "Without a group"
-# What goes on, then what needs a person, then what is over.
+# Active runs, then those that need attention, then the rest.
 STATES = ("running", "starting", "stopping", "paused", "waiting", "failed", "died", "new", "stopped", "finished")
 
 
 @dataclass(frozen=True)
 class RunEntry:
-    """A run of the list. created, started, ended: Unix time, None before"""
+    """A run in the list. created, started, ended: Unix time, None before"""
 
     name: str
     state: str
@@ -51,12 +59,12 @@ class RunEntry:
 
     @cached_property
     def text(self) -> str:
-        """All that a search looks at, in small letters."""
+        """Everything a search looks at, in lower case."""
         return "\n".join((self.name, self.state, self.group, self.dataset, self.model, self.notes)).lower()
 
     @property
     def when(self) -> str:
-        """The newest of its dates."""
+        """Its latest date."""
         return self._dates[-1]
 
     @property
@@ -71,18 +79,18 @@ class RunEntry:
 
 
 def headline(status: Status, waits: bool) -> str:
-    """The state of a run in one word; a run of the queue waits unless it is to stop."""
+    """Return a run's state in one word; a run in the queue is waiting unless it is stopping."""
     return "waiting" if waits and status.state is not State.STOPPING else status.state.value
 
 
 class RunListReader:
-    """Reads the entries again and again, the files of each run once until they change."""
+    """Reads the list repeatedly, but a run's files only when they change."""
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[Any, tuple[str, str, str, str, float]]] = {}
 
     def read(self, statuses: Iterable[Status], waiting: Collection[str]) -> list[RunEntry]:
-        """An entry for each status, in their order."""
+        """Return an entry for each status, in the same order."""
         found = [self._entry(status, status.name in waiting) for status in statuses]
         self._kept = {one.name: self._kept[one.name] for one in found}
         return found
@@ -90,7 +98,7 @@ class RunListReader:
     def _entry(self, status: Status, waits: bool) -> RunEntry:
         mark = [_changed(status, name) for name in (jobs.CONFIG, GROUP, NOTES)]
         if status.name not in self._kept or self._kept[status.name][0] != mark:
-            run, config = Run(status.folder), read_object(status.folder / jobs.CONFIG)  # not checked: of any version
+            run, config = Run(status.folder), read_object(status.folder / jobs.CONFIG)  # of any version
             dataset, model = (str(config.get(name) or "") for name in ("dataset", "model"))
             self._kept[status.name] = (mark, (run.group, dataset, model, run.notes, mark[0] / 1e9))
         group, dataset, model, notes, created = self._kept[status.name][1]
@@ -100,20 +108,20 @@ class RunListReader:
 
 
 def _changed(status: Status, name: str) -> int:
-    """When a file of the run was written, in nanoseconds; 0 where there is none."""
+    """Return when a file of the run was written, in nanoseconds; 0 if there is none."""
     with contextlib.suppress(OSError):
         return (status.folder / name).stat().st_mtime_ns
     return 0
 
 
 def matching(entries: Iterable[RunEntry], search: str = "", group: str | None = None) -> list[RunEntry]:
-    """The entries that have every word of `search` somewhere, and that group, "" being none."""
+    """Filter entries by the words of `search`, all of which must occur, and by group ("" for runs without one)."""
     words = search.lower().split()
     return [one for one in entries if all(word in one.text for word in words) and (group is None or one.group == group)]
 
 
 def ordered(entries: Iterable[RunEntry], order: Order = "newest") -> list[RunEntry]:
-    """In that order; equal ones newest first. Raises ConfigError for an order that there is not."""
+    """Sort entries, ties newest first. Raises ConfigError for an unknown order."""
     keys: dict[str, Callable[[RunEntry], Any]] = {
         "newest": lambda one: 0,
         "active": lambda one: -(one.ended or one.started or one.created),
@@ -127,7 +135,7 @@ def ordered(entries: Iterable[RunEntry], order: Order = "newest") -> list[RunEnt
 
 
 def by_group(entries: Sequence[RunEntry]) -> list[tuple[str, list[RunEntry]]]:
-    """(heading, its runs), in the order of their first runs; one with the heading "" where no run has a group."""
+    """Group entries as (heading, runs), in order of first appearance; one heading, "", if no run has a group."""
     sections: dict[str, list[RunEntry]] = {}
     for one in entries:
         sections.setdefault(one.group, []).append(one)
@@ -137,5 +145,60 @@ def by_group(entries: Sequence[RunEntry]) -> list[tuple[str, list[RunEntry]]]:
 
 
 def groups(entries: Iterable[RunEntry]) -> list[str]:
-    """The groups that there are, by name."""
+    """List the groups, by name."""
     return sorted({one.group for one in entries} - {""})
+
+
+# ---- summaries
+
+SUMMARY = ".summary.json"
+SUMMARY_VERSION = 5  # increase it with any change to a summary
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run's main numbers.
+
+    step: the last step done;  loss: smoothed, None before the first step
+    held_out: the first and the last measurement, () without any;  diagnosis: its kind, "" before the first step
+    """
+
+    step: int = 0
+    loss: float | None = None
+    held_out: tuple[float, ...] = ()
+    diagnosis: str = ""
+
+
+def summary_of(run: Run, ended: bool = False) -> RunSummary:
+    """Summarize a run; nothing is cached if its folder is read-only. ended: whether the run is over"""
+    kept = read_object(run.folder / SUMMARY)
+    mark: list[Any] = [0, 0, run.checkpoints, ended]  # changes whenever the summary does
+    with contextlib.suppress(OSError):
+        stat = (run.folder / METRICS).stat()
+        mark[:2] = stat.st_size, stat.st_mtime_ns
+    if kept.get("version") == SUMMARY_VERSION and kept.get("mark") == mark:
+        with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
+            loss = None if kept["loss"] is None else float(kept["loss"])
+            held_out = tuple(map(float, kept["held_out"]))
+            return RunSummary(int(kept["step"]), loss, held_out, str(kept["diagnosis"]))
+    found = _summarize(run, ended)
+    record = {"version": SUMMARY_VERSION, "mark": mark, **found.__dict__}
+    temporary = run.folder / f"{SUMMARY}.{os.getpid()}.tmp"
+    with contextlib.suppress(CannotWrite), writing(temporary):  # no fsync: a lost summary is made again
+        temporary.write_text(json.dumps(record), encoding="utf-8")
+        try:
+            system.replace(temporary, run.folder / SUMMARY)
+        finally:
+            temporary.unlink(missing_ok=True)
+    return found
+
+
+def _summarize(run: Run, ended: bool) -> RunSummary:
+    curves = curves_of(run)
+    held_out = list(curves.held_out.values())
+    return RunSummary(
+        step=curves.last.get("step", 0),
+        loss=curves.smoothed,
+        held_out=(held_out[0], held_out[-1]) if held_out else (),
+        diagnosis=diagnose(curves, run.checkpoints, ended).kind if curves.last else "",
+    )

@@ -1,6 +1,6 @@
-"""metrics.jsonl: one line a step, and one a measurement. Written by the run, read by anyone at any time.
+"""The files a run appends to while others read them: metrics.jsonl (steps and measurements) and sessions.jsonl.
 
-Keys: step, time (seconds since the epoch), then either
+metrics.jsonl: step, time (seconds since the epoch), then either
     loss, lr, grad_norm, seconds, memory_gb                            a training step
     preservation_loss                                                   with a preservation weight
     samples: [[quantile of noise, loss], ...]                             its clips, one pair each, unweighted
@@ -13,11 +13,12 @@ or, with step 0 for the base model,
                                                                           model's with the same noise
     control_changes: [levels of 255, ...]                                 the same of the controls, previews of
                                                                           preservation prompts
-    visible_effects: [ratio, ...], visible_effect                         of each preview, its change by the controls';
+    visible_effects: [ratio, ...], visible_effect                         each preview's change by the controls',
                                                                           and the median (analysis.visible_effect)
-A torn last line is ignored on reading and removed on resume. A number that is none (a gradient that overflowed) is
-written as null, which JSON has, and left out on reading. Not covered: what the numbers mean (analysis),
-trackers (TensorBoard and the like).
+sessions.jsonl: one line a session, written when its process is ready to train; the keys are the fields of RunSession.
+
+Readers ignore a torn last line, and a resume removes it. A number that is not finite (an overflowed gradient) is
+written as null and left out on reading.
 """
 
 from __future__ import annotations
@@ -26,35 +27,40 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from workbench.workspace import finite, write_bytes, writing
+from pydantic import Field, TypeAdapter
+
+from workbench import jobs
+from workbench.records import LATEST, read_json_lines
+from workbench.workspace import append_line, finite, from_json, read_object, write_bytes, writing
 
 METRICS = "metrics.jsonl"
-BLOCK = 1 << 20  # bytes read at once: a long run's lines never stand in memory together
-MOST_STEPS, LARGEST = 10**9, 10**300  # what a line may hold at most: beyond it, arithmetic on floats fails
-TAIL = 256  # bytes by which a file is known again
-DECODER = json.JSONDecoder(parse_constant=lambda _: None)  # NaN and Infinity, which are no JSON
+BLOCK = 1 << 20  # bytes read at once: a long run's file is never in memory as a whole
+MOST_STEPS, LARGEST = 10**9, 10**300  # larger values in a line are dropped: float arithmetic would overflow
+TAIL = 256  # last bytes read, by which a rewritten file is recognized
+DECODER = json.JSONDecoder(parse_constant=lambda _: None)  # NaN and Infinity, which JSON does not have
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """Every line, of a run that is over or whose reader comes once."""
+    """Read every line at once. To follow a run, keep a MetricsReader."""
     return list(MetricsReader(run).lines())
 
 
 @dataclass
 class MetricsReader:
-    """Reads each line once, block after block. A run that went back to a checkpoint is read from the start again."""
+    """Reads each line once, block by block. If the run went back to a checkpoint, it starts over."""
 
     run: Path
     offset: int = 0
     _tail: bytes = b""
 
     def restarted(self) -> bool:
-        """Whether what was read is no longer in the file; then reading begins anew."""
+        """Whether the file was rewritten since the last read; reading then starts over."""
         path = self.run / METRICS
         if not self.offset:
             return False
@@ -67,7 +73,7 @@ class MetricsReader:
         return True
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """The lines since the last call."""
+        """Yield the lines since the last call."""
         path = self.run / METRICS
         if not path.is_file():
             return
@@ -78,7 +84,7 @@ class MetricsReader:
 
 
 def _blocks(path: Path, offset: int) -> Iterator[bytes]:
-    """Whole lines from an offset on, about BLOCK bytes at a time."""
+    """Yield whole lines from an offset on, about BLOCK bytes at a time."""
     with path.open("rb") as file:
         file.seek(offset)
         torn = b""
@@ -91,7 +97,7 @@ def _blocks(path: Path, offset: int) -> Iterator[bytes]:
 
 
 def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
-    """What each line holds that is sound; damaged lines are left out."""
+    """Yield the sound values of each line; skip damaged lines."""
     for line in data.splitlines():
         try:
             value = DECODER.decode(line.decode())
@@ -114,7 +120,7 @@ def _pairs(values: Any) -> bool:
     return type(values) is list and all(_numbers(one) and len(one) == 2 for one in values)
 
 
-# By key, whether a value of a line is what its key says, so that whoever reads it need not ask; else it is one number.
+# Checks by key, so that readers can rely on the types; every other key holds one number.
 SOUND = {
     "samples": _pairs,
     **dict.fromkeys(("held_out_bands", "preview_changes", "control_changes", "visible_effects"), _numbers),
@@ -122,15 +128,15 @@ SOUND = {
 
 
 def _until(path: Path, step: int) -> bytes:
-    """The whole lines up to a step, as they are."""
+    """Return the whole lines up to a step, unchanged."""
     lines = (line for whole in _blocks(path, 0) for line in whole.splitlines(keepends=True))
     return b"".join(line for line in lines if any(each["step"] <= step for each in parse_lines(line)))
 
 
 class MetricsWriter:
-    """Appends lines; each reaches the file with one write, so readers see whole lines.
+    """Appends lines, each with a single write, so that readers see whole lines.
 
-    What a full disk refuses waits in memory and is written with the next line.
+    What does not fit on a full disk stays in memory and is written with the next line.
     """
 
     def __init__(self, run: Path, resume_step: int) -> None:
@@ -145,10 +151,105 @@ class MetricsWriter:
         """Append a line of numbers, or of lists of them. Raises CannotWrite."""
         self._waiting += (json.dumps(finite(line), allow_nan=False) + "\n").encode()
         with writing(self._path):
-            while self._waiting:  # of a disk with little room left, a part of a line may be all that fits
+            while self._waiting:  # on a nearly full disk only part of a line may fit
                 self._waiting = self._waiting[os.write(self._file, self._waiting) :]
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
             os.write(self._file, self._waiting)
         os.close(self._file)
+
+
+# ---- sessions
+
+SESSIONS = "sessions.jsonl"
+LAST_LINE = 1 << 20  # bytes; a line is far shorter
+Moment = Annotated[float, Field(ge=0.0, le=LATEST)]
+
+
+@dataclass(frozen=True)
+class RunSession:
+    """One session of a run, from when its process was ready to train.
+
+    step: the last step done before it: 0, or the checkpoint's
+    before: when the previous session ended, by its last line of metrics or its pause; 0 without one
+    paused: whether it follows a pause of the same process;  trained: number of trained parameters
+    dropped: a sentence for each clip left out;  stops_at: when the time limit ends it, None without a limit
+    note: what to tell the user about where it began, such as a damaged checkpoint
+    """
+
+    time: Moment
+    step: int
+    before: Moment = 0.0
+    paused: bool = False
+    device: str = ""
+    precision: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    trained: int = 0
+    dropped: Sequence[str] = ()
+    stops_at: Moment | None = None
+    note: str = ""
+
+
+_SESSION = TypeAdapter(RunSession)
+
+
+def record_session(run: Path, step: int, paused_at: float | None = None, **facts: object) -> None:
+    """Append a line for this session.
+
+    Call it before the metrics are cut back to the checkpoint: the steps that are lost took time as well.
+
+    Args:
+        paused_at: When the pause before it began, None if it follows no pause.
+        facts: The other fields of `RunSession`.
+
+    Raises:
+        CannotWrite
+    """
+    before = _last_metrics_time(run) if paused_at is None else paused_at
+    session = RunSession(time.time(), step, before, paused_at is not None, **facts)  # type: ignore[arg-type]
+    append_line(run / SESSIONS, json.dumps(finite(asdict(session)), ensure_ascii=False))
+
+
+def read_sessions(run: Path) -> list[RunSession]:
+    """Read every session, oldest first; skip torn lines and records of another form."""
+    known, found = {one.name for one in fields(RunSession)}, []
+    for values in read_json_lines(run / SESSIONS):
+        with contextlib.suppress(ValueError):
+            found.append(_SESSION.validate_python({name: value for name, value in values.items() if name in known}))
+    return found
+
+
+def training_seconds(run: Path, sessions: Sequence[RunSession] | None = None) -> float:
+    """Add up how long the run trained, over all sessions.
+
+    Waiting in the queue, loading, encoding, pauses and the time between sessions do not count.
+    """
+    sessions = read_sessions(run) if sessions is None else sessions
+    if not sessions:
+        return 0.0
+    ended = [*(session.before for session in sessions[1:]), _end(run, sessions[-1])]
+    return sum(max(0.0, end - session.time) for session, end in zip(sessions, ended, strict=True))
+
+
+def _end(run: Path, last: RunSession) -> float:
+    """Return when the last session ended; now if it is still training."""
+    status = jobs.status(run)
+    over = last.time < (status.started_at or 0.0)  # a later start is waiting or loading, or ended before it was ready
+    waits = status.phase.startswith(jobs.WAITING)  # a resumed run waits for its device
+    if over or waits or read_object(run / jobs.HEARTBEAT).get("paused"):
+        return _last_metrics_time(run)
+    return status.ended_at or time.time()
+
+
+def _last_metrics_time(run: Path) -> float:
+    """Return the time of the newest whole line of metrics.jsonl; 0 without one."""
+    path = run / METRICS
+    if not path.is_file():
+        return 0.0
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LAST_LINE))
+        lines = file.read().split(b"\n")[:-1]
+    with contextlib.suppress(ValueError, IndexError, KeyError):
+        return float(from_json(lines[-1])["time"])
+    return 0.0

@@ -1,6 +1,6 @@
-"""The model card beside what a run exports: what it is, how to use it, what was measured, how it was made.
+"""The model card beside a run's export, and the push to the Hub when a run ends.
 
-Not covered: publishing it.
+A card says what the export is, how to use it, what was measured, and how it was made.
 """
 
 from __future__ import annotations
@@ -8,19 +8,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from workbench import __version__
+from workbench import __version__, jobs
+from workbench.errors import WorkbenchError
 from workbench.families.model import Model
 from workbench.lora_names import ALSO
-from workbench.runs import oom_fallback
 from workbench.runs.analysis.curves import curves_of
 from workbench.runs.analysis.visible_effect import VisibleEffect
 from workbench.runs.data import read_lock
+from workbench.runs.failures import fallback_record, fallback_sentence
+from workbench.runs.metrics import read_sessions
 from workbench.runs.run import Run
-from workbench.runs.sessions import read_sessions
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import slugify
+from workbench.workspace import slugify, write_json
 
 LICENSES = ("apache-2.0", "mit", "openrail", "creativeml-openrail-m", "cc-by-4.0", "cc-by-nc-4.0", "cc0-1.0")
 TEMPLATE = """---
@@ -79,7 +81,7 @@ class CardFacts:
 
 
 def card_facts(run: Run, settings: TrainSettings, steps: int) -> CardFacts:
-    """From the run's files, up to a step."""
+    """Collect a card's facts from the run's files, up to a step."""
     curves, sessions = curves_of(run), read_sessions(run.folder)
     losses = [loss for step, loss in curves.held_out.items() if step <= steps]
     changes = [change for step, change in curves.changes.items() if step <= steps]
@@ -152,7 +154,7 @@ def metadata(
 
 
 def license_of(model: Model, chosen: str = "") -> dict[str, Any]:
-    """The card's license: the chosen one, else the base model's, by the Hub's names; {} when it is not known."""
+    """Return the card's license by the Hub's names: the chosen one or the base model's; {} if unknown."""
     name = (chosen or model.license).strip()
     if name.lower() in LICENSES or (chosen and chosen != "other"):
         return {"license": name.lower()}
@@ -166,7 +168,7 @@ def license_of(model: Model, chosen: str = "") -> dict[str, Any]:
 
 
 def what(model: Model, facts: CardFacts, trigger_word: str = "") -> str:
-    """What was trained, on what, in a sentence or three."""
+    """Say what was trained, and on what."""
     settings = facts.settings
     kind = "The transformer, trained in full," if settings.method == "full" else f"A {lora_words(settings)}"
     names = [settings.dataset, *(text.split("=")[0] for text in settings.more_datasets)]
@@ -193,7 +195,7 @@ def expert_of(experts: Sequence[str]) -> str:
 
 
 def _dropped(settings: TrainSettings) -> str:
-    """What a dropped caption became, which is what guidance must compare with."""
+    """Say what replaced dropped captions, because guidance has to use the same."""
     if not settings.caption_dropout:
         return ""
     share = f" {settings.caption_dropout:.0%} of the captions were dropped in training"
@@ -206,7 +208,7 @@ def _dropped(settings: TrainSettings) -> str:
 
 
 def measured(facts: CardFacts) -> str:
-    """The evaluation as a table; a sentence when there was none."""
+    """Render the evaluation as a table, or a sentence if there was none."""
     settings = facts.settings
     seen = seen_in_samples(facts.effect) if facts.effect else ""
     if not facts.losses:
@@ -228,7 +230,7 @@ def measured(facts: CardFacts) -> str:
 
 
 def seen_in_samples(effect: VisibleEffect) -> str:
-    """What the change of the output comes to in videos, in two sentences."""
+    """Say in two sentences what the LoRA changes in videos."""
     if effect.spoiled:
         meaning = "It changes prompts that it should leave alone as well."
     elif not effect.visible:
@@ -258,7 +260,7 @@ def _usage(settings: TrainSettings, code: str, part: str) -> str:
 
 
 def _origin(run: Run, settings: TrainSettings) -> str:
-    """Where it went on from, and what was changed when memory ran out, in sentences."""
+    """Say where the run started from, and what the OOM fallback changed."""
     sentences = []
     if parent := run.parent:
         changed = "; ".join(f"{name}: {cell(old)} → {cell(new)}" for name, (old, new) in parent["changed"].items())
@@ -267,15 +269,42 @@ def _origin(run: Run, settings: TrainSettings) -> str:
     if settings.start_from:
         sentences.append(f"It went on from the LoRA {settings.start_from}.")
     sentences = sentences or [CardFacts.origin]
-    return " ".join(filter(None, [*sentences, oom_fallback.sentence(oom_fallback.record(run.folder))]))
+    return " ".join(filter(None, [*sentences, fallback_sentence(fallback_record(run.folder))]))
 
 
 def table(values: Mapping[str, Any]) -> str:
-    """The rows of a table of two columns, in Markdown."""
+    """Render the rows of a two-column Markdown table."""
     return "\n".join(f"| {key} | {cell(value)} |" for key, value in values.items())
 
 
 def cell(value: Any) -> str:
-    """A value in a table of Markdown."""
+    """Render a value in a Markdown table."""
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return text.replace("|", "\\|").replace("\n", " ")
+
+
+# ---- the push to the Hub when a run ends (`push_to_hub`)
+#
+# It is the job that `workbench publish lora` starts (workbench.publishing): private, with the login stored on this
+# machine, never with a token from the environment. The run does not wait for it, and its failure does not fail the run.
+
+PUSH_MODULE, PUSHES = "workbench.publishing", "publishing"
+
+
+def push_job(root: Path, what: str, name: str) -> Path:
+    """Return the folder of a push in the workspace `root`. what: "lora" or "space";  name: the LoRA's, as runs/NAME"""
+    return root / PUSHES / f"{what}--{name.replace('/', '--')}"
+
+
+def start_push(run: Path, settings: TrainSettings) -> str:
+    """Start the push of a finished run; return a sentence for its log, "" if it has no push. Never raises."""
+    if not settings.push_to_hub:
+        return ""
+    name = f"runs/{run.name}"
+    job_folder = push_job(run.parent.parent, "lora", name)
+    request = {"repo_id": settings.repository, "private": True, "lora": name}
+    try:
+        jobs.start(job_folder, PUSH_MODULE, before=lambda: write_json(job_folder / jobs.CONFIG, request))
+    except (WorkbenchError, OSError) as error:
+        return f"the push to the Hub could not be started ({error}): workbench publish lora {run.name}"
+    return f"the LoRA goes to the Hub, private; workbench publish lora {run.name} shows how far it is"

@@ -1,6 +1,6 @@
 """Which optimizers there are, which package each needs, and the constants that `optimizer_options` may set. No torch.
 
-Not covered: making an optimizer and keeping its state (trainer.model.optimizers).
+`trainer.model.optimizers` makes an optimizer and keeps its state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The videos that a run generated while it trained, with their records: previews, live samples, training inputs.
+"""The videos that a run generates while it trains, with their records: previews, live samples, training inputs.
 
     previews/step-00000250/0.mp4 0.json             the preview of the first prompt; step 0 is the base model
     previews/step-00000250/0-scale-0.5.mp4 .json    the same with the LoRA at another scale
@@ -7,7 +7,7 @@
     previews/step-00000250/live-0.mp4 .json         a live sample
     previews/step-00000000/input-0.mp4 .json reconstruction-0.mp4    a training clip, and through the VAE
 
-No torch. Not covered: generating them (trainer.monitoring.previews), rendering them (ui, notebook, report).
+No torch. `trainer.monitoring.previews` generates them.
 """
 
 from __future__ import annotations
@@ -169,8 +169,11 @@ def controls_of(run: Path, step: int) -> list[Preview]:
 
 
 def changes(before: Sequence[Preview], after: Sequence[Preview]) -> list[float | None]:
-    """How much each later preview differs from the one of its number and prompt before, of the same noise: levels of
-    255; None where that one is missing or cannot be read."""
+    """Compare each later preview with the earlier one of the same number and prompt, made from the same noise.
+
+    Returns:
+        The mean difference in levels of 255; None if the earlier one is missing or cannot be read.
+    """
     videos = {(one.index, one.prompt): one.video for one in before}
     found = [(videos.get((one.index, one.prompt)), one.video) for one in after]
     return [None if earlier is None else _change(earlier, later) for earlier, later in found]
@@ -192,12 +195,14 @@ def read_previews(run: Path) -> RunPreviews:
     """Everything that lies in a run's folder of previews."""
     folders = step_folders(run / FOLDER)
     latents = [one for folder in folders.values() for one in folder.glob("*.safetensors")]
+    live = [video for folder in folders.values() for video in folder.glob("live-*.mp4")]
+    live = sorted(live, key=lambda video: video.stat().st_mtime, reverse=True)[:LIVE_SAMPLES]
     return RunPreviews(
         previews=tuple(all_previews(run)),
         scaled=tuple(one for step, folder in sorted(folders.items()) for one in _previews(folder, step, scaled=True)),
         controls=tuple(one for step, folder in sorted(folders.items()) for one in _controls(folder, step)),
         inputs=tuple(training_inputs(run)),
-        live=_live(folders.values()),
+        live=tuple(LiveVideo(video, _record(video)) for video in live),
         latents=sum(not one.with_suffix(".mp4").exists() for one in latents),
     )
 
@@ -228,12 +233,6 @@ def _controls(folder: Path, step: int) -> list[Preview]:
     records = [(int(video.stem.removeprefix("control-")), _record(video), video) for video in videos]
     found = [Preview(step, number, str(record.get("prompt", "")), video) for number, record, video in records if record]
     return sorted(found, key=lambda one: one.index)
-
-
-def _live(folders: Any) -> tuple[LiveVideo, ...]:
-    videos = [video for folder in folders for video in folder.glob("live-*.mp4")]
-    newest = sorted(videos, key=lambda video: video.stat().st_mtime, reverse=True)[:LIVE_SAMPLES]
-    return tuple(LiveVideo(video, _record(video)) for video in newest)
 
 
 def _record(video: Path) -> dict[str, Any]:

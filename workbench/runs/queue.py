@@ -1,16 +1,17 @@
-"""The queue of runs: who waits for the device, and in which order.
+"""The queue of runs: which ones wait for the device, and in which order.
 
-    runs/.queue.json      ["slug", ...] in the order in which waiting runs take the device; anyone may change it
+    runs/.queue.json      ["slug", ...], the next run first; anyone may edit it
+    python -m workbench.runs.queue WORKSPACE/runs/.starter      the starter: starts the processes of waiting runs
 
-A waiting run has no process, only its position here and a ticket in its folder (jobs.tickets). The next run of each
-device is the exception: its process has begun, has not loaded torch, looks whether all before it are gone, and takes
-the device's lock, which the kernel frees when its holder ends, however it ends. `advance` gives the next ones their
-processes. It is called by whoever starts a run, and again and again by one small process (queue_starter), which whoever
-reads the queue, waits in it or holds a device starts anew when it is gone. So a run that fails or is killed stops
-nobody, and a thousand that wait cost next to nothing.
+A waiting run has no process, only a position in the queue and a ticket in its folder (jobs.tickets). The exception is
+the next run of each device: its process is already running, without torch, waits until all runs before it are gone, and
+takes the device's lock, which the kernel releases when its holder ends, however it ends. `advance` starts these
+processes. Whoever starts a run calls it, and so does a small process, the starter, again and again; whoever reads the
+queue, waits in it or holds a device restarts the starter if it is gone. So a run that fails or is killed blocks nobody,
+and a thousand waiting runs cost next to nothing.
 
-A paused run lends its device (QueueSlot.lent): it stands first in the file meanwhile, so that the runs after it go on
-waiting, while a person may sample. Not covered: which device (devices), the lock itself (gpu_lock).
+A paused run lends its device (QueueSlot.lent): it moves to the front of the queue, so that the runs behind it keep
+waiting while the user samples.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+
+import psutil
 
 from workbench import jobs
 from workbench.errors import CannotWrite, ConfigError
@@ -32,28 +36,34 @@ from workbench.jobs.devices import Device, gpus, pick_devices
 from workbench.workspace import Workspace, is_slug, read_json, write_json
 
 QUEUE, LOCK = ".queue.json", ".queue.lock"
-STARTER, STARTER_MODULE = ".starter", "workbench.runs.queue_starter"  # the job that gives waiting runs their processes
+STARTER, STARTER_MODULE = ".starter", "workbench.runs.queue"  # the job that starts the processes of waiting runs
 LOOK_SECONDS = 0.2
-GUARD_SECONDS = 5.0  # between two looks of a run's process whether the starter lives
+GUARD_SECONDS = 5.0  # how often a run's process checks that the starter is alive
 POSITIONS_SECONDS = 1.0  # how old a known position in the queue may be
-WAITING = jobs.WAITING  # how the phase of a waiting run begins
+WAITING = jobs.WAITING  # prefix of a waiting run's phase
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 
 
 def order(workspace: Workspace) -> list[str]:
-    """The living runs that wait for the device, the next one first; paused ones are not among them."""
+    """List the runs that wait for the device, the next one first, without paused ones."""
     keep_going(workspace)
     return [slug for slug, state in _living(workspace, _listed(workspace)) if state is not jobs.State.PAUSED]
 
 
 def enqueue(workspace: Workspace, slug: str, module: str, env: Mapping[str, str] | None = None) -> jobs.Status:
-    """Put a run at the end of the queue, and start what is next; a living run is left alone.
+    """Put a run at the end of the queue and start what is next. A run that is already alive is left alone.
 
-    module, env: what its process runs, and variables that it gets in addition. Raises CannotWrite, ConfigError (policy)
+    Args:
+        module: What its process runs.
+        env: Additional environment variables for it.
+
+    Raises:
+        CannotWrite
+        ConfigError: If the policy forbids it.
     """
     jobs.put_off(workspace.runs / slug, module, env or {}, _noted(workspace, slug))
     if waits(workspace, slug):
-        join(workspace, slug)  # it waits already, and somebody took it out of the file
+        join(workspace, slug)  # it was waiting already, but somebody removed it from the file
     advance(workspace)
     keep_going(workspace)
     return with_position(workspace, jobs.status(workspace.runs / slug))
@@ -61,7 +71,7 @@ def enqueue(workspace: Workspace, slug: str, module: str, env: Mapping[str, str]
 
 @contextlib.contextmanager
 def _noted(workspace: Workspace, slug: str) -> Iterator[None]:
-    """The run is at the end of the file; nobody takes it out again before it waits, too."""
+    """Add the run to the end of the file; nobody can remove it before it has its ticket."""
     with jobs.locked(workspace.runs / LOCK):
         write_json(workspace.runs / QUEUE, [*(other for other in _listed(workspace) if other != slug), slug])
         yield
@@ -69,7 +79,7 @@ def _noted(workspace: Workspace, slug: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _changing(workspace: Workspace) -> Iterator[list[str]]:
-    """The file's content, to be changed in place under its lock. Raises CannotWrite."""
+    """Yield the file's content, to be changed in place under its lock. Raises CannotWrite."""
     with jobs.locked(workspace.runs / LOCK):
         listed = _listed(workspace)
         before = [*listed]
@@ -79,20 +89,20 @@ def _changing(workspace: Workspace) -> Iterator[list[str]]:
 
 
 def join(workspace: Workspace, slug: str, first: bool = False) -> None:
-    """Put a run at the end of the queue, or first; one that is in it keeps its position. Raises CannotWrite."""
+    """Put a run at the end of the queue, or first; if it is queued, it keeps its position. Raises CannotWrite."""
     with _changing(workspace) as listed:
         if slug not in listed:
             listed.insert(0 if first else len(listed), slug)
 
 
 def leave(workspace: Workspace, slug: str) -> None:
-    """Take a run out of the queue, where it is in it. Raises CannotWrite."""
+    """Remove a run from the queue, if it is there. Raises CannotWrite."""
     with _changing(workspace) as listed:
         listed[:] = [other for other in listed if other != slug]
 
 
 def move(workspace: Workspace, slug: str, position: int) -> list[str]:
-    """Give a waiting run another position, 1 being the next; returns the new order. Raises ConfigError, CannotWrite."""
+    """Move a waiting run to another position (1 is next); return the new order. Raises ConfigError, CannotWrite."""
     with _changing(workspace) as listed:
         living = _living(workspace, listed)
         waiting = [other for other, state in living if state is not jobs.State.PAUSED]
@@ -110,9 +120,10 @@ def move(workspace: Workspace, slug: str, position: int) -> list[str]:
 
 
 def advance(workspace: Workspace) -> list[str]:
-    """Give a process to every waiting run that no other one is before, on any of its devices; returns these runs.
+    """Start a process for each waiting run that is first on all of its devices; return these runs.
 
-    Raises CannotWrite.
+    Raises:
+        CannotWrite
     """
     taken, every, over, first = set[str](), _every_device(), list[str](), list[str]()
     for slug in _listed(workspace):
@@ -128,14 +139,14 @@ def advance(workspace: Workspace) -> list[str]:
                 first.append(slug)
             taken |= wanted
     if over:
-        with _changing(workspace) as listed:  # those that still are over, now that nobody puts one in
+        with _changing(workspace) as listed:  # check again now that nobody can queue one
             gone = {slug for slug in over if not jobs.status(workspace.runs / slug).state.alive}
             listed[:] = [slug for slug in listed if slug not in gone]
     return first
 
 
 def keep_going(workspace: Workspace) -> None:
-    """Start the starter, if a run of this user waits without a process and it does not live. Raises nothing."""
+    """Start the starter if it is not alive and a run of this user waits without a process. Never raises."""
     folder = workspace.runs / STARTER
     with contextlib.suppress(CannotWrite, ConfigError):
         if any(waits(workspace, slug) for slug in _listed(workspace)) and not jobs.status(folder).state.alive:
@@ -150,7 +161,7 @@ def waits(workspace: Workspace, slug: str) -> bool:
 
 @contextlib.contextmanager
 def _guarded(workspace: Workspace) -> Iterator[None]:
-    """Look now and then whether the starter lives, as long as a run's process waits or trains."""
+    """Keep the starter alive while a run's process waits or trains."""
     over = threading.Event()
 
     def look() -> None:
@@ -172,8 +183,10 @@ def _guarded(workspace: Workspace) -> Iterator[None]:
 def acquired(workspace: Workspace, devices: Sequence[Device], job: jobs.Job) -> Iterator[QueueSlot]:
     """Wait in the queue, then hold the devices.
 
-    Runs of other devices are not waited for. A program that only keeps a model warm has to let go of it.
-    Raises jobs.Stop when asked to stop while waiting.
+    It does not wait for runs on other devices. A program that only keeps a model warm has to release the device.
+
+    Raises:
+        jobs.Stop: When asked to stop while waiting.
     """
     slot = QueueSlot(workspace, devices, job)
     with _guarded(workspace):
@@ -185,11 +198,11 @@ def acquired(workspace: Workspace, devices: Sequence[Device], job: jobs.Job) -> 
 
 
 class _Overtaken(Exception):
-    """Another run was moved ahead of the one that waits for the device."""
+    """Another run was moved ahead of this one."""
 
 
 class QueueSlot:
-    """A run's position in the queue, then its hold on its devices. `locks`: file descriptors of their locks."""
+    """A run's position in the queue, then its hold on its devices. locks: their file descriptors"""
 
     def __init__(self, workspace: Workspace, devices: Sequence[Device], job: jobs.Job) -> None:
         self._workspace, self._job, self._slug = workspace, job, job.folder.name
@@ -199,19 +212,19 @@ class QueueSlot:
         self.locks: list[int] = []
 
     def take(self) -> None:
-        """Wait in the queue, and for whoever holds the devices. Raises jobs.Stop when asked to stop while waiting."""
+        """Wait in the queue, then for the devices. Raises jobs.Stop when asked to stop while waiting."""
         owner = f"run {self._slug}"
         try:
             join(self._workspace, self._slug)
             while True:
                 self._wait_for_those_ahead()
                 with contextlib.suppress(_Overtaken), contextlib.ExitStack() as taken:
-                    # All take them in the same order, so that no two wait for one another.
+                    # Every run takes them in the same order, so that no two deadlock.
                     self.locks = [
                         taken.enter_context(gpu_lock.hold(self._workspace.locks, uuid, owner, math.inf, self._look))
                         for uuid in sorted(self._uuids)
                     ]
-                    self._check()  # a run that is being paused went ahead while this one waited
+                    self._check()  # a run that paused may have moved ahead meanwhile
                     self._held.push(taken.pop_all())
                     break
         finally:
@@ -222,9 +235,10 @@ class QueueSlot:
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[None]:
-        """The devices are free meanwhile, but for the runs of the queue; then they are taken again.
+        """Release the devices for anything but queued runs, then take them back; after an error they stay free.
 
-        After an error they stay free. Raises jobs.Stop when asked to stop while waiting for them.
+        Raises:
+            jobs.Stop: When asked to stop while waiting for them.
         """
         join(self._workspace, self._slug, first=True)
         self.give_back()
@@ -247,23 +261,20 @@ class QueueSlot:
         self._job.beat(f"{_words(position)} for the {self._name}", patient=True)
 
     def _look(self, holder: str) -> None:
-        """What is done every now and then while the device is held by someone."""
+        """Report progress while someone else holds the device."""
         self._stop_if_requested()
         position = self._check()
         self._job.beat(f"{_words(position)}, the {self._name} is held by {holder}", patient=True)
 
     def _check(self) -> int:
-        """Its position. Raises _Overtaken."""
+        """Return its position. Raises _Overtaken."""
         position, ahead, paused = self._ahead()
         if ahead or paused:
             raise _Overtaken
         return position
 
     def _ahead(self) -> tuple[int, str, str]:
-        """Its position as `order` counts; of the runs before it on any of its devices the last, and one that is paused.
-
-        "" where there is none.
-        """
+        """Return its position, the last run ahead of it on any of its devices, and a paused one; "" for none."""
         listed = _listed(self._workspace)
         before = _living(self._workspace, listed[: listed.index(self._slug)] if self._slug in listed else listed)
         position, ahead, paused = 1, "", ""
@@ -278,7 +289,7 @@ class QueueSlot:
 
 
 def waits_for(workspace: Workspace, slug: str) -> str:
-    """The run that another one waits for, "" for none: the one before it on its devices, or one that trains there."""
+    """Find the run that another one waits for: ahead of it on its devices, or training there; "" for none."""
     listed, wanted = order(workspace), _wanted(workspace, slug)
     before = listed[: listed.index(slug)] if slug in listed else []
     ahead = [other for other in before if wanted & _wanted(workspace, other)]
@@ -293,7 +304,7 @@ def waits_for(workspace: Workspace, slug: str) -> str:
 
 
 def with_position(workspace: Workspace, status: jobs.Status) -> jobs.Status:
-    """The status of a run, with its position in the queue where it waits without a process."""
+    """Add its position in the queue to the status of a run that waits without a process."""
     if status.phase != WAITING or not status.state.alive:
         return status
     return replace(status, phase=_positions(workspace).get(status.name, status.phase))
@@ -303,7 +314,7 @@ _KNOWN_POSITIONS: dict[Path, tuple[float, dict[str, str]]] = {}
 
 
 def _positions(workspace: Workspace) -> dict[str, str]:
-    """The phase of every run of the queue; of several looks within a second the first one counts."""
+    """Return the phase of every queued run, cached for a second."""
     made, positions = _KNOWN_POSITIONS.get(workspace.root, (-math.inf, {}))
     if time.monotonic() > made + POSITIONS_SECONDS:
         positions, position = {}, 0
@@ -323,7 +334,7 @@ def _positions(workspace: Workspace) -> dict[str, str]:
 
 
 def _words(position: int, ahead: str = "", paused: str = "") -> str:
-    """The phase of a waiting run. ahead, paused: the runs for which it waits, "" for none"""
+    """Format the phase of a waiting run. ahead, paused: the runs it waits for, "" for none"""
     ordinal = ORDINALS[position - 1] if position <= len(ORDINALS) else f"number {position}"
     words = f"{WAITING}: {ordinal} in the queue" + (f", after run {ahead}" if ahead else "")
     return words + (f"; run {paused} is paused and goes first: resume or stop it" if paused else "")
@@ -343,7 +354,7 @@ def _every_device() -> frozenset[str]:
 
 
 def _wanted(workspace: Workspace, slug: str) -> frozenset[str]:
-    """The devices that a run wants; none where its settings cannot be read: it will not get far."""
+    """Return the devices a run wants; none if its settings cannot be read, as it will fail at once."""
     try:
         settings = read_json(workspace.runs / slug / jobs.CONFIG)
         return _uuids_of(settings.get("device", "auto"), settings.get("gpus", 1))
@@ -357,7 +368,7 @@ def _living(workspace: Workspace, slugs: Sequence[str]) -> list[tuple[str, jobs.
 
 
 def _listed(workspace: Workspace) -> list[str]:
-    """The file's content; where it is gone or somebody broke it, the runs that wait, as they came."""
+    """Read the file; if it is missing or broken, list the waiting runs by when they were queued."""
     with contextlib.suppress(ConfigError):
         value = read_json(workspace.runs / QUEUE)
         if isinstance(value, list):
@@ -365,3 +376,42 @@ def _listed(workspace: Workspace) -> list[str]:
     found = [path.parent for path in workspace.runs.glob(f"*/{tickets.WAITING}")]
     times = {folder.name: ticket.time or 0.0 for folder in found if (ticket := tickets.read(folder)) is not None}
     return sorted(times, key=lambda slug: times[slug])
+
+
+# ---- the starter: one per workspace
+#
+# `keep_going` starts it. It ends when no run waits and every run that it started is over; until then it stays, because
+# only the parent of a process learns how that process ended.
+
+START_SECONDS = 0.5
+START_ANYWAY = 10.0  # seconds after which it reads the queue even if nothing seems to have changed
+
+
+def main() -> int:
+    folder = Path(sys.argv[1]).resolve()
+    with jobs.Job(folder) as job:
+        serve(Workspace.of(folder), job)
+    return int(job.exit_code)
+
+
+def serve(workspace: Workspace, job: jobs.Job) -> None:
+    """Start what is next until no run waits. Raises jobs.Stop when asked to stop."""
+    seen, first, read_at = -1, list[str](), 0.0
+    while workspace.runs.exists():
+        job.check_stop("stopped as asked; it starts again when runs wait")
+        now = 0
+        with contextlib.suppress(OSError):
+            now = (workspace.runs / QUEUE).stat().st_mtime_ns
+        waiting = [slug for slug in first if jobs.status(workspace.runs / slug).state.alive]
+        if now != seen or waiting != first or time.monotonic() > read_at + START_ANYWAY:
+            seen, read_at = now, time.monotonic()
+            with contextlib.suppress(CannotWrite):  # the disk is full: try again
+                first = advance(workspace)
+            if not first and not psutil.Process().children():
+                return
+        job.beat("starting runs that wait", patient=True)
+        time.sleep(START_SECONDS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

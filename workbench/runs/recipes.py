@@ -1,13 +1,17 @@
-"""What to train, and with which settings: a recipe for a subject, a model and a number of clips, with its reasons.
+"""Settings to start from: recipes for a subject, model and number of clips, and presets that users saved.
 
-Where nothing was published it says so. Settings that a recipe does not name stay as they are. Not covered: the figures
-and their sources (families), what the GPU decides (fit.recipes), settings that a person saved (presets).
+    presets/NAME.json       settings as --config takes them, without those that name things in this workspace
+
+Settings that a recipe or a preset does not name keep their values. `families` has the recipes' figures and sources,
+`fit.recipes` adds what depends on the GPU. If nothing was published for a subject, the recipe says so.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from workbench.clips.records import read_clips
@@ -16,15 +20,15 @@ from workbench.families import families, find_model
 from workbench.families.recipes import SUBJECTS, Advice, Source, Subject
 from workbench.quantities import counted
 from workbench.runs.settings import TrainSettings
-from workbench.settings import specs
-from workbench.workspace import Workspace, is_slug
+from workbench.settings import parse, specs
+from workbench.workspace import Workspace, checked_slug, is_slug, read_json, slugify, write_json
 
 UNKNOWN = "No published run is known for models of this kind: the settings stay as they are."
 
 
 @dataclass(frozen=True)
 class Reason:
-    """One value, or one piece of advice about the dataset, and why. setting: "" for advice; value: then its heading"""
+    """A value, or advice about the dataset, with its reason. setting: "" for advice, whose heading is `title`"""
 
     setting: str
     title: str
@@ -37,7 +41,7 @@ class Reason:
 class Suggestion:
     """Settings for a subject, a model and a number of clips.
 
-    warning: "" or what stands against this dataset or GPU;  gpu: that memory settings are chosen for, "" for none
+    warning: what speaks against this dataset or GPU, or "";  gpu: the one its memory settings are for, or ""
     """
 
     subject: Subject
@@ -50,14 +54,18 @@ class Suggestion:
     gpu: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data, for programs."""
+        """Return plain data, for programs."""
         return asdict(self)
 
 
 def suggest(subject: str, model_name: str, clips: int = 0) -> Suggestion:
-    """The settings for a subject. Raises ConfigError for an unknown subject or model.
+    """Suggest settings for a subject.
 
-    clips: how many there are; 0 when it is not known
+    Args:
+        clips: Number of clips, 0 if unknown.
+
+    Raises:
+        ConfigError: For an unknown subject or model.
     """
     if subject not in SUBJECTS:
         raise ConfigError(f"recipe is {subject[:80]!r}, must be one of {', '.join(SUBJECTS)}")
@@ -85,7 +93,7 @@ def _advice(title: str, advice: Advice) -> Reason:
 
 
 def clips_of(workspace: Workspace, dataset: str) -> int:
-    """How many clips a dataset has; 0 when there is none of that name, or it cannot be read."""
+    """Count a dataset's clips; 0 if it does not exist or cannot be read."""
     if not is_slug(dataset):
         return 0
     try:
@@ -95,7 +103,7 @@ def clips_of(workspace: Workspace, dataset: str) -> int:
 
 
 def sources() -> list[Source]:
-    """Every source that a recipe names, once."""
+    """List every source that a recipe cites, once each."""
     found: dict[Source, None] = {}
     for family in families():
         recipes = [*family.recipes, *(recipe for model in family.models for recipe in model.recipes)]
@@ -103,3 +111,64 @@ def sources() -> list[Source]:
             for advice in (recipe.clips, recipe.captions, recipe.why_steps, *(why for *_, why in recipe.settings)):
                 found |= dict.fromkeys(advice.sources)
     return list(found)
+
+
+# ---- presets
+
+# Settings that differ between workspaces, or from run to run.
+NOT_SHARED = (
+    "dataset",
+    "more_datasets",
+    "regularization_dataset",
+    "validation_dataset",
+    "start_from",
+    "preview_images",
+    "repository",
+)
+
+
+def preset_names(workspace: Workspace) -> list[str]:
+    """List the presets by name."""
+    return sorted(path.stem for path in workspace.presets.glob("*.json") if is_slug(path.stem))
+
+
+def save_preset(workspace: Workspace, title: str, settings: TrainSettings) -> str:
+    """Save settings under a title, replacing a preset of the same name; return the name. Raises ConfigError."""
+    if not title.strip():
+        raise ConfigError("the preset has no name: write one, as in my-style")
+    name = slugify(title)
+    write_json(_preset_file(workspace, name), _shared(settings.model_dump(mode="json")))
+    return name
+
+
+def load_preset(workspace: Workspace, name: str) -> dict[str, Any]:
+    """Read the settings of a preset. Raises ConfigError."""
+    return _read_preset(_preset_file(workspace, name))
+
+
+def preset_text(workspace: Workspace, name: str) -> str:
+    """Return a preset's file as text, for sharing. Raises ConfigError."""
+    return json.dumps(load_preset(workspace, name), indent=2, ensure_ascii=False) + "\n"
+
+
+def add_preset(workspace: Workspace, file: Path) -> str:
+    """Import a preset, or a run's config.json, that somebody shared; return its name. Raises ConfigError."""
+    name = slugify(file.stem)
+    write_json(_preset_file(workspace, name), _read_preset(file))
+    return name
+
+
+def _preset_file(workspace: Workspace, name: str) -> Path:
+    return workspace.presets / f"{checked_slug(name)}.json"
+
+
+def _read_preset(file: Path) -> dict[str, Any]:
+    values = read_json(file)
+    if not isinstance(values, dict):
+        raise ConfigError(f"{file.name} must hold a JSON object of settings: write it as {{...}}")
+    parse(TrainSettings, values)
+    return _shared(values)
+
+
+def _shared(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in NOT_SHARED}

@@ -1,13 +1,14 @@
-"""A training run seen from outside: create it, start it, command it, read what it left. No torch.
+"""A run: create, fork, start, control, read, rename, remove and restore it. No torch.
 
 runs/<slug>/
   config.json dataset.lock.json        settings; the clips trained on, by content
   process.json heartbeat.json control/ job.log result.json      (workbench.jobs)
-  parent.json                          of a fork: where it began, and what differs (workbench.runs.forks)
-  notes.txt group.txt                  what a person wrote about it, and the group that it was given
-  metrics.jsonl                        (workbench.runs.metrics)
-  checkpoints/step-00000250/           (workbench.runs.checkpoints); stars.json (workbench.runs.retention)
+  parent.json                          of a fork: {"run", "step", "changed": {setting: [old, new]}, "dropped": [...]}
+  notes.txt group.txt                  the user's notes on it, and its group
+  metrics.jsonl sessions.jsonl         (workbench.runs.metrics)
+  checkpoints/step-00000250/           and stars.json (workbench.runs.checkpoints)
   stacks.txt                           of a run that hung (workbench.trainer.monitoring.stall_timeout)
+  oom_fallback.json                    of a run that ran out of memory (workbench.runs.failures)
   ranks/0.json                         of several processes: how each ended (workbench.trainer.distributed.launcher)
   previews/step-00000250/0.mp4 0.json  a preview a prompt; step 0 is the base model (workbench.runs.previews)
   lora.safetensors README.md           the export and its model card; of a full fine-tune, a model instead
@@ -18,34 +19,50 @@ runs/<slug>/
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field
 
 from workbench import inline_html, jobs
+from workbench.bins import Bin
 from workbench.errors import ConfigError
 from workbench.families import find_model, settle
 from workbench.families.model_files import INDEX
 from workbench.jobs.devices import pick_device
 from workbench.jobs.reading import folders_in
 from workbench.notes import NotedFolder
+from workbench.operating_system import system
 from workbench.records import read_record
-from workbench.runs import checkpoints, device_rules, forks, queue, retention
-from workbench.runs.checks import check, resolved
-from workbench.runs.forks import PARENT
+from workbench.runs import checkpoints, queue
+from workbench.runs.checkpoints import FROM_START, PARENT, Doomed
+from workbench.runs.checks import check, check_device, resolved
+from workbench.runs.from_scratch import BASE_MODEL
 from workbench.runs.metrics import read_metrics
 from workbench.runs.previews import LiveSample, Preview, all_previews
-from workbench.runs.recovery import FROM_START
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import Workspace, fresh_folder, read_json, read_object, step_folders, write_json
+from workbench.workspace import (
+    Workspace,
+    checked_slug,
+    fresh_folder,
+    link_or_copy,
+    read_json,
+    read_object,
+    step_folders,
+    write_json,
+    writing,
+)
 
 MODULE = "workbench.trainer"
-REMOTE = "remote.json"  # on which target a run is
-REMOTE_MODULE = "workbench.remote"  # the process that stands for it here
+REMOTE = "remote.json"  # names the target of a run on another machine
+REMOTE_MODULE = "workbench.remote"  # the local process that represents such a run
 EXPORT = "lora.safetensors"
 CARD = "README.md"
+DECODING = ".decode"  # the folder of the job that decodes previews
 
 
 class Parent(BaseModel):
@@ -58,13 +75,14 @@ class Parent(BaseModel):
 
 
 class Run(NotedFolder):
-    """One run's folder. Every property is read afresh from disk."""
+    """A run's folder. Properties read the disk every time."""
 
     @classmethod
     def create(cls, workspace: Workspace, settings: TrainSettings, name: str | None = None) -> Self:
-        """Check the settings against model and dataset and write the run's folder.
+        """Check the settings against the model and the dataset, and write the run's folder.
 
-        Raises ConfigError, DataError, CannotWrite.
+        Raises:
+            ConfigError, DataError, CannotWrite
         """
         settings = cls.checked(workspace, settings)
         folder = fresh_folder(workspace.runs, name or settings.dataset)
@@ -73,7 +91,7 @@ class Run(NotedFolder):
 
     @staticmethod
     def checked(workspace: Workspace, settings: TrainSettings) -> TrainSettings:
-        """The settings that a new run is created with, if it could start. Raises ConfigError, DataError."""
+        """Check and complete the settings of a new run. Raises ConfigError, DataError."""
         settings = settings.changed(model=settle(workspace.model(settings.model)))
         check(workspace, settings)
         if find_model(settings.model)[1].boundary and settings.expert == "both":
@@ -82,22 +100,24 @@ class Run(NotedFolder):
         return resolved(workspace, settings)
 
     def clone(self, workspace: Workspace, name: str | None = None) -> Self:
-        """A fresh run with this one's settings. Raises ConfigError, CannotWrite."""
+        """Create a new run with this one's settings. Raises ConfigError, CannotWrite."""
         return self.create(workspace, self.settings, name or self.name)
 
     def fork(self, workspace: Workspace, step: int, settings: TrainSettings, name: str | None = None) -> Self:
-        """A new run that goes on from the checkpoint of a step with other settings; its parent.json says what differs.
+        """Create a run that continues from a step's checkpoint with other settings; parent.json records the changes.
 
-        Raises ConfigError where the settings do not fit those weights (`forks.carried`), CannotWrite.
+        Raises:
+            ConfigError: If the settings do not fit the checkpoint's weights (see `carried`).
+            CannotWrite
         """
         if settings.model != self.settings.model:
             settings = settings.changed(model=settle(workspace.model(settings.model)))
         check(workspace, settings)
-        return type(self)(forks.fork(workspace, self, step, resolved(workspace, settings), name))
+        return type(self)(fork(workspace, self, step, resolved(workspace, settings), name))
 
     @classmethod
     def open(cls, workspace: Workspace, slug: str) -> Self:
-        """An existing run. Raises ConfigError when there is none of that name."""
+        """Open an existing run. Raises ConfigError if there is none of that name."""
         folder = workspace.run(slug)
         if not (folder / jobs.CONFIG).exists():
             known = ", ".join(run.name for run in cls.all(workspace)) or "none yet"
@@ -106,7 +126,7 @@ class Run(NotedFolder):
 
     @classmethod
     def all(cls, workspace: Workspace) -> list[Self]:
-        """Every run of the workspace, newest first."""
+        """List all runs of the workspace, newest first."""
         return [cls(folder) for folder in folders_in(workspace.runs)]
 
     @property
@@ -119,7 +139,7 @@ class Run(NotedFolder):
 
     @property
     def result(self) -> dict[str, Any]:
-        """result.json, {} while the run is not over."""
+        """result.json; {} until the run is over."""
         return jobs.result(self.folder)
 
     @property
@@ -128,18 +148,18 @@ class Run(NotedFolder):
 
     @property
     def lora(self) -> Path | None:
-        """The exported LoRA, None before the run has finished."""
+        """The exported LoRA; None before the run has finished."""
         path = self.folder / EXPORT
         return path if path.exists() else None
 
     @property
     def model(self) -> Path | None:
-        """The folder of a full fine-tune, which is a model; None before the run has finished."""
+        """The folder of a finished full fine-tune, which is a model; None otherwise."""
         return self.folder if (self.folder / INDEX).exists() else None
 
     @property
     def parent(self) -> dict[str, Any]:
-        """Of a fork: {"run", "step", "changed": {setting: [old, new]}, "dropped": [sentences]}; {} of others."""
+        """A fork's parent.json; {} for other runs."""
         return dict(read_record(self.folder / PARENT, Parent) or {})
 
     @property
@@ -149,26 +169,28 @@ class Run(NotedFolder):
 
     @property
     def checkpoints(self) -> list[int]:
-        """Steps of the checkpoints that are wholly on disk, oldest first."""
+        """Steps of the complete checkpoints, oldest first."""
         found = step_folders(self.folder / checkpoints.FOLDER)
         return [step for step, folder in found.items() if (folder / checkpoints.MANIFEST).exists()]
 
     @property
     def target(self) -> str:
-        """The name of the target on which it trains, "" for this machine."""
+        """The remote target it trains on; "" for this machine."""
         return str(read_object(self.folder / REMOTE).get("target", ""))
 
-    def doomed(self) -> list[retention.Doomed]:
-        """The checkpoints that go when the next one is written."""
+    def doomed(self) -> list[Doomed]:
+        """List the checkpoints that the next save will remove."""
         settings, saved = self.settings, self.checkpoints
         coming = (saved[-1] // settings.save_every + 1) * settings.save_every if saved else None
-        return retention.doomed(self.folder, settings.keep_checkpoints, settings.keep_every, coming)
+        return checkpoints.doomed(self.folder, settings.keep_checkpoints, settings.keep_every, coming)
 
     def start(self, from_start: bool = False) -> jobs.Status:
-        """Start the run, or go on from its newest good checkpoint, once it is its turn (queue); on its target.
+        """Queue the run, or start it on its remote target; it resumes from its newest whole checkpoint.
 
-        from_start: it may begin at step 0 again where no checkpoint is whole; otherwise it is refused (recovery).
-        A living run is left alone.
+        A run that is already alive is left alone.
+
+        Args:
+            from_start: Allow starting over at step 0 if no checkpoint is whole; otherwise that is refused.
         """
         env, settings = {FROM_START: "1"} if from_start else None, self.settings
         if self.target and settings.push_to_hub:
@@ -177,12 +199,12 @@ class Run(NotedFolder):
             )
         if self.target:
             return jobs.start(self.folder, REMOTE_MODULE, env=env)
-        device_rules.check(settings, pick_device(settings.device))
+        check_device(settings, pick_device(settings.device))
         return queue.enqueue(Workspace.of(self.folder), self.name, MODULE, env)
 
     @property
     def takes_no_commands(self) -> str:
-        """Why it takes no commands now; "" when it does."""
+        """Why it accepts no commands now; "" if it does."""
         state = self.status.state
         if state.alive:
             return ""
@@ -191,44 +213,44 @@ class Run(NotedFolder):
         return f"{self.name} {stands}, only a running one takes commands{remedy}"
 
     def stop(self, grace: float | None = None) -> None:
-        """Save and end after the present step; with `grace` (seconds) end it by force after that time."""
+        """Save and end after the current step; with `grace`, kill it after that many seconds."""
         jobs.stop(self.folder, grace)
 
     def pause(self) -> None:
         jobs.send(self.folder, "pause")
 
     def resume(self) -> None:
-        """Go on after `pause` (a run that has ended goes on with `start`)."""
+        """Continue after `pause`. A run that has ended continues with `start`."""
         jobs.send(self.folder, "resume")
 
     def save(self) -> None:
-        """Write a checkpoint after the present step."""
+        """Write a checkpoint after the current step."""
         jobs.send(self.folder, "save")
 
     def preview(self, prompt: str | None = None, scales: Sequence[float] = ()) -> None:
-        """Generate the previews after the present step; with a prompt only that, with scales at each."""
+        """Generate the previews after the current step, or only this prompt; at each of the given LoRA scales."""
         request = {"prompt": prompt, "scales": list(scales)}
         self._request_videos({"previews": True, **{name: value for name, value in request.items() if value}})
 
     def live_sample(self, request: LiveSample) -> None:
-        """Generate a video with the weights as they are after the present step; it is listed with the samples, too.
+        """Generate a video with the weights as they are after the current step; samples list it, too.
 
-        Several requests before that step are all served.
+        Requests that arrive before that step are all served.
         """
         self._request_videos({}, request)
 
     def _request_videos(self, request: dict[str, Any], *live_samples: LiveSample) -> None:
-        """Leave the command beside requests that are not taken yet."""
+        """Send the command together with requests that the run has not taken yet."""
         path, waiting = self.folder / jobs.CONTROL / "preview", dict[str, Any]()
         if path.exists():
-            with contextlib.suppress(ConfigError):  # taken this very moment
+            with contextlib.suppress(ConfigError):  # just taken
                 waiting = read_json(path)
         every = [*(waiting.get("live_samples") or ()), *(one.model_dump(mode="json") for one in live_samples)]
         jobs.send(self.folder, "preview", {**waiting, **request, **({"live_samples": every} if every else {})})
 
     def decode_previews(self) -> jobs.Status:
-        """Turn previews that were kept as latents into videos, as a job in the folder .decode."""
-        folder = self.folder / ".decode"
+        """Decode previews that were kept as latents, as a job of their own."""
+        folder = self.folder / DECODING
         write_json(folder / jobs.CONFIG, {})
         return jobs.start(folder, "workbench.trainer.monitoring.latent_decoding")
 
@@ -240,4 +262,253 @@ class Run(NotedFolder):
         return inline_html.rendered("workbench.runs.display:run_html", self)
 
 
-__all__ = ["CARD", "EXPORT", "PARENT", "REMOTE", "Run", "check"]
+# ---- forks: runs that start from a checkpoint of another run, with other settings or other clips
+#
+# A fork's first checkpoint is a copy of its parent's with the new settings, so from then on it is a run like any other
+# and resumes exactly. `carried` decides what can be copied.
+
+# Settings that decide which weights there are and what they mean; the second tuple applies to LoRAs only.
+WEIGHTS = ("model", "method", "expert")
+LORA_WEIGHTS = ("rank", "alpha", "targets", "dora", "rslora", "train_also")
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What a fork takes from a checkpoint: files and state, and a sentence for everything it cannot take."""
+
+    files: tuple[str, ...]
+    state: dict[str, Any]
+    dropped: tuple[str, ...]
+
+
+def carried(folder: Path, state: Mapping[str, Any], settings: TrainSettings) -> Carried:
+    """Decide what of the checkpoint in this folder can be used with new settings.
+
+    Raises:
+        ConfigError: If the settings mean other weights, or leave no steps to train.
+    """
+    changed = checkpoints.setting_changes(state["settings"], settings)
+    deciding = WEIGHTS + (LORA_WEIGHTS if settings.method == "lora" else ())
+    problems = {
+        name: f"{name} was {changed[name][0]!r}, is {changed[name][1]!r}" for name in deciding if name in changed
+    }
+    if problems:
+        raise ConfigError(
+            f"a fork goes on with the weights of its checkpoint, which these settings do not fit: "
+            f"{'; '.join(problems.values())}. Put them back, or begin a new run with start_from set to the parent",
+            problems,
+        )
+    if settings.steps <= state["step"]:
+        sentence = f"steps is {settings.steps}, the fork begins at step {state['step']}: give a larger number"
+        raise ConfigError(sentence, {"steps": sentence})
+
+    files = {path.name for path in folder.iterdir()} - {checkpoints.MANIFEST, checkpoints.STATE}
+    kept, dropped = dict(state), []
+    if "optimizer" in changed:
+        files -= {checkpoints.OPTIMIZER}
+        kept.pop("optimizer", None)
+        old, new = changed["optimizer"]
+        dropped.append(f"the optimizer's memory: {new} cannot use that of {old} and begins with none")
+    if checkpoints.EMA in files and not settings.ema_decay:
+        files -= {checkpoints.EMA}
+        dropped.append("the averaged weights: ema_decay is 0 now")
+    kept.pop("precision", None)  # a fork may use another number format
+    kept.pop("threads", None)
+    kept["text_form"] = None  # and another text encoding
+    if "precision" in changed:
+        kept["scaler"] = None
+    return Carried(tuple(sorted(files)), kept, tuple(dropped))
+
+
+def fork(workspace: Workspace, parent: Run, step: int, settings: TrainSettings, name: str | None) -> Path:
+    """Write the folder of a run that continues from a parent's checkpoint. Raises ConfigError, CannotWrite."""
+    source = checkpoints.folder_of(parent.folder, step)
+    if not checkpoints.verified(source):
+        whole = [str(s) for s in parent.checkpoints if checkpoints.verified(checkpoints.folder_of(parent.folder, s))]
+        raise ConfigError(
+            f"{parent.name} has no whole checkpoint of step {step}: choose one of {', '.join(whole) or 'none'}"
+        )
+    state = read_json(source / checkpoints.STATE)
+    taken = carried(source, state, settings)
+    now = {**taken.state, "settings": settings.model_dump(mode="json")}
+    now["versions"] = checkpoints.versions_now(state["versions"])
+    changed = checkpoints.setting_changes(state["settings"], settings)
+
+    def fill(target: Path) -> None:
+        for file_name in taken.files:
+            shutil.copyfile(source / file_name, target / file_name)
+        write_json(target / checkpoints.STATE, now)
+
+    folder = fresh_folder(workspace.runs, name or parent.name)
+    try:
+        if (own := parent.folder / BASE_MODEL).is_dir():  # do not train its tokenizer again
+            shutil.copytree(own, folder / BASE_MODEL, copy_function=link_or_copy)
+        checkpoints.publish(folder, step, fill)
+        if not checkpoints.verified(checkpoints.folder_of(folder, step)) or not checkpoints.verified(source):
+            raise ConfigError(f"the checkpoint of step {step} of {parent.name} could not be copied whole: try again")
+        write_json(
+            folder / PARENT, {"run": parent.name, "step": step, "changed": changed, "dropped": list(taken.dropped)}
+        )
+        settings.save(folder / jobs.CONFIG)  # last, because it makes the folder a run
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder
+
+
+def forks_of(workspace: Workspace, name: str) -> list[str]:
+    """List the names of the forks of a run."""
+    return sorted(run.name for run in Run.all(workspace) if run.parent.get("run") == name)
+
+
+# ---- renaming, removing and restoring runs that are over
+
+
+@contextlib.contextmanager
+def _over(workspace: Workspace, run: Run, changed: str) -> Iterator[None]:
+    """Keep a run from being queued while it is changed. Raises ConfigError if it is alive."""
+    with jobs.locked(workspace.runs / queue.LOCK):
+        if (state := jobs.status(run.folder).state).alive:
+            raise ConfigError(
+                f"{run.name} is {state.value} and cannot be {changed}: workbench runs stop {run.name} first"
+            )
+        yield
+
+
+def rename_run(workspace: Workspace, run: Run, name: str) -> Run:
+    """Rename a run, also in its forks, and return it. Raises ConfigError if the name cannot be used, CannotWrite.
+
+    Samples, grids and stars that refer to its LoRA keep the old name.
+    """
+    target = workspace.runs / checked_slug(name)
+    if target == run.folder:
+        return run
+    with _over(workspace, run, "renamed"):
+        if (run.folder / REMOTE).exists():
+            raise ConfigError(f"{run.name} trains on {run.target}, where it keeps its name: clone it under another one")
+        if target.exists():
+            raise ConfigError(f"there is a run {name!r} already: choose another name")
+        with writing(target):
+            system.replace(run.folder, target)
+    for other in forks_of(workspace, run.name):
+        record = workspace.runs / other / PARENT
+        write_json(record, {**read_object(record), "run": name})
+    return Run(target)
+
+
+def remove_run(workspace: Workspace, run: Run) -> str:
+    """Move a run to the bin and return sentences that say so. Raises ConfigError, CannotWrite.
+
+    Its forks are not affected: each has a copy of its checkpoint.
+    """
+    forks = forks_of(workspace, run.name)
+    with _over(workspace, run, "removed"):
+        name = _removed(workspace).put(run.folder)
+    kept = f" Began at it, and go on without it: {', '.join(forks)}." if forks else ""
+    return f"{run.name} is removed. To restore it: workbench runs restore {name}.{kept}"
+
+
+def removed_runs(workspace: Workspace) -> list[str]:
+    """List the removed runs by the names that restore them, last removed first."""
+    return _removed(workspace).names
+
+
+def restore_run(workspace: Workspace, name: str) -> Run:
+    """Restore a removed run. Raises ConfigError if there is none, or another run has its name; CannotWrite."""
+    return Run(_removed(workspace).restore(name))
+
+
+def _removed(workspace: Workspace) -> Bin:
+    return Bin(workspace.runs, "run")
+
+
+# ---- actions: a button on the page and in a notebook, a command in the shell
+
+ActionKind = Literal[
+    "go on",  # start the run, or start it again
+    "from start",  # start over at step 0 if no checkpoint is whole
+    "fork",  # continue from `Action.step` in a new run, with `Action.settings` changed
+    "new run",  # put the run's settings into the form, with `Action.settings` changed
+    "pause",
+    "resume",
+    "stop",
+    "kill",  # kill a run that does not react to `stop`
+    "save",
+    "preview",  # generate the previews after this step
+    "live sample",  # generate one video with the weights as they are
+    "decode",  # decode previews that were kept as latents
+    "sample",  # open the LoRA in the Sample tab
+    "stacks",  # show what every thread of an unresponsive run is doing
+    "report",
+    "log in",  # to the Hub: in a terminal, never on a page
+    "free space",  # see which checkpoints and caches can be removed
+    "dataset",  # open the dataset
+]
+
+
+@dataclass(frozen=True)
+class Action:
+    """Something the user can do next.
+
+    command: the same in the shell;  settings, step: what a new run changes, and the checkpoint it continues from
+    hint: instructions for what happens elsewhere (`log in`, `free space`, `dataset`)
+    """
+
+    kind: ActionKind
+    label: str
+    command: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    step: int | None = None
+    hint: str = ""
+
+
+def as_flags(settings: Mapping[str, Any]) -> str:
+    """Format settings as command-line flags: " --rank 8 --no-flip"."""
+    found = ""
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            found += f" --{flag}" if value else f" --no-{flag}"
+        else:
+            found += f" --{flag} {shlex.quote(str(value))}"
+    return found
+
+
+def perform(workspace: Workspace, run: Run, action: Action) -> Run | TrainSettings | str:
+    """Perform an action.
+
+    Returns:
+        The run to show from then on, settings for the form of a new run, or a sentence.
+
+    Raises:
+        ConfigError: If the action needs more than the run (`preview`, `sample`, ...).
+        CannotWrite
+    """
+    match action.kind:
+        case "go on" | "from start":
+            run.start(from_start=action.kind == "from start")
+            return run
+        case "new run":
+            return run.settings.changed(**action.settings)
+        case "fork":
+            if action.step is None:
+                raise ConfigError(f"{run.name} has no checkpoint to fork from")
+            fork = run.fork(workspace, action.step, run.settings.changed(**action.settings))
+            fork.start()
+            return fork
+        case "pause":
+            run.pause()
+            return "The run pauses after this step, so that you can sample meanwhile."
+        case "resume":
+            run.resume()
+            return "The run goes on."
+        case "stop" | "kill":
+            run.stop(grace=0.0 if action.kind == "kill" else None)
+            return "The run finishes its step, saves, and ends." if action.kind == "stop" else "The run is ended."
+        case "save":
+            run.save()
+            return "A checkpoint is written after this step."
+        case "decode":
+            run.decode_previews()
+            return "The previews are decoded in the background and appear one by one."
+    raise ConfigError(f"{action.label}: {action.hint or 'this needs more than the run'}")

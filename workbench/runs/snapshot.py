@@ -1,13 +1,14 @@
-"""A run at one moment as plain data: what the page, the notebook, the shell, the report and `--json` render. No torch.
+"""A run at one moment as plain data, which the page, the notebook, the shell, the report and `--json` render. No torch.
 
-None of them decides what is shown: facts, notes, the failure, the actions to offer are chosen here. Not covered: how
-the numbers come about (analysis), a run in one line of a list (summary), rendering (ui, notebook, cli).
+They decide nothing about its content: the facts, notes, failure and actions are chosen here.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,30 +19,49 @@ from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.jobs import State, Status
 from workbench.jobs.devices import Load, load, pick_device
-from workbench.quantities import byte_size
-from workbench.runs import facts, queue, retention
-from workbench.runs.actions import Action
-from workbench.runs.analysis.best_checkpoint import best_step
+from workbench.quantities import byte_size, duration, loss_text, moment
+from workbench.runs import checkpoints, queue
 from workbench.runs.analysis.curves import Curves, curves_of
 from workbench.runs.analysis.diagnosis import Diagnosis, beside_failure, diagnose
-from workbench.runs.checkpoints import bytes_of, folder_of
-from workbench.runs.facts import Fact, Note
-from workbench.runs.failures import LOG_LINES, Failure, failure_of, last_checkpoint
+from workbench.runs.analysis.visible_effect import best_step
+from workbench.runs.failures import LOG_LINES, Failure, failure_of, fallback_record, fallback_sentence, last_checkpoint
 from workbench.runs.listing import headline
+from workbench.runs.metrics import RunSession, read_sessions, training_seconds
 from workbench.runs.previews import FOLDER, Preview, RunPreviews, read_previews
-from workbench.runs.run import Run
-from workbench.runs.sessions import read_sessions
+from workbench.runs.run import DECODING, Action, Run
 from workbench.runs.settings import TrainSettings
 from workbench.states import Tone
 from workbench.workspace import Workspace, step_folders
 
-DECODING = ".decode"  # the folder of a run in which Run.decode_previews works
 CHECKPOINT_HEADS = ("step", "held-out loss", "size", "")
 
 
 @dataclass(frozen=True)
+class Fact:
+    """A named number or short text. key: its name for programs"""
+
+    key: str
+    label: str
+    value: str
+    unit: str = ""
+    tone: Tone = "plain"
+
+    @property
+    def text(self) -> str:
+        return f"{self.value} {self.unit}".strip()
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence the user should read."""
+
+    text: str
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True)
 class SavedCheckpoint:
-    """A checkpoint on disk. reasons: why it is kept, or that it goes;  held_out: the loss measured at its step"""
+    """A checkpoint on disk. reasons: why it is kept, or that it will go;  held_out: the loss measured at its step"""
 
     step: int
     bytes: int
@@ -54,7 +74,7 @@ class SavedCheckpoint:
 
     @property
     def row(self) -> tuple[str, str, str, str]:
-        """In a table with CHECKPOINT_HEADS."""
+        """Its row in a table with CHECKPOINT_HEADS."""
         held_out = "" if self.held_out is None else f"{self.held_out:.4f}"
         return str(self.step), held_out, self.size, ", ".join(self.reasons)
 
@@ -101,7 +121,7 @@ class RunSnapshot:
 
     @property
     def position(self) -> int | None:
-        """Its place among the waiting runs, 1 is next; None when it does not wait."""
+        """Its position in the queue, 1 is next; None if it does not wait."""
         return self.queue.index(self.name) + 1 if self.waits else None
 
     @property
@@ -121,15 +141,15 @@ class RunSnapshot:
     @property
     def activity(self) -> str:
         """What it does now."""
-        return facts.activity(self.status)
+        return activity(self.status)
 
     @property
     def time_left(self) -> str:
-        return facts.time_left(self.status, self.stops_at)
+        return time_left(self.status, self.stops_at)
 
     @property
     def share(self) -> float | None:
-        """Of its steps, None while unknown."""
+        """The share of its steps that is done; None while unknown."""
         status = self.status
         if self.waits or status.state is State.FINISHED:
             return 0.0 if self.waits else 1.0
@@ -138,12 +158,12 @@ class RunSnapshot:
 
     @cached_property
     def failure(self) -> Failure | None:
-        """Of a run that failed."""
+        """Why it failed; None if it did not."""
         return failure_of(self.status, self.log, self.saved, self.settings)
 
     @property
     def outcome(self) -> Note | None:
-        """Of a run that ended well."""
+        """What came of a run that ended well; None for others."""
         if self.status.state is State.FINISHED and self.lora:
             return Note("The LoRA is ready: it loads in diffusers as it is.", "good")
         if self.status.state is State.FINISHED and self.run.model:
@@ -154,7 +174,7 @@ class RunSnapshot:
 
     @property
     def preview_note(self) -> str:
-        """What there is to know of previews that are missing or not decoded, "" if nothing."""
+        """A sentence about previews that are missing or not decoded; "" if there is nothing to say."""
         decoding = self.decoding
         if self.previews.latents:
             count = "1 preview is" if self.previews.latents == 1 else f"{self.previews.latents} previews are"
@@ -175,7 +195,7 @@ class RunSnapshot:
 
     @cached_property
     def actions(self) -> tuple[Action, ...]:
-        """What makes sense now, the most likely first; without what the failure offers already."""
+        """The actions that make sense now, most likely first, without those the failure offers."""
         state, name, saved, found = self.status.state, self.name, self.saved, list[Action]()
         running = state is State.RUNNING and not self.waits
 
@@ -205,23 +225,23 @@ class RunSnapshot:
         return tuple(one for one in found if one.label not in offered)
 
     def action(self, kind: str) -> Action | None:
-        """The action of that kind, None when it makes no sense now."""
+        """Return the action of a kind; None if it makes no sense now."""
         return next((one for one in self.actions if one.kind == kind), None)
 
 
 def snapshot(run: Run) -> RunSnapshot:
-    """The run at this moment. To follow one, keep a SnapshotReader."""
+    """Read a run once. To follow one, keep a SnapshotReader."""
     return SnapshotReader(run).read()
 
 
 def machine_load() -> tuple[str, Load]:
-    """The device that jobs take by default, and how busy it is."""
+    """Return the device that jobs use by default, and its load."""
     device = pick_device("auto")
     return device.name, load(device)
 
 
 class SnapshotReader:
-    """Reads one run again and again, each line of its metrics once, previews and checkpoints after a change."""
+    """Reads a run repeatedly, but each line of its metrics once, and previews and checkpoints only after changes."""
 
     def __init__(
         self,
@@ -229,7 +249,7 @@ class SnapshotReader:
         waiting: Callable[[], Sequence[str]] | None = None,
         load: Callable[[], tuple[str, Load]] | None = None,
     ) -> None:
-        """waiting, load: who knows the queue and the machine's load already, when many runs are read"""
+        """waiting, load: shared sources of the queue and the machine's load, for readers of many runs"""
         self._run, self._load = run, load or machine_load
         self._waiting = waiting or (lambda: queue.order(Workspace.of(run.folder)))
         self._curves = curves_of(run)
@@ -239,7 +259,7 @@ class SnapshotReader:
         self._checkpoints: tuple[SavedCheckpoint, ...] = ()
 
     def read(self) -> RunSnapshot:
-        """What the run's files hold now."""
+        """Read the run's files as they are now."""
         run, curves = self._run, self._curves
         curves.refresh()
         settings, width = _settings_and_width(run)
@@ -250,10 +270,10 @@ class SnapshotReader:
             diagnosis = diagnose(curves, saved, not status.state.alive, settings)
             if status.state in (State.FAILED, State.DIED):
                 diagnosis = beside_failure(diagnosis)
-        known = [*facts.metric_facts(curves, diagnosis)]
-        known += facts.time_facts(run.folder, status, sessions)
+        known = [*metric_facts(curves, diagnosis)]
+        known += time_facts(run.folder, status, sessions)
         if status.state.alive:
-            known.append(facts.load_fact(*self._load()))
+            known.append(load_fact(*self._load()))
         if lora:
             known.append(Fact("lora", "LoRA file", byte_size(lora.stat().st_size)))
         decoding = run.folder / DECODING
@@ -264,7 +284,7 @@ class SnapshotReader:
             width=width,
             lora=lora,
             facts=tuple(known),
-            notes=tuple(facts.notes(run.folder, status, settings, parent, sessions)),
+            notes=tuple(notes(run.folder, status, settings, parent, sessions)),
             diagnosis=diagnosis,
             curves=curves,
             best_step=best,
@@ -272,7 +292,7 @@ class SnapshotReader:
             checkpoints=self._read_checkpoints(saved, best, status, settings),
             queue=order,
             parent=parent,
-            stops_at=facts.time_limit_of(status, sessions),
+            stops_at=time_limit_of(status, sessions),
             decoding=jobs.status(decoding) if previews.latents and decoding.exists() else None,
             group=run.group,
             own_notes=run.notes,
@@ -280,7 +300,7 @@ class SnapshotReader:
         )
 
     def _read_previews(self) -> RunPreviews:
-        """The previews, read again only after one of their folders has changed: a long run has thousands."""
+        """Read the previews, if one of their folders has changed: a long run has thousands."""
         folders = step_folders(self._run.folder / FOLDER).values()
         mark = [(folder.name, folder.stat().st_mtime_ns) for folder in folders]
         if mark != self._preview_mark:
@@ -293,7 +313,7 @@ class SnapshotReader:
         """The checkpoints, read again only after one was saved, starred or measured: the rules of keeping read all
         measurements."""
         folder = self._run.folder
-        starred, chosen = retention.starred(folder), retention.chosen_best(folder)
+        starred, chosen = checkpoints.starred(folder), checkpoints.chosen_best(folder)
         going_on = settings is not None and status.state is not State.FINISHED
         mark = (tuple(saved), best, tuple(starred), str(chosen), going_on)
         if mark != self._checkpoint_mark:
@@ -313,7 +333,7 @@ class SnapshotReader:
             self._checkpoints = tuple(
                 SavedCheckpoint(
                     step,
-                    bytes_of(folder_of(folder, step)),
+                    checkpoints.bytes_of(checkpoints.folder_of(folder, step)),
                     tuple(reason for reason, steps in reasons if step in steps),
                     self._curves.held_out.get(step),
                 )
@@ -324,7 +344,7 @@ class SnapshotReader:
 
 
 def _settings_and_width(run: Run) -> tuple[TrainSettings | None, int]:
-    """The settings and the width of its videos; None and 0 of a run of another version, or without its model."""
+    """Read the settings and the width of its videos; None and 0 if the version or the model is unknown."""
     settings = None
     with contextlib.suppress(ConfigError):
         settings = run.settings
@@ -333,7 +353,7 @@ def _settings_and_width(run: Run) -> tuple[TrainSettings | None, int]:
 
 
 def to_json(seen: RunSnapshot, curves: bool = True) -> dict[str, Any]:
-    """A snapshot for programs: `workbench runs show NAME --json`. curves: with them, which are long"""
+    """Convert a snapshot to JSON values, as in `workbench runs show NAME --json`. curves: include them (long)"""
     status = seen.status
     return {
         "name": seen.name,
@@ -362,3 +382,117 @@ def to_json(seen: RunSnapshot, curves: bool = True) -> dict[str, Any]:
 
 def _videos(previews: Sequence[Preview]) -> list[dict[str, Any]]:
     return [{"step": one.step, "prompt": one.prompt, "scale": one.scale, "video": str(one.video)} for one in previews]
+
+
+# ---- facts and notes
+
+
+def activity(status: Status) -> str:
+    """Say what a run is doing: phase and step."""
+    words = {
+        State.NEW: ["not started yet"],
+        State.STARTING: ["loading"],
+        State.FINISHED: [f"{status.total} steps done" if status.total else "done"],
+    }.get(status.state)
+    if words is None:
+        words = [status.phase or "starting"] if status.state.alive else []
+        words += [f"{status.step} of {status.total}"] if status.total else []
+    if status.state is State.STOPPING:
+        words.append("finishes its step, saves, and ends")
+    if status.state is State.PAUSED:
+        words.append("waits until it is resumed; you can sample meanwhile")
+    if status.state.alive and status.message:
+        words.append(status.message)
+    return " · ".join(words)
+
+
+def time_limit_of(status: Status, sessions: list[RunSession]) -> float | None:
+    """Return when its time limit will end a run (Unix time); None without a limit, or before it trains."""
+    ready = status.state.alive and bool(sessions) and sessions[-1].time >= (status.started_at or 0.0)
+    return sessions[-1].stops_at if ready else None
+
+
+def time_left(status: Status, stops_at: float | None = None) -> str:
+    """Estimate the time left; "" for runs that are not running, and before there is an estimate."""
+    if status.state is not State.RUNNING or status.seconds_left is None:
+        return ""
+    limit = math.inf if stops_at is None else max(0.0, stops_at - time.time())
+    if limit < status.seconds_left:
+        return f"about {duration(limit)} until its time limit"
+    return f"about {duration(status.seconds_left)} left"
+
+
+def time_limit_fact(status: Status, stops_at: float) -> Fact:
+    """Say when the time limit ends the run, and near which step, or that it finishes before."""
+    seconds, steps = status.seconds_left, status.total - status.step
+    if not seconds or steps <= 0 or status.state is not State.RUNNING:
+        return Fact("stops_at", "stops at the latest", moment(stops_at))
+    limit = max(0.0, stops_at - time.time())
+    if seconds <= limit:
+        return Fact("stops_at", "time limit", f"{moment(stops_at)}, after its last step")
+    reached = status.step + int(steps * limit / seconds)
+    return Fact("stops_at", "stops at its time limit", f"{moment(stops_at)}, near step {reached:,} of {status.total:,}")
+
+
+def metric_facts(curves: Curves, diagnosis: Diagnosis | None = None) -> Iterator[Fact]:
+    """Yield the newest numbers of the metrics."""
+    held_out, last = curves.held_out, curves.last
+    if curves.smoothed is not None:
+        yield Fact("loss", "loss, smoothed", loss_text(curves.smoothed))
+    if held_out:
+        first, newest = held_out[min(held_out)], held_out[max(held_out)]
+        value = f"{loss_text(first)} → {loss_text(newest)}" if len(held_out) > 1 else loss_text(newest)
+        yield Fact("held_out_loss", "held-out loss", value)
+    if len(held_out) > 1:
+        best = min(held_out, key=lambda step: held_out[step])
+        yield Fact("lowest_held_out_loss", "lowest held-out loss", f"{loss_text(held_out[best])} at step {best}")
+    if curves.changes:
+        own, others = list(curves.changes.values())[-1]
+        drifts = diagnosis is not None and diagnosis.kind == "prior drift"
+        yield Fact("change", "change on its own captions", f"{own:.1%}")
+        share = f" ({others / own:.2f} of it)" if own else ""
+        yield Fact("prior_drift", "prior drift", f"{others:.1%}{share}", tone="bad" if drifts else "plain")
+    if (effect := curves.effect) is not None:
+        yield Fact("visible_effect", "visible effect", effect.words, tone="bad" if effect.spoiled else "plain")
+    if "lr" in last:
+        yield Fact("learning_rate", "learning rate", f"{last['lr']:.2e}")
+    if last.get("seconds"):
+        yield Fact("step_seconds", "time per step", f"{last['seconds']:.2f}", "s")
+    if last.get("memory_gb"):
+        yield Fact("memory", "memory", f"{last['memory_gb']:.1f}", "GB")
+
+
+def time_facts(run: Path, status: Status, sessions: list[RunSession]) -> Iterator[Fact]:
+    """Yield how long a run trained, and when it will stop or has ended."""
+    if sessions:
+        yield Fact("training_time", "training time", duration(training_seconds(run, sessions)))
+    if (stops_at := time_limit_of(status, sessions)) is not None:
+        yield time_limit_fact(status, stops_at)
+    if not status.state.alive and status.ended_at:
+        yield Fact("ended", "ended", moment(status.ended_at))
+
+
+def load_fact(device: str, load: Load) -> Fact:
+    """Describe the load of the machine's device."""
+    what = "processor" if device.startswith("processor") else "GPU"
+    busy = "" if load.utilisation is None else f"{load.utilisation:.0f} %"
+    memory = "" if load.memory_used_gb is None else f"{load.memory_used_gb:.1f} of "
+    return Fact("load", f"{what} load", ", ".join(filter(None, [busy, f"{memory}{load.memory_total_gb:.0f}"])), "GB")
+
+
+def notes(
+    run: Path, status: Status, settings: TrainSettings | None, parent: dict[str, Any], sessions: list[RunSession]
+) -> Iterator[Note]:
+    """Yield what the user may not expect: silence, a fork's changes, the OOM fallback, damaged checkpoints."""
+    if status.hanging:
+        limit = settings.stall_timeout if settings else 0
+        end = f" After {limit:g} minutes of silence it ends itself and writes down where it stood." if limit else ""
+        yield Note(f"No sign of life for {duration(status.silent_seconds)}: look at its stacks.{end}", "bad")
+    if parent:
+        changed = "; ".join(f"{name} {old} → {new}" for name, (old, new) in parent.get("changed", {}).items())
+        text = f"Goes on from step {parent.get('step')} of {parent.get('run')}"
+        yield Note(" ".join([text + (f", with {changed}." if changed else "."), *parent.get("dropped", [])]))
+    if text := fallback_sentence(fallback_record(run)):
+        yield Note(text)
+    if sessions and sessions[-1].note:
+        yield Note(sessions[-1].note)

@@ -1,7 +1,7 @@
 """Sweeps: one run for every combination of values, each named after its own.
 
-The runs are ordinary ones: what they have in common (encoded clips and captions) is in the cache once, and started they
-wait for the device in order. Not covered: comparing them (analysis.comparison), choosing values by result.
+The runs are ordinary runs: they share encoded clips and captions in the cache, and once started they wait for the
+device in order. `analysis.comparison` compares them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 
 from workbench.errors import ConfigError
 from workbench.families import find_model, settle
-from workbench.runs.run import Run, check
+from workbench.runs.checks import check
+from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.settings import Spec, parse, specs, value_text
 from workbench.workspace import Workspace

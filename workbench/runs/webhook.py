@@ -1,9 +1,9 @@
-"""A message to a person's own address when a run ends, fails or dies: the variable WORKBENCH_WEBHOOK.
+"""Post a message when a run ends, fails or dies, to the address in the variable WORKBENCH_WEBHOOK.
 
-    python -m workbench.runs.webhook RUN_DIR IDENTITY      waits for the end of the run's process, then sends
+    python -m workbench.runs.webhook RUN_DIR IDENTITY      waits until the run's process ends, then posts
 
-The run's process starts it and never waits for it. It has a session of its own, so that it outlives a run that is
-killed. Not covered: runs that never began, a machine that goes down.
+The run's process starts it and never waits for it. It has its own session, so it outlives a run that is killed. Nothing
+is sent for runs that never started, or if the machine goes down.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from workbench.workspace import Workspace, read_object
 
 VARIABLE = "WORKBENCH_WEBHOOK"
 POLL_SECONDS = 0.5
-WAITS = (0.0, 5.0, 30.0)  # seconds before each try
+WAITS = (0.0, 5.0, 30.0)  # seconds before each attempt
 TIMEOUT_SECONDS = 15.0
 
 
 def watch(run: Path) -> None:
-    """Start the process that sends the message, where a person has set an address. Never raises.
+    """Start the process that sends the message, if an address is set. Never raises.
 
-    The address leaves this process's environment, so that nothing else that it starts inherits it.
+    The address is removed from this process's environment, so that no other child inherits it.
     """
     address = os.environ.pop(VARIABLE, "")
     if not address or policy.current() is not None:
         return
     try:
-        identity = json.dumps(processes.identity(os.getpid()))  # by the watcher's first look, this may be over
+        identity = json.dumps(processes.identity(os.getpid()))  # this process may be gone when the watcher first looks
         command = processes.command(__name__, str(run), identity)
         environment = {**processes.environment(), VARIABLE: address}
         subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, **system.detached())
@@ -47,7 +47,7 @@ def watch(run: Path) -> None:
 
 
 def message(run: Path) -> dict[str, Any]:
-    """What is sent: nothing secret, and no paths."""
+    """Build the message, without secrets and paths."""
     status, config = jobs.status(run), read_object(run / jobs.CONFIG)
     sentence = without_folders(status.message, Workspace.of(run).root)
     return {
@@ -64,7 +64,7 @@ def message(run: Path) -> dict[str, Any]:
 
 
 def problem_of(address: str) -> str:
-    """Why nothing can be sent there; "" when it can be tried. Never repeats the address, which may hold a secret."""
+    """Say why an address cannot be used; "" if it can. Never repeats the address, which may contain a secret."""
     if any(one.isspace() or not one.isprintable() for one in address.strip()):
         return f"{VARIABLE} has blanks or control characters inside: write the address without them"
     try:
@@ -80,13 +80,13 @@ def problem_of(address: str) -> str:
 
 
 def send(address: str, content: dict[str, Any]) -> str:
-    """Post it, several times where nobody answers; why it failed, "" when it was taken. The address is not repeated."""
+    """Post the message, with retries; return why it failed, or "". Never repeats the address."""
     import http.client
     import urllib.error
     import urllib.request
 
     class NoRedirects(urllib.request.HTTPRedirectHandler):
-        """Following one would send a GET without the message, perhaps to another host."""
+        """A followed redirect would be a GET without the message, perhaps to another host."""
 
         def redirect_request(self, *_: Any) -> None:
             return None
@@ -107,7 +107,7 @@ def send(address: str, content: dict[str, Any]) -> str:
                 problem += f", a redirect, which is not followed: set {VARIABLE} to where it leads"
             if error.code < 500:
                 break
-        except (OSError, ValueError, http.client.HTTPException) as error:  # their texts repeat the address
+        except (OSError, ValueError, http.client.HTTPException) as error:  # their messages contain the address
             problem = type(getattr(error, "reason", error)).__name__
     return problem
 
@@ -116,7 +116,7 @@ def main() -> int:
     run, parent = Path(sys.argv[1]), json.loads(sys.argv[2])
     while processes.alive(parent):
         time.sleep(POLL_SECONDS)
-    if jobs.status(run).state.alive:  # started again meanwhile: that process has a watcher of its own
+    if jobs.status(run).state.alive:  # the run was restarted; its new process has its own watcher
         return 0
     if problem := send(os.environ.get(VARIABLE, ""), message(run)):
         sys.stdout.write(f"no message was sent to {VARIABLE}: {problem}\n")

@@ -18,8 +18,10 @@ from workbench import jobs
 from workbench.errors import ExitCode
 from workbench.jobs import processes
 from workbench.jobs.devices import pick_devices
-from workbench.runs import device_rules, hub_push, optimizer_options, queue, recovery, webhook
+from workbench.runs import checkpoints, optimizer_options, queue, webhook
+from workbench.runs.checks import check_device
 from workbench.runs.failures import BEGIN
+from workbench.runs.model_card import start_push
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.distributed import launcher
 from workbench.trainer.distributed.launcher import SINGLE, ProcessRank
@@ -35,10 +37,10 @@ def main() -> int:
     with launcher.Launcher(folder) as job:
         webhook.watch(folder)
         begin()
-        recovery.check(folder, recovery.from_start_requested())  # not after hours in the queue
+        checkpoints.check_start(folder, checkpoints.from_start_requested())  # not after hours in the queue
         settings = TrainSettings.load(folder / jobs.CONFIG)
         devices = pick_devices(settings.device, settings.gpus)
-        device_rules.check(settings, devices[0])  # not after hours in the queue
+        check_device(settings, devices[0])  # not after hours in the queue
         with queue.acquired(Workspace.open(folder.parent.parent), devices, job) as slot:
             if len(devices) > 1:
                 launcher.launch(job, len(devices), slot.locks)
@@ -75,7 +77,7 @@ def begin() -> None:
 
 def push(folder: Path, settings: TrainSettings) -> None:
     """Send the LoRA to the Hub with `push_to_hub`; the run's result is written already."""
-    if notice := hub_push.start(folder, settings):
+    if notice := start_push(folder, settings):
         sys.stdout.write(f"{notice}\n")
 
 

@@ -25,10 +25,10 @@ from workbench.families.model_inputs import ModelInputs
 from workbench.jobs import processes
 from workbench.jobs.devices import GIGABYTE, Device, pick_devices
 from workbench.jobs.torch_devices import free_memory, make_current, to_device
-from workbench.runs import oom_fallback
+from workbench.runs.checkpoints import from_start_requested
 from workbench.runs.data import seed_for
+from workbench.runs.failures import fall_back, settings_in_use
 from workbench.runs.queue import QueueSlot
-from workbench.runs.recovery import from_start_requested
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.commands import follow_commands
 from workbench.trainer.distributed.launcher import SINGLE, ProcessRank
@@ -69,7 +69,7 @@ def trained_to_end(
     from_start: bool,
 ) -> bool:
     """Train to the end; False where memory ran out and the run can go on with less. Nothing is held afterwards."""
-    settings = oom_fallback.in_use(run, settings)
+    settings = settings_in_use(run, settings)
     with processes.loading():
         session = Session(run, job, settings, device, ranks, from_start, ends_at)
     session.slot = slot
@@ -77,9 +77,9 @@ def trained_to_end(
         try:
             steps(session)
         except torch.OutOfMemoryError as error:
-            # Apple's GPU cannot take all of what is cheaper (runs.device_rules).
+            # Apple's GPU cannot take all of what is cheaper (runs.checks).
             falls_back = ranks.count == 1 and device.kind != "mps"
-            notice = oom_fallback.step(run, settings, session.step, str(error)) if falls_back else ""
+            notice = fall_back(run, settings, session.step, str(error)) if falls_back else ""
             if not notice:
                 raise
             log(notice)

@@ -1,7 +1,7 @@
 """A session's way into a checkpoint and back: everything it needs to go on to the same bits.
 
 Where several processes share the steps, all give their pieces, and rank 0 writes. Not covered: how a checkpoint is
-written (checkpoint), which one a start goes on from (recovery), when one is due (loop).
+written, which one a start goes on from (runs.checkpoints), when one is due (loop).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
 
 from workbench.errors import CannotWrite, ResumeRefused
-from workbench.runs import checkpoints, retention
+from workbench.runs import checkpoints
 from workbench.trainer.model import optimizers
 from workbench.trainer.model.ema import Ema
 from workbench.workspace import write_bytes, write_json
@@ -62,7 +62,7 @@ def save(session: Session, must: bool) -> str:
         if must:
             raise
         return f"step {session.step} is not saved, the next save tries again: {error}"
-    retention.retire(session.run, session.settings.keep_checkpoints, session.settings.keep_every, session.step)
+    checkpoints.retire(session.run, session.settings.keep_checkpoints, session.settings.keep_every, session.step)
     return ""
 
 

@@ -27,14 +27,13 @@ from workbench.families.lora_files import DROPPED_KEY
 from workbench.families.noise_schedules import DEFAULTS
 from workbench.jobs.devices import Device
 from workbench.memory.block_swap import parked
-from workbench.runs import checkpoints, device_rules, optimizer_options
+from workbench.runs import checkpoints, optimizer_options
 from workbench.runs.analysis import visible_effect
-from workbench.runs.checks import check, check_ranks, initial_lora
+from workbench.runs.checkpoints import beginning
+from workbench.runs.checks import check, check_device, check_ranks, initial_lora
 from workbench.runs.data import LOCK, load_data, seed_for
-from workbench.runs.metrics import MetricsWriter, read_metrics
+from workbench.runs.metrics import MetricsWriter, read_metrics, record_session
 from workbench.runs.queue import QueueSlot
-from workbench.runs.recovery import beginning
-from workbench.runs.sessions import record_session
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import previewing, saving, tokenizer
 from workbench.trainer.distributed.ranks import Ranks
@@ -130,7 +129,7 @@ class Session:
             settle(settings.model)  # on a machine that does not know a Hub model yet
         self.shape = check(self.workspace, settings)
         check_ranks(settings, self.ranks.count)
-        device_rules.check(settings, self.hardware)
+        check_device(settings, self.hardware)
         self.family, self.model = find_model(settings.model)
         self.data = data = load_data(self.workspace, settings)
         for sentence in data.dropped:

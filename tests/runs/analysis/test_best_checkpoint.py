@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.runs.analysis.best_checkpoint import best_step
-from workbench.runs.analysis.visible_effect import VisibleEffect
+from workbench.runs.analysis.visible_effect import VisibleEffect, best_step
 
 SHOWS, HIDDEN, SPOILED = VisibleEffect((20.0,), (5.0,)), VisibleEffect((6.5,), (5.0,)), VisibleEffect((40.0,), (35.0,))
 

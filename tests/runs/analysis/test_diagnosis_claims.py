@@ -14,14 +14,12 @@ from typing import Any
 
 from workbench.jobs import State, Status
 from workbench.quantities import duration, loss_text, moment
-from workbench.runs import facts
-from workbench.runs.analysis.curves import Curves
+from workbench.runs.analysis.curves import Curves, grouped
 from workbench.runs.analysis.diagnosis import RULES, Diagnosis, diagnose
-from workbench.runs.analysis.series import grouped
 from workbench.runs.analysis.visible_effect import VisibleEffect
-from workbench.runs.facts import metric_facts
 from workbench.runs.metrics import METRICS
 from workbench.runs.settings import TrainSettings
+from workbench.runs.snapshot import metric_facts, time_left, time_limit_fact
 
 RUNS = 300
 # What the numbers of the demo were, at its first measurements.
@@ -224,7 +222,7 @@ def test_the_time_left_and_the_time_limit_agree(tmp_path: Path) -> None:
         step, left, limit = draw.randrange(1, total), draw.uniform(60, 90_000), draw.randrange(60, 90_000) + 0.2
         status = Status(tmp_path, State.RUNNING, step=step, total=total, seconds_left=left)
         stops_at = time.time() + limit
-        words, fact = facts.time_left(status, stops_at), facts.time_limit_fact(status, stops_at)
+        words, fact = time_left(status, stops_at), time_limit_fact(status, stops_at)
         if limit < left:
             assert words == f"about {duration(limit)} until its time limit"
             reached = re.search(r"near step ([\d,]+) of ([\d,]+)$", fact.text)

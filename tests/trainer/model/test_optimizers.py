@@ -13,8 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from workbench.errors import ConfigError, ResumeRefused
 from workbench.runs import optimizer_options
-from workbench.runs.settings import TrainSettings
-from workbench.runs.settings.training import Optimizer
+from workbench.runs.settings import Optimizer, TrainSettings
 from workbench.settings import parse
 from workbench.trainer.model import optimizers
 from workbench.workspace import read_json, write_json

@@ -1,8 +1,4 @@
-"""Runs side by side: where their settings differ, what came of each, their curves over one another, their previews of
-the same prompts. Made of their snapshots, for the page, the notebook and the shell. No torch.
-
-Not covered: one run in depth (report), how a chart is rendered (charts).
-"""
+"""Runs side by side, from their snapshots: settings that differ, results, curves, previews of the same prompts."""
 
 from __future__ import annotations
 
@@ -13,18 +9,19 @@ from typing import Literal
 
 from workbench.charts import Line, Point, chart
 from workbench.errors import ConfigError
-from workbench.runs import display
-from workbench.runs.analysis.curves import Curves
-from workbench.runs.analysis.series import smoothed
+from workbench.html import table, video_table
+from workbench.runs.analysis.curves import Curves, smoothed
+from workbench.runs.display import preview_video, viewed
 from workbench.runs.previews import Preview
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot, SnapshotReader
 from workbench.settings import specs, value_text
 
-MOST = 8  # runs that can be told apart by their colours
+SAME = "The settings are all the same."
+MOST = 8  # more runs cannot be told apart by color
 SIZE = (560, 260)
-OF_THE_MOMENT = ("load", "stops_at")  # facts that say nothing about what came of a run
+OF_THE_MOMENT = ("load", "stops_at")  # facts that are not results
 Style = Literal["line", "dots"]
 TRAINING = "Training loss, smoothed"
 CHARTS: tuple[tuple[str, Callable[[Curves], Sequence[Point]], Style], ...] = (
@@ -48,7 +45,7 @@ class Comparison:
 
     @property
     def settings(self) -> list[tuple[str, list[str]]]:
-        """The settings that are not the same in all of the runs."""
+        """The settings that differ."""
         found = []
         for spec in specs(TrainSettings):
             values = [value_text(getattr(one.settings, spec.name)) if one.settings else "?" for one in self.runs]
@@ -93,11 +90,11 @@ class Comparison:
         return [one for one in found if one]
 
     def _repr_html_(self) -> str:
-        return display.viewed(display.comparison_html(self))
+        return viewed(comparison_html(self))
 
 
 def compare(runs: Sequence[Run], readers: dict[Path, SnapshotReader] | None = None) -> Comparison:
-    """Read the runs. Raises ConfigError for more than MOST of them.
+    """Compare runs. Raises ConfigError for more than MOST of them.
 
     readers: by run folder, kept by whoever compares again and again: only what is new is read then
     """
@@ -117,3 +114,27 @@ def _results(seen: RunSnapshot) -> dict[str, str]:
 
 def _detrended(curves: Curves) -> Sequence[Point]:
     return smoothed(curves.detrended())
+
+
+def comparison_html(found: Comparison, video_of: Callable[[Preview, int], str] = preview_video) -> str:
+    """Curves over one another, results, the settings that differ, previews of the same prompts.
+
+    video_of: makes a video of a preview and the width of its file
+    """
+    heads = ["", *found.names]
+    results = table(heads, [[name, *values] for name, values in found.results])
+    settings = table(heads, [[name, *values] for name, values in found.settings])
+    widths = [one.width for one in found.runs]
+    widths = [max(widths, default=0), *widths]
+
+    def cell(one: Preview | None, width: int) -> str:
+        return f"{video_of(one, width)}<figcaption>{one.title}</figcaption>" if one else ""
+
+    rows = [(prompt, [*map(cell, several, widths)]) for prompt, several in found.previews]
+    parts = {
+        "What came of them": results,
+        "Settings that differ": settings or (f'<p class="hint">{SAME}</p>' if len(found.runs) > 1 else ""),
+        "Previews": video_table(["prompt", "base model", *found.names], rows),
+    }
+    sections = "".join(f'<h3 class="part">{title}</h3>{content}' for title, content in parts.items() if content)
+    return f'<div class="overlaid">{"".join(found.charts())}</div>{sections}'

@@ -1,23 +1,287 @@
-"""The curves of a run, read from the lines of metrics.jsonl. No torch.
-
-Each line is looked at once, and what is kept does not grow with the steps (series); measurements, of which there are
-few, are all kept. A run that went back to a checkpoint is read from the start again. Not covered: what the curves mean
-(diagnosis), how they are rendered (charts).
-"""
+"""The curves of a run: read from metrics.jsonl in bounded memory, detrended, and drawn as charts. No torch."""
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from workbench.runs.analysis.detrending import Detrending
-from workbench.runs.analysis.series import Mean, Series
+from workbench.charts import Line, Point, chart, together
 from workbench.runs.analysis.visible_effect import VisibleEffect, from_line
 from workbench.runs.metrics import MetricsReader
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from workbench.runs.run import Run
 
+
+# ---- series: numbers by step in bounded memory
+#
+# Steps lie in buckets of equal width, which doubles when there are too many. A bucket knows its lowest and highest
+# value, so a spike one step long is still visible among 100,000 steps (the min-max form of M4, Jugel et al., VLDB
+# 2014), and its sum, from which the smoothed curve is made. Adding a number takes the same time in a run of any length.
+
+POINTS = 1000  # of a series, at most
+SMOOTHED_STEPS = 10  # what the smoothed curve looks back over, at least
+SMOOTHED_SHARE = 1 / 50  # ... and as a share of the run
+
+
+@dataclass(slots=True)
+class Sums:
+    """Sums over neighboring steps. last: the newest of them"""
+
+    count: int = 0
+    total: float = 0.0
+    last: int = 0
+
+    def add(self, step: int, value: float) -> None:
+        self.count += 1
+        self.total += value
+        self.last = step
+
+    def merge(self, later: Self) -> None:
+        self.count += later.count
+        self.total += later.total
+        self.last = later.last
+
+
+B = TypeVar("B", bound=Sums)
+
+
+class Buckets(Generic[B]):
+    """At most `most` buckets, by step. Steps may repeat but not decrease."""
+
+    def __init__(self, make: Callable[[], B], most: int) -> None:
+        self._make, self._most = make, most
+        self.width = 1  # steps a bucket covers
+        self._indices: list[int] = []
+        self._end = 0  # the first step after the last bucket
+        self.buckets: list[B] = []
+
+    def at(self, step: int) -> B:
+        """Return the bucket of a step."""
+        while step >= self._end or not self.buckets:
+            if len(self.buckets) < self._most:
+                self._indices.append(step // self.width)
+                self.buckets.append(self._make())
+            else:
+                self._widen()
+            self._end = (self._indices[-1] + 1) * self.width
+        return self.buckets[-1]
+
+    def _widen(self) -> None:
+        self.width *= 2
+        indices: list[int] = []
+        buckets: list[B] = []
+        for index, bucket in zip(self._indices, self.buckets, strict=True):
+            if indices and indices[-1] == index // 2:
+                buckets[-1].merge(bucket)
+            else:
+                indices.append(index // 2)
+                buckets.append(bucket)
+        self._indices, self.buckets = indices, buckets
+
+
+@dataclass(slots=True)
+class Extremes(Sums):
+    """Sums with the lowest and the highest value, each as (value, step)."""
+
+    low: tuple[float, int] = (math.inf, 0)
+    high: tuple[float, int] = (-math.inf, 0)
+
+    def add(self, step: int, value: float) -> None:
+        Sums.add(self, step, value)
+        if value < self.low[0]:
+            self.low = (value, step)
+        if value > self.high[0]:
+            self.high = (value, step)
+
+    def merge(self, later: Self) -> None:
+        Sums.merge(self, later)
+        self.low, self.high = min(self.low, later.low), max(self.high, later.high)
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of some values that end at a step."""
+
+    step: int
+    value: float
+    count: int
+
+
+class Series:
+    """One curve that grows."""
+
+    def __init__(self, most: int = POINTS) -> None:
+        """most: points at most that `points` returns; 4 or more."""
+        self._buckets = Buckets(Extremes, (most - 2) // 2)
+        self._first: tuple[int, float] | None = None
+        self.last: tuple[int, float] | None = None
+
+    def add(self, step: int, value: float) -> None:
+        """Add a value; one that is not finite is ignored."""
+        if not math.isfinite(value):
+            return
+        self._buckets.at(step).add(step, value)
+        self.last = (step, value)
+        self._first = self._first or self.last
+
+    def points(self) -> list[tuple[int, float]]:
+        """Return (step, value) points: all of them while there are few, then each bucket's extremes and both ends."""
+        if self._first is None or self.last is None:
+            return []
+        kept = {self._first, self.last}
+        for bucket in self._buckets.buckets:
+            kept |= {(bucket.low[1], bucket.low[0]), (bucket.high[1], bucket.high[0])}
+        return sorted(kept)
+
+    def means(self) -> list[Mean]:
+        """Return the mean of each bucket."""
+        return [Mean(bucket.last, bucket.total / bucket.count, bucket.count) for bucket in self._buckets.buckets]
+
+    def smoothed(self) -> list[tuple[int, float]]:
+        """Return (step, exponential moving average)."""
+        return smoothed(self.means())
+
+
+def smoothed(means: Sequence[Mean]) -> list[tuple[int, float]]:
+    """Return (step, exponential moving average), corrected for the bias of its start.
+
+    The window is a fiftieth of the run, at least ten steps, so that long runs read as easily as short ones.
+    """
+    if not means:
+        return []
+    window = max(SMOOTHED_STEPS, SMOOTHED_SHARE * (means[-1].step - means[0].step))
+    curve, total, norm, before = [], 0.0, 0.0, means[0].step
+    for mean in means:
+        fade = math.exp((before - mean.step) / window)
+        total, norm, before = fade * total + mean.count * mean.value, fade * norm + mean.count, mean.step
+        curve.append((mean.step, total / norm))
+    return curve
+
+
+def grouped(means: Iterable[Mean], most: int) -> list[Mean]:
+    """Merge neighboring means so that at most `most` are left."""
+    given = list(means)
+    size = max(1, math.ceil(len(given) / most))
+    groups = [given[start : start + size] for start in range(0, len(given), size)]
+    return [
+        Mean(group[-1].step, sum(one.value * one.count for one in group) / count, count)
+        for group in groups
+        if (count := sum(one.count for one in group))
+    ]
+
+
+# ---- detrending: the training loss without the effect of the sampled noise levels
+#
+# The loss depends far more on a sample's noise level than on anything the run has learned so far, and levels are
+# sampled at random, so the plain curve shows mostly the sampling. This is a control variate (Owen, "Monte Carlo theory,
+# methods and examples", 8.9; as CUPED, Deng et al., WSDM 2013):
+#
+#     detrended(step) = mean loss(step) - [mean c(levels of the step) - mean c(all levels sampled in the run)]
+#
+# The bracket is zero on average whatever the function c is, because levels do not depend on the step; so the curve
+# estimates the same expected loss as the plain one, and the better c tells a sample's loss from its level, the less
+# it jumps. The best c is the typical loss at each level. It is learned from the run itself: a straight line between
+# the KNOTS, by least squares. Losses are compared within blocks of the run only (a constant of its own for each block,
+# as in the regression of Frisch, Waugh and Lovell), so that what was learned from block to block is not mistaken for
+# the levels' doing. A ridge of one sample keeps a young run's line flat instead of wild.
+#
+# Only sums are kept, in as many buckets as a curve has: adding a sample takes the same time however long the run is.
+
+# Where the line may bend, as quantiles of noise: closer together where losses change fast.
+KNOTS = (0.0, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
+BUCKETS = 500
+BLOCKS = 20  # at most
+BLOCK_SAMPLES = 64  # at least
+
+
+@dataclass(slots=True)
+class KnotSums(Sums):
+    """Sums over the samples of neighboring steps. at_knots: sums of their weights at the knots, 1 per sample"""
+
+    at_knots: list[float] = field(default_factory=lambda: [0.0] * len(KNOTS))
+
+    def merge(self, later: Self) -> None:
+        Sums.merge(self, later)
+        self.at_knots = [one + other for one, other in zip(self.at_knots, later.at_knots, strict=True)]
+
+
+class Detrending:
+    """Takes samples one by one and gives the detrended loss at any time."""
+
+    def __init__(self) -> None:
+        self._buckets = Buckets(KnotSums, BUCKETS)
+        # Sums for least squares: products of neighboring knots' weights, and weight times loss.
+        self._own = [0.0] * len(KNOTS)
+        self._next = [0.0] * (len(KNOTS) - 1)
+        self._loss = [0.0] * len(KNOTS)
+
+    def add(self, step: int, quantile: float, loss: float) -> None:
+        """Add one sample; one that is not finite is left out."""
+        if not (math.isfinite(quantile) and math.isfinite(loss)):
+            return
+        position = min(max(quantile, 0.0), 1.0)
+        left = min(bisect_right(KNOTS, position), len(KNOTS) - 1) - 1
+        upper = (position - KNOTS[left]) / (KNOTS[left + 1] - KNOTS[left])
+        lower = 1 - upper
+        sums = self._buckets.at(step)
+        sums.add(step, loss)
+        sums.at_knots[left] += lower
+        sums.at_knots[left + 1] += upper
+        self._own[left] += lower * lower
+        self._own[left + 1] += upper * upper
+        self._next[left] += lower * upper
+        self._loss[left] += lower * loss
+        self._loss[left + 1] += upper * loss
+
+    def means(self) -> list[Mean]:
+        """The detrended loss, in loss units: one mean a bucket of steps."""
+        import numpy as np
+
+        found = list(self._buckets.buckets)
+        if not found:
+            return []
+        counts = np.array([sums.count for sums in found], dtype=float)
+        totals = np.array([sums.total for sums in found])
+        at_knots = np.array([sums.at_knots for sums in found])
+        typical = self._typical(counts, totals, at_knots)
+        usual = at_knots.sum(0) / counts.sum()
+        values = totals / counts - (at_knots / counts[:, None] - usual) @ typical
+        return [Mean(sums.last, float(value), sums.count) for sums, value in zip(found, values, strict=True)]
+
+    def _typical(
+        self, counts: NDArray[np.floating], totals: NDArray[np.floating], at_knots: NDArray[np.floating]
+    ) -> NDArray[np.floating]:
+        """The typical loss at each knot, up to a constant."""
+        import numpy as np
+
+        samples = counts.sum()
+        blocks = max(1, min(BLOCKS, int(samples // BLOCK_SAMPLES)))
+        starts = np.searchsorted(np.cumsum(counts), samples * np.arange(blocks) / blocks, side="right")
+        starts = np.unique(starts)
+        size, loss, knots = (np.add.reduceat(sums, starts, axis=0) for sums in (counts, totals, at_knots))
+        products = np.diag(self._own) + np.diag(self._next, 1) + np.diag(self._next, -1)
+        products -= (knots / size[:, None]).T @ knots
+        right = np.array(self._loss) - knots.T @ (loss / size)
+        return np.linalg.solve(products + np.eye(len(KNOTS)), right)
+
+
+# ---- the curves
+#
+# Each line of the metrics is read once, and memory does not grow with the steps; only measurements, which are few, are
+# all kept. If a run went back to a checkpoint, its metrics are read from the start again.
+
+WIDE, NARROW, SMALL = (600, 250), (345, 250), (215, 150)  # pixels
+BAND_KEYS = (Line("training, smoothed", []), Line("held-out clips", [], 2, "dots"))
+NOISE_COLOURS = (1, 5, 3, 2, 6)  # from little noise to much: blue to red
+NO_CURVES = "The curves begin with the first step."
 BANDS = 5  # of noise, equally likely in training, the least noise first
 BAND_POINTS = 200
 CHART_POINTS = 400  # of each series where several share a chart that is rendered again while the run goes on
@@ -86,11 +350,11 @@ class Curves:
             self.other_changes.add(step, line["change_others"])
 
     def band(self, quantile: float) -> int:
-        """Which band a quantile of noise lies in."""
+        """Return the band of a quantile of noise."""
         return min(max(int(quantile * BANDS), 0), BANDS - 1)
 
     def band_name(self, band: int) -> str:
-        """A band as people read it: "0 to 20 %"."""
+        """Return a band's name: "0 to 20 %"."""
         return f"{100 * band // BANDS} to {100 * (band + 1) // BANDS} %"
 
     @property
@@ -120,9 +384,66 @@ class Curves:
         }
         return {name: points for name, points in found.items() if points}
 
+    # ---- as charts, the same in every face
+
+    def loss_chart(self, best: int | None) -> str:
+        """The loss, detrended where the noise levels are known, that of held-out clips, and the best checkpoint.
+
+        best: its step; marked where the held-out loss was measured at that very step
+        """
+        means = self.detrended()
+        raw = [(mean.step, mean.value) for mean in means] or self.losses.points()
+        held_out = self.held_out_losses.points()
+        marked = (best, f"best checkpoint, step {best}") if best is not None and len(held_out) > 2 else None
+        lines = _training_lines(raw, smoothed(means or self.losses.means()))
+        lines.append(Line("held-out clips", held_out, 2, "dots", marked))
+        return chart("Loss", lines, WIDE, "without the effect of the sampled noise levels" if means else "", self.name)
+
+    def step_loss_chart(self) -> str:
+        """The loss of each step and smoothed, as the optimizer saw it; "" where `loss_chart` shows it already."""
+        if not self.detrended():
+            return ""
+        lines = _training_lines(self.losses.points(), self.losses.smoothed())
+        return chart("Loss per step", lines, NARROW, owner=self.name)
+
+    def change_chart(self) -> str:
+        """How much the model's output has changed, on its own captions and on preservation prompts (prior drift)."""
+        own = Line("its own captions", self.own_changes.points(), 3, "dots")
+        others = Line("others: prior drift", self.other_changes.points(), 6, "dots")
+        return chart("Change of the model's output", [own, others], NARROW, owner=self.name)
+
+    def learning_rate_chart(self) -> str:
+        """The learning rate by step."""
+        return chart("Learning rate", [Line("learning rate", self.rates.points(), 7)], NARROW, owner=self.name)
+
+    def noise_level_chart(self) -> str:
+        """The loss of held-out clips, a curve for each band of noise; "" where it was not measured by bands."""
+        last = len(self.held_out_bands) - 1
+        words = {0: ", little noise", last: ", much noise"}
+        lines = [
+            Line(f"{self.band_name(band)}{words.get(band, '')}", held_out.points(), NOISE_COLOURS[band])
+            for band, held_out in enumerate(self.held_out_bands)
+        ]
+        return chart("Held-out loss by noise level", lines, NARROW, owner=self.name)
+
+    def band_charts(self) -> str:
+        """A small chart for each band of noise, little noise first, below a common legend; "" without any."""
+        charts = []
+        for band, (training, held_out) in enumerate(zip(self.bands, self.held_out_bands, strict=True)):
+            measured = held_out.points()
+            moved = f"{measured[-1][1] / measured[0][1] - 1:+.0%}" if len(measured) > 1 and measured[0][1] else ""
+            pairs = zip(BAND_KEYS, (training.smoothed(), measured), strict=True)
+            lines = [replace(key, points=points) for key, points in pairs]
+            charts.append(chart(self.band_name(band), lines, SMALL, moved.replace("-", "\N{MINUS SIGN}"), None))
+        return together("Loss by noise level, little noise to much", BAND_KEYS, charts, self.name)
+
+
+def _training_lines(raw: Sequence[Point], soft: Sequence[Point]) -> list[Line]:
+    return [Line("training, each step", raw, 1, "faint"), Line("smoothed", soft)]
+
 
 def curves_of(run: Run) -> Curves:
-    """The curves of a run, all of them read."""
+    """Read the curves of a run."""
     curves = Curves(run.folder)
     curves.refresh()
     return curves

@@ -28,10 +28,8 @@ from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.families.own_settings import OwnSetting
 from workbench.quantities import loss_text
-from workbench.runs.analysis.best_checkpoint import best_step, is_good
-from workbench.runs.analysis.curves import Curves
-from workbench.runs.analysis.series import Mean, grouped
-from workbench.runs.analysis.visible_effect import VisibleEffect
+from workbench.runs.analysis.curves import Curves, Mean, grouped
+from workbench.runs.analysis.visible_effect import VisibleEffect, best_step, is_good
 from workbench.runs.settings import TrainSettings
 
 Kind = Literal[

@@ -1,8 +1,8 @@
-"""What a run shows in its previews: how much they differ from the base model's, and how much more than the controls do.
+"""How much a run's previews show, and which checkpoint is the best by that and by the held-out loss.
 
-Two videos of the same noise are compared pixel by pixel, in levels of 255 (clips.media.difference). A LoRA moves every
-video a little, also of prompts it should leave alone: that is what the controls measure, previews of preservation
-prompts. Measured on the built-in model with 24 clips and 450 steps (benchmarks/concepts.py), means of 12 prompts:
+Two videos made from the same noise are compared pixel by pixel, in levels of 255 (clips.media.difference). A LoRA
+changes every video a little, even for prompts it should leave alone. The controls, previews of preservation prompts,
+measure that. Measured on the built-in model with 24 clips and 450 steps (benchmarks/concepts.py), means of 12 prompts:
 
     previews   controls   effect   samples that show the concept
     7.6        5.5        1.4      0 %       a shape, "cross"
@@ -10,13 +10,12 @@ prompts. Measured on the built-in model with 24 clips and 450 steps (benchmarks/
     34         8          4.3      67 %      "stripes", at step 150
     61         35         1.7                "stripes" without a regularization dataset: 3 of 3 controls are striped
 
-So the change alone does not decide. Not covered: generating previews (trainer.monitoring.previews), what a run is told
-about it (diagnosis).
+So the change alone does not decide: previews must differ from the base model's, and by more than the controls do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -43,18 +42,18 @@ class VisibleEffect:
 
     @property
     def change(self) -> float:
-        """Of the previews, in the middle."""
+        """Median over previews."""
         return median(_known(self.own))
 
     @property
     def control_change(self) -> float | None:
-        """Of the controls, in the middle; None without any."""
+        """Median over controls; None without any."""
         known = _known(self.control)
         return median(known) if known else None
 
     @property
     def effects(self) -> tuple[float | None, ...]:
-        """Of each preview, how many times the controls' change it is; empty without controls."""
+        """Each preview's change divided by the controls'; empty without controls."""
         control = self.control_change
         if control is None:
             return ()
@@ -62,7 +61,7 @@ class VisibleEffect:
 
     @property
     def effect(self) -> float | None:
-        """In the middle of the previews; None without controls."""
+        """Median over previews; None without controls."""
         known = _known(self.effects)
         return median(known) if known else None
 
@@ -104,18 +103,18 @@ class VisibleEffect:
 
 
 def from_line(line: Mapping[str, Any]) -> VisibleEffect | None:
-    """Of a line of metrics.jsonl; None where it holds none."""
+    """Read the effect from a line of metrics.jsonl; None if it has none."""
     own = tuple(line.get("preview_changes", ()))
     return VisibleEffect(own, tuple(line.get("control_changes", ()))) if _known(own) else None
 
 
 def values_of(line: Mapping[str, Any]) -> dict[str, Any]:
-    """What `VisibleEffect.line` wrote into a line of metrics.jsonl; {} of another line."""
+    """Return what `VisibleEffect.line` wrote into a line of metrics.jsonl; {} for other lines."""
     return {name: value for name, value in line.items() if name in KEYS}
 
 
 def measure(run: Path, step: int) -> dict[str, Any] | None:
-    """The metrics of the previews of a step; None where there are none to compare."""
+    """Measure the previews of a step; None if there is nothing to compare."""
     own = changes(previews_of(run, 0), previews_of(run, step))
     if not _known(own):
         return None
@@ -124,3 +123,42 @@ def measure(run: Path, step: int) -> dict[str, Any] | None:
 
 def _known(values: Sequence[float | None]) -> list[float]:
     return [one for one in values if one is not None]
+
+
+# ---- the best checkpoint
+#
+# It has the lowest held-out loss of the checkpoints whose previews show something and leave the controls alone, or of
+# all checkpoints if none is known to. The loss alone can fall for something no sample shows, or while everything else
+# is spoiled.
+
+
+def best_step(
+    held_out: Mapping[int, float], checkpoints: Iterable[int], effects: Mapping[int, VisibleEffect]
+) -> int | None:
+    """Find the best checkpoint's step, the earlier one on a tie; None if none was measured.
+
+    Args:
+        held_out: Loss by step. Between two measurements it is interpolated; checkpoints outside them do not count.
+        checkpoints: Steps of the checkpoints.
+        effects: Visible effect by step.
+    """
+    values = {step: value for step in checkpoints if (value := _between(held_out, step)) is not None}
+    good = [step for step in values if is_good(effects, step)]
+    return min(good or values, key=lambda step: (values[step], step), default=None)
+
+
+def is_good(effects: Mapping[int, VisibleEffect], step: int) -> bool:
+    """Whether the previews nearest to a step (the earlier ones on a tie) are good; true without any."""
+    nearest = min(effects, key=lambda measured: (abs(measured - step), measured), default=None)
+    return nearest is None or (effects[nearest].visible and not effects[nearest].spoiled)
+
+
+def _between(held_out: Mapping[int, float], step: int) -> float | None:
+    if step in held_out:
+        return held_out[step]
+    before = max((each for each in held_out if each < step), default=None)
+    after = min((each for each in held_out if each > step), default=None)
+    if before is None or after is None:
+        return None
+    share = (step - before) / (after - before)
+    return (1 - share) * held_out[before] + share * held_out[after]

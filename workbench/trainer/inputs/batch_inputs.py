@@ -2,7 +2,7 @@
 
 Everything is a pure function of the run's seed and the batch's number (step, number within the step): each purpose has
 a generator of its own, so no state is carried from batch to batch, and any number of threads may read ahead. Noise is
-sampled on the processor, so every device gets the same. Not covered: which clips are in a batch (batches).
+sampled on the processor, so every device gets the same. Not covered: which clips are in a batch (runs.data).
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from workbench.families.model import Model
 from workbench.families.model_inputs import Given, ModelInputs, Tensors
 from workbench.families.noise_schedules import DEFAULTS, NoiseSettings
 from workbench.jobs.torch_devices import to_device
-from workbench.runs.batches import Batches
-from workbench.runs.data import RunClip, TrainingData, seed_for
+from workbench.runs.data import Batches, RunClip, TrainingData, seed_for
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.inputs.conditions import FirstFrames
 from workbench.trainer.inputs.encoder import FIRST_FRAME, Encoder, Piece, View, read_first_frame, view_of

@@ -28,8 +28,7 @@ from workbench.jobs.devices import gpus_of, pick_device
 from workbench.jobs.shards import Shards, make_once
 from workbench.jobs.workers import Workers, take_shards
 from workbench.runs.checks import check
-from workbench.runs.data import load_data
-from workbench.runs.encodings import FOLDER, WORK
+from workbench.runs.data import ENCODINGS, WORK, load_data
 from workbench.runs.settings import TrainSettings
 from workbench.settings import Settings, field, parse
 from workbench.trainer.inputs.cache import key_of
@@ -92,7 +91,7 @@ def plan_encoding(workspace: Workspace, settings: TrainSettings, how: EncodeSett
     precision = precision_of(family, where, settings, pick_device(settings.device).kind)
     found = encoding_work(settings, load_data(workspace, settings))
     keys = found.keys(encoder_of(workspace, settings, where, "cpu", precision))
-    parent = workspace.cache / FOLDER / key_of({"keys": sorted(keys)})
+    parent = workspace.cache / ENCODINGS / key_of({"keys": sorted(keys)})
     shards = [*_cut("captions", len(found.captions), CAPTIONS_A_SHARD)]
     shards += _cut("clips", len(found.pieces), how.clips_a_shard)
     kept = {"settings": settings.model_dump(mode="json"), "precision": precision, "shards": shards}

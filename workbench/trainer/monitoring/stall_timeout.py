@@ -24,7 +24,7 @@ from workbench.errors import ExitCode, Stalled
 from workbench.jobs import processes
 from workbench.quantities import duration
 from workbench.runs import checkpoints
-from workbench.runs.failure_rules import STACKS
+from workbench.runs.failures import STACKS
 from workbench.workspace import writing
 
 CHECK_SECONDS = 1.0

@@ -13,8 +13,7 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.runs.analysis.comparison import MOST, Comparison, compare
-from workbench.runs.display import comparison_html
+from workbench.runs.analysis.comparison import MOST, Comparison, compare, comparison_html
 from workbench.runs.run import Run
 from workbench.runs.snapshot import SnapshotReader
 from workbench.ui.core import render

@@ -1,7 +1,7 @@
 """The checkpoints of a run: which exist, why they are kept, which go; and forks, which begin at one.
 
 Nothing is removed or started before the page has listed it: the second button does exactly that, and where it cannot be
-done any more, it says so. Not covered: the rules (runs.retention, runs.forks).
+done any more, it says so. Not covered: the rules (runs.checkpoints, runs.run).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import gradio as gr
 from workbench import html
 from workbench.errors import ConfigError
 from workbench.quantities import byte_size
-from workbench.runs import retention
+from workbench.runs import checkpoints
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot
@@ -115,20 +115,20 @@ def step_text(step: str | None) -> str:
 
 def star(run: Run, step: str) -> str:
     found = chosen_step(run, step)
-    retention.star(run.folder, found)
+    checkpoints.star(run.folder, found)
     return f"The checkpoint of step {found} is kept for good."
 
 
 def unstar(run: Run, step: str) -> str:
     found = chosen_step(run, step)
-    retention.unstar(run.folder, found)
+    checkpoints.unstar(run.folder, found)
     return f"The checkpoint of step {found} goes with the others."
 
 
 def about_to_go(snapshot: RunSnapshot) -> list[Any]:
     """What the rules would remove now, before anything is."""
     settings = snapshot.run.settings
-    going = retention.doomed(snapshot.run.folder, settings.keep_checkpoints, settings.keep_every)
+    going = checkpoints.doomed(snapshot.run.folder, settings.keep_checkpoints, settings.keep_every)
     if not going:
         return [*Confirm.question(render.note("Nothing would go: every checkpoint is kept by a rule."), False), []]
     steps = ", ".join(str(one.step) for one in going)
@@ -141,12 +141,12 @@ def remove(run: Run, listed: Sequence[Any]) -> str:
     """Remove the listed ones. Raises ConfigError when the run is another by now, or keeps one of them."""
     name, steps = listed or ("", [])
     keep, every = run.settings.keep_checkpoints, run.settings.keep_every
-    going = [one.step for one in retention.doomed(run.folder, keep, every)]
+    going = [one.step for one in checkpoints.doomed(run.folder, keep, every)]
     kept = [step for step in steps if step in run.checkpoints and step not in going]
     if name != run.name or kept:
         which = f"the checkpoint of step {kept[0]} is kept by now" if kept else f"what was listed is not of {run.name}"
         raise ConfigError(f"nothing was removed: {which}. Press {REMOVE!r} again to see what would go")
-    gone = retention.retire(run.folder, keep, every, only=steps)
+    gone = checkpoints.retire(run.folder, keep, every, only=steps)
     return f"{len(gone)} checkpoints removed, {byte_size(sum(one.bytes for one in gone))}."
 
 

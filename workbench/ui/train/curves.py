@@ -1,7 +1,7 @@
 """The curves of a run: the loss, by noise level as well, and the change of the output in sight, the others in a fold.
 
 A chart is sent again when it would look different, and those in a closed fold not at all. Not covered: what is in a
-chart (runs.analysis.curve_charts).
+chart (runs.analysis.curves).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.runs.analysis import curve_charts
+from workbench.runs.analysis.curves import NO_CURVES
 from workbench.runs.snapshot import RunSnapshot
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET
@@ -60,10 +60,9 @@ class RunCurvesPart(TrainPart):
 def main(snapshot: RunSnapshot) -> str:
     """The charts that say most."""
     curves = snapshot.curves
-    charts = curve_charts.loss(curves, snapshot.best_step) + curve_charts.noise_levels(curves)
-    charts += curve_charts.changes(curves)
+    charts = curves.loss_chart(snapshot.best_step) + curves.noise_level_chart() + curves.change_chart()
     if not charts:
-        return render.note(curve_charts.EMPTY, "empty")
+        return render.note(NO_CURVES, "empty")
     return f'<div class="main-charts">{charts}</div>'
 
 
@@ -78,5 +77,6 @@ def mark(snapshot: RunSnapshot) -> tuple[Any, ...]:
 
 def folded(snapshot: RunSnapshot) -> str:
     """By noise level, then the others."""
-    others = curve_charts.loss_per_step(snapshot.curves) + curve_charts.learning_rate(snapshot.curves)
-    return curve_charts.bands(snapshot.curves) + f'<div class="overlaid">{others}</div>'
+    curves = snapshot.curves
+    others = curves.step_loss_chart() + curves.learning_rate_chart()
+    return curves.band_charts() + f'<div class="overlaid">{others}</div>'

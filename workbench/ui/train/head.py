@@ -14,9 +14,8 @@ import gradio as gr
 from workbench import jobs
 from workbench.html import badge, escaped, facts
 from workbench.quantities import moment
-from workbench.runs.actions import Action
-from workbench.runs.analysis.report import REPORT, write_report
-from workbench.runs.run import Run
+from workbench.runs.display import REPORT, write_report
+from workbench.runs.run import Action, Run
 from workbench.runs.snapshot import RunSnapshot
 from workbench.states import icon
 from workbench.ui.core import render

@@ -14,8 +14,7 @@ from typing import Any
 import gradio as gr
 
 from workbench.errors import ConfigError
-from workbench.runs.actions import Action, perform
-from workbench.runs.run import Run
+from workbench.runs.run import Action, Run, perform
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot
 from workbench.ui.core.boundary import on, tell

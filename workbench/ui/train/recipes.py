@@ -15,8 +15,7 @@ from workbench import policy
 from workbench.families.recipes import SUBJECTS, Source
 from workbench.fit.gpus import HERE
 from workbench.fit.recipes import suggest
-from workbench.runs import presets
-from workbench.runs.recipes import Reason, Suggestion
+from workbench.runs.recipes import Reason, Suggestion, add_preset, load_preset, preset_names, preset_text, save_preset
 from workbench.runs.settings import TrainSettings
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, on, tell
@@ -63,7 +62,7 @@ class RecipesPart:
         """
         form.fill(self.subject.input, self._suggested, [self.subject, gpu], [self.reasons], parsed=True)
         form.fill(self.preset.input, self._chosen, [self.preset], [self.file])
-        opened(lambda: gr.update(choices=presets.names(self.workspace)), None, self.preset, **QUIET)
+        opened(lambda: gr.update(choices=preset_names(self.workspace)), None, self.preset, **QUIET)
         form.submit(self.save.click, self._saved, [self.name], [self.preset, self.file])
         on(self.upload.upload, self._added, [self.upload], [self.preset, self.file])
 
@@ -75,22 +74,22 @@ class RecipesPart:
         return [reasons(found), found.settings]
 
     def _chosen(self, name: str | None) -> list[Any]:
-        values: Mapping[str, Any] = presets.load(self.workspace, name) if name else {}
+        values: Mapping[str, Any] = load_preset(self.workspace, name) if name else {}
         return [self._link(name) if name else "", values]
 
     def _saved(self, title: str, settings: TrainSettings) -> list[Any]:
-        return self._listed(presets.save(self.workspace, title, settings), "saved")
+        return self._listed(save_preset(self.workspace, title, settings), "saved")
 
     def _added(self, file: str) -> list[Any]:
-        return self._listed(presets.add(self.workspace, policy.resolve(file)), "added: choose it to fill in the form")
+        return self._listed(add_preset(self.workspace, policy.resolve(file)), "added: choose it to fill in the form")
 
     def _listed(self, name: str, what: str) -> list[Any]:
         tell(f"Preset {name} is {what}.")
-        return [gr.update(choices=presets.names(self.workspace), value=name), self._link(name)]
+        return [gr.update(choices=preset_names(self.workspace), value=name), self._link(name)]
 
     def _link(self, name: str) -> str:
         """The preset as a file to download."""
-        text = quote(presets.text(self.workspace, name))
+        text = quote(preset_text(self.workspace, name))
         file = render.escaped(f"{name}.json")
         return f'<a class="download" href="data:application/json,{text}" download="{file}">Download {file}</a>'
 

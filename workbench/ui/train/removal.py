@@ -1,6 +1,6 @@
 """A run's name and group, a person's notes on it, removing it, and restoring one that was removed.
 
-Not covered: where removed runs go (runs.removal), the list of runs (run_list).
+Not covered: where removed runs go (runs.run), the list of runs (run_list).
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.runs import removal, renaming
 from workbench.runs.listing import groups
-from workbench.runs.run import Run
+from workbench.runs.run import Run, remove_run, removed_runs, rename_run, restore_run
 from workbench.runs.snapshot import RunSnapshot
 from workbench.ui.core.boundary import tell
 from workbench.ui.core.live import Live
@@ -60,19 +59,19 @@ class NotesPart(TrainPart):
 
     def wire(self, host: TrainHost) -> None:
         host.act(self.save.click, partial(save, host.workspace), [self.name, self.group, self.notes])
-        host.act(self.remove.click, partial(removal.remove, host.workspace))
+        host.act(self.remove.click, partial(remove_run, host.workspace))
 
 
 class RemovedRuns(RemovedList):
     """The removed runs, whatever run is shown."""
 
     def __init__(self, workspace: Workspace) -> None:
-        super().__init__("run", lambda: removal.removed(workspace))
+        super().__init__("run", lambda: removed_runs(workspace))
         self.workspace = workspace
 
     def wire(self, view: LiveView, live: Live, chosen: gr.BrowserState) -> None:
         def restore(name: str | None) -> str:
-            restored = removal.restore(self.workspace, name or "")
+            restored = restore_run(self.workspace, name or "")
             live.refresh(restored.name)
             tell(f"{restored.name} is restored.")
             return restored.name
@@ -82,7 +81,7 @@ class RemovedRuns(RemovedList):
 
 def save(workspace: Workspace, run: Run, name: str, group: str | None, notes: str) -> Run:
     """Rename the run where another name was typed, and keep group and notes."""
-    renamed = renaming.rename(workspace, run, name.strip())
+    renamed = rename_run(workspace, run, name.strip())
     renamed.set_group(group or "")
     renamed.write_notes(notes)
     tell("Name, group and notes are saved.")

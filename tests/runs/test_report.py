@@ -14,8 +14,9 @@ from tests.drawing import MakeClip
 from tests.written_run import NOW, add_preview, ended, two_sessions, write_run
 from workbench import charts
 from workbench.errors import ExitCode
-from workbench.runs import display, sessions
-from workbench.runs.analysis import report
+from workbench.runs import display
+from workbench.runs.display import write_report
+from workbench.runs.metrics import SESSIONS, read_sessions, record_session, training_seconds
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import snapshot
@@ -36,7 +37,7 @@ def run(workspace: Workspace) -> Run:
 
 
 def written(run: Run) -> str:
-    path = report.write_report(run)
+    path = write_report(run)
     assert path == run.folder / "report.html"
     return path.read_text(encoding="utf-8")
 
@@ -137,14 +138,14 @@ def test_its_time_is_that_of_training(run: Run) -> None:
 
 
 def test_starts_tell_time_and_machine(run: Run) -> None:
-    (run.folder / sessions.SESSIONS).unlink()
-    append_line(run.folder / sessions.SESSIONS, f'{{"time": {NOW - 1000}, "step": 0, "device": "CPU", "later": 1}}')
-    append_line(run.folder / sessions.SESSIONS, '{"torn')
-    sessions.record_session(run.folder, 100, device="GPU")  # a resume, after the last line of metrics 30 s ago
-    first, second = sessions.read_sessions(run.folder)
+    (run.folder / SESSIONS).unlink()
+    append_line(run.folder / SESSIONS, f'{{"time": {NOW - 1000}, "step": 0, "device": "CPU", "later": 1}}')
+    append_line(run.folder / SESSIONS, '{"torn')
+    record_session(run.folder, 100, device="GPU")  # a resume, after the last line of metrics 30 s ago
+    first, second = read_sessions(run.folder)
     assert (first.step, second.step, second.device) == (0, 100, "GPU")
     assert second.before == pytest.approx(NOW - 30, abs=1)
-    assert sessions.training_seconds(run.folder) == pytest.approx(970, abs=1)  # until the last line before the resume
+    assert training_seconds(run.folder) == pytest.approx(970, abs=1)  # until the last line before the resume
     text = written(run)
     assert "went on from the checkpoint of step 100" in text
     assert "<td>before</td><td>CPU</td>" in text
