@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -20,6 +21,7 @@ from typing import IO, Any
 from tests import serving, visiting
 from tests.browser import server
 from tests.warm_host import MOST_BYTES, ROOM, STATUS
+from workbench.families import architectures
 from workbench.jobs import control, limited, processes
 from workbench.paths import CODE
 
@@ -93,13 +95,13 @@ class WarmHost:
         """The id of its process; None before the first one that was asked for."""
         return None if self._process is None else self._process.pid
 
-    def fits(self, environment: Mapping[str, str]) -> bool:
-        """Whether it imports as a process with that environment does."""
+    def fits(self, environment: Mapping[str, str], few: bool = False) -> bool:
+        """Whether it imports as a process with that environment does, or with a few of its variables."""
         ours, theirs = (
             {name: value for name, value in one.items() if not FREE[self._kind].fullmatch(name)}
             for one in (self._environment, environment)
         )
-        return ours == theirs
+        return theirs.items() <= ours.items() if few else theirs == ours
 
     def started(self, wanted: Mapping[str, Any], given: list[int], *ours: IO[Any] | None) -> WarmProcess:
         """given: descriptors of stdin, stdout, stderr;  ours: the other ends of those that are pipes"""
@@ -143,8 +145,26 @@ class WarmHosts:
         self.jobs = jobs or WarmHost("job", processes.environment())
         self.pages = WarmHost("page", os.environ)
         self.children: WarmHost | None = None
-        names = {name: getattr(subprocess, name) for name in ("DEVNULL", "PIPE", "STDOUT", "run")}
-        self.module = SimpleNamespace(Popen=self.popen, **names)
+        names = {name: getattr(subprocess, name) for name in ("DEVNULL", "PIPE", "STDOUT", "SubprocessError")}
+        self.module = SimpleNamespace(Popen=self.popen, run=self.run, **names)
+
+    def run(self, command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        """As subprocess.run of a child that only computes, with a bare environment."""
+        host = self._host(command, options["env"])
+        if host is None or not host.fits(options["env"], few=True):
+            return subprocess.run(command, **options)
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            process = self._started(host, command, {"env": options["env"], "stdout": out, "stderr": err})
+            try:
+                code = process.wait(options["timeout"])
+            finally:
+                process.kill()
+            out.seek(0)
+            err.seek(0)
+            done = subprocess.CompletedProcess(command, code, out.read(), err.read())
+        if options["check"]:
+            done.check_returncode()
+        return done
 
     def popen(self, command: list[str], **options: Any) -> Any:
         """As subprocess.Popen."""
@@ -153,9 +173,12 @@ class WarmHosts:
         host = self._host(command, environment)
         if host is None or not host.fits(environment):
             return subprocess.Popen(command, **options)
+        return self._started(host, command, {**options, "env": environment})
+
+    def _started(self, host: WarmHost, command: list[str], options: Mapping[str, Any]) -> WarmProcess:
         wanted = {
             "command": command,
-            "environment": dict(environment),
+            "environment": dict(options["env"]),
             "folder": str(options.get("cwd") or os.getcwd()),
             "session": options.get("start_new_session", False),
         }
@@ -200,7 +223,7 @@ class WarmHosts:
 @contextmanager
 def warm_hosts() -> Iterator[WarmHosts]:
     """From now on jobs and pages are begun so."""
-    hosts, places = WarmHosts(), (control, limited, serving, visiting, server)
+    hosts, places = WarmHosts(), (architectures, control, limited, serving, visiting, server)
     for place in places:
         place.subprocess = hosts.module  # type: ignore[attr-defined]
     yield hosts
