@@ -28,11 +28,12 @@ AT_ONCE = 2
 class ForkedHost(WarmHost):
     """Is forked from this process, which has imported the same."""
 
-    def _start(self, other: socket.socket) -> None:
-        assert self._asking is not None
+    def _start(self, asked: socket.socket, life: socket.socket) -> None:
+        assert self._life is not None
         if not os.fork():
-            self._asking.close()
-            _end_with(lambda: warm_host.run(command) if (command := warm_host.serve(other, {})) else None)
+            self._life.close()
+            ours = processes.environment()
+            _end_with(lambda: warm_host.run(command) if (command := warm_host.serve(asked, life, ours, {})) else None)
 
 
 def main(folder: Path, scripts: list[Path]) -> None:

@@ -74,12 +74,21 @@ def warm() -> Iterator[WarmHosts | None]:
 
 @pytest.fixture(autouse=True)
 def from_nothing(request: pytest.FixtureRequest, warm: WarmHosts | None) -> Iterator[None]:
-    """Those of a test that is marked so begin from nothing, as everywhere else."""
+    """Those of a test that is marked so begin from nothing, as everywhere else.
+
+    What a test leaves in the environment is taken away: with it all jobs of later tests would begin from nothing, too.
+    """
     if warm is not None:
         warm.on = request.node.get_closest_marker("from_nothing") is None
+    before = dict(os.environ)
     yield
     if warm is not None:
         warm.on = True
+    for name in {*before, *os.environ} - {"PYTEST_CURRENT_TEST"}:
+        if name not in before:
+            del os.environ[name]
+        elif os.environ.get(name) != before[name]:
+            os.environ[name] = before[name]
 
 
 @pytest.fixture(scope="session")
