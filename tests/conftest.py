@@ -68,7 +68,7 @@ def warm() -> Iterator[WarmHosts | None]:
     if not sys.platform.startswith("linux"):
         yield None
         return
-    with warm_hosts() as hosts:
+    with warm_hosts(WarmHosts()) as hosts:
         yield hosts
 
 

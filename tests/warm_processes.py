@@ -141,9 +141,9 @@ class WarmHosts:
 
 
 @contextmanager
-def warm_hosts() -> Iterator[WarmHosts]:
+def warm_hosts(hosts: WarmHosts) -> Iterator[WarmHosts]:
     """From now on jobs and pages are begun so."""
-    hosts, places = WarmHosts(), (architectures, control, limited, serving, visiting, server)
+    places = (architectures, control, limited, serving, visiting, server)
     for place in places:
         place.subprocess = hosts.module  # type: ignore[attr-defined]
     yield hosts
