@@ -22,7 +22,8 @@ from typing import IO, Any
 
 MOST_BYTES = 100_000  # of a message
 STATUS = struct.Struct("i")
-JOBS = "TESTS_WARM_JOBS"  # the variable that names the host of jobs to a notebook's kernel
+HOSTS = "TESTS_WARM_HOSTS"  # the variable that names the hosts to a notebook's kernel
+CHILDREN = ("workbench.dataset_builder.ingest.worker", "workbench.dataset_builder.checks.measures")
 # By what kind of process: variables that may be others than the host's. All else may have been looked at by a package
 # when it was imported.
 FREE = {
@@ -95,17 +96,19 @@ def connected(name: str) -> tuple[socket.socket, dict[str, str]]:
         raise
 
 
-def started(asking: socket.socket, jobs: str, command: list[str], options: Mapping[str, Any]) -> WarmProcess:
+def started(
+    asking: socket.socket, hosts: Mapping[str, str], command: list[str], options: Mapping[str, Any]
+) -> WarmProcess:
     """Ask for the process that subprocess.Popen(command, **options) would be; `env` is among the options.
 
-    jobs: the name of the host that it asks for jobs itself
+    hosts: the names of those that it asks itself, by kind
     """
     wanted = {
         "command": command,
         "environment": dict(options["env"]),
         "folder": str(options.get("cwd") or os.getcwd()),
         "session": options.get("start_new_session", False),
-        "jobs": jobs,
+        "hosts": dict(hosts),
     }
     with asking, ExitStack() as theirs:
         nothing = theirs.enter_context(open(os.devnull, "r+b")).fileno()
@@ -131,34 +134,38 @@ def started(asking: socket.socket, jobs: str, command: list[str], options: Mappi
 
 
 class Popen(subprocess.Popen):  # type: ignore[type-arg]
-    """subprocess.Popen of a process that was itself begun by a host: it asks for jobs there.
+    """subprocess.Popen of a process that was itself begun by a host: it asks for jobs and children with limits.
 
-    Only for those with a session of their own: others have to stay in that of the process that starts them.
+    A job needs a session of its own for that: others have to stay in that of the process that starts them.
     """
 
-    host = ""
+    hosts: Mapping[str, str] = {}
 
     def __new__(cls, *arguments: Any, **options: Any) -> Any:
-        if cls is Popen and options.get("start_new_session") and "env" in options and _is_job(*arguments):
-            with contextlib.suppress(ConnectionError):  # all tests are over
-                asking, environment = connected(cls.host)
-                if fits("job", environment, options["env"]):
-                    return started(asking, cls.host, arguments[0], options)
+        kind = _kind(arguments[0], options) if cls is Popen and arguments and "env" in options else ""
+        if kind in cls.hosts:
+            with contextlib.suppress(ConnectionError):  # none was begun, or all tests are over
+                asking, environment = connected(cls.hosts[kind])
+                if fits(kind, environment, options["env"]):
+                    return started(asking, cls.hosts, arguments[0], options)
                 asking.close()
         return super().__new__(cls)
 
 
-def _is_job(command: list[str]) -> bool:
-    own = command[3] if command[1:3] == ["-P", "-m"] else ""
-    return own.startswith("workbench.") and not own.startswith("workbench.ui.")
+def _kind(command: list[str], options: Mapping[str, Any]) -> str:
+    module = command[3] if command[1:3] == ["-P", "-m"] else ""
+    if module in CHILDREN:
+        return "child"
+    own = module.startswith("workbench.") and not module.startswith("workbench.ui.")
+    return "job" if own and options.get("start_new_session") else ""
 
 
-def patch(jobs: str) -> None:
-    """From now on the jobs that this process starts are asked of the host of that name."""
-    Popen.host = jobs
+def patch(hosts: Mapping[str, str]) -> None:
+    """From now on what this process starts is asked of the hosts of these names, by kind."""
+    Popen.hosts = hosts
     subprocess.Popen = Popen  # type: ignore[misc]
 
 
 def patch_kernel() -> None:
-    """The same for a notebook's kernel: the host is named in its environment."""
-    patch(os.environ.pop(JOBS))
+    """The same for a notebook's kernel: the hosts are named in its environment."""
+    patch(json.loads(os.environ.pop(HOSTS)))

@@ -10,8 +10,8 @@ starts them, where their environment is a special one, and where a test is marke
 
 Whoever connects to the first socket is told the environment in which the host has imported, and asks for a process:
 JSON, with the descriptors of its stdin, stdout and stderr and of a pipe for its exit status (tests.warm_client). The
-answer is its process id. The host ends when the other end of the second socket is closed. Jobs that a forked process
-starts, such as a page, are asked for in the same way.
+answer is its process id. The host ends when the other end of the second socket is closed. What a forked process starts,
+such as a page's jobs, is asked for in the same way.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _become(wanted: dict[str, Any], given: list[int], made: dict[str, str]) -> l
     os.environ.update({**wanted["environment"], **made})
     os.chdir(wanted["folder"])
     tempfile.tempdir = None  # as the environment says
-    patch(wanted["jobs"])
+    patch(wanted["hosts"])
     command: list[str] = wanted["command"]
     _show(command)
     return command

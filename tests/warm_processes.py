@@ -22,7 +22,7 @@ from workbench.families import architectures
 from workbench.jobs import control, limited, processes
 from workbench.paths import CODE
 
-CHILDREN = ("workbench.dataset_builder.ingest.worker", "workbench.dataset_builder.checks.measures")
+DATASETS = "workbench.dataset_builder"
 PAGE = str(CODE / "webui.py")
 WITH_TORCH = importlib.util.find_spec("torch") is not None  # not in every environment of `make versions`
 
@@ -70,6 +70,7 @@ class WarmHost:
         if self._life is not None and self._process is not None:
             self._life.close()
             self._process.wait()
+            self._life = self._process = None
 
 
 class WarmHosts:
@@ -83,13 +84,13 @@ class WarmHosts:
         self.on = True
         self.jobs = jobs or WarmHost("job", processes.environment())
         self.pages = WarmHost("page", os.environ)
-        self.children: WarmHost | None = None
+        self.children = WarmHost("child", limited.environment())
         names = {name: getattr(subprocess, name) for name in ("DEVNULL", "PIPE", "STDOUT", "SubprocessError")}
         self.module = SimpleNamespace(Popen=self.popen, run=self.run, **names)
 
     def run(self, command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
         """As subprocess.run of a child that only computes, with a bare environment."""
-        host = self._host(command, options["env"])
+        host = self._host(command)
         if host is None or not host.fits(options["env"], few=True):
             return subprocess.run(command, **options)
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
@@ -109,24 +110,27 @@ class WarmHosts:
         """As subprocess.Popen."""
         environment = options.get("env")
         environment = os.environ if environment is None else environment
-        host = self._host(command, environment)
+        host = self._host(command)
         if host is None or not host.fits(environment):
             return subprocess.Popen(command, **options)
         return self._started(host, command, {**options, "env": environment})
 
     def _started(self, host: WarmHost, command: list[str], options: Mapping[str, Any]) -> warm_client.WarmProcess:
-        if host is self.pages and WITH_TORCH:
-            self.jobs.begin()  # a page asks for jobs, too
         host.begin()
-        return warm_client.started(warm_client.connected(host.name)[0], self.jobs.name, command, options)
+        # What is started may ask for others in turn.
+        if host is self.pages and WITH_TORCH:
+            self.jobs.begin()
+        if host is self.pages or DATASETS in command:
+            self.children.begin()
+        names = {one.kind: one.name for one in (self.jobs, self.children)}
+        return warm_client.started(warm_client.connected(host.name)[0], names, command, options)
 
-    def _host(self, command: list[str], environment: Mapping[str, str]) -> WarmHost | None:
+    def _host(self, command: list[str]) -> WarmHost | None:
         if not self.on:
             return None
         if "-m" in command:
             module = command[command.index("-m") + 1]
-            if module in CHILDREN:
-                self.children = self.children or WarmHost("child", environment)
+            if module in warm_client.CHILDREN:
                 return self.children
             if module.startswith("workbench."):
                 return self.jobs if WITH_TORCH else None
@@ -135,9 +139,7 @@ class WarmHosts:
 
     def close(self) -> None:
         for host in (self.jobs, self.pages, self.children):
-            if host is not None:
-                host.close()
-        self.children = None
+            host.close()
 
 
 @contextmanager

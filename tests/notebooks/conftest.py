@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
-from tests.warm_client import JOBS
+from tests.warm_client import HOSTS
 from tests.warm_processes import WarmHost, WarmHosts
 from workbench.jobs import processes
 from workbench.paths import CODE
@@ -20,8 +21,9 @@ def jobs_of_kernels(warm: WarmHosts | None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HUB_OFFLINE", "1")  # neither a download nor a push can go unnoticed
         host = WarmHost("job", processes.environment())
-        patch.setenv(JOBS, host.name)
+        patch.setenv(HOSTS, json.dumps({one.kind: one.name for one in (host, warm.children)}))
         patch.setenv("PYTHONSTARTUP", str(CODE / "tests" / "warm_kernel.py"))
         host.begin()
+        warm.children.begin()
         yield
         host.close()
