@@ -51,7 +51,7 @@ IMPORTED = {
         "pydantic",
     ),
     "page": ("workbench.ui.app", "workbench.ui.server.serving"),
-    "child": ("av", "cv2", "numpy", "PIL.Image", "pydantic", "scenedetect"),
+    "child": ("av", "cv2", "scenedetect", "workbench.dataset_builder"),
 }
 ROOM = 4096  # bytes for the command line of a process
 
