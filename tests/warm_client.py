@@ -27,7 +27,9 @@ CHILDREN = ("workbench.dataset_builder.ingest.worker", "workbench.dataset_builde
 # By what kind of process: variables that may be others than the host's. All else may have been looked at by a package
 # when it was imported.
 FREE = {
-    "job": re.compile(r"WORKBENCH_.*|TORCHINDUCTOR_CACHE_DIR|PYTHONSTARTUP|TMPDIR|HF_HUB_DISABLE_TELEMETRY"),
+    "job": re.compile(
+        r"WORKBENCH_(?!PLATFORM$).*|TORCHINDUCTOR_CACHE_DIR|PYTHONSTARTUP|TMPDIR|HF_HUB_DISABLE_TELEMETRY"
+    ),
     "page": re.compile(r"PYTEST_.*|TORCHINDUCTOR_.*"),
     "child": re.compile(r"(?!)"),
 }

@@ -4,9 +4,9 @@ A training run or a sampling worker computes for less than a second in a test, a
 diffusers, transformers and peft; a page is built in less time than Gradio is imported, and a small video read in less
 than PyAV. Each forked process is as real
 as another: a process of its own, in its own session where one is asked for, with the environment, input, output,
-command line and exit code of one that was begun from nothing. Its program is run from its first line; jobs import all
-of `workbench` themselves. That programs also begin from nothing is tested wherever a command, a notebook or a page
-starts them, where their environment is a special one, and where a test is marked "from_nothing".
+command line and exit code of one that was begun from nothing. Its program is run from its first line; jobs import the
+trainer, the sampler and all other modules that compute themselves. That programs also begin from nothing is tested
+wherever a command starts them, where their environment is a special one, and where a test is marked "from_nothing".
 
 Whoever connects to the first socket is told the environment in which the host has imported, and asks for a process:
 JSON, with the descriptors of its stdin, stdout and stderr and of a pipe for its exit status (tests.warm_client). The
@@ -48,7 +48,8 @@ IMPORTED = {
         "av",
         "httpx",
         "psutil",
-        "pydantic",
+        "workbench.dataset_builder",
+        "workbench.runs.run",
     ),
     "page": ("workbench.ui.app", "workbench.ui.server.serving"),
     "child": ("av", "cv2", "scenedetect", "workbench.dataset_builder"),
