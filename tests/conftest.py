@@ -9,19 +9,23 @@ import functools
 import gc
 import os
 import shutil
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.drawing import MakeClip, draw
+from tests.patience import PATIENCE
 from tests.shell import Shell, run_command
 from tests.warm_processes import WarmHosts, warm_hosts
 from workbench.clips import media
 from workbench.dataset_builder import Dataset
 from workbench.families import families
 from workbench.families.model import Model
+from workbench.operating_system import bare_environment
+from workbench.paths import ASSETS
 from workbench.workspace import Workspace
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: how many cores there are decides no bit of a test
@@ -89,6 +93,19 @@ def from_nothing(request: pytest.FixtureRequest, warm: WarmHosts | None) -> Iter
             del os.environ[name]
         elif os.environ.get(name) != before[name]:
             os.environ[name] = before[name]
+
+
+@pytest.fixture
+def compute(warm: WarmHosts | None) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run `python SCRIPT OPTIONS`, a script of assets/, to its end; what is wrong with it fails the test."""
+
+    def run(script: str, *options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(ASSETS / script), *options]
+        how = subprocess.run if warm is None else warm.run
+        environment = {**bare_environment(), "OMP_NUM_THREADS": "1"}
+        return how(command, env=environment, capture_output=True, text=True, timeout=3 * PATIENCE, check=True)
+
+    return run
 
 
 @pytest.fixture(scope="session")

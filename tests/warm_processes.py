@@ -20,7 +20,7 @@ from tests.browser import server
 from tests.warm_host import ROOM
 from workbench.families import architectures
 from workbench.jobs import control, limited, processes
-from workbench.paths import CODE
+from workbench.paths import ASSETS, CODE
 
 DATASETS = "workbench.dataset_builder"
 PAGE = str(CODE / "webui.py")
@@ -89,7 +89,7 @@ class WarmHosts:
         self.module = SimpleNamespace(Popen=self.popen, run=self.run, **names)
 
     def run(self, command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
-        """As subprocess.run of a child that only computes, with a bare environment."""
+        """As subprocess.run of what only computes, with a bare environment: a child, or a script of assets."""
         host = self._host(command)
         if host is None or not host.fits(options["env"], few=True):
             return subprocess.run(command, **options)
@@ -135,6 +135,8 @@ class WarmHosts:
             if module.startswith("workbench."):
                 return self.jobs if WITH_TORCH else None
             return self.pages if module.startswith("tests.") and module.endswith("_page") else None
+        if command[1].startswith(str(ASSETS)):
+            return self.jobs
         return self.pages if PAGE in command[1:2] else None
 
     def close(self) -> None:
