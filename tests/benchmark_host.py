@@ -50,6 +50,7 @@ def main(folder: Path, scripts: list[Path]) -> None:
     made = warm_host.import_for("job")
     hosts = WarmHosts(ForkedHost("job", processes.environment(), made))
     hosts.jobs.begin()  # now, while this process has one thread
+    hosts.children.begin()
     if any(PAGES.search(script.read_text(encoding="utf-8")) for script in scripts):
         hosts.pages.begin()
     running: dict[int, str] = {}

@@ -31,7 +31,7 @@ class WarmHost:
     """Starts processes of one kind. Its own process begins with the first of them."""
 
     def __init__(self, kind: str, environment: Mapping[str, str]) -> None:
-        self.kind, self.name = kind, f"tests-{kind}-{os.getpid()}-{secrets.token_hex(4)}"
+        self.kind, self.name = kind, ""  # it has a name once it has begun: benchmarks fork from what has not
         self._environment = dict(environment)
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -51,6 +51,7 @@ class WarmHost:
         with self._lock:
             if self._life is not None:
                 return
+            self.name = f"tests-{self.kind}-{os.getpid()}-{secrets.token_hex(4)}"
             self._life, life = socket.socketpair()
             with life, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asked:
                 asked.bind(f"\0{self.name}")
@@ -122,7 +123,7 @@ class WarmHosts:
             self.jobs.begin()
         if host is self.pages or DATASETS in command:
             self.children.begin()
-        names = {one.kind: one.name for one in (self.jobs, self.children)}
+        names = {one.kind: one.name for one in (self.jobs, self.children) if one.name}
         return warm_client.started(warm_client.connected(host.name)[0], names, command, options)
 
     def _host(self, command: list[str]) -> WarmHost | None:
