@@ -228,7 +228,7 @@ def measure(model: Model, concept: str, options: argparse.Namespace) -> list[Row
 
 
 def main() -> None:
-    parser = arguments(__doc__.splitlines()[0], models=["tiny-cogvideox"], concepts=["stripes"], steps=2, prompts=2)
+    parser = arguments(__doc__.splitlines()[0], models=["tiny-cogvideox"], concepts=["stripes"], steps=2, prompts=1)
     embedded = [model.id for model in models() if model.embedded]
     parser.add_argument("--models", nargs="+", choices=embedded, default=embedded)
     parser.add_argument("--concepts", nargs="+", choices=tiny_world.CONCEPTS, help="instead of three for each model")

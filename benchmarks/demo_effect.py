@@ -23,7 +23,7 @@ from workbench.workspace import Workspace
 
 
 def main() -> None:
-    parser = arguments(__doc__.splitlines()[0], steps=2, prompts=2)
+    parser = arguments(__doc__.splitlines()[0], steps=2, prompts=1)
     parser.add_argument("lora", type=Path, nargs="?")
     parser.add_argument("--steps", type=int, help="instead of the demo's")
     parser.add_argument("--prompts", type=int, help="at most so many of each kind instead of all")

@@ -223,13 +223,15 @@ def write(block: str, folder: Path, rows: Sequence[Row]) -> None:
 
 
 def main() -> None:
-    parser = arguments((__doc__ or "").splitlines()[0], block="profile", rehearse=True)
-    parser.add_argument("block", nargs="?", default="all", choices=[*rehearsal(""), "all"])
+    parser = arguments((__doc__ or "").splitlines()[0], rehearse=True)
+    parser.add_argument("block", nargs="?", choices=[*rehearsal(""), "all"])
     parser.add_argument("--minutes", type=float, default=9.0, help="in which the whole ends")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="where they are written")
     parser.add_argument("--work", type=Path, metavar="FOLDER", help="where models are kept for the next row")
     parser.add_argument("--rehearse", action="store_true", help="the same scripts on a processor, on small models")
     options = parser.parse_args()
+    # Not set by --smallest: argparse gives a positional argument that is left out its default at the very end.
+    one = options.block or ("profile" if options.smallest else "all")
     end = time.monotonic() + 60 * options.minutes
     with tempfile.TemporaryDirectory() as temporary:
         results = Path(temporary) if options.smallest else options.results
@@ -237,7 +239,7 @@ def main() -> None:
         known = [RESULTS, results] if not options.rehearse else [results]
         chosen = rehearsal(work) if options.rehearse else blocks(work, known)
         everything: list[Row] = []
-        for block in list(chosen) if options.block == "all" else [options.block]:
+        for block in list(chosen) if one == "all" else [one]:
             done = measured(block, known)
             rows = list(measured(block, [results]).values())
             for asked in chosen[block]:
@@ -247,7 +249,7 @@ def main() -> None:
                 print(json.dumps(rows[-1]), flush=True)
                 write(block, results, rows)
             everything += [{"block": block, "row": row["row"], "failed": row.get("failed", "")} for row in rows]
-        nothing = {"block": options.block, "row": "nothing is left to measure", "failed": ""}
+        nothing = {"block": one, "row": "nothing is left to measure", "failed": ""}
         report(everything or [nothing], options.json)
 
 

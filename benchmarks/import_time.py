@@ -27,13 +27,16 @@ from common import arguments, report
 
 HERE = Path(__file__).resolve().parent
 COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
+ENCODED = "a run, all to be encoded"
+CASES_HELP = "in this order: a run finds what the one before it has encoded"
 RUN, RUN_COMPILER = "a run, before its first step", "the same, with the compiler"
-CASES = ("workbench --help", "the page", "a run, all to be encoded", RUN, RUN_COMPILER, "the sampling worker")
+CASES = ("workbench --help", "the page", ENCODED, RUN, RUN_COMPILER, "the sampling worker")
 
 
 def main() -> None:
-    parser = arguments((__doc__ or "").splitlines()[0], rounds=1)
+    parser = arguments((__doc__ or "").splitlines()[0], rounds=1, cases=[CASES[0], ENCODED])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES, metavar="CASE", help=CASES_HELP)
     parser.add_argument("--child", nargs=2, metavar=("CASE", "WORKSPACE"))
     options = parser.parse_args()
     if options.child:
@@ -41,9 +44,9 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         prepare(Path(folder))
-        measured: dict[str, list[dict[str, Any]]] = {case: [] for case in CASES}
+        measured: dict[str, list[dict[str, Any]]] = {case: [] for case in options.cases}
         for _ in range(options.rounds):
-            for case in CASES:
+            for case in options.cases:
                 measured[case].append(measure(case, Path(folder)))
     rows = []
     for case, found in measured.items():
@@ -65,7 +68,7 @@ def prepare(folder: Path) -> None:
 
 def measure(case: str, folder: Path) -> dict[str, Any]:
     """The case in a process of its own: seconds, and numbers of modules."""
-    if case == "a run, all to be encoded":
+    if case == ENCODED:
         shutil.rmtree(folder / "cache")
         (folder / "cache").mkdir()
     command = [sys.executable, __file__, "--child", case, str(folder)]

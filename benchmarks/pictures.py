@@ -144,7 +144,7 @@ def measure(
 
 
 def main() -> None:
-    parser = arguments((__doc__ or "").splitlines()[0], pictures=[0.5], share=[0.2], steps=2, prompts=2, known=[0.7])
+    parser = arguments((__doc__ or "").splitlines()[0], pictures=[0.5], share=[0.2], steps=2, prompts=1, known=[0.7])
     parser.add_argument("--pictures", nargs="+", type=float, default=[0.0, 0.5, 0.8, 1.0], help="shares of the files")
     parser.add_argument("--share", nargs="+", type=float, default=[None], help="values of picture_share")
     parser.add_argument("--known", nargs="+", type=float, default=[0.7, 0.0], help="regularization shares")

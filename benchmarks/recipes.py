@@ -191,7 +191,7 @@ def changed(settings: TrainSettings, recipe: Mapping[str, Any], steps: int) -> T
 
 
 def main() -> None:
-    parser = arguments(__doc__.splitlines()[0], concepts=["ring"], recipes=["demo"], seeds=[1], steps=4, prompts=2)
+    parser = arguments(__doc__.splitlines()[0], concepts=["ring"], recipes=["demo"], seeds=[1], steps=4, prompts=1)
     names = f"names, 'tuning' ({', '.join(TUNING)}) or 'aside' ({', '.join(ASIDE)})"
     parser.add_argument("--concepts", nargs="+", default=["tuning"], help=names)
     parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES))

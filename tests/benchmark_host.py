@@ -2,7 +2,8 @@
 
     python -m tests.benchmark_host FOLDER ROOM SCRIPT ...
 
-So are the jobs that a script starts (tests.warm_host; ROOM is for their command lines). Two scripts at a time. A
+So are the jobs that a script starts, and its pages from one that has imported Gradio (tests.warm_host; ROOM is for
+their command lines). Two scripts at a time. A
 script's output goes to FOLDER/NAME.log, its result to FOLDER/NAME.json; a line "NAME EXIT_CODE" on stdout says that it
 has ended.
 """
@@ -10,6 +11,7 @@ has ended.
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import socket
 import sys
@@ -19,33 +21,48 @@ from pathlib import Path
 from typing import NoReturn
 
 from tests import warm_host
-from tests.warm_processes import WarmHost, WarmHosts
-from workbench.jobs import control, processes
+from tests.warm_processes import WarmHost, WarmHosts, warm_hosts
+from workbench.jobs import processes
 
 AT_ONCE = 2
+PAGES = re.compile(r"tests\.(serving|browser\.server)")
 
 
 class ForkedHost(WarmHost):
     """Is forked from this process, which has imported the same."""
 
-    def _start(self, other: socket.socket) -> None:
-        assert self._asking is not None
+    def __init__(self, kind: str, environment: dict[str, str], made: dict[str, str]) -> None:
+        super().__init__(kind, environment)
+        self._made = made
+
+    def _start(self, asked: socket.socket, life: socket.socket) -> None:
+        assert self._life is not None
         if not os.fork():
-            self._asking.close()
-            _end_with(lambda: warm_host.run(command) if (command := warm_host.serve(other, {})) else None)
+            self._life.close()
+            _end_with(lambda: self._serve(asked, life))
+
+    def _serve(self, asked: socket.socket, life: socket.socket) -> None:
+        if command := warm_host.serve(asked, life, self._environment, self._made):
+            warm_host.run(command)
 
 
 def main(folder: Path, scripts: list[Path]) -> None:
-    warm_host.import_for("job")
+    made = warm_host.import_for("job")
+    hosts = WarmHosts(ForkedHost("job", processes.environment(), made))
+    hosts.jobs.begin()  # now, while this process has one thread
+    hosts.children.begin()
+    if any(PAGES.search(script.read_text(encoding="utf-8")) for script in scripts):
+        hosts.pages.begin()
     running: dict[int, str] = {}
-    for script in scripts:
-        while len(running) >= AT_ONCE:
+    with warm_hosts(hosts):
+        for script in scripts:
+            while len(running) >= AT_ONCE:
+                _one_ended(running)
+            if not (child := os.fork()):
+                _run(script, folder)
+            running[child] = script.stem
+        while running:
             _one_ended(running)
-        if not (child := os.fork()):
-            _run(script, folder)
-        running[child] = script.stem
-    while running:
-        _one_ended(running)
 
 
 def _one_ended(running: dict[int, str]) -> None:
@@ -59,9 +76,6 @@ def _run(script: Path, folder: Path) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     sys.argv = [str(script), "--smallest", "--json", str(folder / f"{script.stem}.json")]
-    hosts = WarmHosts(ForkedHost("job", processes.environment()))
-    hosts.jobs.begin()  # now, while this process has one thread
-    control.subprocess = hosts.module  # type: ignore[attr-defined]
     sys.path[0] = str(script.parent)
     _end_with(lambda: runpy.run_path(str(script), run_name="__main__"))
 

@@ -9,19 +9,23 @@ import functools
 import gc
 import os
 import shutil
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.drawing import MakeClip, draw
+from tests.patience import PATIENCE
 from tests.shell import Shell, run_command
 from tests.warm_processes import WarmHosts, warm_hosts
 from workbench.clips import media
 from workbench.dataset_builder import Dataset
 from workbench.families import families
 from workbench.families.model import Model
+from workbench.operating_system import bare_environment
+from workbench.paths import ASSETS
 from workbench.workspace import Workspace
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: how many cores there are decides no bit of a test
@@ -68,18 +72,40 @@ def warm() -> Iterator[WarmHosts | None]:
     if not sys.platform.startswith("linux"):
         yield None
         return
-    with warm_hosts() as hosts:
+    with warm_hosts(WarmHosts()) as hosts:
         yield hosts
 
 
 @pytest.fixture(autouse=True)
 def from_nothing(request: pytest.FixtureRequest, warm: WarmHosts | None) -> Iterator[None]:
-    """Those of a test that is marked so begin from nothing, as everywhere else."""
+    """Those of a test that is marked so begin from nothing, as everywhere else.
+
+    What a test leaves in the environment is taken away: with it all jobs of later tests would begin from nothing, too.
+    """
     if warm is not None:
         warm.on = request.node.get_closest_marker("from_nothing") is None
+    before = dict(os.environ)
     yield
     if warm is not None:
         warm.on = True
+    for name in {*before, *os.environ} - {"PYTEST_CURRENT_TEST"}:
+        if name not in before:
+            del os.environ[name]
+        elif os.environ.get(name) != before[name]:
+            os.environ[name] = before[name]
+
+
+@pytest.fixture
+def compute(warm: WarmHosts | None) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run `python SCRIPT OPTIONS`, a script of assets/, to its end; what is wrong with it fails the test."""
+
+    def run(script: str, *options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(ASSETS / script), *options]
+        how = subprocess.run if warm is None else warm.run
+        environment = {**bare_environment(), "OMP_NUM_THREADS": "1"}
+        return how(command, env=environment, capture_output=True, text=True, timeout=3 * PATIENCE, check=True)
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -191,7 +192,9 @@ def _path(module: str) -> str:
     return module.removeprefix("workbench.").replace(".", "/")
 
 
-ALL = [found for file in sources() for found in imports(file)]
+@functools.cache
+def every_import() -> list[Import]:
+    return [found for file in sources() for found in imports(file)]
 
 
 def test_the_rules_name_every_part() -> None:
@@ -201,7 +204,7 @@ def test_the_rules_name_every_part() -> None:
 
 def test_no_part_imports_what_it_may_not() -> None:
     wrong = []
-    for found in ALL:
+    for found in every_import():
         name = found.name.removeprefix("workbench.")
         if found.part == "webui" or not found.name.startswith("workbench.") or name.startswith("_"):
             continue
@@ -224,7 +227,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     """Neither when they are loaded nor inside functions; imports for type checkers alone do not count."""
     names = {file: _module(file) for file in sources()}
     below: dict[str, set[str]] = {name: set() for name in names.values()}
-    for found in ALL:
+    for found in every_import():
         name = found.name
         while name and name not in below:
             name = name.rpartition(".")[0]
@@ -243,7 +246,7 @@ def _module(file: Path) -> str:
 
 def test_each_package_stays_where_it_belongs() -> None:
     wrong = []
-    for found in ALL:
+    for found in every_import():
         package = found.name.split(".")[0]
         if package in HEAVY and found.file in HEAVY_FILES and not found.eager:
             continue
@@ -299,11 +302,11 @@ def _links(node: ast.AST) -> bool:
 def test_families_load_torch_inside_their_methods_only() -> None:
     wrong = [
         str(f)
-        for f in ALL
+        for f in every_import()
         if f.part == "families" and f.eager and f.name.split(".")[0] in HEAVY and f.file not in WITH_TORCH
     ]
     heavy = tuple(f"{file.parent.name}.{file.stem}" for file in WITH_TORCH)
-    wrong += [str(f) for f in ALL if f.eager and f.name.endswith(heavy) and f.file not in WITH_TORCH]
+    wrong += [str(f) for f in every_import() if f.eager and f.name.endswith(heavy) and f.file not in WITH_TORCH]
     assert not wrong, "\n".join(wrong)
 
 

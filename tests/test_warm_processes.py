@@ -18,7 +18,7 @@ from tests.warm_processes import WarmHost, WarmHosts
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.families.model import Model
-from workbench.jobs import State, processes
+from workbench.jobs import State, gpu_lock, processes
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, read_json
 
@@ -68,6 +68,15 @@ def test_another_environment_does_without(run: Run, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("TORCH_OF_THIS_TEST", "1")  # a package may look at it when it is imported
     run.start()
     assert psutil.Process(run.status.pid).ppid() == os.getpid()
+    jobs.kill(run.folder)
+
+
+def test_what_a_job_starts_is_begun_so_too(run: Run, workspace: Workspace, warm: WarmHosts) -> None:
+    with gpu_lock.hold(workspace.locks, "", "a test"):
+        run.start()
+        until(lambda: "held by a test" in run.status.phase)
+    until_run(run, lambda: run.metrics)  # the job of the queue has given it its process
+    assert psutil.Process(run.status.pid).ppid() == warm.jobs.pid
     jobs.kill(run.folder)
 
 

@@ -3,132 +3,75 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
-import re
-import select
-import signal
+import secrets
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import IO, Any
+from typing import Any
 
-from tests import serving, visiting
+from tests import serving, visiting, warm_client
 from tests.browser import server
-from tests.warm_host import MOST_BYTES, ROOM, STATUS
+from tests.warm_host import ROOM
+from workbench.families import architectures
 from workbench.jobs import control, limited, processes
-from workbench.paths import CODE
+from workbench.paths import ASSETS, CODE
 
-CHILDREN = ("workbench.dataset_builder.ingest.worker", "workbench.dataset_builder.checks.measures")
+DATASETS = "workbench.dataset_builder"
 PAGE = str(CODE / "webui.py")
 WITH_TORCH = importlib.util.find_spec("torch") is not None  # not in every environment of `make versions`
-# By what kind of process: variables that may be others than the host's. All else may have been looked at by a package
-# when it was imported.
-FREE = {
-    "job": re.compile(r"WORKBENCH_.*|TORCHINDUCTOR_CACHE_DIR"),
-    "page": re.compile(r"PYTEST_.*|TORCHINDUCTOR_.*"),
-    "child": re.compile(r"WORKBENCH_.*"),
-}
-
-
-class WarmProcess:
-    """What is used of subprocess.Popen by those who start jobs, children with limits and pages."""
-
-    def __init__(self, pid: int, status: int, stdin: IO[bytes] | None, stdout: IO[Any] | None) -> None:
-        self.pid, self.stdin, self.stdout = pid, stdin, stdout
-        self.returncode: int | None = None
-        self._status = status
-        self._lock = threading.Lock()
-
-    def poll(self) -> int | None:
-        return self._code(0)
-
-    def wait(self, timeout: float | None = None) -> int:
-        code = self._code(timeout)
-        if code is None:
-            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
-        return code
-
-    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
-        with self.stdout or open(os.devnull) as out:
-            said: str = out.read()
-        self.wait(timeout)
-        return said, None
-
-    def send_signal(self, number: int) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
-
-    def terminate(self) -> None:
-        self.send_signal(signal.SIGTERM)
-
-    def _code(self, timeout: float | None) -> int | None:
-        with self._lock:
-            if self.returncode is None and select.select([self._status], [], [], timeout)[0]:
-                told = os.read(self._status, STATUS.size)
-                os.close(self._status)
-                # Without an answer the host is gone, at the end of all tests.
-                self.returncode = os.waitstatus_to_exitcode(STATUS.unpack(told)[0]) if told else 0
-            return self.returncode
 
 
 class WarmHost:
     """Starts processes of one kind. Its own process begins with the first of them."""
 
     def __init__(self, kind: str, environment: Mapping[str, str]) -> None:
-        self._kind, self._environment = kind, dict(environment)
+        self.kind, self.name = kind, ""  # it has a name once it has begun: benchmarks fork from what has not
+        self._environment = dict(environment)
         self._lock = threading.Lock()
-        self._asking: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._life: socket.socket | None = None
 
     @property
     def pid(self) -> int | None:
         """The id of its process; None before the first one that was asked for."""
         return None if self._process is None else self._process.pid
 
-    def fits(self, environment: Mapping[str, str]) -> bool:
-        """Whether it imports as a process with that environment does."""
-        ours, theirs = (
-            {name: value for name, value in one.items() if not FREE[self._kind].fullmatch(name)}
-            for one in (self._environment, environment)
-        )
-        return ours == theirs
+    def fits(self, environment: Mapping[str, str], few: bool = False) -> bool:
+        """Whether it imports as a process with that environment does, or with a few of its variables."""
+        return warm_client.fits(self.kind, self._environment, environment, few)
 
-    def started(self, wanted: Mapping[str, Any], given: list[int], *ours: IO[Any] | None) -> WarmProcess:
-        """given: descriptors of stdin, stdout, stderr;  ours: the other ends of those that are pipes"""
+    def begin(self) -> None:
+        """Begin its process, if it has not. Whoever asks meanwhile waits until it has imported."""
         with self._lock:
-            asking = self._asking or self.begin()
-            status, told = os.pipe()
-            socket.send_fds(asking, [json.dumps(wanted).encode()], [*given, told])
-            os.close(told)
-            return WarmProcess(int(asking.recv(MOST_BYTES)), status, *ours)
+            if self._life is not None:
+                return
+            self.name = f"tests-{self.kind}-{os.getpid()}-{secrets.token_hex(4)}"
+            self._life, life = socket.socketpair()
+            with life, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asked:
+                asked.bind(f"\0{self.name}")
+                asked.listen()
+                self._start(asked, life)
 
-    def begin(self) -> socket.socket:
-        self._asking, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with other:
-            self._start(other)
-        assert self._asking.recv(MOST_BYTES) == b"ready"
-        return self._asking
-
-    def _start(self, other: socket.socket) -> None:
-        command = [sys.executable, "-m", "tests.warm_host", self._kind, str(other.fileno()), "-" * ROOM]
-        if self._kind != "page":
+    def _start(self, asked: socket.socket, life: socket.socket) -> None:
+        numbers = [asked.fileno(), life.fileno()]
+        command = [sys.executable, "-m", "tests.warm_host", self.kind, *map(str, numbers), "-" * ROOM]
+        if self.kind != "page":
             command.insert(1, "-P")
         self._process = subprocess.Popen(
-            command, cwd=CODE, env=self._environment, stdin=subprocess.DEVNULL, pass_fds=[other.fileno()]
+            command, cwd=CODE, env=self._environment, stdin=subprocess.DEVNULL, pass_fds=numbers
         )
 
     def close(self) -> None:
-        if self._asking is not None and self._process is not None:
-            self._asking.close()
+        if self._life is not None and self._process is not None:
+            self._life.close()
             self._process.wait()
+            self._life = self._process = None
 
 
 class WarmHosts:
@@ -142,65 +85,70 @@ class WarmHosts:
         self.on = True
         self.jobs = jobs or WarmHost("job", processes.environment())
         self.pages = WarmHost("page", os.environ)
-        self.children: WarmHost | None = None
-        names = {name: getattr(subprocess, name) for name in ("DEVNULL", "PIPE", "STDOUT", "run")}
-        self.module = SimpleNamespace(Popen=self.popen, **names)
+        self.children = WarmHost("child", limited.environment())
+        names = {name: getattr(subprocess, name) for name in ("DEVNULL", "PIPE", "STDOUT", "SubprocessError")}
+        self.module = SimpleNamespace(Popen=self.popen, run=self.run, **names)
+
+    def run(self, command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        """As subprocess.run of what only computes, with a bare environment: a child, or a script of assets."""
+        host = self._host(command)
+        if host is None or not host.fits(options["env"], few=True):
+            return subprocess.run(command, **options)
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            process = self._started(host, command, {"env": options["env"], "stdout": out, "stderr": err})
+            try:
+                code = process.wait(options["timeout"])
+            finally:
+                process.kill()
+            out.seek(0)
+            err.seek(0)
+            done = subprocess.CompletedProcess(command, code, out.read(), err.read())
+        if options["check"]:
+            done.check_returncode()
+        return done
 
     def popen(self, command: list[str], **options: Any) -> Any:
         """As subprocess.Popen."""
         environment = options.get("env")
         environment = os.environ if environment is None else environment
-        host = self._host(command, environment)
+        host = self._host(command)
         if host is None or not host.fits(environment):
             return subprocess.Popen(command, **options)
-        wanted = {
-            "command": command,
-            "environment": dict(environment),
-            "folder": str(options.get("cwd") or os.getcwd()),
-            "session": options.get("start_new_session", False),
-        }
-        with ExitStack() as theirs:
-            nothing = theirs.enter_context(open(os.devnull, "r+b")).fileno()
-            stdin, write = options.get("stdin"), None
-            if stdin == subprocess.PIPE:
-                stdin, end = os.pipe()
-                write = os.fdopen(end, "wb")
-                theirs.callback(os.close, stdin)
-            stdout, read = options.get("stdout"), None
-            if stdout == subprocess.PIPE:
-                end, stdout = os.pipe()
-                read = os.fdopen(end, encoding="utf-8") if options.get("text") else os.fdopen(end, "rb")
-                theirs.callback(os.close, stdout)
-            out = stdout if isinstance(stdout, int) else stdout.fileno()
-            stderr = options.get("stderr", 2)
-            err = {subprocess.STDOUT: out, subprocess.DEVNULL: nothing}.get(stderr, stderr)
-            given = [nothing if stdin in (None, subprocess.DEVNULL) else stdin, out, err]
-            return host.started(wanted, [one if isinstance(one, int) else one.fileno() for one in given], write, read)
+        return self._started(host, command, {**options, "env": environment})
 
-    def _host(self, command: list[str], environment: Mapping[str, str]) -> WarmHost | None:
+    def _started(self, host: WarmHost, command: list[str], options: Mapping[str, Any]) -> warm_client.WarmProcess:
+        host.begin()
+        # What is started may ask for others in turn.
+        if host is self.pages and WITH_TORCH:
+            self.jobs.begin()
+        if host is self.pages or DATASETS in command:
+            self.children.begin()
+        names = {one.kind: one.name for one in (self.jobs, self.children) if one.name}
+        return warm_client.started(warm_client.connected(host.name)[0], names, command, options)
+
+    def _host(self, command: list[str]) -> WarmHost | None:
         if not self.on:
             return None
         if "-m" in command:
             module = command[command.index("-m") + 1]
-            if module in CHILDREN:
-                self.children = self.children or WarmHost("child", environment)
+            if module in warm_client.CHILDREN:
                 return self.children
             if module.startswith("workbench."):
                 return self.jobs if WITH_TORCH else None
             return self.pages if module.startswith("tests.") and module.endswith("_page") else None
+        if command[1].startswith(str(ASSETS)):
+            return self.jobs
         return self.pages if PAGE in command[1:2] else None
 
     def close(self) -> None:
         for host in (self.jobs, self.pages, self.children):
-            if host is not None:
-                host.close()
-        self.children = None
+            host.close()
 
 
 @contextmanager
-def warm_hosts() -> Iterator[WarmHosts]:
+def warm_hosts(hosts: WarmHosts) -> Iterator[WarmHosts]:
     """From now on jobs and pages are begun so."""
-    hosts, places = WarmHosts(), (control, limited, serving, visiting, server)
+    places = (architectures, control, limited, serving, visiting, server)
     for place in places:
         place.subprocess = hosts.module  # type: ignore[attr-defined]
     yield hosts

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 import shutil
-import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +14,6 @@ import pytest
 import torch
 from diffusers import CogVideoXImageToVideoPipeline, CogVideoXPipeline
 from torch import Tensor
-
-from tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 ASSETS = ROOT / "assets"
@@ -210,27 +207,23 @@ def test_videos_go_on_from_the_given_first_frame(image_pipeline: CogVideoXImageT
     assert found["all"] >= 5 / 8
 
 
-def train(folder: Path, *more: str) -> None:
-    """The training script in miniature: 3 + 2 + 3 + 3 steps."""
-    command = [
-        sys.executable,
-        str(ASSETS / "train_tiny_model.py"),
-        "--out",
-        str(folder / "out"),
-        "--image-out",
-        str(folder / "image"),
-        "--work",
-        str(folder),
-    ]
-    command += ["--vae-steps", "3", "--decoder-steps", "2", "--transformer-steps", "3", "--image-steps", "3"]
-    command += ["--vae-clips", "8", "--vae-batch", "1"]
-    command += ["--renditions", "1", "--small-renditions", "1", "--combinations", "8"]
-    command += ["--transformer-batch", "4", "--check-clips", "0"]
-    command += ["--threads", "1", "--device", "cpu"]
-    subprocess.run([*command, *more], check=True, timeout=3 * PATIENCE, capture_output=True, text=True)
+@pytest.fixture
+def train(compute: Callable[..., object]) -> Callable[..., object]:
+    """The training script in miniature, in a process of its own: 3 + 2 + 3 + 3 steps."""
+    few = ["--vae-steps", "3", "--decoder-steps", "2", "--transformer-steps", "3", "--image-steps", "3"]
+    few += ["--vae-clips", "8", "--vae-batch", "1"]
+    few += ["--renditions", "1", "--small-renditions", "1", "--combinations", "8"]
+    few += ["--transformer-batch", "4", "--check-clips", "0"]
+    few += ["--threads", "1", "--device", "cpu"]
+
+    def run(folder: Path, *more: str) -> object:
+        folders = ["--out", f"{folder / 'out'}", "--image-out", f"{folder / 'image'}", "--work", f"{folder}"]
+        return compute("train_tiny_model.py", *folders, *few, *more)
+
+    return run
 
 
-def test_a_resumed_training_ends_with_the_same_weights(tmp_path: Path) -> None:
+def test_a_resumed_training_ends_with_the_same_weights(tmp_path: Path, train: Callable[..., object]) -> None:
     train(tmp_path / "whole")
     train(tmp_path / "parts", "--stop-after", "2")
     train(tmp_path / "parts", "--stop-after", "7")
@@ -244,7 +237,7 @@ def test_a_resumed_training_ends_with_the_same_weights(tmp_path: Path) -> None:
     assert isinstance(tiny_models.load(whole / "image"), CogVideoXImageToVideoPipeline)
 
 
-def test_a_stored_vae_can_be_kept(tmp_path: Path) -> None:
+def test_a_stored_vae_can_be_kept(tmp_path: Path, train: Callable[..., object]) -> None:
     shutil.copytree(MODEL, tmp_path / "out")
     train(tmp_path, "--keep-vae")
     weights = "diffusion_pytorch_model.safetensors"

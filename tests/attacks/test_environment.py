@@ -110,6 +110,7 @@ def test_only_the_modules_that_need_them_get_the_webhook_and_the_ssh_agent() -> 
         assert not has(module)
 
 
+@pytest.mark.from_nothing
 def test_the_child_that_reads_a_models_configs_gets_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, str]] = []
 

@@ -9,29 +9,25 @@ import ast
 import json
 import subprocess
 import sys
-import time
 import types
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
-from tests.notebook_outputs import shown_pages
-from workbench import Run, Samples, Workspace, demo
+from tests.notebook_outputs import NOTEBOOKS, executed, read, said, shown_pages
+from workbench import Run, Samples, demo
 from workbench.jobs import State
-from workbench.sampler import queue
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-QUICKSTART = ROOT / "notebooks" / "1_quickstart.ipynb"
 AS_IT_STANDS = "settings = demo.prepare(workspace)"
 FEW = f"{AS_IT_STANDS}.changed(steps=45, preview_every=15, evaluate_every=15, save_every=15)"
 ADDRESS = "https://colab.research.google.com/github/video-lora-workbench/video-lora-workbench/blob/main/notebooks"
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_notebooks_are_committed_clean(path: Path) -> None:
+    import nbformat
+
     text = path.read_text(encoding="utf-8")
     notebook = nbformat.reads(text, as_version=4)
     nbformat.validate(notebook)
@@ -48,57 +44,22 @@ def test_notebooks_are_committed_clean(path: Path) -> None:
 
 @pytest.mark.long
 def test_the_quickstart_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "workspace"))
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
-    # On a machine with other work, threads wait for one another: ten times slower than one alone.
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    workspace = Workspace.open(tmp_path / "workspace")
-    notebook = nbformat.read(QUICKSTART, as_version=4)
-    assert sum(AS_IT_STANDS in cell.source for cell in notebook.cells) == 1
-    for cell in notebook.cells:
-        cell.source = cell.source.replace(AS_IT_STANDS, FEW)
-    began = time.monotonic()
-    try:
-        # Begun in notebooks/, as Jupyter does; the widgets' state is kept, so that what they showed can be looked at.
-        client = NotebookClient(
-            notebook,
-            timeout=None,
-            kernel_name="python3",
-            store_widget_state=True,
-            resources={"metadata": {"path": str(QUICKSTART.parent)}},
-        )
-        client.execute()
-    finally:
-        seconds = time.monotonic() - began
-        for each in Run.all(workspace):
-            each.stop(grace=20)
-        queue.stop_worker(workspace, grace=20)
-    print(f"quickstart: {seconds:.0f} s")
+    workspace, outputs = executed("1_quickstart.ipynb", tmp_path, monkeypatch, {AS_IT_STANDS: FEW})
     (run,) = Run.all(workspace)
     assert run.status.state is State.FINISHED
     base, tuned = sorted(Samples(workspace).history(), key=lambda sample: len(sample.settings.loras))
     assert base.settings.prompt == tuned.settings.prompt == demo.prompts()[3]
     assert tuned.settings.loras == (run.name,)
     assert base.path.read_bytes() != tuned.path.read_bytes()
-    _check_outputs(notebook)
-    assert not (QUICKSTART.parent / "workspace").exists()
-
-
-def _check_outputs(notebook: nbformat.NotebookNode) -> None:
-    """What a reader sees: no error, no warning, and the videos of the table and of the comparison."""
-    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
-    assert not [output.text for output in outputs if output.get("name") == "stderr"]
-    pages = shown_pages(outputs)
-    table, pair = pages[1:]  # after the workspace
+    table, pair = shown_pages(outputs)[1:]  # after the workspace
     assert table.count("<video") == 12 + 2, "three prompts; base model and three steps; a control, before and after"
     assert pair.count("<video") == 2
-    said = "".join(output.text for output in outputs if output.output_type == "stream")
-    before, after = (float(said.split("held-out loss ")[1].split()[word]) for word in (0, 2))
+    before, after = (float(said(outputs).split("held-out loss ")[1].split()[word]) for word in (0, 2))
     assert after < before
 
 
 def install_cell() -> str:
-    cells = nbformat.read(QUICKSTART, as_version=4).cells
+    cells = read("1_quickstart.ipynb").cells
     return str(next(cell.source for cell in cells if cell.cell_type == "code"))
 
 

@@ -6,72 +6,43 @@ import html
 import time
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 from tests.families import documented
-from tests.notebook_outputs import shown_pages
+from tests.notebook_outputs import executed, read, said, shown_pages
 from workbench import Run, Samples, Workspace
 from workbench.jobs import State
 from workbench.notebook import colab
 from workbench.runs.settings import TrainSettings
-from workbench.sampler import queue
-
-NOTEBOOKS = Path(__file__).resolve().parent.parent.parent / "notebooks"
-
-
-def executed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Workspace, str, list[str]]:
-    """Run a notebook. Its workspace, what it printed, and the HTML that it showed."""
-    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "workspace"))
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # on a machine with other work, threads wait for one another
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # neither a download nor a push can go unnoticed
-    workspace = Workspace.open(tmp_path / "workspace")
-    notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
-    began = time.monotonic()
-    try:
-        NotebookClient(
-            notebook, timeout=None, kernel_name="python3", resources={"metadata": {"path": str(NOTEBOOKS)}}
-        ).execute()
-    finally:
-        for run in Run.all(workspace):
-            run.stop(grace=20)
-        queue.stop_worker(workspace, grace=20)
-    print(f"{name}: {time.monotonic() - began:.0f} s")
-    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
-    assert not [output.text for output in outputs if output.get("name") == "stderr"]
-    assert not (NOTEBOOKS / "workspace").exists()
-    said = "".join(output.text for output in outputs if output.output_type == "stream")
-    return workspace, said, shown_pages(outputs)
 
 
 @pytest.mark.long
 def test_the_sampling_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workspace, said, pages = executed("4_sample.ipynb", tmp_path, monkeypatch)
+    workspace, outputs = executed("4_sample.ipynb", tmp_path, monkeypatch)
+    printed, pages = said(outputs), shown_pages(outputs)
     assert [page.count("<video") for page in pages[:2]] == [2, 4]
     assert html.unescape(pages[2]).count('type="text/plain"') == 6, "the grid plays in the notebook"
     stacks = [len(sample.settings.loras) for sample in Samples(workspace).history()]
     assert sorted(stacks) == [0, 0, 1, 1, 1, 1, 2]
-    assert "2 by 3, complete: True" in said
-    assert "loras/mixed" in said
-    assert "model repository you/stripes (private)" in said
-    assert "the newest of 2 samples is the one from here: True" in said
-    assert "No run is training" in said
+    assert "2 by 3, complete: True" in printed
+    assert "loras/mixed" in printed
+    assert "model repository you/stripes (private)" in printed
+    assert "the newest of 2 samples is the one from here: True" in printed
+    assert "No run is training" in printed
 
 
 @pytest.mark.long
 def test_the_notebook_about_families_adds_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workspace, said, _ = executed("5_add_a_family.ipynb", tmp_path, monkeypatch)
-    assert "'mochi'" in said
+    workspace, outputs = executed("5_add_a_family.ipynb", tmp_path, monkeypatch)
+    printed = said(outputs)
+    assert "'mochi'" in printed
     assert [run.status.state for run in Run.all(workspace)] == [State.FINISHED]
-    assert "'lora.safetensors'" in said
-    assert "The contract is kept." in said
+    assert "'lora.safetensors'" in printed
+    assert "The contract is kept." in printed
 
 
 def test_the_notebook_about_families_writes_the_documented_one() -> None:
-    notebook = nbformat.read(NOTEBOOKS / "5_add_a_family.ipynb", as_version=4)
+    notebook = read("5_add_a_family.ipynb")
     written = [cell.source for cell in notebook.cells if cell.source.count("MODULE = r'''") == 1]
     assert written[0].partition("r'''")[2].partition("'''")[0] == documented.text()
 

@@ -100,14 +100,12 @@ class LimitedChild:
             if self._closed:
                 raise ChildClosed
             if self._child is None or self._guard is None:
-                # A decoder that a file has taken over finds no tokens in its environment.
-                own = {**system.python()[1], "PYTHONPATH": str(CODE), "OPENBLAS_NUM_THREADS": "1"}
                 self._child = subprocess.Popen(
                     self._command,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
-                    env={**bare_environment(), **own},
+                    env=environment(),
                 )
                 assert self._child.stdout is not None
                 self._lines = _Lines()
@@ -115,6 +113,12 @@ class LimitedChild:
                 self._lines.next(STARTING_SECONDS)
                 self._guard = system.guard(self._child.pid, MEMORY_BYTES)
             return self._child, self._guard
+
+
+def environment() -> dict[str, str]:
+    """Of such a child: a decoder that a file has taken over finds no tokens there."""
+    own = {**system.python()[1], "PYTHONPATH": str(CODE), "OPENBLAS_NUM_THREADS": "1"}
+    return {**bare_environment(), **own}
 
 
 class _Lines:
