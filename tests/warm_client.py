@@ -29,6 +29,7 @@ CHILDREN = ("workbench.dataset_builder.ingest.worker", "workbench.dataset_builde
 FREE = {
     "job": re.compile(
         r"WORKBENCH_(?!PLATFORM$).*|TORCHINDUCTOR_CACHE_DIR|PYTHONSTARTUP|TMPDIR|HF_HUB_DISABLE_TELEMETRY"
+        r"|GOMP_SPINCOUNT"  # of several threads, and tests compute with one
     ),
     "page": re.compile(r"PYTEST_.*|TORCHINDUCTOR_.*"),
     "child": re.compile(r"(?!)"),

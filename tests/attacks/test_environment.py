@@ -123,8 +123,15 @@ def test_the_child_that_reads_a_models_configs_gets_no_secret(tmp_path: Path, mo
     assert SECRET not in seen[0].values()
 
 
-def test_threads_of_jobs_wait_without_spinning_unless_a_person_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_of_jobs_wait_briefly_those_of_a_run_longer_and_as_a_person_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
     assert processes.environment()["GOMP_SPINCOUNT"] == "1000"
+    assert processes.environment(module="workbench.trainer")["GOMP_SPINCOUNT"] == "20000"
+    assert "GOMP_SPINCOUNT" not in processes.environment(
+        module="workbench.runs.queue"
+    )  # its runs choose for themselves
     monkeypatch.setenv("GOMP_SPINCOUNT", "7")
-    assert processes.environment()["GOMP_SPINCOUNT"] == "7"
+    for module in ("", "workbench.trainer", "workbench.runs.queue"):
+        assert processes.environment(module=module)["GOMP_SPINCOUNT"] == "7"

@@ -41,6 +41,7 @@ ACCOUNT = re.compile(
 SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "KEY", "CREDENTIAL", "JWT", "WEBHOOK", "COOKIE", "NETRC")
 # What opens a door, with the modules that need it: nothing else gets it.
 RUNS = ("workbench.trainer", "workbench.remote")
+TRAINER, STARTERS = "workbench.trainer", ("workbench.runs.queue", "workbench.remote.server")  # which start runs
 FOR = {"WORKBENCH_WEBHOOK": RUNS, "NETRC": RUNS, "SSH_AUTH_SOCK": ("workbench.remote",)}
 _DEATHS = {
     "SIGKILL": "The process was killed: by a person, or by the system when memory ran out.",
@@ -134,8 +135,10 @@ def environment(account: bool = True, module: str = "") -> dict[str, str]:
     root = str(CODE)
     kept["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
     # Threads that wait for their next piece of work in a loop keep it from the thread that does it wherever there are
-    # more of them than free cores: a step then takes many times as long (benchmarks/threads.py).
-    kept.setdefault("GOMP_SPINCOUNT", "1000")
+    # more of them than free cores: a step then takes many times as long (benchmarks/threads.py). A run computes with no
+    # more than are free, and steps back when others come (trainer.threads); asleep, its threads are woken too late.
+    if module not in STARTERS:
+        kept.setdefault("GOMP_SPINCOUNT", "20000" if module == TRAINER else "1000")
     if sys.platform == "darwin":
         kept.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")  # what MPS lacks is computed on the processor
     return {**kept, **system.python()[1], "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
