@@ -24,7 +24,6 @@ from workbench.trainer.log import log
 
 MODULE = "workbench.trainer"
 VARIABLE = "OMP_NUM_THREADS"
-REPEATS = 2  # of a rehearsal, after one that warms up; the fastest counts
 LONGEST = 3.0  # seconds of a rehearsal: where one takes longer, trying costs more than it finds
 WORTH = 0.87  # of the time that fewer threads take: what more threads must reach
 SLOW_STEPS = 8  # in a row, before a run steps back
@@ -62,7 +61,7 @@ class Threads:
             torch.set_num_threads(count)
             if (first := _timed(rehearse)) > LONGEST:
                 break
-            seconds[count] = min(first, *(_timed(rehearse) for _ in range(REPEATS)))
+            seconds[count] = min(first, _timed(rehearse))  # the first one warms up
         fastest = min(seconds.values(), default=0.0)
         chosen = min((one for one in seconds if seconds[one] * WORTH <= fastest), default=half)
         torch.set_num_threads(chosen)
