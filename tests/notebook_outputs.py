@@ -28,9 +28,12 @@ def read(name: str) -> NotebookNode:
 def executed(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, changed: Mapping[str, str] | None = None
 ) -> tuple[Workspace, list[NotebookNode]]:
-    """Run a notebook over a workspace in the folder: the workspace, and the outputs of its cells.
+    """Run a notebook on a workspace in the folder; return the workspace and the outputs of its code cells.
 
-    It is begun in notebooks/, as Jupyter does. changed: pieces of its cells -> what stands there instead
+    The kernel starts in notebooks/, as in Jupyter.
+
+    Args:
+        changed: Replacements in the cells' source, old text -> new text.
     """
     from nbclient import NotebookClient
 

@@ -18,7 +18,8 @@ from tests.shell import run_command
 from workbench import jobs, policy
 from workbench.api.app import api
 from workbench.errors import ConfigError
-from workbench.operations.registry import Operation, fields_of, keys_of, operations
+from workbench.operations.registry import Operation, keys_of, operations
+from workbench.settings import specs
 from workbench.workspace import Workspace
 
 QUERY = "transformer_blocks.0.attn1.to_q"
@@ -51,7 +52,7 @@ def test_everything_that_a_face_shows_of_an_operation_is_described() -> None:
     for one in operations():
         assert one.help[0].isupper(), one.verb
         assert one.help.split("\n")[0].endswith("."), one.verb
-        said = {**fields_of(one), **keys_of(one.snapshot)}
+        said = {**{spec.name: spec.help for spec in specs(one.inputs)}, **keys_of(one.snapshot)}
         assert not [name for name, text in said.items() if not text], one.verb
         assert set(one.snapshot.COLUMNS) <= set(one.snapshot.model_fields), one.verb
 
@@ -119,6 +120,8 @@ def test_the_document_names_every_field(app: FastAPI) -> None:
 def test_what_removes_anything_asks_first(
     workspace: Workspace, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    unasked = run_command(capsys, "loras", "remove", "loras/made", "--json")
+    assert (unasked.code, unasked.out, "--yes" in unasked.err) == (2, "", True)
     monkeypatch.setattr("sys.stdin", io.StringIO("n\ny\n"))
     asked = run_command(capsys, "loras", "remove", "loras/made")
     assert "loras/made" in asked.out

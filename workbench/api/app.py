@@ -207,7 +207,7 @@ def _runs(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) -> No
 def _samples(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) -> None:
     @app.get("/samples/export", summary="Samples as a zip, each with its settings; id: of one, may be repeated")
     async def export(id: Annotated[list[str], Query(min_length=1, max_length=1000)]) -> CountedStream:
-        chosen = [await asyncio.to_thread(_known, Samples(workspace).get, one) for one in dict.fromkeys(id)]
+        chosen = [await asyncio.to_thread(Samples(workspace).get, one) for one in dict.fromkeys(id)]
         return open_requests.zip(zip_stream(zip_contents(chosen, workspace.root)), "samples")
 
     @app.post("/samples/batch", status_code=202, summary="Request several: each_line, videos, scenes (joined last)")
@@ -221,7 +221,7 @@ def _samples(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) ->
 
     @app.get("/samples/{sample}", summary="How far a sample is; wait: seconds to wait until it is done")
     async def sample(sample: str, request: Request, wait: Seconds = 0) -> Requested:
-        found = await asyncio.to_thread(_known, queue.progress, workspace, sample)
+        found = await asyncio.to_thread(queue.progress, workspace, sample)
         if wait and not found.state.over:
             with open_requests.one():
                 found = await wait_for_sample(workspace, sample, wait, request)
@@ -229,7 +229,7 @@ def _samples(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) ->
 
     @app.get("/samples/{sample}/video", summary="The video of a sample, as mp4")
     def video(sample: str) -> FileResponse:
-        return FileResponse(_known(Samples(workspace).get, sample).video, media_type="video/mp4")
+        return FileResponse(Samples(workspace).get(sample).video, media_type="video/mp4")
 
 
 class AnyJSON(JSONResponse):

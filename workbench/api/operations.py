@@ -1,7 +1,7 @@
 """Routes of the operations: `/NOUN/VERB`, GET for what looks and POST for what changes, made from their declarations.
 
-Inputs are the query of a GET and the JSON body of a POST, by the names of the fields, and what stands in the path. A
-long-running operation answers 202 with its job, and `/NOUN/job?id=` says how far that is.
+A GET takes its inputs from the query, a POST from a JSON object, and both from the path. A long-running operation
+responds with 202 and its job, whose progress is at `/NOUN/job?id=`.
 """
 
 from __future__ import annotations

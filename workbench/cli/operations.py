@@ -2,7 +2,7 @@
 
 An input is an argument or a flag, as a setting is. People get a table, or a line a field; --json prints the whole
 answer. A long-running operation is followed to its end; Ctrl-C ends the watching, not the job. What removes anything
-lists it and asks first.
+lists it and asks first; with --json, which prints the answer alone, it needs --yes.
 """
 
 from __future__ import annotations
@@ -42,8 +42,11 @@ class Group(click.Group):
         return list(self.commands)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        is_list = not args or (args[0].startswith("-") and args[0] not in ("-h", "--help", "--workspace"))
-        return super().parse_args(ctx, ["list", *args] if is_list and "list" in self.commands else args)
+        before = 2 if args[:1] == ["--workspace"] else 0
+        verb = args[before : before + 1]
+        if "list" in self.commands and (not verb or (verb[0].startswith("-") and verb[0] not in ("-h", "--help"))):
+            args = [*args[:before], "list", *args[before:]]
+        return super().parse_args(ctx, args)
 
 
 def group(noun: str, help: str) -> click.Group:
@@ -63,6 +66,8 @@ def command(one: Operation) -> click.Command:
     known = {spec.name: spec for spec in specs(one.inputs)}
 
     def run(workspace: Workspace, as_json: bool, yes: bool = False, **given: Any) -> int:
+        if one.confirm and as_json and not yes:
+            raise click.UsageError("--json prints the answer alone and asks nothing: give --yes, too.")
         inputs = settings_from(one.inputs, (), given)
         if one.confirm and not yes and not _confirmed(workspace, one, inputs):
             return 0
@@ -139,5 +144,5 @@ def _followed(workspace: Workspace, one: Operation, started: JobSnapshot, as_jso
     return follow_job(
         lambda: jobs.status(folder),
         lambda: read(workspace, {"id": started.id}).outcome(),
-        f"it goes on in the background: {folder}",
+        f"The job continues in the background: {folder}",
     )

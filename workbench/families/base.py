@@ -56,7 +56,7 @@ class Family(ABC):
     new_model: ClassVar[type[Settings] | None] = None  # the sizes that `create` takes; None: nothing is trained anew
     # How often an image-to-video model is trained without its picture: as CogVideoX was.
     image_dropout: ClassVar[float] = 0.05
-    text_mask: ClassVar[bool] = False  # whether `encode_text` gives a mask beside the embeddings
+    text_mask: ClassVar[bool] = False  # whether `encode_text` also returns a mask
     # Whether latents stay float32 between denoising steps and only the transformer's input is cast, as in the family's
     # stock pipelines.
     float32_latents: ClassVar[bool] = False

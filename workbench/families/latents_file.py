@@ -1,4 +1,4 @@
-"""Latents, and text embeddings, that somebody computed elsewhere: a safetensors file that stands for a clip.
+"""Latents and text embeddings computed elsewhere: a safetensors file that takes the place of a clip.
 
 `read_facts` and `check_values` judge a file on import, `Fit` says why a model cannot be trained on it. The format is in
 docs/given_latents.md; it is that of samples kept as latents. No torch. Not covered: the tensors in training

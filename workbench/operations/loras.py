@@ -101,7 +101,7 @@ class Lora(Snapshot):
     """Unix time of the file."""
 
     previews: Annotated[int, Shown(text=lambda number: str(number or ""))]
-    """How many preview videos lie beside it."""
+    """Number of its preview videos."""
 
     marks: Annotated[tuple[str, ...], Shown(text=", ".join)]
     """Those of `starred`, `best` and `published` that hold; each keeps it from being removed."""
@@ -154,7 +154,7 @@ class Format(Snapshot):
 
 
 class LoraJob(JobSnapshot):
-    """An operation on LoRAs that goes on in the background."""
+    """An operation on LoRAs that runs in the background."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("id", "operation", "state", "made", "message")
 

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
 
 from workbench import policy
 from workbench.errors import ConfigError
-from workbench.settings import Settings, parse, specs
+from workbench.settings import Settings, parse
 from workbench.workspace import Workspace
 
 NOUNS = ("loras", "samples")  # the modules of this package that declare operations
@@ -245,8 +245,3 @@ def operations(*nouns: str) -> list[Operation]:
 def keys_of(kind: type[Snapshot]) -> dict[str, str]:
     """Return each key of a snapshot's JSON, and what it is."""
     return {name: " ".join((info.description or "").split()) for name, info in kind.model_fields.items()}
-
-
-def fields_of(one: Operation) -> dict[str, str]:
-    """Return each field of an operation's input, and what it is."""
-    return {spec.name: spec.help for spec in specs(one.inputs)}

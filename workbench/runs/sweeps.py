@@ -18,7 +18,7 @@ from workbench.families import find_model, settle
 from workbench.runs.checks import check
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.settings import Spec, parse, specs, value_text
+from workbench.settings import Spec, from_text, parse, specs, value_text
 from workbench.workspace import Workspace
 
 MOST = 100
@@ -131,13 +131,7 @@ def _value(spec: Spec, text: str) -> Any:
         return {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}.get(
             text.lower(), text
         )
-    if spec.kind in ("integer", "number"):
-        for number in (int, float):
-            try:
-                return number(text)
-            except ValueError:
-                continue
-    return text
+    return from_text(spec, text)
 
 
 def _word(value: Any) -> str:

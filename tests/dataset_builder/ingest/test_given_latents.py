@@ -48,7 +48,7 @@ def text(tokens: int = 16, width: int = 64) -> np.ndarray:
 
 @pytest.fixture
 def given(workspace: Workspace, tmp_path: Path) -> Dataset:
-    """One file of latents with embeddings, and its caption beside it."""
+    """Import one file of latents and embeddings, with its caption in a text file next to it."""
     path = write(tmp_path / "given" / "walk.safetensors", {"latents": latents(), "embeddings": text()})
     path.with_suffix(".txt").write_text("a man walks")
     dataset = Dataset.create(workspace, "Given")

@@ -123,7 +123,7 @@ class Ledger:
                 return  # cut into parts, or removed
             self._new.setdefault(name, self._order[result.source])
             known[name] = result.clip.changed(source=result.name)
-            if result.clip.is_latents:  # the caption that lies beside the file comes before the one in it
+            if result.clip.is_latents:  # a caption next to the file wins over the one inside it
                 text = caption or result.clip.text
                 given = None if result.clip.embeddings is None else text
                 by = "file" if text else ""
