@@ -1,4 +1,4 @@
-"""Write docs/settings.md, docs/modules.md and docs/json.md from declarations and docstrings: `make docs`.
+"""Write settings.md, modules.md, json.md and api_calls.md of docs/ from declarations and docstrings: `make docs`.
 
 tests/test_docs.py holds the files to them.
 """
@@ -23,11 +23,13 @@ from workbench.families.model import Model
 from workbench.families.phenaki.new_model import NewModelSettings
 from workbench.loras import settings as loras
 from workbench.loras.removal import CleaningSettings
+from workbench.operations.registry import operations
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.settings import SampleSettings, WorkerSettings
 from workbench.settings import Settings, Spec, specs
 
+MOST_FIELDS = 12  # of a call, in its table
 ROOT = Path(__file__).resolve().parent.parent
 JSON_HEAD = """# What commands print for programs
 
@@ -37,6 +39,14 @@ there.
 With `--json` a command prints one JSON document on stdout and nothing else; errors and progress go to stderr, and the
 exit codes are those of [file_formats.md](file_formats.md). The [HTTP API](api.md) gives the same documents of runs,
 datasets and the workspace. Keys may be added, and are not taken away without a line in the changelog.
+"""
+CALLS_HEAD = """# Calls of the API
+
+Written by `make docs` from the operations of `workbench/operations/`: change them there. [api.md](api.md) has the
+token, examples, errors, and the few calls that send a file, a zip or events.
+
+GET takes its fields from the query, POST from a JSON object; `{name}` stands in the path. Fields in brackets may be
+left out. Most are commands, too: `workbench NOUN VERB`, whose answer with `--json` is the same ([json.md](json.md)).
 """
 MODULES_HEAD = """# Every module
 
@@ -161,6 +171,21 @@ def documents() -> str:
     return "\n".join(parts)
 
 
+def calls() -> str:
+    """The whole of docs/api_calls.md: a table a noun."""
+    parts = [CALLS_HEAD]
+    for noun, members in groupby(operations(), key=lambda one: one.noun):
+        parts.append(f"## {noun.capitalize()}\n\n| Call | What it does | Fields |\n| --- | --- | --- |")
+        for one in members:
+            fields = [f"`{spec.name}`" if spec.required else f"[`{spec.name}`]" for spec in specs(one.inputs)]
+            if len(fields) > MOST_FIELDS:
+                fields = ["those of [settings.md](settings.md)"]
+            call, what = f"{'POST' if one.changes else 'GET'} {one.path}", " ".join(one.help.split("\n\n")[0].split())
+            parts.append(f"| `{call}` | {what} | {' '.join(fields)} |")
+        parts[-1] += "\n"
+    return "\n".join(parts)
+
+
 def _first_sentence(path: Path) -> str:
     said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     paragraph = " ".join(said.split("\n\n")[0].split())
@@ -168,7 +193,8 @@ def _first_sentence(path: Path) -> str:
 
 
 def main() -> int:
-    for name, text in (("settings.md", page()), ("modules.md", modules()), ("json.md", documents())):
+    written = {"settings.md": page(), "modules.md": modules(), "json.md": documents(), "api_calls.md": calls()}
+    for name, text in written.items():
         (ROOT / "docs" / name).write_text(text, encoding="utf-8")
         print(f"wrote docs/{name}")
     return 0

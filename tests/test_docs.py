@@ -62,7 +62,8 @@ def test_the_file_tree_names_every_part() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "writer"), [("settings.md", "page"), ("modules.md", "modules"), ("json.md", "documents")]
+    ("name", "writer"),
+    [("settings.md", "page"), ("modules.md", "modules"), ("json.md", "documents"), ("api_calls.md", "calls")],
 )
 def test_written_pages_are_up_to_date(name: str, writer: str) -> None:
     code = f"from scripts.write_docs import {writer}; print({writer}(), end='')"

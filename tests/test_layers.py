@@ -76,7 +76,7 @@ MAY_IMPORT = {
     "overview": BASE | {"dataset_builder", "runs", "sampler"},
     "run_warnings": BASE | {"dataset_builder", "runs"},
     "form_rules": BASE | {"runs", "sampler"},
-    "operations": BASE | {"runs", "sampler", "loras"},
+    "operations": BASE | {"runs", "sampler", "loras", "dataset_builder", "compare", "publishing", "remote", "fit"},
     "api": FACES_READ - {"api"},
     "ui": FACES_READ,
     "notebook": FACES_READ,

@@ -63,6 +63,10 @@ class Unknown(ConfigError):
     """There is nothing of the name that was given."""
 
 
+class NotNow(ConfigError):
+    """A run, or what else was named, cannot take this command in its state."""
+
+
 class DataError(WorkbenchError):
     """No usable clips, or a dataset that does not fit the chosen model."""
 

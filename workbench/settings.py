@@ -39,7 +39,7 @@ Source = Literal[
     "checkpoints",
     "devices",
 ]
-Kind = Literal["integer", "number", "switch", "text", "choice", "texts"]
+Kind = Literal["integer", "number", "switch", "text", "choice", "texts", "numbers", "object"]
 S = TypeVar("S", bound="Settings")
 
 
@@ -136,6 +136,11 @@ class Spec:
     required: bool
 
     @property
+    def many(self) -> bool:
+        """Whether it is a list."""
+        return self.kind in ("texts", "numbers")
+
+    @property
     def may_be_blank(self) -> bool:
         """Whether an empty text is a value beside "not set"."""
         return self.kind == "text" and self.optional and self.source is None
@@ -154,8 +159,13 @@ class Spec:
             return f"{_number(self.low)}{unit} or more"
         if self.high is not None:
             return f"{_number(self.high)}{unit} or less"
-        names = {"integer": "a whole number", "number": "a number", "switch": "true or false"}
-        return names.get(self.kind, "text" if self.kind == "text" else "a list of texts")
+        names = {
+            "integer": "a whole number",
+            "number": "a number",
+            "switch": "true or false",
+            "texts": "a list of texts",
+        }
+        return {**names, "numbers": "a list of numbers", "object": "an object"}.get(self.kind, "text")
 
 
 def _number(value: float) -> str:
@@ -206,7 +216,9 @@ def _kind(annotation: Any) -> tuple[Kind, tuple[str, ...], bool]:
     if get_origin(annotation) is Literal:
         return "choice", get_args(annotation), False
     if get_origin(annotation) is tuple:
-        return "texts", (), False
+        return "numbers" if get_args(annotation)[0] in (int, float) else "texts", (), False
+    if get_origin(annotation) is dict:
+        return "object", (), False
     plain: dict[Any, Kind] = {int: "integer", float: "number", bool: "switch", str: "text"}
     return plain[annotation], (), False
 
@@ -240,7 +252,7 @@ def from_text(spec: Spec, text: str) -> Any:
         return None
     if spec.kind == "switch":
         return {"true": True, "false": False}.get(text, text)
-    if spec.kind in ("integer", "number"):
+    if spec.kind in ("integer", "number", "numbers"):
         for number in (int, float):
             try:
                 return number(text)

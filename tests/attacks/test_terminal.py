@@ -128,7 +128,7 @@ loras bin
 loras jobs
 samples
 runs note dogs
-runs restore
+runs bin
 loras formats
 targets
 grid list

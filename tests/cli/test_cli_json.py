@@ -20,6 +20,7 @@ from workbench.dataset_builder.dataset import Dataset
 from workbench.loras import removal as loras
 from workbench.operations.samples import request_of
 from workbench.runs.failures import STACKS
+from workbench.runs.queue import QUEUE
 from workbench.runs.run import remove_run
 from workbench.sampler.queue import Progress, RequestState
 from workbench.sampler.settings import SampleSettings
@@ -43,8 +44,16 @@ GIVEN = {
     "fit": ("--dataset", "squares", "--gpu-memory", "24"),
     "runs show": ("done",),
     "runs compare": ("done", "other"),
-    "runs note": ("done",),
+    **{f"runs {verb}": ("done",) for verb in ("note", "report")},
+    **{f"runs {verb}": ("working",) for verb in ("save", "pause", "resume", "preview", "live-sample", "stop")},
+    "runs prunable": ("done", "--keep", "1"),
+    **{f"runs {verb}": ("done", "20") for verb in ("star", "unstar")},
+    "runs prune": ("done", "--keep", "1", "--yes"),
     "runs group": ("done", "rank study"),
+    "runs move": ("waits", "1"),
+    "runs rename": ("later", "last"),
+    "runs remove": ("last",),
+    "runs restore": ("gone",),
     "runs stacks": ("done",),
     "loras show": ("runs/ring",),
     **{f"samples {verb}": (SAMPLE,) for verb in ("star", "unstar", "cancel", "remove", "restore")},
@@ -55,9 +64,9 @@ GIVEN = {
     "loras restore": ("runs-older",),
     "loras empty-bin": ("--yes",),
 }
-FILLED = {"dataset history", "dataset tags", "dataset restore", "runs restore", "loras bin", "loras formats"}
+FILLED = {"dataset history", "dataset tags", "dataset restore", "runs bin", "loras bin", "loras formats"}
 # They need a worker, another machine (tests/remote/test_ssh.py), a file (tests/loras/test_match_report.py).
-ELSEWHERE = {"sample", "dataset preview", "targets check"}
+ELSEWHERE = {"sample", "dataset preview", "targets check", "runs decode", "runs decoding"}
 ELSEWHERE |= {f"loras {verb}" for verb in ("import", "convert", "merge", "resize", "extract", "fuse", "job")}
 # What is done by the others is in their exit codes, and their one or two lines are for people.
 ACTING = {
@@ -66,10 +75,7 @@ ACTING = {
         *("import", "export", "caption", "auto-caption", "replace", "prefix", "suffix", "remove-tag", "fix"),
         *("split", "trim", "crop", "set-fps", "reset-cut", "rename", "remove", "undo", "redo", "start", "stop"),
     ),
-    "runs": (
-        *("start", "stop", "pause", "resume", "save", "preview", "live-sample", "decode", "star", "unstar", "prune"),
-        *("rename", "remove", "report"),
-    ),
+    "runs": ("start",),
     "samples": ("decode", "export"),
     "grid": ("make", "extend", "stop", "best", "vote", "star", "reject", "export", "delete"),
     "targets": ("add hf-jobs", "add slurm", "add ssh", "remove"),
@@ -115,7 +121,10 @@ def test_each_prints_one_document_with_the_keys_that_are_documented(
 ) -> None:
     (write_run(workspace, "done", 20).folder / STACKS).write_text("Thread 0x1: in loader\n")
     write_run(workspace, "other", 20, rank=4)
-    at_work(write_run(workspace, "working", 20))
+    for name in ("working", "waits"):
+        at_work(write_run(workspace, name, 20))
+    write_json(workspace.runs / QUEUE, ["waits"])
+    write_run(workspace, "later", 20)
     add_sample(workspace, "a cat", id=SAMPLE)
     put_export(workspace, "ring", rank=4, alpha=2.0, step=30)
     grid = write_grid(workspace)
@@ -138,7 +147,7 @@ def test_each_prints_one_document_with_the_keys_that_are_documented(
     assert sum(buckets["buckets"].values()) == sum(one["bucket"] is not None for one in buckets["clips"])
     listed = json.loads(shell("runs", "--json").out)
     states = {one["name"]: one["state"] for one in listed}
-    assert (states["done"], states["working"]) == ("finished", "running")
+    assert (states["done"], states["working"]) == ("finished", "stopping")
     assert json.loads(shell("runs", "queue", "--json").out)["now"] == ["working"]
     what_is_written_is_printed(shell)
     shown = json.loads(shell("dataset", "show", "squares", "--json").out)
@@ -150,7 +159,11 @@ def test_each_prints_one_document_with_the_keys_that_are_documented(
 def what_is_written_is_printed(shell: Shell) -> None:
     """After the loop: what it wrote is there, and a command that writes prints what it wrote."""
     assert json.loads(shell("dataset", "note", "squares", "--json").out)["own_notes"] == "blurred at the end"
-    assert json.loads(shell("runs", "group", "done", "--json").out) == {"name": "done", "group": "rank study"}
+    assert json.loads(shell("runs", "group", "done", "--json").out) == {
+        "name": "done",
+        "group": "rank study",
+        "own_notes": "",
+    }
     assert json.loads(shell("runs", "stacks", "done", "--json").out)["stacks"] == "Thread 0x1: in loader\n"
     written = json.loads(shell("dataset", "trigger", "squares", "qqy", "--write", "--json").out)
     clips = json.loads(shell("dataset", "show", "squares", "--json").out)["clips"]

@@ -136,26 +136,26 @@ def test_the_list_tells_the_diagnosis_and_the_place_in_the_queue(shell: Shell, w
         living(Run.open(workspace, name))
     write_json(workspace.runs / QUEUE, ["waits"])
     lines = {line.split()[0]: line for line in shell("runs").out.splitlines()}
-    assert "waiting, 1 of 1" in lines["waits"]
+    assert "waiting, next" in lines["waits"]
     assert "waiting" not in lines["goes"]
     assert "finished" in lines["done"]
     assert "learning" in lines["done"]
     assert "200/200" in lines["done"]
     said = shell("runs", "queue").out
-    assert "now  goes: starting" in said
-    assert "  1  waits" in said
+    assert re.search(r"^now +goes$", said, re.MULTILINE)
+    assert re.search(r"^1 +waits$", said, re.MULTILINE)
     write_json(workspace.runs / QUEUE, ["goes", "waits"])
-    assert shell("runs", "queue", "--move", "waits", "1").out == "  1  waits\n  2  goes\n"
-    assert "only waiting runs have a position" in shell("runs", "queue", "--move", "done", "1").err
+    assert shell("runs", "move", "waits", "1").out == "1  waits\n2  goes\n"
+    assert "only waiting runs have a position" in shell("runs", "move", "done", "1").err
 
 
 def test_runs_are_found_grouped_and_renamed(shell: Shell, workspace: Workspace) -> None:
     for name in ("one", "two", "three"):
         write_run(workspace, name)
     living(Run.open(workspace, "three"))
-    assert shell("runs", "group", "two").out == "no group: workbench runs group two GROUP gives it one\n"
-    assert shell("runs", "group", "two", "rank study").out == "two is in the group rank study\n"
-    assert shell("runs", "group", "two").out == "rank study\n"
+    assert "rank study" not in shell("runs", "group", "two").out
+    for given in (("rank study",), ()):
+        assert shell("runs", "group", "two", *given).out.splitlines()[-1].split() == ["group", "rank", "study"]
     heads, *lines = shell("runs", "--sort", "name").out.splitlines()
     assert heads.split()[:2] == ["group", "run"]
     assert [line.split()[0] for line in lines] == ["one", "three", "rank"]
@@ -164,11 +164,11 @@ def test_runs_are_found_grouped_and_renamed(shell: Shell, workspace: Workspace) 
         "one",
         "three",
     ]
-    assert shell("runs", "--search", "nothing").out == "no run matches\n"
-    assert shell("runs", "rename", "two", "second").out == "two is now second\n"
-    assert "group                       rank study" in shell("runs", "show", "second").out
+    assert shell("runs", "--search", "nothing").out.startswith("no run matches")
+    assert shell("runs", "rename", "two", "second").out == "second: was two\n"
+    assert re.search(r"^group +rank study$", shell("runs", "show", "second").out, re.MULTILINE)
     assert "workbench runs stop three first" in shell("runs", "rename", "three", "third").err
-    assert shell("runs", "group", "second", "").out == "second is in no group\n"
+    assert json.loads(shell("runs", "group", "second", "", "--json").out)["group"] == ""
     assert shell("runs").out.split()[0] == "run"
 
 
@@ -179,9 +179,9 @@ def test_a_failed_run_explains_itself_with_commands_that_help(shell: Shell, work
     for said in (shell("runs", "show", "cats"), shell("runs", "follow", "cats")):
         assert "The GPU ran out of memory" in said.out + said.err
         assert "The last checkpoint is of step 200." in said.out + said.err
-        assert "next: workbench train --fork cats@200 --batch-size 2 --gradient-accumulation 2\n" in said.out
-        assert "next: workbench train --clone cats --batch-size 2" in said.out
-        assert "next: workbench runs start cats\n" in said.out
+        lighter = "--batch-size 2 --gradient-accumulation 2"
+        for command in (f"train --fork cats@200 {lighter}", f"train --clone cats {lighter}", "runs start cats"):
+            assert re.search(f"^next:? +workbench {command}$", said.out, re.MULTILINE)
     assert shell("runs", "follow", "cats").code == ExitCode.OUT_OF_MEMORY
 
 
@@ -196,17 +196,17 @@ def test_checkpoints_are_starred_and_pruned_after_a_look(
     lines = {line[:28].strip(): line[28:] for line in said.splitlines()}
     assert lines["diagnosis"].startswith("Learning: ")
     assert lines["prior drift"]
-    assert lines["checkpoints"] == "50  (goes with the next save)"
+    assert re.search(r"^checkpoint +50  \(goes with the next save\)$", said, re.MULTILINE)
     assert "200  (newest, lowest held-out loss)" in said
-    assert "stays" in shell("runs", "star", "cats", "50").out
+    assert "50" in shell("runs", "star", "cats", "50").out
     assert "50  (starred)" in shell("runs", "show", "cats").out
     assert "no checkpoint of step 51" in shell("runs", "star", "cats", "51").err
     monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
     said = shell("runs", "prune", "cats", "--keep", "1").out
-    assert "step 100  0.7 MB\nstep 150  0.7 MB\n" in said
-    assert "nothing was removed" in said
+    assert re.search(r"^100 +0.7 MB\n150 +0.7 MB$", said, re.MULTILINE)
+    assert "nothing was changed" in said
     assert run.checkpoints == [50, 100, 150, 200]
-    assert "removed 2 checkpoints" in shell("runs", "prune", "cats", "--keep", "1", "--yes").out
+    assert shell("runs", "prune", "cats", "--keep", "1", "--yes").out == "step 100\nstep 150\n"
     assert run.checkpoints == [50, 200]
     assert shell("runs", "unstar", "cats", "50").code == 0
     shell("runs", "prune", "cats", "--keep", "1", "--yes")
@@ -295,10 +295,10 @@ def test_a_run_that_still_stops_is_not_silently_left_alone(shell: Shell, workspa
 def test_notes_are_written_and_runs_are_removed_and_restored(shell: Shell, workspace: Workspace) -> None:
     write_run(workspace, "cats", 20)
     shell("runs", "note", "cats", "the best so far")
-    assert shell("runs", "note", "cats").out == "the best so far\n"
-    assert "your notes                  the best so far" in shell("runs", "show", "cats").out
+    assert "the best so far" in shell("runs", "note", "cats").out
+    assert re.search("^your notes +the best so far$", shell("runs", "show", "cats").out, re.MULTILINE)
     assert "workbench runs restore cats" in shell("runs", "remove", "cats").out
-    assert "no runs yet" in shell("runs").out
-    assert shell("runs", "restore").out == "cats\n"
+    assert "no run" in shell("runs").out
+    assert shell("runs", "bin").out.split() == ["name", "cats"]
     assert shell("runs", "restore", "cats").out == "cats is restored\n"
-    assert shell("runs", "restore").out == "no run is removed\n"
+    assert shell("runs", "bin").out == "no run is removed\n"

@@ -12,7 +12,7 @@ from workbench.errors import ConfigError
 from workbench.jobs import processes
 from workbench.notes import MOST_NOTES
 from workbench.runs.run import Run, remove_run, removed_runs, restore_run
-from workbench.runs.snapshot import snapshot, to_json
+from workbench.runs.snapshot import snapshot
 from workbench.workspace import Workspace, write_json
 
 
@@ -52,6 +52,6 @@ def test_notes_are_kept_with_the_run(workspace: Workspace) -> None:
     run = write_run(workspace, "cats", 20)
     assert run.notes == ""
     run.write_notes("the best so far\n")
-    assert to_json(snapshot(run))["own_notes"] == "the best so far"
+    assert snapshot(run).own_notes == "the best so far"
     with pytest.raises(ConfigError, match="shorten them"):
         run.write_notes("x" * (MOST_NOTES + 1))

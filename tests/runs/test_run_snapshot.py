@@ -19,6 +19,7 @@ from workbench.errors import ExitCode
 from workbench.html import escaped
 from workbench.jobs import processes
 from workbench.jobs.devices import Load
+from workbench.operations.runs import view
 from workbench.runs import snapshot as snapshots
 from workbench.runs.analysis.curves import curves_of
 from workbench.runs.analysis.diagnosis import Diagnosis, beside_failure, diagnose
@@ -27,7 +28,7 @@ from workbench.runs.display import controls, run_html, write_report
 from workbench.runs.metrics import MetricsWriter
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.runs.snapshot import RunSnapshot, SnapshotReader, load_fact, snapshot, to_json
+from workbench.runs.snapshot import RunSnapshot, SnapshotReader, load_fact, snapshot
 from workbench.ui.train import head
 from workbench.workspace import Workspace, write_json
 
@@ -198,7 +199,7 @@ def test_a_run_of_another_version_is_shown_without_its_settings(workspace: Works
 
 
 def test_it_is_one_json_object(workspace: Workspace) -> None:
-    made = json.loads(json.dumps(to_json(snapshot(write_run(workspace, "cats"))), allow_nan=False))
+    made = json.loads(view(snapshot(write_run(workspace, "cats"))).model_dump_json())
     assert made["state"] == "finished"
     assert made["step"] == 200
     assert made["settings"]["dataset"] == "cats"

@@ -11,7 +11,7 @@ import asyncio
 import json
 import threading
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -33,6 +33,7 @@ from workbench.errors import (
     DataError,
     DeviceBusy,
     ModelUnavailable,
+    NotNow,
     ResumeRefused,
     Unknown,
     WorkbenchError,
@@ -40,10 +41,7 @@ from workbench.errors import (
 from workbench.lora_names import why_none
 from workbench.operations.samples import Requested, request_of
 from workbench.overview import OverviewReader, to_json
-from workbench.runs import snapshot as run_snapshot
 from workbench.runs.run import Run
-from workbench.runs.settings import TrainSettings
-from workbench.runs.sweeps import created
 from workbench.sampler import queue
 from workbench.sampler.downloads import zip_contents
 from workbench.sampler.input_files import kept
@@ -55,11 +53,6 @@ from workbench.zip_stream import zip_stream
 
 ROOT = "/api/v1"
 MOST_SECONDS = 600.0  # that one request may wait
-RunCommand = Literal["start", "stop", "pause", "resume", "save", "preview"]
-
-
-class NotNow(ConfigError):
-    """The run cannot take this command in its state."""
 
 
 # The first that fits.
@@ -74,16 +67,6 @@ STATUS: dict[type[WorkbenchError], int] = {
     ModelUnavailable: 502,
     CannotWrite: 507,
 }
-
-
-class NewRun(BaseModel):
-    """A run to be trained. settings: those of docs/settings.md that differ from their defaults"""
-
-    model_config = ConfigDict(extra="forbid")
-
-    settings: dict[str, Any]
-    name: str | None = Field(default=None, max_length=200)
-    start: bool = True
 
 
 class DatasetChange(BaseModel):
@@ -167,38 +150,14 @@ def _datasets(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) -
 
 
 def _runs(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) -> None:
-    @app.get("/runs", summary="All runs, newest first: name and state")
-    def runs() -> list[dict[str, Any]]:
-        return [{"name": run.name, "state": run.status.state.value} for run in Run.all(workspace)]
-
-    @app.post("/runs", status_code=201, summary="Create a run, or one for each expert, and put it into the queue")
-    def create(new: NewRun) -> dict[str, Any]:
-        runs = created(workspace, parse(TrainSettings, new.settings), {}, new.name)
-        if new.start:
-            for run in runs:
-                run.start()
-        return {**_run(runs[0]), "created": [run.name for run in runs]}
-
-    @app.get("/runs/{name}", summary="A run at this moment: numbers, curves, previews, failure, what can be done")
-    def show(name: str) -> dict[str, Any]:
-        return _run(_known(Run.open, workspace, name))
-
-    @app.post("/runs/{name}/{command}", summary="Start, stop, pause or resume a run; save or preview now")
-    def act(name: str, command: RunCommand) -> dict[str, Any]:
-        run = _known(Run.open, workspace, name)
-        if command != "start" and (reason := run.takes_no_commands):
-            raise NotNow(reason)
-        getattr(run, command)()
-        return _run(run)
-
     @app.get("/runs/{name}/events", summary="The run as server-sent events, one after each change, until it is over")
     async def events(name: str, request: Request) -> CountedStream:
-        run = await asyncio.to_thread(_known, Run.open, workspace, name)
+        run = await asyncio.to_thread(Run.open, workspace, name)
         return open_requests.stream(run_events(run, request), "text/event-stream")
 
     @app.get("/runs/{name}/lora", summary="The LoRA of a finished run, as a safetensors file")
     def lora(name: str) -> FileResponse:
-        run = _known(Run.open, workspace, name)
+        run = Run.open(workspace, name)
         if run.lora is None:
             raise Unknown(f"the run {name!r} {why_none(workspace, name)}")
         return FileResponse(run.lora, filename=f"{name}.safetensors")
@@ -240,10 +199,6 @@ class AnyJSON(JSONResponse):
             return super().render(content)
         except ValueError:
             return json.dumps(finite(content), separators=(",", ":")).encode()
-
-
-def _run(run: Run) -> dict[str, Any]:
-    return run_snapshot.to_json(run_snapshot.snapshot(run))
 
 
 def _known(find: Any, *arguments: Any) -> Any:

@@ -16,6 +16,7 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from workbench.errors import ConfigError
+from workbench.operations import runs as operations
 from workbench.runs import snapshot as run_snapshot
 from workbench.runs.run import Run
 from workbench.sampler import queue
@@ -101,7 +102,8 @@ async def run_events(run: Run, request: Request) -> AsyncIterator[str]:
 def _event(reader: run_snapshot.SnapshotReader) -> tuple[str, bool]:
     """The run as JSON, and whether it is over."""
     seen = reader.read()
-    return json.dumps(finite(run_snapshot.to_json(seen, curves=False))), not (seen.status.state.alive or seen.waits)
+    view = operations.view(seen, curves=False).model_dump(mode="json", exclude={"curves"})
+    return json.dumps(finite(view)), not (seen.status.state.alive or seen.waits)
 
 
 async def wait_for_sample(workspace: Workspace, sample: str, seconds: float, request: Request) -> Progress:

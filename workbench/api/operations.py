@@ -40,6 +40,9 @@ def _endpoint(one: Operation, workspace: Workspace, answer: Answer) -> Callable[
         values = (
             _of_body(one, await request.body()) if one.changes else _of_texts(one, request.query_params.multi_items())
         )
+        elsewhere = one.inputs.model_fields.keys() & request.query_params.keys() if one.changes else ()
+        if elsewhere:
+            raise ConfigError(f"{', '.join(sorted(elsewhere))}: send it in the JSON of the body, not in the address")
         values |= _of_texts(one, list(request.path_params.items()))
         made = await asyncio.to_thread(one, workspace, values)
         return answer(one.plain(made), one.status)
@@ -48,8 +51,14 @@ def _endpoint(one: Operation, workspace: Workspace, answer: Answer) -> Callable[
 
 
 def _of_body(one: Operation, body: bytes) -> dict[str, Any]:
-    """The values of a body, which may be empty where the path has all that is asked for. Raises ConfigError."""
-    if not body and all(f"{{{name}}}" in one.path for name in one.inputs.model_fields):
+    """The values of a body, which may be empty where the path names what is meant and all else has a default.
+
+    Raises:
+        ConfigError: Also for an empty body elsewhere: nothing is changed by its defaults alone.
+    """
+    fields = one.inputs.model_fields
+    open_ones = [name for name in fields if f"{{{name}}}" not in one.path]
+    if not body and (not open_ones or ("{" in one.path and not any(fields[name].is_required() for name in open_ones))):
         return {}
     try:
         values = json.loads(body)
@@ -66,8 +75,8 @@ def _of_texts(one: Operation, given: list[tuple[str, str]]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, text in given:
         spec = known.get(name)
-        if spec is not None and spec.kind == "texts":
-            values[name] = [*values.get(name, []), text]
+        if spec is not None and spec.many:
+            values[name] = [*values.get(name, []), from_text(spec, text)]
         else:
             values[name] = from_text(spec, text) if spec else text
     return values

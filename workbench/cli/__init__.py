@@ -45,7 +45,7 @@ COMMANDS = {
     "train": ("training", "Train a LoRA and watch it; sweeps, clones and forks."),
     "fit": ("fit", "Say whether a run fits the GPU: memory, disk and time."),
     "encode": ("encoding", "Encode a dataset ahead of training, by many processes and machines."),
-    "runs": ("runs", "List, watch, compare and command training runs."),
+    "runs": ("operations", "List, watch, compare and command training runs."),
     "targets": ("targets", "Machines and clusters to which runs can be sent."),
     "sample": ("samples", "Generate a video from a prompt."),
     "samples": ("operations", "Earlier samples: list, search, star, remove, restore, export."),

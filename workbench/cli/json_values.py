@@ -7,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench import jobs
 from workbench.cli.json_documents import CLIP
 from workbench.clips.buckets import BucketTable
 from workbench.clips.frame_plan import FramePlan, Shape
@@ -17,11 +16,7 @@ from workbench.dataset_builder.checks.statistics import Statistics
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.snapshot import last_change, plan_sentence
 from workbench.fit.estimate import Fit
-from workbench.runs.analysis.comparison import Comparison
-from workbench.runs.listing import RunEntry, summary_of
-from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import read_object
 
 if TYPE_CHECKING:
     from workbench.dataset_builder.sources.hub import Remote
@@ -156,28 +151,3 @@ def fit(found: Fit, settings: TrainSettings, warnings: list[str]) -> dict[str, A
         "seconds": found.times.total,
         "settings": settings.model_dump(mode="json", exclude_defaults=True),
     }
-
-
-def run_line(run: Run, entry: RunEntry, activity: str, waiting: list[str]) -> dict[str, Any]:
-    status = run.status
-    summary = summary_of(run, not status.state.alive)
-    config = read_object(run.folder / jobs.CONFIG)  # not checked: a run of another version still has a line
-    return {
-        "name": run.name,
-        "state": status.state.value,
-        "position": waiting.index(run.name) + 1 if run.name in waiting else None,
-        "activity": activity,
-        **asdict(summary),
-        "steps": config.get("steps"),
-        "dataset": config.get("dataset"),
-        "model": config.get("model"),
-        "started_at": status.started_at,
-        "ended_at": entry.ended,
-        "created_at": entry.created,
-        "group": entry.group,
-        "own_notes": entry.notes,
-    }
-
-
-def comparison(made: Comparison) -> dict[str, Any]:
-    return {"names": made.names, "results": dict(made.results), "settings": dict(made.settings)}

@@ -25,14 +25,17 @@ from workbench.cli.options import (
     workspace_flag,
     yes_flag,
 )
-from workbench.cli.printing import ask, print_json, say
+from workbench.cli.printing import ask, print_json, say, say_lines
 from workbench.cli.tables import print_table
 from workbench.operations.registry import JobSnapshot, Operation, Snapshot, operations
 from workbench.quantities import byte_size
 from workbench.settings import Settings, specs
 from workbench.workspace import Workspace
 
-BY_HAND = {"samples": "workbench.cli.sample_history"}  # noun -> the module of its commands that need a terminal
+BY_HAND = {
+    "samples": "workbench.cli.sample_history",
+    "runs": "workbench.cli.runs",
+}  # noun -> the module of its commands that need a terminal
 
 
 class Group(click.Group):
@@ -74,11 +77,11 @@ def command(one: Operation) -> click.Command:
         answer = one.call(workspace, inputs)
         if one.job:
             return _followed(workspace, one, answer, as_json)
-        _show(one, answer, as_json)
+        _show(workspace, one, answer, as_json)
         return 0
 
     parameters: list[Callable[[Callable[..., Any]], Callable[..., Any]]] = [
-        click.argument(name, nargs=-1 if known[name].kind == "texts" else 1, required=not optional)
+        click.argument(name, nargs=-1 if known[name].many else 1, required=not optional)
         for name, optional in one.arguments.items()
     ]
     parameters += [settings_flags(one.inputs, leave_out=one.arguments), json_flag]
@@ -94,7 +97,7 @@ def _confirmed(workspace: Workspace, one: Operation, inputs: Settings) -> bool:
     """List what would be done and ask."""
     assert one.confirm is not None
     planned = one.confirm(workspace, inputs.model_dump(mode="json", include=set(one.confirm.inputs.model_fields)))
-    _show(one.confirm, planned, as_json=False)
+    _show(workspace, one.confirm, planned, as_json=False)
     if not planned:
         return False
     size = sum(getattr(item, "bytes", 0) for item in planned)
@@ -104,34 +107,39 @@ def _confirmed(workspace: Workspace, one: Operation, inputs: Settings) -> bool:
     return True
 
 
-def _show(one: Operation, answer: Any, as_json: bool) -> None:
+def _show(workspace: Workspace, one: Operation, answer: Any, as_json: bool) -> None:
     """Print an answer."""
     if as_json:
         print_json(one.plain(answer))
         return
-    if not one.many:
-        _print_lines(answer)
-    elif answer:
-        _print_table(one.snapshot, answer)
-    else:
+    if one.many and not answer:
         say(one.none)
-        return
-    if one.afterwards:
-        say(one.afterwards)
+    elif one.says:
+        say_lines([one.says(part) for part in (answer if one.many else [answer])])
+    elif one.many:
+        _print_table(one.snapshot, answer)
+    elif table := answer.table():
+        print_table(*table)
+    else:
+        _print_lines(answer)
+    after = one.afterwards if isinstance(one.afterwards, str) else one.afterwards(workspace)
+    if after and (answer or not isinstance(one.afterwards, str)):
+        say(after)
 
 
 def _print_lines(answer: Snapshot) -> None:
     lines = list(answer.lines())
     width = max((len(title) for title, _ in lines), default=0) + 2
     for title, text in lines:
-        say(f"{title:<{width}}{text}")
+        say(f"{title:<{width}}{text}".rstrip())
 
 
 def _print_table(kind: type[Snapshot], answer: Sequence[Snapshot]) -> None:
-    columns = {name: kind.shown(name) for name in kind.COLUMNS or kind.model_fields}
-    heads = [shown.title for shown in columns.values()]
-    right = [shown.title for shown in columns.values() if shown.right]
-    print_table(heads, [[one.text_of(name) for name in columns] for one in answer], right=right)
+    """Print a line each, but for columns in which nothing stands."""
+    texts = {name: [one.text_of(name) for one in answer] for name in kind.COLUMNS or kind.model_fields}
+    columns = {kind.shown(name): column for name, column in texts.items() if any(column)}
+    right = [shown.title for shown in columns if shown.right]
+    print_table([shown.title for shown in columns], list(zip(*columns.values(), strict=True)), right=right)
 
 
 def _followed(workspace: Workspace, one: Operation, started: JobSnapshot, as_json: bool) -> int:

@@ -125,14 +125,14 @@ def _names(spec: Spec) -> list[str]:
     flag = "--" + spec.name.replace("_", "-")
     if spec.kind == "switch":
         return [spec.name, f"{flag}/--no-{flag[2:]}"]
-    if spec.kind == "texts":
+    if spec.many:
         return [spec.name, *dict.fromkeys((flag.removesuffix("s"), flag))]  # "--train-also" is both
     return [spec.name, flag]
 
 
 def _looks(spec: Spec) -> dict[str, Any]:
     notes = [f"only {owners(spec.name)}"] if spec.own else []
-    notes += [] if spec.kind in ("switch", "choice", "text", "texts") else [spec.rule]
+    notes += [] if spec.kind in ("switch", "choice", "text", "texts", "numbers") else [spec.rule]
     if spec.default not in (None, "", ()):
         default = {True: "on", False: "off"}[spec.default] if spec.kind == "switch" else spec.default
         notes.append(f"default: {default}")
@@ -140,16 +140,17 @@ def _looks(spec: Spec) -> dict[str, Any]:
     if spec.kind == "switch":
         return {"default": None, "help": help}
     words = {"integer": "N", "number": "X", "choice": "|".join(spec.choices)}
-    words["texts"] = "TEXT|@FILE"  # a file has one a line
-    more = {"multiple": True} if spec.kind == "texts" else {}
+    words |= {"texts": "TEXT|@FILE", "numbers": "X"}  # a file has one a line
+    more = {"multiple": True} if spec.many else {}
     return {"type": str, "default": None, "metavar": words.get(spec.kind, "TEXT"), "help": help, **more}
 
 
 def _value(spec: Spec, raw: Any) -> Any:
     """The flag's text as JSON would have it; what is not a number stays text, for the settings to refuse."""
-    if spec.kind == "texts":
+    if spec.many:
         # An empty one takes away what a file or another run had.
-        return [text for given in raw for text in file_lines(spec.name, given) if text]
+        texts = [text for given in raw for text in file_lines(spec.name, given) if text]
+        return [from_text(spec, text) for text in texts] if spec.kind == "numbers" else texts
     return from_text(spec, raw) if isinstance(raw, str) else raw
 
 

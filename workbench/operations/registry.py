@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -27,7 +27,7 @@ from workbench.errors import ConfigError
 from workbench.settings import Settings, parse
 from workbench.workspace import Workspace
 
-NOUNS = ("loras", "samples")  # the modules of this package that declare operations
+NOUNS = ("runs", "samples", "loras")  # the modules of this package that declare operations
 Visitors = Literal["never", "own session"]
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,6 +44,11 @@ class Shown:
     right: bool = False
 
 
+def hidden(_: Any) -> str:
+    """Return nothing: the text of what people are not shown."""
+    return ""
+
+
 class Snapshot(BaseModel):
     """What an operation answers. The string below a field says what it is."""
 
@@ -55,6 +60,10 @@ class Snapshot(BaseModel):
         for name in type(self).model_fields:
             if (text := self.text_of(name)) != "":
                 yield type(self).shown(name).title, text
+
+    def table(self) -> tuple[Sequence[str], list[Sequence[str]]] | None:
+        """Return heads and rows of what people read better as a table than as lines; None for most."""
+        return None
 
     def text_of(self, name: str) -> str:
         """Return a field's value as people read it; "" where there is none."""
@@ -101,7 +110,8 @@ class Operation:
         job: For a long-running one, the operation that reads the job it has started.
         confirm: What lists what it would do: the shell shows that and asks.
         none: What the shell says where the answer is an empty list.
-        afterwards: What the shell says at the end: how to take it back.
+        says: What the shell says of the answer, or of each of several, instead of all that it holds.
+        afterwards: What the shell says at the end: how to take it back, or what else is to be known.
         path: Its address in the API; fields in braces are taken from there.
         status: Of the API's answer.
         shell: Whether the shell's command is made from it; else one is written by hand, as it waits or writes a file.
@@ -118,7 +128,8 @@ class Operation:
     job: Operation | None
     confirm: Operation | None
     none: str
-    afterwards: str
+    says: Callable[[Any], str] | None
+    afterwards: str | Callable[[Workspace], str]
     path: str
     status: int
     shell: bool
@@ -154,9 +165,15 @@ class Operation:
         """Do it with checked input."""
         if self.visitors == "never" and policy.current() is not None:
             raise ConfigError(f"{self.noun} {self.verb} {policy.OFF}")
-        if issubclass(self.inputs, OfSignature):
-            return self.function(workspace, **{name: getattr(inputs, name) for name in self.inputs.model_fields})
-        return self.function(workspace, inputs)
+        if not issubclass(self.inputs, OfSignature):
+            return self.function(workspace, inputs)
+        given = {name: getattr(inputs, name) for name in self.inputs.model_fields}
+        hints = get_type_hints(self.function)
+        for name in list(inspect.signature(self.function).parameters)[1:]:
+            if name not in given:  # a Settings class, whose fields stand among the others
+                kind = hints[name]
+                given[name] = kind.model_construct(**{field: given.pop(field) for field in kind.model_fields})
+        return self.function(workspace, **given)
 
     def plain(self, value: Any) -> Any:
         """Return an answer as JSON has it."""
@@ -178,7 +195,8 @@ def operation(  # noqa: PLR0913 - all that is declared of one, in one place, eac
     job: Callable[..., Any] | None = None,
     confirm: Callable[..., Any] | None = None,
     none: str = "",
-    afterwards: str = "",
+    says: Callable[[Any], str] | None = None,
+    afterwards: str | Callable[[Workspace], str] = "",
     path: str = "",
     status: int = 200,
     shell: bool = True,
@@ -207,6 +225,7 @@ def operation(  # noqa: PLR0913 - all that is declared of one, in one place, eac
             job=_declared(job) if job else None,
             confirm=_declared(confirm) if confirm else None,
             none=none,
+            says=says,
             afterwards=afterwards,
             path=path or f"/{noun}/{verb}",
             status=202 if job else status,
@@ -223,10 +242,13 @@ def _inputs(function: Callable[..., Any]) -> tuple[type[Settings], dict[str, boo
     _, *parameters = inspect.signature(function).parameters.values()
     if len(parameters) == 1 and inspect.isclass(kind := hints[parameters[0].name]) and issubclass(kind, Settings):
         return kind, {}
+    whole = [hints[one.name] for one in parameters if inspect.isclass(hints[one.name])]
+    bases = (OfSignature, *(kind for kind in whole if issubclass(kind, Settings)))
+    parameters = [one for one in parameters if hints[one.name] not in bases]
     fields: dict[str, Any] = {
         one.name: (hints[one.name], ... if one.default is one.empty else one.default) for one in parameters
     }
-    made = create_model(f"{function.__name__}_inputs", __base__=OfSignature, __module__=function.__module__, **fields)
+    made = create_model(f"{function.__name__}_inputs", __base__=bases, __module__=function.__module__, **fields)
     places = [one for one in parameters if one.kind is not one.KEYWORD_ONLY]
     return made, {one.name: one.default is not one.empty for one in places}
 

@@ -30,7 +30,7 @@ from pydantic import BaseModel, Field
 
 from workbench import inline_html, jobs
 from workbench.bins import Bin
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, Unknown
 from workbench.families import find_model, settle
 from workbench.families.model_files import INDEX
 from workbench.jobs.devices import pick_device
@@ -117,11 +117,14 @@ class Run(NotedFolder):
 
     @classmethod
     def open(cls, workspace: Workspace, slug: str) -> Self:
-        """Open an existing run. Raises ConfigError if there is none of that name."""
-        folder = workspace.run(slug)
+        """Open an existing run. Raises Unknown if there is none of that name."""
+        try:
+            folder = workspace.run(slug)
+        except ConfigError as error:
+            raise Unknown(str(error)) from error
         if not (folder / jobs.CONFIG).exists():
             known = ", ".join(run.name for run in cls.all(workspace)) or "none yet"
-            raise ConfigError(f"there is no run {slug!r}: choose one of {known}")
+            raise Unknown(f"there is no run {slug!r}: choose one of {known}")
         return cls(folder)
 
     @classmethod

@@ -9,7 +9,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from workbench.runs.analysis.visible_effect import best_step
 from workbench.runs.failures import LOG_LINES, Failure, failure_of, fallback_record, fallback_sentence, last_checkpoint
 from workbench.runs.listing import headline
 from workbench.runs.metrics import RunSession, read_sessions, training_seconds
-from workbench.runs.previews import FOLDER, Preview, RunPreviews, read_previews
+from workbench.runs.previews import FOLDER, RunPreviews, read_previews
 from workbench.runs.run import DECODING, Action, Run
 from workbench.runs.settings import TrainSettings
 from workbench.states import Tone
@@ -350,38 +350,6 @@ def _settings_and_width(run: Run) -> tuple[TrainSettings | None, int]:
         settings = run.settings
         return settings, settings.width or find_model(settings.model)[1].width
     return settings, 0
-
-
-def to_json(seen: RunSnapshot, curves: bool = True) -> dict[str, Any]:
-    """Convert a snapshot to JSON values, as in `workbench runs show NAME --json`. curves: include them (long)"""
-    status = seen.status
-    return {
-        "name": seen.name,
-        "folder": str(seen.run.folder),
-        "state": status.state.value,
-        "headline": seen.headline,
-        "activity": seen.activity,
-        "step": seen.curves.last.get("step", 0),
-        "steps": seen.settings.steps if seen.settings else None,
-        "seconds_left": status.seconds_left,
-        "position": seen.position,
-        **{name: [asdict(one) for one in getattr(seen, name)] for name in ("facts", "notes", "actions", "checkpoints")},
-        **{name: (found := getattr(seen, name)) and asdict(found) for name in ("diagnosis", "failure", "outcome")},
-        "best_step": seen.best_step,
-        "visible_effect": (effect := seen.curves.effect) and effect.to_json(),
-        "previews": _videos([*seen.previews.previews, *seen.previews.scaled]),
-        "control_previews": _videos(seen.previews.controls),
-        **({"curves": seen.curves.to_json()} if curves else {}),
-        "parent": seen.parent,
-        "group": seen.group,
-        "own_notes": seen.own_notes,
-        "settings": seen.settings.model_dump(mode="json") if seen.settings else None,
-        "lora": str(seen.lora) if seen.lora else None,
-    }
-
-
-def _videos(previews: Sequence[Preview]) -> list[dict[str, Any]]:
-    return [{"step": one.step, "prompt": one.prompt, "scale": one.scale, "video": str(one.video)} for one in previews]
 
 
 # ---- facts and notes

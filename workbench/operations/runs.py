@@ -1,0 +1,723 @@
+"""Runs: list, show and compare them, command one that trains, keep its checkpoints, and order those that wait."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from workbench import jobs, strange_names
+from workbench.errors import ConfigError, NotNow
+from workbench.operations.registry import JobSnapshot, Shown, Snapshot, hidden, operation
+from workbench.operations.shared import Group, Noted, NotesText, grouped, noted
+from workbench.quantities import byte_size, moment
+from workbench.remote.targets import choose_target
+from workbench.runs import checkpoints
+from workbench.runs import queue as run_queue
+from workbench.runs.analysis.comparison import compare as side_by_side
+from workbench.runs.display import write_report
+from workbench.runs.failures import STACKS
+from workbench.runs.listing import Order, RunEntry, RunListReader, by_group, matching, ordered, summary_of
+from workbench.runs.previews import LiveSample, Preview
+from workbench.runs.run import DECODING, Run, remove_run, removed_runs, rename_run, restore_run
+from workbench.runs.settings import TrainSettings
+from workbench.runs.snapshot import RunSnapshot, snapshot
+from workbench.runs.sweeps import created
+from workbench.settings import parse
+from workbench.workspace import Workspace, read_object
+
+Name = Annotated[str, Field(title="Run", description="A run's name.", json_schema_extra={"source": "runs"})]
+Names = Annotated[tuple[str, ...], Field(title="Runs", description="Names of runs.", min_length=1)]
+Step = Annotated[int, Field(title="Step", description="Of a checkpoint.", ge=0)]
+LOG_LINES = 10
+
+
+class RunLine(Snapshot):
+    """A run in the list."""
+
+    COLUMNS: ClassVar[tuple[str, ...]] = (
+        *("group", "name", "activity", "step", "loss", "held_out", "diagnosis", "dataset", "model"),
+        *("started_at", "ended_at"),
+    )
+
+    name: Annotated[str, Shown("run")]
+    """What commands take."""
+
+    state: str
+    """`new`, `running`, `paused`, `finished`, `failed`, `stopped`, `died` ..."""
+
+    position: int | None
+    """Among the waiting runs, 1 is next; null when it does not wait."""
+
+    activity: Annotated[str, Shown("state")]
+    """What it does now, in words."""
+
+    step: Annotated[int, Shown(right=True)]
+    """The last one done."""
+
+    loss: Annotated[float | None, Shown(text="{:.4f}".format, right=True)]
+    """Smoothed, null before the first step."""
+
+    held_out: Annotated[
+        tuple[float, ...], Shown("held-out loss", lambda losses: f"{losses[0]:.4f} > {losses[-1]:.4f}", right=True)
+    ]
+    """The first and the last loss of held-out clips; [] without."""
+
+    diagnosis: str
+    """Its kind; "" before the first step."""
+
+    steps: int | None
+    """That it has, null when its settings cannot be read."""
+
+    dataset: str
+    """Its name."""
+
+    model: str
+    """Its name."""
+
+    started_at: Annotated[float | None, Shown("started", jobs.ago)]
+    """Unix time, null before."""
+
+    ended_at: Annotated[float | None, Shown("ended", moment)]
+    """Unix time, null before."""
+
+    created_at: float
+    """Unix time."""
+
+    group: str
+    """That a person gave it; "" for none."""
+
+    own_notes: str
+    """What a person wrote about it; "" for nothing."""
+
+    def text_of(self, name: str) -> str:
+        if name == "step":
+            return f"{self.step}/{self.steps or '?'}"
+        if name == "activity" and self.position:
+            return "waiting, next" if self.position == 1 else f"waiting, number {self.position}"
+        return super().text_of(name)
+
+
+class RunView(Snapshot):
+    """One run at this moment."""
+
+    name: str
+    """What commands take."""
+
+    folder: str
+    """Where it is."""
+
+    state: str
+    """`new`, `running`, `paused`, `finished`, `failed`, `stopped`, `died` ..."""
+
+    headline: str
+    """The state in one word, `waiting` for one in the queue."""
+
+    activity: str
+    """What it does now, in words."""
+
+    step: int
+    """The last one done."""
+
+    steps: int | None
+    """That it has; null when its settings cannot be read."""
+
+    seconds_left: float | None
+    """Null while unknown."""
+
+    position: int | None
+    """Among the waiting runs, 1 is next; null when it does not wait."""
+
+    facts: tuple[dict[str, Any], ...]
+    """Key, label, value, unit and tone of each number."""
+
+    notes: tuple[dict[str, Any], ...]
+    """What there is to know: text, tone."""
+
+    actions: tuple[dict[str, Any], ...]
+    """What makes sense now: kind, label, command."""
+
+    checkpoints: tuple[dict[str, Any], ...]
+    """Step, bytes, reasons why it is kept, held_out."""
+
+    diagnosis: dict[str, Any] | None
+    """Kind, sentence, advice ...; null before the first measurement."""
+
+    failure: dict[str, Any] | None
+    """Of a run that failed: cause, advice, actions ...; else null."""
+
+    outcome: dict[str, Any] | None
+    """Of a run that ended well or was stopped: text, tone; else null."""
+
+    best_step: int | None
+    """Of the lowest held-out loss whose previews are good, null when unknown."""
+
+    visible_effect: dict[str, Any] | None
+    """Of the newest previews: change, control_change (levels of 255), effect (the first by the second), effects (of
+    each), visible, spoiled; null before the first."""
+
+    previews: tuple[dict[str, Any], ...]
+    """Step, prompt, scale, video of each."""
+
+    control_previews: tuple[dict[str, Any], ...]
+    """The same of preservation prompts, which the LoRA should leave alone."""
+
+    curves: dict[str, Any]
+    """Name -> points [step, value]."""
+
+    parent: dict[str, Any]
+    """What it was forked from; {} otherwise."""
+
+    group: str
+    """That a person gave it; "" for none."""
+
+    own_notes: str
+    """What a person wrote about it; "" for nothing."""
+
+    settings: dict[str, Any] | None
+    """All of them, null where this version cannot read them."""
+
+    lora: str | None
+    """Its safetensors file, null before it has finished."""
+
+    full_model: str | None
+    """The folder of the model that a full fine-tune made, null before it has finished and for a LoRA."""
+
+    log: str
+    """The last lines of its log."""
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        yield f"{self.name}: {self.headline}", self.activity.removeprefix(f"{self.headline}: ")
+        if self.position:
+            yield "queue", f"number {self.position}: workbench runs queue"
+        if self.diagnosis and not self.failure:
+            yield "diagnosis", self.diagnosis["sentence"]
+            yield from [("", self.diagnosis["advice"])] if self.diagnosis["advice"] else []
+        yield "folder", self.folder
+        yield from ((fact["label"], f"{fact['value']} {fact['unit']}".strip()) for fact in self.facts)
+        yield from (("note", one["text"]) for one in self.notes)
+        yield from [("group", self.group)] if self.group else []
+        yield from (("your notes", line) for line in self.own_notes.splitlines())
+        for one in self.checkpoints:
+            yield "checkpoint", f"{one['step']}  ({', '.join(one['reasons'])})" if one["reasons"] else str(one["step"])
+        yield "previews", str(len(self.previews))
+        over = self.state in ("finished", "failed", "died")
+        missing = "none: the run ended before it was written" if over else "not yet: written when the run finishes"
+        if self.settings is not None and self.settings["method"] == "full":
+            yield "model", self.full_model or missing
+        else:
+            yield "LoRA", self.lora or missing
+        yield from self._settings_lines()
+        yield from self._failure_lines() if self.failure else (("log", line) for line in self.log.splitlines())
+
+    def _settings_lines(self) -> Iterator[tuple[str, str]]:
+        """The settings that differ from their defaults."""
+        if self.settings is None:
+            yield "settings", "cannot be read by this version"
+            return
+        usual = TrainSettings().model_dump(mode="json")
+        for name, value in self.settings.items():
+            if value != usual[name]:
+                yield f"  {name}", str(value)
+
+    def _failure_lines(self) -> Iterator[tuple[str, str]]:
+        """What happened, what helps, the log's end, and a command for each action that helps."""
+        assert self.failure is not None
+        yield "failure", self.failure["cause"]
+        hints = [action["hint"] for action in self.failure["actions"]]
+        saved = f"{self.failure['saved']} {self.failure['advice']}".strip()
+        yield from (("", text) for text in (self.failure["message"], self.failure["facts"], saved, *hints) if text)
+        yield from (("", f"| {line}") for line in self.failure["tail"].splitlines())
+        yield from (("next", action["command"]) for action in self.failure["actions"])
+
+
+def view(seen: RunSnapshot, curves: bool = True) -> RunView:
+    """Return what is known of a run. curves: with them, which are long"""
+    status, effect, notes = seen.status, seen.curves.effect, [*map(asdict, seen.notes)]
+    strange = strange_names.strange_in(seen.run.folder / checkpoints.FOLDER, "runs/*/checkpoints")
+    if strange:
+        notes.append({"text": strange_names.sentence(strange, seen.run.folder), "tone": "plain"})
+    return RunView(
+        name=seen.name,
+        folder=str(seen.run.folder),
+        state=status.state.value,
+        headline=seen.headline,
+        activity=seen.activity,
+        step=seen.curves.last.get("step", 0),
+        steps=seen.settings.steps if seen.settings else None,
+        seconds_left=status.seconds_left,
+        position=seen.position,
+        facts=tuple(map(asdict, seen.facts)),
+        notes=tuple(notes),
+        actions=tuple(map(asdict, seen.actions)),
+        checkpoints=tuple(map(asdict, seen.checkpoints)),
+        diagnosis=asdict(seen.diagnosis) if seen.diagnosis else None,
+        failure=asdict(seen.failure) if seen.failure else None,
+        outcome=asdict(seen.outcome) if seen.outcome else None,
+        best_step=seen.best_step,
+        visible_effect=effect.to_json() if effect else None,
+        previews=_videos([*seen.previews.previews, *seen.previews.scaled]),
+        control_previews=_videos(seen.previews.controls),
+        curves=seen.curves.to_json() if curves else {},
+        parent=seen.parent,
+        group=seen.group,
+        own_notes=seen.own_notes,
+        settings=seen.settings.model_dump(mode="json") if seen.settings else None,
+        lora=str(seen.lora) if seen.lora else None,
+        full_model=str(seen.run.model) if seen.run.model else None,
+        log="\n".join(seen.log.split("\n")[-LOG_LINES:]),
+    )
+
+
+def _videos(previews: Sequence[Preview]) -> tuple[dict[str, Any], ...]:
+    return tuple(
+        {"step": one.step, "prompt": one.prompt, "scale": one.scale, "video": str(one.video)} for one in previews
+    )
+
+
+class Created(RunView):
+    """A run that was created, or the first of several."""
+
+    created: tuple[str, ...]
+    """Names of all runs that were created."""
+
+
+class Checkpoint(Snapshot):
+    """A checkpoint of a run."""
+
+    step: int
+    """At which it was written."""
+
+    bytes: Annotated[int, Shown("size", byte_size, right=True)]
+    """Size of its files."""
+
+
+class Starred(Snapshot):
+    """The checkpoints of a run that are kept for good."""
+
+    name: str
+    """Of the run."""
+
+    starred: Annotated[tuple[int, ...], Shown(text=lambda steps: ", ".join(map(str, steps)))]
+    """Steps of the starred checkpoints."""
+
+
+class RemovedRun(Snapshot):
+    """A run in the bin."""
+
+    name: str
+    """What `runs restore` takes."""
+
+
+class Moved(Snapshot):
+    """A run that was moved to the bin, or back."""
+
+    name: str
+    """What commands take."""
+
+    message: str
+    """What was done, one sentence."""
+
+
+class Comparison(Snapshot):
+    """Runs side by side."""
+
+    names: tuple[str, ...]
+    """Of the runs."""
+
+    results: dict[str, tuple[str, ...]]
+    """Result -> a text for each run."""
+
+    settings: dict[str, tuple[str, ...]]
+    """Setting that differs -> a text for each run."""
+
+    def table(self) -> tuple[Sequence[str], list[Sequence[str]]]:
+        return ("", *self.names), [(row, *texts) for row, texts in {**self.results, **self.settings}.items()]
+
+
+class Queue(Snapshot):
+    """Which runs train, and which wait."""
+
+    now: Annotated[tuple[str, ...], Shown(text=", ".join)]
+    """Names of those at work."""
+
+    waiting: tuple[str, ...]
+    """Names, the next one first."""
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        yield from (("now", name) for name in self.now)
+        yield from ((str(position), name) for position, name in enumerate(self.waiting, 1))
+        if not self.waiting:
+            yield "waiting", "none"
+
+
+class Stacks(Snapshot):
+    """What every thread of a run does, or did when it hung."""
+
+    name: str
+    """Of the run."""
+
+    alive: Annotated[bool, Shown(text=hidden)]
+    """Whether it runs now."""
+
+    stacks: str
+    """A text, as Python's faulthandler writes it."""
+
+
+class Report(Snapshot):
+    """A report that was written."""
+
+    file: str
+    """One HTML file that holds all it shows, videos included."""
+
+
+class Decoding(JobSnapshot):
+    """Making videos of previews that were kept as latents."""
+
+    previews: str
+    """The folder in which they are."""
+
+    def outcome(self) -> Iterable[str]:
+        return (f"{self.message}, in {self.previews}",)
+
+
+# ---- what is known
+
+
+def _strange(workspace: Workspace) -> str:
+    return strange_names.sentence(strange_names.strange_in(workspace.runs, "runs"), workspace.root)
+
+
+@operation(path="/runs", none="no run matches: workbench train --dataset NAME starts one", afterwards=_strange)
+def list_(
+    workspace: Workspace,
+    *,
+    search: Annotated[
+        str, Field(description="Only those that have every word in name, state, group, dataset, model or notes.")
+    ] = "",
+    group: Annotated[str | None, Field(description='Only those of this group; "" for those without one.')] = None,
+    sort: Annotated[Order, Field(description="The order.")] = "newest",
+) -> list[RunLine]:
+    """List the runs."""
+    waiting, runs = run_queue.order(workspace), {run.name: run for run in Run.all(workspace)}
+    entries = RunListReader().read([jobs.status(run.folder) for run in runs.values()], waiting)
+    found = ordered(matching(entries, search, group), sort)
+    return [_line(runs[one.name], one, waiting) for _, part in by_group(found) for one in part]
+
+
+def _line(run: Run, entry: RunEntry, waiting: list[str]) -> RunLine:
+    status = run.status
+    steps = read_object(run.folder / jobs.CONFIG).get("steps")  # not checked: a run of another version has a line, too
+    busy = status.state in (jobs.State.RUNNING, jobs.State.STARTING)
+    return RunLine(
+        name=run.name,
+        state=status.state.value,
+        position=waiting.index(run.name) + 1 if run.name in waiting else None,
+        activity=(busy and status.phase) or status.state.value,
+        **asdict(summary_of(run, not status.state.alive)),
+        steps=steps if isinstance(steps, int) else None,
+        dataset=entry.dataset,
+        model=entry.model,
+        started_at=status.started_at,
+        ended_at=entry.ended,
+        created_at=entry.created,
+        group=entry.group,
+        own_notes=entry.notes,
+    )
+
+
+@operation(path="/runs/{name}")
+def show(workspace: Workspace, name: Name) -> RunView:
+    """Show how a run goes or went, and why.
+
+    Also its checkpoints, the settings that differ from the defaults, and what it left.
+    """
+    return view(snapshot(Run.open(workspace, name)))
+
+
+@operation(path="/run-comparison")
+def compare(workspace: Workspace, names: Names) -> Comparison:
+    """Put runs side by side: results, and settings that differ."""
+    made = side_by_side([Run.open(workspace, name) for name in names])
+    results, settings = ({row: tuple(texts) for row, texts in found} for found in (made.results, made.settings))
+    return Comparison(names=tuple(made.names), results=results, settings=settings)
+
+
+@operation(path="/runs/{name}/stacks")
+def stacks(workspace: Workspace, name: Name) -> Stacks:
+    """Show what every thread of a run does, or did when it hung."""
+    run = Run.open(workspace, name)
+    state, left = run.status.state, run.folder / STACKS
+    if state.alive:
+        return Stacks(name=name, alive=True, stacks=jobs.stacks(run.folder))
+    text = left.read_text(encoding="utf-8", errors="replace") if left.exists() else ""
+    if not text:
+        raise ConfigError(f"{name} is {state.value} and left no stacks: only a run that hung leaves them")
+    return Stacks(name=name, alive=False, stacks=text)
+
+
+@operation(path="/runs/{name}/report", changes=True, says=lambda report: report.file)
+def report(workspace: Workspace, name: Name) -> Report:
+    """Write a run's report, one HTML file that holds all it shows."""
+    return Report(file=str(write_report(Run.open(workspace, name))))
+
+
+# ---- new runs, and commands to one
+
+
+@operation(path="/runs", changes=True, status=201, shell=False)
+def create(
+    workspace: Workspace,
+    *,
+    settings: Annotated[dict[str, Any], Field(description="Settings of docs/settings.md that are not the defaults.")],
+    name: Annotated[str | None, Field(max_length=200, description="Its name. Else its dataset's, numbered.")] = None,
+    start: Annotated[bool, Field(description="Put it into the queue at once.")] = True,
+) -> Created:
+    """Create a run, or one for each expert, and put it into the queue."""
+    runs = created(workspace, parse(TrainSettings, settings), {}, name)
+    if start:
+        for run in runs:
+            run.start()
+    return Created(**dict(view(snapshot(runs[0]))), created=tuple(run.name for run in runs))
+
+
+@operation(path="/runs/{name}/start", changes=True, shell=False)
+def start(
+    workspace: Workspace,
+    name: Name,
+    *,
+    target: Annotated[str, Field(description="Train on a target, or `local`. Empty: where it is.")] = "",
+    from_start: Annotated[bool, Field(description="Begin at step 0 again if it has no good checkpoint.")] = False,
+) -> RunView:
+    """Start a run, or let one that ended go on from its newest good checkpoint."""
+    run = startable(workspace, name, target)
+    run.start(from_start)
+    return view(snapshot(run))
+
+
+def startable(workspace: Workspace, name: str, target: str = "") -> Run:
+    """Return a run that may be started, sent to a target if one is named. Raises ConfigError."""
+    run = Run.open(workspace, name)
+    if run.status.state is jobs.State.STOPPING:
+        raise NotNow(f"{name} still stops: start it when it has ended (workbench runs follow {name})")
+    if target:
+        choose_target(workspace, run, target)
+    return run
+
+
+def living(workspace: Workspace, name: str) -> Run:
+    """Return a run that can take commands. Raises NotNow for any other."""
+    run = Run.open(workspace, name)
+    if reason := run.takes_no_commands:
+        raise NotNow(reason)
+    return run
+
+
+Grace = Annotated[float | None, Field(ge=0, description="End it by force when it has not ended after so many seconds.")]
+
+
+@operation(path="/runs/{name}/stop", changes=True, says=lambda run: f"{run.name}: {run.activity or run.state}")
+def stop(workspace: Workspace, name: Name, *, grace: Grace = None) -> RunView:
+    """Let a run finish its step, save and end."""
+    run = living(workspace, name)
+    run.stop(grace)
+    return view(snapshot(run))
+
+
+@operation(
+    path="/runs/{name}/pause",
+    changes=True,
+    says=lambda run: f"{run.name} pauses after this step: workbench runs resume {run.name}",
+)
+def pause(workspace: Workspace, name: Name) -> RunView:
+    """Hold a run after its step; `resume` lets it go on.
+
+    It saves and frees the memory of its device, so that you can sample meanwhile.
+    """
+    run = living(workspace, name)
+    run.pause()
+    return view(snapshot(run))
+
+
+@operation(path="/runs/{name}/resume", changes=True, says=lambda run: f"{run.name} goes on")
+def resume(workspace: Workspace, name: Name) -> RunView:
+    """Let a paused run go on (`start` is for runs that have ended)."""
+    run = living(workspace, name)
+    run.resume()
+    return view(snapshot(run))
+
+
+@operation(path="/runs/{name}/save", changes=True, says=lambda run: f"{run.name} writes a checkpoint after this step")
+def save(workspace: Workspace, name: Name) -> RunView:
+    """Write a checkpoint after the present step."""
+    run = living(workspace, name)
+    run.save()
+    return view(snapshot(run))
+
+
+def _generates(run: RunView) -> str:
+    return f"{run.name} generates after this step, into {run.folder}/previews"
+
+
+@operation(path="/runs/{name}/preview", changes=True, says=_generates)
+def preview(
+    workspace: Workspace,
+    name: Name,
+    *,
+    prompt: Annotated[str | None, Field(description="Generate this one, not the run's own preview prompts.")] = None,
+    scale: Annotated[
+        tuple[float, ...],
+        Field(description="Strengths of the LoRA: 0 is the base model, 1 usual. Several compare: --scale 0 --scale 1."),
+    ] = (),
+) -> RunView:
+    """Generate preview videos after the present step."""
+    run = living(workspace, name)
+    run.preview(prompt, scale)
+    return view(snapshot(run))
+
+
+@operation(path="/runs/{name}/live-sample", changes=True, says=_generates)
+def live_sample(workspace: Workspace, name: Name, settings: LiveSample) -> RunView:
+    """Generate one video with a living run's weights as they are, after the present step.
+
+    It comes into the run's previews and among the samples.
+    """
+    run = living(workspace, name)
+    run.live_sample(settings)
+    return view(snapshot(run))
+
+
+@operation(path="/runs/{id}/decoding")
+def decoding(workspace: Workspace, id: Annotated[str, Field(title="Run", description="A run's name.")]) -> Decoding:
+    """Show how far the decoding of a run's previews is."""
+    run = Run.open(workspace, id)
+    folder = run.folder / DECODING
+    status = jobs.status(folder)
+    decoded = jobs.result(folder).get("decoded")
+    message = status.message if decoded is None else f"{decoded} previews decoded"
+    return Decoding(
+        id=id, folder=str(folder), state=status.state.value, message=message, previews=str(run.folder / "previews")
+    )
+
+
+@operation(path="/runs/{name}/decode", changes=True, job=decoding)
+def decode(workspace: Workspace, name: Name) -> Decoding:
+    """Make videos of previews that were kept as latents. The latents stay."""
+    Run.open(workspace, name).decode_previews()
+    return decoding(workspace, name)
+
+
+# ---- the queue
+
+
+@operation(path="/queue")
+def queue(workspace: Workspace) -> Queue:
+    """Show which run trains now, and which wait, in order."""
+    waiting = run_queue.order(workspace)
+    now = [run.name for run in Run.all(workspace) if run.name not in waiting and run.status.state.alive]
+    return Queue(now=tuple(now), waiting=tuple(waiting))
+
+
+@operation(path="/queue/move", changes=True)
+def move(
+    workspace: Workspace, name: Name, position: Annotated[int, Field(ge=1, description="Where it waits; 1 is next.")]
+) -> Queue:
+    """Move a waiting run in the queue."""
+    run_queue.move(workspace, name, position)
+    return queue(workspace)
+
+
+# ---- checkpoints
+
+
+@operation(path="/runs/{name}/star", changes=True)
+def star(workspace: Workspace, name: Name, step: Step) -> Starred:
+    """Keep the checkpoint of a step for good."""
+    run = Run.open(workspace, name)
+    checkpoints.star(run.folder, step)
+    return Starred(name=name, starred=tuple(checkpoints.starred(run.folder)))
+
+
+@operation(path="/runs/{name}/unstar", changes=True)
+def unstar(workspace: Workspace, name: Name, step: Step) -> Starred:
+    """Let the checkpoint of a step go with the others."""
+    run = Run.open(workspace, name)
+    checkpoints.unstar(run.folder, step)
+    return Starred(name=name, starred=tuple(checkpoints.starred(run.folder)))
+
+
+Keep = Annotated[int, Field(ge=1, description="How many of the newest stay; the best and the starred ones do, too.")]
+
+
+@operation(path="/runs/{name}/prunable", none="nothing goes: the newest, the best and the starred checkpoints stay")
+def prunable(workspace: Workspace, name: Name, *, keep: Keep) -> list[Checkpoint]:
+    """List the checkpoints that `prune` would remove."""
+    run = Run.open(workspace, name)
+    return [Checkpoint(step=one.step, bytes=one.bytes) for one in checkpoints.doomed(run.folder, keep, _every(run))]
+
+
+@operation(
+    path="/runs/{name}/prune", changes=True, confirm=prunable, none="nothing goes", says=lambda one: f"step {one.step}"
+)
+def prune(workspace: Workspace, name: Name, *, keep: Keep) -> list[Checkpoint]:
+    """Remove old checkpoints.
+
+    The newest stay, and so do the best and the starred ones.
+    """
+    run = Run.open(workspace, name)
+    return [Checkpoint(step=one.step, bytes=one.bytes) for one in checkpoints.retire(run.folder, keep, _every(run))]
+
+
+def _every(run: Run) -> int:
+    """Multiples of how many steps stay; none where the settings cannot be read."""
+    with contextlib.suppress(ConfigError):
+        return run.settings.keep_every
+    return 0
+
+
+# ---- notes, names, the bin
+
+
+@operation(path="/runs/{name}/note", changes=True)
+def note(workspace: Workspace, name: Name, text: NotesText = None) -> Noted:
+    """Write TEXT as the notes on a run; without it, print them. "" removes them."""
+    return noted(Run.open(workspace, name), text)
+
+
+@operation(path="/runs/{name}/group", changes=True)
+def group(workspace: Workspace, name: Name, group: Group = None) -> Noted:
+    """Put a run into a GROUP, under which lists show it; without GROUP, print it. "" takes it out."""
+    return grouped(Run.open(workspace, name), group)
+
+
+@operation(path="/runs/{name}/rename", changes=True, says=lambda run: f"{run.name}: {run.message}")
+def rename(
+    workspace: Workspace, name: Name, new_name: Annotated[str, Field(description="Its new name.", max_length=200)]
+) -> Moved:
+    """Give a run that is over another name. Samples and grids that were made with it keep the old one."""
+    return Moved(name=rename_run(workspace, Run.open(workspace, name), new_name).name, message=f"was {name}")
+
+
+@operation(path="/runs/remove", changes=True, says=lambda run: run.message)
+def remove(workspace: Workspace, names: Names) -> list[Moved]:
+    """Move runs that are over to the bin; `restore` brings them back."""
+    runs = [Run.open(workspace, name) for name in dict.fromkeys(names)]
+    return [Moved(name=run.name, message=remove_run(workspace, run)) for run in runs]
+
+
+@operation(path="/removed-runs", none="no run is removed")
+def bin(workspace: Workspace) -> list[RemovedRun]:
+    """List the removed runs, removed last first."""
+    return [RemovedRun(name=name) for name in removed_runs(workspace)]
+
+
+@operation(path="/removed-runs/{name}/restore", changes=True, says=lambda run: run.message)
+def restore(
+    workspace: Workspace, name: Annotated[str, Field(description="A removed run, as `runs bin` lists it.")]
+) -> Moved:
+    """Bring a removed run back."""
+    run = restore_run(workspace, name)
+    return Moved(name=run.name, message=f"{run.name} is restored")
