@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -192,20 +192,6 @@ class OverviewReader:
         if key not in self._kept or self._kept[key][0] != mark:
             self._kept[key] = (mark, read())
         return self._kept[key][1]
-
-
-def to_json(seen: Overview) -> dict[str, Any]:
-    """An overview for programs: `workbench status --json`."""
-    return {
-        **{name: [asdict(one) for one in getattr(seen, name)] for name in ("active", "failed", "ended")},
-        "samples": [
-            {"id": one.id, "video": str(one.path), "prompt": one.settings.prompt, "problem": one.problem}
-            for one in seen.samples
-        ],
-        "datasets": [asdict(one) for one in seen.datasets],
-        "next_steps": [asdict(one) for one in seen.next_steps],
-        "machine": seen.machine,
-    }
 
 
 def _failure(status: Status) -> str:

@@ -12,6 +12,7 @@ SHIPPED = _INSTALLED if _INSTALLED.is_dir() else CODE
 ASSETS, NOTEBOOKS = SHIPPED / "assets", SHIPPED / "notebooks"
 PAGE = SHIPPED / "webui.py"  # the program that serves the page
 GUIDE = SHIPPED / "docs" / "guide.md"
+SKILL = SHIPPED / "docs" / "agent_skill.md"
 PACKAGE = "video-lora-workbench"
 # An address of the web, which stays, or the folders of a path: absolute, relative to a home or upwards, of Windows. The
 # name of a folder may have blanks inside; a sentence's own punctuation ends it.

@@ -29,6 +29,7 @@ from workbench.dataset_builder import Dataset
 from workbench.families.model import Model
 from workbench.families.wan import FAMILY as WAN
 from workbench.loras import tasks
+from workbench.operations.registry import operations
 from workbench.runs.run import Run
 from workbench.workspace import Workspace
 
@@ -83,6 +84,17 @@ def test_the_token_is_printed_and_stays(workspace: Workspace, shell: Shell, monk
     first, second = shell("api-token").out.strip(), shell("api-token").out.strip()
     assert first == second == api_token_of(workspace.root)
     assert (workspace.root / ".page-key").stat().st_mode & 0o077 == 0
+
+
+def test_agents_have_the_operations_as_tools_behind_the_token(server: Server, workspace: Workspace) -> None:
+    url = address(server, "/api/v1/mcp")
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    head = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18"}
+    assert httpx.post(url, json=request, headers=head, timeout=PATIENCE).status_code == 401
+    bearer = {"authorization": f"Bearer {api_token_of(workspace.root)}"}
+    said = httpx.post(url, json=request, headers={**head, **bearer}, timeout=PATIENCE)
+    assert said.status_code == 200, said.text
+    assert len(said.json()["result"]["tools"]) == len(operations())
 
 
 def test_what_is_there_is_listed_and_shown(client: Client, workspace: Workspace, tmp_path: Path) -> None:

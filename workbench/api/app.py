@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from importlib.util import find_spec
 import threading
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -18,8 +19,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from workbench import dataset_library
+from workbench.api.mcp import OverHttp
 from workbench.api.open_requests import CountedStream, OpenRequests, TooManyOpen, run_events, wait_for_sample
 from workbench.api.operations import add_operations
 from workbench.api.pages import reference
@@ -40,7 +43,7 @@ from workbench.errors import (
 )
 from workbench.lora_names import why_none
 from workbench.operations.samples import Requested, request_of
-from workbench.overview import OverviewReader, to_json
+from workbench.overview import OverviewReader
 from workbench.runs.run import Run
 from workbench.sampler import queue
 from workbench.sampler.downloads import zip_contents
@@ -91,21 +94,19 @@ def api(workspace: Workspace) -> FastAPI:
     app.add_exception_handler(WorkbenchError, _refused)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _no_such_call)
-    overview, one_reads, open_requests = OverviewReader(workspace), threading.Lock(), OpenRequests()
+    open_requests = OpenRequests()
 
     @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)
     def docs(request: Request) -> str:
         return reference(app.openapi(), f"{request.scope.get('root_path', '')}")
 
-    @app.get("/status", summary="What goes on: runs, newest samples and datasets, next steps")
-    def status() -> dict[str, Any]:
-        with one_reads:
-            return to_json(overview.read())
-
     _datasets(app, workspace, open_requests)
     _runs(app, workspace, open_requests)
     _samples(app, workspace, open_requests)
     add_operations(app, workspace, AnyJSON)
+    if find_spec("mcp"):
+        tools = Route("/mcp", OverHttp(workspace), methods=["GET", "POST", "DELETE"], include_in_schema=False)
+        app.router.routes.append(tools)
     return app
 
 

@@ -58,6 +58,7 @@ COMMANDS = {
     "webui": ("webui", "Open the page in a browser."),
     "notebooks": ("notebooks", "Copy the notebooks into a folder, to be run there."),
     "api-token": ("webui", "Print the token with which programs use the page's HTTP API."),
+    "mcp": ("webui", "Tools for agents over the Model Context Protocol, on stdin and stdout."),
     "demo": ("demo", "The whole loop on the built-in model, in a few minutes."),
     "doctor": ("doctor", "Check this machine, import a clip and train two steps."),
 }

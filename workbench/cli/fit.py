@@ -1,7 +1,4 @@
-"""`workbench fit`: does a run fit the GPU? Memory by phase, disk and time, before anything starts.
-
-Not covered: how the figures come about (workbench.fit), starting the run (training).
-"""
+"""`workbench fit`: does a run fit the GPU? Memory by phase, disk and time, before anything starts."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from typing import Any
 import click
 
 from workbench import jobs
-from workbench.cli import json_values
 from workbench.cli.follow import watch
 from workbench.cli.options import SettingsCommand, config_flag, json_flag, settings_flags, settings_from, with_workspace
 from workbench.cli.printing import print_json, say
@@ -23,6 +19,7 @@ from workbench.fit import levels, measurement
 from workbench.fit.estimate import Fit, estimate, sized_model
 from workbench.fit.gpus import HERE
 from workbench.fit.memory import gb_text
+from workbench.operations.machine import fit_view
 from workbench.run_warnings import run_warnings
 from workbench.runs.run import Run, as_flags
 from workbench.runs.settings import TrainSettings
@@ -72,7 +69,7 @@ def fit(
         _measure(workspace, settings)
     found, warnings = estimate(workspace, settings, gpu), run_warnings(workspace, settings)
     if as_json:
-        print_json(json_values.fit(found, settings, warnings))
+        print_json(fit_view(found, settings, warnings).model_dump(mode="json"))
     else:
         show(found)
         for sentence in warnings:

@@ -176,6 +176,13 @@ json_flag = click.option("--json", "as_json", is_flag=True, help="For programs: 
 detach_flag = click.option("--detach", is_flag=True, help="Start it and return at once.")
 
 
+target_flag = click.option(
+    "--target",
+    metavar="NAME",
+    help="Train on a target (workbench targets), or local. A run stays where it is until it is sent elsewhere.",
+)
+
+
 def config_flag(help: str = "Settings from a JSON file") -> Callable[[Command], Command]:
     """--config FILE, as often as wanted."""
     more = "; given again, a later file wins over an earlier one. Flags win over all."

@@ -1,7 +1,4 @@
-"""`workbench recipes`: settings for what is to be trained, with reasons and sources.
-
-Not covered: the figures (families), starting a run with them (training).
-"""
+"""`workbench recipes`: settings for what is to be trained, with reasons and sources."""
 
 from __future__ import annotations
 
@@ -14,18 +11,16 @@ from workbench.cli.options import json_flag, with_workspace
 from workbench.cli.printing import print_json, say
 from workbench.cli.tables import print_table
 from workbench.families import default_model
-from workbench.families.recipes import SUBJECTS
 from workbench.fit import levels
 from workbench.fit.gpus import HERE
 from workbench.fit.recipes import suggest
-from workbench.runs.recipes import Suggestion
+from workbench.operations import settings as operations
 from workbench.runs.run import as_flags
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
 RECIPE_HELP = "The settings that workbench recipes suggests for this subject. Flags win over them."
-GPU_HELP = "Memory of the GPU to estimate for, in GB, as in 24. Else this machine's."
-gpu_flag = click.option("--gpu-memory", "gpu", default=HERE, metavar="GB", help=GPU_HELP)
+gpu_flag = click.option("--gpu-memory", "gpu", default=HERE, metavar="GB", help=operations.GPU_HELP)
 recipe_flag = click.option("--recipe", metavar="SUBJECT", help=RECIPE_HELP)
 
 
@@ -51,10 +46,11 @@ def recipes(
     Each value has its reason, and names the published runs and papers that it comes from. Memory settings, frames and
     size are what fits the GPU.
     """
-    settings = TrainSettings(model=workspace.model(model), dataset=dataset or "")
-    found = [suggest(workspace, name, settings, gpu, clips) for name in ([subject] if subject else SUBJECTS)]
+    found = operations.recipes(
+        workspace, subject or "", model=model, dataset=dataset or "", clips=clips, gpu_memory=gpu
+    )
     if as_json:
-        print_json([one.to_json() for one in found])
+        print_json([one.model_dump(mode="json") for one in found])
     elif subject:
         _show(found[0])
     else:
@@ -92,13 +88,15 @@ def _short(settings: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(settings.get(name, "")) for name in ("steps", "rank", "learning_rate"))
 
 
-def _show(found: Suggestion) -> None:
+def _show(found: operations.Recipe) -> None:
     say(f"{found.subject} on {found.model}: {found.evidence}")
     if found.warning:
         say(found.warning)
-    print_table(("", "value", "reason"), [(one.title, str(one.value), one.reason) for one in found.reasons])
+    reasons = [(one["title"], str(one["value"]), one["reason"]) for one in found.reasons]
+    print_table(("", "value", "reason"), reasons)
     say("sources:")
-    for source in dict.fromkeys(source for one in found.reasons for source in one.sources):
-        say(f"  {source.title}{f'  {source.url}' if source.url else ''}")
+    sources = [(source["title"], source["url"]) for one in found.reasons for source in one["sources"]]
+    for title, url in dict.fromkeys(sources):
+        say(f"  {title}{f'  {url}' if url else ''}")
     if found.settings:
         say(f"start: workbench train --recipe {found.subject} --dataset NAME")

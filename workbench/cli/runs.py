@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from workbench.cli.follow import follow
-from workbench.cli.options import detach_flag, with_workspace
+from workbench.cli.options import detach_flag, target_flag, with_workspace
 from workbench.cli.printing import say
-from workbench.cli.targets import target_flag
 from workbench.operations import runs as operations
 from workbench.runs.run import Run
 from workbench.workspace import Workspace
@@ -44,4 +43,4 @@ def start(workspace: Workspace, name: str, target: str | None, from_start: bool,
     return 0
 
 
-COMMANDS = (follow_, start)
+SECTION, COMMANDS = "", (follow_, start)

@@ -1,7 +1,4 @@
-"""`workbench status`: what goes on in the workspace, and what comes next.
-
-Not covered: what is shown (workbench.overview), one run (runs).
-"""
+"""`workbench status`: what goes on in the workspace, and what comes next."""
 
 from __future__ import annotations
 
@@ -10,7 +7,8 @@ import click
 from workbench.cli.options import json_flag, with_workspace
 from workbench.cli.printing import print_json, say
 from workbench.cli.tables import print_table
-from workbench.overview import NextStep, OverviewReader, RunLine, to_json
+from workbench.operations.overview import overview_of
+from workbench.overview import OverviewReader
 from workbench.sampler.view import loras_used, title_of
 from workbench.workspace import Workspace
 
@@ -29,12 +27,16 @@ COMMAND_OF = {
 @with_workspace
 def status(workspace: Workspace, as_json: bool) -> None:
     """Show what goes on: runs at work, waiting or failed, the newest samples and datasets, and what comes next."""
-    seen = OverviewReader(workspace).read()
+    reader = OverviewReader(workspace)
     if as_json:
-        print_json(to_json(seen))
+        print_json(overview_of(reader).model_dump(mode="json"))
         return
+    seen = reader.read()
     if runs := [*seen.active, *seen.failed, *seen.ended]:
-        print_table(("run", "state", ""), [_run(one) for one in runs])
+        print_table(
+            ("run", "state", ""),
+            [(one.name, one.state, one.message or one.activity.removeprefix(f"{one.state}: ")) for one in runs],
+        )
     if seen.datasets:
         print_table(
             ("dataset", "contents", ""),
@@ -43,13 +45,7 @@ def status(workspace: Workspace, as_json: bool) -> None:
     if seen.samples:
         rows = [(one.id, title_of(one), loras_used(one)) for one in seen.samples]
         print_table(("sample", "prompt", "LoRAs"), rows)
-    for line in filter(None, (seen.machine, *map(_next, seen.next_steps))):
-        say(line)
-
-
-def _run(one: RunLine) -> tuple[str, str, str]:
-    return one.name, one.state, one.message or one.activity.removeprefix(f"{one.state}: ")
-
-
-def _next(step: NextStep) -> str:
-    return f"{step.label}: {COMMAND_OF[step.kind].format(step.target)}"
+    if seen.machine:
+        say(seen.machine)
+    for step in seen.next_steps:
+        say(f"{step.label}: {COMMAND_OF[step.kind].format(step.target)}")

@@ -21,11 +21,11 @@ from workbench.cli.options import (
     given_flags,
     settings_flags,
     settings_from,
+    target_flag,
     with_workspace,
 )
 from workbench.cli.printing import say
 from workbench.cli.recipes import recipe_flag, with_recipe
-from workbench.cli.targets import target_flag
 from workbench.errors import ConfigError
 from workbench.fit.estimate import estimate
 from workbench.fit.gpus import HERE

@@ -1,4 +1,4 @@
-"""`workbench webui`: the page, in this process's place. Its own options are passed on."""
+"""`workbench webui`, `api-token`, `mcp`: the page, in this process's place; its token; the same for agents."""
 
 from __future__ import annotations
 
@@ -31,3 +31,15 @@ def api_token(workspace: Workspace) -> None:
     from workbench.api.key import api_token_of
 
     say(api_token_of(workspace.root))
+
+
+@click.command()
+@with_workspace
+def mcp(workspace: Workspace) -> None:
+    """Serve the workbench's operations to an agent, as tools of the Model Context Protocol on stdin and stdout.
+
+    The page serves them, too, at /api/v1/mcp, with the token of `workbench api-token`.
+    """
+    from workbench.api.mcp import serve
+
+    serve(workspace)

@@ -38,3 +38,22 @@ def grouped(folder: NotedFolder, group: str | None) -> Noted:
     if group is not None:
         folder.set_group(group)
     return Noted(name=folder.name, group=folder.group, own_notes=folder.notes)
+
+
+class Check(Snapshot):
+    """One thing that was looked at."""
+
+    title: str
+    """What was looked at."""
+
+    found: str
+    """What was found."""
+
+    remedy: str = ""
+    """What to do; "" when all is well."""
+
+
+def said(check: Check) -> str:
+    """Return a check as people read it, with its remedy on a second line."""
+    remedy = f"\n  {'':<22}  -> {check.remedy}" if check.remedy else ""
+    return f"{'!' if check.remedy else ' '} {check.title:<22}  {check.found}{remedy}"

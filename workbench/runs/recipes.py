@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +52,6 @@ class Suggestion:
     settings: dict[str, str | int | float]
     reasons: Sequence[Reason]
     gpu: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data, for programs."""
-        return asdict(self)
 
 
 def suggest(subject: str, model_name: str, clips: int = 0) -> Suggestion:

@@ -1,7 +1,7 @@
 """The trial run of `workbench doctor`, in a process of its own: import a clip, train two steps on the built-in model.
 
-`python -m workbench.cli.trial` prints a line of JSON for each step, {"title", "found", "remedy"}; the remedy is
-empty when it worked. Everything happens in a folder of its own, which is removed. Not covered: downloaded models.
+`python -m workbench.operations.trial` prints a line of JSON for each step, {"title", "found", "remedy"}; the remedy is
+empty when it worked. Everything happens in a folder of its own, which is removed..
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import tempfile
 from pathlib import Path
 
 from workbench import demo, jobs
-from workbench.cli.doctor import CLIP, CLIP_SECONDS, REINSTALL, STEP, STEP_SECONDS
 from workbench.clips import media
 from workbench.dataset_builder import Dataset
+from workbench.operations.machine import CLIP, CLIP_SECONDS, REINSTALL, STEP, STEP_SECONDS
 from workbench.runs.metrics import read_metrics
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
@@ -60,7 +60,8 @@ def _ended(folder: Path, seconds: float) -> str:
 
 
 def _say(title: str, found: str, remedy: str = "") -> None:
-    print(json.dumps({"title": title, "found": found, "remedy": remedy}), flush=True)
+    sys.stdout.write(json.dumps({"title": title, "found": found, "remedy": remedy}) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

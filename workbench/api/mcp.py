@@ -1,0 +1,139 @@
+"""Tools for agents over the Model Context Protocol: each operation is one, made from its declaration.
+
+`workbench mcp` serves them on stdin and stdout, the page at /api/v1/mcp behind the token of the API. A call answers what
+the operation does, as JSON; a refusal is its sentence, marked as an error, so that the agent reads setting, value, rule
+and remedy. The skill of docs/agent_skill.md is there as a prompt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+from workbench import __version__
+from workbench.errors import ConfigError, WorkbenchError
+from workbench.operations.registry import Operation, keys_of, operations
+from workbench.paths import SKILL, extra_command
+from workbench.workspace import Workspace, finite
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+    from starlette.types import Receive, Scope, Send
+
+NAME = "video-lora-workbench"
+PROMPT = "train-a-video-lora"
+INSTRUCTIONS = (
+    f"The Video LoRA Workbench of this machine. The prompt {PROMPT} says how a folder of clips becomes a LoRA, step by "
+    "step. Tools named NOUN_VERB do what `workbench NOUN VERB` does. A tool that starts a job answers at once with its "
+    "id: call the job's tool until its state is finished, failed, stopped or died."
+)
+
+
+def tool_name(one: Operation) -> str:
+    """Return what agents call an operation: runs_live_sample."""
+    return f"{one.noun}_{one.verb}".replace("-", "_")
+
+
+def server(workspace: Workspace) -> Server[Any]:
+    """Return the server of a workspace's tools. Raises ConfigError where the package mcp is missing."""
+    try:
+        import mcp_types as types
+        from mcp.server.lowlevel import Server
+    except ImportError as error:
+        raise ConfigError(f"tools for agents need the package mcp: {extra_command('mcp')}") from error
+    tools = {tool_name(one): one for one in operations()}
+
+    async def list_tools(_: Any, __: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(
+            tools=[
+                types.Tool(
+                    name=name,
+                    description=f"{one.help}\n\n{_answer(one)}",
+                    input_schema=one.inputs.model_json_schema(),
+                    annotations=types.ToolAnnotations(
+                        read_only_hint=not one.changes, destructive_hint=one.confirm is not None
+                    ),
+                )
+                for name, one in tools.items()
+            ]
+        )
+
+    async def call_tool(_: Any, asked: types.CallToolRequestParams) -> types.CallToolResult:
+        one = tools.get(asked.name)
+        if one is None:
+            return _said(types, f"there is no tool {asked.name[:80]!r}: list the tools", error=True)
+        try:
+            answer = await asyncio.to_thread(one, workspace, asked.arguments or {})
+        except WorkbenchError as error:
+            return _said(types, str(error), error=True)
+        plain = finite(one.plain(answer))
+        return _said(types, json.dumps(plain, ensure_ascii=False), {"result": plain} if one.many else plain)
+
+    async def list_prompts(_: Any, __: Any) -> types.ListPromptsResult:
+        about = "How to train a LoRA from a folder of clips, step by step, with what to look at before the next step."
+        return types.ListPromptsResult(prompts=[types.Prompt(name=PROMPT, description=about)])
+
+    async def get_prompt(_: Any, asked: types.GetPromptRequestParams) -> types.GetPromptResult:
+        if asked.name != PROMPT:
+            raise ValueError(f"there is no prompt {asked.name[:80]!r}: the one that there is, is {PROMPT}")
+        text = types.TextContent(type="text", text=SKILL.read_text(encoding="utf-8"))
+        return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=text)])
+
+    return Server(
+        NAME,
+        version=__version__,
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_prompts=list_prompts,
+        on_get_prompt=get_prompt,
+    )
+
+
+def _answer(one: Operation) -> str:
+    """What an operation answers, with the keys of its JSON."""
+    keys = "; ".join(f"{name}: {text}" for name, text in keys_of(one.snapshot).items())
+    return f"Answers {'a list of objects' if one.many else 'an object'}. {keys}"
+
+
+def _said(types: Any, text: str, structured: Any = None, error: bool = False) -> Any:
+    content = [types.TextContent(type="text", text=text)]
+    return types.CallToolResult(content=content, structured_content=structured, is_error=error)
+
+
+def serve(workspace: Workspace) -> None:
+    """Serve the tools on stdin and stdout until the client closes them. Raises ConfigError where mcp is missing."""
+    made = server(workspace)
+
+    async def run() -> None:
+        from mcp.server.stdio import stdio_server
+
+        async with stdio_server() as (read, write):
+            await made.run(read, write, made.create_initialization_options())
+
+    asyncio.run(run())
+
+
+class OverHttp:
+    """The tools at an address of the page: an ASGI application without sessions, begun with the first request."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._serving: asyncio.Task[None] | None = None
+        self._ready = asyncio.Event()
+        self._manager: Any = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._manager is None:
+            from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+            self._manager = StreamableHTTPSessionManager(server(self._workspace), stateless=True, json_response=True)
+            self._serving = asyncio.create_task(self._serve())
+        await self._ready.wait()
+        await self._manager.handle_request(scope, receive, send)
+
+    async def _serve(self) -> None:
+        async with self._manager.run():
+            self._ready.set()
+            await asyncio.Event().wait()

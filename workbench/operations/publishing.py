@@ -1,0 +1,168 @@
+"""Publishing: a LoRA, a model that was trained whole, or a demo of a LoRA, pushed to the Hub.
+
+The token is the Hub's own login; no operation takes one. A dataset is pushed by its export.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from workbench import jobs
+from workbench.operations.registry import JobSnapshot, Snapshot, operation
+from workbench.publishing import account as logins
+from workbench.publishing import push
+from workbench.publishing.settings import LoraPush, SpacePush
+from workbench.publishing.upload_plan import UploadPlan
+from workbench.workspace import Workspace
+
+Name = Annotated[
+    str,
+    Field(title="LoRA", description="runs/RUN, runs/RUN@STEP or loras/NAME.", json_schema_extra={"source": "loras"}),
+]
+
+
+class Account(Snapshot):
+    """Who is logged in to the Hub."""
+
+    name: str
+    """Of the account; "" when nobody is logged in."""
+
+    owners: tuple[str, ...]
+    """The account and its organizations, to which it may push."""
+
+    reads_only: bool
+    """Whether the login may not write."""
+
+    problem: str
+    """Why nobody is logged in, and what to do; "" when all is well."""
+
+
+class Plan(Snapshot):
+    """What a push would send."""
+
+    COLUMNS: ClassVar[tuple[str, ...]] = ("repo_id", "sentence")
+
+    repo_id: str
+    """To which repository."""
+
+    private: bool
+    """Whether only its owners would see it."""
+
+    sentence: str
+    """The same in words."""
+
+    sizes: dict[str, int]
+    """Bytes of each file."""
+
+    notes: tuple[str, ...]
+    """What to know before, a sentence each."""
+
+    readme: str
+    """The text of its README."""
+
+
+class Push(JobSnapshot):
+    """A push at work, or how it ended."""
+
+    repo_id: str
+    """To which repository."""
+
+    url: str
+    """Its address on the Hub; "" before."""
+
+    commit: str
+    """The commit that it made, or the last one where nothing had changed; "" before."""
+
+    changed: bool
+    """Whether it made a new commit."""
+
+    def outcome(self) -> Iterable[str]:
+        done = "pushed" if self.changed else "nothing has changed, so there is no new commit"
+        return (f"{done}: {self.url} (commit {self.commit[:8]})",)
+
+
+@operation(path="/publishing/account", shell=False)
+def account(workspace: Workspace) -> Account:
+    """Show who is logged in to the Hub."""
+    found = logins.ask()
+    return Account(name=found.name, owners=found.owners, reads_only=found.reads_only, problem=found.problem)
+
+
+@operation(path="/publishing/plan-lora", shell=False)
+def plan_lora(workspace: Workspace, name: Name, settings: LoraPush) -> Plan:
+    """Show what `lora` would send."""
+    return plan_of(push.plan_upload(workspace, name, chosen(workspace, name, settings)))
+
+
+@operation(path="/publishing/plan-space", shell=False)
+def plan_space(workspace: Workspace, name: Name, settings: SpacePush) -> Plan:
+    """Show what `space` would send."""
+    return plan_of(push.plan_upload(workspace, name, chosen(workspace, name, settings)))
+
+
+def chosen(workspace: Workspace, name: str, settings: LoraPush | SpacePush) -> LoraPush | SpacePush:
+    """Return the settings with a repository: where none is named, one of whoever is logged in."""
+    owner = "" if settings.repo_id else logins.ask().name
+    named: LoraPush | SpacePush = push.named(workspace, name, settings, owner)
+    return named
+
+
+def plan_of(plan: UploadPlan) -> Plan:
+    """Return an upload plan as a snapshot."""
+    return Plan(
+        repo_id=plan.repo_id,
+        private=plan.private,
+        sentence=plan.sentence,
+        sizes=dict(plan.sizes),
+        notes=tuple(plan.notes),
+        readme=plan.readme or "",
+    )
+
+
+@operation(path="/publishing/job", shell=False)
+def job(
+    workspace: Workspace, id: Annotated[str, Field(description="lora/NAME or space/NAME, as a push answers it.")]
+) -> Push:
+    """Show how far a push is."""
+    what, _, name = id.partition("/")
+    kind: push.What = "space" if what == "space" else "lora"
+    folder, result = push.folder(workspace, kind, name), push.result(workspace, kind, name)
+    status = jobs.status(folder)
+    config = jobs.config_of(folder)
+    return Push(
+        id=id,
+        folder=str(folder),
+        state=status.state.value,
+        message=status.message,
+        repo_id=str(config.get("repo_id", "")),
+        url=str(result.get("url") or ""),
+        commit=str(result.get("commit") or ""),
+        changed=bool(result.get("changed")),
+    )
+
+
+@operation(path="/publishing/lora", changes=True, job=job, shell=False)
+def lora(workspace: Workspace, name: Name, settings: LoraPush) -> Push:
+    """Push a LoRA, or a model that was trained whole: weights, model card, previews."""
+    push.start(workspace, name, chosen(workspace, name, settings))
+    return job(workspace, f"lora/{name}")
+
+
+@operation(path="/publishing/space", changes=True, job=job, shell=False)
+def space(workspace: Workspace, name: Name, settings: SpacePush) -> Push:
+    """Push a Space that generates videos with a LoRA, which is on the Hub already."""
+    push.start(workspace, name, chosen(workspace, name, settings))
+    return job(workspace, f"space/{name}")
+
+
+@operation(path="/publishing/stop", changes=True, shell=False)
+def stop(
+    workspace: Workspace, id: Annotated[str, Field(description="lora/NAME or space/NAME, as a push answers it.")]
+) -> Push:
+    """End a push; what was sent stays, and nothing of it becomes visible."""
+    what, _, name = id.partition("/")
+    push.stop(workspace, "space" if what == "space" else "lora", name)
+    return job(workspace, id)

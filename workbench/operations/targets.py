@@ -1,0 +1,87 @@
+"""Targets: machines, clusters and accounts to which runs can be sent."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from workbench.errors import ConfigError, ExitCode, ModelUnavailable
+from workbench.operations.registry import Shown, Snapshot, operation
+from workbench.operations.shared import Check, said
+from workbench.remote import targets as kept
+from workbench.remote.base import Unreachable
+from workbench.remote.settings import KINDS
+from workbench.settings import parse
+from workbench.workspace import Workspace
+
+Name = Annotated[str, Field(title="Target", description="What `--target` takes.")]
+
+
+class Target(Snapshot):
+    """A machine, a cluster or an account."""
+
+    COLUMNS: ClassVar[tuple[str, ...]] = ("name", "kind", "settings", "problem")
+
+    name: Annotated[str, Shown("target")]
+    """What `--target` takes."""
+
+    kind: str | None
+    """`ssh`, `slurm` or `hf-jobs`; null when its file cannot be read."""
+
+    settings: Annotated[dict[str, Any], Shown(text=lambda some: ", ".join(f"{key}={some[key]}" for key in some))]
+    """Those that differ from their defaults."""
+
+    problem: str
+    """Why it cannot be used; "" when it can."""
+
+
+@operation(path="/targets", none="no targets yet: workbench targets add ssh NAME --host HOST adds one")
+def list_(workspace: Workspace) -> list[Target]:
+    """List the targets."""
+    return [_target(workspace, name) for name in kept.names(workspace)]
+
+
+def _target(workspace: Workspace, name: str) -> Target:
+    try:
+        target = kept.load(workspace, name)
+    except ConfigError as error:
+        return Target(name=name, kind=None, settings={}, problem=str(error))
+    values = target.model_dump(mode="json", exclude_defaults=True)
+    return Target(name=name, kind=target.model_dump()["kind"], settings=values, problem="")
+
+
+@operation(changes=True, shell=False)
+def add(
+    workspace: Workspace,
+    name: Name,
+    kind: Annotated[str, Field(description="`ssh`, `slurm` or `hf-jobs`.")],
+    *,
+    settings: Annotated[dict[str, Any], Field(description="Settings of that kind.")],
+) -> Target:
+    """Add a target, or replace one."""
+    if kind not in KINDS:
+        raise ConfigError(f"kind is {kind[:80]!r}, must be one of {', '.join(KINDS)}")
+    kept.save(workspace, name, parse(KINDS[kind], settings))
+    return _target(workspace, name)
+
+
+@operation(changes=True, says=lambda target: f"{target.name} is removed")
+def remove(workspace: Workspace, name: Name) -> Target:
+    """Remove a target. Nothing is deleted on it."""
+    removed = _target(workspace, name)
+    kept.remove(workspace, name)
+    return removed
+
+
+@operation(says=said, exit_code=lambda checks: ExitCode.BAD_CONFIG if any(one.remedy for one in checks) else 0)
+def check(workspace: Workspace, name: Name) -> list[Check]:
+    """Check whether a target is ready: starts and changes nothing on it.
+
+    Exits with 0 when nothing has to be fixed.
+    """
+    try:
+        found = kept.check_target(workspace, name)
+    except Unreachable as error:
+        raise ModelUnavailable(f"{name} does not answer: {error}") from error
+    return [Check(title=one.title, found=one.found, remedy=one.remedy) for one in found]
