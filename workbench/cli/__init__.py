@@ -40,7 +40,7 @@ from workbench.errors import ExitCode, WorkbenchError
 # name -> (module beside this one, what the list of commands says)
 COMMANDS = {
     "status": ("status", "What goes on in the workspace, and what comes next."),
-    "dataset": ("datasets", "Build datasets of captioned clips."),
+    "dataset": ("operations", "Build datasets of captioned clips."),
     "recipes": ("recipes", "Settings for what is to be trained, with reasons and sources."),
     "train": ("training", "Train a LoRA and watch it; sweeps, clones and forks."),
     "fit": ("fit", "Say whether a run fits the GPU: memory, disk and time."),

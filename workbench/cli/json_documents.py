@@ -22,39 +22,6 @@ class Document:
 
 
 CHECKS = {"title": "what was looked at", "found": "what was found", "remedy": 'what to do; "" when all is well'}
-DATASET = {
-    "name": "what commands take",
-    "folder": "where it is",
-    "title": "for people",
-    "trigger_word": 'added to every caption without it; "" for none',
-    "group": 'the label that lists show it under; "" for none',
-    "created_at": "Unix time, null of a folder that was not made here",
-    "changed_at": "Unix time of the last change of clips, captions, title or notes",
-    "own_notes": 'what a person wrote about it; "" for nothing',
-    "summary": "clips, seconds, sizes, fps, missing_captions, refused",
-    "damage": "what of its records cannot be read and what to do about it, a sentence each",
-}
-CLIP = {
-    "file_name": "below the dataset's folder",
-    "name": "as every face shows it: the source file's name, of a part with its times",
-    "source": "the original file's name",
-    "caption": "without the trigger word",
-    "tags": "of the clip",
-    "width": "pixels",
-    "height": "pixels",
-    "frames": "how many",
-    "fps": "frames per second",
-    "seconds": "length",
-}
-FINDINGS = {
-    "dataset": "its name",
-    "sentence": "the outcome in words",
-    "checked_at": "Unix time",
-    "model": "that the clips were judged for",
-    "clips": "how many were checked",
-    "new_clips": "clips that came or changed since, of which nothing is known",
-    "findings": "a list: kind, title, sentence, severity, clips (file names), fixes (what `dataset fix` takes)",
-}
 TARGET = {
     "name": "what `--target` takes",
     "kind": "ssh, slurm or hf-jobs; null when its file cannot be read",
@@ -75,100 +42,6 @@ DOCUMENTS = {
             "next_steps": "what comes next: kind, label, reason, target",
             "machine": 'a disk that is nearly full; "" otherwise',
         },
-    ),
-    "dataset preview": Document(
-        "What an import would take of what was named, before any file is opened.",
-        {
-            "hub_dataset": "repo_id, commit, config, files (name -> bytes) of the one that was named; null without",
-            "sources": "a list: name, path, layout, other_layouts (that fit as well), bytes, files (name, caption), "
-            "warnings, refused (entry of an archive -> why)",
-            "refused": "what cannot be read -> why",
-            "sentences": "the same in words",
-        },
-    ),
-    "dataset list": Document(
-        "Every dataset; with --removed a list of the names by which removed ones are restored.",
-        DATASET,
-        many=True,
-    ),
-    "dataset show": Document(
-        "One dataset.",
-        {
-            **DATASET,
-            "facts": "the numbers in words: label -> value",
-            "next_steps": "what is still to do, a sentence each",
-            "tasks": "those that were ever started: name, state, share, activity, sentence, details, log, actions",
-            "clips": "file_name, name, caption, tags, width, height, frames, fps, seconds, source of each",
-            "refused": "files that could not be used, a sentence each",
-        },
-    ),
-    "dataset history": Document(
-        "What was done to a dataset, the oldest change first.",
-        {
-            "number": "what `undo` takes",
-            "time": "Unix time",
-            "kind": "change, undo, redo, or note (of an import or a new title, which `undo` does not take)",
-            "what": "the change in words",
-            "sentence": "the same, with what kind it is",
-            "clips": "how many it touched",
-            "undoes": "the number of the change that it took back, else null",
-        },
-        many=True,
-    ),
-    "dataset note": Document("The notes on a dataset, as they are now.", NOTE),
-    "dataset group": Document("The group of a dataset, as it is now.", GROUP),
-    "dataset trigger": Document(
-        "The trigger word of a dataset, as it is now.",
-        {
-            "name": "of the dataset",
-            "trigger_word": 'added to every caption without it; "" for none',
-            "changed": "captions that --write or --remove changed",
-        },
-    ),
-    "dataset restore": Document("The clips that were removed.", CLIP, many=True),
-    "dataset stats": Document(
-        "A dataset in numbers.",
-        {
-            "notes": "in words",
-            "histograms": "duration, motion, words, tokens: title, unit, edges, counts; those that are known",
-            "counts": "title -> value -> clips with it",
-        },
-    ),
-    "dataset check": Document("What the check found, when it is over.", FINDINGS),
-    "dataset findings": Document("What the last check found, as far as it still holds.", FINDINGS),
-    "dataset tasks": Document(
-        "The background tasks that were ever started.",
-        {
-            "name": "of the task",
-            "state": "running, finished, failed, stopped, died ...",
-            "share": "of the work that is done, null while unknown",
-            "activity": 'what it does now; "" unless it works',
-            "sentence": 'how it ended; "" before',
-            "details": "more of that, a line each",
-            "log": "the end of it, of one that failed",
-            "actions": "what may be done now: stop, resume",
-            "files": "what became of each file of an import, the refused first",
-        },
-        many=True,
-    ),
-    "dataset plan": Document(
-        "What a model gets of each clip.",
-        {
-            "sentence": "in words",
-            "frames": "of each clip",
-            "height": "pixels",
-            "width": "pixels",
-            "fps": "frames per second",
-            "clips": "file_name, name, sentence, indices, resize, crop, fps, use, warnings, dropped (why it is left "
-            "out, or null) of each; with --buckets file_name, name, bucket, dropped",
-            "buckets": "with --buckets: the chosen ones -> how many clips each has; else {}",
-            "written": "with --write: the videos; else []",
-        },
-    ),
-    "dataset tags": Document(
-        "The comma-separated tags of the captions, the most frequent first.",
-        {"tag": "as it is written first", "clips": "in how many captions it stands"},
-        many=True,
     ),
     "recipes": Document(
         "Settings for what is to be trained; one object for a named subject, all subjects without one.",
@@ -320,7 +193,7 @@ DOCUMENTS = {
 def documents() -> dict[str, Document]:
     """Return every document: those above, and the answers of the operations."""
     made = {
-        f"{one.noun} {one.verb}": Document(one.help.split("\n\n")[0], keys_of(one.snapshot), one.many)
+        one.command: Document(one.help.split("\n\n")[0], keys_of(one.snapshot), one.many)
         for one in operations()
         if one.shell
     }

@@ -6,8 +6,9 @@
 
 The module is the noun, the function the verb, the docstring the help. What follows the workspace is the input: the
 shell takes parameters before the `*` by place and those after it as flags, the API takes all of them by name. A
-function with one parameter of a Settings class takes all of its fields. The input is checked as settings are, so
-every face says the same sentences. The answer is a snapshot, whose fields are described where they are declared.
+parameter of a Settings class stands for the fields of that class, or for those that `Fields` names. The input is
+checked as settings are, so every face says the same sentences. The answer is a snapshot, whose fields are described
+where they are declared.
 
 `api.operations` makes routes from this, `cli.operations` commands, `scripts/write_docs.py` docs/json.md.
 """
@@ -17,19 +18,49 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
+from pydantic.fields import FieldInfo
 
 from workbench import policy
 from workbench.errors import ConfigError
-from workbench.settings import Settings, parse
+from workbench.settings import Settings, parse, specs
 from workbench.workspace import Workspace
 
-NOUNS = ("loras", "samples")  # the modules of this package that declare operations
+
+@dataclass(frozen=True)
+class Noun:
+    """How the faces call what a module of this package declares.
+
+    shell: the group of commands;  path: in the API, before the verb
+    """
+
+    shell: str
+    path: str
+
+
+NOUNS = {
+    "datasets": Noun("dataset", "/datasets/{name}"),
+    "clips": Noun("dataset", "/datasets/{name}"),
+    "loras": Noun("loras", "/loras"),
+    "samples": Noun("samples", "/samples"),
+}
 Visitors = Literal["never", "own session"]
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Which fields of a Settings class are an operation's input: Annotated[TrainSettings, Fields(only=("model",))].
+
+    The operation fills in the others itself.
+    """
+
+    only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,6 +86,12 @@ class Snapshot(BaseModel):
         for name in type(self).model_fields:
             if (text := self.text_of(name)) != "":
                 yield type(self).shown(name).title, text
+
+    def text(self) -> Iterator[str]:
+        """Yield the lines that the shell prints."""
+        lines = list(self.lines())
+        width = max((len(title) for title, _ in lines), default=0) + 2
+        yield from (f"{title:<{width}}{text}" for title, text in lines)
 
     def text_of(self, name: str) -> str:
         """Return a field's value as people read it; "" where there is none."""
@@ -87,6 +124,15 @@ class JobSnapshot(Snapshot):
         """Return what the shell prints of a job that has finished."""
         return [self.message]
 
+    def after_failure(self) -> Iterable[str]:
+        """Return what the shell prints below the error of a job that failed: what to do about it."""
+        return []
+
+    @property
+    def goes_on(self) -> str:
+        """What the shell says when it stops watching the job."""
+        return f"The job continues in the background: {self.folder}"
+
 
 @dataclass(frozen=True)
 class Operation:
@@ -94,6 +140,7 @@ class Operation:
 
     Attributes:
         inputs: The input's fields, checked as settings are.
+        parts: Of the function's parameters those that stand for fields of a Settings class: name -> (class, fields).
         arguments: Of the inputs those that the shell takes by place: name -> whether it may be left out.
         returns: The annotation of the answer.
         changes: Whether it changes anything: POST in the API, else GET.
@@ -104,13 +151,15 @@ class Operation:
         afterwards: What the shell says at the end: how to take it back.
         path: Its address in the API; fields in braces are taken from there.
         status: Of the API's answer.
-        shell: Whether the shell's command is made from it; else one is written by hand, as it waits or writes a file.
+        shell: Whether the shell has a command that is made from it.
+        section: The heading under which the shell lists that command.
     """
 
     noun: str
     verb: str
     function: Callable[..., Any]
     inputs: type[Settings]
+    parts: dict[str, tuple[type[Settings], tuple[str, ...]]]
     arguments: dict[str, bool]
     returns: Any
     changes: bool
@@ -122,6 +171,17 @@ class Operation:
     path: str
     status: int
     shell: bool
+    section: str
+
+    @property
+    def command(self) -> str:
+        """What follows `workbench` in the shell."""
+        return f"{NOUNS[self.noun].shell} {self.verb}"
+
+    @property
+    def filled(self) -> set[str]:
+        """Settings that the operation fills in itself, whatever a file of settings has."""
+        return {name for kind, fields in self.parts.values() for name in kind.model_fields if name not in fields}
 
     @property
     def help(self) -> str:
@@ -153,10 +213,13 @@ class Operation:
     def call(self, workspace: Workspace, inputs: Settings) -> Any:
         """Do it with checked input."""
         if self.visitors == "never" and policy.current() is not None:
-            raise ConfigError(f"{self.noun} {self.verb} {policy.OFF}")
-        if issubclass(self.inputs, OfSignature):
-            return self.function(workspace, **{name: getattr(inputs, name) for name in self.inputs.model_fields})
-        return self.function(workspace, inputs)
+            raise ConfigError(f"{self.command} {policy.OFF}")
+        if not issubclass(self.inputs, OfSignature):
+            return self.function(workspace, inputs)
+        given = {name: getattr(inputs, name) for name in self.inputs.model_fields}
+        for parameter, (kind, fields) in self.parts.items():
+            given[parameter] = parse(kind, {name: given.pop(name) for name in fields})
+        return self.function(workspace, **given)
 
     def plain(self, value: Any) -> Any:
         """Return an answer as JSON has it."""
@@ -182,17 +245,18 @@ def operation(  # noqa: PLR0913 - all that is declared of one, in one place, eac
     path: str = "",
     status: int = 200,
     shell: bool = True,
+    section: str = "",
 ) -> Callable[[F], F]:
     """Declare an operation; Operation says what the marks mean.
 
     Args:
-        arguments: For a function of a Settings class, the fields that the shell takes by place: "lora [target]".
+        arguments: Where an input is of a Settings class, what the shell takes by place: "lora [target]".
         job, confirm: Functions that are operations, too.
     """
 
     def declare(function: F) -> F:
         noun, verb = function.__module__.rpartition(".")[2], function.__name__.strip("_").replace("_", "-")
-        inputs, places = _inputs(function)
+        inputs, parts, places = _inputs(function)
         if arguments:
             places = {one.strip("[]"): one.startswith("[") for one in arguments.split()}
         REGISTRY[noun, verb] = Operation(
@@ -200,6 +264,7 @@ def operation(  # noqa: PLR0913 - all that is declared of one, in one place, eac
             verb=verb,
             function=function,
             inputs=inputs,
+            parts=parts,
             arguments=places,
             returns=get_type_hints(function)["return"],
             changes=changes,
@@ -208,27 +273,56 @@ def operation(  # noqa: PLR0913 - all that is declared of one, in one place, eac
             confirm=_declared(confirm) if confirm else None,
             none=none,
             afterwards=afterwards,
-            path=path or f"/{noun}/{verb}",
+            path=path or f"{NOUNS[noun].path}/{verb}",
             status=202 if job else status,
             shell=shell,
+            section=section,
         )
         return function
 
     return declare
 
 
-def _inputs(function: Callable[..., Any]) -> tuple[type[Settings], dict[str, bool]]:
-    """(the class of a function's input, its positional parameters and whether they have a default)."""
+def _inputs(
+    function: Callable[..., Any],
+) -> tuple[type[Settings], dict[str, tuple[type[Settings], tuple[str, ...]]], dict[str, bool]]:
+    """(the class of a function's input, its parts, its positional parameters and whether they have a default)."""
     hints = get_type_hints(function, include_extras=True)
     _, *parameters = inspect.signature(function).parameters.values()
     if len(parameters) == 1 and inspect.isclass(kind := hints[parameters[0].name]) and issubclass(kind, Settings):
-        return kind, {}
-    fields: dict[str, Any] = {
-        one.name: (hints[one.name], ... if one.default is one.empty else one.default) for one in parameters
-    }
+        return kind, {}, {}
+    fields: dict[str, Any] = {}
+    parts: dict[str, tuple[type[Settings], tuple[str, ...]]] = {}
+    places: dict[str, bool] = {}
+    for one in parameters:
+        kind, chosen = _settings_class(hints[one.name])
+        if kind is not None:
+            names = [name for name in chosen.only or kind.model_fields if name not in chosen.without]
+            fields |= {name: (kind.model_fields[name].annotation, _with_section(kind, name)) for name in names}
+            parts[one.name] = kind, tuple(names)
+            continue
+        fields[one.name] = (hints[one.name], ... if one.default is one.empty else one.default)
+        if one.kind is not one.KEYWORD_ONLY:
+            places[one.name] = one.default is not one.empty
     made = create_model(f"{function.__name__}_inputs", __base__=OfSignature, __module__=function.__module__, **fields)
-    places = [one for one in parameters if one.kind is not one.KEYWORD_ONLY]
-    return made, {one.name: one.default is not one.empty for one in places}
+    return made, parts, places
+
+
+def _settings_class(hint: Any) -> tuple[type[Settings] | None, Fields]:
+    """The Settings class that a parameter's hint names, None for another one, and which of its fields are asked for."""
+    kind, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    if inspect.isclass(kind) and issubclass(kind, Settings):
+        return kind, next((one for one in marks if isinstance(one, Fields)), Fields())
+    return None, Fields()
+
+
+def _with_section(kind: type[Settings], name: str) -> FieldInfo:
+    """A setting's declaration, which also says the section that its class gives it."""
+    info = copy(kind.model_fields[name])
+    section = next(spec.section for spec in specs(kind) if spec.name == name)
+    extra: Any = info.json_schema_extra or {}
+    info.json_schema_extra = {**extra, "section": section}
+    return info
 
 
 def _declared(function: Callable[..., Any]) -> Operation:
