@@ -10,8 +10,8 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-from workbench.cli.json_documents import Document
-from workbench.cli.json_documents import documents as json_documents
+from workbench.cli.operations import Document
+from workbench.cli.operations import documents as json_documents
 from workbench.compare.settings import GridSettings
 from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.checks.settings import CheckSettings
@@ -33,8 +33,7 @@ MOST_FIELDS = 12  # of a call, in its table
 ROOT = Path(__file__).resolve().parent.parent
 JSON_HEAD = """# What commands print for programs
 
-Written by `make docs` from `workbench/cli/json_documents.py` and the snapshots of `workbench/operations/`: change it
-there.
+Written by `make docs` from the snapshots of `workbench/operations/`: change them there.
 
 With `--json` a command prints one JSON document on stdout and nothing else; errors and progress go to stderr, and the
 exit codes are those of [file_formats.md](file_formats.md). The [HTTP API](api.md) gives the same documents of runs,

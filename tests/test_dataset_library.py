@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -75,16 +76,14 @@ def test_a_removed_dataset_comes_back_as_it_was(workspace: Workspace, dataset: D
     before = files(dataset.folder)
     assert dataset_library.consequence(workspace, dataset).startswith("Trained on it: cats. What they made stays")
     done = dataset_library.remove(workspace, dataset)
-    assert done.startswith(
-        "squares is removed. To restore it: workbench dataset restore squares --whole-dataset. Trained"
-    )
+    assert done.startswith("squares is removed. To restore it: workbench dataset restore squares. Trained")
     assert names(workspace) == []
-    with pytest.raises(ConfigError, match="'squares', which was removed: workbench dataset restore squares --whole"):
+    with pytest.raises(ConfigError, match="'squares', which was removed: workbench dataset restore squares"):
         check(workspace, TrainSettings(dataset="squares"))
     Dataset.create(workspace, "Squares")
     with pytest.raises(ConfigError, match="there is a dataset 'squares' again: remove that one first"):
         dataset_library.restore(workspace, "squares")
-    assert "restore squares-2 --whole-dataset." in dataset_library.remove(workspace, Dataset.open(workspace, "squares"))
+    assert "restore squares-2." in dataset_library.remove(workspace, Dataset.open(workspace, "squares"))
     assert dataset_library.removed(workspace) == ["squares-2", "squares"]
     restored = dataset_library.restore(workspace, "squares")
     assert (restored.name, files(restored.folder)) == ("squares", before)
@@ -129,7 +128,7 @@ def test_datasets_are_searched_by_name_title_trigger_word_and_notes(
     assert [one.name for one in dataset_library.search(workspace, "zwx")] == ["squares"]
     assert len(dataset_library.search(workspace, "")) == 2
     assert "dogs-at-night" not in shell("dataset", "list", "--search", "zwx").out
-    assert "no dataset has 'x y'" in shell("dataset", "list", "--search", "x y").out
+    assert "no dataset fits" in shell("dataset", "list", "--search", "x y").out
     with pytest.raises(ConfigError, match="shorten them"):
         other.write_notes("x" * (MOST_NOTES + 1))
     seen = other.snapshot()
@@ -143,21 +142,24 @@ def test_datasets_of_a_group_stand_together(workspace: Workspace, dataset: Datas
     cats, dogs = (Dataset.create(workspace, title) for title in ("Cats", "Dogs"))
     Dataset.create(workspace, "Ants")
     dogs.set_group("  for   the film ")
-    assert shell("dataset", "group", "squares", "art").out == "squares is in the group art\n"
+    assert json.loads(shell("dataset", "group", "squares", "art", "--json").out) == {"name": "squares", "group": "art"}
     assert [one.name for one in dataset_library.search(workspace)] == ["squares", "dogs", "ants", "cats"]
     assert [one.name for one in dataset_library.search(workspace, "FILM")] == ["dogs"]
     assert [one.name for one in dataset_library.search(workspace, group="")] == ["ants", "cats"]
     assert dataset_library.groups(Dataset.all(workspace)) == ["art", "for the film"]
-    listed = shell("dataset", "list").out.splitlines()
-    assert [line.split()[0] for line in listed] == ["squares", "dogs", "ants", "cats"]
-    assert listed[1].endswith(", group 'for the film'")
-    assert shell("dataset", "list", "--group", "art").out == f"{listed[0]}\n"
-    assert shell("dataset", "list", "--group", "music").out == "no dataset is in 'music'\n"
-    assert "group for the film\n" in shell("dataset", "show", "dogs").out
+    listed = json.loads(shell("dataset", "list", "--json").out)
+    assert [one["name"] for one in listed] == ["squares", "dogs", "ants", "cats"]
+    assert listed[1]["group"] == "for the film"
+    assert json.loads(shell("dataset", "list", "--group", "art", "--json").out) == listed[:1]
+    assert json.loads(shell("dataset", "list", "--group", "music", "--json").out) == []
+    assert [one["name"] for one in json.loads(shell("dataset", "list", "--group", "", "--json").out)] == [
+        "ants",
+        "cats",
+    ]
     assert dogs.snapshot().group == "for the film"
     assert cats.group == ""
-    assert shell("dataset", "group", "cats").out == "no group: workbench dataset group cats GROUP gives it one\n"
-    assert shell("dataset", "group", "dogs", "").out == "dogs is in no group\n"
+    assert json.loads(shell("dataset", "group", "cats", "--json").out)["group"] == ""
+    assert json.loads(shell("dataset", "group", "dogs", "", "--json").out)["group"] == ""
     before = cats.version
     with pytest.raises(ConfigError, match="at most 60 characters"):
         cats.set_group("x" * 61)
@@ -165,13 +167,13 @@ def test_datasets_of_a_group_stand_together(workspace: Workspace, dataset: Datas
 
 
 def test_the_shell_renames_notes_removes_and_restores(shell: Shell, workspace: Workspace, dataset: Dataset) -> None:
-    assert shell("dataset", "rename", "squares", "My squares").out == "squares is now called my-squares\n"
-    assert "written" in shell("dataset", "note", "squares", "the good ones").out
+    assert json.loads(shell("dataset", "rename", "squares", "My squares", "--json").out)["name"] == "my-squares"
+    assert shell("dataset", "note", "squares", "the good ones").code == 0
     shown = shell("dataset", "show", "my-squares").out
-    assert "last changed 20" in shown
+    assert "last changed" in shown
     assert "the good ones" in shown
-    assert shell("dataset", "remove", "my-squares").code
-    assert shell("dataset", "remove", "my-squares", "--whole-dataset").out.startswith("my-squares is removed.")
-    assert shell("dataset", "list", "--removed").out == "my-squares\n"
-    assert "is restored" in shell("dataset", "restore", "my-squares", "--whole-dataset").out
+    assert shell("dataset", "remove", "my-squares", "--yes").code == 0
+    assert json.loads(shell("dataset", "bin", "--json").out) == [{"id": "my-squares"}]
+    assert shell("dataset", "list").out.startswith("no dataset fits")
+    assert shell("dataset", "restore", "my-squares").code == 0
     assert names(workspace) == ["my-squares"]

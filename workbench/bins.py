@@ -12,7 +12,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, Unknown
 from workbench.operating_system import system
 from workbench.workspace import checked_slug, fresh_folder, is_slug, writing
 
@@ -42,12 +42,12 @@ class Bin:
     def restore(self, name: str, taken: Container[str] = ()) -> Path:
         """Move a folder back; under another name where its own is one of `taken`.
 
-        Raises ConfigError where there is none, or another folder has its name; CannotWrite.
+        Raises Unknown where there is none, ConfigError where another folder has its name; CannotWrite.
         """
         inside = self._inside(checked_slug(name))
         if inside is None:
             known = ", ".join(self.names) or "none"
-            raise ConfigError(f"there is no removed {self.kind} {name!r}: choose one of {known}")
+            raise Unknown(f"there is no removed {self.kind} {name!r}: choose one of {known}")
         target = self.parent / inside.name
         if target.exists():
             raise ConfigError(

@@ -81,7 +81,7 @@ def remove(workspace: Workspace, dataset: Dataset) -> str:
     with _unused(workspace, dataset):
         needed = consequence(workspace, dataset)
         name = _bin(workspace).put(dataset.folder)
-    done = f"{dataset.name} is removed. To restore it: workbench dataset restore {name} --whole-dataset."
+    done = f"{dataset.name} is removed. To restore it: workbench dataset restore {name}."
     return f"{done} {needed}".strip()
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from tests.fake_hub import FakeHub
 from tests.patience import PATIENCE
 from tests.shell import Shell
 from workbench import jobs
-from workbench.cli.datasets import SECTIONS
+from workbench.cli.operations import Group, group
 from workbench.clips import media
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.captions.settings import CaptionSettings
@@ -34,13 +35,25 @@ from workbench.families.model import Model
 from workbench.settings import Settings, specs
 from workbench.workspace import Workspace
 
-CLIP = r"^(\S.*?)  \(\d+x\d+, "  # a line that names a clip
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+def clips(shell: Shell, dataset: str) -> list[dict[str, Any]]:
+    """A dataset's clips."""
+    found: list[dict[str, Any]] = json.loads(shell("dataset", "show", dataset, "--json").out)["clips"]
+    return found
+
+
 def clip_names(shell: Shell, dataset: str) -> list[str]:
-    """The names of a dataset's clips, as `show` lists them."""
-    return re.findall(CLIP, shell("dataset", "show", dataset).out, re.MULTILINE)
+    return [one["name"] for one in clips(shell, dataset)]
+
+
+def made(shell: Shell, *command: str | Path) -> list[dict[str, Any]]:
+    """What a command answers of clips."""
+    said = shell("dataset", *command, "--json")
+    assert said.code == 0, said.err
+    found = json.loads(said.out)
+    return found if isinstance(found, list) else [found]
 
 
 @pytest.fixture
@@ -78,9 +91,9 @@ def test_from_footage_to_an_export_and_back(shell: Shell, footage: Path, tmp_pat
     assert "1 clip was cut into 2" in said.out
     assert len(clip_names(shell, "cats")) == 3
 
-    said = shell("dataset", "trim", "cats", plain, "0.5", "1.5")
-    assert "10 frames at 10 fps" in said.out
-    assert shell("dataset", "undo", "cats").out == "undone: span of plain.mp4\n"
+    (trimmed,) = made(shell, "trim", "cats", plain, "0.5", "1.5")
+    assert (trimmed["frames"], trimmed["fps"]) == (10, 10)
+    assert "undone: span of plain.mp4" in shell("dataset", "undo", "cats").out
     assert plain in clip_names(shell, "cats")
 
     said = shell("dataset", "check", "cats", "--fewest-words", "4")
@@ -88,19 +101,17 @@ def test_from_footage_to_an_export_and_back(shell: Shell, footage: Path, tmp_pat
     assert "same_caption (1, " in said.out
     assert "short_caption" not in said.out
     parts = [name for name in clip_names(shell, "cats") if name != plain]
-    said = shell("dataset", "fix", "cats", "same_caption", "tag", parts[0], "--preview")
-    assert said.out == "Tag 2 clips for later.\n"
-    assert "tags: same_caption" not in shell("dataset", "show", "cats").out
-    said = shell("dataset", "fix", "cats", "same_caption", "tag", parts[0])
-    assert said.out == "Tagged 2 clips for later.\n"
-    assert "tags: same_caption" in shell("dataset", "show", "cats").out
+    assert shell("dataset", "to-fix", "cats", "same_caption", "tag", parts[0]).out == "Tag 2 clips for later.\n"
+    assert not [one for one in clips(shell, "cats") if one["tags"]]
+    assert shell("dataset", "fix", "cats", "same_caption", "tag", parts[0]).out == "Tagged 2 clips for later.\n"
+    assert [one["tags"] for one in clips(shell, "cats") if one["tags"]] == [["same_caption"]] * 2
 
-    said = shell("dataset", "replace", "cats", "SQUARE", "box", "--preview")
-    assert "- a green square, green\n  + a green box, green" in said.out
+    (rewritten,) = [one for one in made(shell, "to-replace", "cats", "SQUARE", "box") if one["name"] == plain]
+    assert (rewritten["before"], rewritten["after"]) == ("a green square, green", "a green box, green")
     assert "a green square" in shell("dataset", "show", "cats").out
-    assert shell("dataset", "replace", "cats", "square", "box").out == "3 captions changed\n"
-    assert shell("dataset", "prefix", "cats", "film of", plain).out == "1 caption changed\n"
-    assert "     2  red" in shell("dataset", "tags", "cats").out
+    assert made(shell, "replace", "cats", "square", "box") == [{"changed": 3}]
+    assert made(shell, "prefix", "cats", "film of", plain) == [{"changed": 1}]
+    assert {"tag": "red", "clips": 2} in made(shell, "tags", "cats")
 
     for target, layout in ((tmp_path / "out", "lists"), (tmp_path / "out.zip", "csv")):
         said = shell("dataset", "export", "cats", target, "--layout", layout, "--no-trigger-word")
@@ -108,8 +119,7 @@ def test_from_footage_to_an_export_and_back(shell: Shell, footage: Path, tmp_pat
         assert said.out.endswith(f"3 clips written: {target}\n")
         again = shell("dataset", "import", f"back {layout}", target)
         assert "Imported: 3 taken" in again.out
-        captions = [text for _, text in _captions(shell, f"back-{layout}")]
-        assert sorted(captions) == [
+        assert sorted(one["caption"] for one in clips(shell, f"back-{layout}")) == [
             "a box on a wall, red",
             "a box on a wall, red",
             "film of a green box, green",
@@ -119,19 +129,18 @@ def test_from_footage_to_an_export_and_back(shell: Shell, footage: Path, tmp_pat
     assert "is there already: choose another name" in said.err
 
 
-def _captions(shell: Shell, dataset: str) -> list[tuple[str, str]]:
-    return re.findall(CLIP + r".*\n  (.*)", shell("dataset", "show", dataset).out, re.MULTILINE)
-
-
 def test_what_was_changed_can_be_taken_back(shell: Shell, dataset: Dataset) -> None:
     first, second, *_ = clip_names(shell, "squares")
-    assert shell("dataset", "remove", "squares", first, second).out.startswith("squares: 4 clips")
-    assert first in shell("dataset", "restore", "squares").out
-    assert shell("dataset", "restore", "squares", first).out.startswith("squares: 5 clips")
-    assert "removed: 2 clips" in (said := shell("dataset", "history", "squares").out)
-    number = next(line.split()[0] for line in said.splitlines() if "restored" in line)
+    assert [one["name"] for one in made(shell, "remove-clips", "squares", first, second)] == [first, second]
+    assert [one["name"] for one in made(shell, "removed-clips", "squares")] == [first, second]
+    assert [one["name"] for one in made(shell, "restore-clips", "squares", first)] == [first]
+    assert len(clip_names(shell, "squares")) == 5
+    entries = made(shell, "history", "squares")
+    assert "removed: 2 clips" in [one["what"] for one in entries]
+    (number,) = [one["number"] for one in entries if one["what"].startswith("restored")]
     assert shell("dataset", "undo", "squares", number).code == 0
-    assert shell("dataset", "undo", "squares").out == "undone: removed: 2 clips\n"
+    (undone,) = made(shell, "undo", "squares")
+    assert (undone["kind"], undone["sentence"]) == ("undo", "undone: removed: 2 clips")
     assert len(clip_names(shell, "squares")) == 6
     assert shell("dataset", "redo", "squares").code == 0
     assert len(clip_names(shell, "squares")) == 4
@@ -139,19 +148,14 @@ def test_what_was_changed_can_be_taken_back(shell: Shell, dataset: Dataset) -> N
 
 def test_parts_by_hand(shell: Shell, dataset: Dataset) -> None:
     name = clip_names(shell, "squares")[0]
-    said = shell("dataset", "split", "squares", name, "--at", "1", "--at", "0.5")
-    assert [f"{span} s" for span in ("0.00 to 0.50", "0.50 to 1.00", "1.00 to 2.12")] == re.findall(
-        r"[\d.]+ to [\d.]+ s", said.out
-    )
-    part = clip_names(shell, "squares")[2]
+    parts = made(shell, "split-at", "squares", name, "1", "0.5")
+    assert [one["span"] for one in parts] == [[0, 0.5], [0.5, 1], [1, 2.125]]
+    part = parts[2]["name"]
     assert part == f"{name} 0:01.0-0:02.1"
-    assert said.out.splitlines()[2].startswith(f"{part}  (64x64, ")
-    said = shell("dataset", "crop", "squares", part, "--box", "16", "0", "32", "64")
-    assert "32x64, 9 frames" in said.out
-    said = shell("dataset", "set-fps", "squares", part, "--fps", "4")
-    assert "at 4 fps" in said.out
-    said = shell("dataset", "reset-cut", "squares", *clip_names(shell, "squares")[:3])
-    assert re.findall(CLIP, said.out) == [name]
+    (cropped,) = made(shell, "crop", "squares", part, "16", "0", "32", "64")
+    assert (cropped["width"], cropped["height"], cropped["frames"]) == (32, 64, 9)
+    assert [one["fps"] for one in made(shell, "set-fps", "squares", part, "--fps", "4")] == [4]
+    assert [one["name"] for one in made(shell, "reset-cut", "squares", *clip_names(shell, "squares")[:3])] == [name]
     assert len(clip_names(shell, "squares")) == 6
 
 
@@ -160,10 +164,9 @@ def test_bars_are_cropped_and_come_back(shell: Shell, workspace: Workspace, tmp_
     video[:, :16] = video[:, -16:] = 0
     media.encode(video, tmp_path / "wide.mp4", 8)
     assert shell("dataset", "import", "bars", tmp_path / "wide.mp4").code == 0
-    said = shell("dataset", "crop", "bars", *clip_names(shell, "bars"), "--bars")
-    assert "128x64, 9 frames" in said.out, said.err
-    said = shell("dataset", "crop", "bars", *clip_names(shell, "bars"), "--all")
-    assert "128x96, 9 frames" in said.out
+    for command, height in (("crop-bars", 64), ("uncrop", 96)):
+        (clip,) = made(shell, command, "bars", *clip_names(shell, "bars"))
+        assert (clip["width"], clip["height"], clip["frames"]) == (128, height, 9)
 
 
 def test_a_fix_that_cuts_is_a_task(shell: Shell, workspace: Workspace, tmp_path: Path) -> None:
@@ -176,7 +179,7 @@ def test_a_fix_that_cuts_is_a_task(shell: Shell, workspace: Workspace, tmp_path:
     assert said.out.startswith("The task fix goes on. See it again: workbench dataset follow bars fix; end it: ")
     assert shell("dataset", "follow", "bars", "fix").out.endswith("Cropped the bars of 1 clip.\n")
     assert "128x64" in shell("dataset", "show", "bars").out
-    assert shell("dataset", "undo", "bars").out == "undone: cropped the bars of 1 clip\n"
+    assert "undone: cropped the bars of 1 clip" in shell("dataset", "undo", "bars").out
 
 
 def test_a_hub_dataset(
@@ -194,16 +197,16 @@ def test_a_hub_dataset(
         assert re.match(r"me/cats at \w+: .* to fetch: 1 \.mp4, 1 \.txt", said.stdout)
         imported = shell("dataset", "import", "cats", "--hub", "me/cats")
     assert imported.code == 0, imported.err
-    assert [text for _, text in _captions(shell, "cats")] == ["a square"]
+    assert [one["caption"] for one in clips(shell, "cats")] == ["a square"]
 
 
 def test_what_a_model_sees(shell: Shell, dataset: Dataset, tmp_path: Path) -> None:
-    said = shell("dataset", "plan", "squares", "--frames", "9", "--fps", "8", "--write", tmp_path / "seen")
+    said = shell("dataset", "write-plan", "squares", tmp_path / "seen", "--frames", "9", "--fps", "8")
     assert said.code == 0, said.err
     assert "The model gets 9 frames of each clip at 8 fps, 40x40. 6 of 6 clips are used." in said.out
     written = sorted((tmp_path / "seen").glob("*.mp4"))
     assert [media.probe(path).frames for path in written] == [9] * 6
-    said = shell("dataset", "plan", "squares", "--write", dataset.folder / "clips")
+    said = shell("dataset", "write-plan", "squares", dataset.folder / "clips")
     assert said.code == 64
     assert "is there already: choose a new folder" in said.err
     said = shell("dataset", "plan", "squares", "--buckets", "2", "--fps", "8")
@@ -224,7 +227,7 @@ def test_what_its_vae_gives_back(shell: Shell, dataset: Dataset, toy_model: Mode
 
 def test_numbers(shell: Shell, dataset: Dataset) -> None:
     said = shell("dataset", "stats", "squares")
-    assert "squares: 6 clips" in said.out
+    assert said.out.startswith("6 clips")
     assert "Duration (seconds)" in said.out
     assert re.search(r"64x64  #+ 6", said.out)
     assert re.search(r"square  #+ 6", said.out)
@@ -244,17 +247,21 @@ def test_captions_by_a_server(shell: Shell, dataset: Dataset) -> None:
         said = shell("dataset", "auto-caption", "squares", first, second, *flags)
     assert said.code == 0, said.err
     assert "1 caption was written." in said.out
-    captions = dict(_captions(shell, "squares"))
+    captions = {one["name"]: one["caption"] for one in clips(shell, "squares")}
     assert captions[first] == "zwx A box glides."
     assert captions[second] == "zwx by hand"
 
 
 def test_the_trigger_word(shell: Shell, dataset: Dataset) -> None:
-    assert "'zwx'" in shell("dataset", "trigger", "squares").out
-    assert shell("dataset", "trigger", "squares", "qqy", "--write").out.startswith("6 captions changed\n")
+    def now(*flags: str) -> tuple[str, int]:
+        (found,) = made(shell, "trigger", "squares", *flags)
+        return found["trigger_word"], found["changed"]
+
+    assert now() == ("zwx", 0)
+    assert now("qqy", "--write") == ("qqy", 6)
     assert all(clip.text.startswith("qqy") for clip in dataset.clips)
-    assert shell("dataset", "trigger", "squares", "--remove").out.startswith("6 captions changed\n")
-    assert "no trigger word" in shell("dataset", "trigger", "squares", "").out
+    assert now("--remove") == ("qqy", 6)
+    assert now("") == ("", 0)
 
 
 def test_ctrl_c_leaves_a_task_alone_and_stop_ends_it(shell: Shell, workspace: Workspace, tmp_path: Path) -> None:
@@ -283,7 +290,7 @@ def test_ctrl_c_leaves_a_task_alone_and_stop_ends_it(shell: Shell, workspace: Wo
         assert watcher.returncode == 0
         assert "The task import goes on. See it again: workbench dataset follow many import" in out
         assert jobs.status(folder).state.alive
-        assert re.match(r"import +import \d+/40", shell("dataset", "tasks", "many").out)
+        assert re.search(r"^import +running +import · \d+ of 40", shell("dataset", "tasks", "many").out, re.MULTILINE)
         assert shell("dataset", "stop", "many", "import").code == 0
         said = shell("dataset", "follow", "many", "import")
         assert said.code == ExitCode.STOPPED
@@ -320,11 +327,25 @@ def test_every_setting_of_a_task_is_a_flag(
 
 def test_the_list_of_commands_is_short_and_whole(shell: Shell) -> None:
     said = shell("dataset", "--help")
-    for title, commands in SECTIONS.items():
+    listed = group("dataset", "")
+    assert isinstance(listed, Group)
+    assert {name for names in listed.sections.values() for name in names} == set(listed.commands)
+    for title, names in listed.sections.items():
         assert f"\n{title}:\n" in said.out
-        for command in commands:
-            assert re.search(rf"^  {command.name} +\w.*[^.]\.$", said.out, re.MULTILINE), command.name
-            assert shell("dataset", command.name, "--help").code == 0
+        for name in names:
+            assert re.search(rf"^  {name} +\w", said.out, re.MULTILINE), name
+            assert shell("dataset", name, "--help").code == 0
+
+
+def test_settings_of_a_task_come_from_a_file(shell: Shell, dataset: Dataset, tmp_path: Path) -> None:
+    """Such as the task's own, which also has what the command is given by place."""
+    file = tmp_path / "config.json"
+    ImportSettings(sources=("/nowhere",), dataset="other", trigger_word="qqy").save(file)
+    said = shell("dataset", "import", "squares", dataset.path_of(dataset.clips[0]), "--config", file, "--detach")
+    assert said.code == 0, said.err
+    jobs.wait(dataset.folder / ".import")
+    assert ImportSettings.load(dataset.folder / ".import" / jobs.CONFIG).dataset == "squares"
+    assert dataset.info.trigger_word == "qqy"
 
 
 @pytest.mark.parametrize(
@@ -335,12 +356,13 @@ def test_the_list_of_commands_is_short_and_whole(shell: Shell) -> None:
         (["import", "new", ".", "--longest-side", "1"], 64, "longest_side is 1, must be"),
         (["import", "new", ".", "--layout", "odd"], 64, "layout is"),
         (["split", "squares", "--threshold", "300"], 64, "threshold is 300, must be"),
-        (["split", "squares", "--at", "1"], 64, "--at cuts one clip"),
+        (["split-at", "squares", "none", "1"], 64, "there is no clip 'none'"),
+        (["import", "new", "/nowhere"], 64, "which does not exist"),
         (["split", "squares", "none"], 64, "there is no clip 'none'"),
         (["trim", "squares", "none", "1", "2"], 64, "there is no clip 'none'"),
         (["findings", "squares"], 64, "was never checked: workbench dataset check squares"),
-        (["fix", "squares", "blur", "sharpen"], 2, "sharpen"),
-        (["export", "squares"], 64, "name a TARGET"),
+        (["fix", "squares", "blur", "sharpen"], 64, "sharpen"),
+        (["export", "squares"], 64, "target is not set"),
         (["replace", "squares", "(", "x", "--expression"], 64, "cannot be used as a regular expression"),
         (["auto-caption", "squares", "--captioner", "endpoint"], 64, "base_url is not set"),
         (["undo", "squares", "99"], 64, "change 99 cannot be undone"),

@@ -33,16 +33,16 @@ def test_show_prints_a_line_a_video_and_all_of_it_as_json(grid: Grid, shell: She
 def test_export_writes_a_page_or_one_video(grid: Grid, shell: Shell) -> None:
     folder = grid.folder / "export"
     assert shell("grid", "export", grid.name).out.strip() == str(folder / f"{grid.name}.html")
-    gif = shell("grid", "export", grid.name, "--cell", "2", "1", "--format", "gif").out.strip()
+    gif = shell("grid", "export", grid.name, "--row", "2", "--column", "1", "--format", "gif").out.strip()
     with Image.open(gif) as picture:
         assert picture.n_frames == FRAMES
     assert sorted(path.name for path in folder.iterdir()) == [f"{grid.name}-2-1.gif", f"{grid.name}.html"]
     assert "4 of the grid's 6 videos are missing" in shell("grid", "export", grid.name, "--format", "gif").err
-    video = shell("grid", "export", grid.name, "--cell", "2", "1", "--format", "png")
+    video = shell("grid", "export", grid.name, "--row", "2", "--column", "1", "--format", "png")
     assert "has more than one frame: choose gif" in video.err
-    missing = shell("grid", "export", grid.name, "--cell", "1", "2")
+    missing = shell("grid", "export", grid.name, "--row", "1", "--column", "2")
     assert (missing.code, "no such video" in missing.err) == (ExitCode.BAD_CONFIG, True)
-    outside = shell("grid", "export", grid.name, "--cell", "3", "1")
+    outside = shell("grid", "export", grid.name, "--row", "3", "--column", "1")
     assert "the grid has 2 rows and 3 columns" in outside.err
 
 
@@ -52,5 +52,5 @@ def test_marks_votes_and_the_best(workspace: Workspace, grid: Grid, shell: Shell
     assert "too few votes to say" in shell("grid", "vote", grid.name, "1", "2", "1").out
     assert "step 100 is now the best checkpoint of first" in shell("grid", "best", grid.name, "2").out
     assert checkpoints.chosen_best(workspace.run("first"))["step"] == 100
-    shell("grid", "delete", grid.name, "--yes")
+    shell("grid", "remove", grid.name, "--yes")
     assert "no grid yet" in shell("grid", "list").out

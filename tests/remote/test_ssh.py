@@ -16,7 +16,7 @@ from tests.remote.ssh_server import SshServer, serving
 from tests.remote.waiting import steps
 from tests.shell import Shell
 from workbench import jobs
-from workbench.cli.json_documents import DOCUMENTS
+from workbench.cli.operations import documents
 from workbench.errors import ConfigError, ExitCode
 from workbench.jobs import State
 from workbench.remote import targets
@@ -104,7 +104,7 @@ def test_a_dry_run_says_what_is_there(workspace: Workspace, far: SshServer, tmp_
 def test_programs_read_whether_a_target_is_ready(shell: Shell, workspace: Workspace, far: SshServer) -> None:
     done = shell("targets", "check", "far", "--json")
     lines = json.loads(done.out)
-    assert all(set(line) == set(DOCUMENTS["targets check"].keys) for line in lines)
+    assert all(set(line) == set(documents()["targets check"].keys) for line in lines)
     assert {"host", "workbench", "free disk"} <= {line["title"] for line in lines}
     assert done.code == (ExitCode.BAD_CONFIG if any(line["remedy"] for line in lines) else 0)
 

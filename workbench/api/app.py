@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 from importlib.util import find_spec
-import threading
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, Query, Request
@@ -29,7 +27,6 @@ from workbench.api.pages import reference
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.export.files import export_stream
 from workbench.dataset_builder.export.settings import ExportSettings, LayoutName
-from workbench.dataset_builder.snapshot import dataset_snapshot
 from workbench.errors import (
     CannotWrite,
     ConfigError,
@@ -42,8 +39,8 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.lora_names import why_none
+from workbench.operations import datasets
 from workbench.operations.samples import Requested, request_of
-from workbench.overview import OverviewReader
 from workbench.runs.run import Run
 from workbench.sampler import queue
 from workbench.sampler.downloads import zip_contents
@@ -111,43 +108,30 @@ def api(workspace: Workspace) -> FastAPI:
 
 
 def _datasets(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) -> None:
-    def snapshot_of(one: Dataset) -> dict[str, Any]:
-        return asdict(dataset_snapshot(one.folder))
-
     @app.get("/datasets", summary="Names of all datasets, or of those with the words of a search")
-    def datasets(search: str = "") -> list[str]:
-        return [dataset.name for dataset in dataset_library.search(workspace, search)]
-
-    @app.get("/datasets/{name}", summary="A dataset: numbers, next steps, tasks")
-    def dataset(name: str) -> dict[str, Any]:
-        return snapshot_of(_known(Dataset.open, workspace, name))
+    def names(search: str = "") -> list[str]:
+        return [one.name for one in datasets.list_(workspace, search=search)]
 
     @app.patch("/datasets/{name}", summary="Rename a dataset, replace the notes on it, or put it into a group")
-    def change(name: str, new: DatasetChange) -> dict[str, Any]:
-        one = _known(Dataset.open, workspace, name)
-        if new.notes is not None:
-            one.write_notes(new.notes)
-        if new.group is not None:
-            one.set_group(new.group)
-        return snapshot_of(one if new.title is None else dataset_library.rename(workspace, one, new.title))
+    def change(name: str, new: DatasetChange) -> datasets.Details:
+        datasets.note(workspace, name, new.notes)
+        datasets.group(workspace, name, new.group)
+        renamed = name if new.title is None else datasets.rename(workspace, name, new.title).name
+        return datasets.show(workspace, renamed)
 
     @app.delete("/datasets/{name}", summary="Move a dataset to the bin")
     def remove(name: str) -> dict[str, str]:
-        return {"message": dataset_library.remove(workspace, _known(Dataset.open, workspace, name))}
+        return {"message": dataset_library.remove(workspace, Dataset.open(workspace, name))}
 
     @app.get("/datasets/{name}/export", summary="A dataset as a zip; layout: of which tool")
     async def export(name: str, layout: LayoutName = "videofolder", trigger_word: bool = True) -> CountedStream:
-        known = await asyncio.to_thread(_known, Dataset.open, workspace, name)
+        known = await asyncio.to_thread(Dataset.open, workspace, name)
         settings = ExportSettings(layout=layout, trigger_word=trigger_word)
         return open_requests.zip(await asyncio.to_thread(export_stream, known.folder, settings), name)
 
     @app.get("/removed-datasets", summary="Names by which removed datasets are restored, removed last first")
     def removed() -> list[str]:
-        return dataset_library.removed(workspace)
-
-    @app.post("/removed-datasets/{name}/restore", summary="Restore a removed dataset")
-    def restore(name: str) -> dict[str, Any]:
-        return snapshot_of(dataset_library.restore(workspace, name))
+        return [one.id for one in datasets.bin_(workspace)]
 
 
 def _runs(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) -> None:

@@ -1,8 +1,8 @@
 """Tools for agents over the Model Context Protocol: each operation is one, made from its declaration.
 
-`workbench mcp` serves them on stdin and stdout, the page at /api/v1/mcp behind the token of the API. A call answers what
-the operation does, as JSON; a refusal is its sentence, marked as an error, so that the agent reads setting, value, rule
-and remedy. The skill of docs/agent_skill.md is there as a prompt.
+`workbench mcp` serves them on stdin and stdout, the page at /api/v1/mcp behind the token of the API. A call answers
+what the operation does, as JSON; a refusal is its sentence, marked as an error, so that the agent reads setting, value,
+rule and remedy. The skill of docs/agent_skill.md is there as a prompt.
 """
 
 from __future__ import annotations
@@ -62,13 +62,17 @@ def server(workspace: Workspace) -> Server[Any]:
     async def call_tool(_: Any, asked: types.CallToolRequestParams) -> types.CallToolResult:
         one = tools.get(asked.name)
         if one is None:
-            return _said(types, f"there is no tool {asked.name[:80]!r}: list the tools", error=True)
+            return refused(f"there is no tool {asked.name[:80]!r}: list the tools")
         try:
             answer = await asyncio.to_thread(one, workspace, asked.arguments or {})
         except WorkbenchError as error:
-            return _said(types, str(error), error=True)
+            return refused(str(error))
         plain = finite(one.plain(answer))
-        return _said(types, json.dumps(plain, ensure_ascii=False), {"result": plain} if one.many else plain)
+        text = types.TextContent(type="text", text=json.dumps(plain, ensure_ascii=False))
+        return types.CallToolResult(content=[text], structured_content={"result": plain} if one.many else plain)
+
+    def refused(sentence: str) -> types.CallToolResult:
+        return types.CallToolResult(content=[types.TextContent(type="text", text=sentence)], is_error=True)
 
     async def list_prompts(_: Any, __: Any) -> types.ListPromptsResult:
         about = "How to train a LoRA from a folder of clips, step by step, with what to look at before the next step."
@@ -95,11 +99,6 @@ def _answer(one: Operation) -> str:
     """What an operation answers, with the keys of its JSON."""
     keys = "; ".join(f"{name}: {text}" for name, text in keys_of(one.snapshot).items())
     return f"Answers {'a list of objects' if one.many else 'an object'}. {keys}"
-
-
-def _said(types: Any, text: str, structured: Any = None, error: bool = False) -> Any:
-    content = [types.TextContent(type="text", text=text)]
-    return types.CallToolResult(content=content, structured_content=structured, is_error=error)
 
 
 def serve(workspace: Workspace) -> None:

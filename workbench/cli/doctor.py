@@ -28,6 +28,6 @@ def doctor(workspace: Workspace, quick: bool, as_json: bool) -> int:
     if as_json:
         print_json([one.model_dump(mode="json") for one in checks])
     else:
-        say_lines("\n".join(map(said, checks)))
+        say_lines(line for one in checks for line in said(one))
         say(f"{wrong} to fix" if wrong else "all in order")
     return int(ExitCode.BAD_CONFIG) if wrong else 0

@@ -11,11 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench import jobs
 from workbench.cli.printing import say, say_lines, visible
 from workbench.errors import ExitCode
+from workbench.operations.registry import JobSnapshot
 from workbench.quantities import duration, loss_text
 from workbench.runs.analysis.curves import Curves, curves_of
 from workbench.runs.failures import Failure
@@ -89,7 +91,7 @@ def doing(status: jobs.Status) -> str:
 
 
 @contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
+def uninterrupted() -> Iterator[None]:
     """A Ctrl-C within the block counts at its end: whoever starts a job and watches it knows that it was started."""
     pressed: list[int] = []
     if threading.current_thread() is not threading.main_thread():  # only that one gets it
@@ -119,7 +121,7 @@ def watch(
         view.show(doing(status), status.step, status.total, ", ".join(filter(None, (note(), left))))
 
     try:
-        with _uninterrupted():
+        with uninterrupted():
             begin()
         while (status := read()).state.alive:
             show(status)
@@ -138,12 +140,12 @@ def follow_job(
     goes_on: str,
     begin: Callable[[], object] = lambda: None,
     detach: bool = False,
-    remedy: str = "",
+    after_failure: Callable[[], Iterable[str]] = lambda: (),
 ) -> int:
     """Watch a job to its end and say what came of it; returns the exit code for the shell.
 
     outcome: lines for one that finished;  goes_on: printed when Ctrl-C ends the watching, which ends with 0
-    begin: starts it;  detach: start it only;  remedy: printed below the error of one that failed
+    begin: starts it;  detach: start it only;  after_failure: lines below the error of one that failed
     """
     if detach:
         begin()
@@ -157,10 +159,27 @@ def follow_job(
         for line in outcome():
             say(line)
         return 0
-    say(f"Error: {status.message or status.state.value}", err=True)
-    if remedy:
-        say(remedy, err=True)
+    return ended_badly(status, after_failure())
+
+
+def ended_badly(status: jobs.Status, lines: Iterable[str] = ()) -> int:
+    """Say why a job did not finish, and these lines below; returns the exit code for the shell."""
+    say_lines([f"Error: {status.message or status.state.value}", *lines], err=True)
     return int(status.exit_code or ExitCode.BUG)
+
+
+def follow_operation(started: JobSnapshot, read: Callable[[], JobSnapshot], detach: bool = False) -> int:
+    """Watch a job that an operation has started, unless it is over already; returns the exit code for the shell."""
+    if started.state == jobs.State.FINISHED:
+        say_lines(started.outcome())
+        return 0
+    return follow_job(
+        lambda: jobs.status(Path(started.folder)),
+        lambda: read().outcome(),
+        started.goes_on,
+        detach=detach,
+        after_failure=lambda: read().after_failure(),
+    )
 
 
 # ---- runs

@@ -74,8 +74,9 @@ def _generate(opened: Grid, wait: bool) -> int:
             opened.measure()
             jobs.wait(opened.folder / MEASURING)
         state = opened.state()
-    print_table(*view(opened).table())
-    say(f"{snapshot(opened)['progress']['text']} in {opened.folder}")
+    seen = view(opened)
+    print_table(*seen.table())
+    say_lines([*seen.text(), opened.folder])
     return int(ExitCode.BUG) if wait and not state.complete else 0
 
 

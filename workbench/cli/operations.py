@@ -1,23 +1,26 @@
 """Commands of the operations: `workbench NOUN VERB`, made from what `operations.registry` declares.
 
 An input is an argument or a flag, as a setting is. People get a table, or a line a field; --json prints the whole
-answer. A long-running operation is followed to its end; Ctrl-C ends the watching, not the job. What removes anything
-lists it and asks first; with --json, which prints the answer alone, it needs --yes.
+answer. A long-running operation is followed to its end unless --detach says otherwise; Ctrl-C ends the watching, not
+the job. What removes anything lists it and asks first; with --json, which prints the answer alone, it needs --yes.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from workbench import jobs
-from workbench.cli.follow import follow_job
+from workbench.cli.follow import ended_badly, follow_operation, uninterrupted
 from workbench.cli.options import (
     SettingsCommand,
+    config_flag,
+    detach_flag,
     json_flag,
     settings_flags,
     settings_from,
@@ -27,19 +30,38 @@ from workbench.cli.options import (
 )
 from workbench.cli.printing import ask, print_json, say, say_lines
 from workbench.cli.tables import print_table
-from workbench.operations.registry import JobSnapshot, Operation, Snapshot, operations
+from workbench.operations.registry import NOUNS, JobSnapshot, Operation, Snapshot, keys_of, operations
+from workbench.operations.samples import Requested
 from workbench.quantities import byte_size
 from workbench.settings import Settings, specs
 from workbench.workspace import Workspace
 
+# Group -> the module of its commands that need a terminal.
 BY_HAND = {
-    "samples": "workbench.cli.sample_history",
+    "dataset": "workbench.cli.dataset_tasks",
+    "grid": "workbench.cli.grids",
     "runs": "workbench.cli.runs",
-}  # noun -> the module of its commands that need a terminal
+    "samples": "workbench.cli.sample_history",
+    "targets": "workbench.cli.targets",
+}
+SHORT = {"hub_dataset": "--hub"}  # setting -> another name of its flag
 
 
 class Group(click.Group):
-    """The commands of a noun, in the order of their declaration; without one, its list."""
+    """The commands of a noun, in the order of their declaration; without one, its list.
+
+    Attributes:
+        sections: For the help: heading -> names of the commands below it.
+    """
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.sections: dict[str, list[str]] = {}
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, names in self.sections.items():
+            with formatter.section(title or "Commands"):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(100)) for name in names])
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -52,15 +74,19 @@ class Group(click.Group):
         return super().parse_args(ctx, args)
 
 
-def group(noun: str, help: str) -> click.Group:
-    """Return the group of a noun's commands, `workbench NOUN`."""
-    made = Group(noun, help=help, callback=lambda workspace: None)
+def group(name: str, help: str) -> click.Group:
+    """Return the group of the commands of one noun, or of several that share it: `workbench NAME`."""
+    made = Group(name, help=help, callback=lambda workspace: None)
     workspace_flag(made)
-    for one in operations(noun):
-        if one.shell:
-            made.add_command(command(one))
-    for by_hand in importlib.import_module(BY_HAND[noun]).COMMANDS if noun in BY_HAND else ():
-        made.add_command(by_hand)
+    nouns = [noun for noun in NOUNS if NOUNS[noun].shell == name]
+    found = [one for one in operations(*nouns) if one.shell]
+    commands = [(one.section, command(one)) for one in found]
+    if name in BY_HAND:
+        by_hand = importlib.import_module(BY_HAND[name])
+        commands += [(by_hand.SECTION, one) for one in by_hand.COMMANDS]
+    for section, one in commands:
+        made.add_command(one)
+        made.sections.setdefault(section, []).append(str(one.name))
     return made
 
 
@@ -68,23 +94,31 @@ def command(one: Operation) -> click.Command:
     """Return the command of one operation."""
     known = {spec.name: spec for spec in specs(one.inputs)}
 
-    def run(workspace: Workspace, as_json: bool, yes: bool = False, **given: Any) -> int:
+    def run(
+        workspace: Workspace,
+        as_json: bool,
+        yes: bool = False,
+        config: Sequence[Path] = (),
+        detach: bool = False,
+        **given: Any,
+    ) -> int:
         if one.confirm and as_json and not yes:
             raise click.UsageError("--json prints the answer alone and asks nothing: give --yes, too.")
-        inputs = settings_from(one.inputs, (), given)
+        inputs = settings_from(one.inputs, config, given, filled=one.filled)
         if one.confirm and not yes and not _confirmed(workspace, one, inputs):
             return 0
-        answer = one.call(workspace, inputs)
         if one.job:
-            return _followed(workspace, one, answer, as_json)
+            return _followed(workspace, one, inputs, as_json, detach)
+        answer = one.call(workspace, inputs)
         _show(workspace, one, answer, as_json)
-        return 0
+        return int(one.exit_code(answer)) if one.exit_code else 0
 
     parameters: list[Callable[[Callable[..., Any]], Callable[..., Any]]] = [
         click.argument(name, nargs=-1 if known[name].many else 1, required=not optional)
         for name, optional in one.arguments.items()
     ]
-    parameters += [settings_flags(one.inputs, leave_out=one.arguments), json_flag]
+    parameters += [settings_flags(one.inputs, leave_out=one.arguments, short=SHORT), json_flag]
+    parameters += [config_flag(), detach_flag] if one.job else []
     parameters += [yes_flag] if one.confirm else []
     run_with: Callable[..., Any] = with_workspace(run)
     for parameter in reversed(parameters):
@@ -115,23 +149,18 @@ def _show(workspace: Workspace, one: Operation, answer: Any, as_json: bool) -> N
     if one.many and not answer:
         say(one.none)
     elif one.says:
-        say_lines([one.says(part) for part in (answer if one.many else [answer])])
+        for part in answer if one.many else [answer]:
+            said = one.says(part)
+            say_lines([said] if isinstance(said, str) else said)
     elif one.many:
         _print_table(one.snapshot, answer)
-    elif table := answer.table():
-        print_table(*table)
     else:
-        _print_lines(answer)
+        if table := answer.table():
+            print_table(*table)
+        say_lines(answer.text())
     after = one.afterwards if isinstance(one.afterwards, str) else one.afterwards(workspace)
     if after and (answer or not isinstance(one.afterwards, str)):
         say(after)
-
-
-def _print_lines(answer: Snapshot) -> None:
-    lines = list(answer.lines())
-    width = max((len(title) for title, _ in lines), default=0) + 2
-    for title, text in lines:
-        say(f"{title:<{width}}{text}".rstrip())
 
 
 def _print_table(kind: type[Snapshot], answer: Sequence[Snapshot]) -> None:
@@ -142,15 +171,51 @@ def _print_table(kind: type[Snapshot], answer: Sequence[Snapshot]) -> None:
     print_table([shown.title for shown in columns], list(zip(*columns.values(), strict=True)), right=right)
 
 
-def _followed(workspace: Workspace, one: Operation, started: JobSnapshot, as_json: bool) -> int:
-    """Watch a job to its end, and print what it has made."""
-    read, folder = one.job, Path(started.folder)
+def _followed(workspace: Workspace, one: Operation, inputs: Settings, as_json: bool, detach: bool) -> int:
+    """Start a job, watch it to its end, and print what it has made."""
+    read = one.job
     assert read is not None
-    if as_json and jobs.wait(folder).state is jobs.State.FINISHED:
-        print_json(one.plain(read(workspace, {"id": started.id})))
-        return 0
-    return follow_job(
-        lambda: jobs.status(folder),
-        lambda: read(workspace, {"id": started.id}).outcome(),
-        f"The job continues in the background: {folder}",
-    )
+    started: list[JobSnapshot] = []
+    try:
+        with uninterrupted():
+            started.append(one.call(workspace, inputs))
+    except KeyboardInterrupt:
+        detach = True
+    job = started[0]
+
+    def now() -> JobSnapshot:
+        found: JobSnapshot = read(workspace, {"id": job.id})
+        return found
+
+    if not as_json:
+        return follow_operation(job, now, detach)
+    if not detach and job.state != jobs.State.FINISHED:
+        status = jobs.wait(Path(job.folder))
+        if status.state is not jobs.State.FINISHED:
+            return ended_badly(status, now().after_failure())
+        job = now()
+    print_json(read.plain(job))
+    return 0
+
+
+# ---- what --json prints, for docs/json.md
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a command prints. keys: each key of the object, and what it is;  many: a list of such objects"""
+
+    about: str
+    keys: Mapping[str, str]
+    many: bool = False
+
+
+def documents() -> dict[str, Document]:
+    """Return what each command prints with --json, by its name."""
+    made = {
+        one.command: Document(one.help.split("\n\n")[0], keys_of(one.snapshot), one.many)
+        for one in operations()
+        if one.shell or one.by_hand
+    }
+    about = "What was generated, when all is over. The exit code is that of the first that failed."
+    return {**made, "sample": Document(about, keys_of(Requested), many=True)}

@@ -93,18 +93,23 @@ def settings_flags(
 
 
 def settings_from(
-    cls: type[S], config: Sequence[Path], flags: Mapping[str, Any], base: S | None = None, **fixed: Any
+    cls: type[S],
+    config: Sequence[Path],
+    flags: Mapping[str, Any],
+    base: S | None = None,
+    filled: Collection[str] = (),
+    **fixed: Any,
 ) -> S:
     """Settings from others, JSON files in order and the flags that were given, later ones winning. Raises ConfigError.
 
-    flags: those of other settings are left out
+    flags: those of other settings are left out;  filled: settings that the files may have and that nobody reads
     """
     values: dict[str, Any] = {} if base is None else base.model_dump(mode="json")
     for path in config:
         loaded = read_json(path)
         if not isinstance(loaded, dict):
             raise ConfigError(f"{path.name} must hold a JSON object of settings: write it as {{...}}")
-        values.update(loaded)
+        values.update({name: value for name, value in loaded.items() if name not in filled})
     known = {spec.name: spec for spec in specs(cls)}
     for name in given_flags(flags):
         if name in known:

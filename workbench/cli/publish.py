@@ -11,13 +11,21 @@ from typing import Any
 
 import click
 
-from workbench.cli.datasets.tasks import run_task, with_dataset
-from workbench.cli.follow import follow_job
-from workbench.cli.options import Command, SettingsCommand, detach_flag, settings_flags, settings_from, with_workspace
+from workbench.cli.follow import follow_job, follow_operation
+from workbench.cli.options import (
+    Command,
+    SettingsCommand,
+    detach_flag,
+    settings_flags,
+    settings_from,
+    with_opened,
+    with_workspace,
+)
 from workbench.cli.printing import say, say_lines
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.errors import ConfigError
+from workbench.operations.datasets import start_task, task_of
 from workbench.publishing import account, push
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.publishing.upload_plan import UploadPlan
@@ -72,7 +80,7 @@ def space(workspace: Workspace, name: str, dry_run: bool, detach: bool, **flags:
 
 
 @publish.command(cls=SettingsCommand)
-@with_dataset
+@with_opened(Dataset.open)
 @settings_flags(ExportSettings, only=("repo_id", "private", "license", "trigger_word"), short=TO)
 @dry_run
 @detach_flag
@@ -87,7 +95,8 @@ def dataset(dataset: Dataset, dry_run: bool, detach: bool, **flags: Any) -> int:
         files = hub_push.contents(dataset.folder, settings)
         _show(UploadPlan("dataset", settings.repo_id, settings.private, "", files), readme=True)
         return 0
-    return run_task(dataset, "export", settings, detach)
+    started = start_task(dataset, "export", settings)
+    return follow_operation(started, lambda: task_of(dataset, "export"), detach)
 
 
 def _push(workspace: Workspace, name: str, settings: LoraPush | SpacePush, dry: bool, detached: bool) -> int:

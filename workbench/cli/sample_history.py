@@ -47,4 +47,4 @@ def export(workspace: Workspace, target: Path, ids: tuple[str, ...]) -> None:
     say(target)
 
 
-COMMANDS = (decode, export)
+SECTION, COMMANDS = "", (decode, export)

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from workbench.errors import CannotWrite, ConfigError, DataError
+from workbench.errors import CannotWrite, ConfigError, DataError, Unknown
 from workbench.quantities import time_range
 from workbench.records import LATEST, broken_rule
 from workbench.workspace import confined, read_json, write_bytes, write_json
@@ -215,7 +215,7 @@ def clip_file(dataset: Path, name: str) -> Path:
 
 
 def find_clip(clips: Sequence[Clip], name: str) -> Clip:
-    """The clip of that file name, id or name. Raises ConfigError when there is none, or several have the name."""
+    """The clip of that file name, id or name. Raises Unknown when there is none, ConfigError when several have it."""
     for clip in clips:
         if name in (clip.file_name, clip.id):
             return clip
@@ -227,7 +227,7 @@ def find_clip(clips: Sequence[Clip], name: str) -> Clip:
         raise ConfigError(f"{len(found)} clips are called {name!r}: name one by its id, {ids}")
     near = difflib.get_close_matches(name, [clip.name for clip in clips], n=1, cutoff=0.3)
     hint = f"did you mean {near[0]!r}?" if near else "look at the list of clips"
-    raise ConfigError(f"there is no clip {name[:120]!r} in this dataset: {hint}")
+    raise Unknown(f"there is no clip {name[:120]!r} in this dataset: {hint}")
 
 
 def clips_named(clips: Sequence[Clip], names: Collection[str] | None) -> list[Clip]:

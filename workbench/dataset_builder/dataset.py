@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -46,7 +47,7 @@ from workbench.dataset_builder.checks.measures import FOLDER
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.checks.statistics import Statistics, statistics
 from workbench.dataset_builder.cuts import cutting
-from workbench.dataset_builder.cuts.cut import Box
+from workbench.dataset_builder.cuts.cut import Box, cut_of, master_of
 from workbench.dataset_builder.display import ChangeList, ClipView, PlanTable
 from workbench.dataset_builder.history import Change
 from workbench.dataset_builder.ingest.intake import Progress, import_files
@@ -56,7 +57,7 @@ from workbench.dataset_builder.snapshot import DatasetSnapshot, Summary, dataset
 from workbench.dataset_builder.sources.columns import USUAL, Columns
 from workbench.dataset_builder.sources.text import clean_caption
 from workbench.dataset_builder.tasks import Name, Task, changed_at
-from workbench.errors import ConfigError, DataError, WorkbenchError
+from workbench.errors import ConfigError, DataError, Unknown, WorkbenchError
 from workbench.families import default_model, find_model
 from workbench.jobs import State
 from workbench.notes import GROUP, NOTES, NotedFolder
@@ -80,11 +81,11 @@ class Dataset(NotedFolder):
 
     @classmethod
     def open(cls, workspace: Workspace, slug: str) -> Self:
-        """An existing dataset. Raises ConfigError when there is none of that name."""
+        """An existing dataset. Raises Unknown when there is none of that name."""
         folder = workspace.dataset(slug)
         if not _is_dataset(folder):
             known = ", ".join(dataset.name for dataset in cls.all(workspace)) or "none yet"
-            raise ConfigError(f"there is no dataset {slug!r}: choose one of {known}")
+            raise Unknown(f"there is no dataset {slug!r}: choose one of {known}")
         return cls(folder)
 
     @classmethod
@@ -345,6 +346,25 @@ class Dataset(NotedFolder):
     def crop(self, name: str, box: Box | None) -> Clip:
         """That part of the picture (left, top, width, height), None: all of it. Raises as `trim`."""
         return cutting.crop(self.folder, [self.clip(name)], box)[0]
+
+    def crop_bars(self, name: str) -> Clip:
+        """The picture without the black bars around it, which are found by themselves. Raises as `trim`."""
+        from workbench.dataset_builder.checks.letterbox import find_letterbox
+
+        clip = self.clip(name)
+        if (box := find_letterbox(master_of(self.folder, clip).path)) is None:
+            raise ConfigError(f"no bars were found around {clip.name}: name the part of the picture to keep")
+        return self.crop(name, box)
+
+    def split_at(self, name: str, seconds: Sequence[float]) -> list[Clip]:
+        """The parts between these seconds of the source video, in place of the clip. Raises as `trim`."""
+        clip = self.clip(name)
+        master = master_of(self.folder, clip)
+        cut = cut_of(clip, master)
+        begin, end = cut.start / master.fps, cut.end / master.fps
+        if outside := [second for second in seconds if not begin < second < end]:
+            raise ConfigError(f"seconds has {outside[0]:g}, must lie inside the clip's {begin:g} to {end:g} s")
+        return self.split(name, list(pairwise([begin, *sorted(set(seconds)), end])))
 
     def split(self, name: str, spans: Sequence[tuple[float, float]]) -> list[Clip]:
         """A clip for each span, in seconds of the source video, in place of this one. Raises as `trim`."""

@@ -57,6 +57,9 @@ class GridView(Snapshot):
     grid: str
     """Its name."""
 
+    folder: str
+    """Where it is."""
+
     title: str
     """For people."""
 
@@ -75,8 +78,8 @@ class GridView(Snapshot):
     heads: tuple[Any, ...]
     """Of the columns, by line: text, span."""
 
-    best: str | None
-    """The column chosen as best."""
+    best: dict[str, Any]
+    """The column chosen as best: column, step, why, time; {} before."""
 
     votes: tuple[tuple[str, str], ...]
     """Pairs [left, right] of videos that were compared."""
@@ -102,6 +105,11 @@ class GridView(Snapshot):
     height: int
     """Of the videos, pixels."""
 
+    def lines(self) -> Iterator[tuple[str, str]]:
+        yield self.progress["text"], ""
+        for one in self.columns if self.votes else ():
+            yield one["name"], f"won {one['won']} of {one['votes']} votes, {one['confidence']}"
+
     def table(self) -> tuple[Sequence[str], list[Sequence[str]]]:
         heads = ("", "prompt", "column", "", "from base", "motion", "sharpness", "training clips", "mark", "file")
         return heads, list(self._rows())
@@ -118,7 +126,7 @@ class GridView(Snapshot):
                     *(found[name]["value"] if name in found else "" for name in ("distance", "motion", "sharpness")),
                     found["nearest"]["words"] if "nearest" in found else "",
                     "star" if cell["starred"] else "reject" if cell["rejected"] else "",
-                    cell.get("url", cell["message"]),
+                    cell["url"].removeprefix(f"{self.folder}/") if "url" in cell else cell["message"],
                 )
 
 
@@ -179,7 +187,7 @@ def view(grid: Grid) -> GridView:
     """Return a grid at this moment; what has changed since is measured."""
     state = grid.state()
     grid.maintain(state)
-    return GridView.model_validate(snapshot(grid, state, details=True))
+    return GridView.model_validate({**snapshot(grid, state, details=True), "folder": str(grid.folder)})
 
 
 @operation(path="/grids", changes=True, status=202, shell=False)

@@ -37,7 +37,7 @@ class Overview(Snapshot):
     """A disk that is nearly full; "" otherwise."""
 
 
-@operation(path="/status", visitors="own session", command="status")
+@operation(path="/status", visitors="own session", by_hand="status")
 def overview(workspace: Workspace) -> Overview:
     """Show what goes on: runs at work, waiting or failed, the newest samples and datasets, and what comes next."""
     return overview_of(OverviewReader(workspace))

@@ -16,7 +16,7 @@ from workbench.publishing import account as logins
 from workbench.publishing import push
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.publishing.upload_plan import UploadPlan
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, read_object
 
 Name = Annotated[
     str,
@@ -131,7 +131,7 @@ def job(
     kind: push.What = "space" if what == "space" else "lora"
     folder, result = push.folder(workspace, kind, name), push.result(workspace, kind, name)
     status = jobs.status(folder)
-    config = jobs.config_of(folder)
+    config = read_object(folder / jobs.CONFIG)
     return Push(
         id=id,
         folder=str(folder),

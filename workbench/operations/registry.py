@@ -6,8 +6,9 @@
 
 The module is the noun, the function the verb, the docstring the help. What follows the workspace is the input: the
 shell takes parameters before the `*` by place and those after it as flags, the API takes all of them by name. A
-function with one parameter of a Settings class takes all of its fields. The input is checked as settings are, so
-every face says the same sentences. The answer is a snapshot, whose fields are described where they are declared.
+parameter of a Settings class stands for the fields of that class, or for those that `Fields` names. The input is
+checked as settings are, so every face says the same sentences. The answer is a snapshot, whose fields are described
+where they are declared.
 
 `api.operations` makes routes from this, `cli.operations` commands, `scripts/write_docs.py` docs/json.md.
 """
@@ -17,19 +18,56 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
+from pydantic.fields import FieldInfo
 
 from workbench import policy
 from workbench.errors import ConfigError
-from workbench.settings import Settings, parse
+from workbench.settings import Settings, parse, specs
 from workbench.workspace import Workspace
 
-NOUNS = ("runs", "samples", "loras")  # the modules of this package that declare operations
+
+@dataclass(frozen=True)
+class Noun:
+    """How the faces call what a module of this package declares.
+
+    shell: the group of commands;  path: in the API, before the verb
+    """
+
+    shell: str
+    path: str
+
+
+NOUNS = {
+    "overview": Noun("", ""),
+    "datasets": Noun("dataset", "/datasets/{name}"),
+    "clips": Noun("dataset", "/datasets/{name}"),
+    "settings": Noun("", ""),
+    "machine": Noun("", ""),
+    "runs": Noun("runs", "/runs/{name}"),
+    "targets": Noun("targets", "/targets/{name}"),
+    "samples": Noun("samples", "/samples/{ids}"),
+    "grids": Noun("grid", "/grids/{name}"),
+    "loras": Noun("loras", "/loras"),
+    "publishing": Noun("publish", "/publishing"),
+}
 Visitors = Literal["never", "own session"]
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Which fields of a Settings class are an operation's input: Annotated[TrainSettings, Fields(only=("model",))].
+
+    The operation fills in the others itself.
+    """
+
+    only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,8 +100,14 @@ class Snapshot(BaseModel):
                 yield type(self).shown(name).title, text
 
     def table(self) -> tuple[Sequence[str], list[Sequence[str]]] | None:
-        """Return heads and rows of what people read better as a table than as lines; None for most."""
+        """Return heads and rows of what people read better as a table, above its lines; None for most."""
         return None
+
+    def text(self) -> Iterator[str]:
+        """Yield the lines that the shell prints."""
+        lines = list(self.lines())
+        width = max((len(title) for title, _ in lines), default=0) + 2
+        yield from (f"{title:<{width}}{text}".rstrip() for title, text in lines)
 
     def text_of(self, name: str) -> str:
         """Return a field's value as people read it; "" where there is none."""
@@ -96,6 +140,15 @@ class JobSnapshot(Snapshot):
         """Return what the shell prints of a job that has finished."""
         return [self.message]
 
+    def after_failure(self) -> Iterable[str]:
+        """Return what the shell prints below the error of a job that failed: what to do about it."""
+        return []
+
+    @property
+    def goes_on(self) -> str:
+        """What the shell says when it stops watching the job."""
+        return f"The job continues in the background: {self.folder}"
+
 
 @dataclass(frozen=True)
 class Operation:
@@ -103,6 +156,7 @@ class Operation:
 
     Attributes:
         inputs: The input's fields, checked as settings are.
+        parts: Of the function's parameters those that stand for fields of a Settings class: name -> (class, fields).
         arguments: Of the inputs those that the shell takes by place: name -> whether it may be left out.
         returns: The annotation of the answer.
         changes: Whether it changes anything: POST in the API, else GET.
@@ -114,13 +168,17 @@ class Operation:
         afterwards: What the shell says at the end: how to take it back, or what else is to be known.
         path: Its address in the API; fields in braces are taken from there.
         status: Of the API's answer.
-        shell: Whether the shell's command is made from it; else one is written by hand, as it waits or writes a file.
+        exit_code: Of the shell's command, by the answer; None: 0.
+        shell: Whether the shell has a command that is made from it.
+        by_hand: The shell's command that is written by hand and prints the same answer with --json: "fit".
+        section: The heading under which the shell lists that command.
     """
 
     noun: str
     verb: str
     function: Callable[..., Any]
     inputs: type[Settings]
+    parts: dict[str, tuple[type[Settings], tuple[str, ...]]]
     arguments: dict[str, bool]
     returns: Any
     changes: bool
@@ -128,11 +186,24 @@ class Operation:
     job: Operation | None
     confirm: Operation | None
     none: str
-    says: Callable[[Any], str] | None
+    says: Callable[[Any], str | Sequence[str]] | None
     afterwards: str | Callable[[Workspace], str]
     path: str
     status: int
+    exit_code: Callable[[Any], int] | None
     shell: bool
+    by_hand: str
+    section: str
+
+    @property
+    def command(self) -> str:
+        """What follows `workbench` in the shell."""
+        return self.by_hand or f"{NOUNS[self.noun].shell} {self.verb}"
+
+    @property
+    def filled(self) -> set[str]:
+        """Settings that the operation fills in itself, whatever a file of settings has."""
+        return {name for kind, fields in self.parts.values() for name in kind.model_fields if name not in fields}
 
     @property
     def help(self) -> str:
@@ -164,15 +235,12 @@ class Operation:
     def call(self, workspace: Workspace, inputs: Settings) -> Any:
         """Do it with checked input."""
         if self.visitors == "never" and policy.current() is not None:
-            raise ConfigError(f"{self.noun} {self.verb} {policy.OFF}")
+            raise ConfigError(f"{self.command} {policy.OFF}")
         if not issubclass(self.inputs, OfSignature):
             return self.function(workspace, inputs)
         given = {name: getattr(inputs, name) for name in self.inputs.model_fields}
-        hints = get_type_hints(self.function)
-        for name in list(inspect.signature(self.function).parameters)[1:]:
-            if name not in given:  # a Settings class, whose fields stand among the others
-                kind = hints[name]
-                given[name] = kind.model_construct(**{field: given.pop(field) for field in kind.model_fields})
+        for parameter, (kind, fields) in self.parts.items():
+            given[parameter] = parse(kind, {name: given.pop(name) for name in fields})
         return self.function(workspace, **given)
 
     def plain(self, value: Any) -> Any:
@@ -195,22 +263,25 @@ def operation(  # noqa: PLR0913 - all that is declared of one, in one place, eac
     job: Callable[..., Any] | None = None,
     confirm: Callable[..., Any] | None = None,
     none: str = "",
-    says: Callable[[Any], str] | None = None,
+    says: Callable[[Any], str | Sequence[str]] | None = None,
     afterwards: str | Callable[[Workspace], str] = "",
     path: str = "",
     status: int = 200,
+    exit_code: Callable[[Any], int] | None = None,
     shell: bool = True,
+    by_hand: str = "",
+    section: str = "",
 ) -> Callable[[F], F]:
     """Declare an operation; Operation says what the marks mean.
 
     Args:
-        arguments: For a function of a Settings class, the fields that the shell takes by place: "lora [target]".
+        arguments: Where an input is of a Settings class, what the shell takes by place: "lora [target]".
         job, confirm: Functions that are operations, too.
     """
 
     def declare(function: F) -> F:
         noun, verb = function.__module__.rpartition(".")[2], function.__name__.strip("_").replace("_", "-")
-        inputs, places = _inputs(function)
+        inputs, parts, places = _inputs(function)
         if arguments:
             places = {one.strip("[]"): one.startswith("[") for one in arguments.split()}
         REGISTRY[noun, verb] = Operation(
@@ -218,6 +289,7 @@ def operation(  # noqa: PLR0913 - all that is declared of one, in one place, eac
             verb=verb,
             function=function,
             inputs=inputs,
+            parts=parts,
             arguments=places,
             returns=get_type_hints(function)["return"],
             changes=changes,
@@ -227,30 +299,58 @@ def operation(  # noqa: PLR0913 - all that is declared of one, in one place, eac
             none=none,
             says=says,
             afterwards=afterwards,
-            path=path or f"/{noun}/{verb}",
+            path=path or f"{NOUNS[noun].path}/{verb}",
             status=202 if job else status,
-            shell=shell,
+            exit_code=exit_code,
+            shell=shell and not by_hand,
+            by_hand=by_hand,
+            section=section,
         )
         return function
 
     return declare
 
 
-def _inputs(function: Callable[..., Any]) -> tuple[type[Settings], dict[str, bool]]:
-    """(the class of a function's input, its positional parameters and whether they have a default)."""
+def _inputs(
+    function: Callable[..., Any],
+) -> tuple[type[Settings], dict[str, tuple[type[Settings], tuple[str, ...]]], dict[str, bool]]:
+    """(the class of a function's input, its parts, its positional parameters and whether they have a default)."""
     hints = get_type_hints(function, include_extras=True)
     _, *parameters = inspect.signature(function).parameters.values()
     if len(parameters) == 1 and inspect.isclass(kind := hints[parameters[0].name]) and issubclass(kind, Settings):
-        return kind, {}
-    whole = [hints[one.name] for one in parameters if inspect.isclass(hints[one.name])]
-    bases = (OfSignature, *(kind for kind in whole if issubclass(kind, Settings)))
-    parameters = [one for one in parameters if hints[one.name] not in bases]
-    fields: dict[str, Any] = {
-        one.name: (hints[one.name], ... if one.default is one.empty else one.default) for one in parameters
-    }
-    made = create_model(f"{function.__name__}_inputs", __base__=bases, __module__=function.__module__, **fields)
-    places = [one for one in parameters if one.kind is not one.KEYWORD_ONLY]
-    return made, {one.name: one.default is not one.empty for one in places}
+        return kind, {}, {}
+    fields: dict[str, Any] = {}
+    parts: dict[str, tuple[type[Settings], tuple[str, ...]]] = {}
+    places: dict[str, bool] = {}
+    for one in parameters:
+        kind, chosen = _settings_class(hints[one.name])
+        if kind is not None:
+            names = [name for name in chosen.only or kind.model_fields if name not in chosen.without]
+            fields |= {name: (kind.model_fields[name].annotation, _with_section(kind, name)) for name in names}
+            parts[one.name] = kind, tuple(names)
+            continue
+        fields[one.name] = (hints[one.name], ... if one.default is one.empty else one.default)
+        if one.kind is not one.KEYWORD_ONLY:
+            places[one.name] = one.default is not one.empty
+    made = create_model(f"{function.__name__}_inputs", __base__=OfSignature, __module__=function.__module__, **fields)
+    return made, parts, places
+
+
+def _settings_class(hint: Any) -> tuple[type[Settings] | None, Fields]:
+    """The Settings class that a parameter's hint names, None for another one, and which of its fields are asked for."""
+    kind, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    if inspect.isclass(kind) and issubclass(kind, Settings):
+        return kind, next((one for one in marks if isinstance(one, Fields)), Fields())
+    return None, Fields()
+
+
+def _with_section(kind: type[Settings], name: str) -> FieldInfo:
+    """A setting's declaration, which also says the section that its class gives it."""
+    info = copy(kind.model_fields[name])
+    section = next(spec.section for spec in specs(kind) if spec.name == name)
+    extra: Any = info.json_schema_extra or {}
+    info.json_schema_extra = {**extra, "section": section}
+    return info
 
 
 def _declared(function: Callable[..., Any]) -> Operation:

@@ -12,7 +12,7 @@ from pydantic import Field
 from workbench import jobs, strange_names
 from workbench.errors import ConfigError, NotNow
 from workbench.operations.registry import JobSnapshot, Shown, Snapshot, hidden, operation
-from workbench.operations.shared import Group, Noted, NotesText, grouped, noted
+from workbench.operations.shared import Group, Label, Note, Text, grouped, noted
 from workbench.quantities import byte_size, moment
 from workbench.remote.targets import choose_target
 from workbench.runs import checkpoints
@@ -334,6 +334,9 @@ class Comparison(Snapshot):
     settings: dict[str, tuple[str, ...]]
     """Setting that differs -> a text for each run."""
 
+    def lines(self) -> Iterator[tuple[str, str]]:
+        yield from ()
+
     def table(self) -> tuple[Sequence[str], list[Sequence[str]]]:
         return ("", *self.names), [(row, *texts) for row, texts in {**self.results, **self.settings}.items()]
 
@@ -446,7 +449,7 @@ def compare(workspace: Workspace, names: Names) -> Comparison:
     return Comparison(names=tuple(made.names), results=results, settings=settings)
 
 
-@operation(path="/runs/{name}/stacks")
+@operation()
 def stacks(workspace: Workspace, name: Name) -> Stacks:
     """Show what every thread of a run does, or did when it hung."""
     run = Run.open(workspace, name)
@@ -459,7 +462,7 @@ def stacks(workspace: Workspace, name: Name) -> Stacks:
     return Stacks(name=name, alive=False, stacks=text)
 
 
-@operation(path="/runs/{name}/report", changes=True, says=lambda report: report.file)
+@operation(changes=True, says=lambda report: report.file)
 def report(workspace: Workspace, name: Name) -> Report:
     """Write a run's report, one HTML file that holds all it shows."""
     return Report(file=str(write_report(Run.open(workspace, name))))
@@ -484,7 +487,7 @@ def create(
     return Created(**dict(view(snapshot(runs[0]))), created=tuple(run.name for run in runs))
 
 
-@operation(path="/runs/{name}/start", changes=True, shell=False)
+@operation(changes=True, shell=False)
 def start(
     workspace: Workspace,
     name: Name,
@@ -519,7 +522,7 @@ def living(workspace: Workspace, name: str) -> Run:
 Grace = Annotated[float | None, Field(ge=0, description="End it by force when it has not ended after so many seconds.")]
 
 
-@operation(path="/runs/{name}/stop", changes=True, says=lambda run: f"{run.name}: {run.activity or run.state}")
+@operation(changes=True, says=lambda run: f"{run.name}: {run.activity or run.state}")
 def stop(workspace: Workspace, name: Name, *, grace: Grace = None) -> RunView:
     """Let a run finish its step, save and end."""
     run = living(workspace, name)
@@ -528,7 +531,6 @@ def stop(workspace: Workspace, name: Name, *, grace: Grace = None) -> RunView:
 
 
 @operation(
-    path="/runs/{name}/pause",
     changes=True,
     says=lambda run: f"{run.name} pauses after this step: workbench runs resume {run.name}",
 )
@@ -542,7 +544,7 @@ def pause(workspace: Workspace, name: Name) -> RunView:
     return view(snapshot(run))
 
 
-@operation(path="/runs/{name}/resume", changes=True, says=lambda run: f"{run.name} goes on")
+@operation(changes=True, says=lambda run: f"{run.name} goes on")
 def resume(workspace: Workspace, name: Name) -> RunView:
     """Let a paused run go on (`start` is for runs that have ended)."""
     run = living(workspace, name)
@@ -550,7 +552,7 @@ def resume(workspace: Workspace, name: Name) -> RunView:
     return view(snapshot(run))
 
 
-@operation(path="/runs/{name}/save", changes=True, says=lambda run: f"{run.name} writes a checkpoint after this step")
+@operation(changes=True, says=lambda run: f"{run.name} writes a checkpoint after this step")
 def save(workspace: Workspace, name: Name) -> RunView:
     """Write a checkpoint after the present step."""
     run = living(workspace, name)
@@ -562,7 +564,7 @@ def _generates(run: RunView) -> str:
     return f"{run.name} generates after this step, into {run.folder}/previews"
 
 
-@operation(path="/runs/{name}/preview", changes=True, says=_generates)
+@operation(changes=True, says=_generates)
 def preview(
     workspace: Workspace,
     name: Name,
@@ -579,7 +581,7 @@ def preview(
     return view(snapshot(run))
 
 
-@operation(path="/runs/{name}/live-sample", changes=True, says=_generates)
+@operation(changes=True, says=_generates)
 def live_sample(workspace: Workspace, name: Name, settings: LiveSample) -> RunView:
     """Generate one video with a living run's weights as they are, after the present step.
 
@@ -590,7 +592,7 @@ def live_sample(workspace: Workspace, name: Name, settings: LiveSample) -> RunVi
     return view(snapshot(run))
 
 
-@operation(path="/runs/{id}/decoding")
+@operation(path="/runs/{id}/decoding", shell=False)
 def decoding(workspace: Workspace, id: Annotated[str, Field(title="Run", description="A run's name.")]) -> Decoding:
     """Show how far the decoding of a run's previews is."""
     run = Run.open(workspace, id)
@@ -603,7 +605,7 @@ def decoding(workspace: Workspace, id: Annotated[str, Field(title="Run", descrip
     )
 
 
-@operation(path="/runs/{name}/decode", changes=True, job=decoding)
+@operation(changes=True, job=decoding)
 def decode(workspace: Workspace, name: Name) -> Decoding:
     """Make videos of previews that were kept as latents. The latents stay."""
     Run.open(workspace, name).decode_previews()
@@ -633,7 +635,7 @@ def move(
 # ---- checkpoints
 
 
-@operation(path="/runs/{name}/star", changes=True)
+@operation(changes=True)
 def star(workspace: Workspace, name: Name, step: Step) -> Starred:
     """Keep the checkpoint of a step for good."""
     run = Run.open(workspace, name)
@@ -641,7 +643,7 @@ def star(workspace: Workspace, name: Name, step: Step) -> Starred:
     return Starred(name=name, starred=tuple(checkpoints.starred(run.folder)))
 
 
-@operation(path="/runs/{name}/unstar", changes=True)
+@operation(changes=True)
 def unstar(workspace: Workspace, name: Name, step: Step) -> Starred:
     """Let the checkpoint of a step go with the others."""
     run = Run.open(workspace, name)
@@ -652,16 +654,14 @@ def unstar(workspace: Workspace, name: Name, step: Step) -> Starred:
 Keep = Annotated[int, Field(ge=1, description="How many of the newest stay; the best and the starred ones do, too.")]
 
 
-@operation(path="/runs/{name}/prunable", none="nothing goes: the newest, the best and the starred checkpoints stay")
+@operation(none="nothing goes: the newest, the best and the starred checkpoints stay")
 def prunable(workspace: Workspace, name: Name, *, keep: Keep) -> list[Checkpoint]:
     """List the checkpoints that `prune` would remove."""
     run = Run.open(workspace, name)
     return [Checkpoint(step=one.step, bytes=one.bytes) for one in checkpoints.doomed(run.folder, keep, _every(run))]
 
 
-@operation(
-    path="/runs/{name}/prune", changes=True, confirm=prunable, none="nothing goes", says=lambda one: f"step {one.step}"
-)
+@operation(changes=True, confirm=prunable, none="nothing goes", says=lambda one: f"step {one.step}")
 def prune(workspace: Workspace, name: Name, *, keep: Keep) -> list[Checkpoint]:
     """Remove old checkpoints.
 
@@ -681,19 +681,19 @@ def _every(run: Run) -> int:
 # ---- notes, names, the bin
 
 
-@operation(path="/runs/{name}/note", changes=True)
-def note(workspace: Workspace, name: Name, text: NotesText = None) -> Noted:
+@operation(changes=True)
+def note(workspace: Workspace, name: Name, text: Text = None) -> Note:
     """Write TEXT as the notes on a run; without it, print them. "" removes them."""
     return noted(Run.open(workspace, name), text)
 
 
-@operation(path="/runs/{name}/group", changes=True)
-def group(workspace: Workspace, name: Name, group: Group = None) -> Noted:
-    """Put a run into a GROUP, under which lists show it; without GROUP, print it. "" takes it out."""
-    return grouped(Run.open(workspace, name), group)
+@operation(changes=True)
+def group(workspace: Workspace, name: Name, label: Label = None) -> Group:
+    """Put a run into a group, under which lists show it; without LABEL, print it. "" takes it out."""
+    return grouped(Run.open(workspace, name), label)
 
 
-@operation(path="/runs/{name}/rename", changes=True, says=lambda run: f"{run.name}: {run.message}")
+@operation(changes=True, says=lambda run: f"{run.name}: {run.message}")
 def rename(
     workspace: Workspace, name: Name, new_name: Annotated[str, Field(description="Its new name.", max_length=200)]
 ) -> Moved:

@@ -170,7 +170,7 @@ def request(workspace: Workspace, settings: SampleSettings) -> Requested:
     return _requests(workspace, [queue.submit(workspace, ready)])[0]
 
 
-@operation(path="/samples/{ids}/cancel", changes=True, visitors="own session")
+@operation(changes=True, visitors="own session")
 def cancel(workspace: Workspace, ids: Ids) -> list[Requested]:
     """Cancel samples that are not done."""
     names = _each(workspace, ids, queue.progress)
@@ -186,7 +186,7 @@ def cancel_all(workspace: Workspace) -> list[Requested]:
     return _requests(workspace, names)
 
 
-@operation(path="/samples/{ids}/decode", changes=True, status=202, visitors="own session", shell=False)
+@operation(changes=True, status=202, visitors="own session", shell=False)
 def decode(workspace: Workspace, ids: Ids) -> list[Requested]:
     """Request the videos of samples that were kept as latents."""
     names = _each(workspace, ids, _in_the_history)
@@ -195,13 +195,13 @@ def decode(workspace: Workspace, ids: Ids) -> list[Requested]:
     return _requests(workspace, names)
 
 
-@operation(path="/samples/{ids}/star", changes=True, visitors="own session")
+@operation(changes=True, visitors="own session")
 def star(workspace: Workspace, ids: Ids) -> list[Sample]:
     """Star samples."""
     return _star(workspace, ids, True)
 
 
-@operation(path="/samples/{ids}/unstar", changes=True, visitors="own session")
+@operation(changes=True, visitors="own session")
 def unstar(workspace: Workspace, ids: Ids) -> list[Sample]:
     """Take the stars of samples away."""
     return _star(workspace, ids, False)
@@ -214,7 +214,7 @@ def _star(workspace: Workspace, ids: Iterable[str], starred: bool) -> list[Sampl
     return _samples(workspace, names)
 
 
-@operation(path="/samples/{ids}/remove", changes=True, visitors="own session", afterwards=BIN)
+@operation(changes=True, visitors="own session", afterwards=BIN)
 def remove(workspace: Workspace, ids: Ids) -> list[Sample]:
     """Move samples to the bin; `restore` brings them back."""
     names, found = _each(workspace, ids, _in_the_history), Samples(workspace)
@@ -223,7 +223,7 @@ def remove(workspace: Workspace, ids: Ids) -> list[Sample]:
     return _samples(workspace, names, removed=True)
 
 
-@operation(path="/samples/{ids}/restore", changes=True, visitors="own session")
+@operation(changes=True, visitors="own session")
 def restore(workspace: Workspace, ids: Ids) -> list[Sample]:
     """Bring samples back from the bin."""
     found = Samples(workspace)

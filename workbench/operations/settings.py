@@ -49,7 +49,7 @@ class Recipe(Snapshot):
     """That memory settings, frames and size are chosen for."""
 
 
-@operation(path="/recipes", command="recipes")
+@operation(path="/recipes", by_hand="recipes")
 def recipes(
     workspace: Workspace,
     subject: Annotated[str, Field(description="What is to be trained. Empty: all subjects.")] = "",

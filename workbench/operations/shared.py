@@ -1,4 +1,4 @@
-"""What several nouns have in common: the notes and the group that a person gives a run or a dataset."""
+"""What operations of several nouns have in common: notes, groups and checks."""
 
 from __future__ import annotations
 
@@ -9,35 +9,42 @@ from pydantic import Field
 from workbench.notes import NotedFolder
 from workbench.operations.registry import Snapshot
 
-NotesText = Annotated[str | None, Field(title="Text", description='The new notes; "" removes them.')]
-Group = Annotated[str | None, Field(title="Group", description='The new group; "" for none.')]
+Text = Annotated[str | None, Field(description='The new notes; "" removes them. Without it they stay as they are.')]
+Label = Annotated[str | None, Field(description='The new group; "" for none. Without it the group stays as it is.')]
 
 
-class Noted(Snapshot):
-    """What a person wrote about it, as it is now."""
+class Note(Snapshot):
+    """What a person wrote about something."""
 
     name: str
     """What commands take."""
-
-    group: str
-    """The label that lists show it under; "" for none."""
 
     own_notes: str
     """What a person wrote about it; "" for nothing."""
 
 
-def noted(folder: NotedFolder, text: str | None) -> Noted:
-    """Replace the notes, None: leave them. Raises ConfigError where they are too long, CannotWrite."""
+class Group(Snapshot):
+    """The label under which lists show something."""
+
+    name: str
+    """What commands take."""
+
+    group: str
+    """That it is in now; "" for none."""
+
+
+def noted(one: NotedFolder, text: str | None) -> Note:
+    """Replace the notes unless the text is None; return them as they are then."""
     if text is not None:
-        folder.write_notes(text)
-    return Noted(name=folder.name, group=folder.group, own_notes=folder.notes)
+        one.write_notes(text)
+    return Note(name=one.name, own_notes=one.notes)
 
 
-def grouped(folder: NotedFolder, group: str | None) -> Noted:
-    """Put it into a group, None: leave it where it is. Raises ConfigError for a label that cannot be used."""
-    if group is not None:
-        folder.set_group(group)
-    return Noted(name=folder.name, group=folder.group, own_notes=folder.notes)
+def grouped(one: NotedFolder, label: str | None) -> Group:
+    """Put it into another group unless the label is None; return the group that it is in then."""
+    if label is not None:
+        one.set_group(label)
+    return Group(name=one.name, group=one.group)
 
 
 class Check(Snapshot):
@@ -53,7 +60,7 @@ class Check(Snapshot):
     """What to do; "" when all is well."""
 
 
-def said(check: Check) -> str:
+def said(check: Check) -> list[str]:
     """Return a check as people read it, with its remedy on a second line."""
-    remedy = f"\n  {'':<22}  -> {check.remedy}" if check.remedy else ""
-    return f"{'!' if check.remedy else ' '} {check.title:<22}  {check.found}{remedy}"
+    line = f"{'!' if check.remedy else ' '} {check.title:<22}  {check.found}"
+    return [line, f"  {'':<22}  -> {check.remedy}"] if check.remedy else [line]

@@ -10,7 +10,7 @@ import pkgutil
 from pathlib import Path
 
 from workbench import jobs
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, Unknown
 from workbench.remote.base import Backend, RemoteRecord, TargetCheck
 from workbench.remote.settings import KINDS
 from workbench.runs.run import REMOTE, Run
@@ -28,11 +28,8 @@ def names(workspace: Workspace) -> list[str]:
 
 
 def load(workspace: Workspace, name: str) -> Settings:
-    """A target's settings, of the class of its kind. Raises ConfigError."""
-    path = _path(workspace, name)
-    if not path.exists():
-        known = ", ".join(names(workspace)) or "none yet: workbench targets add"
-        raise ConfigError(f"there is no target {name!r}: choose one of {known}")
+    """Return a target's settings, of the class of its kind. Raises ConfigError."""
+    path = _existing(workspace, name)
     values = read_json(path)
     kind = values.get("kind") if isinstance(values, dict) else None
     if kind not in KINDS:
@@ -48,9 +45,16 @@ def save(workspace: Workspace, name: str, target: Settings) -> None:
 
 
 def remove(workspace: Workspace, name: str) -> None:
-    """Remove a target; runs that are there go on. Raises ConfigError."""
-    load(workspace, name)
-    _path(workspace, name).unlink()
+    """Remove a target, also a damaged one; runs that are there go on. Raises Unknown."""
+    _existing(workspace, name).unlink()
+
+
+def _existing(workspace: Workspace, name: str) -> Path:
+    path = _path(workspace, name)
+    if not path.exists():
+        known = ", ".join(names(workspace)) or "none yet: workbench targets add"
+        raise Unknown(f"there is no target {name!r}: choose one of {known}")
+    return path
 
 
 def _path(workspace: Workspace, name: str) -> Path:

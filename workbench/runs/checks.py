@@ -55,7 +55,7 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
             has = "has" if setting == "more_datasets" else "is"
             why = "which this workspace does not have: choose another, or make it from clips"
             if name in Bin(workspace.datasets, "dataset").names:
-                why = f"which was removed: workbench dataset restore {name} --whole-dataset"
+                why = f"which was removed: workbench dataset restore {name}"
             raise _refusal(setting, f"{setting} {has} {name!r}, {why}")
     family, model = find_model(settings.model)
     own_settings.check(settings, family, model)
