@@ -1,7 +1,4 @@
-"""What commands print with --json: one document each, and what its keys mean. docs/json.md is written from this.
-
-Not covered: making them (json_values, and the snapshots of runs, datasets, grids and the workspace).
-"""
+"""What commands print with --json: one document each, and what its keys mean. docs/json.md is written from this."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands print with --json, made from what is known. Not covered: what the keys mean (json_documents)."""
+"""What commands print with --json, made from what is known."""
 
 from __future__ import annotations
 
