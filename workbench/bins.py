@@ -1,9 +1,6 @@
 """The bin of whole runs and whole datasets: a removed folder moves into it, and nothing is deleted.
 
-    runs/.removed/ID/NAME/...      the folder NAME as it was; ID is its name, or NAME-2 for a second one of that name
-
-Not covered: what may be removed, and what else depends on it (runs.run, dataset_library), removed LoRAs
-(loras.removal).
+runs/.removed/ID/NAME/...      the folder NAME as it was; ID is its name, or NAME-2 for a second one of that name
 """
 
 from __future__ import annotations

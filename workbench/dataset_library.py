@@ -1,8 +1,7 @@
 """The datasets of a workspace as a whole: search them, rename one, remove one to the bin and restore it. No torch.
 
 A renamed dataset is still found by its former names (Workspace.dataset), so runs that were trained on it can resume.
-A dataset that a task, a run or an encoding uses is neither renamed nor removed. Not covered: what is in a dataset
-(dataset_builder.dataset), the bin (bins).
+A dataset that a task, a run or an encoding uses is neither renamed nor removed.
 """
 
 from __future__ import annotations

@@ -156,7 +156,15 @@ def test_no_setting_takes_a_path_outside_of_the_roots(
 
 def _taken(kind: type[Settings], spec: Spec, path: str) -> None:
     text = f"{path}=0.5" if spec.name == "loras" else path
-    parse(kind, {spec.name: [text] if spec.kind == "texts" else text})
+    given = {one.name: "a" for one in specs(kind) if one.required} | {spec.name: text}
+    parse(
+        kind,
+        {
+            one.name: [given[one.name]] if one.kind == "texts" else given[one.name]
+            for one in specs(kind)
+            if one.name in given
+        },
+    )
 
 
 def test_what_is_below_the_roots_and_what_is_no_path_is_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,9 @@ from tests.loras.making import layer, put_export, put_lora
 from tests.shell import run_command
 from workbench import jobs, policy
 from workbench.api.app import api
+from workbench.dataset_builder.settings import ImportSettings
 from workbench.errors import ConfigError
+from workbench.operations.clips import SHAPE
 from workbench.operations.registry import Operation, keys_of, operations
 from workbench.settings import specs
 from workbench.workspace import Workspace
@@ -115,6 +117,22 @@ def test_the_document_names_every_field(app: FastAPI) -> None:
     fields = document["/loras/merge"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
     assert set(fields) == {"loras", "name", "rank"}
     assert document["/loras/merge"]["post"]["responses"]["202"]
+
+
+def test_an_operation_asks_for_some_fields_of_settings(workspace: Workspace, capsys: Capsys) -> None:
+    one = named("datasets import")
+    assert one.command == "dataset import"
+    assert set(one.inputs.model_fields) == {"name", *ImportSettings.model_fields} - {"dataset"}
+    assert one.filled == {"dataset"}
+    assert set(named("clips plan").inputs.model_fields) == {"name", "clips", "buckets", *SHAPE}
+    declared = {spec.name: spec for spec in specs(ImportSettings)}
+    assert all(spec == declared[spec.name] for spec in specs(one.inputs) if spec.name != "name")
+    with pytest.raises(ConfigError, match="dataset is not a setting"):
+        one(workspace, {"name": "cats", "dataset": "dogs"})
+    with pytest.raises(ConfigError, match="longest_side is 1, must be 64 to 8192 pixels"):
+        one(workspace, {"name": "cats", "longest_side": 1})
+    assert "--config" in run_command(capsys, "loras", "merge", "--help").out
+    assert "--config" not in run_command(capsys, "dataset", "fix", "--help").out
 
 
 def test_what_removes_anything_asks_first(

@@ -2,7 +2,7 @@
 
 An error is {"error": sentence, "problems": {setting: sentence}}, with 400 for a bad value, 404 for an unknown name, 409
 for a device in use or a command that the run cannot take now, 429 for too many open requests, 507 for a full disk.
-docs/api.md has an example of each call. Not covered: access (ui.server.login), limits of bodies (ui.server.bodies).
+docs/api.md has an example of each call.
 """
 
 from __future__ import annotations

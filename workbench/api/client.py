@@ -1,7 +1,4 @@
-"""A small client of the HTTP API; docs/api.md shows it at work.
-
-Not covered: making datasets, which needs files of the server's machine: `workbench dataset import`.
-"""
+"""A small client of the HTTP API; docs/api.md shows it at work."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@
     workbench notebooks                             the notebooks, copied to where they can be run
 
 A command's module is imported when the command runs, so that the shell answers at once. Every error a person can cause
-ends as one sentence on stderr and the exit code of `workbench.errors`. Not covered: what the commands do (beside this).
+ends as one sentence on stderr and the exit code of `workbench.errors`.
 """
 
 from __future__ import annotations

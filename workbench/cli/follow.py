@@ -1,7 +1,4 @@
-"""Watch a job from the shell: a progress bar on a terminal, plain lines in a log. Ctrl-C stops watching, not the job.
-
-Not covered: what a run is (workbench.runs.run), how a job's state is known (workbench.jobs).
-"""
+"""Watch a job from the shell: a progress bar on a terminal, lines in a log. Ctrl-C stops watching, not the job."""
 
 from __future__ import annotations
 

@@ -118,7 +118,8 @@ def command(one: Operation) -> click.Command:
         for name, optional in one.arguments.items()
     ]
     parameters += [settings_flags(one.inputs, leave_out=one.arguments, short=SHORT), json_flag]
-    parameters += [config_flag(), detach_flag] if one.job else []
+    parameters += [config_flag()] if one.job and one.of_settings else []
+    parameters += [detach_flag] if one.job else []
     parameters += [yes_flag] if one.confirm else []
     run_with: Callable[..., Any] = with_workspace(run)
     for parameter in reversed(parameters):

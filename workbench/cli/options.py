@@ -3,7 +3,7 @@
 Where there are many, the handful that people change comes first.
 
 A flag that is not given leaves the setting to `--config`, and that to the default. Values are checked by the settings
-themselves, so the shell says the same sentences as the page. Not covered: what the commands do.
+themselves, so the shell says the same sentences as the page.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """`workbench publish lora|model|space|dataset`: push to the Hugging Face Hub. Ctrl-C ends watching only.
 
-The token is the Hub's own login (`hf auth login`); no command takes one. Not covered: what is pushed
-(workbench.publishing, workbench.dataset_builder).
+The token is the Hub's own login (`hf auth login`); no command takes one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What a dataset folder says of its clips: metadata.jsonl (a line a clip, the Hub's VideoFolder layout), dataset.json.
 
 Columns of a metadata.jsonl that this project does not know are kept as they are, and so are lines that cannot be read:
-`damage` names them, everything else goes on without them. Not covered: the video itself (media), what happened to the
-source files (dataset_builder's sources.jsonl).
+`damage` names them, everything else goes on without them.
 """
 
 from __future__ import annotations

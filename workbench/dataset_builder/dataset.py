@@ -11,7 +11,7 @@ Every property is read afresh from the folder, every change is on disk when its 
     first_frames/                        pictures that came with clips as their first frames (first_frames)
     .masters/                            whole source videos whose parts are clips (workbench.clips.records.Clip.master)
 
-Long work runs as tasks (tasks). Not covered: what a task does, datasets as a whole (dataset_library).
+Long work runs as tasks (tasks).
 """
 
 from __future__ import annotations

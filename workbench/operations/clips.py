@@ -33,9 +33,9 @@ from workbench.workspace import Workspace, is_slug
 
 CAPTIONS, CUTTING = "Captions", "Cutting"
 SHAPE = ("model", "frames", "height", "width", "fps")
-EACH = "File names, ids or names of clips"
+EACH = "Ids or names of clips"
 
-Clip = Annotated[str, Field(description="File name, id or name of the clip.")]
+Clip = Annotated[str, Field(description="Id or name of the clip.")]
 Clips = Annotated[tuple[str, ...], Field(description=f"{EACH}.", min_length=1)]
 OrAll = Annotated[tuple[str, ...], Field(description=f"{EACH}; all without one.")]
 Caption = Annotated[str, Field(description="The text.")]

@@ -47,6 +47,13 @@ MOST_OF_A_KIND = 5  # findings that the shell lists, unless one kind was asked f
 Name = Annotated[
     str, Field(title="Dataset", description="Name of the dataset.", json_schema_extra={"source": "datasets"})
 ]
+Paths = Annotated[
+    tuple[str, ...],
+    Field(
+        description="Video and picture files, folders of them, archives, or parquet tables.",
+        json_schema_extra={"path": True},
+    ),
+]
 ModelName = Annotated[
     str,
     Field(description="Say what this model gets of each clip.", json_schema_extra={"source": "models", "path": True}),
@@ -54,9 +61,7 @@ ModelName = Annotated[
 Task = Annotated[TaskName, Field(description="Which task.")]
 Kind = Annotated[str, Field(description="Kind of findings, as `findings` lists them.")]
 How = Annotated[str, Field(description=f"What to do about them: {', '.join(fix.replace('_', '-') for fix in FIXES)}.")]
-OnClips = Annotated[
-    tuple[str, ...], Field(description="File names, ids or names of clips; the findings on all clips without one.")
-]
+OnClips = Annotated[tuple[str, ...], Field(description="Ids or names of clips; the findings on all clips without one.")]
 Number = Annotated[int | None, Field(description="As `history` lists it. The newest without it.")]
 
 
@@ -447,9 +452,7 @@ def _paths(setting: str, given: Iterable[str]) -> list[str]:
 @operation(path="/import-preview", visitors="own session", section=IN_AND_OUT)
 def preview(
     workspace: Workspace,
-    paths: Annotated[
-        tuple[str, ...], Field(description="Video and picture files, folders of them, archives, or parquet tables.")
-    ] = (),
+    paths: Paths = (),
     *,
     settings: Annotated[ImportSettings, Fields(only=PREVIEWED)],
 ) -> ImportPreview:
@@ -595,12 +598,7 @@ def show(
     workspace: Workspace,
     name: Name,
     *,
-    model: Annotated[
-        str,
-        Field(
-            description="Say what this model gets of each clip.", json_schema_extra={"source": "models", "path": True}
-        ),
-    ] = "",
+    model: ModelName = "",
 ) -> Details:
     """Show a dataset: numbers, clips with their captions, files that were refused."""
     dataset = Dataset.open(workspace, name)

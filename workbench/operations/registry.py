@@ -201,6 +201,11 @@ class Operation:
         return self.by_hand or f"{NOUNS[self.noun].shell} {self.verb}"
 
     @property
+    def of_settings(self) -> bool:
+        """Whether its input are settings, which a file may hold."""
+        return bool(self.parts) or not issubclass(self.inputs, OfSignature)
+
+    @property
     def filled(self) -> set[str]:
         """Settings that the operation fills in itself, whatever a file of settings has."""
         return {name for kind, fields in self.parts.values() for name in kind.model_fields if name not in fields}
