@@ -8,7 +8,7 @@ Needs PyTorch's CUDA build and gcc, but no GPU; simulated_gpu provides the card.
 column "found" holds "nothing", an error that a card would raise (such as tensors on two devices), or an operation that
 would be slow or inexact there, with the line of workbench/ that asked for it. Waiting for the device inside a step is a
 finding, except where the loop reads its loss and gradient norm. Runs with several processes are tested with gloo
-(tests/trainer/distributed).
+(tests/trainer/test_ranks.py).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PROMPT = "a red square"
 WAITS = (ROUND_TRIP, BLOCKING_UPLOAD)
 # What a step may wait for, and how often in two steps: the norm of its gradients and, once that is there, its losses;
 # the VAE's weights, which come for the first frames of many steps and leave again.
-MAY_WAIT = {"trainer/loop.py": 8, "trainer/inputs/conditions.py": 192}
+MAY_WAIT = {"trainer/loop.py": 8, "trainer/batch_inputs.py": 192}
 LEFT = 1 << 14  # bytes of tables and of inputs read ahead that may stay on a card that is lent
 LEVELS: dict[str, dict[str, Any]] = {
     "stock attention": {"attention": "stock"},
@@ -115,14 +115,14 @@ class Slot:
 
     locks: list[int] = []
 
-    def __init__(self, lender: Session) -> None:
-        self._lender, self.left = lender, ""
+    def __init__(self) -> None:
+        self.lender: Session | None = None
+        self.left = ""
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[None]:
-        from workbench.trainer.pausing import held_by
-
-        self.left = _on_the_card(list(held_by(self._lender)))
+        assert self.lender is not None
+        self.left = _on_the_card(list(self.lender.held_tensors()))
         yield
 
 
@@ -138,7 +138,8 @@ def _on_the_card(held: Sequence[Any] = ()) -> str:
     return ", ".join(sorted({f"{one.dtype} {tuple(one.shape)}".removeprefix("torch.") for one in left}))
 
 
-def session(run: Run, values: dict[str, Any] | None = None) -> Session:
+def session(run: Run, slot: Slot | None = None) -> Session:
+    """A session in which previews that fail are errors, as everything else is."""
     from accelerate.state import AcceleratorState
 
     from workbench.jobs import Job
@@ -146,10 +147,16 @@ def session(run: Run, values: dict[str, Any] | None = None) -> Session:
     from workbench.trainer.loop import set_arithmetic
     from workbench.trainer.session import Session
 
+    class Strict(Session):
+        preview_failures_logged = contextlib.nullcontext  # type: ignore[assignment]
+
     AcceleratorState._reset_state(reset_partial_state=True)  # a process has one; a run has a process of its own
     device = pick_device("cuda")
     set_arithmetic(run.settings, device)
-    return Session(run.folder, Job(run.folder), run.settings, device)
+    made = Strict(Job(run.folder), run.settings, device, slot=slot)  # type: ignore[arg-type]
+    if slot is not None:
+        slot.lender = made
+    return made
 
 
 def whole_run(table: Table, title: str, run: Run) -> Path | None:
@@ -158,30 +165,27 @@ def whole_run(table: Table, title: str, run: Run) -> Path | None:
 
     from workbench.trainer.export import export
     from workbench.trainer.loop import train_step
-    from workbench.trainer.pausing import device_lent
-    from workbench.trainer.previewing import preview, preview_start
+    from workbench.trainer.previews import preview, preview_at_start
 
     made: Session | None = None
+    slot = Slot()
     with table.row(f"{title}: load, encode, cache", half=False):
-        made = session(run)
+        made = session(run, slot)
     if made is None:
         return None
     with table.row(f"{title}: held-out loss and prior drift"):
         made.evaluate()
-    made.keeps_going = False
     with table.row(f"{title}: training inputs and previews of the base model"):
-        preview_start(made)
+        preview_at_start(made)
     with table.row(f"{title}: steps", in_step=True):
         train_step(made)
         train_step(made)
     with table.row(f"{title}: previews"):
         preview(made)
     with table.row(f"{title}: the card lent to others"):
-        slot = Slot(made)
-        made.slot = slot  # type: ignore[assignment]
-        with device_lent(made):
+        with made.device_lent():
             pass
-        made.slot = None
+        slot.lender = None  # which would keep the session
         if slot.left:
             raise RuntimeError(f"still on the card: {slot.left}")
     with table.row(f"{title}: save"):
@@ -203,7 +207,7 @@ def whole_run(table: Table, title: str, run: Run) -> Path | None:
 def level(table: Table, title: str, run: Run) -> None:
     """Train two steps and make a preview with other settings."""
     from workbench.trainer.loop import train_step
-    from workbench.trainer.previewing import preview
+    from workbench.trainer.previews import preview
 
     made: Session | None = None
     half = run.settings.precision != "fp32"
@@ -212,7 +216,6 @@ def level(table: Table, title: str, run: Run) -> None:
     if made is None:
         return
     table.rows.pop() if table.rows[-1]["found"] == "nothing" else None
-    made.keeps_going = False
     with table.row(f"{title}: steps", half, in_step=True):
         train_step(made)
         train_step(made)

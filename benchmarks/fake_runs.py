@@ -38,8 +38,7 @@ from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule
 from workbench.jobs.devices import GIGABYTE
 from workbench.memory import checkpointing
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.model.memory_levels import put_on
-from workbench.trainer.model.trainable import Trainable
+from workbench.trainer.trainable import Trainable, apply_memory_levels
 
 CLASSES = {  # by family: transformer, video encoder
     "cogvideox": (diffusers.CogVideoXTransformer3DModel, diffusers.AutoencoderKLCogVideoX),
@@ -254,7 +253,7 @@ class Trained:
         as_fake(self.transformer)
         # Module.to swaps tensors, which fake ones refuse; they are there already.
         with mock.patch.object(torch.nn.Module, "to", lambda module, *_: module):
-            put_on(self.family, self.transformer, self.settings, CPU)
+            apply_memory_levels(self.family, self.transformer, self.settings, CPU)
         self.trainable.follow()
         count_weights(self.transformer, lifetimes)
         with lifetimes.because(OPTIMIZER):

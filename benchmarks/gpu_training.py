@@ -35,9 +35,8 @@ from workbench.families.cogvideox.family import FAMILY
 from workbench.families.model_inputs import ModelInputs
 from workbench.families.noise_schedules import VelocitySchedule
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.model import optimizers
-from workbench.trainer.model.memory_levels import begins_on_host, put_on
-from workbench.trainer.model.trainable import Trainable
+from workbench.trainer import optimizers
+from workbench.trainer.trainable import Trainable, apply_memory_levels, begins_on_host
 
 RANK, WARM_UP, STEPS = 64, 3, 5
 GIGABYTE = 1e9
@@ -146,7 +145,7 @@ def our_step(size: Size, level: dict[str, Any], device: torch.device) -> Callabl
     transformer = random_transformer(size.config, place, dtype)
     FAMILY.use_attention(transformer, settings.attention, device)
     trainable = Trainable(FAMILY, transformer, settings, SEED)
-    put_on(FAMILY, transformer, settings, device)
+    apply_memory_levels(FAMILY, transformer, settings, device)
     optimizer = optimizers.build(settings, trainable.named)
     levels = VelocitySchedule(schedule(device).alphas_cumprod.float())
     transformer.train()

@@ -120,7 +120,7 @@ def start(case: str, folder: Path) -> None:
             from workbench.workspace import Workspace
 
             run = Run.open(Workspace.open(folder), "one")
-            Session(run.folder, Job(run.folder), run.settings, pick_device("cpu"))
+            Session(Job(run.folder), run.settings, pick_device("cpu"))
 
 
 if __name__ == "__main__":

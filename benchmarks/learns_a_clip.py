@@ -22,7 +22,7 @@ from workbench.families import families
 from workbench.families.base import Family
 from workbench.families.model_inputs import ModelInputs
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.model import lora
+from workbench.trainer import lora
 
 CPU = torch.device("cpu")
 PROMPT = "a red square moves right on a blue background"

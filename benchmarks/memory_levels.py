@@ -61,7 +61,7 @@ Gradients = dict[str, torch.Tensor]
 def session(workspace: Workspace, settings: TrainSettings) -> Session:
     AcceleratorState._reset_state(reset_partial_state=True)
     run = Run.create(workspace, settings)
-    return Session(run.folder, jobs.Job(run.folder), settings, pick_device("cpu"))
+    return Session(jobs.Job(run.folder), settings, pick_device("cpu"))
 
 
 def gradients(made: Session) -> tuple[float, Gradients]:

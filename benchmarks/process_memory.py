@@ -23,9 +23,9 @@ from workbench import demo, jobs
 from workbench.jobs.devices import pick_device
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.distributed.launcher import ProcessRank
-from workbench.trainer.distributed.ranks import Ranks
+from workbench.trainer.launcher import ProcessRank
 from workbench.trainer.loop import train_step
+from workbench.trainer.ranks import Ranks
 from workbench.trainer.session import Session
 from workbench.workspace import Workspace
 
@@ -44,7 +44,7 @@ def child(rank: int, count: int, folder: Path) -> None:
     torch.set_num_threads(1)
     run, device = Run(folder), pick_device("cpu")
     with Ranks.met(ProcessRank(rank, count, rank, count), device) as ranks:
-        made = Session(run.folder, jobs.Job(run.folder), run.settings, device, ranks)
+        made = Session(jobs.Job(run.folder), run.settings, device, ranks)
         for _ in range(2):
             train_step(made)
         trainable = [parameter for _, parameter in made.trainable.named]

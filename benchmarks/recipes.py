@@ -42,7 +42,7 @@ from workbench.lora_names import ALSO
 from workbench.runs import checkpoints
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.model.trainable import LORA, WEIGHTS
+from workbench.trainer.trainable import LORA, WEIGHTS
 from workbench.workspace import Workspace
 
 TUNING = ("stripes", "ring", "pink", "diagonally", "shrinks", "cross", "dots", "fades", "turns", "three")

@@ -39,7 +39,7 @@ from workbench.runs.settings import TrainSettings
 from workbench.sampler import queue
 from workbench.sampler.generate import Sampler
 from workbench.sampler.settings import SampleSettings, Speed
-from workbench.trainer.model.lora import attach, write
+from workbench.trainer.lora import attach, write
 from workbench.workspace import Workspace
 
 MODES: tuple[Speed, ...] = ("exact", "fast", "low-memory")

@@ -23,7 +23,7 @@ from workbench.clips import media  # noqa: E402
 from workbench.clips.records import Clip, file_sha256, write_clips  # noqa: E402
 from workbench.families import default_model  # noqa: E402
 from workbench.runs.settings import TrainSettings  # noqa: E402
-from workbench.trainer.inputs.encoding_job import MODULE, EncodeSettings, plan_encoding  # noqa: E402
+from workbench.trainer.encoding_job import MODULE, EncodeSettings, plan_encoding  # noqa: E402
 from workbench.workspace import Workspace  # noqa: E402
 
 PATIENCE = 1800.0

@@ -33,8 +33,7 @@ from workbench.families import find_model
 from workbench.jobs.devices import pick_device
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.commands import follow_commands
-from workbench.trainer.loop import train_step
+from workbench.trainer.loop import follow_commands, train_step
 from workbench.trainer.session import Session
 from workbench.workspace import Workspace
 
@@ -140,7 +139,7 @@ def measure(case: Case, rounds: int, steps: int, warm_up: int) -> dict[str, Any]
         ).changed(**case.settings)
         run = Run.create(workspace, settings, "overhead")
         with jobs.Job(run.folder) as job:
-            session = Session(run.folder, job, settings, pick_device("cpu"))
+            session = Session(job, settings, pick_device("cpu"))
             _, model = find_model(settings.model)
             ours, reference = our_step(session), reference_step(case, Path(model.source), groups)
             for step in (ours, reference):

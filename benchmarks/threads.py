@@ -79,7 +79,7 @@ def child(workspace: str, name: str) -> None:
     settings = TrainSettings.load(opened.root / SETTINGS)
     run = Run.create(opened, settings, name)
     with jobs.Job(run.folder) as job:
-        session = Session(run.folder, job, settings, pick_device("cpu"))
+        session = Session(job, settings, pick_device("cpu"))
         for _ in range(3):
             train_step(session)
         print("ms 0 0", flush=True)

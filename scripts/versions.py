@@ -31,7 +31,7 @@ WITHOUT_TORCH = (
 )
 WITH_TORCH = (
     "tests/families/test_cogvideox.py",
-    "tests/trainer/model/test_lora.py",
+    "tests/trainer/test_lora.py",
     "tests/sampler/test_generate.py",
     "tests/faults/test_broken_packages.py::test_a_machine_in_order_imports_a_clip_and_trains",
 )

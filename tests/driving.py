@@ -34,7 +34,7 @@ def create(workspace: Workspace, model: str, **values: Any) -> Run:
 def session(run: Run, ends_at: float = math.inf) -> Session:
     """The run, ready for its next step. ends_at: its time limit"""
     AcceleratorState._reset_state(reset_partial_state=True)  # a process has one; a run has a process of its own
-    return Session(run.folder, Job(run.folder), run.settings, pick_device("cpu"), ends_at=ends_at)
+    return Session(Job(run.folder), run.settings, pick_device("cpu"), ends_at=ends_at)
 
 
 def go(run: Run, until: int) -> Session:

@@ -15,7 +15,7 @@ from workbench import jobs
 from workbench.errors import DataError
 from workbench.jobs.devices import Device
 from workbench.runs import queue
-from workbench.trainer.monitoring.stall_timeout import StallTimeout
+from workbench.trainer.stall_timeout import StallTimeout
 from workbench.workspace import Workspace
 
 MODULE, BEHAVIOUR, LIMIT = "tests.idle_jobs", "IDLE_BEHAVIOUR", 2.0  # seconds

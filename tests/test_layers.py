@@ -131,7 +131,7 @@ CATCH_ALL = {
     "workbench/ui/core/boundary.py",
     "workbench/dataset_builder/ingest/worker.py",
     "workbench/sampler/worker.py",
-    "workbench/trainer/monitoring/trackers.py",  # other people's programs, and the run goes on
+    "workbench/trainer/trackers.py",  # other people's programs, and the run goes on
 }
 
 
@@ -332,9 +332,9 @@ LIGHT = (
     "workbench.fit.levels",
     "workbench.fit.measurement",
     "workbench.runs.analysis.comparison",
-    "workbench.trainer.model.optimizers",
+    "workbench.trainer.optimizers",
     "workbench.remote.sync",
-    "workbench.trainer.inputs.encoding_job",
+    "workbench.trainer.encoding_job",
     "workbench.remote.server",
     "workbench.sampler.queue",
     "workbench.sampler.samples",

@@ -83,7 +83,7 @@ def test_training_reads_with_decord_only_what_an_import_wrote(
 ) -> None:
     from workbench.clips.buckets import Bucket
     from workbench.runs.data import RunClip
-    from workbench.trainer.inputs.encoder import read_video
+    from workbench.trainer.encoder import read_video
 
     path, read = tmp_path / "clip.mp4", []
     media.encode(detailed(), path, 8)

@@ -40,7 +40,7 @@ CHECKS: dict[str, tuple[str, ...]] = {
         "tests/families/test_lora_formats.py::test_every_format_goes_out_and_back",
     ),
     "memory levels": (
-        "tests/trainer/model/test_memory_levels.py::test_each_level_computes_what_the_plain_model_does",
+        "tests/trainer/test_memory_levels.py::test_each_level_computes_what_the_plain_model_does",
         "tests/memory/test_levels_of_families.py::test_levels_that_round_nothing_give_the_same_bits",
         "tests/trainer/test_phenaki_training.py::test_each_memory_level_computes_what_the_plain_model_does",
     ),

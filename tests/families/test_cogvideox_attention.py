@@ -16,7 +16,7 @@ from workbench.families.cogvideox.family import FAMILY
 from workbench.families.model import Model
 from workbench.families.model_inputs import Given, ModelInputs
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.model import lora
+from workbench.trainer import lora
 
 CPU = torch.device("cpu")
 LIMIT = 3e-6  # relative, float32: sums in another order

@@ -17,7 +17,7 @@ from workbench.families.lora_files import plain_name
 from workbench.families.model import Model
 from workbench.families.model_inputs import Given, ModelInputs
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.model import lora
+from workbench.trainer import lora
 
 pytestmark = pytest.mark.long
 

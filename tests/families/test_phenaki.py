@@ -32,7 +32,7 @@ from workbench.families.phenaki.sampling import Filling
 from workbench.families.phenaki.tokenizer import PhenakiTokenizer
 from workbench.families.phenaki.transformer import PhenakiTransformer
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.model import lora
+from workbench.trainer import lora
 
 LEVELS = (4, 3, 2)
 SHAPE = (3, 3, 2, 2)  # 12 codes

@@ -19,7 +19,7 @@ from workbench.families.model import Model
 from workbench.families.model_files import config, empty
 from workbench.families.model_inputs import Given, ModelInputs
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.model import lora
+from workbench.trainer import lora
 from workbench.workspace import write_json
 
 CPU, META, DTYPE, BLOCKS = torch.device("cpu"), torch.device("meta"), torch.bfloat16, 2

@@ -241,7 +241,7 @@ def test_what_is_precise_stays_so_in_bfloat16(tmp_path: Path) -> None:
     """Time embedder, norms and modulation are float32 as diffusers loads them, and stay so beside a LoRA."""
     from diffusers import WanTransformer3DModel
 
-    from workbench.trainer.model.lora import attach
+    from workbench.trainer.lora import attach
 
     case = Case(tmp_path / "toy", "text")
     ours = FAMILY.load_transformer(case.folder, CPU, torch.bfloat16)

@@ -10,8 +10,8 @@ from workbench.dataset_builder import Dataset
 from workbench.families.model import Model
 from workbench.runs.run import Run
 from workbench.trainer import loop
-from workbench.trainer.commands import follow_commands
-from workbench.trainer.previewing import preview, preview_start
+from workbench.trainer.loop import follow_commands
+from workbench.trainer.previews import preview, preview_at_start
 from workbench.workspace import Workspace
 
 
@@ -37,7 +37,7 @@ def test_previews_that_were_interrupted_after_their_save_are_generated_on_the_ne
     made.save()
     made.close()
     made = session(run)
-    loop.steps(made)
+    loop.training_loop(made)
     made.close()
     assert previews(run) == [4, 4]
     assert run.lora is not None
@@ -46,7 +46,7 @@ def test_previews_that_were_interrupted_after_their_save_are_generated_on_the_ne
     before = first.stat().st_mtime_ns
     first.with_name("1.json").unlink()
     made = session(run)
-    loop.steps(made)
+    loop.training_loop(made)
     made.close()
     assert previews(run) == [4, 4]
     assert first.stat().st_mtime_ns == before, "those that are there are left alone"
@@ -72,7 +72,7 @@ def test_stop_is_obeyed_at_the_next_denoising_step_and_the_run_saves(run: Run) -
     made.close()
     assert run.checkpoints == [2]
     made = session(run)
-    preview_start(made)
+    preview_at_start(made)
     made.close()
     assert previews(run) == [2, 2]
 
@@ -81,11 +81,11 @@ def test_stop_in_the_first_previews_ends_a_run_before_its_first_step(run: Run) -
     made = session(run)
     jobs.send(run.folder, "stop")
     with pytest.raises(jobs.Stop, match="Stopped at step 0 of 4"):
-        loop.steps(made)
+        loop.training_loop(made)
     made.close()
     assert (run.checkpoints, previews(run)) == ([], [])
     made = session(run)
-    loop.steps(made)
+    loop.training_loop(made)
     made.close()
     assert previews(run) == [0, 0, 2, 2, 4, 4]
 
@@ -95,7 +95,7 @@ def test_a_start_after_a_kill_does_not_measure_the_previews_of_its_checkpoint_tw
         return [line["step"] for line in run.metrics if "preview_changes" in line]
 
     made = session(run)
-    preview_start(made)
+    preview_at_start(made)
     loop.train_step(made)
     loop.train_step(made)
     made.save()
@@ -104,6 +104,6 @@ def test_a_start_after_a_kill_does_not_measure_the_previews_of_its_checkpoint_tw
     assert measured() == [2]
     for _ in range(2):
         made = session(run)
-        preview_start(made)
+        preview_at_start(made)
         made.close()
         assert measured() == [2]

@@ -22,7 +22,7 @@ from workbench.fit.measurement import Measurement
 from workbench.jobs.devices import Device, pick_device
 from workbench.runs.checks import check_device
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.model import lora
+from workbench.trainer import lora
 from workbench.workspace import Workspace
 
 PLENTY = GpuModel("a large GPU", "cuda", 200.0, 394.0)

@@ -23,7 +23,7 @@ from workbench.loras.settings import ConvertSettings, MergeSettings
 from workbench.publishing import push
 from workbench.publishing.settings import LoraPush
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.model.trainable import Trainable
+from workbench.trainer.trainable import Trainable
 from workbench.workspace import Workspace
 
 weights = published.weights  # a file of the kind that earlier versions left, with all that peft knows in its notes

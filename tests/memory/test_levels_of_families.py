@@ -1,6 +1,6 @@
 """Every memory level on every miniature of Wan and LTX-Video: gradients against those of the plain model.
 
-CogVideoX's are compared in whole sessions (tests/trainer/model/test_memory_levels.py).
+CogVideoX's are compared in whole sessions (tests/trainer/test_memory_levels.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from workbench.families import families
 from workbench.families.base import Family
 from workbench.families.model_inputs import ModelInputs
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.model import lora, memory_levels
+from workbench.trainer import lora
+from workbench.trainer.trainable import apply_memory_levels
 
 pytestmark = pytest.mark.long
 
@@ -65,7 +66,7 @@ class Variant:
         for name, parameter in named:
             if "lora_B" in name:
                 parameter.data = torch.randn(parameter.shape, generator=random) * 0.1
-        memory_levels.put_on(self.family, transformer, settings, CPU)
+        apply_memory_levels(self.family, transformer, settings, CPU)
         each = self.family.loss(transformer.train(), self.schedule, self.inputs)
         each.mean().backward()
         found = {name: one.grad for name, one in transformer.named_parameters() if one.grad is not None}

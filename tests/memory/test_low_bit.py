@@ -16,7 +16,7 @@ from workbench.memory.checkpointing import recomputing
 from workbench.memory.compiling import compile_blocks
 from workbench.memory.low_bit import BLOCK, NF4, Format, LowBitLinear, pack, shrink
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.model import lora
+from workbench.trainer import lora
 
 FAMILY = families()[0]
 CPU = torch.device("cpu")

@@ -40,7 +40,7 @@ def driven(run: Run, monkeypatch: pytest.MonkeyPatch, fails_at: list[int]) -> li
 
     with monkeypatch.context() as patch:
         patch.setattr(loop, "train_step", step)
-        train(run.folder, Job(run.folder))
+        train(Job(run.folder))
     return levels
 
 

@@ -22,8 +22,7 @@ from workbench.runs import checkpoints
 from workbench.runs.data import load_data
 from workbench.runs.run import Run, fork
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.inputs.cache import Cache
-from workbench.trainer.inputs.encoder import Encoder, Piece, precision_of
+from workbench.trainer.encoder import Cache, Encoder, Piece, precision_of
 from workbench.trainer.session import Session
 from workbench.workspace import Workspace, read_json, write_json
 

@@ -22,8 +22,8 @@ from workbench.families import families, find_model
 from workbench.families.model import Model
 from workbench.runs import checkpoints
 from workbench.runs.run import Run
-from workbench.trainer.inputs.conditions import FirstFrames
-from workbench.trainer.previewing import preview_start
+from workbench.trainer.batch_inputs import FirstFrames
+from workbench.trainer.previews import preview_at_start
 from workbench.workspace import Workspace
 
 pytestmark = pytest.mark.long
@@ -205,7 +205,7 @@ def test_a_run_that_is_shown_low_resolution_generates_its_previews(
 ) -> None:
     run = create(workspace, picture_model.source, condition="low resolution", preview_every=5, preview_steps=1)
     made = session(run)
-    preview_start(made)
+    preview_at_start(made)
     made.close()
     assert [preview.step for preview in run.previews] == [0, 0]
     assert len(list(run.folder.glob("previews/*/input-*.mp4"))) == 2

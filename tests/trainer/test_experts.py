@@ -35,7 +35,7 @@ from workbench.sampler.generate import Sampler
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings
 from workbench.trainer.export import export
-from workbench.trainer.previewing import preview
+from workbench.trainer.previews import preview
 from workbench.workspace import Workspace, read_json
 
 PROMPT, STEPS = "a red circle moves left", 4

@@ -25,8 +25,8 @@ from workbench.runs.metrics import read_metrics
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import tokenizer
-from workbench.trainer.inputs.encoding_job import EncodeSettings, plan_encoding
-from workbench.trainer.loop import steps
+from workbench.trainer.encoding_job import EncodeSettings, plan_encoding
+from workbench.trainer.loop import training_loop
 from workbench.workspace import Workspace
 
 SIZES = {"model_width": 16, "model_layers": 1, "model_heads": 2, "tokenizer_width": 16, "tokenizer_layers": 1}
@@ -48,7 +48,7 @@ def test_the_tokenizer_is_trained_then_the_transformer_and_the_parts_are_a_model
 ) -> None:
     run = small_run(workspace, preview_every=2, preview_frames=1)
     made = session(run)
-    steps(made)
+    training_loop(made)
     base, (_, new) = run.folder / BASE_MODEL, find_model(run.settings.model)
     assert (base / "vae" / WEIGHTS).read_bytes() != (Path(new.source) / "vae" / WEIGHTS).read_bytes()
     assert (base / "transformer" / WEIGHTS).read_bytes() == (Path(new.source) / "transformer" / WEIGHTS).read_bytes()
@@ -92,7 +92,7 @@ def test_a_tokenizer_that_is_stopped_goes_on_to_the_same_weights(
 
 def test_a_fork_takes_the_tokenizer_along(workspace: Workspace, dataset: Dataset) -> None:
     run = small_run(workspace, preview_every=0)
-    steps(session(run))
+    training_loop(session(run))
     fork = run.fork(workspace, 2, run.settings.changed(steps=3))
     made = session(fork)
     assert made.step == 2
@@ -105,7 +105,7 @@ def test_pictures_come_first_then_videos(workspace: Workspace, dataset: Dataset)
     pictures = small_run(workspace, frames=1, preview_every=2)
     made = session(pictures)
     assert {len(item.plan.indices) for item in made.data.train} == {1}
-    steps(made)
+    training_loop(made)
     assert {media.probe(preview.video).frames for preview in pictures.previews} == {1}
     trained = str(pictures.folder / BASE_MODEL)
     settings = pictures.settings.changed(model=trained, frames=5, preview_every=0)

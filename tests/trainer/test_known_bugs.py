@@ -24,11 +24,10 @@ from workbench.families import find_model, models
 from workbench.families.model import Model
 from workbench.runs import checkpoints
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.inputs import cache
-from workbench.trainer.inputs.cache import Cache
-from workbench.trainer.inputs.encoder import Encoder, read_video
+from workbench.trainer import encoder
+from workbench.trainer.encoder import Cache, Encoder, read_video
 from workbench.trainer.loop import train_step
-from workbench.trainer.previewing import preview
+from workbench.trainer.previews import preview
 from workbench.workspace import Workspace
 
 CPU = torch.device("cpu")
@@ -198,7 +197,7 @@ def test_b20_previews_have_the_frames_that_are_trained(
 def test_b21_what_is_kept_in_memory_is_bounded(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(cache, "MEMORY_BYTES", 1000)
+    monkeypatch.setattr(encoder, "MEMORY_BYTES", 1000)
     entries = Cache(tmp_path)
     for number in range(10):
         entries.put(f"entry{number}", {"x": torch.full((100,), float(number))})

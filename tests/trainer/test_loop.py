@@ -16,7 +16,7 @@ from workbench.families.model import Model
 from workbench.runs import checkpoints
 from workbench.runs.checks import check
 from workbench.runs.metrics import read_sessions
-from workbench.trainer.loop import steps, train_step
+from workbench.trainer.loop import train_step, training_loop
 from workbench.workspace import Workspace, read_json, write_json
 
 
@@ -31,7 +31,7 @@ def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
 def test_when_the_time_is_up_it_saves_and_stops(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
     run, began = create(workspace, toy_model.source), time.time()
     with pytest.raises(jobs.Stop, match=r"The time limit is reached.*at step 1 of 7; start it again"):
-        steps(session(run, ends_at=time.monotonic()))
+        training_loop(session(run, ends_at=time.monotonic()))
     assert run.checkpoints == [1]
     stops_at = read_sessions(run.folder)[-1].stops_at
     assert stops_at == pytest.approx(began, abs=5)  # when it was made, though loading came in between

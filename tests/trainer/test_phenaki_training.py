@@ -12,15 +12,15 @@ import torch
 from safetensors.torch import load_file
 
 from tests.driving import create, session
-from tests.trainer.model.test_memory_levels import gradients
 from tests.trainer.test_exact import assert_exact
+from tests.trainer.test_memory_levels import gradients
 from workbench.clips import media
 from workbench.dataset_builder import Dataset
 from workbench.families.phenaki import FAMILY
 from workbench.runs.recipes import suggest
 from workbench.runs.run import Run
-from workbench.trainer.loop import steps, train_step
-from workbench.trainer.previewing import preview, preview_start
+from workbench.trainer.loop import train_step, training_loop
+from workbench.trainer.previews import preview, preview_at_start
 from workbench.workspace import Workspace
 
 SMALL = {"frames": 9, "height": 16, "width": 16}
@@ -97,7 +97,7 @@ def test_a_run_ends_with_weights_that_are_proved(
         **values,
     )
     made = session(run)
-    steps(made)
+    training_loop(made)
     assert made.job.outcome["change"] > 0
     assert {preview.step for preview in run.previews} == {0, 2, 3}
 
@@ -108,7 +108,7 @@ def test_the_built_in_models_recipe_trains_the_layer_that_names_the_codes(
     recipe = suggest("style", "tiny-phenaki").settings
     run = create(workspace, "tiny-phenaki", **{**recipe, "steps": 2, "batch_size": 1})
     made = session(run)
-    steps(made)
+    training_loop(made)
     assert made.job.outcome["change"] > 0
     assert run.lora is not None
     layers = {name.removeprefix("transformer.").partition(".lora_")[0] for name in load_file(run.lora)}
@@ -155,7 +155,7 @@ def test_images_are_trained_and_each_prompt_of_a_list_is_previewed(
     prompts = ["a red square", "a blue circle", "a green square"]  # three: there, only squares of numbers
     values = {"preview_every": 1, "preview_steps": 2, "preview_prompts": prompts, "lora_dropout": 0.5}
     made = session(create(workspace, toy, steps=1, buckets=["1x16x16"], **values))
-    preview_start(made)
+    preview_at_start(made)
     assert not made.bare_transformer.training
     train_step(made)
     assert made.bare_transformer.training

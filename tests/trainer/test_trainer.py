@@ -24,7 +24,7 @@ from workbench.jobs import State
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import snapshot
-from workbench.trainer.inputs.cache import Cache
+from workbench.trainer.encoder import Cache
 from workbench.workspace import Workspace, read_json
 
 pytestmark = pytest.mark.long

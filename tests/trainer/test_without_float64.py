@@ -34,7 +34,7 @@ from workbench.runs.data import load_data
 from workbench.runs.run import Run
 from workbench.sampler.generate import Sampler
 from workbench.sampler.settings import SampleSettings
-from workbench.trainer.inputs.encoder import encoder_of, encoding_work
+from workbench.trainer.encoder import encoder_of, encoding_work
 from workbench.trainer.loop import train_step
 from workbench.trainer.session import Session
 from workbench.workspace import Workspace
@@ -125,7 +125,7 @@ def trained_a_step(workspace: Workspace, toy: str, stand_in: StandIn, **settings
     encode(workspace, run, toy)
     driving.AcceleratorState._reset_state(reset_partial_state=True)
     with stand_in:
-        session = Session(run.folder, Job(run.folder), run.settings, DEVICE)
+        session = Session(Job(run.folder), run.settings, DEVICE)
         train_step(session)
         session.evaluate()
     session.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 from accelerate import Accelerator
 
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.monitoring import trackers
+from workbench.trainer import trackers
 
 
 def log(run: Path, tracker: str, first: int, last: int, video: Path | None = None) -> list[str]:

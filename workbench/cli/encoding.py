@@ -1,6 +1,6 @@
 """`workbench encode`: encode a dataset ahead of training, by many processes, and by every machine that sees the disk.
 
-Not covered: what is encoded and how it is shared (workbench.trainer.inputs.encoding_job).
+Not covered: what is encoded and how it is shared (workbench.trainer.encoding_job).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from workbench.cli.options import (
 from workbench.cli.printing import say
 from workbench.remote.slurm import submit_encoding
 from workbench.runs.settings import DataSettings, TrainSettings
-from workbench.trainer.inputs.encoding_job import MODULE, EncodeSettings, plan_encoding
+from workbench.trainer.encoding_job import MODULE, EncodeSettings, plan_encoding
 from workbench.workspace import Workspace
 
 CONFIG_HELP = "The settings of the run that is to train on it, such as a run's config.json. Flags win over it."

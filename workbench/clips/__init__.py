@@ -7,5 +7,5 @@
     frame_metrics   what small pictures of frames tell: motion, blur, similarity
     media           video and picture files: open, read, write
 
-Not here: changing a dataset (dataset_builder), tensors (trainer.inputs).
+Not here: changing a dataset (dataset_builder), tensors (trainer.encoder).
 """

@@ -1,7 +1,7 @@
 """The memory levels: which are cheaper, and what is the least that one gives up to fit a GPU; what to set so that
 several GPUs share the steps. No torch.
 
-Not covered: what each level needs (estimate, timing), how it is carried out (trainer.model.memory_levels).
+Not covered: what each level needs (estimate, timing), how it is carried out (trainer.trainable).
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""The output of a job, in job.log: its last lines, and a bound on how long it grows.
-
-Not covered: what the lines mean (runs.failures), what else is in a job's folder (jobs).
-"""
+"""The output of a job, in job.log: writing a line, its last lines, and a bound on how long it grows."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +17,13 @@ MOST = 16 * 1024**2  # bytes of a log; a longer one loses its middle
 HEAD, TAIL = 1024**2, 7 * 1024**2  # bytes that stay of a log that became too long
 TAIL_BYTES = 65536  # of a log, within which its last lines are looked for
 ANSWER_SECONDS = 4.0  # that a job may take to write what it was asked for
+
+
+def log(text: str) -> None:
+    """Write a line to this job's log. On a full disk the line is lost and the job goes on."""
+    with contextlib.suppress(OSError):
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
 
 
 def log_tail(folder: Path, lines: int = 50) -> str:

@@ -1,19 +1,24 @@
 """The GPUs that torch itself finds, where no library of NVIDIA's tells of them: AMD's (ROCm) and Apple's (MPS).
 
 `python -m workbench.jobs.torch_devices` prints them as a line of JSON: a process without torch asks that way, once.
-torch is imported inside functions only. Not covered: choosing one (devices).
+And what all that compute do with a device: copy to it, leave it for a while, free and count its memory. torch is
+imported inside functions only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import importlib.util
 import json
 import re
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+import psutil
 
 from workbench.jobs import processes
 
@@ -84,6 +89,17 @@ def used_gb(kind: str, index: int) -> float | None:
     return float((total - free) / GIGABYTE)
 
 
+def held_gb(device: Device) -> float:
+    """Memory this process holds, GiB: the GPU's peak, of Apple's the present, or the process's own on a processor."""
+    import torch
+
+    if device.kind == "cuda":
+        return float(torch.cuda.max_memory_reserved() / GIGABYTE)
+    if device.kind == "mps":
+        return float(torch.mps.driver_allocated_memory() / GIGABYTE)
+    return float(psutil.Process().memory_info().rss / GIGABYTE)
+
+
 def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Copy a tensor to the device. On a GPU of the kind "cuda" it is queued there: nothing waits for earlier work.
 
@@ -96,6 +112,24 @@ def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     except RuntimeError:  # the system allows no more: slower, not wrong
         return tensor.to(device)
     return pinned.to(device, non_blocking=True)
+
+
+@contextlib.contextmanager
+def moved_to_host(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Keep tensors in host memory meanwhile; every bit comes back, but after an error nothing does.
+
+    What shares its memory with others stays: moving it would free nothing.
+    """
+    moved = []
+    for tensor in {id(tensor): tensor for tensor in tensors}.values():
+        own = tensor.untyped_storage().nbytes() == tensor.nbytes and not getattr(tensor, "is_paged", False)
+        if own and tensor.device.type != "cpu":
+            moved.append((tensor, tensor.device))
+            tensor.data = tensor.data.cpu()
+    free_memory()
+    yield
+    for tensor, device in moved:
+        tensor.data = tensor.data.to(device)
 
 
 def make_current(device: Device) -> None:

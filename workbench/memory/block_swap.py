@@ -12,7 +12,7 @@ nodes of later blocks first. So gradient checkpointing that calls each block aga
 refuses to go backwards ("modified by an inplace operation"), since a slot's views share its version counter.
 
 Between the calls of its block a swapped tensor has its shape, dtype and device, but bytes of another block. Not
-covered: which blocks and how many (trainer.model.memory_levels), a pass through the blocks in two threads at once.
+covered: which blocks and how many (trainer.trainable), a pass through the blocks in two threads at once.
 """
 
 from __future__ import annotations

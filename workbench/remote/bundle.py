@@ -22,7 +22,7 @@ from workbench.runs.data import datasets_of
 from workbench.runs.metrics import METRICS, SESSIONS
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.inputs.encoder import portable_keys
+from workbench.trainer.encoder import portable_keys
 from workbench.workspace import Workspace, write_json
 
 # Of the run's folder, besides its settings and its newest checkpoint.

@@ -27,7 +27,7 @@ from workbench.operating_system import system
 from workbench.remote.base import FolderBackend, Progress, RemoteRecord, RemoteState, TargetCheck, environment_checks
 from workbench.remote.remote_folder import RemoteFolder, link_or_copy
 from workbench.remote.targets import make_backend
-from workbench.trainer.inputs.encoding_job import MODULE, machine_of
+from workbench.trainer.encoding_job import MODULE, machine_of
 from workbench.workspace import Workspace, make_folder, writing
 
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY")

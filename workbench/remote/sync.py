@@ -19,13 +19,13 @@ from typing import Any
 
 from workbench import jobs
 from workbench.errors import CannotWrite, ConfigError, ExitCode
+from workbench.jobs.log import log
 from workbench.operating_system import system
 from workbench.remote.base import SCRATCH, Backend, RemoteRecord, RemoteState, Unreachable
 from workbench.remote.bundle import bundle
 from workbench.remote.remote_folder import synced
 from workbench.runs import checkpoints
 from workbench.runs.run import Run
-from workbench.trainer.log import log
 from workbench.workspace import Workspace, confined, read_object, write_bytes, write_json, writing
 
 POLL_SECONDS = 1.0

@@ -260,6 +260,30 @@ def refuse_changes(
         )
 
 
+def refuse_other_form(state: Mapping[str, Any], precision: str, text_form: str | None, title: str) -> None:
+    """Refuse to resume a run that would compute in another precision, or read captions in another way.
+
+    Args:
+        state: The checkpoint's state.
+        precision: What this machine computes in.
+        text_form: How the model reads captions now.
+        title: The model's title.
+
+    Raises:
+        ResumeRefused
+    """
+    if (before := state.get("precision", precision)) != precision:
+        raise ResumeRefused(
+            f"the checkpoint was computed in {before}, this machine computes in {precision}: set precision to "
+            f"{before} and go on, or fork the run"
+        )
+    if state.get("text_form", "") not in (text_form, None):
+        raise ResumeRefused(
+            f"{title} was trained as an older pipeline reads it when this checkpoint was written, and is "
+            f"now trained as {text_form} does, with other captions and positions: fork the run to go on in the new way"
+        )
+
+
 def _line(entry: dict[str, Any]) -> str:
     return f"{entry['role']} clip {entry['name']} ({entry['sha256'][:8]}), caption {entry['caption'][:60]!r}"
 

@@ -1,7 +1,7 @@
 """What a run trains on: the clips with their roles, shapes and frames, and the clips in each batch.
 
 Everything is a pure function of the datasets, the settings and the batch number: there is no state to save, and a
-resumed run sees exactly what an uninterrupted one would. Decoding and encoding are in `trainer.inputs`.
+resumed run sees exactly what an uninterrupted one would. Decoding and encoding are in `trainer.encoder`.
 """
 
 from __future__ import annotations
@@ -138,6 +138,19 @@ class TrainingData:
 
     def lock(self) -> list[dict[str, Any]]:
         return [item.record() for item in self.items]
+
+    def few_of_largest_shape(self, batch_size: int) -> TrainingData:
+        """Some clips of the largest shape, enough to measure with: a batch at least, and a held-out one."""
+        largest = max(self.buckets, key=lambda bucket: bucket.frames * bucket.height * bucket.width)
+        train = [item for item in self.train if item.bucket == largest] or list(self.train)
+        bucket = train[0].bucket
+        return replace(
+            self,
+            train=tuple(train[: max(2, batch_size)]),
+            regularization=tuple(item for item in self.regularization if item.bucket == bucket)[:2],
+            held_out=tuple(item for item in self.held_out if item.bucket == bucket)[:1],
+            buckets=(bucket,),
+        )
 
 
 def sources_of(settings: TrainSettings) -> list[DatasetShare]:

@@ -1,6 +1,6 @@
 """Which optimizers there are, which package each needs, and the constants that `optimizer_options` may set. No torch.
 
-`trainer.model.optimizers` makes an optimizer and keeps its state.
+`trainer.optimizers` makes an optimizer and keeps its state.
 """
 
 from __future__ import annotations

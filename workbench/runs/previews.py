@@ -7,7 +7,7 @@
     previews/step-00000250/live-0.mp4 .json         a live sample
     previews/step-00000000/input-0.mp4 .json reconstruction-0.mp4    a training clip, and through the VAE
 
-No torch. `trainer.monitoring.previews` generates them.
+No torch. `trainer.previewer` generates them.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ runs/<slug>/
   notes.txt group.txt                  the user's notes on it, and its group
   metrics.jsonl sessions.jsonl         (workbench.runs.metrics)
   checkpoints/step-00000250/           and stars.json (workbench.runs.checkpoints)
-  stacks.txt                           of a run that hung (workbench.trainer.monitoring.stall_timeout)
+  stacks.txt                           of a run that hung (workbench.trainer.stall_timeout)
   oom_fallback.json                    of a run that ran out of memory (workbench.runs.failures)
-  ranks/0.json                         of several processes: how each ended (workbench.trainer.distributed.launcher)
+  ranks/0.json                         of several processes: how each ended (workbench.trainer.launcher)
   previews/step-00000250/0.mp4 0.json  a preview a prompt; step 0 is the base model (workbench.runs.previews)
   lora.safetensors README.md           the export and its model card; of a full fine-tune, a model instead
   base_model/                          of a run that trained its tokenizer first (workbench.trainer.tokenizer)
@@ -255,7 +255,7 @@ class Run(NotedFolder):
         """Decode previews that were kept as latents, as a job of their own."""
         folder = self.folder / DECODING
         write_json(folder / jobs.CONFIG, {})
-        return jobs.start(folder, "workbench.trainer.monitoring.latent_decoding")
+        return jobs.start(folder, "workbench.trainer.latent_decoding")
 
     def wait(self, seconds: float | None = None) -> jobs.Status:
         jobs.wait(self.folder, seconds)

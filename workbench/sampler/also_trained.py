@@ -2,7 +2,7 @@
 
 They lie beside the LoRA as also.safetensors. At a scale s a weight is own + s * (trained - own), summed over the LoRAs
 of a request; at 1 it is what was trained. Not covered: the LoRAs themselves (adapters), training them
-(trainer.model.trainable).
+(trainer.trainable).
 """
 
 from __future__ import annotations

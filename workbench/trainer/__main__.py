@@ -2,7 +2,7 @@
 
 It waits in the queue before it loads torch, so that a long queue costs next to nothing, and holds its devices from then
 to its end. A run on several GPUs has a process for each beside this one; `accelerate launch` and torchrun may start
-them, too. See workbench.trainer.distributed.launcher.
+them, too. See workbench.trainer.launcher.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from workbench import jobs
 from workbench.errors import ExitCode
 from workbench.jobs import processes
 from workbench.jobs.devices import pick_devices
+from workbench.jobs.log import log
 from workbench.runs import checkpoints, optimizer_options, queue, webhook
 from workbench.runs.checks import check_device
 from workbench.runs.failures import BEGIN
 from workbench.runs.model_card import start_push
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.distributed import launcher
-from workbench.trainer.distributed.launcher import SINGLE, ProcessRank
-from workbench.trainer.monitoring.stall_timeout import StallTimeout
+from workbench.trainer import launcher
+from workbench.trainer.launcher import SINGLE, ProcessRank
+from workbench.trainer.stall_timeout import StallTimeout
 from workbench.workspace import Workspace
 
 
@@ -71,14 +72,13 @@ def rank(folder: Path, process: ProcessRank) -> int:
 
 
 def begin() -> None:
-    with contextlib.suppress(OSError):  # a full disk
-        sys.stdout.write(f"{BEGIN}{time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+    log(f"{BEGIN}{time.strftime('%Y-%m-%d %H:%M:%S')}")
 
 
 def push(folder: Path, settings: TrainSettings) -> None:
     """Send the LoRA to the Hub with `push_to_hub`; the run's result is written already."""
     if notice := start_push(folder, settings):
-        sys.stdout.write(f"{notice}\n")
+        log(notice)
 
 
 def compute(job: jobs.Job, settings: TrainSettings, process: ProcessRank, slot: queue.QueueSlot | None = None) -> None:
@@ -90,7 +90,7 @@ def compute(job: jobs.Job, settings: TrainSettings, process: ProcessRank, slot: 
             from workbench.trainer.loop import train
         gc.freeze()  # what was imported stays: later collections need not look at it
 
-        train(job.folder, job, process, slot)
+        train(job, process, slot)
 
 
 if __name__ == "__main__":

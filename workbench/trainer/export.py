@@ -1,7 +1,4 @@
-"""The end of a run: export the trained weights, prove that they load, write the model card and the result.
-
-Not covered: the files of checkpoints (saving), publishing (workbench.publishing).
-"""
+"""The end of a run: export the trained weights, prove that they load, write the model card and the result."""
 
 from __future__ import annotations
 
@@ -10,11 +7,11 @@ from typing import Any
 
 from workbench.families import model_files
 from workbench.families.lora_files import DROPPED_KEY
+from workbench.jobs.log import log
+from workbench.memory import compiling
 from workbench.runs.model_card import CardFacts, card_facts, model_card
 from workbench.runs.run import CARD, Run
-from workbench.trainer.log import log
-from workbench.trainer.model import memory_levels
-from workbench.trainer.monitoring.preview_files import write_png
+from workbench.trainer.previewer import write_png
 from workbench.trainer.session import Session
 from workbench.workspace import write_text
 
@@ -26,7 +23,7 @@ def export(session: Session) -> None:
     session.beat("exporting", patient=session.idle)
     if session.idle:
         return
-    memory_levels.take_off(session.family, session.trainable.transformer)
+    compiling.interpret_blocks(session.family.blocks(session.trainable.transformer))  # layers come and go
     with session.weights_in_use():
         path = session.trainable.export(session.run, session.notes(), session.ranks.first)
         if session.sharded:

@@ -1,9 +1,11 @@
-"""The training loop, top to bottom: step 0, then step after step, then the export.
+"""The training loop, top to bottom: step 0, then step after step with what is due and asked for, then the export.
 
 Settings and commands come from the run's folder, metrics and checkpoints go there. Every random number comes from a
-generator seeded by (run seed, purpose, step), see inputs; so the loss is a pure function, and a resumed run equals an
-uninterrupted one bit for bit. Where several processes share a step (ranks), each runs this loop. Not covered: waiting
-for a device (runs.queue), what is prepared before and happens between steps (session, previewing).
+generator seeded by (run seed, purpose, step), see batch_inputs; so the loss is a pure function, and a resumed run
+equals an uninterrupted one bit for bit.
+
+Where several processes share a step (ranks), each runs this loop. Rank 0 takes the commands and sends them to the
+others, so that all do the same at the same step; a signal to stop counts whichever of them gets it.
 """
 
 from __future__ import annotations
@@ -13,73 +15,67 @@ import itertools
 import math
 import os
 import time
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import psutil
 import torch
 
 from workbench import jobs
-from workbench.errors import NonFiniteLoss
+from workbench.errors import CannotWrite, NonFiniteLoss
 from workbench.families.model_inputs import ModelInputs
 from workbench.jobs import processes
-from workbench.jobs.devices import GIGABYTE, Device, pick_devices
-from workbench.jobs.torch_devices import free_memory, make_current, to_device
+from workbench.jobs.devices import Device, pick_devices
+from workbench.jobs.log import log
+from workbench.jobs.torch_devices import free_memory, held_gb, make_current, to_device
 from workbench.runs.checkpoints import from_start_requested
 from workbench.runs.data import seed_for
 from workbench.runs.failures import fall_back, settings_in_use
+from workbench.runs.previews import LiveSample
 from workbench.runs.queue import QueueSlot
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.commands import follow_commands
-from workbench.trainer.distributed.launcher import SINGLE, ProcessRank
-from workbench.trainer.distributed.ranks import Ranks
+from workbench.trainer.batch_inputs import Batch
 from workbench.trainer.export import export
-from workbench.trainer.inputs.batch_inputs import Batch
-from workbench.trainer.log import log
-from workbench.trainer.previewing import preview, preview_start
+from workbench.trainer.launcher import SINGLE, ProcessRank
+from workbench.trainer.previews import generate_live_sample, preview, preview_at_start
+from workbench.trainer.ranks import Ranks
 from workbench.trainer.session import Session
 
+PAUSE_SECONDS = 0.2  # between two checks for a command
+Commands = dict[str, dict[str, Any]]  # by name, each with its values
 
-def train(run: Path, job: jobs.Job, process: ProcessRank = SINGLE, slot: QueueSlot | None = None) -> None:
-    """Train, or go on with, the run in this folder. Raises WorkbenchError, or jobs.Stop when asked to stop.
+
+def train(job: jobs.Job, process: ProcessRank = SINGLE, slot: QueueSlot | None = None) -> None:
+    """Train, or go on with, the run in the job's folder. Raises WorkbenchError, or jobs.Stop when asked to stop.
 
     process: which of the processes that train it together this one is;  slot: its devices, lent while it is paused
     """
-    settings = TrainSettings.load(run / jobs.CONFIG)
+    settings = TrainSettings.load(job.folder / jobs.CONFIG)
     ends_at = math.inf if settings.time_limit is None else time.monotonic() + 60 * settings.time_limit
     device = pick_devices(settings.device, process.local_count)[process.local_rank]
     set_arithmetic(settings, device)
     if not process.first:
         job.beat("waiting for the first process", patient=True)  # which may wait in the queue for long
     with Ranks.met(process, device, settings.nccl_timeout) as ranks:
-        if not trained_to_end(run, job, settings, device, ranks, ends_at, slot, from_start_requested()):
+
+        def build(from_start: bool) -> Session:
+            with processes.loading():
+                used = settings_in_use(job.folder, settings)
+                return Session(job, used, device, ranks, from_start=from_start, ends_at=ends_at, slot=slot)
+
+        if not finish_or_fall_back(build(from_start_requested())):
             free_memory()
             # Memory may have run out before the first checkpoint was due.
-            trained_to_end(run, job, settings, device, ranks, ends_at, slot, from_start=True)
+            finish_or_fall_back(build(from_start=True))
 
 
-def trained_to_end(
-    run: Path,
-    job: jobs.Job,
-    settings: TrainSettings,
-    device: Device,
-    ranks: Ranks,
-    ends_at: float,
-    slot: QueueSlot | None,
-    from_start: bool,
-) -> bool:
-    """Train to the end; False where memory ran out and the run can go on with less. Nothing is held afterwards."""
-    settings = settings_in_use(run, settings)
-    with processes.loading():
-        session = Session(run, job, settings, device, ranks, from_start, ends_at)
-    session.slot = slot
+def finish_or_fall_back(session: Session) -> bool:
+    """Train to the end and close. Returns False where memory ran out and another session would need less."""
     with contextlib.closing(session):
         try:
-            steps(session)
+            training_loop(session)
         except torch.OutOfMemoryError as error:
             # Apple's GPU cannot take all of what is cheaper (runs.checks).
-            falls_back = ranks.count == 1 and device.kind != "mps"
-            notice = fall_back(run, settings, session.step, str(error)) if falls_back else ""
+            falls_back = session.ranks.count == 1 and session.hardware.kind != "mps"
+            notice = fall_back(session.run, session.settings, session.step, str(error)) if falls_back else ""
             if not notice:
                 raise
             log(notice)
@@ -88,7 +84,7 @@ def trained_to_end(
 
 
 def set_arithmetic(settings: TrainSettings, device: Device) -> None:
-    """How this process computes: exactly the same each time with `exact` (a processor always does), and how fast."""
+    """Choose how this process computes: the same each time with `exact` (a processor always does), and how fast."""
     if device.kind != "cuda":
         return
     make_current(device)
@@ -99,14 +95,14 @@ def set_arithmetic(settings: TrainSettings, device: Device) -> None:
         torch.backends.cudnn.benchmark = False
 
 
-def steps(session: Session) -> None:
-    """From the session's step to the last one or the time limit, and the export."""
+def training_loop(session: Session) -> None:
+    """Train from the session's step to the last one and export. Raises jobs.Stop when asked to, or at the limit."""
     settings = session.settings
     if session.threads:
         session.threads.choose(lambda: rehearse(session))
-    if session.unmeasured and settings.evaluate_every:  # what the base model does, or what a fork begins with
+    if session.no_metrics_yet and settings.evaluate_every:  # what the base model does, or what a fork begins with
         session.evaluate()
-    preview_start(session)
+    preview_at_start(session)
     session.ranks.wait()  # before any GPU waits for another
     if any(session.ranks.gathered(session.stop_requested)):
         follow_commands(session)
@@ -154,23 +150,20 @@ def train_step(session: Session) -> None:
     optimizer.zero_grad(set_to_none=True)
     if session.ema is not None:
         session.ema.update(step)
-    session.step = step
 
     # -- report
     seconds = time.perf_counter() - began
-    session.step_seconds = 0.9 * session.step_seconds + 0.1 * seconds if session.step_seconds else seconds
     pairs = list(itertools.chain(*every_pairs))
     preserved = {"preservation_loss": sum(every_preservation) / len(every)} if settings.preservation_weight else {}
-    session.write(
+    session.finish_step(
         loss=mean_loss,
         **preserved,
         lr=lr,
         grad_norm=norm,
         samples=[[round(quantile, 4), loss] for quantile, loss in pairs],
         seconds=seconds,
-        memory_gb=memory_gb(session.hardware),
+        memory_gb=held_gb(session.hardware),
     )
-    session.beat("training")
     if session.threads:
         session.threads.watch(tuple(one.shape for one in own), seconds)
 
@@ -257,10 +250,65 @@ def preservation_loss(session: Session, inputs: ModelInputs) -> torch.Tensor:
         return session.family.loss(session.transformer, session.schedule, inputs, base).mean()
 
 
-def memory_gb(device: Device) -> float:
-    """Memory this process holds, GiB: the GPU's peak, of Apple's the present, or the process's own on a processor."""
-    if device.kind == "cuda":
-        return float(torch.cuda.max_memory_reserved() / GIGABYTE)
-    if device.kind == "mps":
-        return float(torch.mps.driver_allocated_memory() / GIGABYTE)
-    return float(psutil.Process().memory_info().rss / GIGABYTE)
+# ---- commands
+
+
+def follow_commands(session: Session, late: bool = False) -> None:
+    """Follow the commands in the run's control folder. Raises jobs.Stop after saving.
+
+    late: the time limit is reached; with several processes the clock of rank 0 counts
+    """
+    commands = _take(session, "save", "preview", "pause", "stop", late=late)
+    if "save" in commands:
+        session.save(must=False)
+    if (request := commands.get("preview")) is not None:
+        live = [LiveSample.read(one) for one in request.get("live_samples") or ()]
+        for one in live:
+            generate_live_sample(session, one)
+        if request.get("previews") or not live:
+            prompts = [request["prompt"]] if request.get("prompt") else session.preview_inputs.prompts
+            for scale in request.get("scales") or [1.0]:
+                preview(session, prompts, float(scale))
+        commands |= _take(session, "pause", "stop")  # it takes long
+    if "pause" in commands and "stop" not in commands:
+        _pause(session)
+    if "stop" in commands:
+        _save_and_stop(session, "Stopped")
+    if "late" in commands:
+        _save_and_stop(session, "The time limit is reached: saved and stopped")
+
+
+def _take(session: Session, *names: jobs.Command, late: bool = False) -> Commands:
+    """Take those of the commands that were given, the same in all processes."""
+    own: Commands = {name: given for name in names if (given := session.job.take(name)) is not None}
+    if session.stop_requested:  # it was taken while previews were generated
+        own["stop"] = {}
+    every = session.ranks.gathered({**own, "late": {}} if late else own)
+    stopped: Commands = {"stop": {}} if any("stop" in one for one in every) else {}
+    return every[0] | stopped
+
+
+def _pause(session: Session) -> None:
+    """Save, leave the device to others, and wait for the command to go on. Raises jobs.Stop when that is to stop."""
+    session.save(must=False)
+    paused_at = time.time()
+    session.beat("paused", paused=True)
+    try:
+        with session.device_lent():
+            commands: Commands = {}
+            while not {"resume", "stop"} & set(commands):
+                session.beat("paused", paused=True)
+                time.sleep(PAUSE_SECONDS)
+                commands |= _take(session, "resume", "stop")
+            if "stop" in commands:
+                _save_and_stop(session, "Stopped")
+    finally:
+        with contextlib.suppress(CannotWrite):  # a full disk ends no run that could go on
+            session.record_start(paused_at)
+
+
+def _save_and_stop(session: Session, why: str) -> None:
+    """End here, so that the run can go on from here. Raises jobs.Stop."""
+    if session.step:
+        session.save()
+    raise jobs.Stop(f"{why} at step {session.step} of {session.settings.steps}; start it again to go on.")

@@ -1,137 +1,131 @@
-"""Everything a run holds while it trains, made in order: data, encoded tensors, model, trained weights, optimizer.
+"""Everything a run holds while it trains, built in order: clips, encoded tensors, model, trained weights, optimizer.
 
 Where several processes compute a run (ranks), each has a session. All do the same in the same order, but only that of
-rank 0 writes files and logs. Not covered: the steps (loop), previews (previewing), commands (commands), what a finished
-run leaves (export).
+rank 0 writes files and logs. The session also does what happens between two steps: it writes metrics, measures, saves
+and, while a run is paused, lends its device. The loop decides when; `previews` generates videos.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
+from safetensors.torch import load_file
+from safetensors.torch import save as to_bytes
 
 from workbench import jobs
 from workbench.clips.records import read_info
-from workbench.errors import CannotWrite
+from workbench.errors import CannotWrite, ConfigError
 from workbench.families import find_model, settle
 from workbench.families.lora_files import DROPPED_KEY
 from workbench.families.noise_schedules import DEFAULTS
 from workbench.jobs.devices import Device
+from workbench.jobs.log import log
+from workbench.jobs.torch_devices import free_memory, moved_to_host
 from workbench.memory.block_swap import parked
 from workbench.runs import checkpoints, optimizer_options
 from workbench.runs.analysis import visible_effect
-from workbench.runs.checkpoints import beginning
 from workbench.runs.checks import check, check_device, check_ranks, initial_lora
 from workbench.runs.data import LOCK, load_data, seed_for
 from workbench.runs.metrics import MetricsWriter, read_metrics, record_session
 from workbench.runs.queue import QueueSlot
 from workbench.runs.settings import TrainSettings
-from workbench.trainer import previewing, saving, tokenizer
-from workbench.trainer.distributed.ranks import Ranks
-from workbench.trainer.inputs.batch_inputs import BatchInputs
-from workbench.trainer.inputs.encoder import (
-    DRIFT_INPUTS,
-    drift_captions,
-    encoder_of,
-    encoding_work,
-    precision_of,
-    preservation_prompts,
-)
-from workbench.trainer.log import log
-from workbench.trainer.model import memory_levels, optimizers
-from workbench.trainer.model.ema import Ema
-from workbench.trainer.model.trainable import Trainable, continue_from
-from workbench.trainer.monitoring import trackers
-from workbench.trainer.monitoring.evaluation import PriorDrift, held_out_by_band
-from workbench.trainer.monitoring.preview_inputs import PreviewInputs
-from workbench.trainer.monitoring.previews import Previewer
+from workbench.trainer import optimizers, tokenizer, trackers
+from workbench.trainer.batch_inputs import BatchInputs
+from workbench.trainer.encoder import encoder_of, encoding_work, precision_of, preservation_prompts
+from workbench.trainer.evaluation import PriorDrift, held_out_by_band
+from workbench.trainer.optimizers import Ema
+from workbench.trainer.previewer import Previewer, PreviewInputs
+from workbench.trainer.ranks import Ranks
 from workbench.trainer.threads import Threads
-from workbench.workspace import Workspace, read_json, write_json
+from workbench.trainer.trainable import Trainable, apply_memory_levels, begins_on_host, continue_from
+from workbench.workspace import Workspace, read_json, write_bytes, write_json
+
+
+class Interrupted(jobs.Stop):
+    """A stop was requested while previews were generated: they are left, the run saves and ends."""
 
 
 class Session:
     """One run in one process, ready for its next step. `step` is the last one done."""
 
-    keeps_going = True  # a preview that fails is left out, and the run goes on
-
     def __init__(
         self,
-        run: Path,
         job: jobs.Job,
         settings: TrainSettings,
         hardware: Device,
         ranks: Ranks | None = None,
+        *,
         from_start: bool = False,
         ends_at: float = math.inf,
+        slot: QueueSlot | None = None,
+        trial: bool = False,
     ) -> None:
-        """from_start: it may begin at step 0 again where no checkpoint is whole;  ends_at: the time limit, by
-        time.monotonic()"""
-        self.run = run
-        self.job = job
-        self.settings = settings
-        self.ends_at = ends_at
-        self.hardware = hardware
+        """Build everything up to the first step. Raises WorkbenchError, or jobs.Stop when asked to stop.
+
+        Args:
+            job: Its folder is the run's.
+            from_start: Whether it may begin at step 0 again where no checkpoint is whole.
+            ends_at: The time limit, by time.monotonic().
+            slot: Its devices, which it lends while it is paused. None where this process may not lend them.
+            trial: Take a few clips of the largest shape, to measure with; and a preview that fails is an error.
+        """
+        self.run, self.job, self.settings, self.hardware = job.folder, job, settings, hardware
         self.ranks = ranks or Ranks()
+        self.ends_at, self.slot, self.trial = ends_at, slot, trial
+        self.workspace, self.device = Workspace.of(self.run), torch.device(hardware.torch_name)
         count = self.ranks.count
+        self.sharded = settings.parallel == "fsdp" and count > 1
         self.machine = (
             f"{count} processes ({settings.parallel}), each on {hardware.name}" if count > 1 else hardware.name
         )
-        self.sharded = settings.parallel == "fsdp" and self.ranks.count > 1
-        self.device = torch.device(hardware.torch_name)
-        self.workspace = Workspace.of(run)
-        self.step_seconds = 0.0
+        self.packages = (*checkpoints.PACKAGES, *optimizer_options.package(settings))
+        self.step, self.step_seconds = 0, 0.0
         self.note = ""  # what a person should know of where it began
         self.warning = ""  # the newest failure that did not end the run
-        self.stop_requested = False  # while something took long; commands ends the run
-        self.slot: QueueSlot | None = None  # its devices, where this process may lend them
-        self.packages = (*checkpoints.PACKAGES, *optimizer_options.package(settings))
+        self.stop_requested = False  # while previews were generated; the loop then ends the run
 
         self._read_dataset()
         resumed = self.ranks.from_first(self._find_checkpoint(from_start) if self.ranks.first else None)
-        self.threads = Threads(run, resumed[1].get("threads") if resumed else None) if hardware.kind == "cpu" else None
+        kept = resumed[1].get("threads") if resumed else None
+        self.threads = Threads(self.run, kept) if hardware.kind == "cpu" else None
         # A checkpoint of before the defaults were numbered has the first ones.
         self.defaults = resumed[1].get("defaults", 1) if resumed else DEFAULTS
-        job.beat("fetching the model", patient=True)
-        with self.ranks.first_alone():
-            self.folder = self.family.fetch(self.model, log)
-        self.precision = precision_of(self.family, self.folder, settings, hardware.kind)
-        if settings.tokenizer_steps:
-            self.folder = tokenizer.trained_folder(self)
+        self._fetch_model()
         self._encode()
-        self._load_model()
-        self._make_optimizer()
-        self.step = saving.restore(self, *resumed) if resumed else self._begin()
+        self._load_transformer()
+        self._build_optimizer()
         if resumed:
-            log(f"going on from the checkpoint of step {self.step}")
-        if self.ranks.first:
-            self._open_records()
-        lines = read_metrics(run) if self.ranks.first else []
-        # A fork begins after step 0, but as little of it was seen.
-        self.unmeasured, self.unseen = self.ranks.from_first((not lines, not any("loss" in line for line in lines)))
-        self.effects = {one["step"]: effect for one in lines if (effect := visible_effect.values_of(one))}
-        self._prepare_prior_drift()
+            self._restore(*resumed)
+        elif (path := initial_lora(self.workspace, settings)) is not None:
+            log(continue_from(self.family, self.bare_transformer, settings, path))
+            self.ema = self._new_ema()  # of the weights that were just loaded
+        self._build_previewer()
+        self._open_records()
+        self._build_prior_drift()
 
-    # ---- making it, in order
+    # ---- building it, in order
 
     def _read_dataset(self) -> None:
         settings = self.settings
         self.job.beat("reading the dataset")
         with self.ranks.first_alone():
             settle(settings.model)  # on a machine that does not know a Hub model yet
-        self.shape = check(self.workspace, settings)
+        shape = check(self.workspace, settings)
         check_ranks(settings, self.ranks.count)
         check_device(settings, self.hardware)
         self.family, self.model = find_model(settings.model)
-        self.data = data = load_data(self.workspace, settings)
+        data = load_data(self.workspace, settings)
+        self.data = data = data.few_of_largest_shape(settings.batch_size) if self.trial else data
         for sentence in data.dropped:
             log(f"left out: {sentence}")
         counts = f"{len(data.regularization)} for regularization, {len(data.held_out)} held out"
@@ -139,35 +133,12 @@ class Session:
         if len(data.buckets) > 1:
             log(f"shapes: {'; '.join(map(str, data.buckets))}")
         self.info = read_info(self.workspace.dataset(settings.dataset))
-        self.shape = data.buckets[0].shape(self.shape.fps)
+        self.shape = data.buckets[0].shape(shape.fps)
         self.preservation_prompts = preservation_prompts(self.family, self.model, settings)
-        self.preview_inputs = PreviewInputs(data, settings, self.preservation_prompts)
-
-    def _open_records(self) -> None:
-        self.record()
-        self.metrics = MetricsWriter(self.run, self.step)
-        self.tracker = trackers.Tracker(self.accelerator, self.run, self.settings, self.step, log)
-
-    def record(self, paused_at: float | None = None) -> None:
-        """Write down that training begins now, or goes on after a pause. Raises CannotWrite."""
-        if not self.ranks.first:
-            return
-        record_session(
-            self.run,
-            self.step,
-            paused_at,
-            device=self.machine,
-            precision=self.precision,
-            versions={name: version(name) for name in self.packages},
-            trained=sum(parameter.numel() for parameter in self.trainable.parameters),
-            dropped=list(self.data.dropped),
-            stops_at=None if math.isinf(self.ends_at) else time.time() + self.ends_at - time.monotonic(),
-            note=self.note,
-        )
 
     def _find_checkpoint(self, from_start: bool) -> tuple[Path, dict[str, Any]] | None:
         """The newest good checkpoint and its state, if this is still the run that wrote it. Raises ResumeRefused."""
-        begun = beginning(self.run, from_start)
+        begun = checkpoints.beginning(self.run, from_start)
         lock, found, self.note = self.data.lock(), begun.checkpoint, begun.note
         if self.note:
             log(self.note)
@@ -181,42 +152,86 @@ class Session:
         )
         return found[1], state
 
+    def _fetch_model(self) -> None:
+        self.job.beat("fetching the model", patient=True)
+        with self.ranks.first_alone():
+            self.folder = self.family.fetch(self.model, log)
+        self.precision = precision_of(self.family, self.folder, self.settings, self.hardware.kind)
+        if self.settings.tokenizer_steps:
+            self.folder = tokenizer.trained_folder(self)
+
     def _encode(self) -> None:
         """Captions, then clips; each encoder leaves before the next one comes."""
         settings, ranks = self.settings, self.ranks
         self.encoder = encoder_of(self.workspace, settings, self.folder, self.device, self.precision, self.defaults)
-        self.encoder.log = log
         work = encoding_work(settings, self.data)
-        self.encoder.encode_captions(ranks.share(sorted(work.captions)), self._encoding)
-        self.encoder.encode_clips(ranks.share(work.pieces), self._encoding)
+
+        def report(phase: str, done: int, total: int, seconds: float) -> None:
+            self.job.beat(phase, done, total, step_seconds=seconds)
+            self.job.check_stop("Stopped while encoding; what was encoded is kept.")
+
+        self.encoder.encode_captions(ranks.share(sorted(work.captions)), report)
+        self.encoder.encode_clips(ranks.share(work.pieces), report)
         if ranks.count > 1:
             self.job.beat("waiting for what other processes encode", patient=True)
             ranks.wait()
         self.inputs = BatchInputs(self.encoder, self.model, self.data, settings, ranks.count, self.defaults)
+        self.schedule = self.inputs.schedule
 
-    def _encoding(self, phase: str, done: int, total: int, seconds: float) -> None:
-        self.job.beat(phase, done, total, step_seconds=seconds)
-        self.job.check_stop("Stopped while encoding; what was encoded is kept.")
-
-    def _load_model(self) -> None:
+    def _load_transformer(self) -> None:
+        """The transformer on its device, with what is trained of it and what makes its steps cheaper."""
         self.job.beat("loading the model")
         settings, family = self.settings, self.family
         mixed = "no" if self.precision == "fp32" else self.precision
         more = trackers.accelerator_options(self.run, settings)
         self.accelerator = Accelerator(mixed_precision=mixed, cpu=self.hardware.kind == "cpu", **more)
-        begin = torch.device("cpu") if memory_levels.begins_on_host(settings, self.sharded) else self.device
-        expert = self.model.expert(settings.expert)
-        transformer = family.load_transformer(self.folder, begin, self.encoder.dtype, expert.part)
+        begin = torch.device("cpu") if begins_on_host(settings, self.sharded) else self.device
+        part = self.model.expert(settings.expert).part
+        transformer = family.load_transformer(self.folder, begin, self.encoder.dtype, part)
         family.use_attention(transformer, settings.attention, self.device)
-        self.trainable = Trainable(family, transformer, settings, seed_for(settings.seed, "lora"), expert.part)
-        memory_levels.put_on(family, transformer, settings, self.device, self.sharded)
+        self.trainable = Trainable(family, transformer, settings, seed_for(settings.seed, "lora"), part)
+        apply_memory_levels(family, transformer, settings, self.device, self.sharded)
         if self.sharded:
             self.trainable.follow()
         # No wrapper where several processes share the steps: they sum their gradients themselves.
         self.transformer = self.accelerator.prepare_model(transformer, evaluation_mode=self.ranks.count > 1)
-        self.schedule = self.inputs.schedule
+        log(f"{self.model.title} on {self.machine} in {self.precision}; training {self.trainable.summary}")
+
+    def _build_optimizer(self) -> None:
+        self.ranks.begin_alike(self.trainable.parameters)
+        optimizer = optimizers.build(self.settings, self.trainable.named)
+        self.learning_rate = optimizers.learning_rate(self.settings, optimizer)
+        self.optimizer = self.accelerator.prepare(optimizer)
+        self.ema = self._new_ema()
+
+    def _new_ema(self) -> Ema | None:
+        """A moving average that starts with the present weights, where the run keeps one."""
+        return Ema(self.trainable.named, self.settings.ema_decay) if self.settings.ema_decay else None
+
+    def _restore(self, folder: Path, state: Mapping[str, Any]) -> None:
+        """Load what `save` published. Raises ResumeRefused."""
+        form = self.family.text_form(self.folder)
+        checkpoints.refuse_other_form(state, self.precision, form, self.model.title)
+        self.trainable.load(folder)
+        if (file := folder / checkpoints.OPTIMIZER).exists():
+            optimizers.load_state(self.optimizer, self.trainable.named, load_file(file), state["optimizer"])
+        if self.ema is not None and (averages := folder / checkpoints.EMA).exists():
+            self.ema.load(load_file(averages))
+        else:
+            self.ema = self._new_ema()  # a fork may begin to average where its parent did not
+        if self.accelerator.scaler is not None and state["scaler"]:
+            self.accelerator.scaler.load_state_dict(state["scaler"])
+        self.step = int(state["step"])
+        log(f"going on from the checkpoint of step {self.step}")
+
+    def _build_previewer(self) -> None:
+        settings = self.settings
+        self.preview_inputs = PreviewInputs(self.data, settings, self.preservation_prompts)
+        # Weights in shards stay; Apple's memory is the machine's, so nothing has more room elsewhere.
+        moves = not self.sharded and self.device.type != "mps"
         self.previewer = Previewer(
-            family,
+            self.run,
+            self.family,
             self.model,
             self.folder,
             replace(self.shape, frames=settings.preview_frames or self.shape.frames),
@@ -224,39 +239,28 @@ class Session:
             self.device,
             self.encoder.dtype,
             writes=self.ranks.first,
+            offload_transformer=(lambda: parked(self.bare_transformer)) if moves else nullcontext,
+            before_decoding=self.check_for_stop,
         )
-        if not self.sharded and self.device.type != "mps":  # whose memory is the machine's: nothing has more room
-            self.previewer.make_room = lambda: parked(self.bare_transformer)
-        self.previewer.before_decoding = self.check_for_stop
-        log(f"{self.model.title} on {self.machine} in {self.precision}; training {self.trainable.summary}")
 
-    def _make_optimizer(self) -> None:
-        settings = self.settings
-        self.ranks.begin_alike(self.trainable.parameters)
-        optimizer = optimizers.build(settings, self.trainable.named)
-        self.learning_rate = optimizers.learning_rate(settings, optimizer)
-        self.optimizer = self.accelerator.prepare(optimizer)
-        self.ema = Ema(self.trainable.named, settings.ema_decay) if settings.ema_decay else None
+    def _open_records(self) -> None:
+        lines = []
+        if self.ranks.first:
+            self.record_start()
+            self.metrics = MetricsWriter(self.run, self.step)
+            self.tracker = trackers.Tracker(self.accelerator, self.run, self.settings, self.step, log)
+            lines = read_metrics(self.run)
+        # A fork begins after step 0, but has no steps of its own either.
+        started = not lines, not any("loss" in line for line in lines)
+        self.no_metrics_yet, self.no_steps_yet = self.ranks.from_first(started)
+        self._effects = {one["step"]: effect for one in lines if (effect := visible_effect.values_of(one))}
 
-    def _begin(self) -> int:
-        """The first start: from nothing, or from the LoRA that the settings name. Raises ConfigError."""
-        if (path := initial_lora(self.workspace, self.settings)) is not None:
-            log(continue_from(self.family, self.bare_transformer, self.settings, path))
-            if self.settings.ema_decay:
-                self.ema = Ema(self.trainable.named, self.settings.ema_decay)
-        return 0
-
-    def _prepare_prior_drift(self) -> None:
-        """Choose the inputs of the prior drift: clips of the regularization dataset, else captions alone."""
-        self.prior_drift, data, inputs = None, self.data, self.inputs
+    def _build_prior_drift(self) -> None:
+        self.prior_drift = None
         # It compares with the base model, which is at hand only where a LoRA alone is trained.
         if self.idle or self.settings.method != "lora" or self.settings.train_also:
             return
-        own = list(inputs.clips(data.train[:DRIFT_INPUTS]))
-        others = list(inputs.clips(data.regularization[:DRIFT_INPUTS]))
-        if not others:
-            own = list(inputs.captions(drift_captions(data), data.train[0]))
-            others = list(inputs.captions(self.preservation_prompts[:DRIFT_INPUTS], data.train[0]))
+        own, others = self.inputs.drift_inputs(self.preservation_prompts)
         if others:
             self.prior_drift = PriorDrift(self.family, self.schedule, own, others, self.settings.seed, self.device)
 
@@ -287,14 +291,28 @@ class Session:
         finally:
             self.bare_transformer.enable_adapters()
 
-    # ---- between two steps
+    def notes(self) -> dict[str, str]:
+        """The metadata of a file of weights, beside rank and alpha. No time in it: equal runs make equal files."""
+        return {
+            "base_model": self.model.id if self.model.local else self.model.source,
+            "base_revision": self.model.revision or "",
+            "run": self.run.name,
+            "step": str(self.step),
+            "trigger_word": self.info.trigger_word,
+            "seed": str(self.settings.seed),
+            **({"expert": self.settings.expert} if self.model.boundary else {}),
+            **({DROPPED_KEY: "zeros"} if self.settings.dropped_caption == "zeros" else {}),
+        }
+
+    # ---- reporting
 
     def beat(self, phase: str, **more: Any) -> None:
+        """Report what the run does now, for readers and the stall timeout."""
         more.setdefault("message", self.warning or self.note)
         self.job.beat(phase, self.step, self.settings.steps, step_seconds=self.step_seconds, **more)
 
     def write(self, **line: Any) -> None:
-        """A line of the metrics, for whoever reads them."""
+        """Write a line of the metrics, for whoever reads them."""
         if not self.ranks.first:
             return
         try:
@@ -305,6 +323,33 @@ class Session:
                 log(warning)
             self.warning = warning
         self.tracker.log({"step": self.step, **line})
+
+    def finish_step(self, **line: Any) -> None:
+        """Count a step that has adjusted the weights, and report it. line: of the metrics, with its `seconds`"""
+        self.step += 1
+        seconds = line["seconds"]
+        self.step_seconds = 0.9 * self.step_seconds + 0.1 * seconds if self.step_seconds else seconds
+        self.write(**line)
+        self.beat("training")
+
+    def record_start(self, paused_at: float | None = None) -> None:
+        """Write down that training begins now, or goes on after a pause. Raises CannotWrite."""
+        if not self.ranks.first:
+            return
+        record_session(
+            self.run,
+            self.step,
+            paused_at,
+            device=self.machine,
+            precision=self.precision,
+            versions={name: version(name) for name in self.packages},
+            trained=sum(parameter.numel() for parameter in self.trainable.parameters),
+            dropped=list(self.data.dropped),
+            stops_at=None if math.isinf(self.ends_at) else time.time() + self.ends_at - time.monotonic(),
+            note=self.note,
+        )
+
+    # ---- measuring
 
     def evaluate(self) -> None:
         """Measure the held-out loss and the prior drift; what cannot be measured is left out."""
@@ -327,42 +372,126 @@ class Session:
         if "held_out_loss" in line:
             log(f"step {self.step}: held-out loss {line['held_out_loss']:.4f}")
 
-    def check_for_stop(self, together: bool = False) -> None:
-        """Raises previewing.Interrupted once a stop was requested; together: all processes check at the same time."""
-        self.stop_requested = self.stop_requested or self.job.take("stop") is not None
-        if any(self.ranks.gathered(self.stop_requested)) if together else self.stop_requested:
-            raise previewing.Interrupted("Stopped while it generated previews.")
+    def write_visible_effect(self) -> None:
+        """Measure how far this step's previews are from those of the base model. Nothing is written twice: a start
+        after a kill measures the same again."""
+        effect = visible_effect.measure(self.run, self.step)
+        if effect is not None and effect != self._effects.get(self.step):
+            self._effects[self.step] = effect
+            self.write(**effect)
+
+    # ---- saving
 
     def save(self, must: bool = True) -> None:
-        """Publish a checkpoint of the present step, then retire the oldest.
+        """Publish a checkpoint of the present step, then retire the oldest. A step that is saved is not saved again.
 
+        All processes give their shards, and rank 0 writes.
         must: a disk that refuses ends the run; else it is logged, and the next save tries again. Raises CannotWrite.
         """
         self.beat("saving a checkpoint", patient=self.idle)
         if self.idle:
             return
-        self.warning = saving.save(self, must)
-        if self.warning:
-            log(self.warning)
-        elif self.previewer.unwritten:
-            with previewing.failures_left_out(self):
+        first = self.ranks.first
+        beside = self.trainable.plain(first)
+        tensors, values = optimizers.state_of(self.optimizer, self.trainable.named, first)
+        averages = self.ema.tensors(first) if self.ema is not None else None
+        scaler = self.accelerator.scaler
+        state = {
+            "step": self.step,
+            "settings": self.settings.model_dump(mode="json"),
+            "versions": {name: version(name) for name in self.packages},
+            "precision": self.precision,
+            "defaults": self.defaults,
+            "text_form": self.family.text_form(self.folder),
+            "threads": torch.get_num_threads() if self.device.type == "cpu" else None,
+            "scaler": scaler.state_dict() if scaler is not None else None,
+            "optimizer": values,
+        }
+
+        def fill(target: Path) -> None:
+            self.trainable.write(target, self.notes(), beside)
+            write_bytes(target / checkpoints.OPTIMIZER, to_bytes(tensors))
+            if averages is not None:
+                write_bytes(target / checkpoints.EMA, to_bytes(averages))
+            write_json(target / checkpoints.STATE, state)
+
+        if first and not checkpoints.verified(checkpoints.folder_of(self.run, self.step)):
+            try:
+                checkpoints.publish(self.run, self.step, fill)
+            except CannotWrite as error:
+                if must:
+                    raise
+                self.warning = f"step {self.step} is not saved, the next save tries again: {error}"
+                log(self.warning)
+                return
+            checkpoints.retire(self.run, self.settings.keep_checkpoints, self.settings.keep_every, self.step)
+        self.warning = ""
+        if self.previewer.unwritten:
+            with self.preview_failures_logged():
                 self.previewer.write()
 
-    def notes(self) -> dict[str, str]:
-        """The metadata of a file of weights, beside rank and alpha. No time in it: equal runs make equal files."""
-        return {
-            "base_model": self.model.id if self.model.local else self.model.source,
-            "base_revision": self.model.revision or "",
-            "run": self.run.name,
-            "step": str(self.step),
-            "trigger_word": self.info.trigger_word,
-            "seed": str(self.settings.seed),
-            **({"expert": self.settings.expert} if self.model.boundary else {}),
-            **({DROPPED_KEY: "zeros"} if self.settings.dropped_caption == "zeros" else {}),
-        }
+    # ---- previews
+
+    @contextmanager
+    def preview_failures_logged(self) -> Iterator[None]:
+        """What goes wrong inside costs the previews, never the run."""
+        if self.trial:
+            yield
+            return
+        try:
+            yield
+        except Interrupted:
+            log(f"asked to stop: the preview of step {self.step} is left for the next start")
+        except CannotWrite as error:
+            self.warning = f"a preview of step {self.step} is not written yet, the next preview tries again: {error}"
+            log(self.warning)
+        except (torch.OutOfMemoryError, ConfigError) as error:
+            log(f"the preview of step {self.step} is left out: {str(error).splitlines()[0]}")
+            free_memory()
+
+    def check_for_stop(self, together: bool = False) -> None:
+        """Raises Interrupted once a stop was requested; together: all processes check at the same time."""
+        self.stop_requested = self.stop_requested or self.job.take("stop") is not None
+        if any(self.ranks.gathered(self.stop_requested)) if together else self.stop_requested:
+            raise Interrupted("Stopped while it generated previews.")
+
+    # ---- pausing
+
+    @contextmanager
+    def device_lent(self) -> Iterator[None]:
+        """Free the device for others meanwhile, if it is this process's to lend.
+
+        Its tensors wait in CPU memory. Every bit comes back as it was, so a run that was paused ends in the same
+        weights as one that was not. Slots of swapped blocks (memory.block_swap) stay, and so does what the driver keeps
+        for a process. After an error nothing comes back, and neither does the device.
+        """
+        if self.slot is None:
+            yield
+            return
+        on_gpu = self.device.type == "cuda"
+        if on_gpu:
+            self.inputs.release()
+        with moved_to_host(self.held_tensors() if on_gpu else ()), self.slot.lent():
+            yield
+
+    def held_tensors(self) -> Iterator[torch.Tensor]:
+        """Every tensor kept between two steps: the model, what is trained, the optimizer's, the average."""
+        model = self.bare_transformer
+        averages = self.ema.model.shadow_params if self.ema is not None else []
+        states = (value for state in self.optimizer.state.values() for value in _tensors(state))
+        return chain(model.parameters(), model.buffers(), self.trainable.parameters, averages, states)
 
     def close(self) -> None:
         """Close what is written to, however the run ends."""
         if self.ranks.first:
             self.metrics.close()
             self.tracker.finish()
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if hasattr(value, "untyped_storage"):
+        yield value
+    elif isinstance(value, dict):
+        yield from chain.from_iterable(map(_tensors, value.values()))
+    elif isinstance(value, list | tuple):
+        yield from chain.from_iterable(map(_tensors, value))

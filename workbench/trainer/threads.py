@@ -19,8 +19,8 @@ from pathlib import Path
 import psutil
 import torch
 
+from workbench.jobs.log import log
 from workbench.quantities import counted
-from workbench.trainer.log import log
 
 MODULE = "workbench.trainer"
 VARIABLE = "OMP_NUM_THREADS"

@@ -27,15 +27,15 @@ from workbench import jobs
 from workbench.clips.frame_plan import FramePlan, Taking, take
 from workbench.errors import NonFiniteLoss
 from workbench.families import model_files
+from workbench.jobs.log import log
 from workbench.jobs.torch_devices import free_memory
 from workbench.runs.data import RunClip, seed_for
 from workbench.runs.from_scratch import BASE_MODEL
 from workbench.runs.metrics import MetricsWriter
 from workbench.runs.settings import TrainSettings
-from workbench.trainer.inputs.encoder import read_video
-from workbench.trainer.log import log
-from workbench.trainer.model import optimizers
-from workbench.trainer.model.ema import Ema
+from workbench.trainer import optimizers
+from workbench.trainer.encoder import read_video
+from workbench.trainer.optimizers import Ema
 from workbench.workspace import write_bytes
 
 if TYPE_CHECKING:

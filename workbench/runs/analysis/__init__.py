@@ -1,4 +1,4 @@
 """What a run's metrics say: curves, a diagnosis, comparison with other runs. No torch, nothing is changed.
 
-`trainer.monitoring` measures; `runs.metrics` reads single lines.
+`trainer.evaluation` measures; `runs.metrics` reads single lines.
 """

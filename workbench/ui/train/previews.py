@@ -1,6 +1,6 @@
 """The previews of a run: steps side by side, the LoRA at several scales, the training inputs; and requesting more.
 
-Not covered: generating them (trainer.monitoring.previews).
+Not covered: generating them (trainer.previewer).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 It is loaded when somebody first looks at it and reads WORKSPACE/trackio. What it could change (names of runs, their
 removal) it refuses, because nobody is given its write token. Not covered: who may look (login), sending metrics to
-trackio (trainer.monitoring.trackers), other trackers, which have programs of their own.
+trackio (trainer.trackers), other trackers, which have programs of their own.
 """
 
 from __future__ import annotations

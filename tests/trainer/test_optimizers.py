@@ -1,0 +1,335 @@
+"""Every optimizer on a small LoRA-like problem: it learns, its options reach it, an interruption changes no bit."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from workbench.errors import ConfigError, ResumeRefused
+from workbench.runs import optimizer_options
+from workbench.runs.settings import Optimizer, TrainSettings
+from workbench.settings import parse
+from workbench.trainer import optimizers
+from workbench.workspace import read_json, write_json
+
+NAMES: tuple[str, ...] = get_args(Optimizer)
+RATES = {"prodigy": 1.0, "schedule-free": 0.03, "came": 0.001}
+STEPS, STOP = 12, 5
+
+
+def make_settings(name: str, **more: Any) -> TrainSettings:
+    given: dict[str, Any] = {"optimizer": name, "learning_rate": RATES.get(name, 0.01), **more}
+    if name == "prodigy":  # else its estimate would not move within so few steps
+        given["optimizer_options"] = ["d0=0.001", "d_coef=8", *given.get("optimizer_options", [])]
+    return parse(TrainSettings, given)
+
+
+class Problem:
+    """Two LoRA matrices large enough for 8-bit moments, DoRA's magnitudes and a convolution, towards fixed targets."""
+
+    def __init__(self, settings: TrainSettings) -> None:
+        draw = torch.Generator().manual_seed(0)
+
+        def parameter(*shape: int) -> torch.nn.Parameter:
+            return torch.nn.Parameter(torch.randn(shape, generator=draw) * 0.05)
+
+        shapes = {"lora_A": (16, 256), "lora_B": (256, 16), "magnitude": (256,), "kernel": (8, 2, 3, 3)}
+        self.named = [(name, parameter(*shape)) for name, shape in shapes.items()]
+        self.target = torch.randn(256, 256, generator=draw) * 0.05
+        self.rate = settings.learning_rate
+        self.optimizer = optimizers.build(settings, self.named)
+
+    @property
+    def weights(self) -> dict[str, torch.Tensor]:
+        return {name: parameter.detach().clone() for name, parameter in self.named}
+
+    def loss(self, step: int) -> torch.Tensor:
+        a, b, magnitude, kernel = (parameter for _, parameter in self.named)
+        inputs = torch.randn(32, 256, generator=torch.Generator().manual_seed(step))
+        output = (inputs @ (b @ a).T) * (1 + magnitude)
+        return ((output - inputs @ self.target.T) ** 2).mean() + ((kernel - 0.1) ** 2).mean()
+
+    def train(self, first: int, last: int) -> list[float]:
+        """As the loop does: it writes the step's learning rate (a warm-up from 0) into every group."""
+        losses = []
+        for step in range(first, last + 1):
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.rate * min(1.0, (step - 1) / 2)
+            loss = self.loss(step)
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+            losses.append(loss.item())
+        return losses
+
+    def save(self, folder: Path) -> None:
+        tensors, values = optimizers.state_of(self.optimizer, self.named)
+        save_file(tensors, folder / "optimizer.safetensors")
+        save_file(self.weights, folder / "weights.safetensors")
+        write_json(folder / "state.json", values)
+
+    def load(self, folder: Path) -> None:
+        weights = load_file(folder / "weights.safetensors")
+        with torch.no_grad():
+            for name, parameter in self.named:
+                parameter.copy_(weights[name])
+        tensors, values = load_file(folder / "optimizer.safetensors"), read_json(folder / "state.json")
+        optimizers.load_state(self.optimizer, self.named, tensors, values)
+
+
+def same_bits(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("name", NAMES)
+def test_an_interrupted_run_ends_with_the_same_bits(name: str, decay: float, tmp_path: Path) -> None:
+    settings = make_settings(name, weight_decay=decay)
+    whole = Problem(settings)
+    losses = whole.train(1, STEPS)
+    assert losses[-1] < 0.97 * losses[0]
+    assert not same_bits(whole.weights, Problem(settings).weights)
+
+    first = Problem(settings)
+    first.train(1, STOP)
+    first.save(tmp_path)
+    second = Problem(settings)
+    second.train(1, 2)  # what was there before must leave no trace
+    second.load(tmp_path)
+    second.train(STOP + 1, STEPS)
+    assert same_bits(second.weights, whole.weights)
+    ours, theirs = (optimizers.state_of(one.optimizer, one.named) for one in (second, whole))
+    assert same_bits(ours[0], theirs[0])
+    assert ours[1] == theirs[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weight_decay_reaches_the_optimizer(name: str) -> None:
+    plain, decayed = (Problem(make_settings(name, weight_decay=decay)) for decay in (0.0, 0.5))
+    plain.train(1, 4)
+    decayed.train(1, 4)
+    assert all(not torch.equal(plain.weights[key], decayed.weights[key]) for key in plain.weights)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("adamw", "amsgrad=true"),
+        ("adam", "amsgrad=true"),
+        ("adamw-8bit", "min_8bit_size=100000"),
+        ("adam-8bit", "min_8bit_size=100000"),
+        ("prodigy", "growth_rate=1.01"),
+        ("prodigy", "bias_correction=false"),
+        ("came", "beta3=0.5"),
+        ("came", "clip_threshold=0.25"),
+        ("schedule-free", "r = 2"),
+        ("muon", "momentum=0.5"),
+        ("muon", "use_adjusted_lr=false"),
+    ],
+)
+def test_options_reach_the_optimizer(name: str, line: str) -> None:
+    plain, other = Problem(make_settings(name)), Problem(make_settings(name, optimizer_options=[line]))
+    plain.train(1, STOP)
+    other.train(1, STOP)
+    assert not same_bits(plain.weights, other.weights)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_option_is_one_that_its_library_takes(name: str) -> None:
+    made = optimizers.build(make_settings(name), Problem(make_settings(name)).named)
+    taken = set(inspect.signature(type(made)).parameters) | ({"beta3"} if name == "came" else set())
+    offered = set(optimizer_options.RULES[name].options)
+    assert offered <= taken - {"params", "kwargs"}
+    assert not offered & set(optimizer_options.FIELDS)
+
+
+@pytest.mark.parametrize("name", ["adamw", "adam"])
+def test_eight_bits_are_less_than_a_third_of_the_memory(name: str) -> None:
+    def bytes_of(name: str) -> int:
+        problem = Problem(make_settings(name))
+        problem.train(1, 1)
+        state = [problem.optimizer.state[parameter] for _, parameter in problem.named[:2]]
+        moments = [value for one in state for key, value in one.items() if not key.startswith(("step", "qmap"))]
+        return sum(value.numel() * value.element_size() for value in moments)
+
+    assert bytes_of(f"{name}-8bit") < bytes_of(name) / 3
+
+
+def test_muon_turns_matrices_and_leaves_the_rest_to_adamw() -> None:
+    problem = Problem(make_settings("muon"))
+    problem.train(1, 3)
+    kinds = {name: set(problem.optimizer.state[parameter]) for name, parameter in problem.named}
+    assert kinds["lora_A"] == kinds["lora_B"] == {"momentum_buffer"}
+    assert kinds["magnitude"] == kinds["kernel"] == {"exp_avg", "exp_avg_sq"}
+
+
+def test_schedule_free_is_used_with_its_average_and_trained_without(tmp_path: Path) -> None:
+    interrupted, whole = (Problem(make_settings("schedule-free")) for _ in range(2))
+    whole.train(1, STEPS)
+    interrupted.train(1, STOP)
+    trained = interrupted.weights
+    for _ in range(3):
+        with optimizers.averaged(interrupted.optimizer):
+            average = interrupted.weights
+            with optimizers.averaged(interrupted.optimizer):  # measuring while exporting, say
+                assert same_bits(interrupted.weights, average)
+            assert same_bits(interrupted.weights, average)
+            with pytest.raises(AssertionError, match="averaged weights"):
+                interrupted.save(tmp_path)
+        assert same_bits(interrupted.weights, trained)
+    for name, parameter in interrupted.named:  # trained = 0.9 average + 0.1 fast iterate
+        expected = 0.9 * average[name] + 0.1 * interrupted.optimizer.state[parameter]["z"]
+        torch.testing.assert_close(trained[name], expected)
+        assert not torch.equal(trained[name], average[name])
+    interrupted.train(STOP + 1, STEPS)
+    assert same_bits(interrupted.weights, whole.weights)
+
+
+def test_an_error_while_the_average_is_in_place_brings_the_weights_back() -> None:
+    problem = Problem(make_settings("schedule-free"))
+    problem.train(1, 4)
+    before = problem.weights
+    with pytest.raises(RuntimeError, match="out of memory"), optimizers.averaged(problem.optimizer):
+        raise RuntimeError("out of memory")
+    assert same_bits(problem.weights, before)
+
+
+def test_other_optimizers_have_no_average() -> None:
+    problem = Problem(make_settings("adamw"))
+    problem.train(1, 3)
+    before = problem.weights
+    with optimizers.averaged(problem.optimizer):
+        assert same_bits(problem.weights, before)
+
+
+def test_a_fork_keeps_the_memory_and_takes_its_own_constants(tmp_path: Path) -> None:
+    problem = Problem(make_settings("prodigy", weight_decay=0.0))
+    problem.train(1, STOP)
+    problem.save(tmp_path)
+    fork = Problem(make_settings("prodigy", weight_decay=0.3, adam_beta1=0.8))
+    fork.load(tmp_path)
+    group, parent = fork.optimizer.param_groups[0], problem.optimizer.param_groups[0]
+    assert (group["weight_decay"], group["betas"]) == (0.3, (0.8, 0.95))
+    assert parent["d"] > 0.001  # it has found something out
+    assert (group["d"], group["d_max"], group["step"]) == (parent["d"], parent["d_max"], parent["step"])
+
+
+def test_state_of_a_parameter_that_is_not_trained_is_refused(tmp_path: Path) -> None:
+    problem = Problem(make_settings("adamw"))
+    problem.train(1, 1)
+    tensors, values = optimizers.state_of(problem.optimizer, problem.named)
+    with pytest.raises(ResumeRefused, match="remembers lora_A, which this run does not train"):
+        optimizers.load_state(problem.optimizer, problem.named[1:], tensors, values)
+
+
+REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
+    (
+        "prodigy",
+        {"optimizer_options": ["d_coeff=1"]},
+        "optimizer_options",
+        "optimizer_options has d_coeff, which prodigy does not have: did you mean d_coef?",
+    ),
+    (
+        "adamw",
+        {"optimizer_options": ["zzz=1"]},
+        "optimizer_options",
+        "optimizer_options has zzz, which adamw does not have: it has amsgrad",
+    ),
+    (
+        "muon",
+        {"optimizer_options": ["lr=1"]},
+        "optimizer_options",
+        "optimizer_options has lr, which is a setting of its own: set learning_rate",
+    ),
+    (
+        "came",
+        {"optimizer_options": ["betas=0.9"]},
+        "optimizer_options",
+        "optimizer_options has betas, which is a setting of its own: set adam_beta1 and adam_beta2",
+    ),
+    (
+        "muon",
+        {"optimizer_options": ["momentum"]},
+        "optimizer_options",
+        "optimizer_options has 'momentum', must be NAME=VALUE: momentum=VALUE",
+    ),
+    (
+        "muon",
+        {"optimizer_options": ["momentum=often"]},
+        "optimizer_options",
+        "optimizer_options has momentum=often, must be a number, 0 to 0.9999",
+    ),
+    (
+        "muon",
+        {"optimizer_options": ["ns_steps=2.5"]},
+        "optimizer_options",
+        "optimizer_options has ns_steps=2.5, must be a whole number, 1 to 99",
+    ),
+    (
+        "muon",
+        {"optimizer_options": ["nesterov=1"]},
+        "optimizer_options",
+        "optimizer_options has nesterov=1, must be true or false",
+    ),
+    (
+        "prodigy",
+        {"optimizer_options": ["growth_rate=nan"]},
+        "optimizer_options",
+        "optimizer_options has growth_rate=nan, must be a number of 1 or more",
+    ),
+    (
+        "prodigy",
+        {"optimizer_options": ["d_coef=1"]},
+        "optimizer_options",
+        "optimizer_options has d_coef twice: keep one",
+    ),
+    (
+        "prodigy",
+        {"learning_rate": 1e-4},
+        "learning_rate",
+        "learning_rate is 0.0001, which prodigy multiplies by the rate it finds itself, must be 0.1 or more: "
+        "set it to 1",
+    ),
+    (
+        "schedule-free",
+        {"adam_beta1": 0.0},
+        "adam_beta1",
+        "adam_beta1 is 0, must be above 0 with schedule-free: the default is 0.9",
+    ),
+    (
+        "schedule-free",
+        {"ema_decay": 0.99},
+        "ema_decay",
+        "ema_decay is 0.99, must be 0 with schedule-free, which averages the weights itself: set it to 0",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "setting", "sentence"), REFUSED)
+def test_what_cannot_be_is_refused_in_a_sentence(name: str, given: dict[str, Any], setting: str, sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        optimizer_options.check(make_settings(name, **given))
+    assert caught.value.problems == {setting: sentence}
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "distribution"),
+    [
+        *((name, "bitsandbytes", "bitsandbytes") for name in ("adamw-8bit", "adam-8bit")),
+        *((name, "pytorch_optimizer", "pytorch-optimizer") for name in ("prodigy", "came", "schedule-free", "muon")),
+    ],
+)
+def test_a_missing_package_is_named_with_the_command_that_brings_it(
+    name: str, package: str, distribution: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError) as caught:
+        optimizer_options.check(make_settings(name))
+    sentence = f"optimizer is {name}, which needs the package {distribution}: {optimizer_options.INSTALL}"
+    assert caught.value.problems == {"optimizer": sentence}

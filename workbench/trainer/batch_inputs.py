@@ -1,0 +1,400 @@
+"""The tensors of every batch: its random numbers, and the cached tensors of its clips and captions.
+
+Everything is a pure function of the run's seed and the batch's number (step, number within the step): each purpose has
+a generator of its own, so no state is carried from batch to batch, and any number of threads may read ahead. Noise is
+sampled on the processor, so every device gets the same.
+
+Image-to-video models get the noised first frame, or the clip in low resolution, beside the caption, as the published
+ones were trained (SAT diffusion_video.py): the first frame gets noise of its own before it is encoded, its sigma
+sampled anew for every clip and step from exp(N(mean, deviation)); now and then there is no picture at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from workbench.families.model import Model
+from workbench.families.model_inputs import Given, ModelInputs, Tensors
+from workbench.families.noise_schedules import DEFAULTS, NoiseSettings
+from workbench.jobs.torch_devices import free_memory, to_device
+from workbench.runs.data import Batches, RunClip, TrainingData, seed_for
+from workbench.runs.settings import TrainSettings
+from workbench.trainer.encoder import (
+    DRIFT_INPUTS,
+    FIRST_FRAME,
+    Encoder,
+    Piece,
+    View,
+    drift_captions,
+    read_first_frame,
+    view_of,
+)
+from workbench.trainer.evaluation import EvaluationInput
+
+# First frames encoded at one visit of the VAE to a GPU, in batches: a visit moves its weights twice.
+FRAMES_AHEAD = 16
+LEVELS = 1000  # noise quantiles that a batch may have, evenly spaced: as many as the published schedules have timesteps
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch of one shape, on the device. quantiles: of noise, [B]; weights: what each clip's loss counts, [B]."""
+
+    items: list[RunClip]
+    inputs: ModelInputs
+    quantiles: torch.Tensor
+    weights: torch.Tensor
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A batch as it comes from the disk: still without a device."""
+
+    items: list[RunClip]
+    shape: tuple[int, ...]
+    moments: Tensors
+    text: Tensors
+    quantiles: torch.Tensor
+    noise: torch.Tensor
+    posterior: torch.Tensor
+    pictures: torch.Tensor  # [B] bool: with its picture
+    low: Tensors | None
+    image: Tensors | None
+
+
+class BatchInputs:
+    """Reads the batches of one run and samples their random numbers."""
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        model: Model,
+        data: TrainingData,
+        settings: TrainSettings,
+        stride: int = 1,
+        defaults: int = DEFAULTS,
+    ) -> None:
+        """encoder: its cache has all views of the clips and all captions
+
+        stride:   how far apart the numbers of the requested batches are, for reading ahead
+        defaults: the version of the families' own values that the run began with (noise_schedules)
+        """
+        self._encoder, self._settings, self._model, self._data = encoder, settings, model, data
+        self._family, self._folder = encoder.family, encoder.folder
+        self._device = encoder.device
+        expert = model.expert(settings.expert)
+        chosen = NoiseSettings(
+            density=settings.timestep_density,
+            shift=settings.timestep_shift,
+            part=settings.train_part,
+            between=(expert.lowest, expert.highest),
+            defaults=defaults,
+        )
+        self.schedule = self._family.noise_schedule(self._folder, self._device, chosen)
+        self._batches, self._stride = Batches(data, settings), stride
+        self.view = view_of(model, settings)
+        self._hidden = self._share_hidden(defaults)
+        self._frames = FirstFrames(encoder, settings) if self.view == "first frame" else None
+        self._ahead: dict[int, Future[_Read]] = {}
+        self._threads = ThreadPoolExecutor(settings.loader_threads, "loader") if settings.loader_threads else None
+        self._encoded: dict[int, Tensors] = {}
+        self._fixed: dict[str, Given] = {}
+
+    # ---- a batch of training
+
+    def batch(self, step: int, micro: int) -> Batch:
+        """The batch of a step (from 1), by its number within the step (from 0)."""
+        number = (step - 1) * self._settings.gradient_accumulation + micro
+        read = self._next(number)
+        latents = self._family.sample_latents(self._on_device(read.moments), to_device(read.posterior, self._device))
+        given = None
+        if read.low is not None:
+            noise = self._noise(len(read.items), read.shape, "low resolution", step, micro)
+            beside = self._family.sample_latents(self._on_device(read.low), to_device(noise, self._device))
+            given = Given(beside=beside * to_device(read.pictures.view(-1, 1, 1, 1, 1).to(beside.dtype), self._device))
+        elif read.image is not None:
+            noise = self._one_frame_noise(len(read.items), read.shape, "picture", step, micro)
+            given = self._family.given(
+                self._on_device(read.image), noise, read.shape, to_device(read.pictures, self._device)
+            )
+        elif self._frames is not None:
+            moments = self._frame_moments(number)
+            given = self._frames.finish(moments, read.shape, read.pictures, "training", step, micro)
+        elif self.view == "clip" and read.pictures.any():
+            given = self._family.own_first_frame(latents, to_device(read.pictures, self._device))
+        inputs = ModelInputs(
+            latents=latents,
+            text=self._on_device(read.text),
+            noise=to_device(read.noise, self._device),
+            timesteps=self.schedule.timesteps(to_device(read.quantiles, self._device), read.shape),
+            given=given,
+            fps=read.items[0].plan.fps,
+        )
+        weights = to_device(torch.tensor([item.weight for item in read.items]), self._device)
+        return Batch(read.items, inputs, read.quantiles, weights)
+
+    def preservation(self, batch: Batch, prompts: Sequence[str], step: int, micro: int) -> ModelInputs:
+        """The inputs of a batch with preservation prompts in place of its captions, sampled anew for each clip."""
+        generator = self._generator("preservation prompts", step, micro)
+        chosen = torch.randint(len(prompts), (len(batch.items),), generator=generator).tolist()
+        return replace(batch.inputs, text=self.embeddings([prompts[index] for index in chosen]))
+
+    def _next(self, number: int) -> _Read:
+        """The batch with this number over the whole run, read ahead where threads may."""
+        if self._threads is None:
+            return self._read(number)
+        for ahead in range(number, number + 1 + self._settings.loader_threads * self._stride, self._stride):
+            if ahead not in self._ahead:
+                self._ahead[ahead] = self._threads.submit(self._read, ahead)
+        for old in [key for key in self._ahead if key < number]:
+            del self._ahead[old]
+        return self._ahead.pop(number).result()
+
+    def _read(self, number: int) -> _Read:
+        settings, items = self._settings, self._batches.batch(number)
+        step, micro = divmod(number, settings.gradient_accumulation)
+        step += 1
+        count, shape = len(items), self.latents_shape(items[0])
+        generator = self._generator("timesteps and captions", step, micro)
+        quantiles = (torch.randint(LEVELS, (count,), generator=generator) + 0.5) / LEVELS
+        kept = (torch.rand(count, generator=generator) >= settings.caption_dropout).tolist()
+        flipped = self._flipped(items, step, micro)
+        pictures = torch.rand(count, generator=self._generator("pictures", step, micro)) >= self._hidden
+        low = self._views(items, flipped, "low resolution") if self.view == "low resolution" else None
+        image = self._views(items, flipped, "picture") if self.view == "picture" else None
+        return _Read(
+            items=items,
+            shape=shape,
+            moments=self._views(items, flipped, "clip"),
+            text=self._clip_texts(items, kept),
+            quantiles=quantiles,
+            noise=self._noise(count, shape, "noise", step, micro),
+            posterior=self._noise(count, shape, "posterior", step, micro),
+            pictures=pictures,
+            low=low,
+            image=image,
+        )
+
+    def _frame_moments(self, number: int) -> Tensors:
+        """First frames of this batch, encoded; on a GPU those of the next batches, too, before the VAE leaves again.
+
+        Each batch is encoded by itself with its own seed, so the visits' length changes no bit.
+        """
+        assert self._frames is not None
+        if number not in self._encoded:
+            last = number + self._stride * (FRAMES_AHEAD if self._device.type == "cuda" else 1)
+            self._encoded = {}
+            for ahead in range(number, last, self._stride):
+                step, micro = divmod(ahead, self._settings.gradient_accumulation)
+                items = self._batches.batch(ahead)
+                pixels = self._pixels(items, self._flipped(items, step + 1, micro))
+                self._encoded[ahead] = self._frames.moments(pixels, "training", step + 1, micro)
+            self._frames.rest()
+        return self._encoded.pop(number)
+
+    def release(self) -> None:
+        """Drop what was encoded ahead on the device; it is encoded again, to the same bits, when it is needed."""
+        self._encoded = {}
+
+    # ---- fixed inputs, for measuring
+
+    def clips(self, items: Iterable[RunClip]) -> Iterator[EvaluationInput]:
+        """One input per clip: its caption and, where the model takes one, its picture, always with the same noise."""
+        for item in items:
+            yield EvaluationInput(
+                name=item.sha256,
+                shape=self.latents_shape(item),
+                text=self._on_device(self._clip_texts([item], [True])),
+                moments=self._on_device(self._views([item], [False], "clip")),
+                given=self._fixed_given(item),
+                fps=item.plan.fps,
+            )
+
+    def captions(self, captions: Sequence[str], item: RunClip) -> Iterator[EvaluationInput]:
+        """One input per caption, without a clip or a picture, in the shape of `item`."""
+        shape = self.latents_shape(item)
+        given = self._no_picture(item)
+        for caption in captions:
+            text = self._on_device(self._texts([caption]))
+            yield EvaluationInput(name=caption, shape=shape, text=text, given=given, fps=item.plan.fps)
+
+    def drift_inputs(self, preservation_prompts: Sequence[str]) -> tuple[list[EvaluationInput], list[EvaluationInput]]:
+        """What the prior drift compares: the run's own and others, of the regularization dataset or captions alone."""
+        data = self._data
+        own, others = (list(self.clips(items[:DRIFT_INPUTS])) for items in (data.train, data.regularization))
+        if not others:
+            own = list(self.captions(drift_captions(data), data.train[0]))
+            others = list(self.captions(preservation_prompts[:DRIFT_INPUTS], data.train[0]))
+        return own, others
+
+    def _no_picture(self, item: RunClip) -> Given | None:
+        """What an image-to-video model is given where it is shown no picture; None for the others."""
+        shape = self.latents_shape(item)
+        if self.view == "picture":
+            image = self._on_device(self._views([item], [False], "picture"))
+            noise = torch.zeros(1, *self._family.one_frame(shape), device=self._device)
+            return self._family.given(image, noise, shape, torch.zeros(1, dtype=torch.bool, device=self._device))
+        return None if self.view == "clip" else Given(beside=torch.zeros(1, *shape, device=self._device))
+
+    def _fixed_given(self, item: RunClip) -> Given | None:
+        if self.view == "clip":
+            return None
+        key = self._encoder.clip_key(item, self.view)
+        if key not in self._fixed:
+            shape, indices = self.latents_shape(item), f"held-out {item.sha256}"
+            if self._frames is not None:
+                moments = self._frames.moments(self._pixels([item], [False]), indices)
+                kept = torch.ones(1, dtype=torch.bool)
+                self._fixed[key] = self._frames.finish(moments, shape, kept, indices).to(torch.device("cpu"))
+                self._frames.rest()
+            elif self.view == "picture":
+                image = self._on_device(self._views([item], [False], "picture"))
+                noise = self._one_frame_noise(1, shape, f"{indices}: picture")
+                self._fixed[key] = self._family.given(image, noise, shape).to(torch.device("cpu"))
+            else:
+                noise = self._noise(1, shape, f"{indices}: low resolution").to(self._device)
+                low = self._on_device(self._views([item], [False], "low resolution"))
+                self._fixed[key] = Given(beside=self._family.sample_latents(low, noise).cpu())
+        return self._fixed[key].to(self._device)
+
+    def picture(self, item: RunClip) -> torch.Tensor:
+        """The first frame of a clip: float32 [1, 3, H, W] in [-1, 1]."""
+        return read_first_frame(item)[:, :, 0] if self.view == "picture" else self._frame(item)
+
+    def _frame(self, item: RunClip) -> torch.Tensor:
+        return self._pixels([item], [False]).float() / 127.5 - 1.0
+
+    # ---- parts
+
+    def _share_hidden(self, defaults: int) -> float:
+        """How often a clip is shown no picture: image_dropout, or of text-to-video models all but first_frame_share."""
+        dropout, share = self._settings.image_dropout, self._settings.first_frame_share
+        if self.view != "clip":
+            return self._family.image_dropout if dropout is None else dropout
+        own = self._family.own_settings(self._model).get("first_frame_share")
+        if share is None and own is not None and defaults > 1:
+            share = own.default
+        return 1 - (share or 0.0)
+
+    def latents_shape(self, item: RunClip) -> tuple[int, ...]:
+        """Shape of a clip's latents, without the batch axis."""
+        bucket = item.bucket
+        return self._family.latents_shape(self._folder, bucket.frames, bucket.height, bucket.width)
+
+    def embeddings(self, captions: Sequence[str]) -> Tensors:
+        return self._on_device(self._texts(captions))
+
+    def negative(self) -> Tensors:
+        """The embeddings that guidance of previews compares with: of the model's own negative prompt, or of a dropped
+        caption where it has none or that is no prompt."""
+        own = self._model.negative_prompt if self._settings.dropped_caption == "empty prompt" else ""
+        return self._on_device(self._texts([own or None]))
+
+    def _flipped(self, items: Sequence[RunClip], step: int, micro: int) -> list[bool]:
+        """Which clips are flipped; never latents, whose numbers mirrored are no mirrored picture's."""
+        if not self._settings.horizontal_flip:
+            return [False] * len(items)
+        chance = torch.rand(len(items), generator=self._generator("mirrored", step, micro))
+        drawn = (chance < self._settings.horizontal_flip).tolist()
+        return [flip and item.flippable for flip, item in zip(drawn, items, strict=True)]
+
+    def _views(self, items: Sequence[RunClip], flipped: Sequence[bool], view: View) -> Tensors:
+        pieces = (Piece(item, view, flip) for item, flip in zip(items, flipped, strict=True))
+        return _together([self._encoder.clip(piece) for piece in pieces])
+
+    def _clip_texts(self, items: Sequence[RunClip], kept: Sequence[bool]) -> Tensors:
+        """The embeddings of the clips' captions; those that are not kept are dropped."""
+        found = []
+        for item, keep in zip(items, kept, strict=True):
+            given = keep and item.given_text
+            found.append(
+                self._encoder.clip(Piece(item, "text")) if given else self._text(item.caption if keep else None)
+            )
+        return _together(found)
+
+    def _texts(self, captions: Sequence[str | None]) -> Tensors:
+        return _together([self._text(caption) for caption in captions])
+
+    def _text(self, caption: str | None) -> Tensors:
+        """A caption's embeddings; None: of one that was dropped."""
+        text = self._encoder.caption(caption or "")
+        zeros = caption is None and self._settings.dropped_caption == "zeros"
+        return self._family.no_text(text) if zeros else text
+
+    def _pixels(self, items: Sequence[RunClip], flipped: Sequence[bool]) -> torch.Tensor:
+        return self._views(items, flipped, "first frame")[FIRST_FRAME]
+
+    def _on_device(self, tensors: Tensors) -> dict[str, torch.Tensor]:
+        return {name: to_device(tensor, self._device) for name, tensor in tensors.items()}
+
+    def _noise(self, count: int, shape: tuple[int, ...], purpose: str, *indices: int) -> torch.Tensor:
+        return torch.randn(count, *shape, generator=self._generator(purpose, *indices))
+
+    def _one_frame_noise(self, count: int, shape: tuple[int, ...], purpose: str, *indices: int) -> torch.Tensor:
+        """Standard normal noise shaped as one latent frame of each clip, on the device."""
+        return to_device(self._noise(count, self._family.one_frame(shape), purpose, *indices), self._device)
+
+    def noise(self, item: RunClip, purpose: str) -> torch.Tensor:
+        """Standard normal noise shaped as one clip's latents, always the same for a purpose."""
+        return to_device(self._noise(1, self.latents_shape(item), purpose), self._device)
+
+    def _generator(self, purpose: str, *indices: int) -> torch.Generator:
+        return torch.Generator().manual_seed(seed_for(self._settings.seed, purpose, *indices))
+
+
+def _together(tensors: Sequence[Tensors]) -> Tensors:
+    return {name: torch.cat([one[name] for one in tensors]) for name in tensors[0]}
+
+
+# ---- first frames
+
+
+class FirstFrames:
+    """Noises and encodes first frames. On a GPU the VAE comes over for some steps at a time and leaves again."""
+
+    def __init__(self, encoder: Encoder, settings: TrainSettings) -> None:
+        """encoder: of the run, whose model, device and dtype are used"""
+        self._encoder, self._settings = encoder, settings
+        self._family, self._device = encoder.family, encoder.device
+        self._vae: Any = None
+
+    def moments(self, pixels: torch.Tensor, purpose: str, *indices: int) -> Tensors:
+        """The VAE's moments of the noised first frames, uint8 [B, 3, H, W], on the device."""
+        generator = self._generator(f"{purpose}: first frame", *indices)
+        assert self._family.image_noise is not None
+        mean, deviation = self._family.image_noise
+        sigma = torch.exp(torch.randn(len(pixels), 1, 1, 1, generator=generator) * deviation + mean)
+        noised = pixels.float() / 127.5 - 1.0 + sigma * torch.randn(pixels.shape, generator=generator)
+        return self._family.encode_image(
+            self._loaded(), None, to_device(noised, self._device), 1, self._settings.image_latent_scale
+        )
+
+    def finish(
+        self, moments: Tensors, shape: tuple[int, ...], kept: torch.Tensor, purpose: str, *indices: int
+    ) -> Given:
+        """The condition beside latents [B, *shape], sampled from the moments; all zero where `kept` [B] is false."""
+        generator = self._generator(f"{purpose}: first frame's latents", *indices)
+        noise = torch.randn(len(kept), *self._family.one_frame(shape), generator=generator)
+        everywhere = self._settings.condition_frames == "every"
+        noise, kept = to_device(noise, self._device), to_device(kept, self._device)
+        return self._family.given(moments, noise, shape, kept, everywhere)
+
+    def rest(self) -> None:
+        """Leave the GPU until the next moments are needed."""
+        if self._vae is not None and self._device.type == "cuda":
+            self._vae.to("cpu")
+            free_memory()
+
+    def _loaded(self) -> Any:
+        if self._vae is None:
+            dtype = self._family.vae_dtype(self._encoder.dtype)
+            self._vae = self._family.load_vae(self._encoder.folder, torch.device("cpu"), dtype)
+        return self._vae.to(self._device)
+
+    def _generator(self, purpose: str, *indices: int) -> torch.Generator:
+        return torch.Generator().manual_seed(seed_for(self._settings.seed, purpose, *indices))

@@ -1,0 +1,503 @@
+"""Encode once: captions and clips become tensors in the cache, with one encoder in memory at a time.
+
+    cache/<key>.safetensors     the tensors of a caption, or of a view of a clip, with a checksum
+
+A key is the hash of everything that decides the tensors: the clip's bytes, the frames and crop taken, the model and its
+revision, the dtype. So nothing goes stale, and two datasets with the same clip encode it once.
+
+A clip gives one entry a view: as it is, flipped, and for models that need more than the caption its first frame (as
+pixels where noise is put on it anew at each step, else encoded: "picture") or its low-resolution self. A clip that is
+latents is not encoded: the file's tensors are taken, its caption's embeddings as the view "text".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from workbench.clips.records import clip_file
+from workbench.errors import ConfigError, DataError
+from workbench.families import find_model
+from workbench.families.base import Family
+from workbench.families.model import Model
+from workbench.families.model_files import part_identity
+from workbench.families.model_inputs import Tensors
+from workbench.families.noise_schedules import DEFAULTS
+from workbench.fit.memory import PRECISIONS
+from workbench.jobs.log import log
+from workbench.jobs.torch_devices import free_memory
+from workbench.runs.data import RunClip, TrainingData, load_data
+from workbench.runs.settings import TrainSettings
+from workbench.workspace import Workspace, write_bytes
+
+if TYPE_CHECKING:
+    import torch
+
+Progress = Callable[[str, int, int, float], None]  # phase, done, total, seconds each
+View = Literal["clip", "first frame", "picture", "low resolution", "text"]
+FIRST_FRAME_VIEWS = ("first frame", "picture")
+CAPTIONS_AT_ONCE = 8
+DRIFT_INPUTS = 3  # captions, or clips, on each side of the measure of prior drift
+DTYPES = {short: name for name, short in PRECISIONS.items()}  # of torch, by precision
+FIRST_FRAME = "first_frame"  # the one tensor of a first-frame entry: uint8 [1, 3, H, W]
+MEMORY_BYTES = 2 * 1024**3  # of the cache
+CHECKSUM = "sha256"  # in a cache file's metadata: of names, dtypes, shapes and bytes of its tensors
+
+
+class Piece(NamedTuple):
+    """One view of one clip."""
+
+    item: RunClip
+    view: View = "clip"
+    flipped: bool = False
+
+
+def view_of(model: Model, settings: TrainSettings) -> View:
+    """The model's input beside the caption: "clip" stands for nothing more."""
+    if model.task == "text-to-video":
+        return "clip"
+    once = find_model(model.id)[0].image_noise is None
+    if settings.condition == "first frame":
+        return "picture" if once else "first frame"
+    if once:
+        sentence = f"condition is {settings.condition!r}, {model.title} is shown a first frame: use first frame"
+        raise ConfigError(sentence, {"condition": sentence})
+    return "low resolution"
+
+
+class Encoder:
+    """Fills the cache for one model and gives back its keys."""
+
+    def __init__(
+        self,
+        family: Family,
+        model: Model,
+        folder: Path,
+        cache: Cache,
+        device: torch.device | str,
+        precision: str,
+        reduction: float = 1.0,
+        defaults: int = DEFAULTS,
+    ) -> None:
+        """precision: fp32, fp16 or bf16;  reduction: how many times smaller the low-resolution view of a clip is
+
+        defaults: the version of the families' own values that the run began with (noise_schedules)
+        """
+        self.family = family
+        self.folder = folder
+        self.cache = cache
+        self._device, self._dtype, self._reduction = device, DTYPES[precision], reduction
+        self._vae_dtype = "float32" if family.float32_vae and defaults > 1 else self._dtype
+        self._text = part_identity(model, folder, "text_encoder") + part_identity(model, folder, "tokenizer")
+        self._vae = part_identity(model, folder, "vae")
+        parts = family.weighted_parts(model)
+        self._image = part_identity(model, folder, "image_encoder") if "image_encoder" in parts else ""
+        self._loaded: tuple[str, Any] = ("", None)  # one of the two encoders
+        self._users = 0
+        self._one_at_a_time = threading.RLock()
+
+    @property
+    def device(self) -> torch.device:
+        import torch
+
+        return torch.device(self._device)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        import torch
+
+        found: torch.dtype = getattr(torch, self._dtype)
+        return found
+
+    def caption_key(self, caption: str) -> str:
+        form = self.family.text_form(self.folder)
+        what = {"text": caption, "encoder": self._text, "dtype": f"torch.{self._dtype}"}
+        return key_of(what | ({"form": form} if form else {}))
+
+    def clip_key(self, item: RunClip, view: View = "clip", flipped: bool = False) -> str:
+        """The key of a view of a clip in the cache."""
+        plan, pictured = item.plan, view in FIRST_FRAME_VIEWS
+        what: dict[str, Any] = {
+            "clip": item.sha256,
+            "indices": plan.indices[:1] if pictured else plan.indices,
+            "resize": plan.resize,
+            "crop": plan.crop,
+        }
+        what |= {"picture": plan.clip.first_frame} if pictured and given_picture(item) else {}
+        what |= {"view": view} if pictured else {}
+        what |= {} if view == "first frame" else {"vae": self._vae, "dtype": f"torch.{self._vae_dtype}"}
+        what |= {"frames": len(plan.indices), "encoder": self._image} if view == "picture" else {}
+        what |= {"flipped": True} if flipped else {}
+        what |= {"reduction": self._reduction} if view == "low resolution" else {}
+        what |= {"text": self._dtype} if view == "text" else {}
+        return key_of(what)
+
+    def caption(self, caption: str) -> Tensors:
+        """The embedding of a caption that was encoded; encoded again where its file is damaged."""
+        return self._read(self.caption_key(caption), lambda: self.encode_captions([caption], lambda *_: None))
+
+    def clip(self, piece: Piece) -> Tensors:
+        """A view of a clip that was encoded; encoded again where its file is damaged."""
+        return self._read(self.clip_key(*piece), lambda: self.encode_clip(piece))
+
+    def _read(self, key: str, encode: Callable[[], None]) -> Tensors:
+        import torch
+
+        try:
+            return self.cache.get(key)
+        except Damaged:
+            # Threads that read ahead, and a measurement under autocast, may meet it.
+            with self._one_at_a_time, torch.autocast(self.device.type, enabled=False):
+                if key not in self.cache:
+                    log(f"the file {key} of the cache is damaged or gone: encoded again")
+                    encode()
+            return self.cache.get(key)
+
+    def encode_captions(self, captions: Iterable[str], progress: Progress) -> None:
+        """Embed every caption that is not in the cache yet; the text encoder is freed afterwards."""
+        missing = sorted({caption for caption in captions if self.caption_key(caption) not in self.cache})
+        if not missing:
+            return
+        progress("loading the text encoder", 0, len(missing), 0.0)
+        with self.kept_loaded():
+            encoder = self._part("text encoder", self._text_encoder)
+            began = time.monotonic()
+            for start in range(0, len(missing), CAPTIONS_AT_ONCE):
+                part = missing[start : start + CAPTIONS_AT_ONCE]
+                encoded = self.family.encode_text(encoder, part)
+                for index, caption in enumerate(part):
+                    one = {name: tensor[index : index + 1] for name, tensor in encoded.items()}
+                    self.cache.put(self.caption_key(caption), one)
+                done = start + len(part)
+                progress("encoding captions", done, len(missing), (time.monotonic() - began) / done)
+            del encoder
+
+    def encode_clips(self, pieces: Iterable[Piece], progress: Progress) -> None:
+        """Encode every view that is not in the cache yet; the VAE is freed afterwards."""
+        keyed = {self.clip_key(*piece): piece for piece in pieces}
+        missing = [piece for key, piece in keyed.items() if key not in self.cache]
+        if not missing:
+            return
+        progress("loading the video encoder", 0, len(missing), 0.0)
+        with self.kept_loaded():
+            began = time.monotonic()
+            for done, piece in enumerate(missing, 1):
+                self.encode_clip(piece)
+                progress("encoding clips", done, len(missing), (time.monotonic() - began) / done)
+
+    def encode_clip(self, piece: Piece) -> None:
+        """Encode one view of one clip, whether it is in the cache or not."""
+        item, view, flipped = piece
+        key = self.clip_key(*piece)
+        if item.plan.clip.is_latents and view not in FIRST_FRAME_VIEWS:
+            self.cache.put(key, self._given(item, view))
+            return
+        video = read_first_frame(item) if view in FIRST_FRAME_VIEWS else read_video(item)
+        video = video.flip(-1) if flipped else video
+        if view == "first frame":
+            self.cache.put(key, {FIRST_FRAME: ((video[:, :, 0] + 1.0) * 127.5).round().byte()})
+            return
+        video = reduced(video, self._reduction) if view == "low resolution" else video
+        with self.kept_loaded():
+            vae, image_encoder = self._part("vae", self._video_encoder)
+            if view == "picture":
+                frames = len(item.plan.indices)
+                encode = partial(self.family.encode_image, vae, image_encoder, video[:, :, 0], frames, "pipeline")
+            else:
+                encode = partial(self.family.encode_video, vae, video)
+            self.cache.put(key, self._whole_or_tiled(vae, encode))
+
+    def _given(self, item: RunClip, view: View) -> Tensors:
+        """The tensors of a file of latents. Raises DataError when it has changed since the run read it."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        data = item.path.read_bytes()
+        try:
+            tensors = load(data)
+        except SafetensorError as error:
+            raise DataError(f"{item.name} cannot be read ({error}): import it again") from error
+        if view == "text":
+            return self.family.text_from_file(tensors, self.dtype)
+        return self.family.moments_from_file(self.folder, tensors)
+
+    @contextlib.contextmanager
+    def kept_loaded(self) -> Iterator[None]:
+        """An encoder that was loaded stays until the outermost of these ends, or until the other one is needed."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if not self._users and self._loaded[0]:
+                self._loaded = ("", None)
+                free_memory()
+
+    def _part(self, name: str, load: Callable[[], Any]) -> Any:
+        if self._loaded[0] != name:
+            self._loaded = ("", None)
+            free_memory()
+            self._loaded = (name, load())
+        return self._loaded[1]
+
+    def _text_encoder(self) -> Any:
+        """On the device, or on the processor where it does not fit: slower, and only once for each caption."""
+        import torch
+
+        try:
+            return self.family.load_text_encoder(self.folder, self.device, self.dtype)
+        except torch.OutOfMemoryError:
+            free_memory()
+        return self.family.load_text_encoder(self.folder, torch.device("cpu"), self.dtype)
+
+    def _video_encoder(self) -> tuple[Any, Any]:
+        """The VAE, and what encodes pictures where the model has it: both are needed clip by clip."""
+        import torch
+
+        dtype = getattr(torch, self._vae_dtype)
+        vae = self.family.load_vae(self.folder, self.device, dtype)
+        return vae, self.family.load_image_encoder(self.folder, self.device, dtype)
+
+    def _whole_or_tiled(self, vae: Any, encode: Callable[[], Tensors]) -> Tensors:
+        """Encode in one piece; in tiles from the first clip on that is too large for the device's memory."""
+        import torch
+
+        try:
+            return encode()
+        except torch.OutOfMemoryError:
+            if vae.use_tiling:
+                raise
+        vae.enable_tiling()
+        free_memory()
+        return encode()
+
+
+def given_picture(item: RunClip) -> Path | None:
+    """The picture that came with the clip as its first frame, where the run takes that frame."""
+    name = item.plan.clip.first_frame
+    return clip_file(item.path.parent.parent, name) if name and item.plan.indices[0] == 0 else None
+
+
+def read_first_frame(item: RunClip) -> torch.Tensor:
+    """The picture that a clip is trained to begin with: [1, 3, 1, H, W], float32 in [-1, 1]."""
+    path = given_picture(item)
+    if path is None:
+        return read_video(item, first_only=True)
+    import numpy as np
+    import torch
+    from PIL import Image
+
+    (height, width), (top, left, tall, wide) = item.plan.resize, item.plan.crop
+    with Image.open(path) as image:
+        picture = image.convert("RGB").resize((width, height), Image.Resampling.BICUBIC)
+    pixels = torch.from_numpy(np.array(picture.crop((left, top, left + wide, top + tall))))
+    return (pixels.permute(2, 0, 1).float() / 127.5 - 1.0)[None, :, None]
+
+
+def read_video(item: RunClip, first_only: bool = False) -> torch.Tensor:
+    """The planned frames of a clip, or the first of them: [1, 3, F, H, W], float32 in [-1, 1]."""
+    import torch
+
+    from workbench.clips.media import read_frames, read_own_clip
+
+    clip, plan = item.plan.clip, item.plan
+    indices = plan.indices[:1] if first_only else plan.indices
+    if clip.sha256 and clip.sha256 == item.sha256:  # it is what the import wrote
+        pixels = read_own_clip(item.path, (clip.frames, clip.height, clip.width), indices, plan.resize, plan.crop)
+    else:
+        pixels = read_frames(item.path, indices, plan.resize, plan.crop)
+    frames = torch.from_numpy(pixels)
+    return (frames.permute(3, 0, 1, 2).float() / 127.5 - 1.0).unsqueeze(0)
+
+
+def reduced(video: torch.Tensor, factor: float) -> torch.Tensor:
+    """A clip [1, 3, F, H, W] scaled down and up again, frame by frame (SAT diffusion_video.py, lr_scale)."""
+    from torch.nn.functional import interpolate
+
+    frames = video[0].transpose(0, 1)
+    height, width = frames.shape[-2:]
+    size = (max(1, round(height / factor)), max(1, round(width / factor)))
+    small = interpolate(frames, size=size, mode="bilinear", align_corners=False, antialias=True)
+    large = interpolate(small, size=(height, width), mode="bilinear", align_corners=False)
+    return large.transpose(0, 1).unsqueeze(0)
+
+
+# ---- what a run has to encode
+
+
+@dataclass(frozen=True)
+class EncodingWork:
+    """Which captions, and which views of which clips, are to be encoded."""
+
+    captions: tuple[str, ...]
+    pieces: tuple[Piece, ...]
+
+    def keys(self, encoder: Encoder) -> list[str]:
+        """The keys of its tensors in the cache."""
+        captions = [encoder.caption_key(caption) for caption in self.captions]
+        return [*captions, *(encoder.clip_key(*piece) for piece in self.pieces)]
+
+
+def preservation_prompts(family: Family, model: Model, settings: TrainSettings) -> list[str]:
+    """Prompts that are preserved; prior drift is measured on the first of them, which without a weight are all."""
+    own = [prompt for prompt in settings.preservation_prompts if prompt.strip()]
+    known = own or list(model.preservation_prompts or family.preservation_prompts)
+    return known if settings.preservation_weight else known[:DRIFT_INPUTS]
+
+
+def drift_captions(data: TrainingData) -> list[str]:
+    """The captions of the new concept that prior drift is compared with, where there is no regularization dataset."""
+    return list(dict.fromkeys(item.caption for item in data.train))[:DRIFT_INPUTS]
+
+
+def precision_of(family: Family, folder: Path, settings: TrainSettings, kind: str) -> str:
+    """What a run computes in on a device of this kind: fp32, fp16 or bf16."""
+    if settings.precision != "auto":
+        return settings.precision
+    return "fp32" if kind == "cpu" else PRECISIONS[family.auto_dtype(family.stored_dtype(folder))]
+
+
+def encoding_work(settings: TrainSettings, data: TrainingData) -> EncodingWork:
+    """What a run with these clips encodes before its first step. Raises ConfigError for a model that is not known."""
+    family, model = find_model(settings.model)
+    captions = [item.caption for item in (*data.train, *data.held_out) if not item.given_text]
+    captions += [*drift_captions(data), *(item.caption for item in data.regularization)]
+    captions += [*settings.preview_prompts, *preservation_prompts(family, model, settings)]
+    captions += [model.negative_prompt, ""]
+    views = dict.fromkeys(("clip", view_of(model, settings)))
+    return EncodingWork(tuple(dict.fromkeys(captions)), tuple(_pieces(settings, data, tuple(views))))
+
+
+def _pieces(settings: TrainSettings, data: TrainingData, views: tuple[View, ...]) -> Iterator[Piece]:
+    for items, both in (((*data.train, *data.regularization), settings.horizontal_flip > 0), (data.held_out, False)):
+        for item in items:
+            for view in (*views, "text") if item.given_text else views:
+                for flipped in (False, True) if both and item.flippable else (False,):
+                    yield Piece(item, view, flipped)
+
+
+def encoder_of(
+    workspace: Workspace,
+    settings: TrainSettings,
+    folder: Path,
+    device: torch.device | str,
+    precision: str,
+    defaults: int = DEFAULTS,
+) -> Encoder:
+    """The encoder of a run. folder: of its model"""
+    family, model = find_model(settings.model)
+    cache, reduction = Cache(workspace.cache), settings.low_resolution_scale
+    return Encoder(family, model, folder, cache, device, precision, reduction, defaults)
+
+
+def portable_keys(workspace: Workspace, settings: TrainSettings) -> list[str]:
+    """Keys of the tensors that are in the cache already and mean the same on any machine.
+
+    Those of a model that is a folder do not: they are known by the folder's own path and times. Raises what load_data
+    raises.
+    """
+    family, model = find_model(settings.model)
+    folder = family.on_disk(model)
+    if not model.revision or folder is None:
+        return []
+    work = encoding_work(settings, load_data(workspace, settings))
+    precisions = {precision_of(family, folder, settings, kind) for kind in ("cpu", "cuda")}
+    encoders = [encoder_of(workspace, settings, folder, "cpu", precision) for precision in precisions]
+    keys = {key for encoder in encoders for key in work.keys(encoder)}
+    return sorted(key for key in keys if (workspace.cache / f"{key}.safetensors").is_file())
+
+
+# ---- the cache
+
+
+class Damaged(Exception):
+    """The tensors of a key are not as they were stored, or gone; whatever was left of them is removed."""
+
+
+def key_of(what: Mapping[str, Any]) -> str:
+    """A file name from everything that decides the tensors."""
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:40]
+
+
+class Cache:
+    """Tensors by key: on disk for good, in memory while there is room (2 GiB, least recently used leaves first)."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._memory: OrderedDict[str, dict[str, torch.Tensor]] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()  # of what is in memory
+
+    def __contains__(self, key: str) -> bool:
+        """Whether the tensors seem to be there; what a full disk or a bad copy cut off is removed."""
+        from safetensors import SafetensorError, safe_open
+
+        path = self._path(key)
+        with contextlib.suppress(SafetensorError, OSError), safe_open(path, "pt") as file:
+            if CHECKSUM in (file.metadata() or {}):
+                return True
+        path.unlink(missing_ok=True)
+        return False
+
+    def put(self, key: str, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Store tensors under a key, atomically. Raises CannotWrite."""
+        from safetensors.torch import save
+
+        stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        write_bytes(self._path(key), save(stored, {CHECKSUM: _checksum(stored)}))
+
+    def get(self, key: str) -> dict[str, torch.Tensor]:
+        """The tensors of a key. Raises Damaged."""
+        with self._lock:
+            if key in self._memory:
+                self._memory.move_to_end(key)
+                return self._memory[key]
+        tensors = self._read(key)
+        with self._lock:
+            if key not in self._memory:
+                self._memory[key] = tensors
+                self._bytes += _bytes(tensors)
+            while self._bytes > MEMORY_BYTES and len(self._memory) > 1:
+                self._bytes -= _bytes(self._memory.popitem(last=False)[1])
+        return tensors
+
+    def _read(self, key: str) -> dict[str, torch.Tensor]:
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        try:
+            data = self._path(key).read_bytes()  # not mapped into memory, where a file cut short would end the process
+            stored = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"][CHECKSUM]
+            tensors = load(data)
+            if stored == _checksum(tensors):
+                return tensors
+        except (FileNotFoundError, SafetensorError, ValueError, KeyError, TypeError):
+            pass
+        self._path(key).unlink(missing_ok=True)
+        raise Damaged(key)
+
+    def _path(self, key: str) -> Path:
+        return self._folder / f"{key}.safetensors"
+
+
+def _checksum(tensors: Mapping[str, torch.Tensor]) -> str:
+    import torch
+
+    found = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy())
+    return found.hexdigest()
+
+
+def _bytes(tensors: Mapping[str, torch.Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors.values())

@@ -1,0 +1,158 @@
+"""What a run has learned, measured on fixed noise: the loss of held-out clips, and the prior drift.
+
+The training loss varies with every sample of noise and its level; these figures move only when the model does. They
+depend on the run's seed, the clips' content and the weights alone: measured at another time or in another order, they
+are the same.
+
+Prior drift tells whether the LoRA keeps to its subject: how much it changes the model's output on its own captions, and
+how much on preservation prompts. At the most noise there is no signal left, so there pure noise is a true input for any
+caption, and no clip is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from workbench.families.base import Family
+from workbench.families.float64 import float64_device
+from workbench.families.model_inputs import Given, ModelInputs, Tensors
+from workbench.families.noise_schedules import NoiseSchedule
+from workbench.runs.analysis.curves import BANDS
+from workbench.runs.data import seed_for
+
+
+@dataclass(frozen=True)
+class EvaluationInput:
+    """What the model predicts on fixed noise: a clip with its caption, or a caption alone.
+
+    name:      seeds the noise; a clip's content hash, so that the figure does not move when the clips' order does
+    shape:     of its latents, without the batch axis
+    text:      the caption's embedding, batch of 1, on the device
+    moments:   the VAE's moments of the clip, batch of 1, on the device; None for a caption alone
+    given:     of image-to-video models, batch of 1; None for the others
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    text: Tensors
+    moments: Tensors | None = None
+    given: Given | None = None
+    fps: float = 8.0
+
+    def to(self, device: torch.device) -> EvaluationInput:
+        text = {name: tensor.to(device) for name, tensor in self.text.items()}
+        moments = self.moments and {name: tensor.to(device) for name, tensor in self.moments.items()}
+        return replace(self, text=text, moments=moments, given=self.given and self.given.to(device))
+
+    def noised(
+        self, schedule: NoiseSchedule, latents: torch.Tensor, noise: torch.Tensor, quantile: float
+    ) -> ModelInputs:
+        """The model's inputs at a quantile of noise."""
+        exact = torch.tensor([quantile], dtype=torch.float64, device=float64_device(noise.device))
+        timesteps = schedule.timesteps(exact, self.shape).to(noise.device)
+        return ModelInputs(latents, self.text, noise, timesteps, self.given, self.fps)
+
+
+BAND_MIDDLES = tuple((2 * band + 1) / (2 * BANDS) for band in range(BANDS))
+"""The quantile of noise in the middle of each band."""
+PURE_NOISE = 1.0
+
+
+def held_out_by_band(
+    family: Family,
+    transformer: Any,
+    schedule: NoiseSchedule,
+    probes: Iterable[EvaluationInput],
+    seed: int,
+    device: torch.device,
+) -> tuple[float, ...]:
+    """The mean loss of clips by band of noise, low to high.
+
+    `probes` may be a generator: one clip is on the device at a time. Every probe needs moments, and there must be one.
+    Leaves the transformer in evaluation mode.
+    """
+    transformer.eval()
+    losses: list[list[float]] = []
+    for probe in probes:
+        assert probe.moments is not None, f"{probe.name} has no clip to measure the loss on"
+        generator = torch.Generator().manual_seed(seed_for(seed, f"held-out {probe.name}"))
+        of_clip = []
+        for quantile in BAND_MIDDLES:
+            posterior, noise = (torch.randn(1, *probe.shape, generator=generator).to(device) for _ in range(2))
+            with torch.no_grad():
+                latents = family.sample_latents(probe.moments, posterior)
+                loss = family.loss(transformer, schedule, probe.noised(schedule, latents, noise, quantile))
+            of_clip.append(loss.item())
+        losses.append(of_clip)
+    return tuple(sum(band) / len(losses) for band in zip(*losses, strict=True))
+
+
+class PriorDrift:
+    """Measures how much the LoRA changes the model's output, on its own captions and on others.
+
+    The change is |with - without| / |without|, its mean over the inputs. Each probe is used once, so a measurement
+    costs as many forward passes as there are probes: captions alone in pure noise, clips at levels spread over
+    the bands. Both sides get the same noise and levels in turn, and should hold the same kinds of probes. The
+    base model's output never changes in a run: it is computed once, and kept off the device, as the probes are
+    between two measurements.
+    """
+
+    def __init__(
+        self,
+        family: Family,
+        schedule: NoiseSchedule,
+        own: Sequence[EvaluationInput],
+        others: Sequence[EvaluationInput],
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self._family, self._schedule, self._seed, self._device = family, schedule, seed, device
+        self._own, self._others = ([probe.to(torch.device("cpu")) for probe in probes] for probes in (own, others))
+        self._base: list[torch.Tensor] | None = None
+
+    def measure(self, transformer: Any, without: Callable[[], AbstractContextManager[Any]]) -> tuple[float, float]:
+        """(change on its own captions, change on the others). Inside `without()` the transformer is the base model.
+
+        Leaves the transformer in evaluation mode.
+        """
+        transformer.eval()
+        if self._base is None:
+            with without():
+                self._base = self._outputs(transformer)
+        changes = [
+            float((trained - base).norm() / base.norm().clamp(min=1e-12))
+            for trained, base in zip(self._outputs(transformer), self._base, strict=True)
+        ]
+        own, others = changes[: len(self._own)], changes[len(self._own) :]
+        return sum(own) / len(own), sum(others) / len(others)
+
+    def _outputs(self, transformer: Any) -> list[torch.Tensor]:
+        """The model's output for every probe, own ones first, in float32 on the processor."""
+        return [
+            self._output(transformer, probe, index)
+            for probes in (self._own, self._others)
+            for index, probe in enumerate(probes)
+        ]
+
+    def _quantile(self, probe: EvaluationInput, index: int) -> float:
+        # A few probes should see the whole range: the middle first, then outwards.
+        spread = (PURE_NOISE, *sorted(BAND_MIDDLES, key=lambda one: (round(abs(one - 0.5), 6), one)))
+        return PURE_NOISE if probe.moments is None else spread[index % len(spread)]
+
+    def _output(self, transformer: Any, probe: EvaluationInput, index: int) -> torch.Tensor:
+        # Seeded by index, not by caption: both sides get the same noise, and only the caption differs.
+        generator = torch.Generator().manual_seed(seed_for(self._seed, "leak", index))
+        posterior, noise = (torch.randn(1, *probe.shape, generator=generator).to(self._device) for _ in range(2))
+        probe = probe.to(self._device)
+        with torch.no_grad():
+            latents = torch.zeros_like(noise)
+            if probe.moments is not None:
+                latents = self._family.sample_latents(probe.moments, posterior)
+            inputs = probe.noised(self._schedule, latents, noise, self._quantile(probe, index))
+            output = self._family.predict(transformer, self._schedule, inputs)
+        return output.float().cpu()

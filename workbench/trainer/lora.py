@@ -1,0 +1,147 @@
+"""The LoRA itself: attach it, take its tensors out and in, write it as the file diffusers loads, prove that file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save
+
+from workbench.errors import ConfigError, DataError, WorkbenchError
+from workbench.families.base import Family
+from workbench.families.facts import ALL_LINEAR
+from workbench.families.lora_files import adapter_notes, with_metadata
+from workbench.runs.settings import TrainSettings
+from workbench.workspace import write_bytes
+
+ADAPTER = "default"
+
+
+def attach(
+    family: Family, transformer: Any, settings: TrainSettings, seed: int
+) -> list[tuple[str, torch.nn.Parameter]]:
+    """Add the LoRA and return its (name, parameter) pairs. Raises ConfigError."""
+    from peft import LoraConfig
+
+    start: Any = True if settings.lora_init == "default" else settings.lora_init
+    config = LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.lora_dropout,
+        target_modules=layers_of(family, transformer, settings.targets),
+        use_dora=settings.dora,
+        exclude_modules=without_length(transformer) or None if settings.dora else None,
+        use_rslora=settings.rslora,
+        init_lora_weights=start,
+    )
+    torch.manual_seed(seed)
+    try:
+        transformer.add_adapter(config, adapter_name=ADAPTER)
+    except ValueError as error:
+        presets = ", ".join((*family.lora_targets, ALL_LINEAR))
+        raise ConfigError(
+            f"targets is {settings.targets!r}, which names no layer of this model: use {presets} "
+            f"or a regular expression such as '.*attn1.to_[qv]'"
+        ) from error
+    return [(name, parameter) for name, parameter in transformer.named_parameters() if parameter.requires_grad]
+
+
+def layers_of(family: Family, transformer: Any, targets: str) -> list[str] | str:
+    """What the setting `targets` chooses, as peft takes it: names of layers, their ends, or a regular expression."""
+    if targets == ALL_LINEAR:
+        return [name for name, module in transformer.named_modules() if isinstance(module, torch.nn.Linear)]
+    return list(family.lora_targets[targets]) if targets in family.lora_targets else targets
+
+
+def without_length(transformer: Any) -> list[str]:
+    """Linear layers with a row of zeros in their weight, as the modulation of a text that is read no more has.
+
+    DoRA divides each row by its length, there and in every program that loads the file: they get no LoRA.
+    """
+    return [
+        name
+        for name, module in transformer.named_modules()
+        if isinstance(module, torch.nn.Linear)
+        and module.weight.is_floating_point()
+        and not module.weight.is_meta
+        and not module.weight.detach().float().ne(0).any(dim=1).all()
+    ]
+
+
+def state(transformer: Any) -> dict[str, torch.Tensor]:
+    """The LoRA's tensors by peft's names, on the CPU."""
+    from peft.utils import get_peft_model_state_dict
+
+    tensors = get_peft_model_state_dict(transformer, adapter_name=ADAPTER)
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+
+
+def load_state(family: Family, transformer: Any, path: Path) -> None:
+    """Put the tensors of a file that `write` made back into an attached LoRA."""
+    prefix = f"{family.lora_prefix}."
+    set_state(transformer, {name.removeprefix(prefix): tensor for name, tensor in load_file(path).items()})
+
+
+def set_state(transformer: Any, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Put tensors by the names of `state` into an attached LoRA."""
+    from peft.utils import set_peft_model_state_dict
+
+    outcome = set_peft_model_state_dict(transformer, dict(tensors), adapter_name=ADAPTER)
+    assert not outcome.unexpected_keys, f"the checkpoint has tensors this LoRA lacks: {outcome.unexpected_keys[:3]}"
+
+
+def write(family: Family, transformer: Any, path: Path, notes: Mapping[str, str]) -> None:
+    """Write the file that the stock pipeline's `load_lora_weights` reads, alpha and rank in its metadata.
+
+    Raises DataError when a weight is not finite: such a LoRA is never published.
+    """
+    tensors = {f"{family.lora_prefix}.{name}": tensor for name, tensor in state(transformer).items()}
+    broken = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
+    if broken:
+        raise DataError(f"the LoRA holds values that are not numbers ({broken[0]}): lower the learning rate")
+    # The stock loader adds layers in training mode: with its dropout written down, a LoRA would drop inputs in use.
+    config = {**transformer.peft_config[ADAPTER].to_dict(), "lora_dropout": 0.0}
+    write_bytes(path, with_metadata(save(tensors), {**adapter_notes(config, family.lora_prefix), **notes}))
+
+
+def output(family: Family, transformer: Any, inputs: Mapping[str, Any]) -> torch.Tensor:
+    """The model's output for fixed inputs, float32."""
+    transformer.eval()
+    with torch.no_grad():
+        return family.predict(transformer, **inputs).float()
+
+
+def prove(family: Family, folder: Path, transformer: Any, path: Path, inputs: Mapping[str, Any]) -> float:
+    """Load the exported file through the stock pipeline; return how much it changes the model's output.
+
+    inputs: arguments of `family.predict` for a fixed batch. The transformer then carries the file's LoRA.
+    Raises WorkbenchError when the file gives another model than the one trained, or changes nothing.
+    """
+    trained = output(family, transformer, inputs)
+    transformer.delete_adapters(ADAPTER)
+    base = output(family, transformer, inputs)
+    pipeline = family.load_pipeline(folder, transformer)
+    pipeline.load_lora_weights(path.parent, weight_name=path.name, adapter_name="exported")
+    if "exported" not in pipeline.get_list_adapters().get(family.lora_prefix, []):
+        raise WorkbenchError(f"{path.name} was written, but the stock pipeline does not load it: please report this")
+    return judged(trained, output(family, transformer, inputs), base, path.name, transformer.dtype)
+
+
+def judged(
+    trained: torch.Tensor, loaded: torch.Tensor, base: torch.Tensor, name: str, dtype: torch.dtype = torch.float32
+) -> float:
+    """How much an export changes the output: |with - without| / |without|. Raises WorkbenchError, see `prove`.
+
+    dtype: of the model, which rounds both outputs
+    """
+    size = base.norm().clamp(min=1e-12)
+    change, error = float((loaded - base).norm() / size), float((loaded - trained).norm() / size)
+    if not change > 0.0:
+        raise WorkbenchError(f"{name} changes nothing: train longer, or raise the learning rate")
+    if error > max(0.1 * change, 1e-5, torch.finfo(dtype).eps):
+        raise WorkbenchError(
+            f"{name} gives another result than the trained model (off by {error:.2e}): please report this"
+        )
+    return change

@@ -1,0 +1,654 @@
+"""Preview videos of a run, from prompt to file: the same prompts and seeds each time; step 0 is the base model.
+
+Generating needs no more memory than training: the VAE encodes the pictures and leaves, all latents are generated
+without it, then it comes back and decodes, in tiles where they are large, and the transformer may leave the device.
+
+previews/step-00000250/
+  I.mp4 I.json                            a video a prompt and seed; I stays theirs for the whole run
+  I-scale-0.5.mp4 .json                   the same at another strength of the LoRA, on request
+  control-I.mp4 .json                     a preservation prompt with the first seed: what the LoRA should leave alone
+  I.safetensors I.json                    latents only, decoded later (latent_decoding)
+  input-I.mp4 reconstruction-I.mp4 .json  step 0: training inputs, and what the VAE keeps of them
+  prompts.txt                             a line a prompt
+previews/picture-I.png                    the first frame that an image-to-video model gets
+
+A record's "kind" is sample, latents, control, input or reconstruction; its "settings" are those with which the Sample
+tab generates the same video from the checkpoint of that step. They are left out of controls, of pictures by an
+image-to-video model, and where nothing but the run holds the weights (full fine-tuning, weights beside the LoRA,
+averages before the export) or the condition.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from safetensors.torch import save
+
+from workbench import policy
+from workbench.clips.frame_plan import Shape
+from workbench.errors import ConfigError
+from workbench.families.base import Family
+from workbench.families.denoising import DenoiseInputs
+from workbench.families.guidance import Guidance
+from workbench.families.model import Model
+from workbench.families.model_inputs import Given, Tensors
+from workbench.jobs.torch_devices import free_memory
+from workbench.memory.block_swap import parked
+from workbench.runs.checkpoints import LORA, folder_of
+from workbench.runs.data import RunClip, TrainingData
+from workbench.runs.settings import TrainSettings
+from workbench.sampler.samples import write_sample
+from workbench.trainer.batch_inputs import BatchInputs
+from workbench.trainer.encoder import read_video
+from workbench.trainer.trainable import apply_memory_levels
+from workbench.workspace import read_object, step_folders, write_bytes, write_json, write_text
+
+CLIPS = 2  # whose captions are the prompts where none are given, and that are kept as training inputs
+TILED_FROM = 256  # pixels of height from which the VAE decodes in tiles
+UNWRITTEN = 64  # so many previews that a full disk refused wait in memory for room, the oldest leave first
+PROMPTS = "prompts.txt"
+LATENTS = "latents"
+OnStep = Callable[[int, int], None]
+Offloading = Callable[[], contextlib.AbstractContextManager[None]]
+
+# ---- what to generate
+
+
+class PreviewPrompt(NamedTuple):
+    """What to generate.
+
+    text:      the prompt's embedding, batch of 1, on the device
+    image:     first frame [1, 3, H, W] in [-1, 1], for image-to-video models
+    given: what the model is shown, instead of what the pipeline makes of the image
+    control: its number among the control previews; None for a preview of the run's own
+    """
+
+    prompt: str
+    text: Tensors
+    image: torch.Tensor | None = None
+    given: Given | None = None
+    control: int | None = None
+
+
+class PreviewClip(NamedTuple):
+    """A clip as it goes into training: frames [1, 3, F, H, W] in [-1, 1], moments with a batch of 1 on the device."""
+
+    name: str
+    caption: str
+    video: torch.Tensor
+    moments: Tensors
+    latents_shape: tuple[int, ...]
+
+
+class PreviewInputs:
+    """The prompts and clips of one run."""
+
+    def __init__(self, data: TrainingData, settings: TrainSettings, preservation_prompts: Sequence[str] = ()) -> None:
+        self._settings, self._preservation_prompts = settings, preservation_prompts
+        self._known = [item for item in data.regularization if item.bucket == data.buckets[0]]
+        # Previews have the run's first shape, so a picture must have it, too.
+        fitting = [item for item in (*data.held_out, *data.train) if item.bucket == data.buckets[0]]
+        self._items = fitting or [*data.held_out, *data.train]
+        self.prompts = list(settings.preview_prompts) or [item.caption for item in self._items[:CLIPS]]
+
+    def with_embeddings(self, prompts: Sequence[str], inputs: BatchInputs) -> list[PreviewPrompt]:
+        """The prompts with their embeddings, and for an image-to-video model each with its picture."""
+        return [self._preview_of(one, self._item(one), self.picture(one, inputs), inputs) for one in prompts]
+
+    def controls(self, inputs: BatchInputs) -> list[PreviewPrompt]:
+        """What the LoRA should leave alone, as many as the run's settings and its own previews allow.
+
+        Preservation prompts; for a model that is shown a picture, clips of the regularization dataset, as a picture of
+        the new concept would be no control. None where previews stay latents, which nothing compares.
+        """
+        count = 0 if self._settings.preview_latents_only else min(self._settings.preview_controls, len(self.prompts))
+        if inputs.view == "clip":
+            found = [self._preview_of(one, self._items[0], None, inputs) for one in self._preservation_prompts[:count]]
+        else:
+            pictures = [None if self._conditioned(inputs) else inputs.picture(item) for item in self._known[:count]]
+            known = zip(self._known, pictures, strict=False)
+            found = [self._preview_of(item.caption, item, picture, inputs) for item, picture in known]
+        return [one._replace(control=number) for number, one in enumerate(found)]
+
+    def _preview_of(self, prompt: str, item: RunClip, image: torch.Tensor | None, inputs: BatchInputs) -> PreviewPrompt:
+        given = next(inputs.clips([item])).given if self._conditioned(inputs) else None
+        return PreviewPrompt(prompt, inputs.embeddings([prompt]), image, given)
+
+    def picture(self, prompt: str, inputs: BatchInputs) -> torch.Tensor | None:
+        """The picture that a video of a prompt begins with: float32 [1, 3, H, W] in [-1, 1]; None without one."""
+        if inputs.view == "clip" or self._conditioned(inputs):
+            return None
+        given, item = self._settings.preview_images, self._item(prompt)
+        return read_picture(Path(given[self._index(prompt) % len(given)]), item) if given else inputs.picture(item)
+
+    def _conditioned(self, inputs: BatchInputs) -> bool:
+        """Whether a clip gives more than a picture."""
+        return inputs.view != "clip" and (inputs.view == "low resolution" or self._settings.condition_frames == "every")
+
+    def _index(self, prompt: str) -> int:
+        return self.prompts.index(prompt) if prompt in self.prompts else 0
+
+    def _item(self, prompt: str) -> RunClip:
+        return self._items[self._index(prompt) % len(self._items)]
+
+    def clips(self, inputs: BatchInputs) -> list[PreviewClip]:
+        """Some clips as the model reads them; latents have no frames to show."""
+        found = []
+        for item in [item for item in self._items if not item.plan.clip.is_latents][:CLIPS]:
+            probe = next(inputs.clips([item]))
+            assert probe.moments is not None
+            found.append(PreviewClip(item.name, item.caption, read_video(item), probe.moments, probe.shape))
+        return found
+
+
+def read_picture(path: Path, like: RunClip) -> torch.Tensor:
+    """A picture file scaled and cropped to a clip's shape: float32 [1, 3, H, W] in [-1, 1]. Raises ConfigError."""
+    size = (like.bucket.width, like.bucket.height)
+    try:
+        with Image.open(policy.resolve(path, "preview_images")) as image:
+            upright = ImageOps.exif_transpose(image).convert("RGB")
+            fitted = ImageOps.fit(upright, size, Image.Resampling.BICUBIC)
+    except (OSError, ValueError) as error:
+        sentence = f"preview_images has {str(path)!r}, which cannot be read as a picture ({error}): give another"
+        raise ConfigError(sentence, {"preview_images": sentence}) from error
+    pixels = torch.from_numpy(np.array(fitted)).permute(2, 0, 1)
+    return (pixels.float() / 127.5 - 1.0).unsqueeze(0)
+
+
+# ---- generating
+
+
+class MissingPreview(NamedTuple):
+    """A preview that is missing; `name`: of its files, the same for its prompt and seed in the whole run."""
+
+    one: PreviewPrompt
+    seed: int
+    name: str
+
+
+class _Generated(NamedTuple):
+    """A preview whose file is not written yet: latents on the host, and the first frame that its record names."""
+
+    record: Path
+    latents: torch.Tensor
+    described: dict[str, Any]
+    picture: torch.Tensor | None
+
+
+@dataclass
+class Previewer:
+    """Generates previews with the transformer in training; the VAE is on the device only to encode and decode.
+
+    offload_transformer: frees its memory of the device while the VAE decodes, and takes it back
+    writes: False for a process that only computes its part, because the weights are sharded
+    before_decoding: called before each video is decoded; may raise
+    """
+
+    run: Path
+    family: Family
+    model: Model
+    folder: Path
+    shape: Shape
+    settings: TrainSettings
+    device: torch.device
+    dtype: torch.dtype
+    writes: bool = True
+    offload_transformer: Offloading = contextlib.nullcontext
+    before_decoding: Callable[[], None] = lambda: None
+    vae: Any = None
+    unwritten: list[_Generated] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.records = PreviewRecords(self.run, self.model, self.shape, self.settings)
+
+    def generate(
+        self,
+        step: int,
+        transformer: Any,
+        prompts: Sequence[PreviewPrompt],
+        negative: Tensors,
+        on_step: OnStep,
+        scale: float = 1.0,
+    ) -> bool:
+        """Generate every prompt with every seed, but for those that exist already. Returns whether any was missing.
+
+        A control is generated with the first seed alone.
+        scale: of the LoRA; 0 is the base model. `on_step(done, total)` counts denoising steps and may raise. What
+        a full disk refused is written with the next ones.
+        Raises ConfigError when there is no LoRA to scale, CannotWrite.
+        """
+        folder = step_folder(self.run, step)
+        seeds = range(self.settings.preview_seed, self.settings.preview_seed + self.settings.preview_count)
+        every = [
+            self.records.missing(one, seed) for one in prompts for seed in (seeds if one.control is None else seeds[:1])
+        ]
+        missing = [each for each in every if not record_path(folder, each.name, scale).exists()]
+        if not missing:
+            return False
+        generated = self._generate_latents(transformer, missing, negative, on_step, scale)
+        if self.writes:
+            for each, latents in zip(missing, generated, strict=True):
+                record = record_path(folder, each.name, scale)
+                self.unwritten.append(
+                    _Generated(record, latents, self.records.describe(step, each, scale), each.one.image)
+                )
+            del self.unwritten[:-UNWRITTEN]
+            self.write()
+        return True
+
+    def write(self) -> None:
+        """Write what was generated, the oldest first. Raises CannotWrite; what is left is written the next time."""
+        with contextlib.nullcontext() if self.settings.preview_latents_only else self._decoding():
+            while self.unwritten:
+                record, latents, described, picture = self.unwritten[0]
+                self.before_decoding()
+                if described["kind"] != "control":
+                    write_prompt(record.parent, described["prompt"])
+                write_picture(described, picture)
+                if self.settings.preview_latents_only:
+                    write_latents(record, latents, described)
+                else:
+                    frames = frames_of(self.family.decode(self.vae, latents), self.shape.frames)
+                    video, root = record.with_suffix(".mp4"), record.parents[4]
+                    write_sample(video, frames.numpy(), self.shape.fps, described, root)
+                self.unwritten.pop(0)
+
+    def generate_one(
+        self,
+        step: int,
+        transformer: Any,
+        one: PreviewPrompt,
+        seed: int,
+        negative: Tensors,
+        on_step: OnStep,
+        scale: float = 1.0,
+    ) -> tuple[np.ndarray, dict[str, Any]] | None:
+        """One video and its record, written nowhere; None in a process that does not write. See `generate`."""
+        missing = MissingPreview(one, seed, "0")
+        (latents,) = self._generate_latents(transformer, [missing], negative, on_step, scale)
+        if not self.writes:
+            return None
+        with self._decoding():
+            frames = frames_of(self.family.decode(self.vae, latents), self.shape.frames).numpy()
+        write_picture(described := self.records.describe(step, missing, scale), one.image)
+        return frames, described
+
+    def save_inputs(self, clips: Sequence[PreviewClip]) -> None:
+        """Step 0: each clip as the model reads it, and decoded again from its latents."""
+        folder = step_folder(self.run, 0)
+        missing = [
+            (index, clip) for index, clip in enumerate(clips) if not (folder / f"reconstruction-{index}.json").exists()
+        ]
+        if not missing:
+            return
+        with self._decoding():
+            for index, clip in missing:
+                self.before_decoding()
+                middle = torch.zeros(1, *clip.latents_shape, device=self.device)
+                latents = self.family.sample_latents(clip.moments, middle)
+                back = frames_of(self.family.decode(self.vae, latents), clip.video.shape[2])
+                for kind, frames in (("input", frames_of(clip.video, clip.video.shape[2])), ("reconstruction", back)):
+                    count, height, width, _ = frames.shape
+                    record = {
+                        "kind": kind,
+                        "prompt": clip.caption,
+                        "clip": clip.name,
+                        "run": self.run.name,
+                        "step": 0,
+                        "model": self.model.id,
+                        "frames": count,
+                        "height": height,
+                        "width": width,
+                        "fps": self.shape.fps,
+                    }
+                    write_sample(folder / f"{kind}-{index}.mp4", frames.numpy(), self.shape.fps, record)
+
+    # ---- parts
+
+    @contextlib.contextmanager
+    def _decoding(self) -> Iterator[None]:
+        with self.offload_transformer(), self._vae_on_device():
+            yield
+
+    @contextlib.contextmanager
+    def _vae_on_device(self) -> Iterator[None]:
+        """The VAE on the device; afterwards its memory is given back."""
+        if self.vae is None:
+            self.vae = load_vae(self.family, self.folder, self.dtype, self.shape.height)
+        try:
+            self.vae.to(self.device)
+            yield
+        finally:
+            if self.device.type == "cuda":
+                self.vae.to(torch.device("cpu"))
+                free_memory()
+
+    def _generate_latents(
+        self, transformer: Any, missing: Sequence[MissingPreview], negative: Tensors, on_step: OnStep, scale: float
+    ) -> list[torch.Tensor]:
+        """The latents of every preview, on the host; the VAE is gone while the transformer computes."""
+        transformer.eval()
+        noises = [torch.Generator().manual_seed(each.seed) for each in missing]
+        guidance = Guidance(
+            self.records.guidance_scale,
+            self.settings.preview_dynamic_guidance,
+            second=self.records.guidance_scale_2,
+            below=1000 * self.model.boundary,
+        )
+        generated = []
+        with at_scale(transformer, scale), self._experts(transformer) as at_timestep:
+            givens = self._givens(missing, noises)
+            for done, (each, noise, given) in enumerate(zip(missing, noises, givens, strict=True)):
+
+                def report(at: int, total: int, _: torch.Tensor, done: int = done) -> None:
+                    on_step(done * total + at, len(missing) * total)
+
+                inputs = DenoiseInputs(
+                    self.folder,
+                    self._on_device(each.one.text),
+                    self._on_device(negative),
+                    self._latents_shape,
+                    self.records.steps,
+                    guidance,
+                    noise,
+                    flow_shift=self.records.flow_shift,
+                    on_step=report,
+                    given=given,
+                    fps=self.shape.fps,
+                    at_timestep=at_timestep,
+                )
+                latents = self.family.denoise(transformer, inputs)
+                generated.append(latents.float().cpu())
+        return generated
+
+    @contextlib.contextmanager
+    def _experts(self, trained: Any) -> Iterator[Callable[[float], Any] | None]:
+        """What gives the transformer for a timestep, where the model has two."""
+        if not self.model.boundary:
+            yield None
+            return
+        parts = (self.family, self.model, self.folder, self.settings, self.device, self.dtype, trained)
+        try:
+            with PreviewExperts(*parts, self.offload_transformer) as experts:
+                yield experts.at
+        finally:
+            free_memory()
+
+    def _on_device(self, text: Tensors) -> dict[str, torch.Tensor]:
+        return {name: value.to(self.device, self.dtype) for name, value in text.items()}
+
+    @property
+    def _latents_shape(self) -> tuple[int, ...]:
+        shape = self.shape
+        return self.family.latents_shape(self.folder, shape.frames, shape.height, shape.width)
+
+    def _givens(self, missing: Sequence[MissingPreview], noises: Sequence[torch.Generator]) -> list[Given | None]:
+        """What an image-to-video model is shown; None for the others."""
+        known = [each.one.given for each in missing]
+        if self.model.task != "image-to-video" or all(given is not None for given in known):
+            return known
+        with self._vae_on_device():
+            return [
+                self._first_frame(each.one, noise) if given is None else given
+                for each, noise, given in zip(missing, noises, known, strict=True)
+            ]
+
+    def _first_frame(self, one: PreviewPrompt, noise: torch.Generator) -> Given:
+        """What the stock pipeline makes of a picture."""
+        assert one.image is not None, "an image-to-video model needs a picture"
+        scale = self.settings.image_latent_scale
+        dtype = self.family.vae_dtype(self.dtype)
+        image_encoder = self.family.load_image_encoder(self.folder, self.device, dtype)
+        image = self.family.encode_image(self.vae, image_encoder, one.image, self.shape.frames, scale)
+        return self.family.given_to_sample(self.folder, image, self._latents_shape, noise, dtype)
+
+
+@contextlib.contextmanager
+def at_scale(transformer: Any, scale: float) -> Iterator[None]:
+    """The transformer with its LoRA at another strength; afterwards exactly as it was. Raises ConfigError."""
+    if scale == 1.0:
+        yield
+        return
+    if not getattr(transformer, "peft_config", None):
+        raise ConfigError(f"the LoRA scale of a preview is {scale:g}, but this run trains no LoRA: use 1")
+    if scale == 0.0:
+        # Not a scale of 0: under that, DoRA would still stretch the weights.
+        transformer.disable_adapters()
+        try:
+            yield
+        finally:
+            transformer.enable_adapters()
+        return
+    from peft.helpers import rescale_adapter_scale
+
+    with rescale_adapter_scale(transformer, scale):
+        yield
+
+
+def load_vae(family: Family, folder: Path, dtype: torch.dtype, height: int) -> Any:
+    """The VAE on the processor, ready to decode pictures of that height without needing more than it must.
+
+    dtype: of the transformer
+    """
+    vae = family.load_vae(folder, torch.device("cpu"), family.vae_dtype(dtype))
+    if height >= TILED_FROM:
+        vae.enable_tiling()
+        vae.enable_slicing()
+    return vae
+
+
+def frames_of(video: torch.Tensor, count: int) -> torch.Tensor:
+    """The last frames of a decoded clip [1, 3, F, H, W] as [count, H, W, 3] in [0, 1].
+
+    What a family puts in front of the latents to fill them up comes back in front of the frames.
+    """
+    return (video[0, :, -count:].float().cpu().permute(1, 2, 3, 0) + 1) / 2
+
+
+class PreviewExperts(contextlib.ExitStack):
+    """A context in which `at` gives the transformer for a timestep, of a model that has two and trains one.
+
+    The other one is as it was published. One of them is on the device at a time; afterwards it is the one in training.
+    """
+
+    def __init__(
+        self,
+        family: Family,
+        model: Model,
+        folder: Path,
+        settings: TrainSettings,
+        device: torch.device,
+        dtype: torch.dtype,
+        trained: Any,
+        offload_trained: Offloading,
+    ) -> None:
+        """offload_trained: moves the transformer in training off the device, and back"""
+        super().__init__()
+        self._family, self._device, self._trained, self._offload_trained = family, device, trained, offload_trained
+        self._settings = settings.changed(compile=False, gradient_checkpointing="none")
+        self._own = model.expert(settings.expert)
+        (other,) = (one for one in model.experts if one != self._own)
+        self._published = family.load_transformer(folder, torch.device("cpu"), dtype, other.part)
+        family.use_attention(self._published, settings.attention, device)
+        self._levels = False  # whether the published one is ready to compute
+        self._trained_aside, self._published_aside = contextlib.ExitStack(), contextlib.ExitStack()
+        self._published_computes = False
+        self.callback(self._trained_aside.close)
+
+    def at(self, timestep: float) -> Any:
+        """The transformer for a timestep, on the device."""
+        published = not self._own.covers(timestep)
+        if published != self._published_computes:
+            (self._bring if published else self._leave)()
+            self._published_computes = published
+        return self._published if published else self._trained
+
+    def _bring(self) -> None:
+        self._trained_aside.enter_context(self._offload_trained())
+        if not self._levels:
+            apply_memory_levels(self._family, self._published, self._settings, self._device)
+            self._levels = True
+        self._published_aside.close()
+
+    def _leave(self) -> None:
+        self._published_aside.enter_context(parked(self._published))
+        self._trained_aside.close()
+
+
+# ---- files
+
+
+@dataclass
+class PreviewRecords:
+    """The records of one run's previews, and the number of each prompt and seed."""
+
+    run: Path
+    model: Model
+    shape: Shape
+    settings: TrainSettings
+    _numbers: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> int:
+        return self.settings.preview_steps or self.model.steps
+
+    @property
+    def guidance_scale(self) -> float:
+        chosen = self.settings.preview_guidance
+        return self.model.guidance_scale if chosen is None else chosen
+
+    @property
+    def guidance_scale_2(self) -> float | None:
+        """Of the expert for low noise: a scale that the run names holds for both."""
+        return self.model.guidance_scale_2 if self.settings.preview_guidance is None else None
+
+    @property
+    def flow_shift(self) -> float | None:
+        return self.settings.preview_flow_shift or self.model.flow_shift_at(self.shape.height, self.shape.width)
+
+    @property
+    def generated_with(self) -> Model:
+        """The model with what previews are generated with in place of its own values."""
+        return replace(
+            self.model,
+            steps=self.steps,
+            guidance_scale=self.guidance_scale,
+            guidance_scale_2=self.guidance_scale_2,
+            flow_shift=self.flow_shift,
+            small_flow_shift=None,
+            dynamic_guidance=self.settings.preview_dynamic_guidance,
+        )
+
+    def describe(self, step: int, preview: MissingPreview, scale: float) -> dict[str, Any]:
+        """The record of a preview at a scale of the LoRA."""
+        shape, settings, (prompt, seed, name) = self.shape, self.settings, preview
+        second = self.guidance_scale if self.guidance_scale_2 is None else self.guidance_scale_2
+        only_some = {"guidance_scale_2": second if self.model.boundary else None, "flow_shift": self.flow_shift}
+        inputs = {
+            "prompt": prompt.prompt,
+            "seed": seed,
+            "steps": self.steps,
+            "guidance_scale": self.guidance_scale,
+            "dynamic_guidance": settings.preview_dynamic_guidance,
+            **{name: value for name, value in only_some.items() if value is not None},
+            "frames": shape.frames,
+            "height": shape.height,
+            "width": shape.width,
+        }
+        record = {
+            **inputs,
+            "kind": self._kind(prompt),
+            "run": self.run.name,
+            "step": step,
+            "scale": scale,
+            "model": self.model.id,
+            "fps": shape.fps,
+        }
+        loras = self._loras(step, scale)
+        own = prompt.given is None and prompt.control is None
+        if loras is not None and own and shape.frames in self.model.frame_counts:
+            again = {**inputs, "model": settings.model, "loras": loras}
+            if prompt.image is not None:
+                path = self.run / "previews" / f"picture-{name}.png"
+                again |= {"image": str(path), "image_scale": settings.image_latent_scale}
+            record["settings"] = again
+        return record
+
+    def _kind(self, prompt: PreviewPrompt) -> str:
+        if prompt.control is not None:
+            return "control"
+        return "latents" if self.settings.preview_latents_only else "sample"
+
+    def _loras(self, step: int, scale: float) -> list[str] | None:
+        """What the Sample tab loads to have the weights of that step; None when no file holds them."""
+        settings = self.settings
+        if step == 0 and not settings.start_from:
+            return []
+        if settings.method != "lora" or settings.train_also:
+            return None
+        if scale == 0:
+            return []
+        if step == 0:
+            return [f"{settings.start_from}={scale:g}"]
+        if step == settings.steps:
+            return [f"{self.run.name}={scale:g}"]
+        averaged = settings.ema_decay > 0 or settings.optimizer == "schedule-free"
+        return None if averaged else [f"{folder_of(self.run, step) / LORA}={scale:g}"]
+
+    def missing(self, one: PreviewPrompt, seed: int) -> MissingPreview:
+        """The preview of a prompt and seed, with its name."""
+        name = f"control-{one.control}" if one.control is not None else str(self._number(one.prompt, seed))
+        return MissingPreview(one, seed, name)
+
+    def _number(self, prompt: str, seed: int) -> int:
+        """The number of a prompt and seed, the same for the whole run, also after it was resumed."""
+        if not self._numbers:
+            folders = step_folders(self.run / "previews").values()
+            for path in (path for folder in folders for path in folder.glob("*.json")):
+                known = read_object(path)
+                if path.stem.isdecimal() and {"prompt", "seed"} <= set(known):
+                    self._numbers.setdefault((str(known["prompt"]), known["seed"]), int(path.stem))
+        return self._numbers.setdefault((prompt, seed), max(self._numbers.values(), default=-1) + 1)
+
+
+def step_folder(run: Path, step: int) -> Path:
+    return run / "previews" / f"step-{step:08d}"
+
+
+def record_path(folder: Path, name: str, scale: float) -> Path:
+    return folder / (f"{name}.json" if scale == 1.0 else f"{name}-scale-{scale:g}.json")
+
+
+def write_latents(record: Path, latents: torch.Tensor, described: dict[str, Any]) -> None:
+    write_bytes(record.with_suffix(".safetensors"), save({LATENTS: latents.contiguous()}))
+    write_json(record, described)
+
+
+def write_prompt(folder: Path, prompt: str) -> None:
+    path, line = folder / PROMPTS, " ".join(prompt.split())
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    if line not in lines:
+        write_text(path, "".join(f"{each}\n" for each in (*lines, line)))
+
+
+def write_picture(described: dict[str, Any], image: torch.Tensor | None) -> None:
+    """The picture that a record names; one that is there stays."""
+    named = described.get("settings", {}).get("image")
+    if image is not None and named is not None and not Path(named).exists():
+        write_png(Path(named), image)
+
+
+def write_png(path: Path, image: torch.Tensor) -> None:
+    """A picture [1, 3, H, W] in [-1, 1] as a file."""
+    pixels = ((image[0].float().cpu().permute(1, 2, 0) + 1) * 127.5).round().clamp(0, 255).byte().numpy()
+    data = io.BytesIO()
+    Image.fromarray(pixels).save(data, "PNG")
+    write_bytes(path, data.getvalue())

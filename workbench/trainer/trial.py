@@ -1,0 +1,196 @@
+"""`python -m workbench.trainer.trial FOLDER`: measure a run's settings. fit.measurement describes the folder.
+
+The real session on a few of the run's clips: three steps, a measurement, a preview and a save, watched by phase. It
+waits until its device is free, as runs do, before it loads torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench import jobs
+from workbench.fit import measurement, memory
+from workbench.fit.measurement import Measurement, TrialJob
+from workbench.jobs import gpu_lock, processes
+from workbench.jobs.devices import GIGABYTE, Device, pick_device
+from workbench.jobs.torch_devices import free_memory
+from workbench.operating_system import system
+from workbench.runs import checkpoints, optimizer_options
+from workbench.runs.settings import TrainSettings
+from workbench.workspace import Workspace
+
+if TYPE_CHECKING:
+    from workbench.trainer.session import Session
+
+STEPS = 3  # the first has to find its kernels and its memory
+PREVIEW_STEPS = 2
+LOADING = "loading"
+# A session's phase -> the phase of the estimate.
+PHASES = {
+    "loading the text encoder": memory.CAPTIONS,
+    "encoding captions": memory.CAPTIONS,
+    "loading the video encoder": memory.CLIPS,
+    "encoding clips": memory.CLIPS,
+    "measuring": memory.MEASURING,
+    "saving a checkpoint": memory.SAVING,
+}
+LAST_DENOISING = f"denoising step {PREVIEW_STEPS} of {PREVIEW_STEPS}"  # the message before latents are decoded
+LEFTOVERS = ("checkpoints", "previews", "metrics.jsonl", "dataset.lock.json", "sessions.jsonl", "stars.json")
+
+
+def main() -> int:
+    folder = Path(sys.argv[1]).resolve()
+    workspace = Workspace.open(folder.parent.parent)
+    with TrialJob(folder) as job:
+        settings = TrainSettings.load(folder / jobs.CONFIG)
+        device = pick_device(settings.device)
+        with gpu_lock.hold_for(job, workspace.locks, device.uuid, "a measurement"):
+            job.beat("loading torch")
+            compiler = settings.compile or bool(optimizer_options.package(settings))
+            with processes.without_compiler(compiler):
+                found = measure(job, settings, device)
+        measurement.keep(workspace, settings, device, found)
+    return int(job.exit_code)
+
+
+def measure(job: TrialJob, settings: TrainSettings, device: Device) -> Measurement:
+    """Run the trial in the job's folder and clean up after it. Raises WorkbenchError, or jobs.Stop when asked to."""
+    with processes.loading():
+        import torch
+
+        from workbench.trainer.loop import set_arithmetic
+        from workbench.trainer.session import Session
+    clean(job.folder)
+    meter = Meter(device)
+    job.listener = meter.follow
+    ran_out, seconds, size = "", [0.0], 0
+    try:
+        set_arithmetic(settings, device)
+        with contextlib.closing(Session(job, trial_settings(settings), device, trial=True)) as session:
+            seconds = run(session, meter)
+            size = checkpoints.bytes_of(checkpoints.folder_of(job.folder, STEPS))
+    except torch.OutOfMemoryError:
+        ran_out = meter.phase
+    finally:
+        meter.close()
+        job.listener = None
+        clean(job.folder)
+    phases = {name: gb for name, gb in meter.peaks.items() if name in memory.PHASES}
+    return Measurement(phases, meter.host, min(seconds), size, ran_out, time.time())
+
+
+def trial_settings(settings: TrainSettings) -> TrainSettings:
+    """The same run, as short as it can be."""
+    return settings.changed(
+        steps=STEPS,
+        epochs=None,
+        tokenizer_steps=0,
+        save_every=STEPS,
+        evaluate_every=int(settings.evaluate_every > 0),
+        preview_every=int(settings.preview_every > 0),
+        preview_steps=PREVIEW_STEPS,
+        preview_count=1,
+        preview_controls=0,
+        preview_prompts=settings.preview_prompts[:1],
+        preview_inputs=False,
+        tracker="none",
+        time_limit=None,
+        oom_fallback=False,
+        gpus=1,
+        parallel="ddp",
+    )
+
+
+def run(session: Session, meter: Meter) -> list[float]:
+    """The trial's steps; their seconds, the first left out."""
+    from workbench.trainer.loop import train_step
+    from workbench.trainer.previews import preview
+
+    settings, job, seconds = session.settings, session.job, []
+    meter.enter(memory.TRAINING)
+    for number in range(STEPS):
+        stop_if_requested(job)
+        began = time.perf_counter()
+        train_step(session)
+        seconds.append(time.perf_counter() - began)
+        job.beat("training", number + 1, STEPS)
+    if settings.evaluate_every:
+        session.evaluate()
+        stop_if_requested(job)
+    if settings.preview_every:
+        free_memory()
+        meter.enter(memory.DENOISING)
+        preview(session, session.preview_inputs.prompts[:1])
+        stop_if_requested(job)
+    session.save()
+    return seconds[1:]
+
+
+def stop_if_requested(job: jobs.Job) -> None:
+    job.check_stop("Stopped; nothing was measured.")
+
+
+def clean(folder: Path) -> None:
+    """Take away what a trial leaves beside its job's own files."""
+    for name in LEFTOVERS:
+        path = folder / name
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+class Meter:
+    """The most memory that each phase took, in GiB: of the GPU, or of this process on a processor."""
+
+    def __init__(self, device: Device) -> None:
+        self._cuda = device.kind == "cuda"
+        self.phase = LOADING
+        self.peaks: dict[str, float] = {}
+        self.host = 0.0
+        self._reset()
+
+    def enter(self, phase: str) -> None:
+        """A phase begins; the one before it is over."""
+        if phase == self.phase:
+            return
+        self._note()
+        self.phase = phase
+        self._reset()
+
+    def follow(self, phase: str, message: str) -> None:
+        """Enter the phase of the estimate that a session's phase belongs to, if any."""
+        if phase in PHASES:
+            self.enter(PHASES[phase])
+        elif message == LAST_DENOISING:
+            self.enter(memory.DECODING)
+
+    def close(self) -> None:
+        self._note()
+
+    def _note(self) -> None:
+        host = system.peak_memory() / GIGABYTE
+        self.host = max(self.host, host)
+        peak = host
+        if self._cuda:
+            import torch
+
+            peak = torch.cuda.max_memory_reserved() / GIGABYTE + memory.CONTEXT_GB
+        self.peaks[self.phase] = max(peak, self.peaks.get(self.phase, 0.0))
+
+    def _reset(self) -> None:
+        system.reset_peak_memory()
+        if self._cuda:
+            import torch
+
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
