@@ -22,7 +22,7 @@ from workbench.loras.settings import (
     MergeSettings,
     ResizeSettings,
 )
-from workbench.operations.registry import JobSnapshot, Shown, Snapshot, operation
+from workbench.operations.registry import HIDDEN, JobSnapshot, Shown, Snapshot, operation
 from workbench.quantities import byte_size, moment
 from workbench.sampler.loras import split_scale
 from workbench.settings import Settings
@@ -34,10 +34,6 @@ Name = Annotated[
 ]
 Match = dict[str, Any]
 IN_THE_BIN = "in the bin: `workbench loras bin` lists it, `restore ID` brings one back, `empty-bin` deletes for good"
-
-
-def _hidden(_: object) -> str:
-    return ""
 
 
 class Source(Snapshot):
@@ -85,10 +81,10 @@ class Lora(Snapshot):
     strength: Annotated[str, Shown("rank")]
     """Rank and alpha in words."""
 
-    rank: Annotated[int, Shown(text=_hidden)]
+    rank: Annotated[int, HIDDEN]
     """The largest rank of its layers."""
 
-    alpha: Annotated[float | None, Shown(text=_hidden)]
+    alpha: Annotated[float | None, HIDDEN]
     """Null where the file does not say: the scale is then 1."""
 
     steps: Annotated[int | None, Shown(text="{:,}".format, right=True)]
@@ -112,10 +108,10 @@ class Lora(Snapshot):
     damaged: str
     """What is wrong with the file; "" when nothing is."""
 
-    made_of: Annotated[tuple[Source, ...], Shown(text=_hidden)]
+    made_of: Annotated[tuple[Source, ...], HIDDEN]
     """For one that was made of others: name, weight and sha256 of each."""
 
-    match: Annotated[Match | None, Shown(text=_hidden)]
+    match: Annotated[Match | None, HIDDEN]
     """How an imported one fits its model: layers, matched, left_out (why, count, names), rank, alpha, alpha_from,
     written_by, and where they apply converted, lost, nothing; else null."""
 

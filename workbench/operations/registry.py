@@ -75,6 +75,9 @@ class Shown:
     right: bool = False
 
 
+HIDDEN = Shown(text=lambda _: "")  # of a field that people read elsewhere, or not at all
+
+
 class Snapshot(BaseModel):
     """What an operation answers. The string below a field says what it is."""
 
