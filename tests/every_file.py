@@ -383,7 +383,7 @@ class Readers:
             for more in ((), ("--json",)):
                 yield " ".join([*words, *more]), lambda words=(*words, *more): self._shell(*words), expected
         yield "dataset list --search", lambda: self._shell("dataset", "list", "--search", "good"), ["good"]
-        yield "dataset list --removed", lambda: self._shell("dataset", "list", "--removed", "--json"), []
+        yield "dataset bin", lambda: self._shell("dataset", "bin", "--json"), []
         yield "runs bin", lambda: self._shell("runs", "bin", "--json"), []
         yield "loras bin", lambda: self._shell("loras", "bin", "--json"), []
         yield "samples --removed", lambda: self._shell("samples", "--show", "removed", "--json"), []

@@ -26,7 +26,7 @@ from workbench.dataset_builder.tasks import Name as TaskName
 from workbench.errors import ConfigError, Unknown
 from workbench.families import find_model
 from workbench.jobs import State
-from workbench.operations.registry import Fields, JobSnapshot, Shown, Snapshot, operation
+from workbench.operations.registry import HIDDEN, Fields, JobSnapshot, Shown, Snapshot, operation
 from workbench.operations.shared import Group, Label, Note, Text, grouped, noted
 from workbench.policy import size_of
 from workbench.quantities import byte_size, duration, moment
@@ -170,19 +170,19 @@ class Details(Entry):
     content_hash: Annotated[str, Shown("content")]
     """SHA-256 of what a model could learn from it: clips and captions, in any order."""
 
-    facts: Annotated[dict[str, str], Shown(text=lambda _: "")]
+    facts: Annotated[dict[str, str], HIDDEN]
     """The numbers in words: label -> value."""
 
     next_steps: Annotated[tuple[str, ...], Shown("next", " ".join)]
     """What is still to do, a sentence each."""
 
-    tasks: Annotated[tuple[TaskSnapshot, ...], Shown(text=lambda _: "")]
+    tasks: Annotated[tuple[TaskSnapshot, ...], HIDDEN]
     """Those that were ever started: name, state, share, activity, sentence, details, log, actions."""
 
-    clips: Annotated[tuple[ClipEntry, ...], Shown(text=lambda _: "")]
+    clips: Annotated[tuple[ClipEntry, ...], HIDDEN]
     """file_name, name, caption, tags, width, height, frames, fps, seconds, source ... of each."""
 
-    refused: Annotated[tuple[str, ...], Shown(text=lambda _: "")]
+    refused: Annotated[tuple[str, ...], HIDDEN]
     """Files that could not be used, a sentence each."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
@@ -336,16 +336,16 @@ class DatasetTask(Findings, JobSnapshot):
     actions: Annotated[tuple[str, ...], Shown(text=", ".join)]
     """What may be done now: stop, resume."""
 
-    files: Annotated[tuple[FileResult, ...], Shown(text=lambda _: "")]
+    files: Annotated[tuple[FileResult, ...], HIDDEN]
     """What became of each file of an import, the refused first."""
 
     contents: str
     """What is in the dataset, in words."""
 
-    checked_at: Annotated[float | None, Shown(text=lambda _: "")]
+    checked_at: Annotated[float | None, HIDDEN]
     """Of a check that has finished: Unix time; null of other tasks, as are the following."""
 
-    findings: Annotated[tuple[Finding, ...], Shown(text=lambda _: "")]
+    findings: Annotated[tuple[Finding, ...], HIDDEN]
     """Of a check: what it found, as in `dataset findings`."""
 
     def text(self) -> Iterator[str]:

@@ -22,7 +22,7 @@ from workbench.loras.settings import (
     MergeSettings,
     ResizeSettings,
 )
-from workbench.operations.registry import JobSnapshot, Shown, Snapshot, hidden, operation
+from workbench.operations.registry import HIDDEN, JobSnapshot, Shown, Snapshot, operation
 from workbench.quantities import byte_size, moment
 from workbench.sampler.loras import split_scale
 from workbench.settings import Settings
@@ -81,10 +81,10 @@ class Lora(Snapshot):
     strength: Annotated[str, Shown("rank")]
     """Rank and alpha in words."""
 
-    rank: Annotated[int, Shown(text=hidden)]
+    rank: Annotated[int, HIDDEN]
     """The largest rank of its layers."""
 
-    alpha: Annotated[float | None, Shown(text=hidden)]
+    alpha: Annotated[float | None, HIDDEN]
     """Null where the file does not say: the scale is then 1."""
 
     steps: Annotated[int | None, Shown(text="{:,}".format, right=True)]
@@ -108,10 +108,10 @@ class Lora(Snapshot):
     damaged: str
     """What is wrong with the file; "" when nothing is."""
 
-    made_of: Annotated[tuple[Source, ...], Shown(text=hidden)]
+    made_of: Annotated[tuple[Source, ...], HIDDEN]
     """For one that was made of others: name, weight and sha256 of each."""
 
-    match: Annotated[Match | None, Shown(text=hidden)]
+    match: Annotated[Match | None, HIDDEN]
     """How an imported one fits its model: layers, matched, left_out (why, count, names), rank, alpha, alpha_from,
     written_by, and where they apply converted, lost, nothing; else null."""
 

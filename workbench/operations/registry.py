@@ -82,9 +82,7 @@ class Shown:
     right: bool = False
 
 
-def hidden(_: Any) -> str:
-    """Return nothing: the text of what people are not shown."""
-    return ""
+HIDDEN = Shown(text=lambda _: "")  # of a field that people read elsewhere, or not at all
 
 
 class Snapshot(BaseModel):

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from workbench import jobs, strange_names
 from workbench.errors import ConfigError, NotNow
-from workbench.operations.registry import JobSnapshot, Shown, Snapshot, hidden, operation
+from workbench.operations.registry import HIDDEN, JobSnapshot, Shown, Snapshot, operation
 from workbench.operations.shared import Group, Label, Note, Text, grouped, noted
 from workbench.quantities import byte_size, moment
 from workbench.remote.targets import choose_target
@@ -363,7 +363,7 @@ class Stacks(Snapshot):
     name: str
     """Of the run."""
 
-    alive: Annotated[bool, Shown(text=hidden)]
+    alive: Annotated[bool, HIDDEN]
     """Whether it runs now."""
 
     stacks: str

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from workbench.errors import ConfigError
-from workbench.operations.registry import Shown, Snapshot, hidden, operation
+from workbench.operations.registry import HIDDEN, Shown, Snapshot, operation
 from workbench.quantities import moment
 from workbench.sampler import queue, samples, view
 from workbench.sampler.input_files import kept
@@ -57,7 +57,7 @@ class Sample(Snapshot):
     latents: str | None
     """Path of the latents where only these were kept, else null."""
 
-    record: Annotated[dict[str, Any], Shown(text=hidden)]
+    record: Annotated[dict[str, Any], HIDDEN]
     """Everything that made it, as in the JSON file beside it."""
 
     def text_of(self, name: str) -> str:
@@ -98,7 +98,7 @@ class Requested(Snapshot):
     latents_only: bool
     """Whether it is done and only its latents were kept."""
 
-    settings: Annotated[dict[str, Any] | None, Shown(text=hidden)]
+    settings: Annotated[dict[str, Any] | None, HIDDEN]
     """All of its settings; null where they cannot be read."""
 
     scenes: tuple[str, ...]
