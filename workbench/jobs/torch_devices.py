@@ -132,6 +132,15 @@ def moved_to_host(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
         tensor.data = tensor.data.to(device)
 
 
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Every tensor in nested dictionaries and lists."""
+    if hasattr(value, "untyped_storage"):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from tensors_in(one)
+
+
 def make_current(device: Device) -> None:
     """Have torch use this GPU wherever no device is named: by Accelerate, by counters of memory, by compiled code."""
     if device.kind == "cuda":

@@ -10,10 +10,12 @@ previews/step-00000250/
   I.safetensors I.json                    latents only, decoded later (latent_decoding)
   input-I.mp4 reconstruction-I.mp4 .json  step 0: training inputs, and what the VAE keeps of them
   prompts.txt                             a line a prompt
+  live-N.mp4 .json                        a live sample; the same is among the samples (samples/<day>/), where a LoRA's
+                                          file can hold the weights
 previews/picture-I.png                    the first frame that an image-to-video model gets
 
-A record's "kind" is sample, latents, control, input or reconstruction; its "settings" are those with which the Sample
-tab generates the same video from the checkpoint of that step. They are left out of controls, of pictures by an
+A record's "kind" is sample, latents, control, input, reconstruction or live. Its "settings" are those with which the
+Sample tab generates the same video from the checkpoint of that step. They are left out of controls, of pictures by an
 image-to-video model, and where nothing but the run holds the weights (full fine-tuning, weights beside the LoRA,
 averages before the export) or the condition.
 """
@@ -45,11 +47,11 @@ from workbench.memory.block_swap import parked
 from workbench.runs.checkpoints import LORA, folder_of
 from workbench.runs.data import RunClip, TrainingData
 from workbench.runs.settings import TrainSettings
-from workbench.sampler.samples import write_sample
+from workbench.sampler.samples import new_id, video_path, write_sample
 from workbench.trainer.batch_inputs import BatchInputs
 from workbench.trainer.encoder import read_video
 from workbench.trainer.trainable import apply_memory_levels
-from workbench.workspace import read_object, step_folders, write_bytes, write_json, write_text
+from workbench.workspace import Workspace, read_object, step_folders, write_bytes, write_json, write_text
 
 CLIPS = 2  # whose captions are the prompts where none are given, and that are kept as training inputs
 TILED_FROM = 256  # pixels of height from which the VAE decodes in tiles
@@ -280,6 +282,26 @@ class Previewer:
             frames = frames_of(self.family.decode(self.vae, latents), self.shape.frames).numpy()
         write_picture(described := self.records.describe(step, missing, scale), one.image)
         return frames, described
+
+    def write_live(self, step: int, frames: np.ndarray, record: dict[str, Any]) -> None:
+        """Write a live sample into the run's folder and, if a sample's settings can name its weights, among the
+        samples. Raises CannotWrite."""
+        folder, fps, workspace = step_folder(self.run, step), float(record["fps"]), Workspace.of(self.run)
+        number = len(list(folder.glob("live-*.json")))
+        write_sample(folder / f"live-{number}.mp4", frames, fps, record, workspace.root)
+        if "settings" not in record:
+            return
+        settings = self.settings
+        lora = {
+            "name": f"runs/{self.run.name}@{step}",
+            "scale": record["scale"],
+            "rank": settings.rank,
+            "alpha": settings.alpha or settings.rank,
+            "base_model": self.model.title,
+            "origin": "the weights of a run while it trained",
+        }
+        live = {**record, "loras": [lora] if settings.method == "lora" and record["scale"] else []}
+        write_sample(video_path(workspace, new_id()), frames, fps, live, workspace.root)
 
     def save_inputs(self, clips: Sequence[PreviewClip]) -> None:
         """Step 0: each clip as the model reads it, and decoded again from its latents."""

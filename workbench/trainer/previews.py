@@ -1,10 +1,6 @@
 """Videos of a session: the previews that are due, and live samples that a person asks for while it trains.
 
-    previews/step-00000250/0.mp4 .json          a preview; the previewer has the other files
-    previews/step-00000250/live-0.mp4 .json     a live sample, with the weights of that moment
-    samples/<day>/<id>.mp4 .json                the same among the samples, where a LoRA's file can hold the weights
-
-A failure costs the videos, never the run.
+The previewer generates and writes them. A failure costs the videos, never the run.
 """
 
 from __future__ import annotations
@@ -12,15 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 from workbench.runs.previews import LiveSample, previews_of
-from workbench.sampler.samples import new_id, video_path, write_sample
-from workbench.trainer.previewer import step_folder
 from workbench.trainer.session import Session
-
-if TYPE_CHECKING:
-    import numpy as np
 
 PHASE = "generating previews"
 
@@ -64,7 +54,7 @@ def preview(session: Session, prompts: Sequence[str] = (), scale: float = 1.0) -
 
 
 def generate_live_sample(session: Session, sample: LiveSample) -> None:
-    """Generate it into the run's folder and among the samples. Failures are logged; the run goes on."""
+    """Generate a video with the weights of this moment, into the run's folder and among the samples."""
     phase = "generating a live sample"
     if session.idle:
         session.beat(phase, patient=True)
@@ -86,27 +76,8 @@ def generate_live_sample(session: Session, sample: LiveSample) -> None:
         )
         if generated is not None:
             frames, record = generated
-            _publish(session, frames, {**record, "kind": "live", "seconds": round(time.monotonic() - began, 3)})
-
-
-def _publish(session: Session, frames: np.ndarray, record: dict[str, Any]) -> None:
-    """Write the video into the run's folder and, if a sample's settings can name its weights, among the samples."""
-    folder, fps = step_folder(session.run, session.step), float(record["fps"])
-    number = len(list(folder.glob("live-*.json")))
-    write_sample(folder / f"live-{number}.mp4", frames, fps, record, session.workspace.root)
-    if "settings" not in record:
-        return
-    settings = session.settings
-    lora = {
-        "name": f"runs/{session.run.name}@{session.step}",
-        "scale": record["scale"],
-        "rank": settings.rank,
-        "alpha": settings.alpha or settings.rank,
-        "base_model": session.model.title,
-        "origin": "the weights of a run while it trained",
-    }
-    live = {**record, "loras": [lora] if settings.method == "lora" and record["scale"] else []}
-    write_sample(video_path(session.workspace, new_id()), frames, fps, live, session.workspace.root)
+            record |= {"kind": "live", "seconds": round(time.monotonic() - began, 3)}
+            session.previewer.write_live(session.step, frames, record)
 
 
 def progress(session: Session, phase: str) -> Callable[[int, int], None]:

@@ -30,7 +30,7 @@ from workbench.families.lora_files import DROPPED_KEY
 from workbench.families.noise_schedules import DEFAULTS
 from workbench.jobs.devices import Device
 from workbench.jobs.log import log
-from workbench.jobs.torch_devices import free_memory, moved_to_host
+from workbench.jobs.torch_devices import free_memory, moved_to_host, tensors_in
 from workbench.memory.block_swap import parked
 from workbench.runs import checkpoints, optimizer_options
 from workbench.runs.analysis import visible_effect
@@ -478,7 +478,7 @@ class Session:
         """Every tensor kept between two steps: the model, what is trained, the optimizer's, the average."""
         model = self.bare_transformer
         averages = self.ema.model.shadow_params if self.ema is not None else []
-        states = (value for state in self.optimizer.state.values() for value in _tensors(state))
+        states = (value for state in self.optimizer.state.values() for value in tensors_in(state))
         return chain(model.parameters(), model.buffers(), self.trainable.parameters, averages, states)
 
     def close(self) -> None:
@@ -486,12 +486,3 @@ class Session:
         if self.ranks.first:
             self.metrics.close()
             self.tracker.finish()
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if hasattr(value, "untyped_storage"):
-        yield value
-    elif isinstance(value, dict):
-        yield from chain.from_iterable(map(_tensors, value.values()))
-    elif isinstance(value, list | tuple):
-        yield from chain.from_iterable(map(_tensors, value))
