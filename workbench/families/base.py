@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from workbench.errors import ConfigError
 from workbench.families import model_files
@@ -22,7 +23,6 @@ from workbench.families.lora_files import LoraFormat, LoraWeights, read_lora
 from workbench.families.model import Model
 from workbench.families.model_inputs import CaptionTokens, Given, ModelInputs, Tensors
 from workbench.families.noise_schedules import AS_PUBLISHED, NoiseSchedule, NoiseSettings
-from workbench.families.own_settings import OwnSetting
 from workbench.families.recipes import Recipe
 from workbench.settings import Settings
 
@@ -33,6 +33,23 @@ if TYPE_CHECKING:
 
 ImageScale = Literal["pipeline", "raw"]  # how a first frame's latents are scaled: as the stock pipeline does, or not
 Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class OwnSetting:
+    """A setting that only some models have.
+
+    default: what an empty one stands for, None where the setting's own default says it
+    source:  where that value comes from, for people: "as the authors generate"
+    """
+
+    default: Any = None
+    source: str = ""
+
+    def __str__(self) -> str:
+        """The value with its source, as forms show it in an empty field."""
+        value = f"{self.default:g}" if isinstance(self.default, int | float) else str(self.default or "")
+        return f"{value} ({self.source})" if self.source else value
 
 
 class Family(ABC):
@@ -438,3 +455,24 @@ class Family(ABC):
     @abstractmethod
     def toy(self, folder: Path, variant: str) -> Model:
         """Write a random miniature of the architecture (one of `toys`), in diffusers' layout, for contract tests."""
+
+
+class ResolvedModel(NamedTuple):
+    """What a model's name stands for. Made where a name comes in, and passed on."""
+
+    family: Family
+    model: Model
+
+    @property
+    def facts(self) -> ModelFacts:
+        """See Family.facts."""
+        return self.family.facts(self.model)
+
+    @property
+    def own_settings(self) -> Mapping[str, OwnSetting]:
+        """See Family.own_settings."""
+        return self.family.own_settings(self.model)
+
+    def fetch(self, report: Report = print) -> Path:
+        """See Family.fetch."""
+        return self.family.fetch(self.model, report)

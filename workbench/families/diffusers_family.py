@@ -19,7 +19,7 @@ from workbench.errors import ConfigError
 from workbench.families import architectures, lora_names, lora_writing, model_files
 from workbench.families import usage as usage_code
 from workbench.families.architectures import Part
-from workbench.families.base import Family, ImageScale
+from workbench.families.base import Family, ImageScale, OwnSetting
 from workbench.families.denoising import DenoiseInputs, FlowSteps, SamplerSteps, StepOptions
 from workbench.families.facts import Linear, ModelFacts, On, VaeFacts
 from workbench.families.lora_files import EXPERT_KEY, LoraFormat, LoraWeights, experts_of
@@ -28,7 +28,6 @@ from workbench.families.lora_writing import Writer, Written
 from workbench.families.model import Model, Task
 from workbench.families.model_files import config, index
 from workbench.families.model_inputs import CaptionTokens, Tensors
-from workbench.families.own_settings import OwnSetting
 from workbench.families.prompt_encoder import PromptEncoder, counted, load_tokenizer
 from workbench.families.usage import UsageExtras
 from workbench.workspace import write_json

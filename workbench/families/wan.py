@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.families import lora_names, lora_writing
 from workbench.families.architectures import Part
-from workbench.families.base import ImageScale
+from workbench.families.base import ImageScale, OwnSetting
 from workbench.families.diffusers_family import DiffusersFamily
 from workbench.families.facts import VaeFacts
 from workbench.families.lora_files import LoraFormat
@@ -38,7 +38,6 @@ from workbench.families.model import Model
 from workbench.families.model_files import INDEX, index
 from workbench.families.model_inputs import Given, Tensors
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
-from workbench.families.own_settings import OwnSetting
 from workbench.families.prompt_encoder import PromptEncoder
 from workbench.families.usage import UsageExtras
 from workbench.families.wan_models import FIRST, FIVE, MODELS, PAIR

@@ -52,7 +52,7 @@ def convert(workspace: Workspace, settings: ConvertSettings, report: Report, ste
     loras = [one for name in names for one in opened(workspace, [name], report)]
     if settings.low_noise.strip():
         model = common_model(loras)
-        known = (find_model(model)[1],) if model else loras[0].family.models
+        known = (find_model(model).model,) if model else loras[0].family.models
         if not any(one.boundary for one in known):
             sentence = (
                 f"low_noise is {settings.low_noise[:200]}, and {known[0].title} has one transformer: leave it empty"

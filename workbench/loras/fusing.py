@@ -30,10 +30,10 @@ MODELS, NOTES = "models", "fused.json"
 def fuse(workspace: Workspace, settings: FuseSettings, report: Report, step: Step) -> OperationResult:
     """Write a model with LoRAs fused into it. Raises ConfigError, ModelUnavailable, CannotWrite."""
     loras = opened(workspace, settings.loras, report)
-    model = settings.model or common_model(loras)
-    if not model:
+    name = settings.model or common_model(loras)
+    if not name:
         raise ConfigError("model is empty, and these LoRAs do not say it: choose their model", {"model": "choose one"})
-    family, known = find_model(model)
+    family, known = model = find_model(name)
     for lora in loras:
         if wrong := misfits(lora.weights, sizes_of(model)):
             first, why = next(iter(wrong.items()))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from workbench.errors import ConfigError, ExitCode
-from workbench.families import find_model, lora_match
+from workbench.families import known_model, lora_match
 from workbench.families.lora_files import is_lora_file
 from workbench.quantities import duration
 from workbench.sampler.loras import split_scale
@@ -172,20 +172,16 @@ def short_name(lora: str) -> str:
 
 def task_of(model: str) -> str:
     """The task of a model, as text-to-video; "" for one that is gone."""
-    try:
-        return find_model(model)[1].task
-    except ConfigError:
-        return ""
+    found = known_model(model)
+    return found.model.task if found else ""
 
 
 def width_of(settings: SampleSettings, record: Mapping[str, Any] | None = None) -> int | None:
     """The video's width, pixels; None where it is not known."""
     if width := (record or {}).get("width") or settings.width:
         return int(width)
-    try:
-        return find_model(settings.model)[1].width
-    except ConfigError:
-        return None
+    found = known_model(settings.model)
+    return found.model.width if found else None
 
 
 # ---- a request ------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from accelerate import Accelerator
 from workbench import jobs
 from workbench.clips.records import read_info
 from workbench.errors import CannotWrite
-from workbench.families import find_model, settle
+from workbench.families import settle
 from workbench.families.lora_files import DROPPED_KEY
 from workbench.families.noise_schedules import DEFAULTS
 from workbench.jobs.devices import Device
@@ -130,7 +130,7 @@ class Session:
         self.shape = check(self.workspace, settings)
         check_ranks(settings, self.ranks.count)
         check_device(settings, self.hardware)
-        self.family, self.model = find_model(settings.model)
+        self.family, self.model = settings.resolved
         self.data = data = load_data(self.workspace, settings)
         for sentence in data.dropped:
             log(f"left out: {sentence}")

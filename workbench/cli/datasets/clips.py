@@ -61,7 +61,7 @@ def list_(workspace: Workspace, search: str, group: str | None, removed: bool, a
 @json_flag
 def show(dataset: Dataset, model: str | None, as_json: bool) -> None:
     """The clips with their captions, and the files that were refused."""
-    shape = shape_for(find_model(Workspace.of(dataset.folder).model(model))[1]) if model else None
+    shape = shape_for(find_model(Workspace.of(dataset.folder).model(model)).model) if model else None
     if as_json:
         print_json({**asdict(dataset.snapshot(shape)), "damage": dataset.damage, **json_values.dataset_clips(dataset)})
         return

@@ -23,7 +23,6 @@ from workbench.clips.records import Clip
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.snapshot import plan_sentence
 from workbench.errors import ConfigError
-from workbench.families import find_model
 from workbench.families.model import Model
 from workbench.runs.settings import TrainSettings
 from workbench.sampler import vae_reconstruction
@@ -80,7 +79,7 @@ def _write(dataset: Dataset, plans: Sequence[FramePlan], shape: Shape, folder: P
 def _wanted(flags: dict[str, Any]) -> tuple[TrainSettings, Model, Shape]:
     """The settings that flags are, and the model and the shape that they ask for. Raises ConfigError."""
     settings = settings_from(TrainSettings, (), flags)
-    _, model = find_model(settings.model)
+    model = settings.resolved.model
     return settings, model, shape_of(settings, model)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import ModelUnavailable
 from workbench.families import prompt_encoder
 from workbench.families.architectures import Part
-from workbench.families.base import ImageScale, Report
+from workbench.families.base import ImageScale, OwnSetting, Report
 from workbench.families.cogvideox import convert, loras, recipes, sampling, sat, tensors, toys, usage
 from workbench.families.cogvideox.models import FIRST, LARGEST, MODELS, NEWER
 from workbench.families.denoising import SamplerSteps, StepOptions
@@ -28,7 +28,6 @@ from workbench.families.model import Frames, Model
 from workbench.families.model_files import config, index
 from workbench.families.model_inputs import Given, Tensors
 from workbench.families.noise_schedules import AS_PUBLISHED, NoiseSettings, VelocitySchedule
-from workbench.families.own_settings import OwnSetting
 from workbench.families.prompt_encoder import PromptEncoder
 from workbench.families.usage import UsageExtras
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import ConfigError
 from workbench.families import lora_names, lora_writing
 from workbench.families.architectures import Part
-from workbench.families.base import Family, ImageScale
+from workbench.families.base import Family, ImageScale, OwnSetting
 from workbench.families.denoising import DenoiseInputs, SamplerSteps, StepOptions
 from workbench.families.diffusers_family import DiffusersFamily
 from workbench.families.facts import ModelFacts, VaeFacts
@@ -24,7 +24,6 @@ from workbench.families.model import Model
 from workbench.families.model_files import config
 from workbench.families.model_inputs import Given, ModelInputs, Tensors
 from workbench.families.noise_schedules import AS_PUBLISHED, NoiseSchedule, NoiseSettings
-from workbench.families.own_settings import OwnSetting
 from workbench.families.phenaki import files, sizes, toys, usage
 from workbench.families.phenaki.codes import ids, points
 from workbench.families.phenaki.models import (
