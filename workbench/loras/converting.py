@@ -15,7 +15,7 @@ from workbench import policy
 from workbench.errors import ConfigError
 from workbench.families import families, find_model
 from workbench.families.lora_files import LoraFormat, with_metadata
-from workbench.families.lora_match import match_report
+from workbench.families.lora_names import match_report
 from workbench.loras.importing import pair
 from workbench.loras.making import OperationResult, Step
 from workbench.loras.opened import Opened, Report, common_model, opened

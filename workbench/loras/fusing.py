@@ -16,7 +16,7 @@ from pathlib import Path
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.families.lora_files import DOWN
-from workbench.families.lora_match import misfits
+from workbench.families.lora_names import misfits
 from workbench.families.model import Model
 from workbench.loras.changes import ModelWeights, bias_change, change
 from workbench.loras.making import OperationResult, Step, new_folder, title_from

@@ -1,6 +1,6 @@
 """Adding a LoRA of another trainer to the library: read, checked against its model, written in diffusers' layout.
 
-What of it matched is kept beside it (families.lora_match). A file with a LoRA for each of two experts becomes two,
+What of it matched is kept beside it (families.lora_names). A file with a LoRA for each of two experts becomes two,
 and so do two files that are a pair.
 
 Not covered: which trainers' names are known (the families), downloading (sampler.loras).
@@ -15,7 +15,7 @@ from workbench.errors import ConfigError
 from workbench.families import families, find_model, models
 from workbench.families.base import ResolvedModel
 from workbench.families.lora_files import NUMBERS, experts_of, without_layers
-from workbench.families.lora_match import check_fit, loss, match_report, misfits, unread
+from workbench.families.lora_names import check_fit, loss, match_report, misfits, unread
 from workbench.loras.making import OperationResult, Provenance, Step, add_to_library
 from workbench.loras.opened import Opened, Report, opened_parts, sizes_of
 from workbench.loras.settings import LoraImportSettings

@@ -26,7 +26,7 @@ from workbench.families.lora_files import (
     read_lora,
     unwrapped,
 )
-from workbench.families.lora_match import FIT_LIMIT, FORCE, UNKNOWN, Sizes, misfits, unknown_names, unread
+from workbench.families.lora_names import FIT_LIMIT, FORCE, UNKNOWN, Sizes, misfits, unknown_names, unread
 from workbench.families.other_families import refuse_other_lora
 from workbench.loras.library import LibraryLora, find
 from workbench.sampler.loras import HUB, Lora, fetched, read_header, resolve

@@ -20,7 +20,7 @@ from workbench.clips.records import Clip, clip_file, read_clips
 from workbench.errors import ConfigError, DataError
 from workbench.families import families, find_model
 from workbench.families.base import Family, ResolvedModel
-from workbench.families.guidance import Curve
+from workbench.families.denoising import Curve
 from workbench.families.model import Model
 from workbench.lora_names import ALSO
 from workbench.loras.library import LibraryLora

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from workbench.families import default_model, known_model
-from workbench.families.guidance import Curve
+from workbench.families.denoising import Curve
 from workbench.families.noise_schedules import Density, TrainPart
 from workbench.families.settings import NamesModel
 from workbench.jobs.devices import DeviceChoice

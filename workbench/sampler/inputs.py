@@ -11,7 +11,7 @@ from workbench import policy
 from workbench.clips.frame_plan import Shape, shape_of
 from workbench.errors import ConfigError
 from workbench.families import settle
-from workbench.families.guidance import Guidance
+from workbench.families.denoising import Guidance
 from workbench.families.model import Model
 from workbench.families.settings import check_own
 from workbench.sampler.input_files import check_picture, check_video

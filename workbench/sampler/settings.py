@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from workbench.errors import ConfigError
 from workbench.families import default_model
-from workbench.families.guidance import Curve
+from workbench.families.denoising import Curve
 from workbench.families.settings import NamesModel
 from workbench.jobs.devices import DeviceChoice
 from workbench.settings import Settings, field

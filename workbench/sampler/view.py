@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from workbench.errors import ConfigError, ExitCode
-from workbench.families import known_model, lora_match
+from workbench.families import known_model, lora_names
 from workbench.families.lora_files import is_lora_file
 from workbench.quantities import duration
 from workbench.sampler.loras import split_scale
@@ -76,12 +76,12 @@ def applied_loras(record: Mapping[str, Any]) -> list[AppliedLora]:
 def _applied(lora: Mapping[str, Any]) -> AppliedLora:
     matched, layers = lora.get("matched"), lora.get("layers")
     fits = f"{matched} of {layers} layers" if matched is not None and layers else ""
-    left_out = "; ".join(lora_match.left_out(reason) for reason in lora.get("left_out") or [])
+    left_out = "; ".join(lora_names.left_out(reason) for reason in lora.get("left_out") or [])
     lost = lora.get("lost")
     if lora.get("nothing"):
         fits = f"{fits}, changes nothing: {lora['nothing']}".removeprefix(", ")
     if lora.get("converted"):
-        fits = f"{fits}, made from {lora['converted']}{lora_match.loss(lost) if isinstance(lost, float) else ''}"
+        fits = f"{fits}, made from {lora['converted']}{lora_names.loss(lost) if isinstance(lost, float) else ''}"
     written_by = f"written by {lora['origin']}" if lora.get("origin") else ""
     made_for = " · ".join(filter(None, (str(lora.get("base_model") or ""), written_by)))
     numbers = [f"{lora[key]:g}" if isinstance(lora.get(key), int | float) else "" for key in ("scale", "rank", "alpha")]
