@@ -150,8 +150,7 @@ or frame) that moves left, right, up or down over a plain background.
 ```python
 import torch
 from workbench.families import find_model
-from workbench.families.denoising import DenoiseInputs
-from workbench.families.guidance import Guidance
+from workbench.families.denoising import DenoiseInputs, Guidance
 
 family, model = find_model("tiny-phenaki")
 folder, cpu = family.fetch(model), torch.device("cpu")

@@ -13,12 +13,11 @@ import torch
 from torch import Tensor
 
 from workbench.clips.frame_plan import Shape
-from workbench.families.denoising import DenoiseInputs
-from workbench.families.guidance import Guidance
+from workbench.families.denoising import DenoiseInputs, Guidance
+from workbench.families.model_inputs import PromptEncoder
 from workbench.families.phenaki.family import FAMILY
 from workbench.families.phenaki.tokenizer import PhenakiTokenizer
 from workbench.families.phenaki.transformer import PhenakiTransformer
-from workbench.families.prompt_encoder import PromptEncoder
 
 AT_ONCE = 32  # clips that are encoded together
 STRIPED = 0.25  # share of the tokenizer's clips

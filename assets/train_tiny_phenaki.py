@@ -42,15 +42,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tiny_clips import GUIDANCE, SAMPLING_STEPS, STRIPED, DrawnClips, prompt_accuracy
 
-from workbench.families.model_inputs import ModelInputs
+from workbench.families.model_inputs import ModelInputs, PromptEncoder
 from workbench.families.noise_schedules import NoiseSettings
-from workbench.families.phenaki import files
-from workbench.families.phenaki.codes import ids, points
-from workbench.families.phenaki.family import FAMILY
-from workbench.families.phenaki.objective import MaskSchedule, losses
+from workbench.families.phenaki.family import FAMILY, write
+from workbench.families.phenaki.maskgit import MaskSchedule, ids, losses, points
 from workbench.families.phenaki.tokenizer import PhenakiTokenizer
 from workbench.families.phenaki.transformer import PhenakiTransformer
-from workbench.families.prompt_encoder import PromptEncoder
 
 TOKENIZER_STAGE, GENERATOR_STAGE = 11, 12
 CAPTION_DROPOUT = 0.1
@@ -234,7 +231,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     shape = clips.shape
     made_for = {"frames": shape.frames, "height": shape.height, "width": shape.width, "fps": int(shape.fps)}
-    files.write(options.out, tokenizer, transformer, options.text, made_for, half=True)
+    write(options.out, tokenizer, transformer, options.text, made_for, half=True)
     if report:
         found = prompt_accuracy(tokenizer, transformer, text_encoder, options.check_clips)
         say(f"held-out prompts: {describe(found)}")

@@ -23,9 +23,9 @@ PACKAGES = ("torch", "diffusers", "transformers", "peft", "accelerate")
 
 def published(model: str, part: str) -> dict[str, Any]:
     """The config of a part of a known model, as published."""
-    from workbench.families import architectures, find_model
+    from workbench.families import facts, find_model
 
-    return dict(architectures.published()[find_model(model)[1].source].parts[part].config)
+    return dict(facts.published()[find_model(model)[1].source].parts[part].config)
 
 
 class Smallest(argparse.Action):

@@ -34,7 +34,7 @@ from workbench import demo
 from workbench.dataset_builder import Dataset
 from workbench.families import find_model, models
 from workbench.families.model import Model
-from workbench.families.own_settings import absent
+from workbench.families.settings import absent
 from workbench.jobs import State, Status, log_tail
 from workbench.jobs.devices import pick_device
 from workbench.runs.recipes import suggest
@@ -145,10 +145,10 @@ def settings_for(workspace: Workspace, concept: str, model: str) -> TrainSetting
         tiny_world.write_demo_clips(Path(folder), concept)
         for name in (concept, demo.KNOWN):
             Dataset.ensure(workspace, name).import_files([Path(folder) / name])
-    family, found = find_model(model)
+    resolved = find_model(model)
     taught = demo.teach(concept, demo.KNOWN)
-    missing = {name: TrainSettings().model_dump()[name] for name in absent(TrainSettings, family, found)}
-    return taught.changed(model=model, **missing, **suggest("style", model).settings)
+    missing = {name: TrainSettings().model_dump()[name] for name in absent(TrainSettings, resolved)}
+    return taught.changed(model=model, **missing, **suggest("style", resolved).settings)
 
 
 def train(workspace: Workspace, settings: TrainSettings, name: str) -> tuple[Path, list[Row]]:

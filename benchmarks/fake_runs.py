@@ -29,7 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import flop_registry
 
-from workbench.families import architectures
+from workbench.families import facts
 from workbench.families.base import Family
 from workbench.families.cogvideox import tensors
 from workbench.families.model import Model
@@ -157,7 +157,7 @@ def simulated(run: Callable[[Lifetimes], None]) -> Simulated:
 
 
 def published(model: Model, part: str) -> dict[str, Any]:
-    config = dict(architectures.published()[model.source].parts[part].config)
+    config = dict(facts.published()[model.source].parts[part].config)
     return {name: value for name, value in config.items() if value is not None}
 
 

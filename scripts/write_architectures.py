@@ -20,7 +20,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from workbench.families import architectures  # noqa: E402
+from workbench.families import facts  # noqa: E402
 
 Config = dict[str, Any]
 XXL: Config = {"d_model": 4096, "d_kv": 64, "d_ff": 10240, "num_layers": 24, "num_heads": 64}
@@ -135,7 +135,7 @@ def entry(published: Published) -> dict[str, Any]:
     kinds = {"transformer": published.transformer, "vae": published.vae, "text_encoder": published.text_encoder}
     parts = {}
     for name, kind in {**kinds, **published.more}.items():
-        parts[name] = asdict(architectures.built(*kind))
+        parts[name] = asdict(facts.built(*kind))
         if name != "transformer":  # nothing reads their layers
             parts[name]["layers"] = {}
         if kind[1] == "AutoencoderKLWan":  # long lists of numbers that are no sizes
@@ -153,11 +153,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the file would change")
     check = parser.parse_args().check
-    current, wanted = architectures.FILE.read_text(encoding="utf-8") if architectures.FILE.is_file() else "", text()
+    current, wanted = facts.FILE.read_text(encoding="utf-8") if facts.FILE.is_file() else "", text()
     if check:
         print("up to date" if current == wanted else "assets/architectures.json would change")
         return int(current != wanted)
-    architectures.FILE.write_text(wanted, encoding="utf-8")
+    facts.FILE.write_text(wanted, encoding="utf-8")
     return 0
 
 

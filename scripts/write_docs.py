@@ -20,7 +20,7 @@ from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.families import families, models
 from workbench.families.model import Model
-from workbench.families.phenaki.new_model import NewModelSettings
+from workbench.families.phenaki.models import NewModelSettings
 from workbench.loras import settings as loras
 from workbench.loras.removal import CleaningSettings
 from workbench.operations.registry import operations

@@ -121,10 +121,7 @@ HEAVY_FILES = {PACKAGE / "captioners" / "vision_language.py", PACKAGE / "jobs" /
 # Of families: modules of torch's own classes, which are imported inside methods only.
 WITH_TORCH = {
     PACKAGE / "families" / f"{name}.py"
-    for name in (
-        *("attention/kernels", "attention/projections", "cogvideox/attention"),
-        *("phenaki/layers", "phenaki/tokenizer", "phenaki/transformer"),
-    )
+    for name in (*("cogvideox/attention", "phenaki/tokenizer", "phenaki/transformer"),)
 }
 # Where an error of any kind may be caught for good: a page's handler, a clip or a sample among many, a tracker.
 CATCH_ALL = {

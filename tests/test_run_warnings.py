@@ -29,7 +29,8 @@ def test_the_demo_the_defaults_and_recipes_have_none(workspace: Workspace) -> No
         settings = TrainSettings(dataset="cats", model=model.id)
         assert run_warnings(workspace, settings) == [], model.id
         for subject in SUBJECTS:
-            published = settings.changed(regularization_dataset="known", **suggest(subject, model.id).settings)
+            recipe = suggest(subject, settings.resolved).settings
+            published = settings.changed(regularization_dataset="known", **recipe)
             assert run_warnings(workspace, published) == [], (model.id, subject)
 
 

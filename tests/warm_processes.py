@@ -18,7 +18,7 @@ from typing import Any
 from tests import serving, visiting, warm_client
 from tests.browser import server
 from tests.warm_host import ROOM
-from workbench.families import architectures
+from workbench.families import facts
 from workbench.jobs import control, limited, processes
 from workbench.paths import ASSETS, CODE
 
@@ -148,7 +148,7 @@ class WarmHosts:
 @contextmanager
 def warm_hosts(hosts: WarmHosts) -> Iterator[WarmHosts]:
     """From now on jobs and pages are begun so."""
-    places = (architectures, control, limited, serving, visiting, server)
+    places = (facts, control, limited, serving, visiting, server)
     for place in places:
         place.subprocess = hosts.module  # type: ignore[attr-defined]
     yield hosts

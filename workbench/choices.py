@@ -12,7 +12,7 @@ from workbench.captioners import captioners
 from workbench.compare.settings import NONE
 from workbench.compare.suggestions import saved
 from workbench.errors import ConfigError
-from workbench.families import default_model, families, find_model, schedulers
+from workbench.families import default_model, families, known_model, schedulers
 from workbench.families.model_files import INDEX
 from workbench.fit.gpus import HERE, gpu_of
 from workbench.fit.levels import can_fit
@@ -90,10 +90,8 @@ def _checkpoints(workspace: Workspace, values: Mapping[str, Any]) -> list[Choice
 
 def _schedulers(values: Mapping[str, Any]) -> list[Choice]:
     """Those of the model that the setting `model` names."""
-    try:
-        return _same(("model", *find_model(str(values.get("model") or default_model()))[0].schedulers))
-    except ConfigError:
-        return _same(("model", *schedulers()))
+    found = known_model(str(values.get("model") or default_model()))
+    return _same(("model", *(schedulers() if found is None else found.family.schedulers)))
 
 
 def _devices() -> list[Choice]:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workbench.errors import ConfigError
-from workbench.families import families, find_model
+from workbench.families import families, known_model
 from workbench.families.base import Family
 from workbench.families.model import Model
-from workbench.families.own_settings import absent
+from workbench.families.settings import absent
 from workbench.runs.settings import HAS_EFFECT, TrainSettings
 from workbench.sampler import effects as of_samples
 from workbench.sampler.settings import SampleSettings
@@ -87,12 +87,11 @@ class Adapted:
 def adapted(cls: type[Settings], values: Mapping[str, Any]) -> Adapted:
     """What of a form's raw values the model they name does not have or cannot take; the rest stays as it is."""
     found = Adapted()
-    try:
-        family, model = find_model(str(values.get("model", "")))
-    except ConfigError:
+    if (named := known_model(str(values.get("model", "")))) is None:
         return found
+    family, model = named
     of = {spec.name: spec for spec in specs(cls)}
-    for name in absent(cls, family, model) & values.keys():
+    for name in absent(cls, named) & values.keys():
         found.set(of[name], values[name], f"{model.title} has no such setting")
     if values.get("scheduler", "model") not in ("model", *family.schedulers):
         found.set(of["scheduler"], values["scheduler"], f"{model.title} has {' and '.join(family.schedulers)}")
@@ -133,28 +132,20 @@ def _rule(model: Model, name: str) -> str:
 
 def absent_of(cls: type[Settings], name: str) -> frozenset[str]:
     """The settings of a class that a model does not have; none of a model that is not known."""
-    try:
-        return absent(cls, *find_model(name))
-    except ConfigError:
-        return frozenset()
+    named = known_model(name)
+    return frozenset() if named is None else absent(cls, named)
 
 
 def own_values(name: str) -> dict[str, str]:
     """What an empty setting stands for that only some models have: of this one, by name."""
-    try:
-        family, model = find_model(name)
-    except ConfigError:
-        return {}
-    return {setting: str(own) for setting, own in family.own_settings(model).items() if str(own)}
+    named = known_model(name)
+    return {setting: str(own) for setting, own in named.own_settings.items() if str(own)} if named else {}
 
 
 def summary(name: str) -> str:
     """A model in one line; "" for one that is not known."""
-    try:
-        family, model = find_model(name)
-    except ConfigError:
-        return ""
-    return ", ".join(described(family, model))
+    named = known_model(name)
+    return ", ".join(described(*named)) if named else ""
 
 
 def described(family: Family, model: Model) -> list[str]:

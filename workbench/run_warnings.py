@@ -18,7 +18,6 @@ from workbench.clips.frame_plan import shape_of
 from workbench.clips.records import damage, read_clips
 from workbench.dataset_builder.checks.findings import read_report
 from workbench.errors import ConfigError, DataError
-from workbench.families import find_model
 from workbench.families.base import Family
 from workbench.families.model import Model
 from workbench.families.noise_schedules import FlowSchedule, NoiseSchedule, NoiseSettings
@@ -39,7 +38,7 @@ MUCH_NOISE, RARELY = 0.8, 0.05  # of a clip; of all draws, where the usual densi
 def run_warnings(workspace: Workspace, settings: TrainSettings) -> list[str]:
     """A sentence for each; none where the settings or the dataset cannot be read, which others say."""
     with contextlib.suppress(ConfigError):
-        family, model = find_model(settings.model)
+        family, model = settings.resolved
         return [
             *_few_clips(workspace, settings),
             *_warm_up(workspace, settings),

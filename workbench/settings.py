@@ -62,7 +62,7 @@ def field(  # noqa: PLR0913 - everything a setting is, in one place, each part n
     `low` and `high` are inclusive bounds. `section`: its heading in forms, where it is not its class's SECTION.
     `source` names what the setting is chosen from at run time (`choices` says how); `lines` is the height of a text
     box; `path`: it may name a file or a folder of this machine, beside other things; `own`: only some models have it
-    (families.own_settings).
+    (families.settings).
     """
     extra: dict[str, Any] = {
         "section": section,

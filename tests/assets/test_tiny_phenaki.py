@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from workbench.families import find_model
-from workbench.families.denoising import DenoiseInputs
-from workbench.families.guidance import Guidance
+from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.paths import ASSETS
 
 sys.path.insert(0, str(ASSETS))

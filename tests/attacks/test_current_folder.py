@@ -57,7 +57,7 @@ STARTERS = {
     "cli/webui.py",
     "notebook/page.py",
     "cli/doctor.py",
-    "families/architectures.py",
+    "families/facts.py",
     "remote/hub_jobs.py",
     "remote/ssh.py",
     "operating_system/posix.py",
@@ -77,6 +77,6 @@ def test_every_process_of_ours_is_started_in_one_way() -> None:
     assert all('"-m"' not in found[f"operating_system/{name}.py"] for name in ("posix", "portable"))
     assert '"-P", "-m"' in found["remote/hub_jobs.py"]
     assert " -P -m {" in found["remote/ssh.py"]
-    assert '[sys.executable, "-P", "-m", __name__' in found["families/architectures.py"]
+    assert '[sys.executable, "-P", "-m", __name__' in found["families/facts.py"]
     assert found["cli/doctor.py"].count("sys.executable") == 1, "which it only shows"
     assert "[sys.executable, str(PAGE)" in found["cli/webui.py"]

@@ -14,7 +14,7 @@ from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.demo_space.limits import Limits
 from workbench.demo_space.sessions import DemoSession, DemoSessions
-from workbench.families import architectures
+from workbench.families import facts
 from workbench.jobs import processes
 
 SECRET = "swordfish"
@@ -119,7 +119,7 @@ def test_the_child_that_reads_a_models_configs_gets_no_secret(tmp_path: Path, mo
         return subprocess.CompletedProcess("", 0, "{}", "")
 
     monkeypatch.setattr(subprocess, "run", look)
-    assert architectures._built_by_a_child(tmp_path, ()) == {}
+    assert facts._built_by_a_child(tmp_path, ()) == {}
     assert SECRET not in seen[0].values()
 
 

@@ -11,7 +11,7 @@ import torch
 
 from workbench.errors import ModelUnavailable
 from workbench.families import find_model
-from workbench.families.architectures import built
+from workbench.families.facts import built
 from workbench.families.wan import FAMILY
 
 TRAP = """

@@ -9,8 +9,7 @@ import torch
 from PIL import Image
 
 from workbench.families.base import Family
-from workbench.families.denoising import DenoiseInputs
-from workbench.families.guidance import Guidance
+from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.model import Model
 
 PROMPT, NEGATIVE, STEPS, FPS = "a red circle", "the video", 4, 24.0

@@ -10,7 +10,6 @@ import pytest
 from workbench.errors import ConfigError, ModelUnavailable
 from workbench.families import find_model
 from workbench.families.cogvideox import FAMILY
-from workbench.families.cogvideox.family import load_tokenizer
 from workbench.families.cogvideox.models import PUBLISHED
 
 
@@ -98,7 +97,7 @@ def test_a_tokenizer_of_spiece_model_alone_is_read_rightly(spiece: Path) -> None
     import sentencepiece
 
     reference = sentencepiece.SentencePieceProcessor(model_file=str(spiece / "tokenizer" / "spiece.model"))
-    tokenizer = load_tokenizer(spiece)
+    tokenizer = FAMILY.load_tokenizer(spiece)
     for text in ("a panda plays the guitar", "waves on the beach"):
         assert tokenizer(text).input_ids == [*reference.encode(text), tokenizer.eos_token_id]
 
@@ -107,4 +106,4 @@ def test_a_tokenizer_without_its_file_is_refused_not_replaced(spiece: Path, tmp_
     shutil.copytree(spiece, tmp_path / "model")
     (tmp_path / "model" / "tokenizer" / "spiece.model").unlink()
     with pytest.raises(ModelUnavailable, match="neither tokenizer.json nor spiece.model"):
-        load_tokenizer(tmp_path / "model")
+        FAMILY.load_tokenizer(tmp_path / "model")

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from workbench.errors import ConfigError
 from workbench.families.base import LoraWeights
 from workbench.families.cogvideox import FAMILY
-from workbench.families.cogvideox.loras import NAMES
+from workbench.families.cogvideox.models import NAMES
 from workbench.families.lora_files import read_safetensors, weights, without_alpha
 
 Tensors = dict[str, torch.Tensor]

@@ -12,9 +12,8 @@ from PIL import Image
 
 from tests.families.stock import stock_pipeline
 from workbench.families.cogvideox import FAMILY
-from workbench.families.cogvideox.sampling import scheduler_class
-from workbench.families.denoising import DenoiseInputs
-from workbench.families.guidance import Guidance
+from workbench.families.cogvideox.family import scheduler_class
+from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.model_inputs import Given
 
 CPU = torch.device("cpu")

@@ -13,7 +13,7 @@ import torch
 from tests.families.stock import stock_pipeline
 from workbench.errors import ConfigError
 from workbench.families.cogvideox import FAMILY
-from workbench.families.cogvideox.tensors import pad_front, padded_frames, rotary_embeddings, without_padding
+from workbench.families.cogvideox.family import pad_front, padded_frames, rotary_embeddings, without_padding
 from workbench.families.model_inputs import Given, ModelInputs
 
 CPU = torch.device("cpu")

@@ -11,8 +11,7 @@ import torch
 from workbench.errors import ConfigError
 from workbench.families import families, find_model
 from workbench.families.base import Family
-from workbench.families.denoising import DenoiseInputs
-from workbench.families.guidance import Guidance
+from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.lora_files import plain_name
 from workbench.families.model import Model
 from workbench.families.model_inputs import Given, ModelInputs

@@ -13,9 +13,8 @@ from torch import nn
 
 from scripts import write_architectures
 from workbench.errors import ModelUnavailable
-from workbench.families import architectures, find_model, model_files, models
-from workbench.families.cogvideox.toys import TOYS
-from workbench.families.diffusers_family import DiffusersFamily
+from workbench.families import facts, find_model, model_files, models
+from workbench.families.cogvideox import FAMILY as COGVIDEOX
 from workbench.families.model import Model
 
 LAYERS = (nn.Linear, nn.Conv2d, nn.Conv3d)
@@ -29,9 +28,8 @@ PUBLISHED = [model for model in models() if not model.embedded]
 @pytest.mark.parametrize("model", PUBLISHED, ids=lambda model: model.id)
 def test_published_sizes_are_known_without_files(model: Model) -> None:
     family, _ = find_model(model.id)
-    assert isinstance(family, DiffusersFamily)
     found = family.facts_of(model, None)
-    parts = architectures.published()[model.source].parts
+    parts = facts.published()[model.source].parts
     assert not found.on_disk
     assert found.blocks * found.block_values < found.values < 1.1 * sum(one.values for _, one in found.named())
     assert set(parts) >= {"transformer", "vae", "text_encoder"}
@@ -49,9 +47,9 @@ def test_the_file_of_architectures_is_what_the_script_writes() -> None:
     """One entry of it: all take a minute."""
     smallest = next(one for one in write_architectures.PUBLISHED if "THUDM/CogVideoX-2b" in one.sources)
     written = json.loads(json.dumps(write_architectures.entry(smallest)))
-    assert written in json.loads(architectures.FILE.read_text(encoding="utf-8"))["pipelines"]
+    assert written in json.loads(facts.FILE.read_text(encoding="utf-8"))["pipelines"]
     sources = {source for one in write_architectures.PUBLISHED for source in one.sources}
-    assert sources == set(architectures.published())
+    assert sources == set(facts.published())
     assert sources >= {model.source for model in PUBLISHED}
 
 
@@ -59,7 +57,6 @@ def test_a_repository_of_which_only_configs_are_here_is_built_by_a_child(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     family, _ = find_model("ltx-video-2b-0.9.5")
-    assert isinstance(family, DiffusersFamily)
     local = family.toy(tmp_path / "toy", "image")
     expected = family.facts(local)
     for weights in (tmp_path / "toy").rglob("*.safetensors"):
@@ -69,7 +66,7 @@ def test_a_repository_of_which_only_configs_are_here_is_built_by_a_child(
     found = family.facts_of(model, None)
     assert found == replace(expected, on_disk=False, stored="bfloat16")
     (tmp_path / "toy" / "transformer" / "config.json").write_text('{"num_layers": "x"}')
-    architectures._built_by_a_child.cache_clear()
+    facts._built_by_a_child.cache_clear()
     model_files.config.cache_clear()
     with pytest.raises(ModelUnavailable, match="cannot be read"):
         family.facts_of(model, None)
@@ -84,7 +81,7 @@ def test_tokens_are_those_of_the_cost_model() -> None:
     assert tokens == {"cogvideox-2b": 17_776, "cogvideox-5b": 17_776, "cogvideox1.5-5b": 45_106}
 
 
-@pytest.mark.parametrize("variant", TOYS)
+@pytest.mark.parametrize("variant", COGVIDEOX.toys)
 def test_a_folder_s_sizes_are_those_of_its_weights(tmp_path: Path, variant: str) -> None:
     family, _ = find_model("tiny-cogvideox")
     model = family.toy(tmp_path / variant, variant)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from workbench.families.guidance import Guidance
+from workbench.families.denoising import Guidance
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import specs

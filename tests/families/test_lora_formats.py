@@ -15,7 +15,7 @@ from workbench.errors import ConfigError
 from workbench.families import families
 from workbench.families.base import Family
 from workbench.families.lora_files import LoraWeights, by_expert, experts_of, of_expert, weights
-from workbench.families.lora_match import check_fit, lines, match_report
+from workbench.families.lora_names import check_fit, lines, match_report
 from workbench.loras.opened import opened
 from workbench.workspace import Workspace
 

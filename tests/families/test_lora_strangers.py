@@ -14,8 +14,7 @@ from safetensors.torch import save_file
 from workbench.errors import ConfigError
 from workbench.families.cogvideox import FAMILY
 from workbench.families.lora_files import LoraWeights, file_in, plain_names, read_lora
-from workbench.families.lora_match import lines, match_report
-from workbench.families.lora_names import LayerNames
+from workbench.families.lora_names import LayerNames, lines, match_report
 from workbench.families.low_rank import RankLimit, low_rank_of_kronecker
 
 Tensors = dict[str, torch.Tensor]
@@ -353,7 +352,7 @@ def test_a_lokr_or_loha_of_peft_has_pefts_scale(kind: str, tmp_path: Path) -> No
 
 
 def test_what_a_limited_rank_loses_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("workbench.families.lora_lycoris.LARGEST", 3)
+    monkeypatch.setattr("workbench.families.low_rank.LARGEST", 3)
     given, change = lokr(True, True, 1.0)
     found = read_of(tmp_path, {f"lycoris_{QUERY.replace('.', '_')}.{end}": one for end, one in given.items()})
     assert found.rank == 3

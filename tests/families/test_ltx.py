@@ -13,11 +13,9 @@ from PIL import Image
 from tests.families.stock import whole_pipeline
 from workbench.errors import ConfigError
 from workbench.families import find_model
-from workbench.families.denoising import DenoiseInputs
-from workbench.families.guidance import Guidance
+from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.lora_files import weights
-from workbench.families.ltx import DECODE_NOISE, DECODE_TIMESTEP, FAMILY, TokensSchedule
-from workbench.families.ltx_models import MODELS
+from workbench.families.ltx import DECODE_NOISE, DECODE_TIMESTEP, FAMILY, MODELS, TokensSchedule
 from workbench.families.model_inputs import Given, ModelInputs
 from workbench.families.noise_schedules import NoiseSettings
 

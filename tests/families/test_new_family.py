@@ -22,8 +22,7 @@ from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.families import convert, find_model
 from workbench.families.base import Family
-from workbench.families.denoising import DenoiseInputs
-from workbench.families.guidance import Guidance
+from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.model import Model
 from workbench.fit.estimate import estimate
 from workbench.jobs import State

@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from workbench.errors import ConfigError
-from workbench.families import find_model, models, own_settings
+from workbench.families import find_model, models
+from workbench.families.settings import absent, check_own
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.inputs import inputs_of
 from workbench.sampler.settings import SampleSettings
@@ -31,9 +32,9 @@ def test_a_setting_that_a_model_lacks_is_refused_by_name_with_a_remedy(model: st
     (name,) = values
     settings = TrainSettings(dataset="x", model=model, **values)
     with pytest.raises(ConfigError, match=f"{name} is .*, a setting that .* does not have: ") as error:
-        own_settings.check(settings, *find_model(model))
+        check_own(settings, settings.resolved)
     assert set(error.value.problems) == {name}
-    assert name not in own_settings.present(TrainSettings, settings.model_dump(), *find_model(model))
+    assert name in absent(TrainSettings, settings.resolved)
 
 
 def test_every_model_takes_the_defaults_and_names_none_but_own_settings() -> None:
@@ -42,7 +43,7 @@ def test_every_model_takes_the_defaults_and_names_none_but_own_settings() -> Non
         family, _ = find_model(model.id)
         assert set(family.own_settings(model)) <= own
         for settings in (TrainSettings(dataset="x", model=model.id), SampleSettings(model=model.id)):
-            own_settings.check(settings, family, model)
+            check_own(settings, settings.resolved)
 
 
 def test_an_empty_one_says_what_it_stands_for_and_why() -> None:

@@ -14,21 +14,22 @@ import torch
 import torch.nn.functional as F
 
 from workbench.errors import ConfigError
-from workbench.families.denoising import DenoiseInputs
-from workbench.families.guidance import Guidance
+from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.model_inputs import ModelInputs
 from workbench.families.noise_schedules import NoiseSettings, TrainPart
 from workbench.families.phenaki import FAMILY
-from workbench.families.phenaki.codes import MASKED, ids, points
-from workbench.families.phenaki.objective import (
+from workbench.families.phenaki.maskgit import (
+    MASKED,
     MEAN_RATIO,
+    Filling,
     MaskSchedule,
     critic_loss,
     generator_loss,
+    ids,
     losses,
+    points,
     sample_codes,
 )
-from workbench.families.phenaki.sampling import Filling
 from workbench.families.phenaki.tokenizer import PhenakiTokenizer
 from workbench.families.phenaki.transformer import PhenakiTransformer
 from workbench.runs.settings import TrainSettings

@@ -13,11 +13,11 @@ import diffusers
 import pytest
 import torch
 
-from workbench.families import architectures, find_model
+from workbench.families import facts, find_model
 from workbench.families.denoising import StepOptions
 from workbench.families.model import Model
 from workbench.families.model_files import config, empty
-from workbench.families.model_inputs import Given, ModelInputs
+from workbench.families.model_inputs import CallInputs, Given, ModelInputs
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import lora
 from workbench.workspace import write_json
@@ -45,7 +45,7 @@ LIKE = {
 def real(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Model, Path]:
     """A published model, and a folder with its configs and a scheduler of its kind, but no weights."""
     model = request.param
-    family, parts = find_model(model.id)[0], architectures.published()[model.source].parts
+    family, parts = find_model(model.id)[0], facts.published()[model.source].parts
     assert all(expert.part in parts for expert in model.experts)
     variant = LIKE.get(model.id.removesuffix("-image")) or LIKE[model.family]
     pipeline, _ = family.miniature(variant)  # type: ignore[attr-defined]
@@ -94,7 +94,7 @@ def test_it_takes_its_own_shape_in_training_and_sampling(real: tuple[Model, Path
         latents, shown = torch.empty(2, *shape), given(model, transformer.config, shape, 2)
         with torch.no_grad():  # the prompt and the negative one
             cast = shown and shown.to(META, DTYPE)
-            predicted = family.call(transformer, latents.to(DTYPE), text, torch.empty(2), cast, model.fps)
+            predicted = family.call(transformer, CallInputs(latents.to(DTYPE), text, torch.empty(2), cast, model.fps))
         assert predicted.shape == latents.shape
         trained = lora.attach(family, transformer, TrainSettings(dataset="x", rank=4), seed=0)
         levels = schedule.timesteps(torch.empty(2), shape)

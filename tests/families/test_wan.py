@@ -11,12 +11,10 @@ from PIL import Image
 
 from tests.families.stock import whole_pipeline
 from workbench.families import find_model
-from workbench.families.denoising import DenoiseInputs, StepOptions
-from workbench.families.guidance import Guidance
+from workbench.families.denoising import DenoiseInputs, Guidance, StepOptions
 from workbench.families.model_inputs import Given, ModelInputs, Tensors
 from workbench.families.noise_schedules import Density, NoiseSettings
-from workbench.families.wan import FAMILY
-from workbench.families.wan_models import MODELS, NEGATIVE_PROMPT
+from workbench.families.wan import FAMILY, MODELS, NEGATIVE_PROMPT
 from workbench.runs.settings import TrainSettings
 
 CPU, STEPS = torch.device("cpu"), 4

@@ -12,7 +12,6 @@ import torch
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError
 from workbench.families import find_model
-from workbench.families.diffusers_family import DiffusersFamily
 from workbench.families.facts import ModelFacts
 from workbench.families.model import Model
 from workbench.fit import levels, measurement, memory, timing, trained_size
@@ -52,7 +51,6 @@ ON_PROCESSOR = {
 def published(name: str) -> tuple[Model, ModelFacts]:
     """No model of these is on the disk of a test."""
     family, model = find_model(name)
-    assert isinstance(family, DiffusersFamily)
     return model, family.facts_of(model, None)
 
 

@@ -169,7 +169,7 @@ def test_a_lora_that_changes_nothing_is_said_at_import_and_when_shown(workspace:
 
 
 def test_what_a_lokr_loses_is_kept_with_it(workspace: Workspace, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.families.lora_lycoris.LARGEST", 8)
+    monkeypatch.setattr("workbench.families.low_rank.LARGEST", 8)
     layer = "lycoris_transformer_blocks_0_attn1_to_q"
     save_file({f"{layer}.lokr_w1": torch.eye(4), f"{layer}.lokr_w2": torch.eye(32)}, here / "x.safetensors")
     done = imported(workspace, "x.safetensors")

@@ -12,9 +12,9 @@ import pytest
 from workbench.demo import teach
 from workbench.errors import ConfigError
 from workbench.families import find_model, models
+from workbench.families.base import ResolvedModel
 from workbench.families.recipes import SUBJECTS
 from workbench.paths import GUIDE
-from workbench.runs import recipes
 from workbench.runs.recipes import UNKNOWN, sources, suggest
 from workbench.runs.settings import TrainSettings
 
@@ -22,7 +22,7 @@ from workbench.runs.settings import TrainSettings
 @pytest.mark.parametrize("model", [model.id for model in models()])
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_a_recipe_is_legal_and_every_value_has_a_reason(subject: str, model: str) -> None:
-    found = suggest(subject, model, 30)
+    found = suggest(subject, find_model(model), 30)
     settings = TrainSettings(model=model).changed(**found.settings)
     assert {"steps", "rank", "learning_rate", "caption_dropout", "lora_dropout"} <= found.settings.keys()
     assert {one.setting for one in found.reasons if one.setting} == found.settings.keys()
@@ -35,7 +35,7 @@ def test_a_recipe_is_legal_and_every_value_has_a_reason(subject: str, model: str
 
 def test_the_built_in_phenakis_recipe_is_its_own_alone(tmp_path: Path) -> None:
     family, model = find_model("tiny-phenaki")
-    assert suggest("style", model.id).settings["targets"].endswith("proj_out)")
+    assert suggest("style", find_model(model.id)).settings["targets"].endswith("proj_out)")
     copy = shutil.copytree(model.source, tmp_path / "mine")
     assert family.describe_folder(copy).recipes == ()
 
@@ -48,19 +48,20 @@ def test_sources_are_papers_cards_and_documents() -> None:
 
 
 def test_steps_follow_the_number_of_clips() -> None:
-    steps = [suggest("style", "cogvideox-5b", clips).settings["steps"] for clips in (0, 10, 25, 50, 75, 100, 6000)]
+    model, counts = find_model("cogvideox-5b"), (0, 10, 25, 50, 75, 100, 6000)
+    steps = [suggest("style", model, clips).settings["steps"] for clips in counts]
     assert steps == [2000, 2000, 2000, 2000, 3000, 4000, 4000]
 
 
 def test_too_few_clips_are_a_warning() -> None:
-    assert "10 clips, where the known runs had 25 or more" in suggest("style", "cogvideox-5b", 10).warning
-    assert not suggest("style", "cogvideox-5b", 0).warning
+    assert "10 clips, where the known runs had 25 or more" in suggest("style", find_model("cogvideox-5b"), 10).warning
+    assert not suggest("style", find_model("cogvideox-5b"), 0).warning
 
 
 def test_the_built_in_models_recipe_is_that_of_the_demo() -> None:
     """Which has fewer steps: stripes are learned sooner than most."""
     demo = teach("stripes", "known").model_dump(mode="json")
-    settings = suggest("style", "tiny-cogvideox").settings
+    settings = suggest("style", find_model("tiny-cogvideox")).settings
     assert settings == {name: demo[name] for name in settings} | {"steps": settings["steps"]}
     assert settings["steps"] > demo["steps"]
 
@@ -68,14 +69,13 @@ def test_the_built_in_models_recipe_is_that_of_the_demo() -> None:
 def test_what_nobody_published_is_said_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     family, model = find_model("cogvideox-5b")
     monkeypatch.setattr(type(family), "recipes", ())
-    monkeypatch.setattr(recipes, "find_model", lambda _: (family, replace(model, recipes=())))
-    found = suggest("motion", "cogvideox-5b", 30)
+    found = suggest("motion", ResolvedModel(family, replace(model, recipes=())), 30)
     assert (found.evidence, found.settings, list(found.reasons)) == (UNKNOWN, {}, [])
 
 
 def test_an_unknown_subject_is_refused_with_those_there_are() -> None:
     with pytest.raises(ConfigError, match="recipe is 'mood', must be one of style, character"):
-        suggest("mood", "cogvideox-5b")
+        suggest("mood", find_model("cogvideox-5b"))
 
 
 def test_the_guide_names_every_source_of_the_recipes() -> None:

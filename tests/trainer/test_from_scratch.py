@@ -18,8 +18,7 @@ from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, ExitCode
 from workbench.families import find_model
 from workbench.families.phenaki import FAMILY
-from workbench.families.phenaki.models import TINY
-from workbench.families.phenaki.new_model import NewModelSettings
+from workbench.families.phenaki.models import TINY, NewModelSettings
 from workbench.runs.from_scratch import BASE_MODEL, DEFAULTS, new_model
 from workbench.runs.metrics import read_metrics
 from workbench.runs.run import Run

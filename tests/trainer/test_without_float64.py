@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from tests import driving
 from workbench.dataset_builder import Dataset
-from workbench.families import find_model, float64
+from workbench.families import find_model, noise_schedules
 from workbench.families.cogvideox import FAMILY as COGVIDEOX
 from workbench.families.ltx import FAMILY as LTX
 from workbench.families.phenaki import FAMILY as PHENAKI
@@ -96,7 +96,7 @@ DEVICE = OnStandIn("mps", "stand-in", 8.0, uuid="mps")
 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    monkeypatch.setattr(float64, "WITHOUT_FLOAT64", {STAND_IN.type})
+    monkeypatch.setattr(noise_schedules, "WITHOUT_FLOAT64", {STAND_IN.type})
     monkeypatch.setattr(Accelerator, "device", property(lambda self: STAND_IN))
     # PyTorch has fused optimizers for MPS, and none for the stand-in's name.
     fused = sys.modules[torch.optim.Adam.__module__]

@@ -17,7 +17,6 @@ from typing import Any
 from workbench.clips.frame_plan import Shape, shape_for
 from workbench.compare.settings import BASE, EXPORT, NONE, GridSettings
 from workbench.errors import ConfigError
-from workbench.families import find_model
 from workbench.families.model import Model
 from workbench.runs.checkpoints import LORA, folder_of
 from workbench.runs.run import EXPORT as EXPORT_FILE
@@ -84,7 +83,7 @@ def plan_grid(workspace: Workspace, settings: GridSettings, base: SampleSettings
             f"the grid has {len(rows) * len(columns)} videos, at most {MOST_CELLS} are allowed: leave out "
             f"some prompts, seeds or columns"
         )
-    model = find_model(base.model)[1]
+    model = base.resolved.model
     shape = shape_for(model, base.frames, base.height, base.width)
     keys, samples = [], {}
     for row in rows:

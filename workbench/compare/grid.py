@@ -32,7 +32,6 @@ from workbench.compare.settings import GridSettings
 from workbench.compare.state import Cell, CellState, GridState, seconds_left
 from workbench.compare.suggestions import base_of, completed
 from workbench.errors import ConfigError
-from workbench.families import find_model
 from workbench.operating_system import system
 from workbench.records import read_once, sound
 from workbench.runs import checkpoints
@@ -263,7 +262,7 @@ class Grid:
             key: self._cell(key, sample, requests.get(key), measured.get(key, {}), marked)
             for key, sample in plan.samples.items()
         }
-        steps = find_model(base.model)[1].steps
+        steps = base.resolved.model.steps
         times = sorted(stamp(cell.video) / 1e9 for cell in cells.values() if cell.video)
         return GridState(
             self.name,

@@ -23,7 +23,6 @@ from workbench.compare import marks, measurements
 from workbench.compare.grid import Grid
 from workbench.compare.state import Cell, CellState, GridState
 from workbench.errors import ConfigError
-from workbench.families import find_model
 from workbench.quantities import duration
 from workbench.sampler.samples import shareable
 from workbench.sampler.settings import SampleSettings
@@ -156,8 +155,7 @@ def _progress(state: GridState) -> dict[str, Any]:
 
 def _shape(base: SampleSettings) -> dict[str, Any]:
     try:
-        _, model = find_model(base.model)
-        shape = shape_for(model, base.frames, base.height, base.width)
+        shape = shape_for(base.resolved.model, base.frames, base.height, base.width)
     except ConfigError:
         return {"fps": base.fps or 8, "frames": 1, "width": base.width or 64, "height": base.height or 64}
     return {"fps": base.fps or shape.fps, "frames": shape.frames, "width": shape.width, "height": shape.height}

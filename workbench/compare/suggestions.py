@@ -12,7 +12,6 @@ from workbench.compare.axes import AXES, lora_file, plan_grid
 from workbench.compare.settings import BASE, EXPORT, GridSettings
 from workbench.compare.state import work
 from workbench.errors import ConfigError
-from workbench.families import find_model
 from workbench.quantities import duration
 from workbench.runs.checkpoints import LORA, folder_of
 from workbench.runs.data import read_lock
@@ -139,15 +138,14 @@ def cost(workspace: Workspace, settings: GridSettings, base: SampleSettings) -> 
     text = f"{rows * columns} videos: {rows} {'row' if rows == 1 else 'rows'} by {columns} columns"
     seconds = _pace(workspace, base)
     if seconds is not None:
-        model = find_model(base.model)[1]
-        total = sum(work(sample, model.steps) for sample in plan.samples.values())
+        total = sum(work(sample, base.resolved.model.steps) for sample in plan.samples.values())
         text += f", about {duration(total * seconds)} at the pace of earlier samples"
     return f"{text}. Videos that exist already are not generated again."
 
 
 def _pace(workspace: Workspace, base: SampleSettings) -> float | None:
     """Seconds for a pass of the model in earlier samples like these; None where there are none."""
-    model = find_model(base.model)[1]
+    model = base.resolved.model
     for sample in Samples(workspace).history(HISTORY):
         record = sample.record
         alike = sample.settings.model in (base.model, model.id) and sample.settings.speed == base.speed
@@ -181,7 +179,7 @@ def _refuse_whole_models(run: Run) -> None:
 
 def _images(run: Run, wanted: list[str]) -> list[str]:
     """The first frames that an image-to-video run's previews began with; none for other models."""
-    if find_model(run.settings.model)[1].task != "image-to-video":
+    if run.settings.resolved.model.task != "image-to-video":
         return []
     found: dict[str, str] = {}
     for preview in run.previews:

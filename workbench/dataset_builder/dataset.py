@@ -59,6 +59,7 @@ from workbench.dataset_builder.sources.text import clean_caption
 from workbench.dataset_builder.tasks import Name, Task, changed_at
 from workbench.errors import ConfigError, DataError, Unknown, WorkbenchError
 from workbench.families import default_model, find_model
+from workbench.families.model import Model
 from workbench.jobs import State
 from workbench.notes import GROUP, NOTES, NotedFolder
 from workbench.settings import parse
@@ -214,7 +215,7 @@ class Dataset(NotedFolder):
 
         model: "" is the built-in one;  frames: None is the model's own number. Raises ConfigError.
         """
-        known, clips = find_model(model or default_model())[1], self.clips
+        known, clips = _model(model), self.clips
         shape = shape_for(known, frames)
         chosen = buckets.choose(clips, known, most_buckets)
         return PlanTable(shape, self.plans(shape), buckets.assign(clips, chosen, known.fps))
@@ -224,7 +225,7 @@ class Dataset(NotedFolder):
 
         Raises ConfigError, DataError when the clip is left out, CannotWrite.
         """
-        return self.planned_video(self.clip(name), shape_for(find_model(model or default_model())[1], frames))
+        return self.planned_video(self.clip(name), shape_for(_model(model), frames))
 
     def planned_video(self, clip: Clip, shape: Shape, target: Path | None = None) -> ClipView:
         """Exactly the frames that the model gets of a clip as a video, in the workspace's cache unless told where.
@@ -398,6 +399,10 @@ class Dataset(NotedFolder):
         fixes.check_findings(self.folder, findings, fix)
         self.task("fix").start(fixes.FixSettings(fix=fix, findings=tuple(found.id for found in findings)))
         return ""
+
+
+def _model(name: str) -> Model:
+    return find_model(name or default_model()).model
 
 
 def _is_dataset(folder: Path) -> bool:

@@ -26,7 +26,6 @@ from typing import Any
 
 from workbench import __version__
 from workbench.errors import ConfigError, DataError
-from workbench.families import find_model
 from workbench.operating_system import system
 from workbench.paths import ASSETS
 from workbench.quantities import duration
@@ -100,7 +99,7 @@ def record(run: Run, target: Path, description: str = "") -> Replay:
     if target.exists():
         raise ConfigError(f"{target} is there already: name a new folder")
     settings = run.settings.model_dump(mode="json")
-    begun, model = min(times), find_model(settings["model"])[1]
+    begun, model = min(times), run.settings.resolved.model
     partial = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(partial, ignore_errors=True)
     with writing(partial):

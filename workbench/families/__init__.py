@@ -1,16 +1,17 @@
 """Video model families: one module or package each. Facts are torch-free; methods load torch and diffusers when run.
 
 `families()` finds every module and package beside this one that has a `FAMILY`, and those of installed packages that
-name theirs in the entry points "video_lora_workbench.families"; `find_model` is how the rest of the project turns a
-model's name, or a folder of weights, into a family and a model, and `settle` turns whatever a person may write into
-such a name; `convert` writes weights in another layout.
+name theirs in the entry points "video_lora_workbench.families". A model's name is looked up once, where it comes in:
+`find_model` asks this disk alone, `known_model` does the same for forms, `settled_model` may ask the Hub. `convert`
+writes weights in another layout.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from dataclasses import replace
+import re
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -18,11 +19,43 @@ from pathlib import Path
 from workbench import policy
 from workbench.errors import ConfigError
 from workbench.families import model_files, other_families
-from workbench.families.base import Family, Report
+from workbench.families.base import Family, Report, ResolvedModel
 from workbench.families.model import Model
-from workbench.families.names import ModelName, split
 
 ENTRY_POINTS = "video_lora_workbench.families"  # the group under which other packages name the modules of theirs
+NAME = re.compile(r"(?P<base>[\w.-]+(?:/[\w.-]+)?)(?::(?P<variant>[\w.-]+))?(?:@(?P<revision>\w[\w./-]*))?")
+COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True)
+class ModelName:
+    """A name taken apart. base: a known id, or OWNER/NAME; variant, revision: "" where none is named"""
+
+    base: str
+    variant: str = ""
+    revision: str = ""
+
+    def __str__(self) -> str:
+        variant, revision = f":{self.variant}" if self.variant else "", f"@{self.revision}" if self.revision else ""
+        return f"{self.base}{variant}{revision}"
+
+    @property
+    def on_hub(self) -> bool:
+        """Whether it can be a repository of the Hub."""
+        return "/" in self.base and ".." not in self.base
+
+    @property
+    def settled(self) -> bool:
+        """Whether it names a commit, whose files never change."""
+        return COMMIT.fullmatch(self.revision) is not None
+
+
+def split(name: str) -> ModelName | None:
+    """The parts of a name; None for what is none, as most paths."""
+    found = NAME.fullmatch(name)
+    if found is None or ".." in (found["revision"] or ""):
+        return None
+    return ModelName(found["base"], found["variant"] or "", found["revision"] or "")
 
 
 @cache
@@ -50,25 +83,25 @@ def default_model() -> str:
     return models()[0].id
 
 
-def find_model(name: str) -> tuple[Family, Model]:
-    """The family and model of a name. Looks at this disk alone. Raises ConfigError.
+def find_model(name: str) -> ResolvedModel:
+    """The model of a name, with its family. Looks at this disk alone. Raises ConfigError.
 
     name: a known id, or a known model's name on the Hub, in any case, under either organisation; a folder in diffusers'
-          layout; OWNER/NAME of a Hub repository in that layout, whose configs `settle` has fetched. All but a folder
-          may go on with :VARIANT and @REVISION.
+          layout; OWNER/NAME of a Hub repository in that layout, whose configs `settled_model` has fetched. All but a
+          folder may go on with :VARIANT and @REVISION.
     """
     for family in families():
         for model in family.models:
             if name == model.id:
-                return family, model
+                return ResolvedModel(family, model)
     if _is_folder(name):
         return _described(policy.resolve(name, "model"), name)
     _refuse_file(name)
     named = split(name)
     if named is None or _is_folder(named.base):
         raise _unknown(name)
-    if known := _known_model(named.base):
-        return known[0], _at(known[1], named)
+    if known := _repository(named.base):
+        return known._replace(model=_at(known.model, named))
     if not named.on_hub:
         raise _unknown(name)
     here = model_files.find_configs(named.base, named.revision or None)
@@ -81,40 +114,55 @@ def find_model(name: str) -> tuple[Family, Model]:
     family, model = _described(here, name)
     commit = named.revision if named.settled else here.name
     full = str(ModelName(named.base, named.variant, commit))
-    return family, replace(
-        model, id=full, title=full, source=named.base, revision=commit, variant=named.variant, local=False
-    )
+    model = replace(model, id=full, title=full, source=named.base, revision=commit, variant=named.variant, local=False)
+    return ResolvedModel(family, model)
+
+
+def known_model(name: str) -> ResolvedModel | None:
+    """`find_model` for what is still being written, as in a form: None for a name that is not known."""
+    try:
+        return find_model(name)
+    except ConfigError:
+        return None
 
 
 def settle(name: str) -> str:
     """The name by which these very weights are found from now on: a known id, a folder's whole path, or a Hub name with
-    the commit that its revision stands for now.
+    the commit that its revision stands for now. Raises what `settled_model` raises.
+    """
+    return settled_model(name).model.id
 
-    Of a repository that is not pinned the configs are fetched. Raises ConfigError, ModelUnavailable.
+
+def settled_model(name: str) -> ResolvedModel:
+    """`find_model` of whatever a person may write. Of a repository that is not pinned the configs are fetched.
+
+    Raises ConfigError, ModelUnavailable.
     """
     _refuse_file(name)
     named = split(name)
     if named is None or _is_folder(name) or _is_folder(named.base):
-        return find_model(name)[1].id
-    known = _known_model(named.base)
+        return find_model(name)
+    known = _repository(named.base)
     if known is None and not named.on_hub:
         raise _unknown(name)
     repo, pinned = named.base, False
     if known:
-        repo, pinned = known[1].source, known[1].local or (not named.revision and known[1].revision is not None)
+        repo = known.model.source
+        pinned = known.model.local or (not named.revision and known.model.revision is not None)
     if not pinned and not named.settled:
         named = replace(named, revision=model_files.fetch_configs(repo, named.revision or None).name)
     elif known is None and model_files.find_configs(repo, named.revision) is None:
         model_files.fetch_configs(repo, named.revision)
-    return find_model(str(named))[1].id
+    return find_model(str(named))
 
 
-def _known_model(base: str) -> tuple[Family, Model] | None:
+def _repository(base: str) -> ResolvedModel | None:
+    """The known model that a name without revision and variant stands for."""
     for family in families():
         for model in family.models:
             spellings = {model.id} if model.local else {model.id, model.source, *model.aliases}
             if base.lower() in {spelling.lower() for spelling in spellings}:
-                return family, model
+                return ResolvedModel(family, model)
     return None
 
 
@@ -137,10 +185,10 @@ def _at(model: Model, named: ModelName) -> Model:
     )
 
 
-def _described(folder: Path, name: str) -> tuple[Family, Model]:
+def _described(folder: Path, name: str) -> ResolvedModel:
     for family in families():
         if (model := family.describe_folder(folder)) is not None:
-            return family, model
+            return ResolvedModel(family, model)
     title = other_families.family_of_pipeline(str(model_files.index(folder).get("_class_name", "")))
     sentence = f"model is {name}, a model of {title}, which is not trained here: choose {_known()}"
     raise ConfigError(sentence, {"model": sentence})
@@ -180,12 +228,11 @@ def convert(source: str, target: str, like: str | None = None, report: Report = 
     itself = source in {model.id for model in models()} or (path / "model_index.json").is_file()
     if like is None and not itself:
         raise ConfigError(f"like is empty, and {source} does not say which model it is of: choose {_known()}")
-    family, model = find_model(like or source)
-    folder = family.fetch(model, report)
+    of = find_model(like or source)
+    folder = of.fetch(report)
     if itself:
-        found, own = find_model(source)
-        path = found.fetch(own, report)
-    return family.convert(path, policy.resolve(target, "target"), folder, report)
+        path = find_model(source).fetch(report)
+    return of.family.convert(path, policy.resolve(target, "target"), folder, report)
 
 
 def _known() -> str:

@@ -1,38 +1,87 @@
-"""The contract between a video model family and everything else. Nothing outside `families/` knows a family's tensors.
+"""The contract between a video model family and everything else, with the defaults of families over diffusers' models.
 
-A family states facts (usable without torch) and offers methods (torch and diffusers are imported inside them). Tensors
-cross the border in three dicts whose keys only the family knows: `moments` (the VAE's output for a clip), `text` (the
-text encoder's output for a caption) and the batch made of both. Randomness is an argument everywhere: the caller
-samples.
+A family states facts (usable without torch) and offers methods (torch and diffusers are imported inside them). Nothing
+outside `families/` knows a family's tensors: they cross the border in three dicts whose keys only the family knows:
+`moments` (the VAE's output for a clip), `text` (the text encoder's output for a caption) and the batch made of both.
+Randomness is an argument everywhere: the caller samples.
+
+The defaults load parts by the classes that a folder names, read facts from configs and weights' heads, and know latents
+[B, C, f, h, w] of a causal video autoencoder and the steps of a flow-matching scheduler. A family brings its models,
+which layers see what, its noise schedule, the transformer's call, and what a first frame becomes.
 
 Shapes: B clips, F frames, H x W pixels; latents are the family's own affair, `latents_shape` tells their shape.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from workbench.errors import ConfigError
-from workbench.families import model_files
-from workbench.families.facts import ModelFacts
-from workbench.families.lora_files import LoraFormat, LoraWeights, read_lora
-from workbench.families.model import Model
-from workbench.families.model_inputs import CaptionTokens, Given, ModelInputs, Tensors
+from workbench.families import facts, lora_names, lora_writing, model_files, usage
+from workbench.families.denoising import DenoiseInputs, Denoising, FlowSteps, SamplerSteps, StepOptions
+from workbench.families.facts import Linear, ModelFacts, On, Part, VaeFacts
+from workbench.families.lora_files import EXPERT_KEY, LoraFormat, LoraWeights, experts_of, read_lora
+from workbench.families.lora_names import LayerNames
+from workbench.families.lora_writing import Writer, Written
+from workbench.families.model import Model, Task
+from workbench.families.model_files import config, index
+from workbench.families.model_inputs import (
+    CallInputs,
+    CaptionTokens,
+    Given,
+    ModelInputs,
+    PromptEncoder,
+    Tensors,
+    counted,
+    load_tokenizer,
+)
 from workbench.families.noise_schedules import AS_PUBLISHED, NoiseSchedule, NoiseSettings
-from workbench.families.own_settings import OwnSetting
 from workbench.families.recipes import Recipe
+from workbench.families.usage import UsageExtras
 from workbench.settings import Settings
+from workbench.workspace import write_json
 
 if TYPE_CHECKING:
     import torch
 
-    from workbench.families.denoising import DenoiseInputs, SamplerSteps, StepOptions
-
 ImageScale = Literal["pipeline", "raw"]  # how a first frame's latents are scaled: as the stock pipeline does, or not
 Report = Callable[[str], None]
+WEIGHTED = ("image_encoder", "text_encoder", "transformer", "transformer_2", "vae")
+BACKENDS = {  # diffusers' attention backends by the values of the setting `attention`
+    "auto": "native",
+    "stock": "native",
+    "math": "_native_math",
+    "flash": "_native_flash",
+    "efficient": "_native_efficient",
+    "cudnn": "_native_cudnn",
+}
+PRESERVATION_PROMPTS = (
+    "A golden retriever runs along a beach at sunset, waves rolling in behind it.",
+    "A woman in a red coat walks down a rainy city street at night, neon signs mirrored in the puddles.",
+    "Steam rises from a cup of coffee on a wooden table beside a window.",
+)
+
+
+@dataclass(frozen=True)
+class OwnSetting:
+    """A setting that only some models have.
+
+    default: what an empty one stands for, None where the setting's own default says it
+    source:  where that value comes from, for people: "as the authors generate"
+    """
+
+    default: Any = None
+    source: str = ""
+
+    def __str__(self) -> str:
+        """The value with its source, as forms show it in an empty field."""
+        value = f"{self.default:g}" if isinstance(self.default, int | float) else str(self.default or "")
+        return f"{value} ({self.source})" if self.source else value
 
 
 class Family(ABC):
@@ -41,22 +90,36 @@ class Family(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     models: ClassVar[tuple[Model, ...]]
-    lora_targets: ClassVar[dict[str, tuple[str, ...]]]  # preset -> module names
-    lora_prefix: ClassVar[str]  # first part of every tensor's name in a LoRA file
-    lora_formats: ClassVar[tuple[LoraFormat, ...]]  # what `export_lora` can write, diffusers' own first
-    schedulers: ClassVar[tuple[str, ...]]
-    channel_axis: ClassVar[int] = 1  # of latents [B, ...], where a condition's channels are joined
-    frame_axis: ClassVar[int] = 2  # of latents [B, ...]
+    pipelines: ClassVar[dict[str, Task]]  # the stock pipelines' classes; the first of a task is named on model cards
     has_pipeline: ClassVar[bool] = True  # diffusers has a pipeline that generates with its models
+    remedy: ClassVar[str] = "download it again"  # of a folder that lacks something
     toys: ClassVar[tuple[str, ...]]  # the variants `toy` can write
-    preservation_prompts: ClassVar[tuple[str, ...]]  # what a LoRA should leave alone, where a model has none of its own
+    new_model: ClassVar[type[Settings] | None] = None  # the sizes that `create` takes; None: nothing is trained anew
     recipes: ClassVar[tuple[Recipe, ...]] = ()  # what published LoRAs were trained with
+    # What a LoRA should leave alone, where a model has no prompts of its own.
+    preservation_prompts: ClassVar[tuple[str, ...]] = PRESERVATION_PROMPTS
+
+    # Of latents [B, ...]; a condition's channels are joined on `channel_axis`.
+    channel_axis: ClassVar[int] = 1
+    frame_axis: ClassVar[int] = 2
+    posterior_share: ClassVar[float] = 1.0  # 0: the authors train on the posterior's mean
+
+    text_tokens: ClassVar[int]  # of a caption, padding included, where the transformer's config does not say it
+    text_mask: ClassVar[bool] = False  # whether `encode_text` also returns a mask
+    text_joint: ClassVar[bool] = False  # whether the caption's tokens stand beside the video's
+    timed_number: ClassVar[int] = 2  # bytes of a number that a timestep becomes in a block
+    position_bytes: ClassVar[int] = 0  # for each token and unit of the width, of what stands for positions
+    # Which layers of the transformer do not see the video's tokens (whole names; a block's number is "{}"), and which
+    # are given what another one before them is given.
+    text_layers: ClassVar[str] = r".*\.attn2\.to_[kv]|(.*\.)?(caption|text)_\w+\..+"
+    picture_layers: ClassVar[str] = r".*\.attn2\.add_[kv]_proj|(.*\.)?image_\w+\..+"
+    clip_layers: ClassVar[str] = r"(.*\.)?(time|ofs)_\w+(\..+)?|.*norm\w*\.linear\w*"
+    shared_layers: ClassVar[str] = r".*\.attn1\.to_[kv]"
+
     # Mean and deviation of log sigma, the noise put on a first frame at each step; None: a picture is encoded once.
     image_noise: ClassVar[tuple[float, float] | None] = None
-    new_model: ClassVar[type[Settings] | None] = None  # the sizes that `create` takes; None: nothing is trained anew
     # How often an image-to-video model is trained without its picture: as CogVideoX was.
     image_dropout: ClassVar[float] = 0.05
-    text_mask: ClassVar[bool] = False  # whether `encode_text` also returns a mask
     # Whether latents stay float32 between denoising steps and only the transformer's input is cast, as in the family's
     # stock pipelines.
     float32_latents: ClassVar[bool] = False
@@ -65,18 +128,49 @@ class Family(ABC):
     # What a transformer stored in float32 computes in on a GPU where precision is `auto`.
     auto_for_float32: ClassVar[str] = "float32"
 
-    # ---- facts that need files, not torch
+    schedulers: ClassVar[tuple[str, ...]]
+    scheduler_classes: ClassVar[Mapping[str, str]] = {}  # one of `schedulers` -> diffusers' class, if not the folder's
+    shift_name: ClassVar[str] = "shift"  # of the noise levels, in the scheduler's config
 
-    @abstractmethod
+    lora_targets: ClassVar[dict[str, tuple[str, ...]]]  # preset -> module names
+    layer_names: ClassVar[LayerNames]  # spellings of the layers' names
+    lora_prefix: ClassVar[str] = lora_writing.PREFIX  # first part of every tensor's name in a LoRA file
+    lora_formats: ClassVar[tuple[LoraFormat, ...]] = lora_writing.FORMATS  # for `export_lora`, diffusers' own first
+    lora_writers: ClassVar[Mapping[str, Writer]] = lora_writing.WRITERS  # by the ids of `lora_formats`
+
+    # ---- files
+
     def describe_folder(self, folder: Path) -> Model | None:
         """A model from a folder in diffusers' layout, facts read from its own configs; None if it is not ours.
 
         Raises ConfigError for configs that lack what is needed.
         """
+        try:
+            base = self.base_of(folder)
+            if base is not None:  # a run trained all weights of a known model, of which all else is kept
+                return model_files.made_for(base.in_folder(folder), folder)
+            if (task := self.pipelines.get(index(folder).get("_class_name", ""))) is None:
+                return None
+            patch = self.patch(self.sizes(config(folder, "transformer")))[1]
+            multiple = self.compression(config(folder, "vae"))[2] * patch
+            like = replace(self.like(folder), task=task, size_multiple=multiple, license="unknown")
+            return model_files.made_for(like.in_folder(folder), folder)
+        except (AttributeError, KeyError, IndexError, RecursionError, TypeError, ValueError) as error:
+            reason = f"{type(error).__name__}: {str(error)[:120]}"
+            raise ConfigError(f"{folder} is no whole {self.title} model ({reason}): {self.remedy}") from error
+
+    def like(self, folder: Path) -> Model:
+        """The published model that a folder of this family is most like: what is not in its configs is as there."""
+        return self.models[0]
 
     def weighted_parts(self, model: Model) -> tuple[str, ...]:
         """The folders of a model that hold weights."""
-        return "text_encoder", *(expert.part for expert in model.experts), "vae"
+        if (known := facts.published().get(model.source)) is not None:
+            return tuple(known.parts)
+        folder = Path(model.source) if model.local else model_files.find_configs(model.source, model.revision)
+        if folder is None:
+            return "text_encoder", *(expert.part for expert in model.experts), "vae"
+        return tuple(part for part in WEIGHTED if index(folder).get(part, [None])[0])
 
     def fetch(self, model: Model, report: Report = print) -> Path:
         """The folder with the model's files, downloaded at the pinned revision if need be.
@@ -97,20 +191,101 @@ class Family(ABC):
         """The folder with the model's files where nothing needs to be downloaded, else None."""
         return model_files.find(model, self.weighted_parts(model))
 
-    @abstractmethod
-    def caption_tokens(self, folder: Path, captions: Sequence[str]) -> list[CaptionTokens]:
-        """What `encode_text` reads of each caption, counted by the model's own tokenizer. Raises ModelUnavailable."""
-
-    def stored_dtype(self, folder: Path) -> str:
-        """The transformer's dtype on disk: "float32", "float16" or "bfloat16". Raises ModelUnavailable."""
-        return model_files.stored_dtype(folder)
-
     def create(self, folder: Path, new: Settings, text: Path, made_for: Mapping[str, int], seed: int) -> None:
         """Write a model of random weights, with sizes of the class `new_model`. Raises ConfigError.
 
         text: the folder of a model whose text encoder is copied;  made_for: frames, height, width and fps
         """
         raise NotImplementedError
+
+    # ---- facts
+
+    def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
+        """The settings marked `own` that the model has, and what an empty one stands for."""
+        # What the model learns is a prediction of the same shape: the base model's can stand in its place.
+        return {"regularization_target": OwnSetting()}
+
+    def facts(self, model: Model) -> ModelFacts:
+        """The model's sizes: from its files where they are on the disk, else as published. Raises ConfigError."""
+        return self.facts_of(model, self.on_disk(model))
+
+    def facts_of(self, model: Model, folder: Path | None) -> ModelFacts:
+        """The model's sizes from the files in a folder; None: as published, or from its configs alone."""
+        found = facts.architecture(model, folder, self.weighted_parts(model))
+        transformer, text = found.parts["transformer"], found.parts["text_encoder"]
+        sizes = self.sizes(transformer.config)
+        channels, temporal, spatial = self.compression(found.parts["vae"].config)
+        patch_frames, patch = self.patch(sizes)
+        heads, in_channels = sizes["num_attention_heads"], sizes["in_channels"]
+        picture = found.parts.get("image_encoder")
+        return ModelFacts(
+            stored=found.stored,
+            blocks=transformer.blocks,
+            width=heads * sizes["attention_head_dim"],
+            heads=heads,
+            text_tokens=self.text_length(sizes),
+            text_width=text.config.get("d_model") or text.config["hidden_size"],
+            values=transformer.values,
+            linears=tuple(
+                self._linear(name, *shape) for name, shape in transformer.layers.items() if not name.endswith("embed")
+            ),  # a table, looked up
+            text_encoder_values=text.values,
+            vae=self.vae_facts(found.parts["vae"]),
+            spatial=spatial,
+            temporal=temporal,
+            patch=patch,
+            patch_frames=patch_frames,
+            channels=channels,
+            in_channels=in_channels,
+            presets=self.lora_targets,
+            on_disk=folder is not None,
+            text_joint=self.text_joint,
+            timed_bytes=self.timed_number * (model.task == "image-to-video" and in_channels == channels),
+            position_bytes=self.positions(sizes),
+            # A vision transformer's patches, and one for the whole.
+            picture_tokens=(picture.config["image_size"] // picture.config["patch_size"]) ** 2 + 1 if picture else 0,
+            image_encoder_values=picture.values if picture else 0,
+            auto=self.auto_dtype(found.stored),
+            float32_vae=self.float32_vae,
+        )
+
+    def _linear(self, name: str, inputs: int, outputs: int) -> Linear:
+        patterns: dict[str, On] = {self.text_layers: "text", self.picture_layers: "picture", self.clip_layers: "clip"}
+        on: On = next((on for pattern, on in patterns.items() if re.fullmatch(pattern, name)), "video")
+        return Linear(name, inputs, outputs, on, re.fullmatch(self.shared_layers, name) is not None)
+
+    def sizes(self, transformer: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A transformer's config by diffusers' names."""
+        return transformer
+
+    def patch(self, transformer: Mapping[str, Any]) -> tuple[int, int]:
+        """(frames, pixels in a row) of latents that one token stands for, of a transformer's config."""
+        size = transformer["patch_size"]
+        return (transformer.get("patch_size_t") or 1, size) if isinstance(size, int) else (size[0], size[1])
+
+    def positions(self, transformer: Mapping[str, Any]) -> int:
+        """Bytes for each token and unit of the width, of what stands for positions, of a transformer's config."""
+        return self.position_bytes
+
+    def text_length(self, transformer: Mapping[str, Any]) -> int:
+        """Tokens of a caption, padding included, of a transformer's config."""
+        return int(transformer.get("max_text_seq_length") or self.text_tokens)
+
+    @abstractmethod
+    def compression(self, vae: Mapping[str, Any]) -> tuple[int, int, int]:
+        """(channels of latents, frames and pixels in a row that one latent stands for) of a VAE's config."""
+
+    @abstractmethod
+    def vae_facts(self, vae: Part) -> VaeFacts:
+        """What a VAE needs memory for."""
+
+    def codes(self, model: Model) -> int:
+        """Return how many codes the model's latents are numbers of; 0 for latents of real numbers."""
+        return 0
+
+    def stored_dtype(self, folder: Path) -> str:
+        """The transformer's dtype on disk: "float32", "float16" or "bfloat16". Raises ModelUnavailable."""
+        return model_files.stored_dtype(folder)
 
     def auto_dtype(self, stored: str) -> str:
         """Return the dtype that a transformer stored as `stored` computes in on a GPU with precision `auto`."""
@@ -122,55 +297,34 @@ class Family(ABC):
 
         return torch.float32 if self.float32_vae else dtype
 
-    @abstractmethod
-    def facts(self, model: Model) -> ModelFacts:
-        """The model's sizes: from its configs where it is on the disk, else as published. Raises ConfigError."""
+    # ---- captions
 
-    def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
-        """The settings marked `own` that the model has, and what an empty one stands for."""
-        return {}
+    def cleaned(self, caption: str) -> str:
+        """A caption as the stock pipelines clean it."""
+        return caption
 
-    # ---- loading: one part at a time, so that two never share memory without need
+    def caption_length(self, folder: Path) -> int:
+        """Tokens of a caption, padding included, as the folder's stock pipeline reads them."""
+        return self.text_length(config(folder, "transformer"))
 
-    @abstractmethod
-    def load_text_encoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
-        """What `encode_text` needs: tokenizer and encoder; `to(device)` moves it, as it does a module."""
+    def caption_tokens(self, folder: Path, captions: Sequence[str]) -> list[CaptionTokens]:
+        """What `encode_text` reads of each caption, counted by the model's own tokenizer. Raises ModelUnavailable."""
+        if not captions:
+            return []
+        limit = self.caption_length(folder)
+        return counted(self.load_tokenizer(folder), [self.cleaned(caption) for caption in captions], limit)
 
-    @abstractmethod
-    def load_vae(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
-        """The video autoencoder, frozen."""
+    def load_tokenizer(self, folder: Path) -> Any:
+        """The tokenizer of the folder. Raises ModelUnavailable."""
+        return load_tokenizer(folder)
 
-    @abstractmethod
-    def load_transformer(
-        self, folder: Path, device: torch.device, dtype: torch.dtype, part: str = "transformer"
-    ) -> Any:
-        """The denoiser, frozen. part: of the expert, for models that have two"""
-
-    # ---- what makes a transformer cheaper: see workbench.memory
-
-    @abstractmethod
-    def blocks(self, transformer: Any) -> Sequence[Any]:
-        """The equal blocks that hold nearly all of its weights and do nearly all of its work, first to last."""
+    def load_text_encoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> PromptEncoder:
+        """What `encode_text` needs; `to(device)` moves it, as it does a module."""
+        model = self._part(folder, "text_encoder", device, dtype)
+        return PromptEncoder(self.load_tokenizer(folder), model, self.caption_length(folder))
 
     @abstractmethod
-    def use_attention(self, transformer: Any, kernel: str, device: torch.device) -> None:
-        """Compute its attention with a kernel (a value of the setting `attention`) on this device.
-
-        Raises ConfigError for one that the device or this machine does not have.
-        """
-
-    @abstractmethod
-    def join_projections(self, transformer: Any) -> None:
-        """Join frozen layers that read the same input, after a LoRA was attached beside them; equal within rounding."""
-
-    @abstractmethod
-    def load_pipeline(self, folder: Path, transformer: Any) -> Any:
-        """The stock diffusers pipeline around a transformer alone, for what it makes of LoRA files."""
-
-    # ---- encoding
-
-    @abstractmethod
-    def encode_text(self, text_encoder: Any, captions: Sequence[str]) -> Tensors:
+    def encode_text(self, text_encoder: PromptEncoder, captions: Sequence[str]) -> Tensors:
         """Embeddings, batch first, in the encoder's dtype."""
 
     def text_form(self, folder: Path) -> str:
@@ -178,44 +332,154 @@ class Family(ABC):
         return ""
 
     def no_text(self, text: Tensors) -> Tensors:
-        """What stands for no caption where a trainer leaves out the embedding, in the shape of `text`: zeros."""
-        return {name: tensor.new_zeros(tensor.shape) for name, tensor in text.items()}
+        """What stands for no caption where a trainer leaves out the embedding, in the shape of `text`: zeros, as many
+        as the caption has tokens: with no token at all there is nothing to look at."""
+        return {name: tensor if name == "mask" else tensor.new_zeros(tensor.shape) for name, tensor in text.items()}
 
-    @abstractmethod
-    def encode_video(self, vae: Any, video: torch.Tensor) -> Tensors:
-        """Moments of clips [B, 3, F, H, W] in [-1, 1]: enough to sample latents from, scaled as the denoiser wants."""
+    # ---- loading: one part at a time, so that two never share memory without need
 
-    @abstractmethod
-    def sample_latents(self, moments: Tensors, noise: torch.Tensor) -> torch.Tensor:
-        """Latents from moments and standard normal noise of `latents_shape`."""
+    def load_vae(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
+        """The video autoencoder, frozen."""
+        return self._part(folder, "vae", device, dtype)
 
-    @abstractmethod
-    def posterior_noise(self, moments: Tensors, noise: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
-        """The noise for `sample_latents` or `given`, sampled as the stock pipelines do, in their order."""
+    def load_transformer(
+        self, folder: Path, device: torch.device, dtype: torch.dtype, part: str = "transformer"
+    ) -> Any:
+        """The denoiser, frozen. part: of the expert, for models that have two"""
+        return self._part(folder, part, device, dtype)
 
-    @abstractmethod
+    def part_class(self, folder: Path, name: str) -> Any:
+        """The class of a part: the one that model_index.json names."""
+        return model_files.class_named(*index(folder)[name])
+
+    def _part(self, folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> Any:
+        """A part with weights, frozen."""
+        import torch
+
+        model = self.part_class(folder, name).from_pretrained(folder / name, dtype=dtype, use_safetensors=True)
+        for buffer in model.buffers():
+            if buffer.dtype == torch.float64:  # CogVideoX 2B's positions, which diffusers casts in every step
+                buffer.data = buffer.data.to(dtype)
+        return model.to(device).eval().requires_grad_(False)
+
+    def load_pipeline(self, folder: Path, transformer: Any) -> Any:
+        """The stock diffusers pipeline around a transformer alone, for what it makes of LoRA files."""
+        named = index(folder)
+        parts = {name: None for name, value in named.items() if isinstance(value, list)}
+        more = {name: value for name, value in named.items() if name[0] != "_" and not isinstance(value, list)}
+        return model_files.class_named("diffusers", named["_class_name"])(
+            **{**parts, **more, "scheduler": self.load_scheduler(folder), "transformer": transformer}
+        )
+
+    def load_scheduler(self, folder: Path, name: str = "model", shift: float | None = None) -> Any:
+        """A scheduler by one of `schedulers`; "model": the one that the folder has. shift: None for its own"""
+        kind = self.scheduler_classes.get(name) or index(folder)["scheduler"][1]
+        more = {} if shift is None else {self.shift_name: shift}
+        return model_files.class_named("diffusers", kind).from_pretrained(folder / "scheduler", **more)
+
+    # ---- what makes a transformer cheaper: see workbench.memory
+
+    def blocks(self, transformer: Any) -> Sequence[Any]:
+        """The equal blocks that hold nearly all of its weights and do nearly all of its work, first to last."""
+        found = getattr(transformer, "blocks", None)
+        return list(transformer.transformer_blocks if found is None else found)
+
+    def use_attention(self, transformer: Any, kernel: str, device: torch.device) -> None:
+        """Compute its attention with a kernel (a value of the setting `attention`) on this device.
+
+        Raises ConfigError for one that the device or this machine does not have.
+        """
+        check_kernel(kernel, device)
+        if kernel not in BACKENDS:
+            sentence = f"attention is {kernel}, which {self.title} cannot use: choose auto"
+            raise ConfigError(sentence, {"attention": sentence})
+        transformer.set_attention_backend(BACKENDS[kernel])
+
+    def join_projections(self, transformer: Any) -> None:  # noqa: B027 - nothing is joined where a family does not
+        """Join frozen layers that read the same input, after a LoRA was attached beside them; equal within rounding."""
+
+    # ---- latents
+
     def latents_shape(self, folder: Path, frames: int, height: int, width: int) -> tuple[int, ...]:
         """Shape of one clip's latents, without the batch axis, as `sample_latents` returns it and `loss` takes it."""
+        channels, temporal, spatial = self.compression(config(folder, "vae"))
+        return channels, (frames - 1) // temporal + 1, height // spatial, width // spatial
 
-    @abstractmethod
+    def one_frame(self, latents_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of one latent frame of latents of a shape, both without the batch axis."""
+        return tuple(1 if axis == self.frame_axis - 1 else size for axis, size in enumerate(latents_shape))
+
+    def channels_first(self, latents: torch.Tensor) -> torch.Tensor:
+        """Latents [B, ...] in the family's order as a VAE has them, [B, C, f, h, w]; the other way round, too."""
+        return latents if self.frame_axis == 2 else latents.transpose(1, 2)
+
+    def encode_video(self, vae: Any, video: torch.Tensor) -> Tensors:
+        """Moments of clips [B, 3, F, H, W] in [-1, 1]: enough to sample latents from, scaled as the denoiser wants.
+
+        By default {"mean", "std"}: [B, C, f, h, w] float32, normalised per channel.
+        """
+        import torch
+
+        with torch.no_grad():
+            posterior = vae.encode(video.to(*device_and_dtype(vae))).latent_dist
+        center, spread = (tensor.float() for tensor in self.latent_scale(vae))
+        std = posterior.std.float() / spread
+        return {"mean": (posterior.mean.float() - center) / spread, "std": self.posterior_share * std}
+
+    def latent_scale(self, vae: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """(mean, deviation) by which latents are normalised, [1, C, 1, 1, 1], on the VAE's device."""
+        import torch
+
+        found, (device, _) = (vae.config.latents_mean, vae.config.latents_std), device_and_dtype(vae)
+        mean, std = (torch.tensor(values, device=device).view(1, -1, 1, 1, 1) for values in found)
+        return mean, std
+
+    def sample_latents(self, moments: Tensors, noise: torch.Tensor) -> torch.Tensor:
+        """Latents from moments and standard normal noise of `latents_shape`."""
+        return moments["mean"] + moments["std"] * noise
+
+    def posterior_noise(self, moments: Tensors, noise: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
+        """The noise for `sample_latents` or `given`, sampled as the stock pipelines do, in their order."""
+        import torch
+
+        if "mean" not in moments or not moments["std"].any():  # nothing is sampled
+            return torch.zeros_like(next(iter(moments.values())))
+        mean = self.channels_first(moments["mean"])
+        sampled = torch.randn(mean.shape, generator=noise, dtype=dtype)
+        return self.channels_first(sampled).to(mean.device)
+
     def decode(self, vae: Any, latents: torch.Tensor, noise: torch.Generator | None = None) -> torch.Tensor:
         """Latents (with or without what `sample_latents` put in front) to clips [B, 3, F, H, W] in [-1, 1].
 
         noise: of the processor, for decoders that need some; None: always the same
         F is what was encoded: what stands in front of the latents is not decoded, as in the stock pipeline.
         """
+        import torch
+
+        device, dtype = device_and_dtype(vae)
+        mean, std = (tensor.to(device).float() for tensor in self.latent_scale(vae))
+        with torch.no_grad():
+            scaled = (latents.to(device).float() * std + mean).to(dtype)
+            return self.decoded(vae, scaled, noise).float().clamp(-1, 1)
+
+    def decoded(self, vae: Any, latents: torch.Tensor, noise: torch.Generator | None) -> torch.Tensor:
+        """The VAE's own answer to latents that are no longer normalised."""
+        video: torch.Tensor = vae.decode(latents, return_dict=False)[0]
+        return video
+
+    def vae_loss(self, vae: Any, clips: torch.Tensor) -> torch.Tensor:
+        """What a VAE learns from clips [B, 3, F, H, W] in [-1, 1], of a family with the setting `tokenizer_steps`."""
+        raise NotImplementedError
 
     # ---- latents in files of their own: docs/file_formats.md, samples
 
     def latents_to_file(self, folder: Path, latents: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return one clip's latents [1, ...] as the tensors of a file: {"latents": [C, f, h, w]}, scaled as here."""
-        channels_first = latents if self.frame_axis == 2 else latents.transpose(1, 2)
-        return {"latents": channels_first[0].contiguous().cpu()}
+        return {"latents": self.channels_first(latents)[0].contiguous().cpu()}
 
     def latents_from_file(self, folder: Path, tensors: Tensors) -> torch.Tensor:
         """Return what `decode` takes of such a file: latents [1, ...]."""
-        latents = tensors["latents"][None]
-        return latents if self.frame_axis == 2 else latents.transpose(1, 2).contiguous()
+        return self.channels_first(tensors["latents"][None]).contiguous()
 
     def moments_from_file(self, folder: Path, tensors: Tensors) -> Tensors:
         """Return such a file's tensors as `encode_video` gives them; "mean" and "std" may stand for "latents"."""
@@ -231,14 +495,6 @@ class Family(ABC):
         """Return such a file's "embeddings" [tokens, width] and "mask" [tokens] as `encode_text` gives them."""
         names = {"prompt_embeds": "embeddings"} | ({"mask": "mask"} if self.text_mask else {})
         return {name: tensors[own][None].to(dtype) for name, own in names.items()}
-
-    def codes(self, model: Model) -> int:
-        """Return how many codes the model's latents are numbers of; 0 for latents of real numbers."""
-        return 0
-
-    def vae_loss(self, vae: Any, clips: torch.Tensor) -> torch.Tensor:
-        """What a VAE learns from clips [B, 3, F, H, W] in [-1, 1], of a family with the setting `tokenizer_steps`."""
-        raise NotImplementedError
 
     # ---- image-to-video: what a model is given beside the caption
 
@@ -269,12 +525,7 @@ class Family(ABC):
         raise ConfigError(f"{self.title} takes text alone: leave out the image, or choose a model for images")
 
     def given_to_sample(
-        self,
-        folder: Path,
-        image: Tensors,
-        latents_shape: tuple[int, ...],
-        noise: torch.Generator,
-        dtype: torch.dtype,
+        self, folder: Path, image: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
     ) -> Given:
         """What `denoise` is given of one encoded picture.
 
@@ -294,10 +545,6 @@ class Family(ABC):
         """
         return None
 
-    def one_frame(self, latents_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of one latent frame of latents of a shape, both without the batch axis."""
-        return tuple(1 if axis == self.frame_axis - 1 else size for axis, size in enumerate(latents_shape))
-
     # ---- training
 
     @abstractmethod
@@ -305,18 +552,10 @@ class Family(ABC):
         """How the model's noise is mixed, in float32, and drawn in training. chosen: by a person"""
 
     @abstractmethod
-    def call(
-        self,
-        transformer: Any,
-        latents: torch.Tensor,
-        text: Tensors,
-        timesteps: torch.Tensor,
-        given: Given | None,
-        fps: float,
-    ) -> torch.Tensor:
-        """The transformer's prediction, shaped as the noisy latents [B, ...]; all tensors in its dtype, but timesteps.
+    def call(self, transformer: Any, inputs: CallInputs) -> torch.Tensor:
+        """The transformer's prediction, shaped as the noisy latents [B, ...].
 
-        Known frames are in the latents' place already. Raises ConfigError for latents that the model cannot take.
+        Raises ConfigError for latents that the model cannot take.
         """
 
     def predict(self, transformer: Any, schedule: NoiseSchedule, inputs: ModelInputs) -> torch.Tensor:
@@ -325,7 +564,7 @@ class Family(ABC):
         dtype = transformer.dtype
         text = {name: tensor.to(dtype) for name, tensor in inputs.text.items()}
         given = inputs.given and inputs.given.to(noisy.device, dtype)
-        return self.call(transformer, noisy.to(dtype), text, inputs.timesteps, given, inputs.fps)
+        return self.call(transformer, CallInputs(noisy.to(dtype), text, inputs.timesteps, given, inputs.fps))
 
     def loss(
         self, transformer: Any, schedule: NoiseSchedule, inputs: ModelInputs, base: torch.Tensor | None = None
@@ -362,12 +601,14 @@ class Family(ABC):
 
     # ---- sampling
 
-    @abstractmethod
     def sampler_steps(self, options: StepOptions) -> SamplerSteps:
         """The way from noise to latents in so many steps."""
+        made = self.load_scheduler(options.folder, options.scheduler, options.shift)
+        return FlowSteps(made, options.steps, options.device)
 
     def check_inputs(self, transformer: Any, inputs: DenoiseInputs) -> None:
         """Refuse what the model cannot generate, before anything is computed. Raises ConfigError."""
+        self.check_given(transformer, inputs.given)
         if inputs.guidance.wanted and inputs.negative_text is None:
             scale = inputs.guidance.scale
             raise ConfigError(f"guidance scale is {scale:g}, which needs a negative prompt: encode an empty one")
@@ -380,6 +621,15 @@ class Family(ABC):
                 f"continue fewer"
             )
 
+    def check_given(self, transformer: Any, given: Given | None) -> None:
+        """Refuse a picture that the model cannot take, and that one is missing. Raises ConfigError."""
+        own = transformer.config
+        takes = own.in_channels != (own.out_channels or own.in_channels)
+        if takes and given is None:
+            raise ConfigError("this model starts from a first frame: give an image")
+        if given is not None and given.beside is not None and not takes:
+            raise ConfigError("this model takes text alone: leave out the image, or choose one for images")
+
     def as_prefix(self, latents: torch.Tensor, latents_shape: tuple[int, ...]) -> torch.Tensor:
         """Latents of a clip to be continued as they stand at the beginning of latents of a shape."""
         return latents
@@ -389,11 +639,8 @@ class Family(ABC):
 
         Raises ConfigError.
         """
-        from workbench.families.denoising import Denoising
-
         return Denoising(self, transformer, inputs).run()
 
-    @abstractmethod
     def usage(
         self,
         model: Model,
@@ -409,20 +656,31 @@ class Family(ABC):
         experts: those that the LoRA is for, where the model has two; (): both
         Where plain diffusers would not do what training did, the code says so and does it.
         """
+        pipeline = model.pipeline or next(name for name, task in self.pipelines.items() if task == model.task)
+        extras = self.usage_extras(model, folder, shape, image_scale)
+        return usage.code(pipeline, model, lora, prompt, shape, extras, experts)
+
+    def usage_extras(
+        self, model: Model, folder: Path, shape: tuple[int, int, int], image_scale: ImageScale
+    ) -> UsageExtras:
+        """What the stock pipeline needs beside the common lines to do what training did."""
+        return UsageExtras()
 
     # ---- other trainers' files
 
-    @abstractmethod
     def lora_weights(self, tensors: Tensors, metadata: Mapping[str, str]) -> LoraWeights:
         """A LoRA file of ours, of diffusers or of another trainer of this family. Raises ConfigError."""
-
-    @abstractmethod
-    def export_lora(self, lora: LoraWeights, format: str) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-        """(tensors, metadata) of a file in one of `lora_formats`. Raises ConfigError where it cannot hold the LoRA."""
+        found, experts = lora_names.read(self.layer_names, tensors, metadata), experts_of(tensors, metadata)
+        return replace(found, expert=experts[0]) if len(experts) == 1 else found
 
     def lora_tensors(self, path: Path) -> tuple[Tensors, Mapping[str, str]]:
         """(tensors, metadata) of a LoRA file, for `lora_weights`. Raises ConfigError."""
         return read_lora(path)
+
+    def export_lora(self, lora: LoraWeights, format: str) -> Written:
+        """(tensors, metadata) of a file in one of `lora_formats`. Raises ConfigError where it cannot hold the LoRA."""
+        found, metadata = lora_writing.export(lora, format, self.lora_writers)
+        return found, {**metadata, **({EXPERT_KEY: lora.expert} if lora.expert else {})}
 
     def convert(self, source: Path, target: Path, folder: Path, report: Report = print) -> str:
         """Write weights or a LoRA in the other layout: from the authors' own code to diffusers', or back.
@@ -435,6 +693,61 @@ class Family(ABC):
         """
         raise ConfigError(f"{source.name} cannot be converted: {self.title} has no layout but diffusers'")
 
-    @abstractmethod
+    # ---- miniatures, for contract tests
+
     def toy(self, folder: Path, variant: str) -> Model:
-        """Write a random miniature of the architecture (one of `toys`), in diffusers' layout, for contract tests."""
+        """Write a random miniature of the architecture (one of `toys`), in diffusers' layout."""
+        import torch
+
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            self.write_miniature(folder, variant)
+        model = self.describe_folder(folder)
+        assert model is not None
+        return model
+
+    def write_miniature(self, folder: Path, variant: str) -> None:
+        """Write the folder of `toy`."""
+        pipeline, sizes = self.miniature(variant)
+        pipeline.save_pretrained(folder)
+        if sizes:
+            write_json(folder / model_files.MADE_FOR, sizes)
+
+    def miniature(self, variant: str) -> tuple[Any, dict[str, Any]]:
+        """(a random pipeline of one of `toys`, the frames, height and width it is made for where no config says it)"""
+        raise NotImplementedError
+
+
+class ResolvedModel(NamedTuple):
+    """What a model's name stands for. Made where a name comes in, and passed on."""
+
+    family: Family
+    model: Model
+
+    @property
+    def facts(self) -> ModelFacts:
+        """See Family.facts."""
+        return self.family.facts(self.model)
+
+    @property
+    def own_settings(self) -> Mapping[str, OwnSetting]:
+        """See Family.own_settings."""
+        return self.family.own_settings(self.model)
+
+    def fetch(self, report: Report = print) -> Path:
+        """See Family.fetch."""
+        return self.family.fetch(self.model, report)
+
+
+def check_kernel(kernel: str, device: torch.device) -> None:
+    """Raises ConfigError for a kernel of the attention that the device does not have."""
+    if device.type != "cuda" and kernel not in ("auto", "stock", "math"):
+        sentence = f"attention is {kernel}, which only an NVIDIA GPU has, and this is the {device.type}: choose auto"
+        raise ConfigError(sentence, {"attention": sentence})
+
+
+def device_and_dtype(vae: Any) -> tuple[torch.device, torch.dtype]:
+    """Where a VAE computes, and in what: a pipeline that moves its parts keeps it elsewhere in between."""
+    weight = next(vae.parameters())  # the VAE's own `device` and `dtype` walk through all its modules: 1 ms each
+    hook = getattr(vae, "_hf_hook", None)
+    return getattr(hook, "execution_device", None) or weight.device, weight.dtype

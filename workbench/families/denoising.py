@@ -1,26 +1,91 @@
 """From noise to latents, step by step: one loop for every family.
 
-It equals the families' stock pipelines within rounding where they can do the same, and does what they lack: guidance in
-a part of the steps, inputs of one's own, continued clips, a callback after every step. Latents have the transformer's
-dtype between the steps, or float32 where the family's pipelines keep them so (`float32_latents`); guidance is always
-computed in float32, as the models' authors do. Not covered: everything before and after, which needs no transformer
-(text, VAE: the family's methods).
+It equals the families' stock pipelines within rounding where they can do the same, and does what they lack: guidance
+in a part of the steps, inputs of one's own, continued clips, a callback after every step. Latents have the
+transformer's dtype between the steps, or float32 where the family's pipelines keep them so (`float32_latents`);
+guidance is always computed in float32, as the models' authors do.
+
+Sources of guidance: arXiv 2207.12598; the dynamic curves SAT's DynamicCFG (sgm/modules/diffusionmodules/guiders.py),
+which its samplers call with `num_steps - timestep` as the step (sampling.py), and diffusers' `use_dynamic_cfg`, which
+is the same; the interval arXiv 2404.07724; rescaling arXiv 2305.08891, section 3.4; CFG-Zero* arXiv 2503.18886, whose
+zeros in the first step are for flow models alone.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from workbench.families.guidance import Guidance
+from workbench.families.model_inputs import CallInputs, Given, Tensors
 
 if TYPE_CHECKING:
     import torch
 
     from workbench.families.base import Family
-    from workbench.families.model_inputs import Given, Tensors
+
+Curve = Literal["off", "cosine", "stock"]
+
+
+@dataclass(frozen=True)
+class Guidance:
+    """How one video is guided.
+
+    scale:      1 or less is none
+    curve:      off: the scale is the same at every step; stock: the authors' samplers' and diffusers' pipelines', whose
+                formula is given the timestep (999 to 0) where it expects a step: it jumps between 1 and 1 + scale;
+                cosine: the same formula given the step: it rises from 1 to 1 + scale
+    begin, end: parts of the steps between which it is guided
+    rescale:    how much of what guidance adds to the prediction's spread is taken back, 0 to 1
+    second, below: the scale at timesteps below that, where a model has two experts; None: the same
+    zero_star:  whether the negative prediction is first scaled to lie as near as it can to the prompt's
+    """
+
+    scale: float
+    curve: Curve = "off"
+    begin: float = 0.0
+    end: float = 1.0
+    rescale: float = 0.0
+    zero_star: bool = False
+    second: float | None = None
+    below: float = 0.0
+
+    @property
+    def wanted(self) -> bool:
+        """Whether any step needs the negative prompt."""
+        return max(self.scale, self.second or 0.0) > 1 and self.begin < self.end
+
+    def guides(self, step: int, steps: int) -> bool:
+        """Whether this step, counted from 0, is guided."""
+        return self.wanted and int(self.begin * steps) <= step < int(self.end * steps)
+
+    def scale_at(self, step: int, steps: int, timestep: float) -> float:
+        """The scale of a step."""
+        scale = self.second if self.second is not None and timestep < self.below else self.scale
+        if self.curve == "off":
+            return scale
+        part = step / steps if self.curve == "cosine" else (steps - timestep) / steps
+        return 1 + scale * (1 - math.cos(math.pi * part**5.0)) / 2
+
+    def combine(self, prompt: torch.Tensor, negative: torch.Tensor, scale: float) -> torch.Tensor:
+        """The guided prediction of two, [B, ...] each."""
+        if self.zero_star:
+            axes = tuple(range(1, prompt.dim()))
+            along = (prompt * negative).sum(axes, keepdim=True)
+            # What it is multiplied by to come nearest to the prompt's, for each of the batch.
+            negative = negative * (along / negative.square().sum(axes, keepdim=True).clamp(min=1e-8))
+        guided = negative + scale * (prompt - negative)
+        if not self.rescale:
+            return guided
+        return guided * (self.rescale * _spread(prompt) / _spread(guided) + (1 - self.rescale))
+
+
+def _spread(prediction: torch.Tensor) -> torch.Tensor:
+    axes: Any = tuple(range(1, prediction.dim()))
+    return prediction.std(axes, keepdim=True)
+
 
 # Which steps `skip_steps` skips: none of the first (at least FIRST_STEPS, and FIRST_PART of all) and of the last.
 # EXTRAPOLATION is between keeping the last clean latents (0) and continuing linearly (1): benchmarks/step_skipping.py
@@ -218,7 +283,8 @@ class Denoising:
         given = self._given and self._given.repeated(count).to(inputs.device, inputs.dtype)
         transformer = self.transformer if inputs.at_timestep is None else inputs.at_timestep(float(timestep))
         latents = latents.to(inputs.dtype)
-        return self.family.call(transformer, latents, text, timestep.expand(count), given, inputs.fps).float()
+        call = CallInputs(latents, text, timestep.expand(count), given, inputs.fps)
+        return self.family.call(transformer, call).float()
 
     # ---- skipped steps
 

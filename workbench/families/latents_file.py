@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError, DataError, ModelUnavailable
 from workbench.families import families, find_model
-from workbench.families.architectures import architecture
 from workbench.families.base import Family
-from workbench.families.facts import ModelFacts
+from workbench.families.facts import ModelFacts, architecture
 from workbench.families.model import Model
 
 if TYPE_CHECKING:

@@ -1,21 +1,20 @@
 """A LoRA file's contents by our names, whichever trainer wrote it; and what all families' formats have in common.
 
-A layer's change of the model's weight is `scale_of(layer) * B @ A`. Not covered: names of other trainers (each family's
-own module), whether a file is a sound one (sampler.loras).
+A layer's change of the model's weight is `scale_of(layer) * B @ A`.
 """
 
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from workbench.errors import ConfigError
-from workbench.families import torch_checkpoints
 from workbench.families.model import HIGH_NOISE, LOW_NOISE
 from workbench.lora_names import ALSO
 from workbench.workspace import from_json
@@ -27,7 +26,7 @@ Value = TypeVar("Value")
 DIFFUSERS_FILE = "pytorch_lora_weights.safetensors"  # what diffusers calls the LoRA of a folder or a repository
 PEFT_FILE, PEFT_NOTES = "adapter_model.safetensors", "adapter_config.json"  # peft's folder of a LoRA
 PEFT_FILES = (PEFT_FILE, "adapter_model.bin")
-TORCH_FILES = torch_checkpoints.SUFFIXES
+TORCH_FILES = (".pt", ".pth", ".bin", ".ckpt")
 FILES = (".safetensors", ".sft", *TORCH_FILES)  # endings of LoRA files
 # What PyTorch's wrappers (torch.compile, activation checkpointing, FSDP, DeepSpeed, DDP) put into names.
 WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module", "_fpw_module", "_forward_module"}
@@ -391,7 +390,7 @@ def read_lora(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     In peft's folder also what the folder's notes say. Raises ConfigError.
     """
     if is_of_torch(path):
-        tensors, metadata = torch_checkpoints.read_checkpoint(path), dict[str, str]()
+        tensors, metadata = read_checkpoint(path), dict[str, str]()
     else:
         tensors, metadata = read_safetensors(path)
     notes = path.with_name(PEFT_NOTES)
@@ -469,3 +468,47 @@ def with_metadata(data: bytes, metadata: Mapping[str, str]) -> bytes:
     encoded = json.dumps(header, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % 8)
     return len(encoded).to_bytes(8, "little") + encoded + data[8 + length :]
+
+
+# ---- checkpoints that torch wrote: read as tensors and nothing else
+
+INSIDE = ("model", "module", "state_dict")  # under which trainers keep the weights
+
+
+def read_checkpoint(path: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a checkpoint, from the disk as they are used. Raises ConfigError.
+
+    Nothing but tensors and plain values is read: a pickle that wants more could run code.
+    """
+    import numpy as np
+    import torch
+
+    plain = [np.ndarray, np.dtype, type(np.dtype(np.uint32)), np.array(0).__reduce__()[0]]  # states of generators
+    try:
+        with torch.serialization.safe_globals(plain):
+            found: Any = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ConfigError(
+            f"{path.name} holds more than weights, which could run code: save its weights alone with torch.save"
+        ) from error
+    except (RuntimeError, OSError, EOFError) as error:
+        raise ConfigError(
+            f"{path.name} is no checkpoint that torch can read ({str(error).splitlines()[0][:120]}): copy it again"
+        ) from error
+    for key in INSIDE:
+        if isinstance(found, dict) and isinstance(found.get(key), dict):
+            found = found[key]
+    tensors = max(_weights(found), key=len, default={})
+    if not tensors:
+        raise ConfigError(f"{path.name} holds no weights: give another file")
+    return tensors
+
+
+def _weights(value: Any) -> Iterator[dict[str, torch.Tensor]]:
+    """The tensors with names of a dictionary and of those in it, under whatever name a trainer keeps them."""
+    import torch
+
+    if isinstance(value, dict):
+        yield {name: one for name, one in value.items() if isinstance(name, str) and torch.is_tensor(one)}
+        for one in value.values():
+            yield from _weights(one)

@@ -1,12 +1,13 @@
-"""LoRA files of other trainers, read by a family's table of layer names.
+"""LoRA files of other trainers, read by a family's table of layer names, and how what was read fits a model.
 
 Known for every family: ours and diffusers' (alpha in the metadata, or nowhere), finetrainers (alpha in a metadata key
 of its own), ComfyUI, kohya and what diffusers converts for it, LyCORIS (alpha in a tensor of each layer; LoKr, LoHa and
 whole differences become the nearest LoRA), peft (alpha in adapter_config.json, or nowhere), DiffSynth, VideoX-Fun,
 lightx2v (whole differences of weights and biases beside the matrices), and alpha in any metadata by its usual names.
 Ranks and alphas may differ from layer to layer, and any layer may be missing. What cannot become a LoRA is refused by
-name, and so is a file with a LoRA for each of two experts (`lora_files.by_expert` takes it apart). Not covered: writing
-(lora_writing), files that only one family has (its own module).
+name, and so is a file with a LoRA for each of two experts (`lora_files.by_expert` takes it apart).
+
+The report on how a file fits is kept beside an imported LoRA, in the result of a conversion and in a sample's record.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
-from workbench.families import lora_lycoris
+from workbench.families import low_rank
 from workbench.families.lora_files import (
     DIFFUSERS_KEY,
     DOWN,
@@ -36,8 +37,8 @@ from workbench.families.lora_files import (
     refuse_other_kinds,
     weights,
 )
-from workbench.families.lora_match import INPUT_LAYERS, UNKNOWN, unknown_names
 from workbench.families.low_rank import LowRankProduct, RankLimit, low_rank_of_matrix
+from workbench.quantities import percent
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +52,7 @@ TENSOR = re.compile(
 PER_LAYER = re.compile(r"(?P<layer>.+)\.(?P<what>alpha|dora_scale)(?:\.weight)?")
 WHOLE = re.compile(r"(?P<layer>.+)\.(?P<what>diff|diff_b|diff_m|w_norm|b_norm)")
 REPLACED = re.compile(r"(?P<layer>.+)\.(?P<what>weight|bias|set_weight|reshape_weight|modulation|scale_shift_table)")
-PATTERNS = (PER_LAYER, TENSOR, lora_lycoris.FACTOR, WHOLE, REPLACED)  # the first that a name fits says what it is
+PATTERNS = (PER_LAYER, TENSOR, low_rank.FACTOR, WHOLE, REPLACED)  # the first that a name fits says what it is
 LOW_RANK = re.compile(r"[._](lora|lokr|hada)[._]")  # in names of a LoRA's own tensors
 KOHYA = re.compile(r"[._]lora_(down|up)\b")
 FINETRAINERS_KEY = "lora_config"
@@ -176,7 +177,7 @@ class _Contents:
             self.alphas[layer] = _alpha(tensor, match["layer"])
         elif match.re is PER_LAYER:
             self.named[f"{layer}.{LENGTHS}"] = _rows(tensor)
-        elif match.re is lora_lycoris.FACTOR:
+        elif match.re is low_rank.FACTOR:
             self.factors.setdefault(layer, {})[match["factor"]] = tensor
         elif match["matrix"] == "lora_mid":
             self.cores[layer] = tensor
@@ -198,7 +199,7 @@ class _Contents:
 def read(names: LayerNames, tensors: Tensors, metadata: Mapping[str, str]) -> LoraWeights:
     """A LoRA file's tensors and metadata, of any known trainer. Raises ConfigError.
 
-    Names that nobody knows are in `left_out`; whether they are too many is for the caller to say (lora_match).
+    Names that nobody knows are in `left_out`; whether they are too many is for the caller to say (check_fit).
     """
     if len(by_expert(tensors)) > 1:
         raise ConfigError(
@@ -214,7 +215,7 @@ def read(names: LayerNames, tensors: Tensors, metadata: Mapping[str, str]) -> Lo
         pair = f"{layer}.{UP}", f"{layer}.{DOWN}"
         if all(name in found.named for name in pair):
             up, down = (found.named[name] for name in pair)
-            found.named[pair[0]], found.named[pair[1]] = lora_lycoris.without_core(up, core, down)
+            found.named[pair[0]], found.named[pair[1]] = low_rank.without_core(up, core, down)
     notes = _notes(metadata, kohya=any(KOHYA.search(name) for name in tensors))
     alphas, alpha_from = _alphas(found, notes)
     converted, lost = _from_factors(found, notes, alphas)
@@ -302,7 +303,7 @@ def _whole_differences(
         elif match["what"] == "diff" and f"{layer}.{DOWN}" in named:
             left_out[text] = "a whole difference of a layer that also has matrices"
         elif match["what"] == "diff" and approximate:
-            pair = low_rank_of_matrix(tensor.flatten(1), RankLimit(lora_lycoris.LARGEST))
+            pair = low_rank_of_matrix(tensor.flatten(1), RankLimit(low_rank.LARGEST))
             lost, total = lost + pair.lost, total + pair.total
             _add_pair(named, layer, pair, tensor.dtype, tuple(tensor.shape[2:]))
         elif match["what"] == "diff":
@@ -331,14 +332,14 @@ def _from_factors(found: _Contents, notes: _Notes, alphas: dict[str, float]) -> 
     lost, total = 0.0, 0.0
     for layer, factors in found.factors.items():
         scale = None if notes.kron_rank is None else notes.kron_scale(_spellings(found, layer))
-        pair = lora_lycoris.as_pair(found.called[layer], factors, alphas.get(layer), scale)
+        pair = low_rank.as_pair(found.called[layer], factors, alphas.get(layer), scale)
         lost, total = lost + pair.lost, total + pair.total
         dtype = functools.reduce(torch.promote_types, (one.dtype for one in factors.values()))
-        _add_pair(found.named, layer, pair, dtype, lora_lycoris.kernel_of(factors))
+        _add_pair(found.named, layer, pair, dtype, low_rank.kernel_of(factors))
         alphas[layer] = float(pair.down.shape[0])
     if not found.factors:
         return "", 0.0
-    return lora_lycoris.kind(next(iter(found.factors.values()))), math.sqrt(lost / total) if total else 0.0
+    return low_rank.kind(next(iter(found.factors.values()))), math.sqrt(lost / total) if total else 0.0
 
 
 def _add_pair(
@@ -548,3 +549,142 @@ def _number(value: Any) -> float:
     if not math.isfinite(number):
         raise ConfigError(DAMAGED)
     return number
+
+
+# ---- does it fit a model?
+
+FIT_LIMIT = 0.95  # of a file's layers must fit the model; the others are left out
+NAMED = 5  # names that a sentence has of the layers that were left out for one reason
+UNKNOWN = "a name of no trainer known here"
+FORCE = "--force (in samples --force-loras)"
+INPUT_LAYERS = ("patch_embedding", "patch_embed.proj", "proj_in")  # of Wan, CogVideoX, LTX-Video
+Sizes = Mapping[str, tuple[int, int]]
+
+
+def unknown_names(names: Sequence[str], readers: str) -> ConfigError:
+    """The refusal of a file whose names nobody knows. readers: whose are known"""
+    return ConfigError(f"the LoRA holds {names[0][:80]!r}, {UNKNOWN}: give a file of {readers}")
+
+
+def misfits(lora: LoraWeights, sizes: Sizes) -> dict[str, str]:
+    """The layers of a LoRA that a model lacks or has in another size, and why. sizes: layer -> (outputs, inputs)"""
+    found = {}
+    for layer in lora.layers:
+        own = (int(lora.tensors[f"{layer}.{UP}"].shape[0]), lora.tensors[f"{layer}.{DOWN}"][0].numel())
+        if layer not in sizes:
+            found[layer] = "a layer that the model lacks"
+        elif sizes[layer] != own:
+            found[layer] = f"{own[1]} to {own[0]} values, the model's layer {sizes[layer][1]} to {sizes[layer][0]}"
+    return found
+
+
+def unread(lora: LoraWeights) -> list[str]:
+    """What a file calls layers by names that nobody knows."""
+    return [name for name, why in lora.left_out.items() if why == UNKNOWN]
+
+
+def check_fit(
+    title: str, lora: LoraWeights, sizes: Sizes, model: str, force: bool = False, made_for: str = ""
+) -> dict[str, str]:
+    """The layers that a model lacks or has in another size, and why.
+
+    Args:
+        title, model: of the LoRA and of the model, for people
+        sizes: layer -> (outputs, inputs)
+        force: take what fits, as long as anything does
+        made_for: the model that the LoRA's file names
+
+    Raises:
+        ConfigError: Fewer layers fit than FIT_LIMIT, or the LoRA's input layer is for more inputs.
+    """
+    wrong, strange = misfits(lora, sizes), unread(lora)
+    total = len(lora.layers) + len(strange)
+    matched = len(lora.layers) - len(wrong)
+    if matched == 0 or (not force and total - matched > (1 - FIT_LIMIT) * total):
+        first, why = next(iter(sorted(wrong.items())), (strange[0] if strange else "", UNKNOWN))
+        remedy = f"it was made for {made_for[:80]}: choose that" if made_for else "choose the model it was made for"
+        more = "" if matched == 0 else f", or take what fits with {FORCE}"
+        sentence = (
+            f"{title} does not fit {model}: {matched} of its {total} layers match, {FIT_LIMIT:.0%} are needed "
+            f"(not {first[:80]}: {why}); {remedy}{more}"
+        )
+        raise ConfigError(sentence, {"model": sentence})
+    if not force and (wide := _wider(lora, sizes)):
+        layer, inputs = wide
+        sentence = (
+            f"{title} is for a model with more input: its {layer} takes {inputs} values, that of {model} "
+            f"{sizes[layer][1]}, so this is a control or image-to-video LoRA, and without its input layer it has "
+            f"nothing to follow; choose the model it was made for, or take the other layers with {FORCE}"
+        )
+        raise ConfigError(sentence, {"model": sentence})
+    return wrong
+
+
+def _wider(lora: LoraWeights, sizes: Sizes) -> tuple[str, int] | None:
+    """(the input layer that needs more inputs than the model has, how many)."""
+    inputs = {layer: lora.tensors[f"{layer}.{DOWN}"][0].numel() for layer in INPUT_LAYERS if layer in lora.layers}
+    for layer, count in {**inputs, **lora.wide}.items():
+        if layer in sizes and count > sizes[layer][1]:
+            return layer, count
+    return None
+
+
+def match_report(lora: LoraWeights, sizes: Sizes | None = None) -> dict[str, Any]:
+    """The report as plain data; without sizes, of what the file itself says.
+
+    layers, matched: how many there are, and fit;  rank, alpha, alpha_from: in words;  written_by: the trainer
+    left_out: [{"why", "count", "names"}], names being the first few
+    converted: what it was before ("a LoKr"), and lost: what that loses of its change, relative; only of such
+    nothing: why it changes nothing; only of such
+    """
+    wrong = misfits(lora, sizes) if sizes is not None else {}
+    reasons: dict[str, list[str]] = {}
+    for name, why in {**lora.left_out, **wrong}.items():
+        reasons.setdefault(why, []).append(name)
+    ranks = [lora.rank_of(layer) for layer in lora.layers]
+    alphas = [lora.alpha_of(layer) for layer in lora.layers]
+    found = {
+        "layers": len(lora.layers) + len(unread(lora)),
+        "matched": len(lora.layers) - len(wrong),
+        "left_out": [{"why": why, "count": len(all_), "names": all_[:NAMED]} for why, all_ in reasons.items()],
+        "rank": _span(ranks),
+        "alpha": "not in the file: taken as the rank" if lora.alpha is None else _span(alphas),
+        "alpha_from": "" if lora.alpha is None else lora.alpha_from,
+        "written_by": lora.origin,
+    }
+    if lora.converted:
+        found |= {"converted": lora.converted, "lost": lora.lost}
+        found |= {"alpha": "multiplied into the matrices", "alpha_from": ""}
+    return found | ({"nothing": lora.nothing} if lora.nothing else {})
+
+
+def lines(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(label, value) of a report for people; [] for an empty one."""
+    if not report:
+        return []
+    found = [("LoRA", report["lora"])] if "lora" in report else []
+    found.append(("layers matched", f"{report['matched']} of {report['layers']}"))
+    found += [("left out", left_out(reason)) for reason in report["left_out"]]
+    if report.get("nothing"):
+        found.append(("changes", f"nothing: {report['nothing']}"))
+    if report.get("converted"):
+        found.append(("converted", f"from {report['converted']}{loss(report['lost'])}"))
+    alpha = f"{report['alpha']} ({report['alpha_from']})" if report.get("alpha_from") else report["alpha"]
+    return [*found, ("rank", report["rank"]), ("alpha", alpha), ("written by", report["written_by"])]
+
+
+def loss(share: float) -> str:
+    """What a conversion loses of a LoRA's change, to end a sentence with."""
+    return ", exactly" if (words := percent(share)) == "nothing" else f", {words} of the change is lost"
+
+
+def left_out(reason: Mapping[str, Any]) -> str:
+    """What a report says of the layers that were left out for one reason."""
+    more = reason["count"] - len(reason["names"])
+    names = ", ".join(reason["names"]) + (f" and {more:,} more" if more > 0 else "")
+    return f"{names}: {reason['why']}"
+
+
+def _span(numbers: Sequence[float]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"

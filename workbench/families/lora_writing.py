@@ -154,11 +154,7 @@ FORMATS = (
         outside="diffusers",
     ),
 )
-WRITERS: dict[str, Writer] = {
-    "diffusers": diffusers,
-    "portable": portable,
-    "finetrainers": finetrainers,
-}
+WRITERS: dict[str, Writer] = {"diffusers": diffusers, "portable": portable, "finetrainers": finetrainers}
 
 
 def passed_over_by_comfyui(formats: Iterable[LoraFormat], title: str) -> tuple[LoraFormat, ...]:

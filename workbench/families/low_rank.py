@@ -1,15 +1,28 @@
 """The best pair of low-rank matrices for a product, for a whole matrix and for a Kronecker product.
 
-Everything is computed in float64, so that the stated errors are the errors.
+Everything is computed in float64, so that the stated errors are the errors. Of LyCORIS' kinds of layers pairs are made:
+
+    LoKr     kron(w1, w2), each whole or a product      lokr_w1, or lokr_w1_a and lokr_w1_b; the same of w2; lokr_t2
+    LoHa     (w1_a @ w1_b) * (w2_a @ w2_b), by element  hada_w1_a, hada_w1_b, hada_w2_a, hada_w2_b; hada_t1, hada_t2
+    LoCon    up @ core @ down                           lora_up, lora_mid, lora_down
+
+A LoCon with a core is a LoRA exactly, and so are a LoKr and a LoHa whose factors have a low rank. Of others the best
+approximation of rank LARGEST is taken, and what that loses is told. peft uses the same names.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from workbench.errors import ConfigError
+
 if TYPE_CHECKING:
     import torch
+
+    Factors = Mapping[str, torch.Tensor]
 
 NOTHING = 1e-6  # singular values below this share of the largest are rounding
 
@@ -94,3 +107,91 @@ def low_rank_of_kronecker(
     up = (first.up[:, None, row] * second.up[None, :, column]).flatten(0, 1)
     down = (first.down[row, :, None] * second.down[column, None, :]).flatten(1)
     return LowRankProduct(up, down, float(values[rank:].square().sum()), float(values.square().sum()))
+
+
+# ---- LyCORIS' layers
+
+FACTOR = re.compile(
+    r"(?P<layer>.+)\.(?P<factor>lokr_w[12](?:_[ab])?|lokr_t2|hada_w[12]_[ab]|hada_t[12])(?:\.(?!weight)\w+)?(?:\.weight)?"
+)
+LARGEST = 256  # rank that a conversion has at most: a file as large as one of a large plain LoRA
+
+
+def kind(factors: Factors) -> str:
+    """What a layer's factors are, in words."""
+    return "a LoKr" if any(name.startswith("lokr_") for name in factors) else "a LoHa"
+
+
+def as_pair(layer: str, factors: Factors, alpha: float | None, scale: float | None) -> LowRankProduct:
+    """The pair of LoRA matrices of a layer, its strength multiplied in; a convolution's `down` is flat.
+
+    alpha: of the layer, as LyCORIS means it;  scale: what counts instead where it is not None (peft)
+
+    Raises ConfigError for factors that do not belong together.
+    """
+    try:
+        if kind(factors) == "a LoKr":
+            sides = _side(factors, "lokr_w1"), _side(factors, "lokr_w2")
+            made = low_rank_of_kronecker(*sides, RankLimit(LARGEST))
+        else:
+            made = _loha(factors)
+    except KeyError as error:
+        raise ConfigError(
+            f"{kind(factors)} lacks {error.args[0]} of {layer[:80]}: download or export it again"
+        ) from None
+    except RuntimeError:
+        raise ConfigError(
+            f"the factors of {layer[:80]} have sizes that do not belong together: download or export it again"
+        ) from None
+    if scale is None:
+        dim = next((one.shape[0] for name, one in factors.items() if name.endswith("_b")), None)
+        # Without a decomposed factor there is no rank to divide by, and LyCORIS ignores alpha.
+        scale = 1.0 if alpha is None or dim is None else alpha / dim
+    return LowRankProduct(made.up * scale, made.down, made.lost * scale**2, made.total * scale**2)
+
+
+def kernel_of(factors: Factors) -> tuple[int, ...]:
+    """The size of a convolution's kernel, where the factors say it; () for a linear layer."""
+    return next((tuple(one.shape[2:]) for one in factors.values() if one.ndim > 2), ())
+
+
+def without_core(up: torch.Tensor, core: torch.Tensor, down: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(up, down) of a LoCon, its core multiplied into `down`, which becomes [rank, inputs, kernel ...]."""
+    import torch
+
+    merged = torch.einsum("ij...,jq->iq...", core.float(), down.flatten(1).float()).to(down.dtype)
+    return up, merged
+
+
+def _side(factors: Factors, name: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """(up, down) of one side of a Kronecker product, float64."""
+    import torch
+
+    core = factors.get(name.replace("_w", "_t"))
+    if name in factors:
+        whole = factors[name].double().flatten(1)
+        one = torch.eye(min(whole.shape), dtype=torch.float64)
+        return (one, whole) if whole.shape[0] <= whole.shape[1] else (whole, one)
+    first, second = factors[f"{name}_a"].double(), factors[f"{name}_b"].double()
+    if core is None:
+        return first, second
+    return first.T, torch.einsum("ij...,jr->ir...", core.double(), second).flatten(1)
+
+
+def _loha(factors: Factors) -> LowRankProduct:
+    ups, downs = [], []
+    for number in (1, 2):
+        first, second = factors[f"hada_w{number}_a"].double(), factors[f"hada_w{number}_b"].double()
+        core = factors.get(f"hada_t{number}")
+        if core is not None:
+            import torch
+
+            first, second = first.T, torch.einsum("ij...,jr->ir...", core.double(), second).flatten(1)
+        if first.shape[1] != second.shape[0]:
+            raise RuntimeError("different ranks")
+        ups.append(first)
+        downs.append(second)
+    # The elementwise product of two products is one product, of all pairs of columns and of all pairs of rows.
+    up = (ups[0][:, :, None] * ups[1][:, None, :]).flatten(1)
+    down = (downs[0][:, None, :] * downs[1][None, :, :]).flatten(0, 1)
+    return low_rank_of_product(up, down, RankLimit(LARGEST))

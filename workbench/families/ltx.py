@@ -1,16 +1,23 @@
 """The LTX-Video family: 2B (0.9.0, 0.9.1, 0.9.5) and 13B (0.9.7), from text and from a first frame.
 
 Sources: diffusers' LTXPipeline and LTXImageToVideoPipeline (0.9.0, 0.9.1) and, from 0.9.5 on, LTXConditionPipeline,
-which this equals; Lightricks' LTX-Video-Trainer (the density of noise levels, first frames in the latents at timestep 0
-and without loss; decoding at timestep 0.05 with noise 0.025). Flow matching: x = (1 - s) clean + s noise, the
-transformer predicts noise - clean and is given 1000 s; s is drawn logit-normal around a mean that rises with the number
-of tokens. Positions depend on the frame rate. A text-to-video run is shown the clip's own first frame in a tenth of the
-clips, as the trainer's configurations for 2B do (first_frame_conditioning_p: 0.1; 0.5 for effects on 13B).
+which this equals, and their defaults; Lightricks' LTX-Video (configs); Lightricks' LTX-Video-Trainer (the density of
+noise levels, first frames in the latents at timestep 0 and without loss; decoding at timestep 0.05 with noise 0.025).
+Flow matching: x = (1 - s) clean + s noise, the transformer predicts noise - clean and is given 1000 s; s is drawn
+logit-normal around a mean that rises with the number of tokens. Positions depend on the frame rate. A text-to-video
+run is shown the clip's own first frame in a tenth of the clips, as the trainer's configurations for 2B do
+(first_frame_conditioning_p: 0.1; 0.5 for effects on 13B).
+
+LTXConditionPipeline is the pipeline of 0.9.5 (the example in its own documentation) and later. The Hub's folder of
+0.9.5 still names LTXPipeline: such folders are known by their autoencoder. Captions have 256 tokens, and the text
+encoder does not see their padding. Latent frame k stands at (8 k - 7) / fps and the first one at 0: it is one frame
+where the other latents are eight. The authors' code (causal_temporal_positioning in the model's config) and ComfyUI
+(causal_fix) place frames in the same way; LTX-Video-Trainer places them at 8 k / fps for every model, which this does
+not follow, so that a model is trained as it is used. Noise levels fall in a line, then in a curve. A first frame is
+shown with some noise, less at every step.
 
 All of it computes in bfloat16 on a GPU, as the authors' configs say (precision), also where a folder holds float32;
 latents stay float32 between denoising steps.
-
-Not covered: given frames elsewhere than at the beginning, LTX-2 (audio).
 """
 
 from __future__ import annotations
@@ -23,35 +30,181 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
 from workbench.families import lora_names, lora_writing
-from workbench.families.architectures import Part
-from workbench.families.base import ImageScale
+from workbench.families.base import Family, ImageScale, OwnSetting
 from workbench.families.denoising import FlowSteps, SamplerSteps, StepOptions
-from workbench.families.diffusers_family import DiffusersFamily
-from workbench.families.facts import ModelFacts, VaeFacts
+from workbench.families.facts import ModelFacts, Part, VaeFacts
 from workbench.families.lora_files import LoraFormat
-from workbench.families.ltx_condition import (
-    CONDITION,
-    SPATIAL,
-    TEMPORAL,
-    TEXT_TOKENS,
-    ConditionSteps,
-    coordinates,
-    for_condition,
-    is_condition,
-    names_condition,
-)
-from workbench.families.ltx_models import FIRST, LARGE, LONGEST, MODELS, OLDER
-from workbench.families.ltx_recipes import RECIPES
-from workbench.families.model import Model
-from workbench.families.model_files import config
-from workbench.families.model_inputs import Given, Tensors
+from workbench.families.model import Frames, Model
+from workbench.families.model_files import config, index
+from workbench.families.model_inputs import CallInputs, Given, PromptEncoder, Tensors, t5_parts
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
-from workbench.families.own_settings import OwnSetting
-from workbench.families.prompt_encoder import PromptEncoder
+from workbench.families.recipes import CLIPS, HUB, Advice, Published, Source, Value, recipes_of
 from workbench.families.usage import UsageExtras
 
 if TYPE_CHECKING:
+    from typing import Any
+
     import torch
+
+    from workbench.families.model_inputs import Tensors
+
+# ---- LTXConditionPipeline
+
+CONDITION = "LTXConditionPipeline"
+NEWER_VAE = "LTXVideo095DownBlock3D"
+TEXT_TOKENS = 256
+FIRST_FRAME_NOISE = 0.15  # the pipeline's image_cond_noise_scale, times the square of the share of noise
+TEMPORAL, SPATIAL = 8, 32  # frames and pixels in a row that a position stands for, whatever the VAE's own
+
+
+def is_condition(folder: Path) -> bool:
+    """Whether this is the pipeline of a model's folder: one that names it, or has 0.9.5's autoencoder."""
+    return names_condition(folder) or NEWER_VAE in config(folder, "vae").get("down_block_types", ())
+
+
+def names_condition(folder: Path) -> bool:
+    """Whether the folder itself names this pipeline."""
+    return bool(index(folder).get("_class_name") == CONDITION)
+
+
+def for_condition(text: Tensors) -> bool:
+    """Whether captions were encoded for it: each batch says by their length which positions it needs."""
+    return bool(text["mask"].shape[1] == TEXT_TOKENS)
+
+
+def coordinates(latents: torch.Tensor, fps: float) -> torch.Tensor:
+    """Seconds and pixels [B, 3, tokens] at which the latents [B, C, f, h, w] begin, float32."""
+    import torch
+
+    frames, height, width = (torch.arange(size, device=latents.device).float() for size in latents.shape[2:])
+    times = (TEMPORAL * frames + 1 - TEMPORAL).clamp(min=0) * (1.0 / fps)
+    grid = torch.meshgrid(times, SPATIAL * height, SPATIAL * width, indexing="ij")
+    return torch.stack(grid).flatten(1).expand(len(latents), -1, -1)
+
+
+class ConditionSteps(FlowSteps):
+    """Its noise levels, and the noise that is put on a first frame at every step."""
+
+    def __init__(self, scheduler: Any, options: StepOptions) -> None:
+        from diffusers.pipelines.ltx.pipeline_ltx_condition import linear_quadratic_schedule
+
+        shares = linear_quadratic_schedule(options.steps).numpy()
+        super().__init__(scheduler, None, options.device, sigmas=shares, timesteps=1000 * shares)
+        self._shape = options.latents_shape
+
+    def known_at(self, known: torch.Tensor, index: int, noise: torch.Generator) -> torch.Tensor:
+        import torch
+
+        channels, *sizes = self._shape
+        tokens = torch.randn(1, *sizes, channels, generator=noise, dtype=known.dtype)
+        share = self.timesteps[index].item() / 1000
+        first = tokens.movedim(-1, 1)[:, :, : known.shape[2]].to(known.device)
+        return known + FIRST_FRAME_NOISE * first * share**2
+
+
+# ---- the published models
+
+NEGATIVE_PROMPT = "worst quality, inconsistent motion, blurry, jittery, distorted"
+LONGEST = 257  # frames
+FIRST = Model(
+    id="ltx-video-2b-0.9.5",
+    title="LTX-Video 2B 0.9.5",
+    family="ltx",
+    source="Lightricks/LTX-Video-0.9.5",
+    revision=None,
+    task="text-to-video",
+    frames=121,
+    fps=25,
+    height=512,
+    width=704,
+    frame_rule=Frames(8, LONGEST),
+    size_multiple=32,
+    steps=40,
+    guidance_scale=3.0,
+    scheduler="Euler",
+    pipeline=CONDITION,
+    license="LTX-Video Open Weights (OpenRAIL-M)",
+    license_file="",
+    download_gb=26.0,
+    negative_prompt=NEGATIVE_PROMPT,
+)
+OLDER = replace(
+    FIRST,
+    id="ltx-video-2b-0.9.1",
+    title="LTX-Video 2B 0.9.1",
+    source="Lightricks/LTX-Video-0.9.1",
+    pipeline="",
+    license="LTX-Video 2B license",
+)
+OLDEST = replace(OLDER, id="ltx-video-2b-0.9.0", title="LTX-Video 2B 0.9.0", source="Lightricks/LTX-Video")
+LARGE = replace(
+    FIRST,
+    id="ltx-video-13b-0.9.7",
+    title="LTX-Video 13B 0.9.7",
+    source="Lightricks/LTX-Video-0.9.7-dev",
+    steps=30,  # diffusers' documentation of 0.9.7
+    download_gb=48.0,
+)
+TEXT = (FIRST, LARGE, OLDER, OLDEST)
+MODELS = tuple(
+    one
+    for model in TEXT
+    for one in (
+        model,
+        replace(model, id=f"{model.id}-image", title=f"{model.title}, image to video", task="image-to-video"),
+    )
+)
+
+
+# ---- what LoRAs were trained with; what is another subject's is named so
+
+AUTHORS = Source(
+    "LTX-Video-Trainer, LoRA configuration for 2B",
+    "https://github.com/Lightricks/LTX-Video-Trainer/blob/main/configs/ltxv_2b_lora_low_vram.yaml",
+)
+FINETRAINERS = Source(
+    "finetrainers, LTX-Video",
+    "https://github.com/a-r-r-o-w/finetrainers/blob/0329f619f0906c75a5a2798623f6999243443ce3/docs/training/ltx_video.md",
+)
+CARD = Source("peteromallet/testtest_2 (LTX-Video 13B)", f"{HUB}peteromallet/testtest_2")
+CAKEIFY = Source("Lightricks/LTX-Video-Cakeify-LoRA", f"{HUB}Lightricks/LTX-Video-Cakeify-LoRA")
+
+SETTINGS: tuple[Value, ...] = (
+    ("rank", 32, Advice("As the authors' trainer for 2B with 24 GB; others took 128.", (AUTHORS, FINETRAINERS, CARD))),
+    ("alpha", 32.0, Advice("Equal to the rank.", (AUTHORS, FINETRAINERS))),
+    ("learning_rate", 2e-4, Advice("As the authors' trainer; finetrainers: 3e-5.", (AUTHORS, CARD, FINETRAINERS))),
+    ("lr_schedule", "linear", Advice("As the authors' trainer.", (AUTHORS,))),
+    ("batch_size", 1, Advice("The steps above are those of batches of one clip.", (AUTHORS,))),
+    ("targets", "attention", Advice("The layers that both trainers train.", (AUTHORS, FINETRAINERS))),
+    ("caption_dropout", 0.05, Advice("As finetrainers; the authors' configuration states none.", (FINETRAINERS,))),
+    ("lora_dropout", 0.0, Advice("As the authors' trainer.", (AUTHORS,))),
+)
+RECIPES = recipes_of(
+    "LTX-Video",
+    ((1, 1500),),
+    Advice(
+        "1,500 in the authors' configuration; finetrainers: 3,000 with four batches a step.", (AUTHORS, FINETRAINERS)
+    ),
+    SETTINGS,
+    {
+        "style": Published(
+            "The authors' configuration, which names no subject, and one card (13B, what it learned is not stated).",
+            steps=((50, 1500), (135, 17000)),
+            why_steps=Advice("1,500 in the authors' configuration; 17,000 for 135 videos on a card.", (AUTHORS, CARD)),
+            clips=Advice(
+                "135 in the one run with a stated number; on CogVideoX 25 and more worked.",
+                (CARD, *CLIPS["style"].sources),
+            ),
+        ),
+        "effect": Published(
+            "The authors published an effect (things cut as cake, 0.9.5); its steps, rank and rate are not stated.",
+            captions=Advice("The trigger word in front: CAKEIFY a person using a knife to cut a cake.", (CAKEIFY,)),
+        ),
+    },
+)
+
+
+# ---- names of layers, and formats of LoRA files
 
 DECODE_TIMESTEP, DECODE_NOISE = 0.05, 0.025
 SMALL_LAYERS = 28  # of 2B
@@ -105,16 +258,13 @@ class TokensSchedule(FlowSchedule):
         return 0.95 + share * (2.05 - 0.95)
 
 
-class LTXVideo(DiffusersFamily):
+class LTXVideo(Family):
     """The LTX-Video family; see Family for what each method promises."""
 
     name = "ltx"
     title = "LTX-Video"
     models = MODELS
-    lora_targets = {
-        "attention": ATTENTION,
-        "attention+feed-forward": (*ATTENTION, "ff.net.0.proj", "ff.net.2"),
-    }
+    lora_targets = {"attention": ATTENTION, "attention+feed-forward": (*ATTENTION, "ff.net.0.proj", "ff.net.2")}
     layer_names = NAMES
     lora_formats = FORMATS
     lora_writers = WRITERS
@@ -224,12 +374,7 @@ class LTXVideo(DiffusersFamily):
         return Given(known=latents[:, :, :1], kept=kept) if latents.shape[2] > 1 else None
 
     def given_to_sample(
-        self,
-        folder: Path,
-        image: Tensors,
-        latents_shape: tuple[int, ...],
-        noise: torch.Generator,
-        dtype: torch.dtype,
+        self, folder: Path, image: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
     ) -> Given:
         import torch
 
@@ -252,32 +397,20 @@ class LTXVideo(DiffusersFamily):
     def noise_schedule(self, folder: Path, device: torch.device, chosen: NoiseSettings = AS_PUBLISHED) -> FlowSchedule:
         return TokensSchedule(chosen)
 
-    def call(
-        self,
-        transformer: Any,
-        latents: torch.Tensor,
-        text: Tensors,
-        timesteps: torch.Tensor,
-        given: Given | None,
-        fps: float,
-    ) -> torch.Tensor:
+    def call(self, transformer: Any, inputs: CallInputs) -> torch.Tensor:
+        latents, given = inputs.latents, inputs.given
         frames, height, width = latents.shape[2:]
-        times = timesteps.view(-1, 1, 1)  # one a clip, unless its first frames have another
+        times = inputs.timesteps[:, None]  # one a clip, unless its first frames have another
         if given is not None and given.known is not None:
-            times = times.repeat(1, frames, height * width)
-            known = times[:, : given.known.shape[2]]
-            if given.kept is None:
-                known.zero_()
-            else:
-                known.masked_fill_(given.kept.to(known.device).view(-1, 1, 1), 0)
-        positions: dict[str, Any] = {"rope_interpolation_scale": (TEMPORAL / fps, SPATIAL, SPATIAL)}
-        if for_condition(text):
-            positions = {"video_coords": coordinates(latents, fps)}
+            times = given.times_of_tokens(inputs.timesteps, frames, height * width)
+        positions: dict[str, Any] = {"rope_interpolation_scale": (TEMPORAL / inputs.fps, SPATIAL, SPATIAL)}
+        if for_condition(inputs.text):
+            positions = {"video_coords": coordinates(latents, inputs.fps)}
         predicted = transformer(
             hidden_states=latents.flatten(2).transpose(1, 2),
-            encoder_hidden_states=text["prompt_embeds"],
-            timestep=times.flatten(1),
-            encoder_attention_mask=text["mask"],
+            encoder_hidden_states=inputs.text["prompt_embeds"],
+            timestep=times,
+            encoder_attention_mask=inputs.text["mask"],
             num_frames=frames,
             height=height,
             width=width,
@@ -311,73 +444,64 @@ class LTXVideo(DiffusersFamily):
         return UsageExtras(arguments=f", frame_rate={model.fps:g}, {decoding}")
 
     def miniature(self, variant: str) -> tuple[Any, dict[str, Any]]:
-        return _miniature(variant)
+        """A random pipeline; "0.9.5" and "13b" with the newer autoencoder, whose decoder is given a timestep and noise.
 
+        Their folders name different pipelines, as on the Hub: LTXPipeline and LTXConditionPipeline.
+        """
+        import diffusers
 
-# ---- miniatures
-
-
-def _miniature(variant: str) -> tuple[Any, dict[str, Any]]:
-    """A random pipeline; "0.9.5" and "13b" with the newer autoencoder, whose decoder is given a timestep and noise.
-
-    Their folders name different pipelines, as on the Hub: LTXPipeline and LTXConditionPipeline.
-    """
-    import diffusers
-
-    from workbench.families.toy_text import t5_parts
-
-    newer, of_image, condition = "-" in variant, variant.startswith("image"), variant.endswith("13b")
-    vae: dict[str, Any] = {
-        "latent_channels": 8,
-        "block_out_channels": (8,) * 4,
-        "decoder_block_out_channels": (8,) * 4,
-        "layers_per_block": (1,) * 5,
-        "decoder_layers_per_block": (1,) * 5,
-    }
-    if newer:
-        vae |= {
-            "block_out_channels": (4, 4, 4, 8, 8),
-            "down_block_types": ("LTXVideo095DownBlock3D",) * 4,
-            "decoder_block_out_channels": (8, 16, 32),
+        newer, of_image, condition = "-" in variant, variant.startswith("image"), variant.endswith("13b")
+        vae: dict[str, Any] = {
+            "latent_channels": 8,
+            "block_out_channels": (8,) * 4,
+            "decoder_block_out_channels": (8,) * 4,
             "layers_per_block": (1,) * 5,
-            "decoder_layers_per_block": (1,) * 4,
-            "spatio_temporal_scaling": (True,) * 4,
-            "decoder_spatio_temporal_scaling": (True,) * 3,
-            "decoder_inject_noise": (False,) * 4,
-            "downsample_type": ("spatial", "temporal", "spatiotemporal", "spatiotemporal"),
-            "upsample_residual": (True,) * 3,
-            "upsample_factor": (2,) * 3,
-            "timestep_conditioning": True,
-            "encoder_causal": True,
-            "decoder_causal": False,
-            "spatial_compression_ratio": 32,
-            "temporal_compression_ratio": 8,
+            "decoder_layers_per_block": (1,) * 5,
         }
-    scheduler: dict[str, Any] = {} if newer else {"use_dynamic_shifting": True, "shift_terminal": 0.1}
-    tokenizer, text_encoder = t5_parts()
-    parts: dict[str, Any] = {
-        "tokenizer": tokenizer,
-        "text_encoder": text_encoder,
-        "vae": diffusers.AutoencoderKLLTXVideo(**vae),
-        "transformer": diffusers.LTXVideoTransformer3DModel(
-            in_channels=8,
-            out_channels=8,
-            num_attention_heads=2,
-            attention_head_dim=12,
-            cross_attention_dim=24,
-            num_layers=2,
-            caption_channels=32,
-        ),
-        "scheduler": diffusers.FlowMatchEulerDiscreteScheduler(
-            base_shift=0.95, max_shift=2.05, base_image_seq_len=1024, max_image_seq_len=4096, **scheduler
-        ),
-    }
-    parts["vae"].latents_mean.fill_(0.1)
-    parts["vae"].latents_std.fill_(0.9)
-    kind = diffusers.LTXImageToVideoPipeline if of_image else diffusers.LTXPipeline
-    made = (diffusers.LTXConditionPipeline if condition else kind)(**parts)
-    task = {"task": "image-to-video"} if condition and of_image else {}
-    return made, {"frames": 17, "height": 64, "width": 64, **task}
+        if newer:
+            vae |= {
+                "block_out_channels": (4, 4, 4, 8, 8),
+                "down_block_types": ("LTXVideo095DownBlock3D",) * 4,
+                "decoder_block_out_channels": (8, 16, 32),
+                "layers_per_block": (1,) * 5,
+                "decoder_layers_per_block": (1,) * 4,
+                "spatio_temporal_scaling": (True,) * 4,
+                "decoder_spatio_temporal_scaling": (True,) * 3,
+                "decoder_inject_noise": (False,) * 4,
+                "downsample_type": ("spatial", "temporal", "spatiotemporal", "spatiotemporal"),
+                "upsample_residual": (True,) * 3,
+                "upsample_factor": (2,) * 3,
+                "timestep_conditioning": True,
+                "encoder_causal": True,
+                "decoder_causal": False,
+                "spatial_compression_ratio": 32,
+                "temporal_compression_ratio": 8,
+            }
+        scheduler: dict[str, Any] = {} if newer else {"use_dynamic_shifting": True, "shift_terminal": 0.1}
+        tokenizer, text_encoder = t5_parts()
+        parts: dict[str, Any] = {
+            "tokenizer": tokenizer,
+            "text_encoder": text_encoder,
+            "vae": diffusers.AutoencoderKLLTXVideo(**vae),
+            "transformer": diffusers.LTXVideoTransformer3DModel(
+                in_channels=8,
+                out_channels=8,
+                num_attention_heads=2,
+                attention_head_dim=12,
+                cross_attention_dim=24,
+                num_layers=2,
+                caption_channels=32,
+            ),
+            "scheduler": diffusers.FlowMatchEulerDiscreteScheduler(
+                base_shift=0.95, max_shift=2.05, base_image_seq_len=1024, max_image_seq_len=4096, **scheduler
+            ),
+        }
+        parts["vae"].latents_mean.fill_(0.1)
+        parts["vae"].latents_std.fill_(0.9)
+        kind = diffusers.LTXImageToVideoPipeline if of_image else diffusers.LTXPipeline
+        made = (diffusers.LTXConditionPipeline if condition else kind)(**parts)
+        task = {"task": "image-to-video"} if condition and of_image else {}
+        return made, {"frames": 17, "height": 64, "width": 64, **task}
 
 
 FAMILY = LTXVideo()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from workbench.errors import ConfigError
-from workbench.families.guidance import Curve
+from workbench.families.denoising import Curve
 from workbench.families.recipes import Recipe
 
 SMALL = 832 * 480  # pixels of a frame, which authors call 480p
@@ -113,10 +114,7 @@ class Model:
         """Its transformers, most noise first."""
         if not self.boundary:
             return (Expert(""),)
-        return (
-            Expert(HIGH_NOISE, lowest=self.boundary),
-            Expert(LOW_NOISE, "transformer_2", highest=self.boundary),
-        )
+        return (Expert(HIGH_NOISE, lowest=self.boundary), Expert(LOW_NOISE, "transformer_2", highest=self.boundary))
 
     def expert(self, name: str) -> Expert:
         """The one of that name, or the only one."""
@@ -125,6 +123,21 @@ class Model:
     def experts_for(self, names: Sequence[str]) -> tuple[Expert, ...]:
         """Those that a LoRA is for: all where nothing names one."""
         return tuple(one for one in self.experts if one.name in names) or self.experts
+
+    def in_folder(self, folder: Path) -> Model:
+        """A model like this one whose files are in a folder."""
+        return replace(
+            self,
+            id=str(folder),
+            title=folder.name,
+            source=str(folder),
+            revision=None,
+            variant="",
+            aliases=(),
+            local=True,
+            embedded=False,
+            download_gb=0.0,
+        )
 
     @property
     def pinned(self) -> str:

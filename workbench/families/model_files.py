@@ -186,7 +186,7 @@ def made_for(model: Model, folder: Path) -> Model:
 
     diffusers' configs of some families do not say it.
     """
-    found = _made_for(folder)
+    found = read_object(folder / MADE_FOR)
     sizes: dict[str, Any] = {name: int(found.get(name, getattr(model, name))) for name in SIZES}
     task = found.get("task", model.task)
     if task not in get_args(Task):
@@ -194,18 +194,14 @@ def made_for(model: Model, folder: Path) -> Model:
     return replace(model, task=task, zeros_without_prompt=found.get(DROPPED_KEY) == "zeros", **sizes)
 
 
-def _made_for(folder: Path) -> dict[str, Any]:
-    return read_object(folder / MADE_FOR)
-
-
 def base_model(folder: Path) -> str:
     """The id of the known model that the folder is a full fine-tune of, "" for any other folder."""
-    return str(_made_for(folder).get(BASE_MODEL) or "")
+    return str(read_object(folder / MADE_FOR).get(BASE_MODEL) or "")
 
 
 def trained_part(folder: Path) -> str:
     """Which part of a full fine-tune was trained."""
-    return str(_made_for(folder).get(TRAINED) or "transformer")
+    return str(read_object(folder / MADE_FOR).get(TRAINED) or "transformer")
 
 
 def complete(folder: Path, base: Path, trained: str, made_for: Mapping[str, Any]) -> None:
@@ -249,7 +245,7 @@ def inherit(folder: Path, base: Path, own: str) -> None:
     """Make a folder that has one part of its own a whole model, made for what the base is. Raises CannotWrite."""
     _link_parts(folder, base, own)
     if (base / MADE_FOR).is_file():
-        write_json(folder / MADE_FOR, _made_for(base))
+        write_json(folder / MADE_FOR, read_object(base / MADE_FOR))
     write_json(folder / INDEX, index(base))
 
 

@@ -2,7 +2,7 @@
 
 Timesteps are floats [B] that only the family's model reads. Everything else names noise by its quantile: the share of
 training that sees less noise, from 0 (least) to 1 (pure noise). Methods work on tensors, and the module is imported
-without torch. Not covered: which scheduler goes from noise to latents (denoising).
+without torch.
 """
 
 from __future__ import annotations
@@ -13,10 +13,20 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal
 
-from workbench.families.float64 import float64_device
-
 if TYPE_CHECKING:
     import torch
+
+WITHOUT_FLOAT64 = {"mps"}  # kinds of devices
+
+
+def float64_device(device: torch.device) -> torch.device:
+    """Where float64 is computed for tensors of a device: there, or on the processor where the device has none.
+
+    Only what is small is sent there and back: quantiles, a number for each clip.
+    """
+    import torch
+
+    return torch.device("cpu") if device.type in WITHOUT_FLOAT64 else device
 
 
 Density = Literal["model", "logit-normal", "uniform"]  # "model": as the model's family does

@@ -5,7 +5,7 @@ Not covered: what one pipeline needs besides (a family's `usage_extras`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workbench.families.model import Model
@@ -72,6 +72,10 @@ def code(
     source = f"find_model({model.id!r})[1].source" if model.embedded else repr(model.source)
     source += f", revision={model.revision!r}" if model.revision else ""
     source += f", variant={model.variant!r}" if model.variant else ""
+    loads = []  # a line for each transformer that the LoRA is for
+    for expert in model.experts_for(experts):
+        line = LOAD.format(lora=lora, into="" if expert.part == "transformer" else INTO_SECOND)
+        loads.append(f"{line}  # the transformer for {expert.name}" if expert.name else line)
     return CODE.format(
         classes=", ".join(sorted({pipeline, *extras.classes})),
         helpers="export_to_video, load_image" if of_image else "export_to_video",
@@ -80,7 +84,7 @@ def code(
         pipeline=pipeline,
         source=source,
         parts=extras.parts,
-        load="\n".join(_loads(model, lora, experts)),
+        load="\n".join(loads),
         changes=f"{changes}\n" if changes else "",
         image='image=load_image("first_frame.png"), ' if of_image else "",
         prompt=prompt,
@@ -94,10 +98,3 @@ def code(
         arguments=extras.arguments,
         fps=model.fps,
     )
-
-
-def _loads(model: Model, lora: str, experts: Sequence[str]) -> Iterator[str]:
-    """A line for each transformer that the LoRA is for."""
-    for expert in model.experts_for(experts):
-        line = LOAD.format(lora=lora, into="" if expert.part == "transformer" else INTO_SECOND)
-        yield f"{line}  # the transformer for {expert.name}" if expert.name else line

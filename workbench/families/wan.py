@@ -1,12 +1,13 @@
 """The Wan family: 2.1 and 2.2, from text and from a first frame (Apache-2.0).
 
-Sources: diffusers' WanPipeline and WanImageToVideoPipeline, which this equals; Wan-Video's Wan2.1 and Wan2.2 (configs,
-modules/vae.py: the posterior's mean is taken; shared_config.py: the negative prompt). Flow matching: x = (1 - s) clean
-+ s noise, the transformer predicts noise - clean and is given 1000 s. No training code was published: s is drawn
-logit-normal, as the report says (Wan2.1 issue 293), then shifted by 3. That is what musubi-tuner's documentation gives
-for Wan (docs/wan.md: timestep_sampling shift, discrete_flow_shift 3) and what SimpleTuner trains with; ai-toolkit's
-grid has a shift of 3 for 2.1 and 5 for 2.2. DiffSynth's shift of 5 belongs to uniform draws under a bell of weights,
-which takes back what the shift adds: logit-normal draws with a shift of 5 would leave 0.7 % below s = 0.3.
+Sources: diffusers' WanPipeline and WanImageToVideoPipeline, which this equals; Wan-Video's Wan2.1 and Wan2.2
+(configs, generate.py; modules/vae.py: the posterior's mean is taken; shared_config.py: the negative prompt, whose
+commas are full-width). Flow matching: x = (1 - s) clean + s noise, the transformer predicts noise - clean and is
+given 1000 s. No training code was published: s is drawn logit-normal, as the report says (Wan2.1 issue 293), then
+shifted by 3. That is what musubi-tuner's documentation gives for Wan (docs/wan.md: timestep_sampling shift,
+discrete_flow_shift 3) and what SimpleTuner trains with; ai-toolkit's grid has a shift of 3 for 2.1 and 5 for 2.2.
+DiffSynth's shift of 5 belongs to uniform draws under a bell of weights, which takes back what the shift adds:
+logit-normal draws with a shift of 5 would leave 0.7 % below s = 0.3.
 
 A first frame is joined to the channels (14B: a mask and the latents of the frame followed by empty ones; 2.1 also
 CLIP's states) or stands in the latents (2.2 5B). Training always shows it: no published Wan trainer leaves the whole
@@ -15,8 +16,6 @@ square by bicubic interpolation, where diffusers' processor would cut the middle
 
 The Hub's folders hold the transformers in float32. The authors compute in bfloat16 (shared_config.py: param_dtype,
 t5_dtype) with the autoencoder in float32, and so does `auto` on a GPU; latents stay float32 between denoising steps.
-
-Not covered: first and last frame (FLF2V), the other tasks (VACE, S2V, Animate).
 """
 
 from __future__ import annotations
@@ -29,23 +28,183 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.families import lora_names, lora_writing
-from workbench.families.architectures import Part
-from workbench.families.base import ImageScale
-from workbench.families.diffusers_family import DiffusersFamily
-from workbench.families.facts import VaeFacts
+from workbench.families.base import Family, ImageScale, OwnSetting
+from workbench.families.facts import Part, VaeFacts
 from workbench.families.lora_files import LoraFormat
-from workbench.families.model import Model
+from workbench.families.model import Frames, Model
 from workbench.families.model_files import INDEX, index
-from workbench.families.model_inputs import Given, Tensors
+from workbench.families.model_inputs import CallInputs, Given, PromptEncoder, Tensors, umt5_parts
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
-from workbench.families.own_settings import OwnSetting
-from workbench.families.prompt_encoder import PromptEncoder
+from workbench.families.recipes import CLIPS, Advice, Published, Source, Value, recipes_of
 from workbench.families.usage import UsageExtras
-from workbench.families.wan_models import FIRST, FIVE, MODELS, PAIR
-from workbench.families.wan_recipes import RECIPES
 
 if TYPE_CHECKING:
     import torch
+
+# ---- the published models
+
+NEGATIVE_PROMPT = (
+    "色调艳丽，过曝，静态，细节模糊不清，字幕，风格，作品，画作，画面，静止，整体发灰，最差质量，低质量，JPEG压缩残留，"
+    "丑陋的，残缺的，多余的手指，画得不好的手部，画得不好的脸部，畸形的，毁容的，形态畸形的肢体，手指融合，静止不动的画面，"
+    "杂乱的背景，三条腿，背景人很多，倒着走"
+)
+FIRST = Model(
+    id="wan2.1-t2v-1.3b",
+    title="Wan 2.1 1.3B",
+    family="wan",
+    source="Wan-AI/Wan2.1-T2V-1.3B-Diffusers",
+    revision=None,
+    task="text-to-video",
+    frames=81,
+    fps=16,
+    height=480,
+    width=832,
+    frame_rule=Frames(4, 81),
+    size_multiple=16,
+    steps=50,
+    guidance_scale=6.0,
+    scheduler="UniPC",
+    flow_shift=8.0,  # 8 to 12
+    license="Apache-2.0",
+    download_gb=29.0,
+    negative_prompt=NEGATIVE_PROMPT,
+)
+LARGE = replace(
+    FIRST,
+    id="wan2.1-t2v-14b",
+    title="Wan 2.1 14B",
+    source="Wan-AI/Wan2.1-T2V-14B-Diffusers",
+    guidance_scale=5.0,
+    flow_shift=5.0,
+    download_gb=80.0,
+)
+LARGE_I2V = replace(
+    LARGE,
+    id="wan2.1-i2v-14b-480p",
+    title="Wan 2.1 14B, image to video, 480p",
+    source="Wan-AI/Wan2.1-I2V-14B-480P-Diffusers",
+    task="image-to-video",
+    small_flow_shift=3.0,  # Wan2.1's generate.py: 3 for image to video at 832x480, else 5
+    steps=40,
+    download_gb=90.0,
+)
+FIVE = replace(
+    FIRST,
+    id="wan2.2-ti2v-5b",
+    title="Wan 2.2 5B",
+    source="Wan-AI/Wan2.2-TI2V-5B-Diffusers",
+    frames=121,
+    fps=24,
+    height=704,
+    width=1280,
+    frame_rule=Frames(4, 121),
+    size_multiple=32,
+    guidance_scale=5.0,
+    flow_shift=5.0,
+    download_gb=34.0,
+)
+PAIR = replace(
+    LARGE,
+    id="wan2.2-t2v-a14b",
+    title="Wan 2.2 A14B",
+    source="Wan-AI/Wan2.2-T2V-A14B-Diffusers",
+    steps=40,
+    guidance_scale=4.0,
+    guidance_scale_2=3.0,
+    flow_shift=12.0,
+    boundary=0.875,
+    download_gb=126.0,
+)
+PAIR_I2V = replace(
+    PAIR,
+    id="wan2.2-i2v-a14b",
+    title="Wan 2.2 A14B, image to video",
+    source="Wan-AI/Wan2.2-I2V-A14B-Diffusers",
+    task="image-to-video",
+    guidance_scale=3.5,
+    guidance_scale_2=3.5,
+    flow_shift=5.0,
+    boundary=0.9,
+)
+MODELS = (
+    FIRST,
+    LARGE,
+    LARGE_I2V,
+    replace(
+        LARGE_I2V,
+        id="wan2.1-i2v-14b-720p",
+        title="Wan 2.1 14B, image to video, 720p",
+        source="Wan-AI/Wan2.1-I2V-14B-720P-Diffusers",
+        height=720,
+        width=1280,
+    ),
+    FIVE,
+    replace(FIVE, id="wan2.2-ti2v-5b-image", title="Wan 2.2 5B, image to video", task="image-to-video"),
+    PAIR,
+    PAIR_I2V,
+)
+
+
+# ---- what LoRAs were trained with; what is another subject's or model's is named so
+
+GITHUB = "https://github.com/"
+EXAMPLES = f"{GITHUB}a-r-r-o-w/finetrainers/blob/main/examples/training/sft/"
+TOOLKIT = Source(
+    "ai-toolkit, Wan 2.1 14B example",
+    f"{GITHUB}ostris/ai-toolkit/blob/main/config/examples/train_lora_wan21_14b_24gb.yaml",
+)
+CRUSH = Source("finetrainers, Wan 2.1 1.3B example (crush)", f"{EXAMPLES}wan/crush_smol_lora/train.sh")
+DISSOLVE = Source("finetrainers, Wan 2.1 14B image example (dissolve)", f"{EXAMPLES}wan_i2v/3dgs_dissolve/train.sh")
+GHIBLI = Source("Studio Ghibli style LoRA on Wan 2.1 14B", "https://civitai.com/models/1404755")
+
+SETTINGS: tuple[Value, ...] = (
+    ("rank", 32, Advice("As in two examples; 16 in the third.", (TOOLKIT, CRUSH, DISSOLVE))),
+    ("alpha", 32.0, Advice("Equal to the rank, as in all three examples.", (TOOLKIT, CRUSH, DISSOLVE))),
+    (
+        "learning_rate",
+        1e-4,
+        Advice("1e-4 in the examples for the 14B models; 5e-5 in the one for 1.3B.", (TOOLKIT, DISSOLVE, CRUSH)),
+    ),
+    ("batch_size", 1, Advice("The steps above are those of batches of one clip.", (TOOLKIT, DISSOLVE))),
+    ("targets", "attention", Advice("The layers that two of the examples train.", (CRUSH, DISSOLVE))),
+    ("caption_dropout", 0.05, Advice("As in the example for the 14B model.", (TOOLKIT,))),
+    ("lora_dropout", 0.0, Advice("No published run with LoRA dropout is known for this model.")),
+)
+RECIPES = recipes_of(
+    "Wan",
+    ((1, 2000),),
+    Advice("2,000 in the example of a person; it calls 500 to 4,000 a good range.", (TOOLKIT,)),
+    SETTINGS,
+    {
+        "style": Published(
+            "One published run with clips and steps (Studio Ghibli, 14B); its rank and rate are not known here.",
+            steps=((25, 2000), (360, 22640)),
+            why_steps=Advice(
+                "22,638 for 240 clips and 120 images, in 90 hours; with fewer clips in proportion, but no fewer than "
+                "the example for a person.",
+                (GHIBLI, TOOLKIT),
+            ),
+            captions=Advice("The trigger phrase (Studio Ghibli style) in front of every caption.", (GHIBLI,)),
+            clips=Advice(
+                "240 clips and 120 images in the published run; on CogVideoX 25 and more worked.",
+                (GHIBLI, *CLIPS["style"].sources),
+            ),
+        ),
+        "character": Published(
+            "A trainer's example for a person (14B), with pictures alone; clips are those of other models."
+        ),
+        "effect": Published(
+            "Two examples: things under a press (1.3B), and things that dissolve, from a first frame (14B).",
+            why_steps=Advice(
+                "3,000 steps of two clips for about 50 clips (1.3B); 1,000 of one clip (14B).", (CRUSH, DISSOLVE)
+            ),
+            clips=Advice("About 50 in the example for 1.3B; the effect from start to end in each.", (CRUSH,)),
+        ),
+    },
+)
+
+
+# ---- names of layers, and formats of LoRA files
 
 SHIFT, FORMER_SHIFT = 3.0, 5.0  # of noise levels in training, and by the first version of the defaults
 
@@ -140,7 +299,7 @@ def squeezed(image, device=None):
 pipe.encode_image = squeezed"""
 
 
-class Wan(DiffusersFamily):
+class Wan(Family):
     """The Wan family; see Family for what each method promises."""
 
     name = "wan"
@@ -166,8 +325,13 @@ class Wan(DiffusersFamily):
     # ---- facts
 
     def like(self, folder: Path) -> Model:
-        shared = FIVE if _in_latents(folder) else FIRST
-        return replace(shared, boundary=_boundary(index(folder)), flow_shift=None)
+        pipeline = index(folder)
+        # With expand_timesteps a first frame stands in the latents: each token has a timestep of its own (2.2 5B).
+        shared = FIVE if pipeline.get("expand_timesteps") else FIRST
+        # Two experts are known by the second's presence: exports of 2.1 name a boundary, too.
+        has_two = (pipeline.get("transformer_2") or [None])[0] is not None
+        boundary = float(pipeline.get("boundary_ratio") or PAIR.boundary) if has_two else 0.0
+        return replace(shared, boundary=boundary, flow_shift=None)
 
     def compression(self, vae: Mapping[str, Any]) -> tuple[int, int, int]:
         return vae["z_dim"], vae.get("scale_factor_temporal", 4), vae.get("scale_factor_spatial", 8)
@@ -283,45 +447,27 @@ class Wan(DiffusersFamily):
     def noise_schedule(self, folder: Path, device: torch.device, chosen: NoiseSettings = AS_PUBLISHED) -> FlowSchedule:
         return FlowSchedule(chosen, SHIFT if chosen.defaults > 1 else FORMER_SHIFT)
 
-    def call(
-        self,
-        transformer: Any,
-        latents: torch.Tensor,
-        text: Tensors,
-        timesteps: torch.Tensor,
-        given: Given | None,
-        fps: float,
-    ) -> torch.Tensor:
+    def call(self, transformer: Any, inputs: CallInputs) -> torch.Tensor:
         import torch
 
+        latents, timesteps, given = inputs.latents, inputs.timesteps, inputs.given
         more: dict[str, torch.Tensor] = {}
         if given is not None and given.beside is not None:
             latents = torch.cat([latents, given.beside], dim=1)
         if given is not None and "image" in given.tokens:
             more["encoder_hidden_states_image"] = given.tokens["image"]
-        if given is not None and given.known is not None:
-            timesteps = self._by_token(transformer, latents, timesteps, given)
+        if given is not None and given.known is not None:  # a timestep for each token [B, tokens]
+            _, tall, wide = transformer.config.patch_size
+            frames, height, width = latents.shape[2:]
+            timesteps = given.times_of_tokens(timesteps, frames, (height // tall) * (width // wide))
         predicted: torch.Tensor = transformer(
             hidden_states=latents,
             timestep=timesteps,
-            encoder_hidden_states=text["prompt_embeds"],
+            encoder_hidden_states=inputs.text["prompt_embeds"],
             return_dict=False,
             **more,
         )[0]
         return predicted
-
-    def _by_token(self, transformer: Any, latents: torch.Tensor, timesteps: torch.Tensor, given: Given) -> torch.Tensor:
-        """A timestep for each token [B, tokens]: 0 where the latents are a known frame's."""
-        assert given.known is not None
-        _, tall, wide = transformer.config.patch_size
-        frames, height, width = latents.shape[2:]
-        found = timesteps.view(-1, 1, 1).repeat(1, frames, (height // tall) * (width // wide))
-        known = found[:, : given.known.shape[2]]
-        if given.kept is None:
-            known.zero_()
-        else:
-            known.masked_fill_(given.kept.to(known.device).view(-1, 1, 1), 0)
-        return found.flatten(1)
 
     # ---- the rest
 
@@ -341,82 +487,67 @@ class Wan(DiffusersFamily):
         )
 
     def miniature(self, variant: str) -> tuple[Any, dict[str, Any]]:
-        return _miniature(variant)
+        """A random pipeline: "text" and "image-2.1" as 2.1, "5b" and "a14b" as 2.2."""
+        import diffusers
+        import transformers
+
+        five, of_image = variant.startswith("5b"), "image" in variant
+        channels = 48 if five else 16
+        transformer: dict[str, Any] = {
+            "num_attention_heads": 2,
+            "attention_head_dim": 12,
+            "in_channels": 36 if variant in ("image-2.1", "a14b-image") else channels,
+            "out_channels": channels,
+            "text_dim": 32,
+            "freq_dim": 16,
+            "ffn_dim": 32,
+            "num_layers": 2,
+            "rope_max_seq_len": 32,
+        }
+        if variant == "image-2.1":
+            transformer |= {"image_dim": 32, "added_kv_proj_dim": 24}
+        vae: dict[str, Any] = {"base_dim": 4, "z_dim": channels, "dim_mult": [1] * 4, "num_res_blocks": 1}
+        if five:
+            vae |= {
+                "in_channels": 12,
+                "out_channels": 12,
+                "is_residual": True,
+                "patch_size": 2,
+                "scale_factor_spatial": 16,
+            }
+            vae |= {"latents_mean": [0.1] * 48, "latents_std": [0.9] * 48}
+        tokenizer, text_encoder = umt5_parts()
+        parts: dict[str, Any] = {
+            "tokenizer": tokenizer,
+            "text_encoder": text_encoder,
+            "vae": diffusers.AutoencoderKLWan(**vae),
+            "transformer": diffusers.WanTransformer3DModel(**transformer),
+            "scheduler": diffusers.UniPCMultistepScheduler(
+                prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=5.0 if five else 3.0
+            ),
+        }
+        if variant.startswith("a14b"):
+            parts["transformer_2"] = diffusers.WanTransformer3DModel(**transformer)
+        if of_image:
+            parts |= {"image_processor": None, "image_encoder": None}
+        if variant == "image-2.1":
+            sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+            look = transformers.CLIPVisionConfig(**sizes, image_size=16, patch_size=8)
+            square = {"height": 16, "width": 16}
+            parts |= {
+                "image_encoder": transformers.CLIPVisionModel(look),
+                "image_processor": transformers.CLIPImageProcessor(size={"shortest_edge": 16}, crop_size=square),
+            }
+        pipeline = diffusers.WanImageToVideoPipeline if of_image else diffusers.WanPipeline
+        boundary = {"boundary_ratio": 0.9 if of_image else 0.875} if variant.startswith("a14b") else {}
+        made = pipeline(**parts, **boundary, **({"expand_timesteps": True} if five else {}))
+        size = 64 if five else 32
+        return made, {"frames": 9, "height": size, "width": size}
 
 
 def _has_image_encoder(folder: Path) -> bool:
     """Whether the model also looks at its first frame through CLIP (2.1)."""
     return bool(index(folder).get("image_encoder", [None])[0])
-
-
-def _boundary(pipeline: Mapping[str, Any]) -> float:
-    """The share of noise above which the first of two transformers computes. By the second's presence: exports of 2.1
-    name a boundary, too."""
-    has_two = (pipeline.get("transformer_2") or [None])[0] is not None
-    return float(pipeline.get("boundary_ratio") or PAIR.boundary) if has_two else 0.0
-
-
-def _in_latents(folder: Path) -> bool:
-    """Whether a first frame stands in the latents: each token has a timestep of its own (2.2 5B)."""
-    return bool(index(folder).get("expand_timesteps"))
-
-
-# ---- miniatures
-
-
-def _miniature(variant: str) -> tuple[Any, dict[str, int]]:
-    """A random pipeline: "text" and "image-2.1" as 2.1, "5b" and "a14b" as 2.2."""
-    import diffusers
-    import transformers
-
-    from workbench.families.toy_text import umt5_parts
-
-    five, of_image = variant.startswith("5b"), "image" in variant
-    channels = 48 if five else 16
-    transformer: dict[str, Any] = {
-        "num_attention_heads": 2,
-        "attention_head_dim": 12,
-        "in_channels": 36 if variant in ("image-2.1", "a14b-image") else channels,
-        "out_channels": channels,
-        "text_dim": 32,
-        "freq_dim": 16,
-        "ffn_dim": 32,
-        "num_layers": 2,
-        "rope_max_seq_len": 32,
-    }
-    if variant == "image-2.1":
-        transformer |= {"image_dim": 32, "added_kv_proj_dim": 24}
-    vae: dict[str, Any] = {"base_dim": 4, "z_dim": channels, "dim_mult": [1] * 4, "num_res_blocks": 1}
-    if five:
-        vae |= {"in_channels": 12, "out_channels": 12, "is_residual": True, "patch_size": 2, "scale_factor_spatial": 16}
-        vae |= {"latents_mean": [0.1] * 48, "latents_std": [0.9] * 48}
-    tokenizer, text_encoder = umt5_parts()
-    parts: dict[str, Any] = {
-        "tokenizer": tokenizer,
-        "text_encoder": text_encoder,
-        "vae": diffusers.AutoencoderKLWan(**vae),
-        "transformer": diffusers.WanTransformer3DModel(**transformer),
-        "scheduler": diffusers.UniPCMultistepScheduler(
-            prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=5.0 if five else 3.0
-        ),
-    }
-    if variant.startswith("a14b"):
-        parts["transformer_2"] = diffusers.WanTransformer3DModel(**transformer)
-    if of_image:
-        parts |= {"image_processor": None, "image_encoder": None}
-    if variant == "image-2.1":
-        sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-        look = transformers.CLIPVisionConfig(**sizes, image_size=16, patch_size=8)
-        square = {"height": 16, "width": 16}
-        parts |= {
-            "image_encoder": transformers.CLIPVisionModel(look),
-            "image_processor": transformers.CLIPImageProcessor(size={"shortest_edge": 16}, crop_size=square),
-        }
-    pipeline = diffusers.WanImageToVideoPipeline if of_image else diffusers.WanPipeline
-    boundary = {"boundary_ratio": 0.9 if of_image else 0.875} if variant.startswith("a14b") else {}
-    made = pipeline(**parts, **boundary, **({"expand_timesteps": True} if five else {}))
-    size = 64 if five else 32
-    return made, {"frames": 9, "height": size, "width": size}
 
 
 FAMILY = Wan()

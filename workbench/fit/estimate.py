@@ -14,8 +14,8 @@ import psutil
 
 from workbench.clips.records import METADATA
 from workbench.errors import ConfigError
-from workbench.families import find_model, settle
-from workbench.families.base import Family
+from workbench.families import known_model, settled_model
+from workbench.families.base import ResolvedModel
 from workbench.families.facts import ModelFacts
 from workbench.families.model import Model
 from workbench.fit import measurement, memory, timing
@@ -137,15 +137,12 @@ def pace(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
 
 
-def sized_model(name: str) -> tuple[Family, Model]:
-    """The family and model of a name. The Hub is asked only where this disk does not know the model's sizes.
+def sized_model(name: str) -> ResolvedModel:
+    """The model of a name. The Hub is asked only where this disk does not know the model's sizes.
 
     Raises ConfigError, ModelUnavailable.
     """
-    try:
-        return find_model(name)
-    except ConfigError:
-        return find_model(settle(name))
+    return known_model(name) or settled_model(name)
 
 
 def estimate(workspace: Workspace, settings: TrainSettings, choice: str = HERE) -> Fit:
@@ -153,7 +150,7 @@ def estimate(workspace: Workspace, settings: TrainSettings, choice: str = HERE) 
 
     Raises ConfigError for a shape that the model cannot take, ModelUnavailable for a model whose files are broken.
     """
-    family, model = find_model(settings.model)
+    family, model = settings.resolved
     gpu = gpu_of(choice, settings.device)
     clips = clips_of(workspace, settings)
     found = estimate_from_facts(settings, model, family.facts(model), gpu, clips, here=choice == HERE)

@@ -27,9 +27,9 @@ def suggest(
 
     gpu: see gpus.gpu_of; None leaves the memory settings as they are;  clips: how many there are, if not the dataset's
     """
-    family, model = sized_model(settings.model)
+    family, model = named = sized_model(settings.model)
     count = recipes.clips_of(workspace, settings.dataset) if clips is None else clips
-    found = recipes.suggest(subject, model.id, count)
+    found = recipes.suggest(subject, named, count)
     if gpu is None:
         return found
     wanted = settings.changed(model=model.id, **found.settings)

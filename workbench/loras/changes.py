@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from workbench.errors import ConfigError
 from workbench.families import find_model
+from workbench.families.base import ResolvedModel
 from workbench.families.lora_files import DOWN, LENGTHS, UP, UP_BIAS, LoraWeights
 from workbench.loras.opened import Opened, Report
 
@@ -52,10 +53,9 @@ class ModelWeights:
             return tensor
 
 
-def base_weights_of(model: str, report: Report) -> ModelWeights:
-    """The transformer's weights of a model, downloaded if need be. Raises ConfigError, ModelUnavailable."""
-    family, known = find_model(model)
-    return ModelWeights(family.fetch(known, report) / family.lora_prefix)
+def base_weights_of(model: ResolvedModel, report: Report) -> ModelWeights:
+    """The transformer's weights of a model, downloaded if need be. Raises ModelUnavailable."""
+    return ModelWeights(model.fetch(report) / model.family.lora_prefix)
 
 
 def base_for(loras: list[Opened], model: str, report: Report) -> ModelWeights | None:
@@ -68,7 +68,7 @@ def base_for(loras: list[Opened], model: str, report: Report) -> ModelWeights | 
             f"{stretching[0].title} is a DoRA and does not say for which model, whose weights are needed: import it "
             f"with its model first"
         )
-    return base_weights_of(model, report)
+    return base_weights_of(find_model(model), report)
 
 
 @dataclass(frozen=True)

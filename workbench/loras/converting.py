@@ -15,7 +15,7 @@ from workbench import policy
 from workbench.errors import ConfigError
 from workbench.families import families, find_model
 from workbench.families.lora_files import LoraFormat, with_metadata
-from workbench.families.lora_match import match_report
+from workbench.families.lora_names import match_report
 from workbench.loras.importing import pair
 from workbench.loras.making import OperationResult, Step
 from workbench.loras.opened import Opened, Report, common_model, opened
@@ -52,7 +52,7 @@ def convert(workspace: Workspace, settings: ConvertSettings, report: Report, ste
     loras = [one for name in names for one in opened(workspace, [name], report)]
     if settings.low_noise.strip():
         model = common_model(loras)
-        known = (find_model(model)[1],) if model else loras[0].family.models
+        known = (find_model(model).model,) if model else loras[0].family.models
         if not any(one.boundary for one in known):
             sentence = (
                 f"low_noise is {settings.low_noise[:200]}, and {known[0].title} has one transformer: leave it empty"

@@ -30,8 +30,8 @@ def extract(workspace: Workspace, settings: ExtractSettings, report: Report, ste
     """Make a LoRA of a full fine-tune. Raises ConfigError, ModelUnavailable, CannotWrite."""
     if settings.rank is None and settings.share is None:
         raise ConfigError("rank and share are both empty: give the rank, or the share of the change to keep")
-    folder, model, title, trigger = _source(workspace, settings)
-    family, known = find_model(model)
+    folder, name, title, trigger = _source(workspace, settings)
+    family, known = model = find_model(name)
     base, tuned = base_weights_of(model, report), ModelWeights(folder)
     if differing := sorted(name for name in base if name not in tuned or tuned[name].shape != base[name].shape):
         raise ConfigError(

@@ -16,7 +16,7 @@ from pathlib import Path
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.families.lora_files import DOWN
-from workbench.families.lora_match import misfits
+from workbench.families.lora_names import misfits
 from workbench.families.model import Model
 from workbench.loras.changes import ModelWeights, bias_change, change
 from workbench.loras.making import OperationResult, Step, new_folder, title_from
@@ -30,10 +30,10 @@ MODELS, NOTES = "models", "fused.json"
 def fuse(workspace: Workspace, settings: FuseSettings, report: Report, step: Step) -> OperationResult:
     """Write a model with LoRAs fused into it. Raises ConfigError, ModelUnavailable, CannotWrite."""
     loras = opened(workspace, settings.loras, report)
-    model = settings.model or common_model(loras)
-    if not model:
+    name = settings.model or common_model(loras)
+    if not name:
         raise ConfigError("model is empty, and these LoRAs do not say it: choose their model", {"model": "choose one"})
-    family, known = find_model(model)
+    family, known = model = find_model(name)
     for lora in loras:
         if wrong := misfits(lora.weights, sizes_of(model)):
             first, why = next(iter(wrong.items()))

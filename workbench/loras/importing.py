@@ -1,6 +1,6 @@
 """Adding a LoRA of another trainer to the library: read, checked against its model, written in diffusers' layout.
 
-What of it matched is kept beside it (families.lora_match). A file with a LoRA for each of two experts becomes two,
+What of it matched is kept beside it (families.lora_names). A file with a LoRA for each of two experts becomes two,
 and so do two files that are a pair.
 
 Not covered: which trainers' names are known (the families), downloading (sampler.loras).
@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from workbench.errors import ConfigError
-from workbench.families import find_model, models
+from workbench.families import families, find_model, models
+from workbench.families.base import ResolvedModel
 from workbench.families.lora_files import NUMBERS, experts_of, without_layers
-from workbench.families.lora_match import check_fit, loss, match_report, misfits, unread
+from workbench.families.lora_names import check_fit, loss, match_report, misfits, unread
 from workbench.loras.making import OperationResult, Provenance, Step, add_to_library
 from workbench.loras.opened import Opened, Report, opened_parts, sizes_of
 from workbench.loras.settings import LoraImportSettings
@@ -39,8 +40,8 @@ def import_lora(workspace: Workspace, settings: LoraImportSettings, report: Repo
 
 
 def _import(workspace: Workspace, settings: LoraImportSettings, one: Opened) -> OperationResult:
-    model = settings.model or one.model or _only_match(one)
-    family, known = find_model(model)
+    name = settings.model or one.model
+    family, known = model = find_model(name) if name else _only_match(one)
     if known.boundary and not one.weights.expert:
         (expert,) = experts_of((), {}, one.path.name) or ("",)
         one = replace(one, weights=replace(one.weights, expert=expert))
@@ -89,12 +90,13 @@ def pair(loras: Sequence[Opened], high: str, low: str) -> list[Opened]:
     ]
 
 
-def _only_match(one: Opened) -> str:
+def _only_match(one: Opened) -> ResolvedModel:
     """The only known model that a LoRA fits. Raises ConfigError when there are several, or none."""
-    fitting = [model for model in models() if not misfits(one.weights, sizes_of(model.id)) and not unread(one.weights)]
+    known = [ResolvedModel(family, model) for family in families() for model in family.models]
+    fitting = [each for each in known if not misfits(one.weights, sizes_of(each)) and not unread(one.weights)]
     if len(fitting) == 1:
-        return fitting[0].id
-    which = ", ".join(model.id for model in fitting or models())
+        return fitting[0]
+    which = ", ".join([each.model.id for each in fitting] or [model.id for model in models()])
     if fitting:
         sentence = f"{one.title} does not say for which model it was made, and fits several: choose one of {which}"
     else:

@@ -33,7 +33,7 @@ Step = Callable[[int, int], None]
 class OperationResult:
     """What an operation made. name: of a LoRA in the library, or a path;  message: one sentence for people
 
-    reports: how what was read matched (families.lora_match), for each LoRA;  files: that a conversion wrote
+    reports: how what was read matched (families.lora_names), for each LoRA;  files: that a conversion wrote
     """
 
     name: str
@@ -48,7 +48,7 @@ class Provenance:
     """Where a new LoRA comes from, as lora.json records it.
 
     how: the operation in a word;  summary: the same in a sentence;  error: what is lost of the change, relative
-    match: of an imported file, how it fitted the model (families.lora_match)
+    match: of an imported file, how it fitted the model (families.lora_names)
     """
 
     title: str

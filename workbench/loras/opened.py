@@ -15,7 +15,7 @@ from workbench import lora_names
 from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError
 from workbench.families import families, find_model, models
-from workbench.families.base import Family
+from workbench.families.base import Family, ResolvedModel
 from workbench.families.lora_files import (
     DIFFUSERS_FILE,
     PEFT_FILES,
@@ -26,8 +26,7 @@ from workbench.families.lora_files import (
     read_lora,
     unwrapped,
 )
-from workbench.families.lora_match import FIT_LIMIT, FORCE, UNKNOWN, Sizes, misfits, unknown_names, unread
-from workbench.families.model import Model
+from workbench.families.lora_names import FIT_LIMIT, FORCE, UNKNOWN, Sizes, misfits, unknown_names, unread
 from workbench.families.other_families import refuse_other_lora
 from workbench.loras.library import LibraryLora, find
 from workbench.sampler.loras import HUB, Lora, fetched, read_header, resolve
@@ -126,7 +125,7 @@ def _read(path: Path, model: str, expert: str) -> tuple[Family, LoraWeights, dic
     candidates: list[tuple[Family, LoraWeights, dict[str, str]]] = []
     refused: list[ConfigError] = []
     refuse_other_lora(list(tensors), [family.title for family in families()])
-    for family in (find_model(named)[0],) if named else families():
+    for family in (find_model(named).family,) if named else families():
         try:
             weights = family.lora_weights(by_expert(tensors)[expert] if expert else tensors, metadata)
             weights = replace(weights, expert=expert or weights.expert)
@@ -145,7 +144,7 @@ def _similarity(family: Family, lora: LoraWeights) -> tuple[int, int]:
     """Of the family's known model that a LoRA fits best: how many layers it has in the LoRA's size, and has at all."""
     found, strange = [], len(unread(lora))
     for model in family.models:
-        sizes = _sizes(family, model)
+        sizes = sizes_of(ResolvedModel(family, model))
         found.append((-len(misfits(lora, sizes)) - strange, sum(layer in sizes for layer in lora.layers)))
     return max(found, default=(-len(lora.layers) - strange - 1, 0))  # a family may have no known model
 
@@ -182,10 +181,6 @@ def common_expert(loras: Sequence[Opened]) -> str:
 # ---- does it fit a model? -------------------------------------------------------------------------------------------
 
 
-def sizes_of(model: str) -> Sizes:
-    """(outputs, inputs) of each layer of a model that a LoRA can change. Raises ConfigError for an unknown model."""
-    return _sizes(*find_model(model))
-
-
-def _sizes(family: Family, model: Model) -> Sizes:
-    return {name: (linear.outputs, linear.inputs) for name, linear in family.facts(model).named()}
+def sizes_of(model: ResolvedModel) -> Sizes:
+    """(outputs, inputs) of each layer of a model that a LoRA can change."""
+    return {name: (linear.outputs, linear.inputs) for name, linear in model.facts.named()}

@@ -44,7 +44,7 @@ TASKS: dict[str, tuple[type[Settings], str, str, str]] = {
 class LoraTask:
     """One operation, as its files describe it. made: a name in the library or a path, "" while it is not over
 
-    reports: how what was read matched, for each LoRA of an import or a conversion (families.lora_match)
+    reports: how what was read matched, for each LoRA of an import or a conversion (families.lora_names)
     files: that a conversion wrote
     """
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench import policy
-from workbench.families import lora_match
+from workbench.families import lora_names
 from workbench.jobs import State, log_tail
 from workbench.loras.library import LibraryLora, notes
 from workbench.loras.removal import PlannedRemoval
@@ -44,7 +44,7 @@ def sources(lora: LibraryLora) -> list[tuple[str, str, str]]:
 
 def match(lora: LibraryLora) -> list[tuple[str, str]]:
     """(label, value) of how an imported LoRA matched its model; [] of others."""
-    return lora_match.lines(notes(lora).get("match") or {})
+    return lora_names.lines(notes(lora).get("match") or {})
 
 
 def link(lora: LibraryLora) -> str:
@@ -88,7 +88,7 @@ def task_view(task: LoraTask) -> TaskView:
         return TaskView(" · ".join(filter(None, (status.phase or "starting", count, left))), "going", share)
     if status.state is State.FINISHED:
         downloads = tuple(map(policy.resolve, task.files))
-        matches = tuple(line for report in task.reports for line in lora_match.lines(report))
+        matches = tuple(line for report in task.reports for line in lora_names.lines(report))
         return TaskView(f"{task.message[:1].upper()}{task.message[1:]}.", "good", downloads=downloads, matches=matches)
     if status.state is State.STOPPED:
         return TaskView(f"{operation.capitalize()} was stopped; nothing was made.", "plain")

@@ -12,7 +12,7 @@ import ipywidgets as widgets
 from workbench.clips.frame_plan import Shape, plan, shape_for, shape_of
 from workbench.clips.records import Clip
 from workbench.dataset_builder.dataset import Dataset
-from workbench.families import default_model, find_model
+from workbench.families import models
 from workbench.html import escaped
 from workbench.inline_html import note, picture, video
 from workbench.notebook.live import Panel
@@ -110,6 +110,5 @@ def clip_cards(workspace: Workspace, dataset: str, settings: TrainSettings | Non
 
 def _shape(settings: TrainSettings | None) -> Shape:
     if settings is None:
-        return shape_for(find_model(default_model())[1])
-    _, model = find_model(settings.model)
-    return shape_of(settings, model)
+        return shape_for(models()[0])
+    return shape_of(settings, settings.resolved.model)

@@ -602,7 +602,7 @@ def show(
 ) -> Details:
     """Show a dataset: numbers, clips with their captions, files that were refused."""
     dataset = Dataset.open(workspace, name)
-    shape = shape_for(find_model(workspace.model(model))[1]) if model else None
+    shape = shape_for(find_model(workspace.model(model)).model) if model else None
     plans = {one.clip.file_name: one.sentence for one in dataset.plans(shape)} if shape else {}
     seen, captions = dataset.snapshot(shape), dataset.captions
     return Details(

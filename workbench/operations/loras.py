@@ -9,7 +9,7 @@ from pydantic import Field
 
 from workbench import jobs
 from workbench.errors import ConfigError
-from workbench.families import lora_match
+from workbench.families import lora_names
 from workbench.lora_names import folder
 from workbench.loras import library, removal, tasks, view
 from workbench.loras.converting import formats as known_formats
@@ -117,7 +117,7 @@ class Lora(Snapshot):
 
     def lines(self) -> Iterator[tuple[str, str]]:
         yield from super().lines()
-        yield from (line for line in lora_match.lines(self.match or {}) if line[0] != "rank")
+        yield from (line for line in lora_names.lines(self.match or {}) if line[0] != "rank")
         for one in self.made_of:
             yield "made of", f"{one.weight:g} x {one.name}  {one.sha256[:16]}"
 
@@ -171,7 +171,7 @@ class LoraJob(JobSnapshot):
     alpha_from, written_by, and where they apply converted, lost, nothing."""
 
     def outcome(self) -> Iterable[str]:
-        matches = (f"{label:<16}{value}" for report in self.reports for label, value in lora_match.lines(report))
+        matches = (f"{label:<16}{value}" for report in self.reports for label, value in lora_names.lines(report))
         return self.message, *(self.files or (self.made,)), *matches
 
 

@@ -18,9 +18,9 @@ from typing import Any, get_args
 from workbench.clips import media
 from workbench.clips.records import Clip, clip_file, read_clips
 from workbench.errors import ConfigError, DataError
-from workbench.families import find_model, models
-from workbench.families.base import Family
-from workbench.families.guidance import Curve
+from workbench.families import families, find_model
+from workbench.families.base import Family, ResolvedModel
+from workbench.families.denoising import Curve
 from workbench.families.model import Model
 from workbench.lora_names import ALSO
 from workbench.loras.library import LibraryLora
@@ -133,13 +133,14 @@ def _experts(lora: LibraryLora, model: Model) -> tuple[str, ...]:
     return tuple(one.name for one in model.experts_for(lora.experts))
 
 
-def base_of(lora: LibraryLora) -> tuple[Family, Model]:
+def base_of(lora: LibraryLora) -> ResolvedModel:
     """The base model. Raises DataError when the LoRA does not say which."""
     with contextlib.suppress(ConfigError):
         return find_model(lora.model)
-    for model in models():
-        if lora.base_model and lora.base_model in (model.source, model.id, model.title):
-            return find_model(model.id)
+    for family in families():
+        for model in family.models:
+            if lora.base_model and lora.base_model in (model.source, model.id, model.title):
+                return ResolvedModel(family, model)
     raise DataError(
         f"{lora.title} does not say which model it is for, and a card has to: name it in the library (its model is "
         f"{(lora.model or lora.base_model or 'empty')[:80]!r})"

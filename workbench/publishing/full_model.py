@@ -19,7 +19,7 @@ from workbench import __version__
 from workbench.clips import media
 from workbench.clips.records import read_info
 from workbench.errors import ConfigError, DataError
-from workbench.families import find_model, model_files
+from workbench.families import model_files
 from workbench.lora_names import is_name
 from workbench.publishing import anonymize
 from workbench.publishing.card import sample_name
@@ -79,7 +79,7 @@ def plan_upload(workspace: Workspace, found: FullModel, settings: LoraPush) -> U
         raise ConfigError("clips is on, which goes with a LoRA only: turn it off", {"clips": "turn it off"})
     run, trained = found.run, model_files.trained_part(found.folder)
     chosen = run.settings
-    family, base = find_model(chosen.model)
+    family, base = chosen.resolved
     videos = [one.video for one in all_previews(found.folder) if one.step == chosen.steps][:MOST_PREVIEWS]
     previews = [one for video in videos if (one := published_preview(workspace, video, base)) is not None]
     files: dict[str, FileContent] = {

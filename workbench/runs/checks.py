@@ -20,8 +20,8 @@ from workbench.bins import Bin
 from workbench.clips.frame_plan import Shape, shape_of
 from workbench.clips.records import METADATA
 from workbench.errors import ConfigError
-from workbench.families import find_model, own_settings
 from workbench.families.model import Model
+from workbench.families.settings import check_own
 from workbench.jobs.devices import Device, gpus
 from workbench.operating_system import system
 from workbench.runs import optimizer_options
@@ -57,8 +57,8 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
             if name in Bin(workspace.datasets, "dataset").names:
                 why = f"which was removed: workbench dataset restore {name}"
             raise _refusal(setting, f"{setting} {has} {name!r}, {why}")
-    family, model = find_model(settings.model)
-    own_settings.check(settings, family, model)
+    resolved = settings.resolved
+    check_own(settings, resolved)
     _check_lora(settings)
     _check_memory(settings)
     if settings.gpus != 1:
@@ -70,8 +70,8 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
     optimizer_options.check(settings)
     check_tracker(settings)
     _check_push(settings)
-    shape = shape_of(settings, model)
-    _check_preview_frames(settings, model)
+    shape = shape_of(settings, resolved.model)
+    _check_preview_frames(settings, resolved.model)
     return shape
 
 

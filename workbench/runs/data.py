@@ -27,7 +27,6 @@ from workbench.clips.buckets import Bucket, assign, choose, parse_bucket
 from workbench.clips.frame_plan import FramePlan, Shape, Taking, shape_of, take
 from workbench.clips.records import Clip, clip_file, damage, file_sha256, read_clips, read_info
 from workbench.errors import ConfigError, DataError
-from workbench.families import find_model
 from workbench.families.latents_file import Fit
 from workbench.families.model import Model
 from workbench.quantities import counted
@@ -203,7 +202,7 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
         ConfigError: For an illegal shape.
         DataError: If no clip can be used.
     """
-    family, model = find_model(settings.model)
+    family, model = settings.resolved
     shape = shape_of(settings, model)
     taking = Taking(settings.frame_sampling, settings.skip_start, settings.skip_end, settings.crop, settings.seed)
     used: list[tuple[Role, DatasetShare]] = [("train", source) for source in sources_of(settings)]

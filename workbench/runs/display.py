@@ -15,7 +15,6 @@ from typing import Any
 from workbench import __version__, charts
 from workbench.charts import thinned
 from workbench.errors import ConfigError
-from workbench.families import find_model
 from workbench.html import PIXEL_ART, badge, escaped, table, video_table
 from workbench.html import facts as facts_html
 from workbench.inline_html import folded, video
@@ -259,7 +258,7 @@ def _report_head(seen: RunSnapshot, settings: TrainSettings) -> str:
     trained = "full fine-tuning of" if settings.method == "full" else f"{lora_words(settings)} on"
     model = settings.model
     with contextlib.suppress(ConfigError):  # an unknown model
-        model = find_model(model)[1].title
+        model = settings.resolved.model.title
     what = faint(f"{trained} {model}, dataset {datasets}")
     return head(seen, "h1") + what + failure_box(seen.failure) + diagnosis_box(seen.diagnosis) + facts(seen)
 

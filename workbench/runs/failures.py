@@ -19,7 +19,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from workbench.errors import ConfigError, ExitCode, WorkbenchError
-from workbench.families import find_model
 from workbench.jobs import State, Status
 from workbench.records import read_record
 from workbench.runs.checkpoints import NOTHING_WHOLE
@@ -112,8 +111,7 @@ def cheaper(settings: TrainSettings) -> TrainSettings | None:
     if settings.method != "lora":
         return None
     try:
-        family, model = find_model(settings.model)
-        blocks = family.facts(model).blocks
+        blocks = settings.resolved.facts.blocks
     except WorkbenchError:
         return None
     more = next((count for count in (blocks // 2, blocks) if count > settings.blocks_to_swap), None)
@@ -494,7 +492,7 @@ def _elsewhere(kind: str, run: str, settings: TrainSettings | None) -> Action:
     if kind == "log in":
         source = settings.model if settings else ""
         with contextlib.suppress(ConfigError):
-            source = find_model(source)[1].source if settings else ""
+            source = settings.resolved.model.source if settings else ""
         hint = (
             f"Terms and access: https://huggingface.co/{source}. To log in: hf auth login, in a terminal on "
             "the machine that trains; a token never goes through a page or a notebook."

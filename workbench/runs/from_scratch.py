@@ -98,8 +98,8 @@ def new_model(
 def _text_encoder(name: str) -> Path:
     """Fetch the model whose text encoder is used; return its folder. Raises ConfigError, ModelUnavailable."""
     try:
-        family, model = find_model(name)
+        found = find_model(name)
     except ConfigError as error:
         sentence = f"text_encoder names no model: {error}"
         raise ConfigError(sentence, {"text_encoder": sentence}) from error
-    return family.fetch(model)
+    return found.fetch()

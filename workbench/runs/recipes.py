@@ -16,7 +16,8 @@ from typing import Any
 
 from workbench.clips.records import read_clips
 from workbench.errors import ConfigError, DataError
-from workbench.families import families, find_model
+from workbench.families import families
+from workbench.families.base import ResolvedModel
 from workbench.families.recipes import SUBJECTS, Advice, Source, Subject
 from workbench.quantities import counted
 from workbench.runs.settings import TrainSettings
@@ -54,18 +55,18 @@ class Suggestion:
     gpu: str = ""
 
 
-def suggest(subject: str, model_name: str, clips: int = 0) -> Suggestion:
+def suggest(subject: str, resolved: ResolvedModel, clips: int = 0) -> Suggestion:
     """Suggest settings for a subject.
 
     Args:
         clips: Number of clips, 0 if unknown.
 
     Raises:
-        ConfigError: For an unknown subject or model.
+        ConfigError: For an unknown subject.
     """
     if subject not in SUBJECTS:
         raise ConfigError(f"recipe is {subject[:80]!r}, must be one of {', '.join(SUBJECTS)}")
-    family, model = find_model(model_name)
+    family, model = resolved
     known = {recipe.subject: recipe for recipe in model.recipes or family.recipes}
     recipe = known.get(subject)
     if recipe is None:

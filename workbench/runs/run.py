@@ -31,7 +31,7 @@ from pydantic import BaseModel, Field
 from workbench import inline_html, jobs
 from workbench.bins import Bin
 from workbench.errors import ConfigError, Unknown
-from workbench.families import find_model, settle
+from workbench.families import settle
 from workbench.families.model_files import INDEX
 from workbench.jobs.devices import pick_device
 from workbench.jobs.reading import folders_in
@@ -94,7 +94,7 @@ class Run(NotedFolder):
         """Check and complete the settings of a new run. Raises ConfigError, DataError."""
         settings = settings.changed(model=settle(workspace.model(settings.model)))
         check(workspace, settings)
-        if find_model(settings.model)[1].boundary and settings.expert == "both":
+        if settings.resolved.model.boundary and settings.expert == "both":
             sentence = "expert is both, which is two runs, and this is one: choose high noise or low noise"
             raise ConfigError(sentence, {"expert": sentence})
         return resolved(workspace, settings)

@@ -9,20 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from pydantic import field_validator, model_validator
-
-from workbench.errors import ConfigError
-from workbench.families import default_model, find_model
-from workbench.families.guidance import Curve
-from workbench.families.names import fold, legal_part
+from workbench.families import default_model, known_model
+from workbench.families.denoising import Curve
 from workbench.families.noise_schedules import Density, TrainPart
+from workbench.families.settings import NamesModel
 from workbench.jobs.devices import DeviceChoice
 from workbench.settings import Settings, field
 
 HELD_OUT = 2  # clips, by default
 
 
-class ModelSettings(Settings):
+class ModelSettings(NamesModel):
     SECTION = "Model"
 
     model: str = field(default_model(), title="Model", source="models", path=True)
@@ -69,9 +66,6 @@ class ModelSettings(Settings):
     )
     """How the first frame's latents are scaled. pipeline: as diffusers' pipeline does, so that the LoRA fits it. raw:
     not at all, as SAT samples. Training and previews always use the same."""
-
-    _legal_part = field_validator("revision", "variant")(legal_part)
-    _fold = model_validator(mode="after")(fold)
 
 
 class DataSettings(Settings):
@@ -612,10 +606,8 @@ Values = Mapping[str, Any]  # of settings, by name
 
 def _image(values: Values) -> bool:
     """Whether the model takes an image; true for an unknown model."""
-    try:
-        return find_model(str(values["model"]))[1].task == "image-to-video"
-    except ConfigError:
-        return True
+    found = known_model(str(values["model"]))
+    return found is None or found.model.task == "image-to-video"
 
 
 def _first_frame(values: Values) -> bool:

@@ -16,7 +16,6 @@ from typing import Any
 
 from workbench import jobs, states
 from workbench.errors import ConfigError
-from workbench.families import find_model
 from workbench.jobs import State, Status
 from workbench.jobs.devices import Load, load, pick_device
 from workbench.quantities import byte_size, duration, loss_text, moment
@@ -348,7 +347,7 @@ def _settings_and_width(run: Run) -> tuple[TrainSettings | None, int]:
     settings = None
     with contextlib.suppress(ConfigError):
         settings = run.settings
-        return settings, settings.width or find_model(settings.model)[1].width
+        return settings, settings.width or settings.resolved.model.width
     return settings, 0
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench.errors import ConfigError
-from workbench.families import find_model, settle
+from workbench.families import settled_model
 from workbench.runs.checks import check
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
@@ -41,7 +41,7 @@ def checked(workspace: Workspace, settings: TrainSettings) -> None:
 
 def _experts(settings: TrainSettings) -> dict[str, list[str]]:
     """The experts that these settings train, one a run; {} where it is one run."""
-    experts = [expert.name for expert in find_model(settle(settings.model))[1].experts]
+    experts = [expert.name for expert in settled_model(settings.model).model.experts]
     return {"expert": experts} if len(experts) > 1 and settings.expert == "both" else {}
 
 

@@ -31,7 +31,7 @@ from workbench.families.lora_files import (
     without_alpha,
     without_layers,
 )
-from workbench.families.lora_match import Sizes, check_fit, match_report
+from workbench.families.lora_names import Sizes, check_fit, match_report
 from workbench.families.model_inputs import Tensors
 from workbench.families.other_families import refuse_other_lora
 from workbench.sampler.also_trained import AlsoTrained

@@ -1,6 +1,6 @@
 """When a sample's setting has an effect, so that forms can hide it elsewhere.
 
-Not covered: settings that a model does not have (families.own_settings), what is refused (sampler.inputs).
+Not covered: settings that a model does not have (families.settings), what is refused (sampler.inputs).
 """
 
 from __future__ import annotations
@@ -8,16 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from workbench.errors import ConfigError
-from workbench.families import find_model
+from workbench.families import known_model
 
 
 def chosen_model(values: Mapping[str, Any]) -> Any:
     """The chosen model; None for one that is not known."""
-    try:
-        return find_model(str(values["model"]))[1]
-    except ConfigError:
-        return None
+    found = known_model(str(values["model"]))
+    return found and found.model
 
 
 def _guided(values: Mapping[str, Any]) -> bool:
@@ -35,10 +32,8 @@ def _image(values: Mapping[str, Any]) -> bool:
 
 def _schedulers(values: Mapping[str, Any]) -> bool:
     """Whether there is a scheduler to choose."""
-    try:
-        return len(find_model(str(values["model"]))[0].schedulers) > 1
-    except ConfigError:
-        return True
+    found = known_model(str(values["model"]))
+    return found is None or len(found.family.schedulers) > 1
 
 
 # Those that are not named here always have an effect.

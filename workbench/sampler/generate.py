@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from workbench import __version__, policy
 from workbench.clips.frame_plan import shape_for
 from workbench.clips.records import file_sha256
-from workbench.families import find_model, settle
+from workbench.families import settled_model
 from workbench.families.base import ImageScale
 from workbench.families.denoising import DenoiseInputs, OnStep, no_step
 from workbench.families.lora_files import DROPPED_KEY
@@ -83,7 +83,7 @@ class Sampler:
         import torch
 
         self.name, self.device, self._report = model, device, report
-        self.family, self.model = find_model(settle(model))
+        self.family, self.model = settled_model(model)
         self.folder = self.family.fetch(self.model, report)
         self.facts = self.family.facts(self.model)
         self.low_memory = speed == "low-memory"

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from workbench import policy
 from workbench.clips.frame_plan import Shape, shape_of
 from workbench.errors import ConfigError
-from workbench.families import find_model, own_settings, settle
-from workbench.families.guidance import Guidance
+from workbench.families import settle
+from workbench.families.denoising import Guidance
 from workbench.families.model import Model
+from workbench.families.settings import check_own
 from workbench.sampler.input_files import check_picture, check_video
 from workbench.sampler.loras import Lora, absolute, resolve
 from workbench.sampler.settings import SampleSettings
@@ -41,8 +42,8 @@ class SampleInputs:
 
 def inputs_of(workspace: Workspace, settings: SampleSettings) -> SampleInputs:
     """Fill in the model's own values and check all that can be checked before the weights. Raises ConfigError."""
-    family, model = find_model(settings.model)
-    own_settings.check(settings, family, model)
+    family, model = resolved = settings.resolved
+    check_own(settings, resolved)
     _check_pictures(model, settings)
     scheduler = model.scheduler if settings.scheduler == "model" else settings.scheduler
     if scheduler not in family.schedulers:

@@ -24,7 +24,6 @@ from workbench.captioners.endpoint import Endpoint
 from workbench.captioners.keys import handed_over
 from workbench.captioners.settings import CaptionerSettings
 from workbench.errors import ConfigError
-from workbench.families import find_model
 from workbench.jobs.devices import DeviceChoice
 from workbench.records import read_json_lines
 from workbench.sampler.settings import SampleSettings
@@ -122,7 +121,7 @@ def write(workspace: Workspace, settings: PromptSettings, sample: SampleSettings
     if "{prompt}" not in settings.instruction:
         sentence = "instruction has no {prompt}, which stands for your prompt: put it where the prompt belongs"
         raise ConfigError(sentence, {"instruction": sentence})
-    find_model(sample.model)
+    _ = sample.resolved  # refuses a model that is not known
     image = str(policy.resolve(sample.image, "image")) if sample.image else ""
     if settings.enhancer == "endpoint":
         Endpoint(captioning(settings), workspace).check()

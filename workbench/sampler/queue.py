@@ -21,7 +21,6 @@ from pydantic import BaseModel
 from workbench import jobs, policy
 from workbench.clips.records import Number, Whole
 from workbench.errors import ConfigError, DeviceBusy, ExitCode, Unknown
-from workbench.families import find_model
 from workbench.jobs import gpu_lock
 from workbench.jobs.devices import pick_device
 from workbench.records import sound
@@ -225,7 +224,7 @@ def resolved(workspace: Workspace, settings: SampleSettings, continues: bool = F
         sentence = "latents_only is on, and a scene goes on from the frames of the one before: leave it off for scenes"
         raise ConfigError(sentence, {"latents_only": sentence})
     if continues:
-        check_continues(find_model(ready.model)[1], inputs.shape)
+        check_continues(ready.resolved.model, inputs.shape)
     return ready
 
 

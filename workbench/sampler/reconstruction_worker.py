@@ -16,7 +16,6 @@ from workbench import jobs
 from workbench.clips.frame_plan import FramePlan, plan
 from workbench.clips.records import clip_file, read_clips
 from workbench.errors import DataError
-from workbench.families import find_model
 from workbench.families.base import Family
 from workbench.jobs import gpu_lock, processes
 from workbench.jobs.devices import Device, pick_device
@@ -51,7 +50,7 @@ def reconstruct(folder: Path, settings: ReconstructionSettings, job: jobs.Job) -
 
     planned = _planned(settings)
     device = pick_device(settings.device)
-    family, model = find_model(settings.model)
+    family, model = settings.resolved
     with contextlib.ExitStack() as held:
         if device.is_gpu:
             _report(job, "waiting for the GPU")

@@ -6,12 +6,10 @@ import re
 import secrets
 from typing import Any, Literal
 
-from pydantic import field_validator, model_validator
-
 from workbench.errors import ConfigError
 from workbench.families import default_model
-from workbench.families.guidance import Curve
-from workbench.families.names import fold, legal_part
+from workbench.families.denoising import Curve
+from workbench.families.settings import NamesModel
 from workbench.jobs.devices import DeviceChoice
 from workbench.settings import Settings, field
 
@@ -25,7 +23,7 @@ LENGTHS = re.compile(r"(?P<frames>[0-9]{1,9})?\s*(keep\s+(?P<kept_frames>[0-9]{1
 Speed = Literal["exact", "fast", "low-memory"]
 
 
-class SampleSettings(Settings):
+class SampleSettings(NamesModel):
     """Everything that makes a sample; stored as JSON beside the mp4 and inside it."""
 
     model: str = field(default_model(), title="Model", section=WHAT, source="models", path=True)
@@ -163,9 +161,6 @@ class SampleSettings(Settings):
         "auto", title="Attention", section=SPEED, advanced=True
     )
     """The kernel that computes attention. auto takes the fastest that this GPU has."""
-
-    _legal_part = field_validator("revision", "variant")(legal_part)
-    _fold = model_validator(mode="after")(fold)
 
     def settled(self) -> SampleSettings:
         """The same with a random seed where it was left empty."""

@@ -26,8 +26,9 @@ from workbench.errors import DataError
 from workbench.families import find_model
 from workbench.families.model import Model
 from workbench.families.model_files import part_identity
+from workbench.families.settings import NamesModel
 from workbench.jobs.devices import DeviceChoice
-from workbench.settings import Settings, field
+from workbench.settings import field
 from workbench.workspace import Workspace, read_object
 
 MODULE = "workbench.sampler.reconstruction_worker"
@@ -35,7 +36,7 @@ FOLDER, VIDEO, BESIDE = "reconstructions", "reconstruction.mp4", "beside.mp4"
 WHAT, SHAPE = "What", "Shape"
 
 
-class ReconstructionSettings(Settings):
+class ReconstructionSettings(NamesModel):
     """Which frames of which clip go through which VAE."""
 
     dataset: str = field("", title="Dataset", section=WHAT)
@@ -117,7 +118,7 @@ def request(
 
     Raises ConfigError (model, shape), DataError (the clip is left out or its file is missing), CannotWrite.
     """
-    _, known = find_model(model)
+    known = find_model(model).model
     known.check_shape(known.frames if shape.frames == 1 else shape.frames, shape.height, shape.width)
     planned, path = plan(clip, shape), clip_file(dataset, clip.file_name)
     if planned.dropped:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from workbench.errors import ConfigError, ExitCode
-from workbench.families import find_model, lora_match
+from workbench.families import known_model, lora_names
 from workbench.families.lora_files import is_lora_file
 from workbench.quantities import duration
 from workbench.sampler.loras import split_scale
@@ -76,12 +76,12 @@ def applied_loras(record: Mapping[str, Any]) -> list[AppliedLora]:
 def _applied(lora: Mapping[str, Any]) -> AppliedLora:
     matched, layers = lora.get("matched"), lora.get("layers")
     fits = f"{matched} of {layers} layers" if matched is not None and layers else ""
-    left_out = "; ".join(lora_match.left_out(reason) for reason in lora.get("left_out") or [])
+    left_out = "; ".join(lora_names.left_out(reason) for reason in lora.get("left_out") or [])
     lost = lora.get("lost")
     if lora.get("nothing"):
         fits = f"{fits}, changes nothing: {lora['nothing']}".removeprefix(", ")
     if lora.get("converted"):
-        fits = f"{fits}, made from {lora['converted']}{lora_match.loss(lost) if isinstance(lost, float) else ''}"
+        fits = f"{fits}, made from {lora['converted']}{lora_names.loss(lost) if isinstance(lost, float) else ''}"
     written_by = f"written by {lora['origin']}" if lora.get("origin") else ""
     made_for = " · ".join(filter(None, (str(lora.get("base_model") or ""), written_by)))
     numbers = [f"{lora[key]:g}" if isinstance(lora.get(key), int | float) else "" for key in ("scale", "rank", "alpha")]
@@ -172,20 +172,16 @@ def short_name(lora: str) -> str:
 
 def task_of(model: str) -> str:
     """The task of a model, as text-to-video; "" for one that is gone."""
-    try:
-        return find_model(model)[1].task
-    except ConfigError:
-        return ""
+    found = known_model(model)
+    return found.model.task if found else ""
 
 
 def width_of(settings: SampleSettings, record: Mapping[str, Any] | None = None) -> int | None:
     """The video's width, pixels; None where it is not known."""
     if width := (record or {}).get("width") or settings.width:
         return int(width)
-    try:
-        return find_model(settings.model)[1].width
-    except ConfigError:
-        return None
+    found = known_model(settings.model)
+    return found.model.width if found else None
 
 
 # ---- a request ------------------------------------------------------------------------------------------------------

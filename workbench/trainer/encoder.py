@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from workbench.clips.records import clip_file
 from workbench.errors import ConfigError, DataError
-from workbench.families import find_model
 from workbench.families.base import Family
 from workbench.families.model import Model
 from workbench.families.model_files import part_identity
@@ -65,7 +64,7 @@ def view_of(model: Model, settings: TrainSettings) -> View:
     """The model's input beside the caption: "clip" stands for nothing more."""
     if model.task == "text-to-video":
         return "clip"
-    once = find_model(model.id)[0].image_noise is None
+    once = settings.resolved.family.image_noise is None
     if settings.condition == "first frame":
         return "picture" if once else "first frame"
     if once:
@@ -368,7 +367,7 @@ def precision_of(family: Family, folder: Path, settings: TrainSettings, kind: st
 
 def encoding_work(settings: TrainSettings, data: TrainingData) -> EncodingWork:
     """What a run with these clips encodes before its first step. Raises ConfigError for a model that is not known."""
-    family, model = find_model(settings.model)
+    family, model = settings.resolved
     captions = [item.caption for item in (*data.train, *data.held_out) if not item.given_text]
     captions += [*drift_captions(data), *(item.caption for item in data.regularization)]
     captions += [*settings.preview_prompts, *preservation_prompts(family, model, settings)]
@@ -394,7 +393,7 @@ def encoder_of(
     defaults: int = DEFAULTS,
 ) -> Encoder:
     """The encoder of a run. folder: of its model"""
-    family, model = find_model(settings.model)
+    family, model = settings.resolved
     cache, reduction = Cache(workspace.cache), settings.low_resolution_scale
     return Encoder(family, model, folder, cache, device, precision, reduction, defaults)
 
@@ -405,7 +404,7 @@ def portable_keys(workspace: Workspace, settings: TrainSettings) -> list[str]:
     Those of a model that is a folder do not: they are known by the folder's own path and times. Raises what load_data
     raises.
     """
-    family, model = find_model(settings.model)
+    family, model = settings.resolved
     folder = family.on_disk(model)
     if not model.revision or folder is None:
         return []

@@ -22,7 +22,7 @@ from typing import Literal
 
 from workbench import jobs
 from workbench.errors import ConfigError
-from workbench.families import find_model, settle
+from workbench.families import settle
 from workbench.jobs import gpu_lock, processes
 from workbench.jobs.devices import gpus_of, pick_device
 from workbench.jobs.log import log
@@ -86,7 +86,7 @@ def plan_encoding(workspace: Workspace, settings: TrainSettings, how: EncodeSett
             f"trained yet: start the run, which trains it and encodes them"
         )
         raise ConfigError(sentence, {"tokenizer_steps": sentence})
-    family, model = find_model(settings.model)
+    family, model = settings.resolved
     where = family.fetch(model)
     precision = precision_of(family, where, settings, pick_device(settings.device).kind)
     found = encoding_work(settings, load_data(workspace, settings))
@@ -146,7 +146,7 @@ def worker(folder: Path) -> int:
     """Take shards until none is left."""
     workspace, parent = Workspace(folder.parents[3]), folder.parent
     plan = _read_plan(workspace, parent)
-    family, model = find_model(plan.settings.model)
+    family, model = plan.settings.resolved
     # A worker sees its own GPU alone, whatever number that has outside.
     device = pick_device(plan.settings.device.partition(":")[0]).torch_name
     encoder = encoder_of(workspace, plan.settings, family.fetch(model), device, plan.precision)

@@ -19,9 +19,8 @@ from typing import Any
 import torch
 
 from workbench.families.base import Family
-from workbench.families.float64 import float64_device
 from workbench.families.model_inputs import Given, ModelInputs, Tensors
-from workbench.families.noise_schedules import NoiseSchedule
+from workbench.families.noise_schedules import NoiseSchedule, float64_device
 from workbench.runs.analysis.curves import BANDS
 from workbench.runs.data import seed_for
 

@@ -25,7 +25,7 @@ from safetensors.torch import save as to_bytes
 from workbench import jobs
 from workbench.clips.records import read_info
 from workbench.errors import CannotWrite, ConfigError
-from workbench.families import find_model, settle
+from workbench.families import settle
 from workbench.families.lora_files import DROPPED_KEY
 from workbench.families.noise_schedules import DEFAULTS
 from workbench.jobs.devices import Device
@@ -123,7 +123,7 @@ class Session:
         shape = check(self.workspace, settings)
         check_ranks(settings, self.ranks.count)
         check_device(settings, self.hardware)
-        self.family, self.model = find_model(settings.model)
+        self.family, self.model = settings.resolved
         data = load_data(self.workspace, settings)
         self.data = data = data.few_of_largest_shape(settings.batch_size) if self.trial else data
         for sentence in data.dropped:

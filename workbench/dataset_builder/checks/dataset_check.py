@@ -16,7 +16,6 @@ from workbench.dataset_builder import parallel
 from workbench.dataset_builder.checks import caption_checks, measures, picture_checks
 from workbench.dataset_builder.checks.findings import Finding, Severity, write_report
 from workbench.dataset_builder.checks.settings import CheckSettings
-from workbench.families import find_model
 from workbench.families.latents_file import Fit
 from workbench.workspace import write_json
 
@@ -25,7 +24,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     """Check the whole dataset and replace its findings. Raises ConfigError, DataError, CannotWrite, jobs.Stop."""
     settings = CheckSettings.load(config)
     clips, info = read_clips(dataset), read_info(dataset)
-    family, model = find_model(settings.model)
+    family, model = settings.resolved
     found: list[Finding] = []
     if settings.pictures:
         shape = frame_plan.shape_of(settings, model)

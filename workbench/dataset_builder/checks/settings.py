@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from workbench.families import default_model
-from workbench.settings import Settings, field
+from workbench.families.settings import NamesModel
+from workbench.settings import field
 
 CHECK, LIMITS = "Check", "Limits"
 
 
-class CheckSettings(Settings):
+class CheckSettings(NamesModel):
     """What `datasets/<slug>/.check/config.json` holds."""
 
     model: str = field(default_model(), title="Model", section=CHECK, source="models", path=True)

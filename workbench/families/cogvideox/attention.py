@@ -1,18 +1,25 @@
 """CogVideoX's attention over caption and video together, with positions rotated without copies.
 
-It equals diffusers' CogVideoXAttnProcessor2_0, whose attention backend cannot be chosen, within rounding. Not covered:
-kernels and joined projections (families.attention), video tokens apart from the text's (one attention sees both).
+It equals diffusers' CogVideoXAttnProcessor2_0, whose attention backend cannot be chosen and whose projections cannot
+be joined, within rounding. The kernel is PyTorch's own, chosen by the setting `attention`, or the package flash-attn.
+Query, key and value are one layer, and the first matrices of their LoRAs are together: fewer and larger
+multiplications. What cannot be joined (DoRA, dropout, LoRAs of some projections only, other adapters) goes through
+the layers' own forward.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from workbench.families.attention import projections
-from workbench.families.attention.kernels import AttentionKernel
+from workbench.errors import ConfigError
+from workbench.families.base import check_kernel
 
 
 def use_attention(transformer: Any, kernel: str, device: torch.device) -> None:
@@ -47,7 +54,7 @@ class JointAttention:
         assert attention_mask is None, "CogVideoX attends to everything"
         text = encoder_hidden_states.shape[1]
         tokens = torch.cat([encoder_hidden_states, hidden_states], dim=1)
-        query, key, value = (part.unflatten(-1, (attn.heads, -1)) for part in projections.project(attn, tokens))
+        query, key, value = (part.unflatten(-1, (attn.heads, -1)) for part in project(attn, tokens))
         if attn.norm_q is not None:
             query, key = attn.norm_q(query), attn.norm_k(key)
         if image_rotary_emb is not None:
@@ -71,3 +78,142 @@ def _rotated(heads: torch.Tensor, text: int, positions: tuple[torch.Tensor, torc
     real, imaginary = heads.float().unflatten(-1, (-1, 2)).unbind(-1)
     rotated = torch.stack([real * cos - imaginary * sin, imaginary * cos + real * sin], dim=-1)
     return rotated.flatten(-2).to(heads.dtype)
+
+
+# ---- the kernel
+
+KERNELS = {
+    "flash": [SDPBackend.FLASH_ATTENTION],
+    "efficient": [SDPBackend.EFFICIENT_ATTENTION],
+    "cudnn": [SDPBackend.CUDNN_ATTENTION],
+    "math": [SDPBackend.MATH],
+}
+# What "auto" tries in turn on Hopper and later: cuDNN's kernel is the fastest there, PyTorch would try it last.
+FROM_HOPPER = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+HOPPER = (9, 0)
+
+
+class AttentionKernel:
+    """Computes an attention over all tokens with one kernel."""
+
+    def __init__(self, kernel: str, device: torch.device) -> None:
+        """kernel: a value of the setting `attention`, not "stock". Raises ConfigError for one that is not there."""
+        check_kernel(kernel, device)
+        self._flash_attention = _import_flash_attention() if kernel == "flash-attn" else None
+        nvidia = device.type == "cuda" and not torch.version.hip  # AMD counts its capabilities otherwise
+        hopper = nvidia and torch.cuda.get_device_capability(device) >= HOPPER
+        self._kernels = FROM_HOPPER if kernel == "auto" and hopper else KERNELS.get(kernel)
+
+    def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """All [B, tokens, heads, head width], as is the result."""
+        if self._flash_attention is not None:
+            found: torch.Tensor = self._flash_attention(query, key, value)
+            return found
+        query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+        with sdpa_kernel(self._kernels, set_priority=True) if self._kernels else nullcontext():
+            return functional.scaled_dot_product_attention(query, key, value).transpose(1, 2)
+
+
+def _import_flash_attention() -> Any:
+    """The function of the package flash-attn: version 3 where it is installed, else 2. Raises ConfigError."""
+    try:
+        from flash_attn_interface import flash_attn_func
+    except ImportError:
+        try:
+            from flash_attn import flash_attn_func
+        except ImportError:
+            sentence = "attention is flash-attn, which is not installed: pip install flash-attn, or choose auto"
+            raise ConfigError(sentence, {"attention": sentence}) from None
+    return flash_attn_func
+
+
+# ---- query, key and value as one layer
+
+PROJECTIONS = ("to_q", "to_k", "to_v")
+
+
+def join(attentions: Sequence[Any]) -> None:
+    """Put the frozen weights of query, key and value of each into one layer, whose parts the three go on using.
+
+    After LoRAs are attached: they need the three layers apart. Layers with weights that are trained stay as they are.
+    """
+    for attention in attentions:
+        layers = [getattr(attention, name) for name in PROJECTIONS]
+        bases = [getattr(layer, "base_layer", layer) for layer in layers]
+        if all(type(base) is nn.Linear and not base.weight.requires_grad for base in bases):
+            attention.to_qkv = _joined(bases)
+            for index, (name, layer) in enumerate(zip(PROJECTIONS, layers, strict=True)):
+                part = JoinedProjection(attention, index)
+                if layer is bases[index]:
+                    setattr(attention, name, part)
+                else:
+                    layer.base_layer = part
+
+
+def _joined(layers: list[Any]) -> nn.Linear:
+    first = layers[0]
+    joined = nn.Linear(first.in_features, sum(layer.out_features for layer in layers), device="meta")
+    joined.weight = nn.Parameter(torch.cat([layer.weight for layer in layers]), requires_grad=False)
+    joined.bias = None
+    if first.bias is not None:
+        joined.bias = nn.Parameter(torch.cat([layer.bias for layer in layers]), requires_grad=False)
+    return joined
+
+
+class JoinedProjection(nn.Module):
+    """One of the projections whose weights lie together in the attention's `to_qkv`."""
+
+    def __init__(self, attention: nn.Module, index: int) -> None:
+        super().__init__()
+        joined: Any = attention.to_qkv
+        self._whole = (attention,)  # in a tuple, so that the weights are not listed twice
+        self.in_features, self.out_features = joined.in_features, joined.out_features // len(PROJECTIONS)
+        self._rows = slice(index * self.out_features, (index + 1) * self.out_features)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        weight: torch.Tensor = self._whole[0].to_qkv.weight[self._rows]
+        return weight
+
+    @property
+    def bias(self) -> torch.Tensor | None:
+        bias = self._whole[0].to_qkv.bias
+        return None if bias is None else bias[self._rows]
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return functional.linear(hidden, self.weight, self.bias)
+
+
+def project(attn: Any, tokens: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Query, key and value of tokens [B, T, width]."""
+    layers = [getattr(attn, name) for name in PROJECTIONS]
+    loras = _joinable(layers) if hasattr(attn, "to_qkv") else None
+    if loras is None:
+        return tuple(layer(tokens) for layer in layers)
+    plain: tuple[torch.Tensor, ...] = attn.to_qkv(tokens).chunk(len(layers), dim=-1)
+    if not loras:
+        return plain
+    downs, ups, scales = zip(*loras, strict=True)
+    inner = functional.linear(tokens, torch.cat(downs).to(tokens.dtype)).split([len(down) for down in downs], dim=-1)
+    return tuple(
+        base + (functional.linear(part, up.to(part.dtype)) * scale).to(base.dtype)
+        for base, part, up, scale in zip(plain, inner, ups, scales, strict=True)
+    )
+
+
+def _joinable(layers: Sequence[Any]) -> list[tuple[torch.Tensor, torch.Tensor, float]] | None:
+    """(down, up, scale) of the active LoRAs, which add scale * up(down(x)): one for each layer, or none at all. None
+    where they cannot be joined."""
+    found = []
+    for layer in layers:
+        names = [name for name in getattr(layer, "active_adapters", ()) if name in layer.lora_A]
+        if getattr(layer, "merged", False):
+            return None
+        if not names or layer.disable_adapters:
+            continue
+        name = names[0]
+        special = len(names) > 1 or name in layer.lora_variant or layer.lora_bias.get(name)
+        if special or not isinstance(layer.lora_dropout[name], nn.Identity):
+            return None
+        found.append((layer.lora_A[name].weight, layer.lora_B[name].weight, layer.scaling[name]))
+    return found if len(found) in (0, len(layers)) else None

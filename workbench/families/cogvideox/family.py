@@ -1,46 +1,109 @@
 """The CogVideoX family: what `families.base.Family` promises, for 1.0 and 1.5, text-to-video and image-to-video.
 
-Sources: CogVideoX (arXiv 2408.06072); SAT's VideoDiffusionLoss and diffusers' two pipelines, which this equals: latents
-[B, F, C, H, W] are scaled by the VAE's factor; the transformer predicts velocity; timesteps are uniform integers; the
-schedule is scaled-linear with zero terminal SNR; image-to-video puts the first frame's latents beside the first latent
-frame, zeros beside the others. What differs between the sizes (factors, rotary grids, learned positions,
-`patch_size_t`, `ofs`, text length) is read from the model's own configs.
+Sources: CogVideoX (arXiv 2408.06072); SAT's VideoDiffusionLoss and diffusers' two pipelines, which this equals:
+latents [B, F, C, H, W] are scaled by the VAE's factor; the transformer predicts velocity; timesteps are uniform
+integers; the schedule is scaled-linear with zero terminal SNR; image-to-video puts the first frame's latents beside
+the first latent frame, zeros beside the others. What differs between the sizes (factors, rotary grids, learned
+positions, `patch_size_t`, `ofs`, text length) is read from the model's own configs.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import ModelUnavailable
-from workbench.families import prompt_encoder
-from workbench.families.architectures import Part
-from workbench.families.base import ImageScale, Report
-from workbench.families.cogvideox import convert, loras, recipes, sampling, sat, tensors, toys, usage
-from workbench.families.cogvideox.models import FIRST, LARGEST, MODELS, NEWER
+from workbench.errors import ConfigError, ModelUnavailable
+from workbench.families.base import PRESERVATION_PROMPTS, Family, ImageScale, OwnSetting, Report, device_and_dtype
+from workbench.families.cogvideox import sat
+from workbench.families.cogvideox.models import FIRST, FORMATS, LARGEST, MODELS, NAMES, NEWER, RECIPES, WRITERS
 from workbench.families.denoising import SamplerSteps, StepOptions
-from workbench.families.diffusers_family import PRESERVATION_PROMPTS, DiffusersFamily, device_and_dtype
-from workbench.families.facts import VaeFacts
+from workbench.families.facts import Part, VaeFacts
 from workbench.families.lora_files import LoraWeights
 from workbench.families.model import Frames, Model
 from workbench.families.model_files import config, index
-from workbench.families.model_inputs import Given, Tensors
+from workbench.families.model_inputs import CallInputs, Given, PromptEncoder, Tensors, load_tokenizer, t5_parts
 from workbench.families.noise_schedules import AS_PUBLISHED, NoiseSettings, VelocitySchedule
-from workbench.families.own_settings import OwnSetting
-from workbench.families.prompt_encoder import PromptEncoder
-from workbench.families.usage import UsageExtras
+from workbench.families.usage import DYNAMIC, UsageExtras
 
 if TYPE_CHECKING:
     import torch
 
+# ---- schedulers
 
+SCHEDULERS = {"DDIM": "CogVideoXDDIMScheduler", "DPM": "CogVideoXDPMScheduler"}
+
+
+def scheduler_class(name: str) -> Any:
+    import diffusers
+
+    return getattr(diffusers, SCHEDULERS[name])
+
+
+class SchedulerSteps(SamplerSteps):
+    """The steps of a scheduler that belongs to one call alone; DPM's look back at what the one before predicted."""
+
+    def __init__(self, scheduler: Any, steps: int, device: torch.device) -> None:
+        scheduler.set_timesteps(steps, device=device)
+        self.timesteps, self._scheduler = scheduler.timesteps, scheduler
+        self.adds_noise = hasattr(scheduler, "get_variables")  # DPM alone
+        self.begin(0)
+
+    def begin(self, index: int) -> None:
+        self._before: tuple[Any, Any] = (None, None)  # the timestep and clean latents of the step before
+
+    def step(
+        self, index: int, predicted: torch.Tensor, latents: torch.Tensor, noise: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        timestep, (back, old) = self.timesteps[index], self._before
+        if self.adds_noise:
+            after, clean = self._scheduler.step(
+                predicted, old, timestep, back, latents, generator=noise, return_dict=False
+            )
+        else:
+            after, clean = self._scheduler.step(predicted, timestep, latents, return_dict=False)
+        self._before = timestep, clean
+        return after, clean
+
+
+# ---- model cards
+
+# At another number of frames than its own, diffusers silently gives this model positions it has never seen.
+POSITIONS = """
+
+# With {frames} frames instead of {own}, diffusers would replace the positions that this model has learned by
+# computed ones. Training kept the learned ones, and so do these lines.
+embed = pipe.transformer.patch_embed
+embed._get_positional_embeddings = lambda height, width, frames, device=None: (
+    embed.pos_embedding[:, : {tokens} + ((frames - 1) // {temporal} + 1) * {patches}]
+)"""
+
+RAW = """
+
+# diffusers scales the latents of the first frame. This LoRA was trained without that, so these lines undo it.
+stock = pipe.prepare_latents
+
+
+def unscaled(*args, **kwargs):
+    latents, image_latents = stock(*args, **kwargs)
+    return latents, image_latents {undo} {factor}
+
+
+pipe.prepare_latents = unscaled"""
+
+
+# ---- the family
+
+OFS = 2.0  # the value that 1.5 image-to-video always gets
 # What a first frame may become in training; settings of samples are among them.
 OWN_SETTINGS = ("condition", "condition_frames", "low_resolution_scale", "image_latent_scale", "image_scale")
 
 
-class CogVideoX(DiffusersFamily):
+class CogVideoX(Family):
     """The CogVideoX family; see Family for what each method promises."""
 
     name = "cogvideox"
@@ -56,19 +119,20 @@ class CogVideoX(DiffusersFamily):
         "CogVideoXVideoToVideoPipeline": "text-to-video",  # the same weights under another pipeline's name
     }
     text_joint = True
-    layer_names = loras.NAMES
-    lora_writers = loras.WRITERS
-    lora_formats = loras.FORMATS
-    schedulers = tuple(sampling.CLASSES)
-    scheduler_classes = sampling.CLASSES
+    layer_names = NAMES
+    lora_writers = WRITERS
+    lora_formats = FORMATS
+    schedulers = tuple(SCHEDULERS)
+    scheduler_classes = SCHEDULERS
     channel_axis = 2
     frame_axis = 1
-    toys = toys.TOYS
+    # as 2B, 5B, 1.5-5B, 5B-I2V and 1.5-5B-I2V
+    toys = ("sincos", "rotary", "rotary-1.5", "image", "image-1.5")
     preservation_prompts = (
         *PRESERVATION_PROMPTS,
         "A drone flies over a green mountain valley with a winding river, morning fog between the hills.",
     )
-    recipes = recipes.RECIPES
+    recipes = RECIPES
     image_noise = (-3.0, 0.5)
 
     # ---- files
@@ -112,7 +176,12 @@ class CogVideoX(DiffusersFamily):
         )
 
     def load_tokenizer(self, folder: Path) -> Any:
-        return load_tokenizer(folder)
+        """The T5 tokenizer; the published repositories hold it as `spiece.model` alone."""
+        source = folder / "tokenizer"
+        # transformers answers a missing file with a tokenizer that knows no words, or a misleading error.
+        if not any((source / name).is_file() for name in ("tokenizer.json", "spiece.model")):
+            raise ModelUnavailable(f"{source} holds neither tokenizer.json nor spiece.model: download the model again")
+        return load_tokenizer(folder, "T5Tokenizer")
 
     # ---- loading
 
@@ -120,7 +189,11 @@ class CogVideoX(DiffusersFamily):
         self, folder: Path, device: torch.device, dtype: torch.dtype, part: str = "transformer"
     ) -> Any:
         transformer = super().load_transformer(folder, device, dtype, part)
-        tensors.keep_learned_positions(transformer)
+        if transformer.config.use_learned_positional_embeddings:
+            # Fewer frames use the first of them, as in SAT. diffusers would silently replace all of them by computed
+            # ones that the model was not trained with.
+            embed = transformer.patch_embed
+            embed._get_positional_embeddings = MethodType(_first_positions, embed)
         return transformer
 
     # ---- what makes a transformer cheaper
@@ -131,9 +204,9 @@ class CogVideoX(DiffusersFamily):
         attention.use_attention(transformer, kernel, device)
 
     def join_projections(self, transformer: Any) -> None:
-        from workbench.families.attention import projections
+        from workbench.families.cogvideox import attention
 
-        projections.join([block.attn1 for block in transformer.transformer_blocks])
+        attention.join([block.attn1 for block in transformer.transformer_blocks])
 
     # ---- encoding
 
@@ -151,22 +224,22 @@ class CogVideoX(DiffusersFamily):
     def sample_latents(self, moments: Tensors, noise: torch.Tensor) -> torch.Tensor:
         frames = moments["mean"].shape[1]
         latents = moments["mean"] + moments["std"] * noise[:, noise.shape[1] - frames :]
-        return tensors.pad_front(latents, noise.shape[1])
+        return pad_front(latents, noise.shape[1])
 
     def latents_shape(self, folder: Path, frames: int, height: int, width: int) -> tuple[int, ...]:
         channels, count, tall, wide = super().latents_shape(folder, frames, height, width)
-        return tensors.padded_frames(count, config(folder, "transformer").get("patch_size_t")), channels, tall, wide
+        return padded_frames(count, config(folder, "transformer").get("patch_size_t")), channels, tall, wide
 
     def decode(self, vae: Any, latents: torch.Tensor, noise: torch.Generator | None = None) -> torch.Tensor:
         import torch
 
-        clip = tensors.without_padding(latents).permute(0, 2, 1, 3, 4)
+        clip = without_padding(latents).permute(0, 2, 1, 3, 4)
         with torch.no_grad():
             unscaled = 1 / vae.config.scaling_factor * clip.to(*device_and_dtype(vae))
             return vae.decode(unscaled).sample.float().clamp(-1, 1)
 
     def latents_to_file(self, folder: Path, latents: torch.Tensor) -> dict[str, torch.Tensor]:
-        return super().latents_to_file(folder, tensors.without_padding(latents))
+        return super().latents_to_file(folder, without_padding(latents))
 
     # ---- image-to-video
 
@@ -209,27 +282,20 @@ class CogVideoX(DiffusersFamily):
         shift = 1.0 if chosen.shift is None else chosen.shift
         return VelocitySchedule(self.load_scheduler(folder).alphas_cumprod.float().to(device), shift)
 
-    def call(
-        self,
-        transformer: Any,
-        latents: torch.Tensor,
-        text: Tensors,
-        timesteps: torch.Tensor,
-        given: Given | None,
-        fps: float,
-    ) -> torch.Tensor:
+    def call(self, transformer: Any, inputs: CallInputs) -> torch.Tensor:
         import torch
 
-        config, (frames, _, height, width) = transformer.config, latents.shape[1:]
-        tensors.check_positions(config, frames, height, width)
+        config, latents, given = transformer.config, inputs.latents, inputs.given
+        frames, _, height, width = latents.shape[1:]
+        check_positions(config, frames, height, width)
         if given is not None and given.beside is not None:
             latents = torch.cat([latents, given.beside], dim=self.channel_axis)
         predicted: torch.Tensor = transformer(
             hidden_states=latents,
-            encoder_hidden_states=text["prompt_embeds"],
-            timestep=timesteps,
-            ofs=None if config.ofs_embed_dim is None else latents.new_full((1,), tensors.OFS),
-            image_rotary_emb=tensors.rotary_embeddings(config, frames, height, width, latents.device),
+            encoder_hidden_states=inputs.text["prompt_embeds"],
+            timestep=inputs.timesteps,
+            ofs=None if config.ofs_embed_dim is None else latents.new_full((1,), OFS),
+            image_rotary_emb=rotary_embeddings(config, frames, height, width, latents.device),
             return_dict=False,
         )[0]
         return predicted
@@ -238,16 +304,30 @@ class CogVideoX(DiffusersFamily):
 
     def sampler_steps(self, options: StepOptions) -> SamplerSteps:
         made = self.load_scheduler(options.folder, options.scheduler)
-        return sampling.SchedulerSteps(made, options.steps, options.device)
+        return SchedulerSteps(made, options.steps, options.device)
 
     def as_prefix(self, latents: torch.Tensor, latents_shape: tuple[int, ...]) -> torch.Tensor:
-        prefix = tensors.without_padding(latents)
-        return tensors.pad_front(prefix, prefix.shape[1] + tensors.padding(latents_shape[0]))
+        prefix = without_padding(latents)
+        return pad_front(prefix, prefix.shape[1] + padding(latents_shape[0]))
 
     def usage_extras(
         self, model: Model, folder: Path, shape: tuple[int, int, int], image_scale: ImageScale
     ) -> UsageExtras:
-        return usage.extras(model, folder, shape, image_scale)
+        transformer, vae = config(folder, "transformer"), config(folder, "vae")
+        changes, tokens = "", transformer["max_text_seq_length"]
+        if transformer.get("use_learned_positional_embeddings") and shape[0] != transformer["sample_frames"]:
+            patch = transformer["patch_size"]
+            changes += POSITIONS.format(
+                frames=shape[0],
+                own=transformer["sample_frames"],
+                tokens=tokens,
+                temporal=vae["temporal_compression_ratio"],
+                patches=(transformer["sample_height"] // patch) * (transformer["sample_width"] // patch),
+            )
+        if model.task == "image-to-video" and image_scale == "raw":
+            changes += RAW.format(undo="*" if vae.get("invert_scale_latents") else "/", factor=vae["scaling_factor"])
+        dynamic = f", {DYNAMIC}" if model.dynamic_guidance == "stock" else ""
+        return UsageExtras(changes=changes, arguments=f", max_sequence_length={tokens}{dynamic}")
 
     # ---- other trainers' files
 
@@ -255,10 +335,32 @@ class CogVideoX(DiffusersFamily):
         return sat.lora_to_diffusers(tensors) if sat.is_lora(tensors) else super().lora_weights(tensors, metadata)
 
     def convert(self, source: Path, target: Path, folder: Path, report: Report = print) -> str:
-        return convert.convert(source, target, folder, report)
+        return sat.convert(source, target, folder, NAMES, report)
 
     def miniature(self, variant: str) -> tuple[Any, dict[str, int]]:
-        return toys.miniature(variant), {}
+        import diffusers
+        import torch
+
+        tokenizer, text_encoder = t5_parts()
+        vae = diffusers.AutoencoderKLCogVideoX(
+            down_block_types=("CogVideoXDownBlock3D",) * 3,
+            up_block_types=("CogVideoXUpBlock3D",) * 3,
+            block_out_channels=(8, 8, 8),
+            latent_channels=CHANNELS,
+            layers_per_block=1,
+            norm_num_groups=2,
+            temporal_compression_ratio=4,
+            sample_height=16,
+            sample_width=16,
+            scaling_factor=0.7,
+            invert_scale_latents=variant.endswith("1.5"),
+        )
+        transformer = diffusers.CogVideoXTransformer3DModel(**_transformer(variant))
+        if variant == "image":  # as it would be after training: unlike what could be computed
+            torch.nn.init.normal_(transformer.patch_embed.pos_embedding)
+        from_image = variant.startswith("image")
+        pipeline = diffusers.CogVideoXImageToVideoPipeline if from_image else diffusers.CogVideoXPipeline
+        return pipeline(tokenizer, text_encoder, vae, transformer, _scheduler(variant)), {}
 
 
 def _moments(vae: Any, video: torch.Tensor, factor: float) -> Tensors:
@@ -271,13 +373,136 @@ def _moments(vae: Any, video: torch.Tensor, factor: float) -> Tensors:
     return {name: value.float().permute(0, 2, 1, 3, 4).contiguous() * factor for name, value in found.items()}
 
 
-def load_tokenizer(folder: Path) -> Any:
-    """The T5 tokenizer; the published repositories hold it as `spiece.model` alone. Raises ModelUnavailable."""
-    source = folder / "tokenizer"
-    # transformers answers a missing file with a tokenizer that knows no words, or a misleading error.
-    if not any((source / name).is_file() for name in ("tokenizer.json", "spiece.model")):
-        raise ModelUnavailable(f"{source} holds neither tokenizer.json nor spiece.model: download the model again")
-    return prompt_encoder.load_tokenizer(folder, "T5Tokenizer")
+# ---- the padding of latents [B, f, C, h, w]
+
+
+def padded_frames(frames: int, patch_size_t: int | None) -> int:
+    """Latent frames as the transformer takes them: 1.5 takes them in groups of patch_size_t."""
+    return math.ceil(frames / (patch_size_t or 1)) * (patch_size_t or 1)
+
+
+def pad_front(latents: torch.Tensor, frames: int) -> torch.Tensor:
+    """Latents of so many frames: copies of the first in front, because inference drops what stands in front."""
+    import torch
+
+    missing = frames - latents.shape[1]
+    return torch.cat([latents[:, :1].expand(-1, missing, -1, -1, -1), latents], dim=1) if missing else latents
+
+
+def padding(frames: int) -> int:
+    """How many of so many latent frames stand in front of the clip's own: see without_padding."""
+    return 1 - frames % 2
+
+
+def without_padding(latents: torch.Tensor) -> torch.Tensor:
+    """Latents without the frame that `pad_front` put there.
+
+    Legal clips (8k+1 frames, or a picture) have an odd number of latent frames and no published model takes them in
+    groups of more than two, so an even number has one in front.
+    """
+    return latents[:, padding(latents.shape[1]) :]
+
+
+# ---- positions: `config` is a transformer's
+
+
+def rotary_embeddings(
+    config: Any, latent_frames: int, latent_height: int, latent_width: int, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """(cos, sin) for latents of this size, as the stock pipelines make them; None for models without rotary ones."""
+    if not config.use_rotary_positional_embeddings:
+        return None
+    grid = (latent_height // config.patch_size, latent_width // config.patch_size)
+    base = (config.sample_height // config.patch_size, config.sample_width // config.patch_size)
+    return _rotary(config.attention_head_dim, config.patch_size_t, latent_frames, grid, base, device)
+
+
+@lru_cache(maxsize=16)
+def _rotary(
+    head_dim: int,
+    patch_size_t: int | None,
+    frames: int,
+    grid: tuple[int, int],
+    base: tuple[int, int],
+    device: torch.device,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    from diffusers.models.embeddings import get_3d_rotary_pos_embed
+    from diffusers.pipelines.cogvideo.pipeline_cogvideox import get_resize_crop_region_for_grid
+
+    crop, how = None, {"grid_type": "slice", "max_size": base}
+    if patch_size_t is None:
+        crop, how = get_resize_crop_region_for_grid(grid, base[1], base[0]), {}
+    groups = padded_frames(frames, patch_size_t) // (patch_size_t or 1)
+    cos, sin = get_3d_rotary_pos_embed(head_dim, crop, grid, groups, device=device, **how)
+    return cos, sin
+
+
+def _first_positions(embed: Any, height: int, width: int, frames: int, device: Any = None) -> torch.Tensor:
+    """In place of CogVideoXPatchEmbed's method: `frames` of pixels, `height` and `width` of latents."""
+    latent_frames = (frames - 1) // embed.temporal_compression_ratio + 1
+    patches = latent_frames * (height // embed.patch_size) * (width // embed.patch_size)
+    positions: torch.Tensor = embed.pos_embedding[:, : embed.max_text_seq_length + patches]
+    return positions
+
+
+def check_positions(config: Any, latent_frames: int, latent_height: int, latent_width: int) -> None:
+    """Refuse latents for which the model has no positions. Raises ConfigError."""
+    own = (config.sample_height, config.sample_width)
+    if config.use_learned_positional_embeddings:
+        longest = (config.sample_frames - 1) // config.temporal_compression_ratio + 1
+        if (latent_height, latent_width) != own or latent_frames > longest:
+            raise ConfigError(
+                f"the clip has {latent_frames} latent frames of {latent_width}x{latent_height}, and this model learned "
+                f"positions of at most {longest} of {own[1]}x{own[0]}: use its own size and no more frames than its own"
+            )
+    elif config.patch_size_t is not None and (latent_height > own[0] or latent_width > own[1]):
+        raise ConfigError(
+            f"the clip has latents of {latent_width}x{latent_height}, and this model's positions end at "
+            f"{own[1]}x{own[0]}: use a smaller size, and width for height if it is upright"
+        )
+
+
+# ---- what miniatures are made of
+
+CHANNELS = 4
+
+
+def _transformer(variant: str) -> dict[str, Any]:
+    from_image, newer = variant.startswith("image"), variant.endswith("1.5")
+    config = {
+        "num_attention_heads": 2,
+        "attention_head_dim": 16,
+        "in_channels": CHANNELS * (2 if from_image else 1),
+        "out_channels": CHANNELS,
+        "time_embed_dim": 8,
+        "text_embed_dim": 32,
+        "num_layers": 2,
+        "sample_width": 4,
+        "sample_height": 4,
+        "sample_frames": 17 if newer or from_image else 9,
+        "patch_size": 2,
+        "max_text_seq_length": 16,
+        "use_rotary_positional_embeddings": variant != "sincos",
+        "use_learned_positional_embeddings": variant == "image",
+        "spatial_interpolation_scale": 1.0,
+    }
+    if newer:
+        config |= {"patch_size_t": 2, "patch_bias": False}
+    return config | ({"ofs_embed_dim": 8} if variant == "image-1.5" else {})
+
+
+def _scheduler(variant: str) -> Any:
+    return scheduler_class("DDIM" if variant == "sincos" else "DPM")(
+        beta_schedule="scaled_linear",
+        beta_start=0.00085,
+        beta_end=0.012,
+        prediction_type="v_prediction",
+        rescale_betas_zero_snr=True,
+        snr_shift_scale=3.0 if variant == "sincos" else 1.0,
+        timestep_spacing="trailing",
+        set_alpha_to_one=True,
+        clip_sample=False,
+    )
 
 
 FAMILY = CogVideoX()

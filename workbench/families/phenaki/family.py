@@ -1,69 +1,90 @@
 """The Phenaki family: clips as grids of codes, filled in by MaskGit from a caption; what `base.Family` promises.
 
-Phenaki (arXiv 2210.02399) published no weights: a model is one that somebody trained. Latents are
-codes as points [B, dimensions, f, h, w], noise is the order in which codes are masked, and a timestep is the share
-that is masked. A clip has 1 + 2k frames; an image is a clip of one. There is no scheduler.
+Phenaki (arXiv 2210.02399) published no weights: a model is one that somebody trained. Latents are codes as points [B,
+dimensions, f, h, w], noise is the order in which codes are masked, and a timestep is the share that is masked. A clip
+has 1 + 2k frames; an image is a clip of one. There is no scheduler.
 """
 
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
-from workbench.families import lora_names, lora_writing
-from workbench.families.architectures import Part
-from workbench.families.base import Family, ImageScale
+from workbench.families.base import Family, ImageScale, OwnSetting
 from workbench.families.denoising import DenoiseInputs, SamplerSteps, StepOptions
-from workbench.families.diffusers_family import DiffusersFamily
-from workbench.families.facts import ModelFacts, VaeFacts
-from workbench.families.lora_files import LoraFormat
-from workbench.families.model import Model
-from workbench.families.model_files import config
-from workbench.families.model_inputs import Given, ModelInputs, Tensors
+from workbench.families.facts import Part, VaeFacts
+from workbench.families.model import Frames, Model
+from workbench.families.model_files import INDEX, MADE_FOR, config, index
+from workbench.families.model_inputs import (
+    CallInputs,
+    Given,
+    ModelInputs,
+    PromptEncoder,
+    Tensors,
+    t5_parts,
+)
 from workbench.families.noise_schedules import AS_PUBLISHED, NoiseSchedule, NoiseSettings
-from workbench.families.own_settings import OwnSetting
-from workbench.families.phenaki import files, sizes, toys, usage
-from workbench.families.phenaki.codes import ids, points
+from workbench.families.phenaki.maskgit import Filling, MaskSchedule, divergence, ids, losses, points
 from workbench.families.phenaki.models import (
-    IN_BLOCK,
+    FORMATS,
+    GUIDANCE,
     LORA_TARGETS,
     MODELS,
-    OUTSIDE,
+    NAMES,
+    PARTS,
+    PIPELINE,
     SCHEDULER,
     TEMPERATURE,
     TEXT_TOKENS,
+    TINY,
     TINY_PROMPTS,
-    described,
+    TOYS,
+    WIDTH_MULTIPLE,
+    WRITERS,
+    NewModelSettings,
 )
-from workbench.families.phenaki.new_model import NewModelSettings, create
-from workbench.families.phenaki.objective import MaskSchedule, divergence, losses
-from workbench.families.prompt_encoder import PromptEncoder, load_tokenizer
 from workbench.settings import Settings
+from workbench.workspace import link_or_copy, write_json
 
 if TYPE_CHECKING:
     import torch
 
+TOY_LEVELS = (4, 4, 4)
 TOKENIZER_SETTINGS = ("tokenizer_steps", "tokenizer_batch_size", "tokenizer_learning_rate")
-READERS = "this workbench, diffusers or finetrainers"
-NAMES = lora_names.LayerNames(
-    "Phenaki", "transformer_blocks", IN_BLOCK, OUTSIDE, READERS, more_parts=("critic_blocks",)
+# For model cards: no other library has this family.
+CODE = """import torch
+from diffusers.utils import export_to_video
+from workbench.families import find_model  # Phenaki is a part of Video LoRA Workbench
+from workbench.families.denoising import DenoiseInputs, Guidance
+
+# Run this in the folder of this file.
+family, model = find_model({model!r})
+folder, device, dtype = family.fetch(model), torch.device("cpu"), torch.float32
+text_encoder = family.load_text_encoder(folder, device, dtype)
+transformer = family.load_transformer(folder, device, dtype)
+pipe = family.load_pipeline(folder, transformer)
+pipe.load_lora_weights(".", weight_name={lora!r}, adapter_name="lora")
+pipe.set_adapters(["lora"], [1.0])
+inputs = DenoiseInputs(
+    folder,
+    text=family.encode_text(text_encoder, [{prompt!r}]),
+    negative_text=family.encode_text(text_encoder, [""]),
+    latents_shape=family.latents_shape(folder, {frames}, {height}, {width}),
+    steps={steps},
+    guidance=Guidance({guidance:g}),
+    noise=torch.Generator().manual_seed(0),
 )
-FORMATS = (
-    LoraFormat(
-        "diffusers",
-        "diffusers",
-        "diffusers' layout: rank and alpha in the file's metadata.",
-        readers=("this workbench",),
-        outside="this workbench",
-    ),
-)
-WRITERS: dict[str, lora_writing.Writer] = {"diffusers": lora_writing.diffusers}
+latents = family.denoise(transformer, inputs)
+video = family.decode(family.load_vae(folder, device, dtype), latents)[0]
+export_to_video(list((video.permute(1, 2, 3, 0).numpy() + 1) / 2), "video.mp4", fps={fps:g})"""
 
 
-class Phenaki(DiffusersFamily):
+class Phenaki(Family):
     """The Phenaki family; see Family for what each method promises."""
 
     name = "phenaki"
@@ -75,54 +96,94 @@ class Phenaki(DiffusersFamily):
     lora_formats = FORMATS
     lora_writers = WRITERS
     schedulers = (SCHEDULER,)
-    has_pipeline = False
-    toys = toys.TOYS
+    pipelines = {PIPELINE: "text-to-video"}
+    has_pipeline = False  # PIPELINE is our own name
+    toys = TOYS
     text_tokens = TEXT_TOKENS
     text_mask = True
+    text_layers = r".+\.attn2\.to_[kv]"
+    shared_layers = r".+\.(attn1\.to_[kv]|attn2\.to_v)"
     preservation_prompts = TINY_PROMPTS
     new_model = NewModelSettings
 
     # ---- files
 
-    def described(self, folder: Path) -> Model | None:
-        return described(folder)
+    def like(self, folder: Path) -> Model:
+        rule = Frames(int(config(folder, "vae")["patch_frames"]), 129)
+        return replace(TINY, frame_rule=rule, guidance_scale=GUIDANCE, recipes=())
 
     def create(self, folder: Path, new: Settings, text: Path, made_for: Mapping[str, int], seed: int) -> None:
-        assert isinstance(new, NewModelSettings)
-        create(folder, new, text, made_for, seed)
+        import torch
 
-    def facts(self, model: Model) -> ModelFacts:
-        return sizes.facts(model)
+        from workbench.families import find_model
+        from workbench.families.phenaki.tokenizer import PhenakiTokenizer
+        from workbench.families.phenaki.transformer import PhenakiTransformer
+
+        assert isinstance(new, NewModelSettings)
+        levels = _levels(new.code_levels)
+        for name in ("model_width", "tokenizer_width"):
+            _check_width(name, getattr(new, name), new.model_heads)
+        kind = index(text).get("text_encoder", ("", ""))[1]
+        if kind != "T5EncoderModel":
+            sentence = (
+                f"text_encoder is {new.text_encoder}, whose encoder is a {kind or 'missing one'}: choose one with a T5"
+            )
+            raise ConfigError(sentence, {"text_encoder": sentence})
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            tokenizer = PhenakiTokenizer(
+                new.tokenizer_width,
+                new.model_heads,
+                new.tokenizer_layers,
+                new.tokenizer_layers,
+                new.patch,
+                new.patch_frames,
+                levels,
+            )
+            transformer = PhenakiTransformer(
+                levels,
+                new.model_width,
+                new.model_heads,
+                new.model_layers,
+                config(text, "text_encoder")["d_model"],
+                new.critic,
+                new.critic_layers,
+                new.text_tokens or find_model(str(text)).family.caption_length(text),
+            )
+        write(folder, tokenizer, transformer, text, dict(made_for))
+
+    def sizes(self, transformer: Mapping[str, Any]) -> dict[str, Any]:
+        heads, codes = transformer["heads"], len(transformer["levels"])
+        by_diffusers = {"num_attention_heads": heads, "attention_head_dim": transformer["width"] // heads}
+        return {**transformer, **by_diffusers, "in_channels": codes, "patch_size": 1}
 
     def vae_facts(self, vae: Part) -> VaeFacts:
-        return sizes.vae_facts(vae)
+        """What the tokenizer needs memory for: its tokens' widest layer, as channels of a frame in full resolution."""
+        width = max(1, 4 * vae.config["width"] // vae.config["patch"] ** 2)
+        return VaeFacts(vae.values, width, width, frames_at_once=129, tile=(512, 512))
 
     def compression(self, vae: Mapping[str, Any]) -> tuple[int, int, int]:
         return len(vae["levels"]), vae["patch_frames"], vae["patch"]
 
-    def load_text_encoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> PromptEncoder:
+    def part_class(self, folder: Path, name: str) -> Any:
         from transformers import T5EncoderModel
 
-        model = T5EncoderModel.from_pretrained(folder / "text_encoder", dtype=dtype, use_safetensors=True)
-        frozen = model.to(device).eval().requires_grad_(False)
-        return PromptEncoder(load_tokenizer(folder), frozen, self.caption_length(folder))
-
-    def load_vae(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
         from workbench.families.phenaki.tokenizer import PhenakiTokenizer
-
-        tokenizer = PhenakiTokenizer.from_pretrained(folder / "vae", torch_dtype=dtype, use_safetensors=True)
-        return tokenizer.to(device).eval().requires_grad_(False)
-
-    def load_transformer(
-        self, folder: Path, device: torch.device, dtype: torch.dtype, part: str = "transformer"
-    ) -> Any:
         from workbench.families.phenaki.transformer import PhenakiTransformer
 
-        found = PhenakiTransformer.from_pretrained(folder / part, torch_dtype=dtype, use_safetensors=True)
-        return found.to(device).eval().requires_grad_(False)
+        return {"text_encoder": T5EncoderModel, "vae": PhenakiTokenizer, "transformer": PhenakiTransformer}[name]
 
     def load_pipeline(self, folder: Path, transformer: Any) -> Any:
-        return files.pipeline(transformer)
+        """diffusers' loader of LoRAs around a transformer."""
+        from diffusers import DiffusionPipeline
+        from diffusers.loaders import CogVideoXLoraLoaderMixin
+
+        class PhenakiPipeline(DiffusionPipeline, CogVideoXLoraLoaderMixin):
+            def __init__(self, transformer: Any) -> None:
+                super().__init__()
+                self.register_modules(transformer=transformer)
+
+        return PhenakiPipeline(transformer)
 
     # ---- what makes a transformer cheaper
 
@@ -189,24 +250,15 @@ class Phenaki(DiffusersFamily):
     def noise_schedule(self, folder: Path, device: torch.device, chosen: NoiseSettings = AS_PUBLISHED) -> NoiseSchedule:
         return MaskSchedule(chosen)
 
-    def call(
-        self,
-        transformer: Any,
-        latents: torch.Tensor,
-        text: Tensors,
-        timesteps: torch.Tensor,
-        given: Given | None,
-        fps: float,
-    ) -> torch.Tensor:
+    def call(self, transformer: Any, inputs: CallInputs) -> torch.Tensor:
         """Logits [B, codes, f, h, w], and behind them the critic's of the same codes where there is one."""
         import torch
 
-        codes = ids(latents, transformer.config.levels)
-        found = transformer(codes, text["prompt_embeds"], text["mask"])
+        given = ids(inputs.latents, transformer.config.levels), inputs.text["prompt_embeds"], inputs.text["mask"]
+        found: torch.Tensor = transformer(*given)
         if transformer.config.critic == "none":
-            logits: torch.Tensor = found
-            return logits
-        return torch.cat([found, transformer.criticise(codes, text["prompt_embeds"], text["mask"]).unsqueeze(1)], dim=1)
+            return found
+        return torch.cat([found, transformer.criticise(*given).unsqueeze(1)], dim=1)
 
     def loss(
         self, transformer: Any, schedule: NoiseSchedule, inputs: ModelInputs, base: torch.Tensor | None = None
@@ -222,15 +274,12 @@ class Phenaki(DiffusersFamily):
     def sampler_steps(self, options: StepOptions) -> SamplerSteps:
         raise ConfigError(f"scheduler is {options.scheduler!r}, and {self.title} has none: leave it at model")
 
-    def check_inputs(self, transformer: Any, inputs: DenoiseInputs) -> None:
-        if inputs.given is not None:
+    def check_given(self, transformer: Any, given: Given | None) -> None:
+        if given is not None:
             raise ConfigError(f"{self.title} takes text alone: leave out the image, or continue a clip from it")
-        Family.check_inputs(self, transformer, inputs)
 
     def denoise(self, transformer: Any, inputs: DenoiseInputs) -> torch.Tensor:
         """Steps cannot be skipped: codes are not numbers that change evenly."""
-        from workbench.families.phenaki.sampling import Filling
-
         self.check_inputs(transformer, inputs)
         return Filling(transformer, inputs).run()
 
@@ -246,13 +295,74 @@ class Phenaki(DiffusersFamily):
         image_scale: ImageScale = "pipeline",
         experts: Sequence[str] = (),
     ) -> str:
-        return usage.code(model, lora, prompt, shape)
+        frames, height, width = shape
+        return CODE.format(
+            model=model.id,
+            lora=lora,
+            prompt=prompt,
+            frames=frames,
+            height=height,
+            width=width,
+            steps=model.steps,
+            guidance=model.guidance_scale,
+            fps=model.fps,
+        )
 
-    def toy(self, folder: Path, variant: str) -> Model:
-        toys.write(folder, variant)
-        model = self.describe_folder(folder)
-        assert model is not None
-        return model
+    def write_miniature(self, folder: Path, variant: str) -> None:
+        from workbench.families.phenaki.tokenizer import PhenakiTokenizer
+        from workbench.families.phenaki.transformer import PhenakiTransformer
+
+        words, text_encoder = t5_parts()
+        tokenizer = PhenakiTokenizer(width=16, heads=2, spatial_layers=1, temporal_layers=1, levels=TOY_LEVELS)
+        transformer = PhenakiTransformer(TOY_LEVELS, 16, 2, 2, text_encoder.config.d_model, variant, 1)
+        words.save_pretrained(folder / "tokenizer")
+        text_encoder.save_pretrained(folder / "text_encoder")
+        write(folder, tokenizer, transformer, folder, {"frames": 9, "height": 32, "width": 32, "fps": 8})
+
+
+# ---- a model's folder
+
+
+def write(
+    folder: Path, tokenizer: Any, transformer: Any, text: Path, made_for: dict[str, int], half: bool = False
+) -> None:
+    """Write a model.
+
+    Args:
+        text: a folder whose captions' tokenizer and encoder are copied, large files as links where the disk allows it
+        half: weights as float16
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in ("tokenizer", "text_encoder"):
+        if text != folder:
+            shutil.copytree(text / part, folder / part, copy_function=link_or_copy, dirs_exist_ok=True)
+    for part, model in (("vae", tokenizer), ("transformer", transformer)):
+        if half:
+            import copy
+
+            model = copy.deepcopy(model).half()
+        model.save_pretrained(folder / part)
+    write_json(folder / MADE_FOR, made_for)
+    write_json(folder / INDEX, {"_class_name": PIPELINE, **PARTS})
+    for part in ("vae", "transformer"):
+        for file in (folder / part).iterdir():
+            file.chmod(0o644)
+
+
+def _levels(text: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and 2 <= int(part) <= 64 for part in parts) or len(parts) > 8:
+        sentence = f"code_levels is {text[:40]!r}: write 1 to 8 numbers from 2 to 64 with commas between, as in 8,5,5,5"
+        raise ConfigError(sentence, {"code_levels": sentence})
+    return tuple(map(int, parts))
+
+
+def _check_width(name: str, width: int, heads: int) -> None:
+    if width % WIDTH_MULTIPLE or width % heads:
+        step = math.lcm(WIDTH_MULTIPLE, heads)
+        nearest = max(step, round(width / step) * step)
+        sentence = f"{name} is {width}, must be a multiple of {WIDTH_MULTIPLE} and of model_heads, {heads}"
+        raise ConfigError(f"{sentence}: use {nearest}", {name: sentence})
 
 
 FAMILY = Phenaki()

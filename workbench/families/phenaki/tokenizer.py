@@ -1,9 +1,10 @@
 """The tokenizer: clips to grids of codes and back (C-ViViT, arXiv 2210.02399, with finite scalar quantisation,
+
 arXiv 2309.15505).
 
 A clip has 1 + 2k frames. Its first frame is cut into patches by itself, the others in groups of frames: an image is a
-clip of one frame. Patches of one time look at each other, then each place looks back in time, never ahead: the
-codes of the first frames do not depend on later ones, nor do their pixels in decoding.
+clip of one frame. Patches of one time look at each other, then each place looks back in time, never ahead: the codes
+of the first frames do not depend on later ones, nor do their pixels in decoding.
 
 A code is a point of a small grid (codes).
 
@@ -18,7 +19,7 @@ from diffusers.models.autoencoders.vae import AutoencoderMixin
 from diffusers.models.modeling_utils import ModelMixin
 from torch import Tensor, nn
 
-from workbench.families.phenaki.layers import Block, positions
+from workbench.families.phenaki.transformer import Block, positions
 
 
 class PhenakiTokenizer(ModelMixin, AutoencoderMixin, ConfigMixin):

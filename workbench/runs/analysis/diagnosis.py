@@ -25,8 +25,7 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from workbench.errors import ConfigError
-from workbench.families import find_model
-from workbench.families.own_settings import OwnSetting
+from workbench.families.base import OwnSetting
 from workbench.quantities import loss_text
 from workbench.runs.analysis.curves import Curves, Mean, grouped
 from workbench.runs.analysis.visible_effect import VisibleEffect, best_step, is_good
@@ -516,8 +515,7 @@ def _timestep_shift(settings: TrainSettings) -> float | None:
 
 def _own_settings(settings: TrainSettings) -> Mapping[str, OwnSetting]:
     with contextlib.suppress(ConfigError):  # a model that is not known here
-        family, model = find_model(settings.model)
-        return family.own_settings(model)
+        return settings.resolved.own_settings
     return {}
 
 

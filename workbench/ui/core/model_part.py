@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from workbench.errors import ConfigError
-from workbench.families import find_model
+from workbench.families import known_model
 from workbench.form_rules import adapted, own_values, summary
 from workbench.settings import Spec
 from workbench.ui.core import render
@@ -59,14 +58,12 @@ def about(help_of_model: str, name: str) -> str:
 
 def hints(empty: Sequence[Spec], name: str) -> list[Any]:
     """Updates for fields that may stay empty: placeholders with the chosen model's defaults."""
-    try:
-        _, model = find_model(name)
-    except ConfigError:
+    if (found := known_model(name)) is None:
         return [gr.skip()] * len(empty)
     own = own_values(name)
     facts = [FACTS.get(spec.name, spec.name) for spec in empty]
     texts = [
-        own.get(fact) or (str(getattr(model, fact)) if hasattr(model, fact) else EMPTY.get(fact, UNSET))
+        own.get(fact) or (str(getattr(found.model, fact)) if hasattr(found.model, fact) else EMPTY.get(fact, UNSET))
         for fact in facts
     ]
     return [gr.update(placeholder=text) for text in texts]

@@ -133,7 +133,7 @@ def _plans(look: DatasetView) -> str:
 
 def _buckets(dataset: Dataset, model_name: str, most: int) -> str:
     """The choice of at most that many buckets that loses least, as bars."""
-    _, model = find_model(model_name)
+    model = find_model(model_name).model
     clips = dataset.clips
     if not clips:
         return ""

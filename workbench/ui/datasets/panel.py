@@ -142,7 +142,7 @@ def with_parts(panels: Iterable[DatasetPanel]) -> list[DatasetPanel]:
 
 def wanted_shape(model: str, frames: str) -> Shape:
     """What every clip is brought to. Raises ConfigError when the model or the number of frames is not legal."""
-    return shape_for(find_model(model)[1], number_of_frames(frames))
+    return shape_for(find_model(model).model, number_of_frames(frames))
 
 
 def number_of_frames(text: str) -> int | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.families.torch_checkpoints import SUFFIXES as TORCH_FILES
+from workbench.families.lora_files import TORCH_FILES
 from workbench.loras.converting import formats
 from workbench.loras.settings import (
     ConvertSettings,
