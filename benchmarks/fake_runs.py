@@ -31,7 +31,7 @@ from torch.utils.flop_counter import flop_registry
 
 from workbench.families import facts
 from workbench.families.base import Family
-from workbench.families.cogvideox import tensors
+from workbench.families.cogvideox import family as cogvideox
 from workbench.families.model import Model
 from workbench.families.model_inputs import Given, ModelInputs
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule
@@ -141,7 +141,7 @@ def operations(function: Any, arguments: Any, named: Any, made: Any) -> int:
 def simulated(run: Callable[[Lifetimes], None]) -> Simulated:
     """What lives at a time while something runs on fake tensors."""
     lifetimes = Lifetimes()
-    tensors._rotary.cache_clear()  # fake tensors of an earlier simulation
+    cogvideox._rotary.cache_clear()  # fake tensors of an earlier simulation
     gc.collect()
     gc.disable()  # whatever is freed is freed when its last name is gone, as on a GPU
     try:

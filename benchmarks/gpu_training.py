@@ -30,7 +30,7 @@ import torch
 from common import arguments, published, report
 from random_models import SEED, random_transformer
 
-from workbench.families.cogvideox import tensors
+from workbench.families.cogvideox import family as cogvideox
 from workbench.families.cogvideox.family import FAMILY
 from workbench.families.model_inputs import ModelInputs
 from workbench.families.noise_schedules import VelocitySchedule
@@ -178,7 +178,7 @@ def reference_step(size: Size, which: str, device: torch.device) -> Callable[[in
     optimizer = torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.95), weight_decay=1e-4)
     scheduler = schedule(device)
     frames, _, height, width = size.latents
-    rotary = tensors.rotary_embeddings(transformer.config, frames, height, width, device)
+    rotary = cogvideox.rotary_embeddings(transformer.config, frames, height, width, device)
     transformer.train()
 
     def step(number: int) -> None:

@@ -123,7 +123,7 @@ COMMANDS = (
     Command(("loras", "resize", "no-such-run"), ResizeSettings, (), False, ("lora",)),
     Command(("dataset", "split", "no-such-dataset"), SplitTask, (), False, ("clips",)),
     Command(("dataset", "check", "no-such-dataset"), CheckSettings),
-    Command(("dataset", "caption", "no-such-dataset"), CaptionSettings, (), False, ("chosen",)),
+    Command(("dataset", "auto-caption", "no-such-dataset"), CaptionSettings, (), False, ("chosen",)),
     Command(("dataset", "import", "new", "/no/such/folder"), ImportSettings, (), False, ("sources", "dataset")),
     Command(("dataset", "export", "no-such-dataset", "/no/such"), ExportSettings, (), False, ("target",)),
 )
@@ -133,7 +133,7 @@ OTHERS = tuple(
     for line in """
     dataset trim clips {clip} {number} {number}
     dataset set-fps clips {clip} --fps {number}
-    dataset split clips {clip} --at {number}
+    dataset split-at clips {clip} {number}
     dataset show {text}
     dataset import {text} {text}
     train --fork {text}

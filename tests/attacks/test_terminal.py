@@ -113,7 +113,7 @@ dataset tasks cats
 dataset tags cats
 dataset findings cats
 dataset plan cats
-dataset buckets cats
+dataset plan cats --buckets 2
 dataset list --search x
 runs
 runs show dogs
@@ -139,7 +139,7 @@ fit --dataset cats
 train --help
 sample --help
 dataset preview {w}/datasets
-dataset restore cats
+dataset removed-clips cats
 publish lora loras/birds --to a/b --dry-run
 runs show {nasty}
 loras show {nasty}
