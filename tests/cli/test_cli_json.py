@@ -58,7 +58,7 @@ GIVEN = {
     "runs compare": ("done", "other"),
     **{f"runs {verb}": ("done",) for verb in ("note", "report")},
     **{f"runs {verb}": ("working",) for verb in ("save", "pause", "resume", "preview", "live-sample", "stop")},
-    "runs prunable": ("done", "--keep", "1"),
+    "runs to-prune": ("done", "--keep", "1"),
     **{f"runs {verb}": ("done", "20") for verb in ("star", "unstar")},
     "runs prune": ("done", "--keep", "1", "--yes"),
     "runs group": ("done", "rank study"),

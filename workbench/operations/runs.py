@@ -655,13 +655,13 @@ Keep = Annotated[int, Field(ge=1, description="How many of the newest stay; the 
 
 
 @operation(none="nothing goes: the newest, the best and the starred checkpoints stay")
-def prunable(workspace: Workspace, name: Name, *, keep: Keep) -> list[Checkpoint]:
+def to_prune(workspace: Workspace, name: Name, *, keep: Keep) -> list[Checkpoint]:
     """List the checkpoints that `prune` would remove."""
     run = Run.open(workspace, name)
     return [Checkpoint(step=one.step, bytes=one.bytes) for one in checkpoints.doomed(run.folder, keep, _every(run))]
 
 
-@operation(changes=True, confirm=prunable, none="nothing goes", says=lambda one: f"step {one.step}")
+@operation(changes=True, confirm=to_prune, none="nothing goes", says=lambda one: f"step {one.step}")
 def prune(workspace: Workspace, name: Name, *, keep: Keep) -> list[Checkpoint]:
     """Remove old checkpoints.
 
