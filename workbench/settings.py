@@ -9,6 +9,7 @@ Not covered: rules that need a model's facts (legal frame counts and sizes); tho
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import json
@@ -252,6 +253,9 @@ def from_text(spec: Spec, text: str) -> Any:
         return None
     if spec.kind == "switch":
         return {"true": True, "false": False}.get(text, text)
+    if spec.kind == "object":
+        with contextlib.suppress(ValueError):
+            return json.loads(text)
     if spec.kind in ("integer", "number", "numbers"):
         for number in (int, float):
             try:

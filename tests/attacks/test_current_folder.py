@@ -56,7 +56,7 @@ STARTERS = {
     "jobs/processes.py",
     "cli/webui.py",
     "notebook/page.py",
-    "cli/doctor.py",
+    "operations/machine.py",
     "families/facts.py",
     "remote/hub_jobs.py",
     "remote/ssh.py",
@@ -78,5 +78,5 @@ def test_every_process_of_ours_is_started_in_one_way() -> None:
     assert '"-P", "-m"' in found["remote/hub_jobs.py"]
     assert " -P -m {" in found["remote/ssh.py"]
     assert '[sys.executable, "-P", "-m", __name__' in found["families/facts.py"]
-    assert found["cli/doctor.py"].count("sys.executable") == 1, "which it only shows"
+    assert found["operations/machine.py"].count("sys.executable") == 1, "which it only shows"
     assert "[sys.executable, str(PAGE)" in found["cli/webui.py"]

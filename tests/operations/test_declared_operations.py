@@ -21,6 +21,7 @@ from workbench.dataset_builder.settings import ImportSettings
 from workbench.errors import ConfigError
 from workbench.operations.clips import SHAPE
 from workbench.operations.registry import Operation, keys_of, operations
+from workbench.runs.settings import TrainSettings
 from workbench.settings import specs
 from workbench.workspace import Workspace
 
@@ -159,3 +160,18 @@ def test_a_visitor_may_call_what_is_marked_for_visitors(
     assert show(workspace, {"name": "runs/ring"}).name == "runs/ring"
     with pytest.raises(ConfigError, match="is switched off in this demo"):
         dataclasses.replace(show, visitors="never")(workspace, {"name": "runs/ring"})
+
+
+def test_an_agent_or_a_form_learns_what_to_set_and_whether_it_is_legal(app: FastAPI, workspace: Workspace) -> None:
+    shown = {one["name"]: one for one in ask(app, "GET", "/settings/train").json()}
+    assert set(shown) == {spec.name for spec in specs(TrainSettings)}
+    assert shown["steps"]["rule"] == "1 to 1000000 steps"
+    listed = ask(app, "GET", "/settings/sample/choices", params={"name": "loras"}).json()
+    assert "runs/ring" in [one["value"] for one in listed]
+    wrong = {"values": json.dumps({"steps": 0, "rnak": 4})}
+    assert list(ask(app, "GET", "/settings/train/check", params=wrong).json()["problems"]) == ["steps", "rnak"]
+    fifty = {"values": json.dumps({"model": "cogvideox-2b", "frames": 50})}
+    assert ask(app, "GET", "/settings/train/check", params=fifty).json()["problems"] == {"frames": "use 41 or 49"}
+    idle = {"values": json.dumps({"validation_dataset": "other", "held_out": 0})}
+    checked = ask(app, "GET", "/settings/train/check", params=idle).json()
+    assert (checked["problems"], len(checked["notes"])) == ({}, 1)

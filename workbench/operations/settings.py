@@ -1,22 +1,165 @@
-"""Settings for what is to be trained: recipes with their reasons and sources."""
+"""Settings: what there is to set, what can be chosen, whether values are legal; and recipes with their sources."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from workbench.families import default_model
+from workbench.choices import choices_of
+from workbench.compare.settings import GridSettings
+from workbench.dataset_builder.captions.settings import CaptionSettings
+from workbench.dataset_builder.checks.settings import CheckSettings
+from workbench.dataset_builder.cuts.splitting import SplitTask
+from workbench.dataset_builder.export.settings import ExportSettings
+from workbench.dataset_builder.settings import ImportSettings
+from workbench.errors import ConfigError, Unknown
+from workbench.families import default_model, known_model
 from workbench.families.recipes import SUBJECTS
 from workbench.fit.gpus import HERE
 from workbench.fit.recipes import suggest
+from workbench.form_rules import needless, without_effect
 from workbench.operations.registry import Snapshot, operation
+from workbench.publishing.settings import LoraPush
 from workbench.runs.settings import TrainSettings
+from workbench.sampler.settings import SampleSettings
+from workbench.settings import Settings, parse, specs
 from workbench.workspace import Workspace
 
 GPU_HELP = "Memory of the GPU to estimate for, in GB, as in 24. Else this machine's."
 Gpu = Annotated[str, Field(description=GPU_HELP)]
+
+FORMS: dict[str, type[Settings]] = {
+    "train": TrainSettings,
+    "sample": SampleSettings,
+    "grid": GridSettings,
+    "import": ImportSettings,
+    "split": SplitTask,
+    "check": CheckSettings,
+    "captions": CaptionSettings,
+    "export": ExportSettings,
+    "publish": LoraPush,
+}
+Form = Annotated[
+    Literal["train", "sample", "grid", "import", "split", "check", "captions", "export", "publish"],
+    Field(description="Of what: a run, a sample, a grid, or a task of a dataset."),
+]
+Values = Annotated[
+    dict[str, Any], Field(description="Settings that differ from their defaults, as a JSON object: setting -> value.")
+]
+
+
+class Setting(Snapshot):
+    """One setting."""
+
+    name: str
+    """In files, flags and calls."""
+
+    title: str
+    """For people."""
+
+    help: str
+    """What it does."""
+
+    section: str
+    """The heading under which it stands."""
+
+    kind: str
+    """`integer`, `number`, `switch`, `text`, `choice`, `texts`, `numbers` or `object`."""
+
+    default: Any
+    """Its value where nobody sets it."""
+
+    rule: str
+    """What is legal, in words."""
+
+    choices: tuple[str, ...]
+    """Its legal values, where they are few and fixed."""
+
+    low: float | None
+    """Its lowest value."""
+
+    high: float | None
+    """Its highest value."""
+
+    unit: str | None
+    """Of the value."""
+
+    optional: bool
+    """Whether it may be null."""
+
+    advanced: bool | None
+    """Whether forms hide it at first."""
+
+    source: str | None
+    """What its value is chosen from, as `choices` lists it; null where its rule says all."""
+
+
+class SettingChoice(Snapshot):
+    """One value that a setting can take in this workspace."""
+
+    title: str
+    """For people."""
+
+    value: str
+    """The value."""
+
+    group: str
+    """The heading under which it is listed; "" for none."""
+
+
+class Checked(Snapshot):
+    """Whether values are legal together."""
+
+    problems: dict[str, str]
+    """Setting -> what is wrong with it and what to do, one sentence; {} when nothing is."""
+
+    without_effect: tuple[str, ...]
+    """Settings that do nothing beside these values."""
+
+    notes: tuple[str, ...]
+    """What has no effect although it was set, a sentence each."""
+
+
+@operation(path="/settings/{form}", visitors="own session", shell=False)
+def show(workspace: Workspace, form: Form) -> list[Setting]:
+    """Show every setting of a form, with its rule and its default."""
+    return [Setting.model_validate(spec) for spec in specs(FORMS[form])]
+
+
+@operation(path="/settings/{form}/choices", visitors="own session", shell=False)
+def choices(
+    workspace: Workspace,
+    form: Form,
+    name: Annotated[str, Field(description="Of the setting.")],
+    *,
+    values: Values = {},  # noqa: B006 - never changed
+) -> list[SettingChoice]:
+    """List what a setting can be set to here: models, datasets, runs, LoRAs, devices ..."""
+    spec = next((one for one in specs(FORMS[form]) if one.name == name), None)
+    if spec is None:
+        raise Unknown(f"{name[:80]} is no setting of {form}: `show` lists them")
+    return [SettingChoice(**one._asdict()) for one in choices_of(spec, workspace, values)]
+
+
+@operation(path="/settings/{form}/check", visitors="own session", shell=False)
+def check(workspace: Workspace, form: Form, *, values: Values) -> Checked:
+    """Check values as a person types them: each by itself, and frames and size against the model."""
+    try:
+        settings = parse(FORMS[form], values)
+        if isinstance(settings, TrainSettings | SampleSettings) and (named := known_model(settings.model)) is not None:
+            model = named.model
+            model.check_shape(
+                *(getattr(settings, name) or getattr(model, name) for name in ("frames", "height", "width"))
+            )
+    except ConfigError as error:
+        return Checked(problems=error.problems or {"": str(error)}, without_effect=(), notes=())
+    return Checked(
+        problems={},
+        without_effect=tuple(without_effect(FORMS[form], settings.model_dump())),
+        notes=tuple(needless(settings, values)),
+    )
 
 
 class Recipe(Snapshot):
