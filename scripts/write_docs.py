@@ -180,6 +180,7 @@ def calls() -> str:
             if len(fields) > MOST_FIELDS:
                 fields = ["those of [settings.md](settings.md)"]
             call, what = f"{'POST' if one.changes else 'GET'} {one.path}", " ".join(one.help.split("\n\n")[0].split())
+            what += f" As events: `GET {one.path}/events`." if one.watch else ""
             parts.append(f"| `{call}` | {what} | {' '.join(fields)} |")
         parts[-1] += "\n"
     return "\n".join(parts)

@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from workbench import dataset_library
 from workbench.api.mcp import OverHttp
-from workbench.api.open_requests import CountedStream, OpenRequests, TooManyOpen, run_events, wait_for_sample
+from workbench.api.open_requests import CountedStream, OpenRequests, TooManyOpen, wait_for_sample
 from workbench.api.operations import add_operations
 from workbench.api.pages import reference
 from workbench.dataset_builder import Dataset
@@ -98,9 +98,9 @@ def api(workspace: Workspace) -> FastAPI:
         return reference(app.openapi(), f"{request.scope.get('root_path', '')}")
 
     _datasets(app, workspace, open_requests)
-    _runs(app, workspace, open_requests)
+    _runs(app, workspace)
     _samples(app, workspace, open_requests)
-    add_operations(app, workspace, AnyJSON)
+    add_operations(app, workspace, open_requests, AnyJSON)
     if find_spec("mcp"):
         tools = Route("/mcp", OverHttp(workspace), methods=["GET", "POST", "DELETE"], include_in_schema=False)
         app.router.routes.append(tools)
@@ -134,12 +134,7 @@ def _datasets(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) -
         return [one.id for one in datasets.bin_(workspace)]
 
 
-def _runs(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) -> None:
-    @app.get("/runs/{name}/events", summary="The run as server-sent events, one after each change, until it is over")
-    async def events(name: str, request: Request) -> CountedStream:
-        run = await asyncio.to_thread(Run.open, workspace, name)
-        return open_requests.stream(run_events(run, request), "text/event-stream")
-
+def _runs(app: FastAPI, workspace: Workspace) -> None:
     @app.get("/runs/{name}/lora", summary="The LoRA of a finished run, as a safetensors file")
     def lora(name: str) -> FileResponse:
         run = Run.open(workspace, name)

@@ -16,9 +16,7 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from workbench.errors import ConfigError
-from workbench.operations import runs as operations
-from workbench.runs import snapshot as run_snapshot
-from workbench.runs.run import Run
+from workbench.operations.registry import Snapshot
 from workbench.sampler import queue
 from workbench.sampler.queue import Progress
 from workbench.workspace import Workspace, finite
@@ -82,28 +80,22 @@ class CountedStream(StreamingResponse):
             self._done()
 
 
-async def run_events(run: Run, request: Request) -> AsyncIterator[str]:
-    """Snapshots without curves, which are long: whoever plots them reads the run itself."""
-    reader, before, silent = await asyncio.to_thread(run_snapshot.SnapshotReader, run), "", 0.0
+async def events(name: str, read: Callable[[], Snapshot], request: Request) -> AsyncIterator[str]:
+    """What is read, as server-sent events: at once and after each change, until it is over or the client has gone."""
+    before, silent = "", 0.0
     while not await request.is_disconnected():
-        text, over = await asyncio.to_thread(_event, reader)
+        seen = await asyncio.to_thread(read)
+        text = json.dumps(finite(seen.model_dump(mode="json")))
         if text != before:
-            yield f"event: run\ndata: {text}\n\n"
+            yield f"event: {name}\ndata: {text}\n\n"
             before, silent = text, 0.0
         elif silent >= SILENT_SECONDS:
             yield ": nothing new\n\n"
             silent = 0.0
-        if over:
+        if seen.over:
             return
         silent += EVENT_SECONDS
         await asyncio.sleep(EVENT_SECONDS)
-
-
-def _event(reader: run_snapshot.SnapshotReader) -> tuple[str, bool]:
-    """The run as JSON, and whether it is over."""
-    seen = reader.read()
-    view = operations.view(seen, curves=False).model_dump(mode="json", exclude={"curves"})
-    return json.dumps(finite(view)), not (seen.status.state.alive or seen.waits)
 
 
 async def wait_for_sample(workspace: Workspace, sample: str, seconds: float, request: Request) -> Progress:

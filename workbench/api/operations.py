@@ -12,17 +12,23 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
+from fastapi.responses import StreamingResponse
 
+from workbench.api.open_requests import OpenRequests, events
 from workbench.errors import ConfigError
 from workbench.operations.registry import Operation, operations
-from workbench.settings import from_text, specs
+from workbench.settings import from_text, parse, specs
 from workbench.workspace import Workspace
 
 Answer = Callable[[Any, int], Response]
 
 
-def add_operations(app: FastAPI, workspace: Workspace, answer: Answer) -> None:
-    """Add a route for each operation. answer: (value, status) -> the response"""
+def add_operations(app: FastAPI, workspace: Workspace, open_requests: OpenRequests, answer: Answer) -> None:
+    """Add a route for each operation, and one of events where its answer changes by itself.
+
+    Args:
+        answer: (value, status) -> the response.
+    """
     for one in operations():
         app.add_api_route(
             one.path,
@@ -33,6 +39,15 @@ def add_operations(app: FastAPI, workspace: Workspace, answer: Answer) -> None:
             response_model=one.returns,
             openapi_extra=_described(one),
         )
+        if one.watch:
+            app.add_api_route(
+                f"{one.path}/events",
+                _events(one, workspace, open_requests),
+                methods=["GET"],
+                summary=f"The same as server-sent events, one after each change: {one.noun.removesuffix('s')}",
+                openapi_extra=_described(one),
+                response_class=StreamingResponse,
+            )
 
 
 def _endpoint(one: Operation, workspace: Workspace, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
@@ -46,6 +61,19 @@ def _endpoint(one: Operation, workspace: Workspace, answer: Answer) -> Callable[
         values |= _of_texts(one, list(request.path_params.items()))
         made = await asyncio.to_thread(one, workspace, values)
         return answer(one.plain(made), one.status)
+
+    return endpoint
+
+
+def _events(
+    one: Operation, workspace: Workspace, open_requests: OpenRequests
+) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        given = [*request.query_params.multi_items(), *request.path_params.items()]
+        inputs = parse(one.inputs, _of_texts(one, given))
+        assert one.watch is not None
+        read = await asyncio.to_thread(one.watch, workspace, **dict(inputs))
+        return open_requests.stream(events(one.noun.removesuffix("s"), read, request), "text/event-stream")
 
     return endpoint
 

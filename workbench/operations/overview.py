@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -37,7 +38,12 @@ class Overview(Snapshot):
     """A disk that is nearly full; "" otherwise."""
 
 
-@operation(path="/status", visitors="own session", by_hand="status")
+def _watched(workspace: Workspace) -> Callable[[], Overview]:
+    reader = OverviewReader(workspace)
+    return lambda: overview_of(reader)
+
+
+@operation(path="/status", watch=_watched, visitors="own session", by_hand="status")
 def overview(workspace: Workspace) -> Overview:
     """Show what goes on: runs at work, waiting or failed, the newest samples and datasets, and what comes next."""
     return overview_of(OverviewReader(workspace))

@@ -27,6 +27,7 @@ from pydantic.fields import FieldInfo
 
 from workbench import policy
 from workbench.errors import ConfigError
+from workbench.jobs import State
 from workbench.settings import Settings, parse, specs
 from workbench.workspace import Workspace
 
@@ -97,6 +98,11 @@ class Snapshot(BaseModel):
             if (text := self.text_of(name)) != "":
                 yield type(self).shown(name).title, text
 
+    @property
+    def over(self) -> bool:
+        """Whether it will not change any more by itself."""
+        return False
+
     def table(self) -> tuple[Sequence[str], list[Sequence[str]]] | None:
         """Return heads and rows of what people read better as a table, above its lines; None for most."""
         return None
@@ -134,6 +140,10 @@ class JobSnapshot(Snapshot):
     message: str
     """What was done, or why it failed, one sentence; empty while it is at work."""
 
+    @property
+    def over(self) -> bool:
+        return not State(self.state).alive
+
     def outcome(self) -> Iterable[str]:
         """Return what the shell prints of a job that has finished."""
         return [self.message]
@@ -160,6 +170,8 @@ class Operation:
         changes: Whether it changes anything: POST in the API, else GET.
         visitors: Whether a visitor of the public demo may call it, in a session of their own.
         job: For a long-running one, the operation that reads the job it has started.
+        watch: Of an answer that changes by itself: (workspace, input by name) -> what reads it again at little cost. The
+            API sends it as server-sent events, until its `over`.
         confirm: What lists what it would do: the shell shows that and asks.
         none: What the shell says where the answer is an empty list.
         says: What the shell says of the answer, or of each of several, instead of all that it holds.
@@ -182,6 +194,7 @@ class Operation:
     changes: bool
     visitors: Visitors
     job: Operation | None
+    watch: Callable[..., Callable[[], Snapshot]] | None
     confirm: Operation | None
     none: str
     says: Callable[[Any], str | Sequence[str]] | None
@@ -264,6 +277,7 @@ def operation(  # noqa: PLR0913 - all that is declared of one, in one place, eac
     changes: bool = False,
     visitors: Visitors = "never",
     job: Callable[..., Any] | None = None,
+    watch: Callable[..., Callable[[], Snapshot]] | None = None,
     confirm: Callable[..., Any] | None = None,
     none: str = "",
     says: Callable[[Any], str | Sequence[str]] | None = None,
@@ -298,6 +312,7 @@ def operation(  # noqa: PLR0913 - all that is declared of one, in one place, eac
             changes=changes,
             visitors=visitors,
             job=_declared(job) if job else None,
+            watch=watch,
             confirm=_declared(confirm) if confirm else None,
             none=none,
             says=says,

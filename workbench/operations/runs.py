@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, ClassVar
 
@@ -24,7 +24,7 @@ from workbench.runs.listing import Order, RunEntry, RunListReader, by_group, mat
 from workbench.runs.previews import LiveSample, Preview
 from workbench.runs.run import DECODING, Run, remove_run, removed_runs, rename_run, restore_run
 from workbench.runs.settings import TrainSettings
-from workbench.runs.snapshot import RunSnapshot, snapshot
+from workbench.runs.snapshot import RunSnapshot, SnapshotReader, snapshot
 from workbench.runs.sweeps import created
 from workbench.settings import parse
 from workbench.workspace import Workspace, read_object
@@ -188,6 +188,10 @@ class RunView(Snapshot):
 
     log: str
     """The last lines of its log."""
+
+    @property
+    def over(self) -> bool:
+        return not (jobs.State(self.state).alive or self.position)
 
     def lines(self) -> Iterator[tuple[str, str]]:
         yield f"{self.name}: {self.headline}", self.activity.removeprefix(f"{self.headline}: ")
@@ -432,7 +436,13 @@ def _line(run: Run, entry: RunEntry, waiting: list[str]) -> RunLine:
     )
 
 
-@operation(path="/runs/{name}")
+def _watched(workspace: Workspace, name: str) -> Callable[[], RunView]:
+    """Without curves, which are long: whoever plots them reads the run itself."""
+    reader = SnapshotReader(Run.open(workspace, name))
+    return lambda: view(reader.read(), curves=False)
+
+
+@operation(path="/runs/{name}", watch=_watched)
 def show(workspace: Workspace, name: Name) -> RunView:
     """Show how a run goes or went, and why.
 
