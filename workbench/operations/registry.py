@@ -170,8 +170,8 @@ class Operation:
         changes: Whether it changes anything: POST in the API, else GET.
         visitors: Whether a visitor of the public demo may call it, in a session of their own.
         job: For a long-running one, the operation that reads the job it has started.
-        watch: Of an answer that changes by itself: (workspace, input by name) -> what reads it again at little cost. The
-            API sends it as server-sent events, until its `over`.
+        watch: Of an answer that changes by itself: (workspace, input by name) -> what reads it again at little cost.
+            The API sends it as server-sent events, until its `over`.
         confirm: What lists what it would do: the shell shows that and asks.
         none: What the shell says where the answer is an empty list.
         says: What the shell says of the answer, or of each of several, instead of all that it holds.

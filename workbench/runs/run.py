@@ -118,10 +118,7 @@ class Run(NotedFolder):
     @classmethod
     def open(cls, workspace: Workspace, slug: str) -> Self:
         """Open an existing run. Raises Unknown if there is none of that name."""
-        try:
-            folder = workspace.run(slug)
-        except ConfigError as error:
-            raise Unknown(str(error)) from error
+        folder = workspace.run(slug)
         if not (folder / jobs.CONFIG).exists():
             known = ", ".join(run.name for run in cls.all(workspace)) or "none yet"
             raise Unknown(f"there is no run {slug!r}: choose one of {known}")
