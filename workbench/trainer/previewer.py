@@ -38,8 +38,7 @@ from workbench import policy
 from workbench.clips.frame_plan import Shape
 from workbench.errors import ConfigError
 from workbench.families.base import Family
-from workbench.families.denoising import DenoiseInputs
-from workbench.families.guidance import Guidance
+from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.model import Model
 from workbench.families.model_inputs import Given, Tensors
 from workbench.jobs.torch_devices import free_memory
