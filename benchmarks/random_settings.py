@@ -32,11 +32,7 @@ from workbench import jobs
 from workbench.cli import main as workbench
 from workbench.compare.settings import GridSettings
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.captions.settings import CaptionSettings
-from workbench.dataset_builder.checks.settings import CheckSettings
-from workbench.dataset_builder.cuts.splitting import SplitTask
-from workbench.dataset_builder.export.settings import ExportSettings
-from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.settings import CaptionSettings, CheckSettings, ExportSettings, ImportSettings, SplitTask
 from workbench.demo import DEMO_CLIPS
 from workbench.jobs import gpu_lock
 from workbench.loras.settings import MergeSettings, ResizeSettings

@@ -13,11 +13,7 @@ from pathlib import Path
 from workbench.cli.operations import Document
 from workbench.cli.operations import documents as json_documents
 from workbench.compare.settings import GridSettings
-from workbench.dataset_builder.captions.settings import CaptionSettings
-from workbench.dataset_builder.checks.settings import CheckSettings
-from workbench.dataset_builder.cuts.splitting import SplitTask
-from workbench.dataset_builder.export.settings import ExportSettings
-from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.settings import CaptionSettings, CheckSettings, ExportSettings, ImportSettings, SplitTask
 from workbench.families import families, models
 from workbench.families.model import Model
 from workbench.families.phenaki.models import NewModelSettings

@@ -17,8 +17,8 @@ from workbench.captioners import find_captioner
 from workbench.choices import choices_of
 from workbench.cli.options import SettingOption
 from workbench.compare.settings import GridSettings
-from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.settings import CaptionSettings
 from workbench.families import find_model
 from workbench.fit.gpus import gpu_of
 from workbench.loras.settings import MergeSettings

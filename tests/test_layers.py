@@ -340,7 +340,7 @@ LIGHT = (
     "workbench.loras.tasks",
     "workbench.cli.operations",
     "workbench.dataset_builder.dataset",
-    "workbench.dataset_builder.display",
+    "workbench.dataset_builder.dataset",
     "workbench.runs.display",
     "workbench.dataset_builder.captions.captioning",
     "workbench.captioners",

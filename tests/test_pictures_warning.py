@@ -7,8 +7,8 @@ import pytest
 from workbench.clips.frame_plan import shape_for
 from workbench.clips.records import Clip, read_clips, write_clips
 from workbench.dataset_builder import Dataset
+from workbench.dataset_builder.checks.dataset_check import check_plans
 from workbench.dataset_builder.checks.findings import Finding, Severity
-from workbench.dataset_builder.checks.picture_checks import check_plans
 from workbench.families import find_model
 from workbench.run_warnings import run_warnings
 from workbench.runs.settings import TrainSettings

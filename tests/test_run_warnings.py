@@ -10,7 +10,7 @@ from tests.shell import Shell
 from workbench import demo
 from workbench.clips.records import read_clips, read_info
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.checks.caption_checks import check_tokens
+from workbench.dataset_builder.checks.dataset_check import check_tokens
 from workbench.dataset_builder.checks.findings import write_report
 from workbench.families import find_model, models
 from workbench.families.recipes import SUBJECTS

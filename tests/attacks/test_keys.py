@@ -11,7 +11,7 @@ from tests.dataset_builder.chat_server import ChatServer, chat_server
 from workbench import jobs
 from workbench.captioners import keys
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.captions.settings import CaptionSettings
+from workbench.dataset_builder.settings import CaptionSettings
 from workbench.errors import ConfigError
 from workbench.sampler import prompt_enhancer
 from workbench.sampler.prompt_enhancer import PromptSettings

@@ -11,8 +11,8 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.dataset_builder.cuts.cut import master_of
-from workbench.dataset_builder.cuts.filmstrip import filmstrip
+from workbench.dataset_builder.cuts.cutting import master_of
+from workbench.dataset_builder.cuts.scenes import filmstrip
 from workbench.dataset_builder.dataset import Dataset
 from workbench.ui.app import launch_options
 from workbench.ui.core.boundary import QUIET, on

@@ -9,8 +9,8 @@ import pytest
 
 from tests.browser.server import Server
 from tests.browser.stripes import FILES
-from tests.dataset_builder.ingest.test_animations import SAVE, animation
 from tests.dataset_builder.ingest.test_given_latents import write
+from tests.dataset_builder.ingest.test_pictures import SAVE, animation
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.checks.findings import finding_of, write_report
 from workbench.workspace import Workspace

@@ -24,7 +24,7 @@ from tests.patience import PATIENCE
 from workbench.captioners import captioners, find_captioner, keys
 from workbench.captioners.base import CaptionFailed, NoAnswer, whole_sentences
 from workbench.captioners.endpoint import Endpoint
-from workbench.dataset_builder.captions.settings import CaptionSettings
+from workbench.dataset_builder.settings import CaptionSettings
 from workbench.errors import ConfigError
 from workbench.settings import specs
 from workbench.workspace import Workspace

@@ -22,7 +22,7 @@ from workbench import jobs
 from workbench.captioners import vision_language
 from workbench.captioners.vision_language import CHOICES, VisionLanguage, check_torchvision, fetch
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.captions.settings import CaptionSettings
+from workbench.dataset_builder.settings import CaptionSettings
 from workbench.errors import ConfigError
 from workbench.jobs import gpu_lock
 from workbench.workspace import Workspace

@@ -25,11 +25,13 @@ from workbench import jobs
 from workbench.cli.operations import Group, group
 from workbench.clips import media
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.captions.settings import CaptionSettings
-from workbench.dataset_builder.checks.settings import CheckSettings
-from workbench.dataset_builder.cuts.splitting import SplitSettings
-from workbench.dataset_builder.export.settings import ExportSettings
-from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.settings import (
+    CaptionSettings,
+    CheckSettings,
+    ExportSettings,
+    ImportSettings,
+    SplitSettings,
+)
 from workbench.errors import ExitCode
 from workbench.families.model import Model
 from workbench.settings import Settings, specs

@@ -13,7 +13,7 @@ from workbench.clips.buckets import assign, buckets_for, parse_bucket
 from workbench.clips.frame_plan import plan, shape_for
 from workbench.clips.records import Clip
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.checks.picture_checks import check_plans
+from workbench.dataset_builder.checks.dataset_check import check_plans
 from workbench.errors import ConfigError
 from workbench.families import families, find_model
 from workbench.families.model import Model

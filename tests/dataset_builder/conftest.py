@@ -8,7 +8,7 @@ import pytest
 
 from tests.dataset_builder import footage
 from tests.patience import PATIENCE
-from workbench.dataset_builder.checks.settings import CheckSettings
+from workbench.dataset_builder.settings import CheckSettings
 from workbench.dataset_builder.tasks import Task
 from workbench.jobs import State
 

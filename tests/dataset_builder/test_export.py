@@ -18,13 +18,12 @@ from workbench import jobs
 from workbench.clips import media
 from workbench.clips.records import Clip, read_clips, write_clips
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.export import job as export_job
-from workbench.dataset_builder.export.downloads import finished_download, start_download
-from workbench.dataset_builder.export.files import export
-from workbench.dataset_builder.export.settings import ExportSettings
+from workbench.dataset_builder import export as export_job
+from workbench.dataset_builder.export import export, finished_download, start_download
 from workbench.dataset_builder.ingest.intake import import_files
+from workbench.dataset_builder.settings import ExportSettings
+from workbench.dataset_builder.sources.columns import clean_caption
 from workbench.dataset_builder.sources.survey import survey
-from workbench.dataset_builder.sources.text import clean_caption
 from workbench.errors import CannotWrite, ConfigError, DataError
 from workbench.workspace import Workspace, write_json
 

@@ -18,7 +18,7 @@ from workbench import jobs
 from workbench.compare.grid import Grid
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.dataset import PLANS
-from workbench.dataset_builder.export.downloads import FOLDER as DOWNLOADS
+from workbench.dataset_builder.export import FOLDER as DOWNLOADS
 from workbench.loras.converting import CONVERTED
 from workbench.loras.library import all_loras
 from workbench.runs import checkpoints, display, queue

@@ -20,7 +20,7 @@ from tests.dataset_builder.media_core import judged
 from tests.drawing import draw
 from workbench.clips import media
 from workbench.dataset_builder import Dataset, ImportResult, ImportSettings
-from workbench.dataset_builder.ingest.job import run
+from workbench.dataset_builder.ingest.intake import run
 from workbench.dataset_builder.sources.survey import survey
 from workbench.errors import DataError
 from workbench.workspace import Workspace

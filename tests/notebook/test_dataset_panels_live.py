@@ -11,7 +11,7 @@ from tests.patience import PATIENCE, until
 from tests.studio import CLIPS, Studio
 from workbench import Dataset
 from workbench.clips import media
-from workbench.dataset_builder.cuts.splitting import SplitTask
+from workbench.dataset_builder.settings import SplitTask
 from workbench.errors import ConfigError
 from workbench.jobs import State
 from workbench.notebook import clip_cards, task_panel

@@ -19,11 +19,13 @@ import workbench
 from tests.patience import until
 from workbench import Run, Workspace, inline_html, jobs
 from workbench.charts import thinned
-from workbench.dataset_builder.captions.settings import CaptionSettings
-from workbench.dataset_builder.checks.settings import CheckSettings
-from workbench.dataset_builder.cuts.splitting import SplitSettings
-from workbench.dataset_builder.export.settings import ExportSettings
-from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.settings import (
+    CaptionSettings,
+    CheckSettings,
+    ExportSettings,
+    ImportSettings,
+    SplitSettings,
+)
 from workbench.errors import ConfigError
 from workbench.notebook import attach, form, train_panel
 from workbench.notebook.live import Ticker

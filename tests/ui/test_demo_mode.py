@@ -21,11 +21,13 @@ from scripts.write_docs import CLASSES
 from tests.patience import PATIENCE
 from tests.visiting import HTML, Demo, Visitor, hostile
 from workbench import jobs, policy
-from workbench.dataset_builder.captions.settings import CaptionSettings
-from workbench.dataset_builder.checks.settings import CheckSettings
-from workbench.dataset_builder.cuts.splitting import SplitSettings
-from workbench.dataset_builder.export.settings import ExportSettings
-from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.settings import (
+    CaptionSettings,
+    CheckSettings,
+    ExportSettings,
+    ImportSettings,
+    SplitSettings,
+)
 from workbench.demo_space import replays
 from workbench.demo_space.limits import EMPTY, JOBS, MOST, ONLY, Limits
 from workbench.demo_space.proxy import COOKIE

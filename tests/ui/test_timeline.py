@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from workbench.dataset_builder.cuts.cut import Cut, Master
-from workbench.dataset_builder.cuts.filmstrip import Filmstrip
+from workbench.dataset_builder.cuts.cutting import Cut, Master
+from workbench.dataset_builder.cuts.scenes import Filmstrip
 from workbench.ui.datasets import timeline
 
 MASTER = Master("x", Path("/w/datasets/x/.masters/a b.mp4"), "", frames=100, fps=25, width=640, height=360)

@@ -25,8 +25,8 @@ from workbench.api.open_requests import CountedStream, OpenRequests, TooManyOpen
 from workbench.api.operations import add_operations
 from workbench.api.pages import reference
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.export.files import export_stream
-from workbench.dataset_builder.export.settings import ExportSettings, LayoutName
+from workbench.dataset_builder.export import export_stream
+from workbench.dataset_builder.settings import ExportSettings, LayoutName
 from workbench.errors import (
     CannotWrite,
     ConfigError,

@@ -22,7 +22,7 @@ from workbench.cli.options import (
 )
 from workbench.cli.printing import say, say_lines
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.export.settings import ExportSettings
+from workbench.dataset_builder.settings import ExportSettings
 from workbench.errors import ConfigError
 from workbench.operations.datasets import start_task, task_of
 from workbench.publishing import account, push
@@ -89,9 +89,9 @@ def dataset(dataset: Dataset, dry_run: bool, detach: bool, **flags: Any) -> int:
     if not settings.repo_id:
         raise ConfigError("repo_id is empty: give it with --to OWNER/NAME")
     if dry_run:
-        from workbench.dataset_builder.export import hub_push
+        from workbench.dataset_builder import export
 
-        files = hub_push.contents(dataset.folder, settings)
+        files = export.contents(dataset.folder, settings)
         _show(UploadPlan("dataset", settings.repo_id, settings.private, "", files), readme=True)
         return 0
     started = start_task(dataset, "export", settings)

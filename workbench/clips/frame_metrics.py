@@ -1,7 +1,7 @@
 """What small pictures of a clip's frames tell: blur, shake, flashes, similarity. Nothing is decoded.
 
 Pictures are uint8, grey [H, W] or BGR [H, W, 3]. Not covered: which of these numbers are bad (picture_checks), cuts
-(scenes), bars (letterbox), text (text_detection).
+(scenes), bars and text (measures).
 """
 
 from __future__ import annotations

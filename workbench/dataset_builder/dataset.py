@@ -19,12 +19,15 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from workbench import jobs, policy
+from workbench.charts import bars
 from workbench.clips import buckets, frame_plan, media
+from workbench.clips.buckets import BucketTable
 from workbench.clips.frame_plan import FramePlan, Shape, shape_for
 from workbench.clips.records import (
     INFO,
@@ -37,29 +40,35 @@ from workbench.clips.records import (
     find_clip,
     known_info,
     read_clips,
-    read_info,
     write_info,
 )
-from workbench.dataset_builder import display, history
+from workbench.dataset_builder import history
 from workbench.dataset_builder.checks import fixes
 from workbench.dataset_builder.checks.findings import FILE, CheckReport, Finding, Fix, read_report
 from workbench.dataset_builder.checks.measures import FOLDER
-from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.checks.statistics import Statistics, statistics
 from workbench.dataset_builder.cuts import cutting
-from workbench.dataset_builder.cuts.cut import Box, cut_of, master_of
-from workbench.dataset_builder.display import ChangeList, ClipView, PlanTable
+from workbench.dataset_builder.cuts.cutting import Box, cut_of, master_of
 from workbench.dataset_builder.history import Change
 from workbench.dataset_builder.ingest.intake import Progress, import_files
 from workbench.dataset_builder.ingest.results import SOURCES, ImportResult, read_import_results
-from workbench.dataset_builder.settings import ImportSettings
-from workbench.dataset_builder.snapshot import DatasetSnapshot, Summary, dataset_snapshot, summarize
-from workbench.dataset_builder.sources.columns import USUAL, Columns
-from workbench.dataset_builder.sources.text import clean_caption
+from workbench.dataset_builder.settings import CheckSettings, ImportSettings
+from workbench.dataset_builder.snapshot import (
+    PLAN_COLUMNS,
+    DatasetSnapshot,
+    Summary,
+    dataset_snapshot,
+    plan_rows,
+    plan_sentence,
+    summarize,
+)
+from workbench.dataset_builder.sources.columns import USUAL, Columns, clean_caption
 from workbench.dataset_builder.tasks import Name, Task, changed_at
 from workbench.errors import ConfigError, DataError, Unknown, WorkbenchError
 from workbench.families import default_model, find_model
 from workbench.families.model import Model
+from workbench.html import escaped
+from workbench.inline_html import figure, folded, heading, note, picture, row, table
 from workbench.jobs import State
 from workbench.notes import GROUP, NOTES, NotedFolder
 from workbench.settings import parse
@@ -175,7 +184,7 @@ class Dataset(NotedFolder):
         return path
 
     def _repr_html_(self) -> str:
-        return display.dataset_html(self.folder, self.summary, self.import_results)
+        return dataset_html(self.folder, self.summary, self.import_results)
 
     # ---- checks and numbers
 
@@ -274,10 +283,7 @@ class Dataset(NotedFolder):
 
     def set_trigger_word(self, text: str) -> None:
         """Replace the trigger word; the clips' own captions stay as they are. Raises ConfigError, CannotWrite."""
-        before = read_info(self.folder)
-        info = before.model_copy(update={"trigger_word": clean_caption(text)})
-        if info != before:
-            history.change(self.folder, f"trigger word {info.trigger_word or 'removed'}", info=info)
+        history.set_trigger_word(self.folder, text)
 
     def remove(self, *names: str) -> None:
         """Remove clips from the dataset; `restore` brings them back. Raises ConfigError, CannotWrite."""
@@ -350,7 +356,7 @@ class Dataset(NotedFolder):
 
     def crop_bars(self, name: str) -> Clip:
         """The picture without the black bars around it, which are found by themselves. Raises as `trim`."""
-        from workbench.dataset_builder.checks.letterbox import find_letterbox
+        from workbench.dataset_builder.checks.measures import find_letterbox
 
         clip = self.clip(name)
         if (box := find_letterbox(master_of(self.folder, clip).path)) is None:
@@ -407,3 +413,67 @@ def _model(name: str) -> Model:
 
 def _is_dataset(folder: Path) -> bool:
     return is_slug(folder.name) and any((folder / name).exists() for name in (INFO, METADATA))
+
+
+# ---- what it looks like in a notebook --------------------------------------------------------------------------------
+
+MOST_CLIPS, MOST_ROWS = 24, 200
+VIDEO_WIDTH = 320  # pixels
+
+
+class ClipView(NamedTuple):
+    """A clip as a model gets it: a video of exactly those frames, and the plan by which they were taken."""
+
+    path: Path
+    plan: FramePlan
+
+    def _repr_html_(self) -> str:
+        warnings = "".join(f" {warning}." for warning in self.plan.warnings)
+        caption = f"What the model gets: {self.plan.sentence}. It is {self.plan.use}.{warnings}"
+        return figure(self.path, caption, VIDEO_WIDTH, self.plan.crop[3])
+
+
+@dataclass(frozen=True)
+class PlanTable:
+    """The frame plans of all clips at one shape, and the buckets that would lose least."""
+
+    shape: Shape
+    plans: list[FramePlan]
+    buckets: BucketTable
+
+    def _repr_html_(self) -> str:
+        """The plan of every clip in words, those that are left out first, and the chosen buckets as bars."""
+        rows = plan_rows(self.plans, MOST_ROWS)
+        parts = [note(plan_sentence(self.shape, self.plans)), table(PLAN_COLUMNS, rows)]
+        if self.buckets.assignments:
+            counts = {str(bucket): count for bucket, count in self.buckets.clips_per_bucket.items()}
+            parts += [bars("The buckets that lose least", counts), note(self.buckets.sentence)]
+        return "".join(parts)
+
+
+class ChangeList(list[Change]):
+    """The history of a dataset, the oldest change first."""
+
+    def _repr_html_(self) -> str:
+        rows = [(one.number, one.kind, one.what) for one in reversed(self)]
+        return table(("number", "kind", "change"), rows[:MOST_ROWS]) if rows else note("Nothing was changed yet.")
+
+
+def dataset_html(folder: Path, summary: Summary, results: Sequence[ImportResult]) -> str:
+    """The summary, the first clips with their captions, the files that were refused."""
+    info, clips = known_info(folder), read_clips(folder)
+    trigger = f" · trigger word {info.trigger_word}" if info.trigger_word else ""
+    tiles = []
+    for clip in clips[:MOST_CLIPS]:
+        thumbnail = picture(folder / history.thumbnail_name(clip), clip.name, 128)
+        facts = f"{clip.seconds:.2f} s, {clip.width}x{clip.height}"
+        style = "width:136px;margin:0 8px 8px 0;font-size:88%;line-height:1.3;overflow-wrap:anywhere"
+        text = escaped(clip.text or "no caption")
+        tiles.append(f'<div style="{style}">{thumbnail}{text}{note(facts)}</div>')
+    more = note(f"and {len(clips) - MOST_CLIPS:,} more clips") if len(clips) > MOST_CLIPS else ""
+    refused = [note(one.sentence) for one in results if not one.usable]
+    count = "1 file was" if len(refused) == 1 else f"{len(refused)} files were"
+    files = folded(f"{count} refused", "".join(refused)) if refused else ""
+    damaged = "".join(note(one, "error") for one in damage(folder))
+    head = f"{heading(info.title or folder.name)}{note(summary.sentence + trigger)}{damaged}"
+    return f"{head}{row(tiles)}{more}{files}"

@@ -6,7 +6,7 @@
     .removed/           files and records of clips that are not in the dataset at present, in the dataset's own layout
 
 A clip's file never changes: another span or crop is another file with another name. So undoing a change is putting the
-old records back. Not covered: what a change means (dataset, edits), imports (they only add; a line here names them).
+old records back. Imports only add; a line here names them.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from workbench.clips.records import (
     write_clips,
     write_info,
 )
+from workbench.dataset_builder.sources.columns import clean_caption
 from workbench.errors import ConfigError
 from workbench.jobs.locks import locked
 from workbench.operating_system import system
@@ -125,6 +126,14 @@ def edit(dataset: Path, what: str, make: Callable[[Sequence[Clip]], Iterable[Cli
             grown = _standing_of(dataset, task, changed.keys(), now) if task else None
             _apply(dataset, what, changed, (), None, part_of=(task, grown))
     return len(changed)
+
+
+def set_trigger_word(dataset: Path, text: str) -> None:
+    """Replace the trigger word; the clips' own captions stay as they are. Raises ConfigError, CannotWrite."""
+    before = read_info(dataset)
+    info = before.model_copy(update={"trigger_word": clean_caption(text)})
+    if info != before:
+        change(dataset, f"trigger word {info.trigger_word or 'removed'}", info=info)
 
 
 def _standing_of(dataset: Path, task: str, names: Iterable[str], now: Mapping[str, Clip]) -> Change | None:

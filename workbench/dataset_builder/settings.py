@@ -1,10 +1,14 @@
-"""The settings of an import, one declaration each."""
+"""The settings of a dataset's tasks, one declaration each: import, split, check, caption, export."""
 
 from __future__ import annotations
 
 from typing import Literal
 
+from workbench.captioners.settings import CaptionerSettings
+from workbench.dataset_builder.cuts.scenes import DetectorName
 from workbench.dataset_builder.sources.columns import Columns
+from workbench.families import default_model
+from workbench.families.settings import NamesModel
 from workbench.settings import Settings, field
 
 DATA = "Data"
@@ -84,3 +88,174 @@ class ImportSettings(Settings):
     @property
     def columns(self) -> Columns:
         return Columns(self.video_column.strip(), self.caption_column.strip(), self.first_line)
+
+
+CLIPS, ASKING = "Clips", "Question"
+INSTRUCTION = """\
+Describe this video for training a text-to-video model, in three to five plain sentences: who or what is seen and how \
+it looks, what happens in which order, the place and the light, how the camera moves.
+Say only what can be seen. Begin with the subject itself, not with "the video shows". Answer with the description alone.
+Call the main subject {trigger}.
+What is known about it: {caption}"""
+
+
+class CaptionSettings(CaptionerSettings):
+    """What `datasets/<slug>/.caption/config.json` holds."""
+
+    which: Literal["missing", "all", "chosen"] = field("missing", title="Which clips", section=CLIPS)
+    """missing: clips without a caption. all: every clip. chosen: those named below, on the page those that are
+    marked. Captions written by hand stay in any case, unless the switch says otherwise."""
+
+    chosen: tuple[str, ...] = field((), title="Chosen clips", section=CLIPS, lines=3)
+    """File names or ids of the clips that chosen means."""
+
+    overwrite_hand: bool = field(False, title="Write over hand-written captions", section=CLIPS, advanced=True)
+    """Off: what a person wrote is never replaced, not even when it was written while the job runs."""
+
+    instruction: str = field(INSTRUCTION, title="Instruction", section=ASKING, lines=6)
+    """What the captioner is asked. {trigger} stands for the dataset's trigger word, {caption} for the caption the clip
+    has; a line whose placeholder has nothing to stand for is left out."""
+
+    frames: int = field(8, title="Frames", section=ASKING, unit="frames", low=1, high=64)
+    """How many frames of each clip are shown, spread evenly from the first to the last."""
+
+    picture_side: int = field(768, title="Longer side", section=ASKING, unit="pixels", low=64, high=4096, advanced=True)
+    """Larger frames are reduced to this before they are shown: more pixels cost memory, time and money."""
+
+    retries: int = field(2, title="Retries", section=ASKING, low=0, high=10, advanced=True)
+    """How often the same is asked again when it fails: after 1, 2, 4 ... seconds, or as the server says."""
+
+    processes: int = field(1, title="Processes", section=ASKING, low=1, high=256, advanced=True)
+    """How many ask at once. With vision_language each has a GPU of its own, so no more than there are GPUs work; with
+    endpoint each asks the server."""
+
+
+CHECK, LIMITS = "Check", "Limits"
+
+
+class CheckSettings(NamesModel):
+    """What `datasets/<slug>/.check/config.json` holds."""
+
+    model: str = field(default_model(), title="Model", section=CHECK, source="models", path=True)
+    """The model you will train: clips are checked against its length and size, captions with its tokenizer."""
+
+    pictures: bool = field(True, title="Look at the pictures", section=CHECK)
+    """Near-duplicates, still, blurred and shaky clips, cuts, black bars, flashes, text, length and size."""
+
+    captions: bool = field(True, title="Read the captions", section=CHECK)
+    """Missing, very short, repeated and too long captions, and the trigger word."""
+
+    frames: int | None = field(None, title="Frames", section=CHECK, low=1, high=1000, unit="frames", advanced=True)
+    """Frames you will train with. Empty: what the model was made for."""
+
+    height: int | None = field(None, title="Height", section=CHECK, low=16, high=4096, unit="pixels", advanced=True)
+    """Height you will train at. Empty: what the model was made for."""
+
+    width: int | None = field(None, title="Width", section=CHECK, low=16, high=4096, unit="pixels", advanced=True)
+    """Width you will train at. Empty: what the model was made for."""
+
+    fps: float | None = field(
+        None, title="Frame rate", section=CHECK, low=0.5, high=120, unit="frames per second", advanced=True
+    )
+    """Frame rate you will train at. Empty: what the model was made for."""
+
+    near_duplicate: float = field(0.25, title="Nearly the same", section=LIMITS, low=0.0, high=1.0, advanced=True)
+    """Clips whose pictures differ by less are called copies of one another. 0: only exact ones."""
+
+    still: float = field(
+        0.8, title="Standing still", section=LIMITS, low=0.05, high=1.0, unit="of the clip", advanced=True
+    )
+    """A clip in which nothing moves for this share of its time is called still."""
+
+    blur: float = field(0.62, title="Blur", section=LIMITS, low=0.0, high=1.0, advanced=True)
+    """0 is sharp, 1 has no detail. Footage of a phone has 0.2 to 0.4, soft old film 0.58."""
+
+    shake: float = field(1.0, title="Shake", section=LIMITS, low=0.0, high=100.0, unit="% of the width", advanced=True)
+    """How much the camera may jerk within a fifteenth of a second."""
+
+    flash: float = field(25.0, title="Flash", section=LIMITS, low=10.0, high=255.0, unit="levels", advanced=True)
+    """A jump of brightness by this much that soon returns is called a flash."""
+
+    cut: float = field(
+        2.0, title="Cut", section=LIMITS, low=1.5, high=20.0, unit="times the usual change", advanced=True
+    )
+    """The score, against its neighbours, from which a frame counts as a cut; splitting uses 2."""
+
+    fewest_words: int = field(3, title="Fewest words", section=LIMITS, low=1, high=100, unit="words", advanced=True)
+    """Captions with fewer words are called very short."""
+
+
+TARGET, CAPTIONS, HUB = "Where to", "What", "Hugging Face Hub"
+LayoutName = Literal["videofolder", "csv", "sidecars", "lists", "labels", "webdataset"]
+
+
+class ExportSettings(Settings):
+    """What `datasets/<slug>/.export/config.json` holds. One of `target` and `repo_id` is set."""
+
+    layout: LayoutName = field("videofolder", title="Layout", section=CAPTIONS)
+    """How videos and captions are laid out: videofolder has a metadata.jsonl and a .txt beside each video, which
+    the Hub, musubi-tuner, ai-toolkit and finetrainers read; csv is read by the Hub, sidecars by kohya's scripts and
+    diffusion-pipe, lists by the trainers of the diffusers examples, labels by SAT trainers, webdataset
+    by readers of tar shards."""
+
+    target: str = field("", title="Folder or archive", section=TARGET, path=True)
+    """A new folder, or a new file that ends in .zip or .tar. What is there already is never touched."""
+
+    trigger_word: bool = field(True, title="Trigger word in the captions", section=CAPTIONS)
+    """Write each caption as the model is taught it here, with the trigger word in front. Other tools do not add it by
+    themselves."""
+
+    first_frames: bool = field(False, title="First frames, too", section=CAPTIONS, advanced=True)
+    """In the layout of lists, also write each clip's first frame and images.txt, for image-to-video training. Where
+    clips came with first frames of their own, these are written in any case."""
+
+    hard_links: bool = field(False, title="Share the files", section=TARGET, advanced=True)
+    """In a folder on the same disk, let both names stand for one file instead of copying it. Then a tool that rewrites
+    the file in place rewrites it here, too."""
+
+    repo_id: str = field("", title="Hub dataset", section=HUB)
+    """Push to this dataset on the Hugging Face Hub, as OWNER/NAME, instead of writing to a disk. You must be logged in
+    on this machine (`hf auth login`): no token is ever typed or stored here."""
+
+    private: bool = field(True, title="Private", section=HUB)
+    """Only you see the dataset on the Hub. A public dataset shows its clips to everybody."""
+
+    license: str = field("", title="License", section=HUB, advanced=True)
+    """The license on the dataset's card, in the Hub's short form: cc-by-4.0, cc0-1.0. Empty leaves it out."""
+
+
+PIECES = "Pieces"
+
+
+class SplitSettings(Settings):
+    """How to cut: what a form asks for."""
+
+    clips: tuple[str, ...] = field((), title="Clips", section=PIECES, lines=3)
+    """Ids of the clips to split; none means all of them."""
+
+    mode: Literal["scenes", "windows"] = field("scenes", title="Cut at", section=PIECES)
+    """scenes: where one shot ends and the next begins. windows: after so many seconds, whatever they show."""
+
+    detector: DetectorName = field("adaptive", title="Scene detector", section=PIECES)
+    """adaptive: a frame that differs far more than its neighbours do, calm in fast motion. content: by colour and
+    light, for calm footage. hash: by shapes, not misled by flashes."""
+
+    threshold: float | None = field(None, title="Threshold", section=PIECES, low=0.0, high=255.0)
+    """The score from which a frame counts as a cut: lower finds more cuts. Empty: the detector's own (adaptive 2,
+    content 27, hash 0.35)."""
+
+    window_seconds: float = field(5.0, title="Window", section=PIECES, unit="s", low=0.1, high=600.0)
+    """Length of a piece, for windows."""
+
+    min_seconds: float = field(1.0, title="Shortest piece", section=PIECES, unit="s", low=0.0, high=600.0)
+    """Shorter pieces are left out; the result names them."""
+
+    max_seconds: float | None = field(None, title="Longest piece", section=PIECES, unit="s", low=0.1, high=3600.0)
+    """Longer shots are cut into equal pieces no longer than this. Empty: shots stay whole."""
+
+
+class SplitTask(SplitSettings):
+    """What `datasets/<slug>/.split/config.json` holds: how to cut, and whether really to."""
+
+    preview: bool = field(False, title="Preview", section=PIECES)
+    """Say what would be cut, clip by clip, and change nothing."""

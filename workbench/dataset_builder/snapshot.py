@@ -1,7 +1,6 @@
 """A dataset and its tasks at one moment as plain data, which page, notebook, shell and JSON render. No torch.
 
-None of them decides what is shown: facts, next steps, progress, outcomes and the actions to offer are chosen here. Not
-covered: what a task does (tasks), findings (checks.findings), statistics (checks.statistics), rendering (ui, cli).
+None of them decides what is shown: facts, next steps, progress, outcomes and the actions to offer are chosen here.
 """
 
 from __future__ import annotations

@@ -12,12 +12,8 @@ from typing import Any
 import ipywidgets as widgets
 
 from workbench import jobs
-from workbench.dataset_builder.captions.settings import CaptionSettings
-from workbench.dataset_builder.checks.settings import CheckSettings
-from workbench.dataset_builder.cuts.splitting import SplitTask
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.export.settings import ExportSettings
-from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.settings import CaptionSettings, CheckSettings, ExportSettings, ImportSettings, SplitTask
 from workbench.dataset_builder.snapshot import TaskSnapshot, task_snapshot
 from workbench.dataset_builder.tasks import Name, Task
 from workbench.errors import ConfigError

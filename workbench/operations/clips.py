@@ -18,9 +18,8 @@ from workbench.clips import records
 from workbench.clips.frame_plan import Shape, shape_of
 from workbench.dataset_builder.captions import editing
 from workbench.dataset_builder.captions.editing import Search
-from workbench.dataset_builder.captions.settings import CaptionSettings
-from workbench.dataset_builder.cuts.splitting import SplitTask
 from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.settings import CaptionSettings, SplitTask
 from workbench.dataset_builder.snapshot import plan_sentence
 from workbench.errors import ConfigError, Unknown
 from workbench.families import find_model

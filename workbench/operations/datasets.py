@@ -15,11 +15,9 @@ from workbench import dataset_library, policy
 from workbench.clips import records
 from workbench.clips.frame_plan import shape_for
 from workbench.dataset_builder.checks.findings import FIXES, CheckReport, Fix
-from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.checks.statistics import Histogram
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.export.settings import ExportSettings
-from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.settings import CheckSettings, ExportSettings, ImportSettings
 from workbench.dataset_builder.snapshot import FileResult, Summary, TaskSnapshot, last_change, task_snapshot
 from workbench.dataset_builder.tasks import NAMES
 from workbench.dataset_builder.tasks import Name as TaskName

@@ -20,7 +20,7 @@ from starlette.routing import Mount
 
 from workbench import charts, lora_names
 from workbench.dataset_builder.dataset import PLANS
-from workbench.dataset_builder.export.downloads import FOLDER as DOWNLOADS
+from workbench.dataset_builder.export import FOLDER as DOWNLOADS
 from workbench.demo_space import replays
 from workbench.demo_space.limits import Limits
 from workbench.errors import ConfigError

@@ -1,4 +1,4 @@
-"""Captions as a job: a real child process asks a real server, is stopped, killed, refused; hand-written words stay."""
+"""Captions as a job: real child processes ask a real server, are stopped, killed, refused; hand-written words stay."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,9 +19,11 @@ from workbench.captioners import keys
 from workbench.captioners.base import CaptionFailed
 from workbench.captioners.vision_language import VisionLanguage
 from workbench.dataset_builder import Dataset, history
-from workbench.dataset_builder.captions.asking import instruction, sample_frames, tidy
-from workbench.dataset_builder.captions.settings import CaptionSettings
+from workbench.dataset_builder.captions import captioning
+from workbench.dataset_builder.captions.captioning import instruction, sample_frames, tidy
+from workbench.dataset_builder.settings import CaptionSettings
 from workbench.errors import ConfigError, DataError, ExitCode
+from workbench.workspace import read_json
 
 MODULE = "workbench.dataset_builder"
 
@@ -336,3 +339,58 @@ def test_a_chosen_clip_that_is_not_there_is_named(dataset: Dataset, server: Chat
     assert "there is no clip 'gone' in this dataset" in status.message
     with pytest.raises(ConfigError, match="frames is 0, must be 1 to 64"):
         CaptionSettings().changed(frames=0)
+
+
+def settings(server: ChatServer, **values: Any) -> CaptionSettings:
+    return CaptionSettings(
+        captioner="endpoint",
+        base_url=server.url,
+        endpoint_model="eye",
+        which="all",
+        frames=2,
+        processes=2,
+        instruction="now: {caption}",
+        retries=0,
+        **values,
+    )
+
+
+def test_two_ask_one_dies_and_no_clip_is_lost_or_asked_for_twice(dataset: Dataset, server: ChatServer) -> None:
+    before = [clip.text for clip in dataset.clips]
+
+    def slowly(number: int, body: dict[str, Any]) -> Reply:
+        time.sleep(0.3)
+        return says(f"caption {number}")
+
+    server.answer = slowly
+    task = dataset.task("caption")
+    task.start(settings(server, key_variable="A_KEY"))
+    shared = task.folder / captioning.FOLDER
+    end = time.monotonic() + PATIENCE
+    while not (answers := list(shared.glob("answers-*.jsonl"))):
+        assert task.status.state.alive, jobs.log_tail(task.folder)
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    claim = next(path for path in shared.glob("shards/*.claim") if str(read_json(path)["pid"]) in answers[0].name)
+    os.kill(read_json(claim)["pid"], signal.SIGKILL)
+    status = task.wait(PATIENCE)
+    assert status.state == jobs.State.FINISHED, jobs.log_tail(task.folder)
+    assert (status.step, status.total) == (6, 6)
+    assert task.result["counts"] == {"captioned": 6, "kept": 0, "failed": 0}
+    assert all(clip.caption_by == "endpoint" for clip in dataset.clips)
+    asked = [question.removeprefix("now: ") for question in server.questions]
+    assert set(asked) == set(before)
+    assert len(asked) <= len(before) + 1  # the one that was being asked when its worker was killed
+    assert not shared.exists()
+    dataset.undo()
+    assert [clip.text for clip in dataset.clips] == before
+
+
+def test_when_nobody_answers_the_job_ends_with_the_reason(dataset: Dataset, server: ChatServer) -> None:
+    server.answer = lambda number, body: refuses(503)
+    task = dataset.task("caption")
+    task.start(settings(server))
+    status = task.wait(PATIENCE)
+    assert status.state == jobs.State.FAILED
+    assert "workers end again and again" in status.message
+    assert status.exit_code == 69

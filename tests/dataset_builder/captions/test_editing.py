@@ -7,7 +7,7 @@ import pytest
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.captions import editing
 from workbench.dataset_builder.captions.editing import Rewritten, Search
-from workbench.dataset_builder.sources.text import LONGEST_CAPTION
+from workbench.dataset_builder.sources.columns import LONGEST_CAPTION
 from workbench.errors import ConfigError
 
 

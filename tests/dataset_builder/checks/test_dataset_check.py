@@ -12,8 +12,7 @@ from tests.dataset_builder import footage
 from tests.patience import PATIENCE
 from workbench.clips.records import DatasetInfo, read_clips, read_info
 from workbench.dataset_builder import Dataset, history
-from workbench.dataset_builder.checks.caption_checks import check_tokens, read_tokens
-from workbench.dataset_builder.checks.dataset_check import CheckSettings
+from workbench.dataset_builder.checks.dataset_check import CheckSettings, check_tokens, read_tokens
 from workbench.dataset_builder.checks.findings import Finding, Severity, read_findings, read_report
 from workbench.dataset_builder.tasks import Task
 from workbench.families import find_model

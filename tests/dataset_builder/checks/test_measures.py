@@ -1,4 +1,4 @@
-"""Measures of clips with known faults: the faulty ones stand out, the good ones do not."""
+"""Measures of clips with known faults: the faulty ones stand out, the good ones do not; bars are found to the pixel."""
 
 from __future__ import annotations
 
@@ -6,15 +6,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image, ImageDraw, ImageFont
 
 from tests.dataset_builder import footage
+from tests.dataset_builder.scenery import scenery
 from workbench.clips import frame_metrics, media
 from workbench.clips.records import Clip, read_clips
 from workbench.dataset_builder.checks import measures
-from workbench.dataset_builder.checks.measures import FILE, FOLDER, Measures, measure, measure_all, read_measures
-from workbench.dataset_builder.checks.settings import CheckSettings
+from workbench.dataset_builder.checks.dataset_check import check_pictures
+from workbench.dataset_builder.checks.measures import (
+    FILE,
+    FOLDER,
+    Box,
+    Measures,
+    find_letterbox,
+    measure,
+    measure_all,
+    read_measures,
+)
 from workbench.dataset_builder.cuts import scenes
-from workbench.dataset_builder.parallel import ClipProgress
+from workbench.dataset_builder.settings import CheckSettings
+from workbench.dataset_builder.tasks import ClipProgress
 
 DEMO = Path(__file__).parents[3] / "assets" / "demo_clips"
 ALIKE = (
@@ -159,3 +171,134 @@ def test_what_was_measured_before_a_stop_stays(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         measure_all(dataset, read_clips(dataset), stop)
     assert len(read_measures(dataset)) == seen[-1] < 8
+
+
+SIZE = (192, 128)
+
+
+def barred(left: int, top: int, right: int, bottom: int, colour: int = 0) -> np.ndarray:
+    """A scene of 10 frames behind bars that are so thick."""
+    video = scenery(3, 10, SIZE, speed=4)
+    inside = video[:, top : SIZE[1] - bottom, left : SIZE[0] - right].copy()
+    video[:] = colour
+    video[:, top : SIZE[1] - bottom, left : SIZE[0] - right] = inside
+    return video
+
+
+def found(video: np.ndarray, tmp_path: Path, crf: int = 18) -> Box | None:
+    media.encode(video, tmp_path / "clip.mp4", 8, crf=crf)
+    return find_letterbox(tmp_path / "clip.mp4")
+
+
+@pytest.mark.parametrize(
+    ("bars", "colour", "box"),
+    [
+        ((0, 16, 0, 16), 0, (0, 16, 192, 96)),  # letterbox
+        ((56, 0, 56, 0), 0, (56, 0, 80, 128)),  # pillarbox
+        ((24, 12, 24, 12), 0, (24, 12, 144, 104)),  # both
+        ((0, 16, 0, 18), 0, (0, 16, 192, 94)),  # not quite in the middle
+        ((0, 16, 0, 16), 255, None),  # white: may be the ground
+        ((0, 0, 0, 0), 0, None),
+        ((0, 16, 0, 0), 0, None),  # on one side alone: may be the scene
+    ],
+)
+def test_bars(tmp_path: Path, bars: tuple[int, int, int, int], colour: int, box: Box | None) -> None:
+    assert found(barred(*bars, colour), tmp_path) == box
+
+
+def test_noise_and_a_logo_in_the_bars(tmp_path: Path) -> None:
+    video = barred(0, 20, 0, 20, 16)
+    video[:, 4:14, 160:184] = 230
+    noisy = video + np.random.default_rng(0).normal(0, 6, video.shape)
+    box = found(noisy.clip(0, 255).astype(np.uint8), tmp_path, crf=28)
+    assert box == (0, 20, 192, 88)
+
+
+def test_an_odd_edge_is_cut_to_even_pixels_inside(tmp_path: Path) -> None:
+    left, top, width, height = found(barred(0, 15, 0, 17), tmp_path) or (0, 0, 0, 0)
+    assert (left, width) == (0, 192)
+    assert top == 16
+    assert top + height in (108, 110)
+
+
+def test_the_demo_has_no_bars() -> None:
+    """Broad stripes, and shapes that move over a black ground."""
+    clips = sorted((Path(__file__).parents[3] / "assets" / "demo_clips").rglob("*.mp4"))
+    assert len(clips) == 88
+    assert [clip.name for clip in clips if find_letterbox(clip) is not None] == []
+
+
+def test_broad_black_stripes_are_no_bars(tmp_path: Path) -> None:
+    video = scenery(3, 10, SIZE, speed=4)
+    for left in range(0, SIZE[0], 64):
+        video[:, :, left : left + 32] = 0
+    assert found(video[:, :, : 192 - 32], tmp_path) is None
+
+
+@pytest.mark.parametrize("bars", [(0, 16, 0, 16), (40, 0, 40, 0)])
+def test_bars_around_a_dark_scene(tmp_path: Path, bars: tuple[int, int, int, int]) -> None:
+    left, top, right, bottom = bars
+    assert found(barred(*bars) // 3, tmp_path) == (left, top, SIZE[0] - left - right, SIZE[1] - top - bottom)
+
+
+@pytest.mark.parametrize("dark", ["night", "stage", "backdrop", "black"])
+def test_dark_and_plain_scenes_have_no_bars(tmp_path: Path, dark: str) -> None:
+    video = np.zeros((10, 128, 192, 3), np.uint8)
+    rows, columns = np.mgrid[:128, :192]
+    for number, picture in enumerate(video):
+        if dark == "night":  # a lamp that fades into the dark
+            glow = 200 * np.exp(-((rows - 64) ** 2 + (columns - 60 - 6 * number) ** 2) / 900)
+            picture[:] = glow[..., None]
+        elif dark in ("stage", "backdrop"):  # a round thing in the middle
+            picture[:] = 12 if dark == "stage" else 240
+            picture[(rows - 64) ** 2 + (columns - 70 - 4 * number) ** 2 < 1200] = (180, 90, 60)
+    assert found(video, tmp_path) is None
+
+
+TEXT_SIZE = (320, 192)
+
+
+def written_on(video: np.ndarray, text: str, place: tuple[int, int], size: int) -> np.ndarray:
+    pictures = []
+    for picture in video:
+        image = Image.fromarray(picture)
+        font = ImageFont.load_default(size)
+        ImageDraw.Draw(image).text(place, text, fill="white", font=font, stroke_width=2, stroke_fill="black")
+        pictures.append(np.asarray(image))
+    return np.stack(pictures)
+
+
+@pytest.mark.skipif(not measures.can_read_text(), reason="needs the extra text: pip install -e '.[text]'")
+def test_subtitles_and_watermarks_are_found_and_a_clean_clip_is_clean(tmp_path: Path) -> None:
+    clean = scenery(1, 16, TEXT_SIZE)
+    marked = written_on(clean, "SAMPLE", (250, 6), 14)
+    marked[8:] = written_on(marked[8:], "Where are we going?", (80, 165), 16)
+    clips = []
+    for name, video in (("clean", clean), ("marked", marked)):
+        media.encode(video, tmp_path / f"{name}.mp4", 8)
+        clips.append(Clip(file_name=f"{name}.mp4", sha256=name, fps=8, frames=16, width=320, height=192))
+    measured = measure_all(tmp_path, clips)
+    assert measured["clean"].text == ()
+    assert set(measured["marked"].text or ()) == {("top right", 4, "SAMPLE"), ("bottom", 2, "Where are we going?")}
+    checked = check_pictures(clips, {f"{name}.mp4": found for name, found in measured.items()}, CheckSettings())
+    (finding,) = [finding for finding in checked if finding.kind == "text"]
+    assert finding.clips == ("marked.mp4",)
+    assert "bottom, in 2 of 4 sampled frames ('Where are we going?')" in finding.sentence
+
+
+def test_without_a_reader_the_check_says_so_and_looks_once_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    media.encode(scenery(1, 8), tmp_path / "it.mp4", 8)
+    clip = Clip(file_name="it.mp4", sha256="it", fps=8, frames=8)
+    seen = list[ClipProgress]()
+    monkeypatch.setattr(measures, "can_read_text", lambda: False)
+    for _ in range(2):
+        measured = {"it.mp4": measure_all(tmp_path, [clip], seen.append)["it"]}
+    assert [now.items for now in seen if now.items.startswith("1")] == ["1 of 1"]
+    (finding,) = [one for one in check_pictures([clip], measured, CheckSettings()) if one.kind == "text_unknown"]
+    assert finding.sentence.startswith("Subtitles and watermarks were not looked for: pip install")
+    monkeypatch.setattr(measures, "can_read_text", lambda: True)
+    measure_all(tmp_path, [clip], seen.append)
+    assert [now.items for now in seen if now.items.startswith("1")] == ["1 of 1", "1 of 1"]
+    assert not [one for one in check_pictures([clip], measured, CheckSettings()) if one.kind == "text_unknown"]

@@ -15,9 +15,8 @@ from workbench.clips import media, records
 from workbench.clips.records import Clip
 from workbench.dataset_builder import Dataset, history
 from workbench.dataset_builder.cuts import cutting
-from workbench.dataset_builder.cuts.cut import Cut, _nearest_box, checked, master_of
-from workbench.dataset_builder.cuts.parts import make_part
-from workbench.dataset_builder.cuts.seeking import frames_from
+from workbench.dataset_builder.cuts.cutting import Cut, _nearest_box, checked, make_part, master_of
+from workbench.dataset_builder.cuts.scenes import frames_from
 from workbench.errors import ConfigError, DataError
 from workbench.workspace import Workspace
 

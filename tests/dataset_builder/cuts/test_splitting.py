@@ -17,7 +17,8 @@ from workbench.clips import media
 from workbench.clips.records import Clip, read_clips, write_clips
 from workbench.dataset_builder import history
 from workbench.dataset_builder.cuts import splitting
-from workbench.dataset_builder.cuts.splitting import SplitSettings, SplitTask, plan_split
+from workbench.dataset_builder.cuts.splitting import plan_split
+from workbench.dataset_builder.settings import SplitSettings, SplitTask
 from workbench.errors import ConfigError
 from workbench.settings import specs
 from workbench.workspace import read_json

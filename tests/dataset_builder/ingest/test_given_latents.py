@@ -15,8 +15,8 @@ from tests.shell import Shell
 from workbench.clips.frame_plan import shape_for
 from workbench.clips.records import file_sha256
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.export.files import export
-from workbench.dataset_builder.export.settings import ExportSettings
+from workbench.dataset_builder.export import export
+from workbench.dataset_builder.settings import ExportSettings
 from workbench.errors import DataError, WorkbenchError
 from workbench.families import find_model
 from workbench.families.latents_file import Fit

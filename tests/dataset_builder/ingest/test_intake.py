@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import threading
 import time
 import zipfile
 from fractions import Fraction
@@ -17,14 +19,19 @@ from PIL import Image
 from tests.dataset_builder.foreign import write_video
 from tests.drawing import MakeClip, draw
 from tests.patience import PATIENCE
+from tests.ui.test_run_parts import built
 from workbench import jobs
 from workbench.clips import media, records
 from workbench.clips.records import Clip
 from workbench.dataset_builder import Dataset, ImportResult, ImportSettings
-from workbench.dataset_builder.ingest import canonical, conversion, intake
+from workbench.dataset_builder.ingest import canonical, intake
+from workbench.dataset_builder.ingest.intake import Contents
 from workbench.dataset_builder.ingest.results import append_import_result, read_import_results
+from workbench.dataset_builder.snapshot import task_snapshot
 from workbench.dataset_builder.sources.tree import SourceFile
 from workbench.errors import CannotWrite, ConfigError, DataError, ExitCode
+from workbench.jobs.limited import ChildClosed
+from workbench.ui.datasets.add import ImportPart, _keep_uploads
 from workbench.workspace import Workspace
 
 
@@ -139,7 +146,7 @@ def test_of_equal_contents_the_one_given_first_is_kept(
         return quick(path)
 
     monkeypatch.setattr(records, "file_sha256", slow_for_the_first)
-    monkeypatch.setattr(intake, "_cores", lambda: 3)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
     dataset = Dataset.create(workspace, "Equal")
     kept, *others = intake.ingest(dataset.folder, sources)
     assert kept.outcome == "taken"
@@ -220,7 +227,7 @@ def natural(frames: int, size: tuple[int, int] = (320, 192)) -> np.ndarray:
 def test_nobody_could_see_that_a_clip_was_written_anew(tmp_path: Path, fix: dict[str, Any]) -> None:
     source = write_video(tmp_path / "given.mov", natural(12), options={"crf": "4", "preset": "ultrafast"}, **fix)
     made = canonical.convert(source, tmp_path / "clip.mp4")
-    wanted = conversion.converted(media.raw_frames(source), media.probe(source))
+    wanted = canonical.converted(media.raw_frames(source), media.probe(source))
     errors = []
     for (_, before), (_, after) in zip(wanted, media.raw_frames(tmp_path / "clip.mp4"), strict=True):
         errors.append((before.to_ndarray().astype(float) - after.to_ndarray()) ** 2)
@@ -286,3 +293,89 @@ def test_import_job_with_nothing_usable_ends_as_bad_data(workspace: Workspace, t
     assert (status.state, status.exit_code) == (jobs.State.FAILED, ExitCode.BAD_DATA)
     assert "empty file" in status.message
     assert ImportSettings.load(dataset.task("import").folder / jobs.CONFIG).dataset == "bad"
+
+
+A_WHILE = 0.1  # seconds in which a thread that need not wait would be through
+
+
+def entering(contents: Contents, number: int, sha256: str) -> threading.Thread:
+    thread = threading.Thread(target=contents.enter, args=(number, sha256), daemon=True)
+    thread.start()
+    thread.join(A_WHILE)
+    return thread
+
+
+def test_a_source_waits_for_earlier_ones_of_the_same_content_alone() -> None:
+    contents = Contents()
+    same = entering(contents, 2, "a")
+    other = entering(contents, 1, "b")
+    assert same.is_alive()
+    assert other.is_alive()
+    contents.enter(0, "a")
+    other.join(PATIENCE)
+    assert not other.is_alive()
+    assert same.is_alive()
+    contents.leave(0)
+    same.join(PATIENCE)
+    assert not same.is_alive()
+
+
+def test_a_source_that_cannot_be_read_holds_nobody_up() -> None:
+    contents = Contents()
+    second = entering(contents, 1, "a")
+    contents.leave(0)
+    second.join(PATIENCE)
+    assert not second.is_alive()
+
+
+def test_nobody_waits_after_the_end() -> None:
+    contents = Contents()
+    ended: list[bool] = []
+
+    def enter() -> None:
+        with pytest.raises(ChildClosed):
+            contents.enter(1, "a")
+        ended.append(True)
+
+    thread = threading.Thread(target=enter, daemon=True)
+    thread.start()
+    contents.close()
+    thread.join(PATIENCE)
+    assert ended
+
+
+def test_a_failed_upload_is_shown_by_its_own_name_until_it_is_dismissed(workspace: Workspace) -> None:
+    dataset = Dataset.create(workspace, "Cats")
+    server = built(ImportPart)
+    dropped = workspace.root / "upload" / "my cat.mp4"
+    dropped.parent.mkdir()
+    dropped.write_bytes(b"no video")
+    kept = _keep_uploads(dataset.folder / ".import" / "uploads", [str(dropped)])
+    dataset.start_import(kept)
+    assert dataset.task("import").wait(PATIENCE).state is jobs.State.FAILED
+    for _ in range(2):  # read from the disk each time, as the shell does
+        seen = task_snapshot(Dataset.open(workspace, "cats").task("import"))
+        assert "my cat.mp4" in seen.sentence
+        assert str(workspace.root) not in json.dumps(
+            [seen.sentence, seen.details, [one.sentence for one in seen.files]]
+        )
+        assert "dismiss" in seen.actions
+    assert "my cat.mp4" in server.seen(dataset).sentence
+    assert "dismiss" in server.seen(dataset).actions
+    restarted = built(ImportPart).seen(dataset)
+    assert (restarted.sentence, restarted.files, restarted.actions) == ("", (), ())
+    dataset.task("import").dismiss()
+    seen = task_snapshot(Dataset.open(workspace, "cats").task("import"))
+    assert (seen.state, seen.sentence, seen.actions) == (jobs.State.NEW, "", ())
+
+
+def test_what_was_named_by_its_path_is_still_shown_after_a_restart(workspace: Workspace) -> None:
+    """The path may lead to a good file by then, so Resume is offered."""
+    dataset = Dataset.create(workspace, "Cats")
+    named = workspace.root / "my cat.mp4"
+    named.write_bytes(b"no video")
+    dataset.start_import([named])
+    assert dataset.task("import").wait(PATIENCE).state is jobs.State.FAILED
+    restarted = built(ImportPart).seen(dataset)
+    assert "my cat.mp4" in restarted.sentence
+    assert "resume" in restarted.actions

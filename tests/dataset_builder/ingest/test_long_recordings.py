@@ -16,11 +16,12 @@ from tests.patience import PATIENCE
 from workbench.clips import media
 from workbench.clips.records import Clip, write_clips
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.cuts import seeking, splitting
-from workbench.dataset_builder.cuts.cut import Cut, master_of
-from workbench.dataset_builder.cuts.filmstrip import filmstrip
-from workbench.dataset_builder.cuts.splitting import Split, SplitSettings, plan_split
-from workbench.dataset_builder.parallel import ClipProgress, Tick
+from workbench.dataset_builder.cuts import scenes, splitting
+from workbench.dataset_builder.cuts.cutting import Cut, master_of
+from workbench.dataset_builder.cuts.scenes import filmstrip
+from workbench.dataset_builder.cuts.splitting import Split, plan_split
+from workbench.dataset_builder.settings import SplitSettings
+from workbench.dataset_builder.tasks import ClipProgress, Tick
 from workbench.errors import ConfigError
 from workbench.ui.datasets import timeline
 from workbench.workspace import Workspace
@@ -50,14 +51,14 @@ def dataset(half_an_hour: Path, workspace: Workspace) -> Dataset:
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The numbers of the frames that are decoded from now on."""
     numbers: list[int] = []
-    onward = seeking.frames_onward
+    onward = scenes.frames_onward
 
     def counting(*arguments: Any) -> Iterator[tuple[int, Any]]:
         for number, frame in onward(*arguments):
             numbers.append(number)
             yield number, frame
 
-    monkeypatch.setattr(seeking, "frames_onward", counting)
+    monkeypatch.setattr(scenes, "frames_onward", counting)
     return numbers
 
 

@@ -13,12 +13,12 @@ from tests.dataset_builder import tables
 from tests.dataset_builder.small import CAPTIONS, write_dataset
 from tests.fake_hub import TOKEN, FakeHub
 from workbench.clips.records import read_clips
-from workbench.dataset_builder.export import hub_push
-from workbench.dataset_builder.export.settings import ExportSettings
+from workbench.dataset_builder import export
+from workbench.dataset_builder.settings import ExportSettings
 from workbench.dataset_builder.sources import hub
+from workbench.dataset_builder.sources.columns import clean_caption
 from workbench.dataset_builder.sources.layouts.base import Problem
 from workbench.dataset_builder.sources.survey import survey
-from workbench.dataset_builder.sources.text import clean_caption
 from workbench.errors import CannotWrite, ConfigError, DataError, ModelUnavailable
 
 
@@ -43,7 +43,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeHub]
 def test_what_is_pushed_comes_back_whole(small: Path, server: FakeHub, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     settings = ExportSettings(repo_id="me/squares", license="cc0-1.0")
-    pushed = hub_push.push(small, settings, lambda done, total: seen.append((done, total)))
+    pushed = export.push(small, settings, lambda done, total: seen.append((done, total)))
     assert pushed.url == f"{server.url}/datasets/me/squares"
     assert (server.private, server.commits, seen[-1]) == (
         {"datasets/me/squares"},
@@ -64,7 +64,7 @@ def test_what_is_pushed_comes_back_whole(small: Path, server: FakeHub, tmp_path:
 
 
 def test_the_card_holds_the_facts_and_nothing_private(small: Path, server: FakeHub) -> None:
-    hub_push.push(small, ExportSettings(repo_id="me/squares", license="cc0-1.0", trigger_word=False))
+    export.push(small, ExportSettings(repo_id="me/squares", license="cc0-1.0", trigger_word=False))
     files = server.repos["datasets/me/squares"]
     card = files["README.md"].decode()
     assert "license: cc0-1.0" in card
@@ -87,11 +87,11 @@ def test_a_push_that_broke_off_goes_on_and_shows_nothing_before_it_is_whole(
         server.failing = 418
 
     with pytest.raises(ModelUnavailable, match="an upload to me/squares broke off: push again"):
-        hub_push.push(small, ExportSettings(repo_id="me/squares"), fail)
+        export.push(small, ExportSettings(repo_id="me/squares"), fail)
     assert (len(server.objects), server.repos["datasets/me/squares"]) == (2, {})
     server.failing, server.requests = 0, []
-    assert hub_push.push(small, ExportSettings(repo_id="me/squares")).changed
-    assert not hub_push.push(small, ExportSettings(repo_id="me/squares")).changed
+    assert export.push(small, ExportSettings(repo_id="me/squares")).changed
+    assert not export.push(small, ExportSettings(repo_id="me/squares")).changed
     assert len(server.commits) == 1
     assert len([line for line in server.requests if "/store/" in line]) == 5
     assert len(server.repos["datasets/me/squares"]) == 9
@@ -100,10 +100,10 @@ def test_a_push_that_broke_off_goes_on_and_shows_nothing_before_it_is_whole(
 def test_private_clips_never_go_into_a_public_repository(small: Path, server: FakeHub) -> None:
     server.repos["datasets/me/open"] = {}
     with pytest.raises(ConfigError, match="me/open is public and `private` is on"):
-        hub_push.push(small, ExportSettings(repo_id="me/open"))
+        export.push(small, ExportSettings(repo_id="me/open"))
     assert server.repos["datasets/me/open"] == {}
     assert not server.objects
-    hub_push.push(small, ExportSettings(repo_id="me/open", private=False))
+    export.push(small, ExportSettings(repo_id="me/open", private=False))
     assert "README.md" in server.repos["datasets/me/open"]
 
 
@@ -149,7 +149,7 @@ def test_what_the_hub_refuses_is_explained(
         hub.fetch(hub.Remote("you/text", "0" * 40, {"huge.mp4": 2**60}), tmp_path)
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     with pytest.raises(ModelUnavailable, match=r"refuses it \(401.*\): log in with `hf auth login`") as caught:
-        hub_push.push(small, ExportSettings(repo_id="me/squares"))
+        export.push(small, ExportSettings(repo_id="me/squares"))
     assert "hf_" not in str(caught.value)
     server.failing = 418
     with pytest.raises(ModelUnavailable, match="the Hub answers 418"):

@@ -1,4 +1,4 @@
-"""Every layout gives back what was written in it, from folders and archives, and is found out by itself."""
+"""Every layout gives back what was written in it, is found out by itself, and SAT's reader takes our shards."""
 
 from __future__ import annotations
 
@@ -10,18 +10,22 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tests.dataset_builder.sat_reader import taken
 from tests.dataset_builder.small import CAPTIONS, write_dataset
-from workbench.clips.records import file_sha256, read_clips
+from tests.drawing import draw
+from workbench.clips import media
+from workbench.clips.records import Clip, file_sha256, read_clips, write_clips
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.export.files import export
-from workbench.dataset_builder.export.settings import ExportSettings
+from workbench.dataset_builder.export import export
+from workbench.dataset_builder.settings import ExportSettings
 from workbench.dataset_builder.sources.archives import extract
-from workbench.dataset_builder.sources.layouts import LAYOUTS, shards
+from workbench.dataset_builder.sources.columns import LONGEST_CAPTION, clean_caption
+from workbench.dataset_builder.sources.layouts import LAYOUTS, text_files
 from workbench.dataset_builder.sources.layouts.base import Problem
 from workbench.dataset_builder.sources.survey import Survey, survey
-from workbench.dataset_builder.sources.text import LONGEST_CAPTION, clean_caption
 from workbench.dataset_builder.sources.tree import SourceFile
 from workbench.errors import ConfigError, DataError
 from workbench.workspace import Workspace
@@ -78,7 +82,7 @@ def test_an_archive_of_a_folder_is_read_as_the_folder(small: Path, tmp_path: Pat
 
 
 def test_shards_are_split_and_read_as_one(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "SHARD_CLIPS", 3)
+    monkeypatch.setattr(text_files, "SHARD_CLIPS", 3)
     target = export(small, ExportSettings(layout="webdataset", target=str(tmp_path / "shards")))
     assert sorted(path.name for path in target.iterdir()) == [f"shard-{number:06d}.tar" for number in range(3)]
     (part,) = survey([target]).found
@@ -252,3 +256,44 @@ def test_what_came_in_one_layout_goes_out_in_any_other(
     (found,) = survey([target]).found
     assert found.layout == goes
     assert sorted((content(source, tmp_path), source.caption) for source in found.sources) == expected
+
+
+RATES = (8, 12.5, 15, 23.976, 24, 25, 29.97, 30)
+FPS, FRAMES = 8, 5  # what SAT is told in the tests
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """64 clips of eight rates, each from barely long enough for SAT to a little longer."""
+    folder = tmp_path_factory.mktemp("many") / "many"
+    clips = []
+    for number in range(64):
+        fps = RATES[number % 8]
+        count = int(np.ceil(FRAMES / FPS * fps)) + number // 8
+        path = folder / "clips" / f"{number:016x}.mp4"
+        media.encode(draw(count), path, fps)
+        clips.append(
+            Clip(
+                file_name=f"clips/{path.name}",
+                text=f"clip {number} é",
+                fps=fps,
+                frames=count,
+                width=64,
+                height=64,
+                sha256=file_sha256(path),
+            )
+        )
+    write_clips(folder, clips)
+    return folder
+
+
+def test_sat_takes_all_64_clips_of_our_shards(many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_files, "SHARD_CLIPS", 40)
+    folder = export(many, ExportSettings(layout="webdataset", target=str(tmp_path / "shards")))
+    found = [one for tar in sorted(folder.iterdir()) for one in taken(tar, fps=FPS, num_frames=FRAMES)]
+    assert [one.caption for one in found] == [f"clip {number} é" for number in range(64)]
+    assert {one.frames.shape for one in found} == {(FRAMES, 64, 64, 3)}
+    # A trainer that is set up for records beside the shards reads ours as well.
+    tar = next(folder.iterdir())
+    assert taken(tar, fps=FPS, num_frames=FRAMES, meta_names=("caption", "duration", "fps"))
+    assert [source.caption for source in survey([folder]).sources] == [f"clip {number} é" for number in range(64)]

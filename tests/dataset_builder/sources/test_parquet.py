@@ -13,7 +13,7 @@ from tests.dataset_builder import tables
 from tests.drawing import MakeClip
 from tests.shell import Shell
 from workbench.clips.records import read_clips
-from workbench.dataset_builder.sources import archives, parquet
+from workbench.dataset_builder.sources import archives
 from workbench.dataset_builder.sources.columns import USUAL, Columns
 from workbench.dataset_builder.sources.survey import Survey, SurveyedFiles, survey
 from workbench.dataset_builder.sources.tree import SourceFile
@@ -153,7 +153,7 @@ def test_a_table_that_cannot_be_read_says_why(tmp_path: Path, monkeypatch: pytes
     assert "t.parquet cannot be read (" in looked(tmp_path / "given").refused["t.parquet"]
     write(path, {"video": []}, features={"video": "Video"})
     assert looked(tmp_path / "given").refused["t.parquet"] == "it has no rows"
-    monkeypatch.setattr(parquet, "MOST_TEXT_BYTES", 10)
+    monkeypatch.setattr(archives, "MOST_TEXT_BYTES", 10)
     write(path, {"file_name": ["a.mp4"], "text": ["a long caption"]})
     assert "MB of captions: split the table" in looked(tmp_path / "given").refused["t.parquet"]
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)

@@ -1,25 +1,60 @@
-"""Captions by a captioner, as a job: which clips it is asked about, and what failures come to.
+"""Captions by a captioner, as a job: which clips it is asked about, the question, the answers, and several processes.
 
 A clip that fails is asked about again, then named and passed over; when nobody answers at all, the job ends and can be
-continued. Not covered: a question (asking), several processes (sharing), how answers are kept (answers), edits of many
-captions (editing).
+continued. Answers are on disk before anything else, a line each in `.caption/captions.jsonl`:
+
+    {"settings": {...}, "model": NAME, "task": ID}    the first line: the request
+    {"file_name": NAME, "text": CAPTION}              an answer
+    {"written": [NAME, ...]}                          these are in the dataset's records
+
+The records follow in batches that double in size: the first captions are seen at once, and at any moment at least half
+of all are in the records. All batches of a job are one entry in the history, which grows, so that one undo takes all
+back. Each batch looks at the records again, so that what a person wrote in the meantime stays.
+
+Several processes, also on other machines that see the disk, meet in `.caption/shared/`:
+
+    work.json           the settings, and the clips by shard
+    shards/             who does which (workbench.jobs.shards)
+    answers-WHO.jsonl   a line an answer of one worker: {file_name, text} or {file_name, failed}
+
+The job that was started collects the answers and is the only one that writes the dataset's records. What workers had
+answered when it was killed is collected first when it is started again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from workbench import jobs
-from workbench.captioners.base import Captioner
-from workbench.clips.records import Clip, clips_named, read_clips
-from workbench.dataset_builder.captions.answers import Answers, written_by_hand
-from workbench.dataset_builder.captions.asking import Asker, captioner_of
-from workbench.dataset_builder.captions.settings import CaptionSettings
-from workbench.dataset_builder.captions.sharing import caption_together
+from workbench.captioners import find_captioner
+from workbench.captioners.base import Captioner, CaptionFailed, NoAnswer
+from workbench.captioners.keys import find_key, handed_over
+from workbench.clips.records import Clip, clip_file, clips_named, read_clips, read_info
+from workbench.dataset_builder import history
+from workbench.dataset_builder.settings import CaptionSettings
+from workbench.dataset_builder.sources.columns import clean_caption
 from workbench.errors import ConfigError, DataError
+from workbench.jobs.devices import gpus_of
+from workbench.jobs.shards import Shards
+from workbench.jobs.workers import Workers, take_shards
+from workbench.records import json_lines, read_json_lines
+from workbench.settings import parse
+from workbench.workspace import Workspace, append_line, read_json, write_json, writing
+
+if TYPE_CHECKING:
+    from workbench.clips.media import Pixels
 
 LOG = "captions.jsonl"
 
@@ -104,3 +139,307 @@ def _caption(
         finally:
             answers.write_down()
             report()
+
+
+# ---- a question ------------------------------------------------------------------------------------------------------
+
+LONGEST_WAIT = 300.0  # seconds; a service that wants more is better asked again another day
+PLACEHOLDER = re.compile(r"\{(trigger|caption)\}")
+
+
+def captioner_of(dataset: Path, settings: CaptionSettings) -> Captioner:
+    """The captioner that the settings name, not opened. Raises ConfigError."""
+    return find_captioner(settings.captioner)(settings, Workspace.of(dataset.resolve()))
+
+
+class Asker:
+    """Asks an open captioner about clips of a dataset, again where it fails."""
+
+    def __init__(
+        self, dataset: Path, settings: CaptionSettings, captioner: Captioner, pause: Callable[[float, str], object]
+    ) -> None:
+        """pause: called with seconds and a reason before the same is asked again; returns after that time"""
+        self._dataset, self._settings, self._captioner, self._pause = dataset, settings, captioner, pause
+        self._trigger = read_info(dataset).trigger_word
+
+    def answer(self, clip: Clip) -> dict[str, str]:
+        """{file_name, text}, or {file_name, failed} with name and reason; also in the log. Raises what ends the job."""
+        try:
+            answer = {"text": self._ask(clip)}
+            words = f"{clip.name}: {answer['text']}"
+        except CaptionFailed as error:
+            words = f"{clip.name}: no caption: {error}"
+            answer = {"failed": words}
+        print(words, flush=True)  # noqa: T201 - the job's log
+        return {"file_name": clip.file_name, **answer}
+
+    def _ask(self, clip: Clip) -> str:
+        """A clip's caption, clean. Raises CaptionFailed, or what ends the job."""
+        settings = self._settings
+        if clip.is_latents:
+            raise CaptionFailed("it is latents, in which there is nothing to see: write its caption by hand")
+        try:
+            path = clip_file(self._dataset, clip.file_name)
+            frames, fps = sample_frames(path, clip, settings.frames, settings.picture_side)
+        except DataError as error:
+            raise CaptionFailed(str(error)) from error
+        question = instruction(settings.instruction, self._trigger, clip.text)
+        for attempt in range(settings.retries + 1):
+            try:
+                return tidy(self._captioner.caption(frames, fps, question))
+            except (CaptionFailed, NoAnswer) as error:
+                if attempt == settings.retries or (isinstance(error, CaptionFailed) and not error.again):
+                    raise
+                seconds = error.wait if isinstance(error, NoAnswer) else None
+                self._pause(min(LONGEST_WAIT, 2.0**attempt if seconds is None else seconds), str(error))
+        raise AssertionError("the last attempt returns or raises")
+
+
+def instruction(template: str, trigger: str, caption: str) -> str:
+    """The template with its placeholders filled in; lines whose placeholder has no value are left out."""
+    values = {"trigger": trigger.strip(), "caption": caption.strip()}
+    lines = [
+        PLACEHOLDER.sub(lambda found: values[found[1]], line)
+        for line in template.splitlines()
+        if all(values[name] for name in PLACEHOLDER.findall(line))
+    ]
+    return "\n".join(lines).strip()
+
+
+def sample_frames(path: Path, clip: Clip, count: int, side: int) -> tuple[Pixels, float]:
+    """At most `count` frames from the first to the last, uint8 [F, h, w, 3], no side longer than `side`; and their fps.
+
+    Raises DataError when the clip cannot be read.
+    """
+    from workbench.clips import media
+
+    if not clip.frames or not clip.width:
+        raise DataError("the dataset does not say its size and length: import it")
+    count = min(count, clip.frames)
+    indices = [round(number * (clip.frames - 1) / max(1, count - 1)) for number in range(count)]
+    scale = min(1.0, side / max(clip.width, clip.height))
+    size = (max(1, round(clip.height * scale)), max(1, round(clip.width * scale)))
+    frames = media.read_frames(path, indices, size)
+    return frames, clip.fps * (count - 1) / (clip.frames - 1) if count > 1 else clip.fps
+
+
+def tidy(text: str) -> str:
+    """An answer as a caption: one clean line without thoughts said aloud or quotes around it. Raises CaptionFailed."""
+    spoken = re.sub(r"<think>.*?(</think>|$)", "", text, flags=re.DOTALL)
+    clean = clean_caption(spoken)
+    if quoted := re.fullmatch("\"([^\"]*)\"|“([^“”]*)”|'([^']*)'", clean):
+        clean = "".join(text or "" for text in quoted.groups()).strip()
+    if not clean:
+        raise CaptionFailed("the captioner answered with nothing", again=True)
+    return clean
+
+
+# ---- the answers -----------------------------------------------------------------------------------------------------
+
+
+def written_by_hand(clip: Clip) -> bool:
+    """Whether a person wrote the caption it has."""
+    return clip.caption_by == "hand" and bool(clip.text.strip())
+
+
+class Answers:
+    """The answers of one job, kept through stops and kills.
+
+    texts: file name -> caption, as answered; kept: those whose clip has a person's caption by now, which stays
+    failed: file name -> the clip's name, and why it has no caption
+    """
+
+    def __init__(self, dataset: Path, path: Path, settings: dict[str, Any], model: str) -> None:
+        self._dataset, self._path = dataset, path
+        self._request: dict[str, Any] = {"settings": settings, "model": model, "task": secrets.token_hex(8)}
+        self._pending: dict[str, str] = {}
+        self.texts: dict[str, str] = {}
+        self.kept: set[str] = set()
+        self.failed: dict[str, str] = {}
+        self._read()
+        self.write_down()
+
+    @property
+    def count(self) -> int:
+        """How many clips are through, with a caption or without."""
+        return len(self.texts) + len(self.failed)
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """For the job's result: how many clips became what, and why some got no caption."""
+        counts = {"captioned": len(self.texts) - len(self.kept), "kept": len(self.kept), "failed": len(self.failed)}
+        return {"counts": counts, "failed": dict(self.failed)}
+
+    def take(self, answer: dict[str, str]) -> None:
+        """Keep an answer of an `Asker`. A caption reaches the records now or with the next batch. Raises CannotWrite.
+
+        A later job asks again about a clip that got none.
+        """
+        name = answer["file_name"]
+        if "text" not in answer:
+            self.failed[name] = answer["failed"]
+            return
+        self._append(answer)
+        self.texts[name] = self._pending[name] = answer["text"]
+        if 2 * len(self._pending) >= len(self.texts):
+            self.write_down()
+
+    def write_down(self) -> None:
+        """Put the answers into the records that are not there yet. Raises CannotWrite."""
+        if self._pending:
+            what, task = f"captions by {self._request['model']}", str(self._request.get("task", ""))
+            history.edit(self._dataset, what, lambda clips: list(self._filled(clips)), task)
+            self._append({"written": list(self._pending)})
+            self._pending.clear()
+
+    def forget(self) -> None:
+        """The job is over: the next one starts afresh. Raises CannotWrite."""
+        with writing(self._path):
+            self._path.unlink(missing_ok=True)
+
+    def _filled(self, clips: Sequence[Clip]) -> Iterator[Clip]:
+        """The records with their answers, but for captions that somebody has written since we asked."""
+        settings = self._request["settings"]
+        for clip in clips:
+            text = self._pending.get(clip.file_name)
+            if text is None or text == clip.text:
+                continue
+            by_hand = written_by_hand(clip) and not settings["overwrite_hand"]
+            if by_hand or (settings["which"] == "missing" and clip.text.strip()):
+                self.kept.add(clip.file_name)
+            else:
+                yield clip.changed(text=text, caption_by=settings["captioner"])
+
+    def _read(self) -> None:
+        """Take up an earlier job's answers: all of them when it was asked the same, else only what is not written."""
+        lines = read_json_lines(self._path)
+        if not lines or "settings" not in lines[0]:
+            self.forget()
+            self._append(self._request)
+            return
+        for line in lines[1:]:
+            if "text" in line:
+                self.texts[line["file_name"]] = self._pending[line["file_name"]] = line["text"]
+            for name in line.get("written", ()):
+                self._pending.pop(name, None)
+        if all(lines[0].get(name) == self._request[name] for name in ("settings", "model")):
+            self._request = lines[0]
+            # What was undone or edited since is asked for again.
+            now = {clip.file_name: clip.text for clip in read_clips(self._dataset)}
+            self.texts = {
+                name: text for name, text in self.texts.items() if name in self._pending or now.get(name) == text
+            }
+            return
+        request, self._request = self._request, lines[0]
+        self.write_down()
+        self.forget()
+        self._request, self.texts, self.kept = request, {}, set()
+        self._append(request)
+
+    def _append(self, line: dict[str, Any]) -> None:
+        append_line(self._path, json.dumps(line, ensure_ascii=False))
+
+
+# ---- several processes -----------------------------------------------------------------------------------------------
+
+MODULE = "workbench.dataset_builder.captions.captioning"
+FOLDER, WORK, ANSWERS = "shared", "work.json", "answers-"
+LARGEST_SHARD = 16  # clips
+
+
+def caption_together(
+    dataset: Path, settings: CaptionSettings, job: jobs.Job, answers: Answers, waiting: Sequence[Clip]
+) -> None:
+    """Caption the waiting clips by `settings.processes` workers.
+
+    Raises jobs.Stop, ProcessFailed, CannotWrite.
+    """
+    folder = job.folder / FOLDER
+    request = settings.model_dump(mode="json", exclude={"processes"})
+    collector = _Collector(folder, answers, {clip.file_name for clip in waiting})
+    if (folder / WORK).exists() and read_json(folder / WORK)["settings"] == request:
+        collector.collect()
+    already = answers.count
+    names = [clip.file_name for clip in waiting if clip.file_name not in answers.texts]
+    shutil.rmtree(folder, ignore_errors=True)
+    size = max(1, min(LARGEST_SHARD, len(names) // (4 * settings.processes)))
+    cut = [names[at : at + size] for at in range(0, len(names), size)]
+    write_json(folder / WORK, {"settings": request, "shards": cut})
+
+    def meanwhile() -> None:
+        collector.collect()
+        job.outcome = answers.outcome
+
+    devices = []
+    if settings.captioner == "vision_language":
+        devices = gpus_of(settings.device)[: settings.processes]
+    key = find_key(settings.key_variable, settings.base_url) if settings.captioner == "endpoint" else ""
+    handing = functools.partial(handed_over, settings.key_variable, settings.base_url, key)
+    count = min(len(devices) or settings.processes, max(1, len(cut)))
+    try:
+        shards = Shards(folder, len(cut))
+        Workers(job, MODULE, count, devices, handing).run(shards, "caption", already + len(names), already, meanwhile)
+    finally:
+        meanwhile()
+        answers.write_down()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Collector:
+    """Takes each answer once from the workers' files."""
+
+    def __init__(self, folder: Path, answers: Answers, names: set[str]) -> None:
+        self._folder, self._answers, self._names = folder, answers, names
+        self._read: dict[Path, int] = {}
+
+    def collect(self) -> None:
+        """Take what is new. Raises CannotWrite."""
+        for path in sorted(self._folder.glob(f"{ANSWERS}*.jsonl")):
+            with path.open("rb") as file:
+                file.seek(self._read.get(path, 0))
+                data = file.read()
+            whole = data[: data.rfind(b"\n") + 1]
+            self._read[path] = self._read.get(path, 0) + len(whole)
+            for line in json_lines(whole):
+                name = line.get("file_name", "")
+                if name in self._names and name not in self._answers.texts:
+                    self._answers.take(line)
+
+
+def answered(folder: Path) -> set[str]:
+    """The clips that some worker has answered for."""
+    lines = (line for path in folder.glob(f"{ANSWERS}*.jsonl") for line in read_json_lines(path))
+    return {str(line["file_name"]) for line in lines if "file_name" in line}
+
+
+def worker(job: Path) -> int:
+    """Take shards until none is left; the exit code."""
+    folder, dataset = job / FOLDER, job.parent
+    plan = read_json(folder / WORK)
+    # A worker sees its own GPU alone, whatever number that has outside.
+    device = str(plan["settings"]["device"]).partition(":")[0]
+    settings = parse(CaptionSettings, {**plan["settings"], "device": device})
+    clips = {clip.file_name: clip for clip in read_clips(dataset)}
+    captioner = captioner_of(dataset, settings)
+    asker = Asker(dataset, settings, captioner, lambda seconds, _: time.sleep(seconds))
+    own = folder / f"{ANSWERS}{socket.gethostname()}-{os.getpid()}.jsonl"
+
+    def answer(number: int) -> Iterator[int]:
+        before = answered(folder)
+        for name in plan["shards"][number]:
+            if name in clips and name not in before:
+                append_line(own, json.dumps(asker.answer(clips[name]), ensure_ascii=False))
+            yield 1
+
+    return take_shards(Shards(folder, len(plan["shards"])), answer, _opened(captioner))
+
+
+@contextlib.contextmanager
+def _opened(captioner: Captioner) -> Iterator[None]:
+    with contextlib.closing(captioner):
+        captioner.open()
+        yield
+
+
+if __name__ == "__main__":
+    sys.exit(worker(Path(sys.argv[1]).resolve()))

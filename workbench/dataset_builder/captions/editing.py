@@ -1,9 +1,8 @@
 """Edits of many captions at once, and what is in them: each edit is one entry of the history, undone as one.
 
 Every edit returns how many captions it changed; `names` (file names or ids) limits it to those clips. A changed
-caption is one clean line (sources.text.clean_caption). Who wrote it (`caption_by`) stays; where there was no caption,
-the edit counts as written by hand. Not covered: one caption typed in by hand (dataset), captions from a model
-(captioning).
+caption is one clean line (sources.columns.clean_caption). Who wrote it (`caption_by`) stays; where there was no
+caption, the edit counts as written by hand.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import regex
 
 from workbench.clips.records import Clip, clips_named, read_clips, read_info
 from workbench.dataset_builder import history
-from workbench.dataset_builder.sources.text import clean_caption
+from workbench.dataset_builder.sources.columns import clean_caption
 from workbench.errors import ConfigError
 
 Edit = Callable[[str], str]
@@ -72,7 +71,7 @@ class Rewritten:
     after: str
 
 
-# ---- edits
+# ---- edits -----------------------------------------------------------------------------------------------------------
 
 
 def preview_replace(
@@ -175,7 +174,7 @@ def _rewrite(dataset: Path, what: str, edit: Edit, names: Collection[str] | None
     return history.edit(dataset, what, lambda clips: [_edited(clip, edit) for clip in clips_named(clips, names)])
 
 
-# ---- looking
+# ---- looking ---------------------------------------------------------------------------------------------------------
 
 
 def tag_counts(clips: Iterable[Clip]) -> Counter[str]:

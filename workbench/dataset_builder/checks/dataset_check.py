@@ -1,22 +1,37 @@
 """The dataset check, as a job: looks at every clip and caption and says what would stop or hurt a training.
 
-Pictures are measured once per content (measures), captions counted with the chosen model's own tokenizer; findings
-offer their fixes (fixes). Not covered: what a clip shows.
+Pictures are measured once per content (measures). Captions are counted with the chosen model's own tokenizer, where it
+is on disk; nothing is downloaded and nothing is guessed. Findings offer their fixes (fixes).
+
+    .check/tokens.json    {model, limit, trigger_word, counts: {text_hash: tokens}}: for statistics
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
 
 from workbench import jobs
-from workbench.clips import frame_plan
-from workbench.clips.records import Clip, clip_file, file_sha256, read_clips, read_info
-from workbench.dataset_builder import parallel
-from workbench.dataset_builder.checks import caption_checks, measures, picture_checks
-from workbench.dataset_builder.checks.findings import Finding, Severity, write_report
-from workbench.dataset_builder.checks.settings import CheckSettings
+from workbench.clips import frame_metrics, frame_plan, still_pictures
+from workbench.clips.frame_plan import Shape
+from workbench.clips.records import Clip, DatasetInfo, clip_file, file_sha256, read_clips, read_info
+from workbench.dataset_builder import tasks
+from workbench.dataset_builder.checks import measures
+from workbench.dataset_builder.checks.findings import Finding, Severity, finding_of, write_report
+from workbench.dataset_builder.checks.measures import FOLDER, Measures
+from workbench.dataset_builder.settings import CheckSettings
+from workbench.errors import DataError, ModelUnavailable
+from workbench.families.base import Family
 from workbench.families.latents_file import Fit
+from workbench.families.model import Model
+from workbench.families.model_inputs import CaptionTokens
+from workbench.quantities import counted
+from workbench.records import read_record
 from workbench.workspace import write_json
 
 
@@ -29,23 +44,219 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     if settings.pictures:
         shape = frame_plan.shape_of(settings, model)
         videos = [clip for clip in clips if not clip.is_latents]
-        found += picture_checks.check_pictures(videos, _measured(dataset, videos, job), settings)
-        found += picture_checks.check_plans(clips, shape, model.title)
-        found += picture_checks.check_latents(dataset, clips, Fit(family, model), model.title)
+        # A folder of another tool's has no sha256 in its records.
+        hashed = [c if c.sha256 else c.changed(sha256=file_sha256(clip_file(dataset, c.file_name))) for c in videos]
+        known = measures.measure_all(dataset, hashed, tasks.job_progress(job))
+        found += check_pictures(videos, {clip.file_name: known[clip.sha256] for clip in hashed}, settings)
+        found += check_plans(clips, shape, model.title)
+        found += check_latents(dataset, clips, Fit(family, model), model.title)
     if settings.captions:
         job.beat("captions", 0, len(clips))
-        found += caption_checks.check_captions(clips, info, settings.fewest_words)
-        too_long, tokens = caption_checks.check_tokens(clips, info, family, model)
+        found += check_captions(clips, info, settings.fewest_words)
+        too_long, tokens = check_tokens(clips, info, family, model)
         found += too_long
-        write_json(dataset / measures.FOLDER / caption_checks.TOKENS, tokens)
+        write_json(dataset / FOLDER / TOKENS, tokens)
     write_report(dataset, time.time(), model.id, clips, found)
     counts = {severity.value: sum(f.severity == severity for f in found) for severity in Severity}
     job.outcome = {"clips": len(clips), "findings": counts}
     job.beat("check", len(clips), len(clips))
 
 
-def _measured(dataset: Path, clips: list[Clip], job: jobs.Job) -> dict[str, measures.Measures]:
-    """File name -> measures; a folder of another tool's has no sha256 in its records."""
-    hashed = [c if c.sha256 else c.changed(sha256=file_sha256(clip_file(dataset, c.file_name))) for c in clips]
-    known = measures.measure_all(dataset, hashed, parallel.job_progress(job))
-    return {clip.file_name: known[clip.sha256] for clip in hashed}
+# ---- pictures --------------------------------------------------------------------------------------------------------
+
+
+def check_pictures(
+    clips: Sequence[Clip], measured: Mapping[str, Measures], settings: CheckSettings
+) -> Iterator[Finding]:
+    """Findings of one clip each, then groups of near-duplicates. measured: file name -> measures."""
+    if not measures.can_read_text():
+        yield finding_of("text_unknown", f"Subtitles and watermarks were not looked for: {measures.MISSING}.")
+    for clip in clips:
+        found = measured[clip.file_name]
+        if found.error:
+            yield finding_of("damaged", f"{clip.name} {found.error}", [clip])
+            continue
+        yield from _check_look(clip, found, settings)
+        if not clip.is_image:
+            yield from _check_motion(clip, found, settings)
+    yield from _near_duplicates(clips, measured, settings.near_duplicate)
+
+
+def _check_look(clip: Clip, found: Measures, settings: CheckSettings) -> Iterator[Finding]:
+    if found.letterbox:
+        _, _, width, height = found.letterbox
+        sides = "above and below" if width >= clip.width else "at the sides" if height >= clip.height else "all around"
+        bars = f"black bars {sides}: the picture is {width}x{height} of {clip.width}x{clip.height}"
+        yield finding_of("letterbox", f"{clip.name} has {bars}.", [clip], crop=list(found.letterbox))
+    if found.text:
+        frames = 1 if clip.is_image else measures.TEXT_LOOKS
+        where = "; ".join(
+            f"{position}, in {looks} of {frames} sampled frames ({_short(text, 40)!r})"
+            for position, looks, text in found.text
+        )
+        yield finding_of("text", f"{clip.name} shows text: {where}. The model learns them, too.", [clip])
+    if found.blur > settings.blur:
+        limit = f"0 is sharp, more than {settings.blur:g} is called blurred"
+        sentence = f"{clip.name} has a blur of {found.blur:.2f} ({limit}): the model learns the blur, too."
+        yield finding_of("blur", sentence, [clip])
+
+
+def _check_motion(clip: Clip, found: Measures, settings: CheckSettings) -> Iterator[Finding]:
+    if found.still >= settings.still:
+        share = f"{found.still:.0%} of its {clip.seconds:.1f} s"
+        sentence = f"In {clip.name} nothing moves for {share}: a model trained on this generates still pictures."
+        yield finding_of("still", sentence, [clip])
+    if found.shake > settings.shake:
+        amount = f"{found.shake:.1f}% of the picture from look to look (more than {settings.shake:g}% is called shaky)"
+        yield finding_of("shake", f"The camera of {clip.name} jerks by {amount}.", [clip])
+    if bright := [first for first, _, height in found.flashes if height >= settings.flash]:
+        times = f"{counted(len(bright), 'time')}, at {_times(clip, bright)}"
+        yield finding_of("flashes", f"{clip.name} flashes {times}.", [clip])
+    if cuts := [frame for frame, score in found.cuts if score >= settings.cut]:
+        times = f"{counted(len(cuts), 'cut')}, at {_times(clip, cuts)}"
+        yield finding_of("cuts", f"{clip.name} has {times}: the model would learn to jump.", [clip], frames=cuts)
+
+
+def _near_duplicates(clips: Sequence[Clip], measured: Mapping[str, Measures], threshold: float) -> Iterator[Finding]:
+    readable = [clip for clip in clips if not measured[clip.file_name].error]
+    for kind in (True, False):  # an image of a clip is no copy of it
+        same_kind = [clip for clip in readable if clip.is_image == kind]
+        for group in frame_metrics.alike([measured[clip.file_name].print_bytes for clip in same_kind], threshold):
+            found = [same_kind[index] for index in group]
+            names = ", ".join(clip.name for clip in found[:4]) + (" ..." if len(found) > 4 else "")
+            sentence = f"{len(found)} clips look alike: {names}. The model sees this scene as many times as often."
+            blur = {clip.file_name: measured[clip.file_name].blur for clip in found}
+            yield finding_of("near_duplicates", sentence, found, blur=blur)
+
+
+def check_plans(clips: Sequence[Clip], shape: Shape, title: str) -> Iterator[Finding]:
+    """What the chosen model cannot take, or takes badly. title: the model's."""
+    videos = [clip for clip in clips if not clip.is_image]
+    images = [clip for clip in clips if clip.is_image]
+    plans = [frame_plan.plan(clip, shape) for clip in videos]
+    severity = Severity.STOPS if all(plan.dropped for plan in plans) else None
+    for clip, plan in zip(videos, plans, strict=True):
+        if plan.dropped:
+            sentence = f"{clip.name} is {plan.dropped}."
+            yield finding_of("left_out", sentence, [clip], title=f"Left out by {title}", severity=severity)
+        for warning in plan.warnings:
+            sentence = f"{clip.name}{' is' if warning.startswith('too small') else ':'} {warning}."
+            yield finding_of("fits_badly", sentence, [clip], title=f"Fits {title} badly")
+    if images:
+        number = f"{len(images)} of {len(clips)} clips {'is an image' if len(images) == 1 else 'are images'}"
+        sentence = f"{number}: they teach looks, no motion, and train in a bucket of 1 frame only."
+        effect = still_pictures.effect_on_motion(len(images) / len(clips))
+        severity = Severity.HURTS if effect else None
+        yield finding_of("images", " ".join(filter(None, (sentence, effect))), images, severity=severity)
+
+
+def check_latents(dataset: Path, clips: Sequence[Clip], fit: Fit, title: str) -> Iterator[Finding]:
+    """Latents that the chosen model cannot be trained on, whatever their size. title: the model's."""
+    for clip in clips:
+        if clip.is_latents:
+            try:
+                reason = fit.misfit(clip_file(dataset, clip.file_name))
+            except DataError as error:
+                reason = str(error)
+            if reason:
+                yield finding_of("left_out", f"{clip.name}: {reason}.", [clip], title=f"Left out by {title}")
+
+
+def _times(clip: Clip, frames: Sequence[int]) -> str:
+    """ "0.8 s, 2.4 s", at most five."""
+    listed = ", ".join(f"{frame / clip.fps:.1f} s" for frame in frames[:5])
+    return listed + (" ..." if len(frames) > 5 else "")
+
+
+# ---- captions --------------------------------------------------------------------------------------------------------
+
+TOKENS = "tokens.json"
+
+
+def check_captions(clips: Sequence[Clip], info: DatasetInfo, fewest_words: int) -> Iterator[Finding]:
+    """Findings that need no tokenizer."""
+    same: dict[str, list[Clip]] = {}
+    for clip in clips:
+        words = len(clip.text.split())
+        if not words:
+            taught = f"only the trigger word {info.trigger_word!r}" if info.trigger_word else "nothing"
+            yield finding_of(
+                "no_caption", f"{clip.name} has no caption: {taught} describes it to the model.", [clip], info
+            )
+            continue
+        same.setdefault(" ".join(clip.text.lower().split()), []).append(clip)
+        if words < fewest_words:
+            sentence = f"{clip.name} is described in {counted(words, 'word')}: {clip.text.strip()!r}."
+            yield finding_of("short_caption", sentence, [clip], info)
+    for group in same.values():
+        if len(group) > 1:
+            shared = f"{len(group)} clips share the caption {_short(group[0].text)!r}"
+            yield finding_of("same_caption", f"{shared}: the model cannot distinguish them by words.", group, info)
+    # Training puts the word in front where it is missing; that matters where other captions hold it elsewhere.
+    word = info.trigger_word.strip()
+    captioned = [clip for clip in clips if clip.text.strip()]
+    without = [clip for clip in captioned if info.caption(clip) != clip.text.strip()] if word else []
+    if without and len(without) < len(captioned):
+        yield finding_of(
+            "trigger",
+            f"{len(without)} of {len(captioned)} captions do not name {word!r}: training puts it in front of them, "
+            "other tools that read this dataset will not.",
+            without,
+            info,
+        )
+
+
+def check_tokens(
+    clips: Sequence[Clip], info: DatasetInfo, family: Family, model: Model
+) -> tuple[list[Finding], dict[str, Any]]:
+    """(findings, what tokens.json should hold). The second is empty where the tokenizer is not on disk."""
+    folder = family.on_disk(model)
+    try:
+        if folder is None:
+            raise ModelUnavailable(f"The tokenizer of {model.title} is not on this machine yet")
+        tokenized = family.caption_tokens(folder, [info.caption(clip) for clip in clips])
+    except ModelUnavailable as error:
+        sentence = f"{error}: download the model (a training run does), then check again."
+        return [finding_of("tokens_unknown", sentence)], {}
+    found = [_too_long(clip, info, tokens, model) for clip, tokens in zip(clips, tokenized, strict=True) if tokens.cut]
+    counts = {text_hash(clip): tokens.count for clip, tokens in zip(clips, tokenized, strict=True)}
+    limit = tokenized[0].limit if tokenized else 0
+    return found, {"model": model.id, "limit": limit, "trigger_word": info.trigger_word, "counts": counts}
+
+
+def _too_long(clip: Clip, info: DatasetInfo, tokens: CaptionTokens, model: Model) -> Finding:
+    """The trigger word is what matters most: what is called by it is not learned where it is not read."""
+    found = f"The caption of {clip.name} has {tokens.count} tokens, {model.title} reads {tokens.limit}: "
+    read = info.caption(clip).removesuffix(tokens.cut)
+    if info.trigger_word.strip() and info.caption(clip.changed(text=read)) != read.strip():
+        found += f"it never sees the trigger word {info.trigger_word.strip()!r}, which stands after them."
+        return finding_of("trigger_unread", found, [clip], info, cut=tokens.cut)
+    return finding_of(
+        "long_caption", f"{found}it never sees {_short(tokens.cut, 200)!r}.", [clip], info, cut=tokens.cut
+    )
+
+
+class _Tokens(BaseModel):
+    """tokens.json."""
+
+    limit: int
+    trigger_word: str
+    counts: dict[str, int]
+
+
+def read_tokens(dataset: Path, info: DatasetInfo) -> tuple[int, dict[str, int]]:
+    """(limit, `text_hash` -> tokens) of the last check; (0, {}) where it does not tell."""
+    known = read_record(dataset / FOLDER / TOKENS, _Tokens)
+    if known is None or known["trigger_word"] != info.trigger_word:  # the captions as they are taught have changed
+        return 0, {}
+    return known["limit"], known["counts"]
+
+
+def text_hash(clip: Clip) -> str:
+    """Stands for a caption as written."""
+    return hashlib.sha256(clip.text.encode()).hexdigest()[:16]
+
+
+def _short(text: str, longest: int = 60) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= longest else f"{text[: longest - 4]} ..."

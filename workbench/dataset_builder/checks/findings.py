@@ -3,7 +3,7 @@
     .check/findings.json    {checked_at, model, clips, findings}: written whole by each check
 
 A finding keeps the content of each clip it was found on (its pictures' sha256, or its caption's hash): once one of its
-clips changed, the finding is out of date and no longer shown. Not covered: finding (dataset_check), fixing (fixes).
+clips changed, the finding is out of date and no longer shown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Fix what the dataset check found: one finding or many, in one change of the history, which one undo takes back.
 
 What changes records alone is done at once. What cuts clips encodes them and so takes its time: that is a task (`run`).
-Not covered: finding (dataset_check), how parts are made (cutting).
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from pathlib import Path
 
 from workbench import jobs
 from workbench.clips.records import Clip, DatasetInfo, read_clips, read_info
-from workbench.dataset_builder import history, parallel
+from workbench.dataset_builder import history, tasks
 from workbench.dataset_builder.checks.findings import FIXES, Finding, Fix, read_findings
 from workbench.dataset_builder.cuts import cutting
-from workbench.dataset_builder.cuts.cut import FEWEST, Cut, cut_of, master_of
-from workbench.dataset_builder.parallel import OnProgress, silent
+from workbench.dataset_builder.cuts.cutting import FEWEST, Cut, cut_of, master_of
+from workbench.dataset_builder.tasks import OnProgress, silent
 from workbench.errors import ConfigError, DataError
 from workbench.quantities import counted
 from workbench.settings import Settings, field
@@ -53,7 +52,8 @@ def preview(dataset: Path, findings: Sequence[Finding], fix: Fix) -> str:
     clips, info = {clip.file_name: clip for clip in read_clips(dataset)}, read_info(dataset)
     if fix in CUTTING:
         found = {finding.clips[0]: finding for finding in findings}
-        parts = sum(len(_shots(_bounds(one, clips[name]), 1)) for name, one in found.items())
+        bounds = ([0, *one.values.get("frames", ()), clips[name].frames] for name, one in found.items())
+        parts = sum(len(_shots(one, 1)) for one in bounds)
         return f"{_sentence(fix, 0, len(found), parts)}."
     changed = _changed_records(findings, clips, info, fix)
     return f"{_sentence(fix, 0, len(changed), trigger=info.trigger_word)}." if changed else "Nothing is left to do."
@@ -119,7 +119,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     """
     settings = FixSettings.load(config)
     found = _found(dataset, settings)
-    done = apply(dataset, found, settings.fix, parallel.job_progress(job)) if found else NOTHING
+    done = apply(dataset, found, settings.fix, tasks.job_progress(job)) if found else NOTHING
     print(done, flush=True)  # noqa: T201 - the job's log
     job.outcome = {"done": done}
 
@@ -215,11 +215,6 @@ def _new_cuts(finding: Finding, cut: Cut, step: float, fix: Fix) -> list[Cut]:
     if fix == "keep_longest_shot":
         shots = sorted(shots, key=lambda shot: shot[0] - shot[1])[:1]
     return [Cut(start, end, cut.crop, cut.fps) for start, end in shots]
-
-
-def _bounds(finding: Finding, clip: Clip) -> list[int]:
-    """Where the shots of a clip begin and end, in its own frames."""
-    return [0, *finding.values.get("frames", ()), clip.frames]
 
 
 def _shots(bounds: Sequence[int], step: float) -> list[tuple[int, int]]:

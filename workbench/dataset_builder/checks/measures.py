@@ -2,8 +2,8 @@
 
     .check/measures.jsonl    a line a content (sha256); a line of another version of this module counts as missing
 
-A clip is decoded once, at small size, in a child process (`main`), one a core. Not covered: what the numbers mean
-(frame_metrics), which are bad (dataset_check).
+A clip is decoded once, at small size, in a child process (`main`), one a core. `frame_metrics` says what the numbers
+mean, `dataset_check` which of them are bad.
 """
 
 from __future__ import annotations
@@ -13,24 +13,33 @@ import contextlib
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
 from workbench.clips import frame_metrics
+from workbench.clips.frame_metrics import small
 from workbench.clips.records import Clip, clip_file
-from workbench.dataset_builder import parallel
-from workbench.dataset_builder.checks import text_detection
+from workbench.dataset_builder import tasks
 from workbench.dataset_builder.cuts import scenes
-from workbench.dataset_builder.parallel import OnProgress, Tick, silent
+from workbench.dataset_builder.cuts.scenes import stills
+from workbench.dataset_builder.tasks import OnProgress, Tick, silent
 from workbench.errors import DataError
 from workbench.jobs.limited import ChildLost, LimitedChild, Watch, serve
+from workbench.paths import extra_command
 from workbench.records import read_json_lines
 from workbench.workspace import append_line, writing
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from workbench.clips.frame_metrics import Pixels
+
+    Video = NDArray[np.float32]
 
 WORKER = "workbench.dataset_builder.checks.measures"
 MODULES = ("av", "cv2", "numpy", "scenedetect")
@@ -72,7 +81,7 @@ class Measures(BaseModel):
     flashes: tuple[tuple[int, int, float], ...] = ()
     cuts: tuple[tuple[int, float], ...] = ()
     letterbox: tuple[int, int, int, int] | None = None
-    text: tuple[text_detection.Text, ...] | None = None
+    text: tuple[Text, ...] | None = None
     fingerprint: str = ""
 
     @property
@@ -97,19 +106,19 @@ def measure_all(dataset: Path, clips: Sequence[Clip], on_progress: OnProgress = 
     Each is on disk once it is known, so that going on after a stop repeats nothing. A clip that brings its child down
     costs no other; a stop ends the children at once. Raises CannotWrite and what `on_progress` raises.
     """
-    known, can_read = read_measures(dataset), text_detection.can_read()
-    if can_read:  # those of before it was installed are measured again
+    known, reads_text = read_measures(dataset), can_read_text()
+    if reads_text:  # those of before it was installed are measured again
         known = {sha256: found for sha256, found in known.items() if found.error or found.text is not None}
     missing = list({clip.sha256: clip for clip in clips if clip.sha256 not in known}.values())
     with writing(dataset):
         (dataset / FOLDER).mkdir(exist_ok=True)
-    children = [LimitedChild(WORKER, dataset) for _ in range(parallel.WORKERS)]
+    children = [LimitedChild(WORKER, dataset) for _ in range(tasks.WORKERS)]
     free = list(children)
 
     def ask_child(clip: Clip, tick: Tick) -> Measures:
         child = free.pop()
         try:
-            answer = child.ask({"clip": clip.model_dump(mode="json"), "text": can_read}, SECONDS_PER_FRAME)
+            answer = child.ask({"clip": clip.model_dump(mode="json"), "text": reads_text}, SECONDS_PER_FRAME)
         except ChildLost as lost:
             reason = f"has no frame within {SECONDS_PER_FRAME:.0f} s" if lost.late else "brought the decoder down"
             return Measures(sha256=clip.sha256, error=f"{reason} when it was read: import it again")
@@ -128,16 +137,14 @@ def measure_all(dataset: Path, clips: Sequence[Clip], on_progress: OnProgress = 
 
     frames = sum(clip.frames for clip in missing)
     try:
-        parallel.each(
-            "measuring pictures", frames, missing, ask_child, on_progress, on_done=keep, on_stop=kill_children
-        )
+        tasks.each("measuring pictures", frames, missing, ask_child, on_progress, on_done=keep, on_stop=kill_children)
     finally:
         for child in children:
             child.close()
     return {clip.sha256: known[clip.sha256] for clip in clips}
 
 
-# ---- in the child ---------------------------------------------------------------------------------------------------
+# ---- in the child ----------------------------------------------------------------------------------------------------
 
 
 def main(dataset: Path) -> None:
@@ -151,97 +158,214 @@ def main(dataset: Path) -> None:
 
 def measure(dataset: Path, clip: Clip, text: bool = True, on_frame: Callable[[], None] = silent) -> Measures:
     """Decode one clip once and measure it; text: look for that, too, where a reader is installed."""
-    from workbench.dataset_builder.checks.letterbox import find_letterbox
-
     try:
         path = clip_file(dataset, clip.file_name)
-        numbers = _Pictures(clip.frames, clip.fps or 8.0).measure(path, on_frame)
+        numbers = _look_at_pictures(path, clip.frames, clip.fps or 8.0, on_frame)
         letterbox = find_letterbox(path)
-        texts = text_detection.find_text(path) if text and text_detection.can_read() else None
+        texts = find_text(path) if text and can_read_text() else None
     except (DataError, OSError) as error:
         return Measures(sha256=clip.sha256, error=str(error))
     return Measures(sha256=clip.sha256, letterbox=letterbox, text=texts, **numbers)
 
 
-class _Pictures:
-    """One pass over a clip's frames; keeps a second of small pictures, and a tiny one a frame."""
+def _look_at_pictures(path: Path, frames: int, fps: float, on_frame: Callable[[], None]) -> dict[str, Any]:
+    """One pass over a clip's frames; the numbers, by their names in Measures. Raises DataError.
 
-    def __init__(self, frames: int, fps: float) -> None:
-        self._fps = fps
-        self._prints_at = _spread(frames, frame_metrics.PRINT_FRAMES)
-        self._sharp_at = _spread(frames, SHARP_LOOKS)
-        self._stride = max(1, round(fps / STEPS))
-        self._shake_stride = max(1, round(fps / SHAKE_STEPS))
-        self._scorer = scenes.Scorer(CUTS_BY)
-        self._blur: list[float] = []
-        self._motion: list[float] = []
-        self._still: list[bool] = []
-        self._moves: list[tuple[float, float] | None] = []
-        self._prints: list[Pixels] = []
-        self._second: deque[Pixels] = deque(maxlen=STEPS + 1)
-        self._steady: Pixels | None = None
-        self._width = 0
+    Keeps a second of small pictures, and a tiny one a frame.
+    """
+    import cv2
+    import numpy as np
 
-    def measure(self, path: Path, on_frame: Callable[[], None]) -> dict[str, Any]:
-        """Look at every frame; the numbers, by their names in Measures. Raises DataError."""
-        from workbench.clips import media
+    from workbench.clips import media
 
-        for number, (_, frame) in enumerate(media.raw_frames(path)):
-            colour = frame_metrics.small(frame, scenes.LONGEST_SIDE)
-            self._width = colour.shape[1]
-            self._scorer.look(colour)
-            if number % self._stride == 0 or number % self._shake_stride == 0:
-                grey = frame_metrics.grey(colour)
-            if number % self._stride == 0:
-                self._look_at_motion(frame_metrics.halved(grey))
-            if number % self._shake_stride == 0:
-                if self._steady is not None:
-                    self._moves.append(frame_metrics.camera_move(self._steady, grey))
-                self._steady = grey
-            if number in self._prints_at:
-                self._prints.append(colour)
-            if number in self._sharp_at:
-                self._blur.append(frame_metrics.blur(frame_metrics.small(frame, SHARP_LONGEST, "gray")))
-            on_frame()
-        return self._found()
+    def spread(looks: int) -> set[int]:
+        """Frame numbers, each in the middle of its share of the clip."""
+        return {int((part + 0.5) * frames / looks) for part in range(looks)}
 
-    def _look_at_motion(self, grey: Pixels) -> None:
-        import cv2
-
-        if self._second:
-            self._motion.append(float(cv2.absdiff(grey, self._second[-1]).mean()))
-        self._second.append(grey)
-        if len(self._second) == STEPS + 1:
-            self._still.append(self._unchanged())
-
-    def _unchanged(self) -> bool:
+    def is_unchanged() -> bool:
         """Whether the first and the last picture of the second kept are the same."""
-        import cv2
+        return bool((cv2.absdiff(second[-1], second[0]) > CHANGED).mean() < STILL)
 
-        return bool((cv2.absdiff(self._second[-1], self._second[0]) > CHANGED).mean() < STILL)
+    prints_at, sharp_at = spread(frame_metrics.PRINT_FRAMES), spread(SHARP_LOOKS)
+    stride, shake_stride = max(1, round(fps / STEPS)), max(1, round(fps / SHAKE_STEPS))
+    scorer = scenes.Scorer(CUTS_BY)
+    blur, motion, still = list[float](), list[float](), list[bool]()
+    moves: list[tuple[float, float] | None] = []
+    prints: list[Pixels] = []
+    second: deque[Pixels] = deque(maxlen=STEPS + 1)
+    steady: Pixels | None = None
+    width = 0
+    for number, (_, frame) in enumerate(media.raw_frames(path)):
+        color = frame_metrics.small(frame, scenes.LONGEST_SIDE)
+        width = color.shape[1]
+        scorer.look(color)
+        if number % stride == 0 or number % shake_stride == 0:
+            grey = frame_metrics.grey(color)
+        if number % stride == 0:
+            half = frame_metrics.halved(grey)
+            if second:
+                motion.append(float(cv2.absdiff(half, second[-1]).mean()))
+            second.append(half)
+            if len(second) == STEPS + 1:
+                still.append(is_unchanged())
+        if number % shake_stride == 0:
+            if steady is not None:
+                moves.append(frame_metrics.camera_move(steady, grey))
+            steady = grey
+        if number in prints_at:
+            prints.append(color)
+        if number in sharp_at:
+            blur.append(frame_metrics.blur(frame_metrics.small(frame, SHARP_LONGEST, "gray")))
+        on_frame()
+    scores = scorer.scores(fps)
+    cuts = scenes.cuts(scores, scenes.DETECTORS[CUTS_BY].low)
+    prints += prints[-1:] * (frame_metrics.PRINT_FRAMES - len(prints))  # of very short clips
+    return {
+        "motion": round(float(np.median(motion or [0])), 2),
+        "still": round(float(np.mean(still or [len(second) > 1 and is_unchanged()])), 3),
+        "blur": round(float(np.median(blur or [0])), 3),
+        "shake": round(frame_metrics.shake(moves, width), 3),
+        "flashes": tuple(frame_metrics.flashes(scorer.tiny, fps)),
+        "cuts": tuple((frame, round(float(scores[frame]), 2)) for frame in cuts),
+        "fingerprint": base64.b64encode(frame_metrics.fingerprint(prints)).decode(),
+    }
 
-    def _found(self) -> dict[str, Any]:
-        import numpy as np
 
-        scores = self._scorer.scores(self._fps)
-        cuts = scenes.cuts(scores, scenes.DETECTORS[CUTS_BY].low)
-        still = self._still or [len(self._second) > 1 and self._unchanged()]
-        missing = frame_metrics.PRINT_FRAMES - len(self._prints)  # of very short clips
-        prints = self._prints + self._prints[-1:] * missing
-        return {
-            "motion": round(float(np.median(self._motion or [0])), 2),
-            "still": round(float(np.mean(still)), 3),
-            "blur": round(float(np.median(self._blur or [0])), 3),
-            "shake": round(frame_metrics.shake(self._moves, self._width), 3),
-            "flashes": tuple(frame_metrics.flashes(self._scorer.tiny, self._fps)),
-            "cuts": tuple((frame, round(float(scores[frame]), 2)) for frame in cuts),
-            "fingerprint": base64.b64encode(frame_metrics.fingerprint(prints)).decode(),
+# ---- black bars ------------------------------------------------------------------------------------------------------
+
+BAR_LOOKS = 16  # frames
+BLACK, BLACK_SHARE = 32, 0.7  # level, and share of an outermost line, for a logo
+PIECES, SHORTEST = 32, 12  # a line is looked at in pieces of so many pixels or more, whose means noise hardly moves
+TOLERANCE = 8.0  # levels by which a piece of a bar may differ from the bar's colour, in any frame
+IN_BAR = 0.25  # share of a line's pieces that differ at most in a bar, for a logo; beside it half and more do
+BEGINS = 0.6  # share of a bar's length along which the picture begins at one time
+EDGE = 8  # lines over which an encoder may blur the edge: the block it works in
+THINNEST, THICKEST = 0.01, 0.4  # of the picture's side
+ALIKE = 0.25  # by which opposite bars may differ, of the thicker one
+Box = tuple[int, int, int, int]
+
+
+def find_letterbox(path: Path) -> Box | None:
+    """(left, top, width, height) of the picture inside its bars, even pixels; None when there are surely no bars.
+
+    Reads one of our own clips. Raises DataError.
+    """
+    import numpy as np
+
+    pictures = []
+    for _, frame in stills(path, BAR_LOOKS):
+        pictures.append(frame.to_ndarray(format="rgb24"))
+        black = (pictures[-1] < BLACK).all(axis=2)
+        edges = (black[:, 0], black[:, -1], black[0], black[-1])
+        left, right, top, bottom = (edge.mean() >= BLACK_SHARE for edge in edges)
+        if not ((left and right) or (top and bottom)):
+            return None  # most clips end here, after one frame
+    height, width, _ = pictures[0].shape
+    left, right = _bars(np.stack([_pieces(one, 1) for one in pictures]))
+    top, bottom = _bars(np.stack([_pieces(one[:, left : width - right], 0) for one in pictures]))
+    if (top or bottom) and not (left or right):  # beside a low picture, bars at the sides show in few rows
+        left, right = _bars(np.stack([_pieces(one[top : height - bottom], 1) for one in pictures]))
+    if not (left or right or top or bottom):
+        return None
+    left, top, right, bottom = (side + side % 2 for side in (left, top, right, bottom))
+    return left, top, width - left - right, height - top - bottom
+
+
+def _pieces(picture: Any, axis: int) -> Any:
+    """Means over pieces of each line (a row for axis 0, a column for axis 1), float32 [lines, PIECES or fewer, 3]."""
+    import numpy as np
+
+    lines = np.moveaxis(picture, axis, 0)
+    pieces = max(1, min(PIECES, lines.shape[1] // SHORTEST))
+    length = lines.shape[1] - lines.shape[1] % pieces
+    return lines[:, :length].reshape(lines.shape[0], pieces, -1, 3).mean(axis=2, dtype=np.float32)
+
+
+def _bars(video: Video) -> tuple[int, int]:
+    """How many lines the bars at the beginning and at the end have; (0, 0) unless both are surely there."""
+    first, last = _bar(video), _bar(video[:, ::-1])
+    if not first or not last or abs(first - last) > max(EDGE, ALIKE * max(first, last)):
+        return 0, 0
+    return first, last
+
+
+def _bar(video: Video) -> int:
+    """How many lines from the beginning are a bar, with those that its edge is blurred over; 0 for none."""
+    import numpy as np
+
+    lines = video.shape[1]
+    colour = np.median(video[:, : max(2, int(THINNEST * lines))], axis=(0, 1, 2))
+    differs = np.abs(video - colour).max(axis=3)  # [frames, lines, pieces]: in any colour
+    in_bar = (differs.max(axis=0) > TOLERANCE).mean(axis=1) <= IN_BAR
+    bar = lines if in_bar.all() else int(np.argmin(in_bar))
+    if colour.max() >= BLACK or not max(2, THINNEST * lines) <= bar <= THICKEST * lines:
+        return 0
+    if (differs[:, bar : bar + EDGE] > TOLERANCE / 2).mean(axis=2).max() < BEGINS:
+        return 0  # a thing that moves over a black ground
+    if in_bar[bar + EDGE : lines - int(THICKEST * lines)].any():
+        return 0  # a striped ground
+    usual = np.median(differs.max(axis=0), axis=1)
+    picture = np.median(usual[bar + EDGE : bar + 3 * EDGE])
+    begun = np.flatnonzero((usual[bar : bar + EDGE] >= picture / 2) & (usual[bar : bar + EDGE] > TOLERANCE))
+    return bar + int(begun[0]) if begun.size else 0
+
+
+# ---- text ------------------------------------------------------------------------------------------------------------
+
+PACKAGES = ("rapidocr", "onnxruntime")
+MISSING = f"{extra_command('text')}, then check again"
+TEXT_LOOKS = 4  # frames
+LONGEST, FOUND_AT = 960, 480  # pixels of the longer side: where letters are read, and where they are looked for
+SURE = 0.8  # of a reading; textures and plain shapes are seldom read with more
+FEWEST = 2  # letters or digits: one alone may be a circle or a frame
+Text = tuple[str, int, str]
+"""(position in words, in how many of the sampled frames, what is written there)"""
+
+
+def can_read_text() -> bool:
+    """Whether the extra is installed; looks, loads nothing."""
+    return all(find_spec(name) for name in PACKAGES)
+
+
+def find_text(path: Path) -> tuple[Text, ...]:
+    """What is written where in a clip of ours, a line a place; needs `can_read_text`. Raises DataError."""
+    found: dict[str, list[str]] = {}
+    for _, frame in stills(path, TEXT_LOOKS):
+        picture = small(frame, LONGEST)
+        here: dict[str, str] = {}
+        made = _reader()(picture)
+        lines = zip(made.txts or (), made.boxes if made.txts else (), made.scores or (), strict=True)
+        for text, box, sure in lines:
+            if sure < SURE or sum(map(str.isalnum, text)) < FEWEST:
+                continue
+            position = _position(box, picture.shape[1], picture.shape[0])
+            here[position] = f"{here[position]} {text}" if position in here else text
+        for position, text in here.items():
+            found.setdefault(position, []).append(text)
+    return tuple((position, len(texts), max(texts, key=len)) for position, texts in found.items())
+
+
+@lru_cache(maxsize=1)
+def _reader() -> Any:
+    from rapidocr import RapidOCR
+
+    return RapidOCR(
+        params={
+            "Global.use_cls": False,  # which tells letters that stand on their head
+            "Global.log_level": "critical",
+            "Det.limit_type": "max",
+            "Det.limit_side_len": FOUND_AT,
+            "EngineConfig.onnxruntime.intra_op_num_threads": 1,  # a child a core is at work already
         }
+    )
 
 
-def _spread(frames: int, looks: int) -> set[int]:
-    """Frame numbers, each in the middle of its share of the clip."""
-    return {int((part + 0.5) * frames / looks) for part in range(looks)}
+def _position(corners: Sequence[Sequence[float]], width: int, height: int) -> str:
+    """ "top left", "bottom", "middle" ...: by the thirds of the picture that its centre lies in."""
+    across = sum(float(x) for x, _ in corners) / 4 / width
+    down = sum(float(y) for _, y in corners) / 4 / height
+    words = ["top", "", "bottom"][min(2, int(3 * down))], ["left", "", "right"][min(2, int(3 * across))]
+    return " ".join(word for word in words if word) or "middle"
 
 
 if __name__ == "__main__":

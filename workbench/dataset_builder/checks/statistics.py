@@ -1,7 +1,7 @@
 """A dataset in numbers for pictures: durations, sizes, rates, motion, caption lengths, words. Plain data, fast.
 
 Everything comes from records and from what the last check left (motion, tokens): nothing is decoded here, and what was
-not checked is left out. Not covered: rendering.
+not checked is left out.
 """
 
 from __future__ import annotations
@@ -9,19 +9,17 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
 
 from workbench import charts, inline_html
 from workbench.clips.records import Clip, DatasetInfo, known_info, read_clips
-from workbench.dataset_builder.checks.caption_checks import read_tokens, text_hash
+from workbench.dataset_builder.checks.dataset_check import read_tokens, text_hash
 from workbench.dataset_builder.checks.measures import read_measures
 from workbench.quantities import counted
 
-K = TypeVar("K", bound=Hashable)
 MOST_WORDS, BINS = 30, 20
 STOP_WORDS = re.compile(
     "an?|and|are|as|at|be|been|being|but|by|for|from|has|have|he|her|him|his|in|into|is|it|its|of|on|onto|or|over|she|"
@@ -134,24 +132,22 @@ def of_clips(
         ("tokens", _histogram("Tokens a caption", "tokens", [c for c in counted if c is not None], whole=True)),
     )
     trigger = info.trigger_word.strip()
+    near = [clip for clip in captioned if trigger.lower() in clip.text.lower()]  # quick; the rule itself is slow
+    holding = sum(info.caption(clip) == clip.text.strip() for clip in near) if trigger else 0
     return Statistics(
         clips=len(clips),
         seconds=sum(clip.seconds for clip in videos),
         images=len(clips) - len(videos),
         histograms={name: histogram for name, histogram in found if histogram is not None},
-        sizes=_counts(f"{clip.width}x{clip.height}" for clip in clips),
-        aspects=_counts(_aspect(clip) for clip in clips),
-        fps=_counts(round(clip.fps, 3) for clip in videos),
+        sizes=dict(Counter(f"{clip.width}x{clip.height}" for clip in clips).most_common()),
+        aspects=dict(Counter(_aspect(clip) for clip in clips).most_common()),
+        fps=dict(Counter(round(clip.fps, 3) for clip in videos).most_common()),
         words=_words(captioned),
         tags=tuple(Counter(tag for clip in clips for tag in clip.tags).most_common(MOST_WORDS)),
-        with_trigger=_share_with(captioned, info) if trigger and captioned else None,
+        with_trigger=holding / len(captioned) if trigger and captioned else None,
         measured=len(moving) / len(videos) if videos else 0.0,
         token_limit=token_limit,
     )
-
-
-def _counts(values: Iterable[K]) -> dict[K, int]:
-    return dict(Counter(values).most_common())
 
 
 def _histogram(title: str, unit: str, values: Sequence[float], whole: bool = False) -> Histogram | None:
@@ -159,19 +155,16 @@ def _histogram(title: str, unit: str, values: Sequence[float], whole: bool = Fal
     if not values:
         return None
     low, high = min(values), max(values)
-    width = _round_width((high - low) / BINS or 1.0)
+    least = (high - low) / BINS or 1.0
+    power: float = 10.0 ** math.floor(math.log10(least))
+    # The next of 1, 2, 5, 10, 20 ... (and 0.1, 0.2, 0.5 ...) that is not smaller.
+    width = next(power * step for step in (1, 2, 5, 10) if power * step >= least - 1e-12)
     width = max(1.0, width) if whole else width
     first = math.floor(low / width + 1e-9)
     per_bin = Counter(math.floor(value / width + 1e-9) for value in values)
     bins = max(per_bin) - first + 1
     edges = tuple(round((first + number) * width, 6) for number in range(bins + 1))
     return Histogram(title, unit, edges, tuple(per_bin[first + number] for number in range(bins)))
-
-
-def _round_width(least: float) -> float:
-    """The next of 1, 2, 5, 10, 20 ... (and 0.1, 0.2, 0.5 ...) that is not smaller."""
-    power: float = 10.0 ** math.floor(math.log10(least))
-    return next(power * step for step in (1, 2, 5, 10) if power * step >= least - 1e-12)
 
 
 def _aspect(clip: Clip) -> str:
@@ -188,9 +181,3 @@ def _words(clips: Sequence[Clip]) -> tuple[tuple[str, int], ...]:
         counts.update(dict.fromkeys(clip.text.lower().translate(BETWEEN_WORDS).split(), 1))
     telling = (item for item in counts.most_common() if item[0][0].isalpha() and not STOP_WORDS.fullmatch(item[0]))
     return tuple(islice(telling, MOST_WORDS))
-
-
-def _share_with(clips: Sequence[Clip], info: DatasetInfo) -> float:
-    word = info.trigger_word.strip().lower()
-    near = [clip for clip in clips if word in clip.text.lower()]  # quick; the rule itself is slow
-    return sum(info.caption(clip) == clip.text.strip() for clip in near) / len(clips)

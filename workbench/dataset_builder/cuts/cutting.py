@@ -1,31 +1,294 @@
-"""Change which parts of their source videos the clips of a dataset are: span, crop, frame rate, and back.
+"""Which part of its source video a clip is: which spans, crops and rates are legal, the part's file, and changing it.
 
-Each is one change of the history, and nothing is lost by it. Not covered: what a cut is (cut), making files (parts),
-where to cut (splitting, scenes, letterbox), undoing (history).
+The master is the canonical clip of the whole source video; seconds and pixels are those of the master. A part is always
+made from it, so a span can be widened later, and a picture is never encoded more than twice. The first cut links the
+whole clip's file to .masters/ID.mp4; parts are named by what they are (master, frames, crop, rate), so the same part
+made twice is one file. Each change is one of the history, and nothing is lost by it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
+import itertools
+import json
 import math
+import os
+import shutil
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from workbench.clips.records import Clip, frame_at, read_clips
-from workbench.dataset_builder import history, parallel
-from workbench.dataset_builder.cuts.cut import Box, Cut, checked, cut_of, master_of
-from workbench.dataset_builder.cuts.parts import make_part, part_name, whole_clip
-from workbench.dataset_builder.parallel import OnProgress, Tick, silent
+from workbench.clips import media
+from workbench.clips.records import REMOVED, Clip, clip_file, file_sha256, frame_at, read_clips
+from workbench.dataset_builder import history, tasks
+from workbench.dataset_builder.cuts.scenes import frames_from
+from workbench.dataset_builder.tasks import OnProgress, Tick, silent
 from workbench.errors import ConfigError, DataError
+from workbench.operating_system import system
+from workbench.workspace import writing
+
+MASTERS = ".masters"
+SMALLEST = 16  # pixels a side, as an import demands
+FEWEST = 2  # frames
+Box = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What a clip takes of its master: frames start to end (end not included), crop as in Clip, fps if not its own."""
+
+    start: int
+    end: int
+    crop: Box | None = None
+    fps: float | None = None
+
+
+@dataclass(frozen=True)
+class Master:
+    """A whole source video. path: where it is now; name: its path below the dataset once a part of it is cut."""
+
+    name: str
+    path: Path
+    sha256: str
+    frames: int
+    fps: float
+    width: int
+    height: int
+
+    @property
+    def whole(self) -> Cut:
+        return Cut(0, self.frames)
+
+
+def master_of(dataset: Path, clip: Clip) -> Master:
+    """The source video a clip comes from: the clip itself while it is whole. Raises DataError when it is not there."""
+    if clip.is_latents:
+        raise DataError(f"{clip.name} is latents, which cannot be cut: cut the video, and compute its latents again")
+    path = clip_file(dataset, clip.master or clip.file_name)
+    if not path.is_file():
+        raise DataError(f"the source video of {clip.name} is missing ({path}): import it again")
+    changed = path.stat().st_mtime_ns
+    about, sha256 = _facts(path, changed)
+    name = clip.master
+    if not name:
+        name = f"{MASTERS}/{clip.id}.mp4"
+        taken = dataset / name
+        if taken.exists() and not taken.samefile(path) and file_sha256(taken) != sha256:
+            name = f"{MASTERS}/{clip.id}-{sha256[:16]}.mp4"  # two clips of the same name, in folders of another tool
+    return Master(name, path, sha256, about.frames, about.fps, about.width, about.height)
+
+
+@lru_cache(maxsize=64)
+def _facts(path: Path, changed: int) -> tuple[media.VideoFacts, str]:
+    """What a file is, and its digest: read once as long as nobody touches it; `changed` is its time of change."""
+    return media.probe(path), file_sha256(path)
+
+
+def cut_of(clip: Clip, master: Master) -> Cut:
+    """What the clip takes of its master at present."""
+    if not clip.master:
+        return master.whole
+    start, end = (round(second * master.fps) for second in clip.span or (0, master.frames / master.fps))
+    return Cut(start, end, clip.crop, None if abs(clip.fps / master.fps - 1) < 1e-4 else clip.fps)
+
+
+def checked(cut: Cut, master: Master) -> Cut:
+    """The cut itself, with what changes nothing left out. Raises ConfigError that names the nearest legal one."""
+    fewest = min(FEWEST, master.frames)
+    if not 0 <= cut.start <= cut.end - fewest <= master.frames - fewest:
+        start = min(max(0, min(cut.start, cut.end)), master.frames - fewest)
+        end = min(max(start + fewest, cut.start, cut.end), master.frames)
+        raise ConfigError(
+            f"the span is {_in_seconds(cut, master)}, must lie in the source video's "
+            f"{_in_seconds(master.whole, master)} and hold {FEWEST} frames or more: "
+            f"use {_in_seconds(Cut(start, end), master)}"
+        )
+    rate = None if cut.fps is None else float(Fraction(max(-1.0, min(1e9, cut.fps))).limit_denominator(1001))
+    if rate is not None and not 0 < rate <= master.fps * (1 + 1e-6):
+        raise ConfigError(
+            f"fps is {cut.fps:g}, the source video has {master.fps:.6g}: frames can be left out, not made up: "
+            f"use {master.fps:.6g} or less"
+        )
+    if rate is not None and (master.frames == 1 or abs(rate / master.fps - 1) < 1e-6):
+        rate = None
+    if rate is not None and len(sampled_frames(cut, rate, master)) < FEWEST:
+        least = FEWEST * master.fps / (cut.end - cut.start)
+        raise ConfigError(f"fps is {cut.fps:g}, which leaves fewer than {FEWEST} frames: use {least:.4g} or more")
+    crop = None if cut.crop == (0, 0, master.width, master.height) else cut.crop
+    if crop is not None:
+        left, width = _nearest_side(crop[0], crop[2], master.width)
+        top, height = _nearest_side(crop[1], crop[3], master.height)
+        if crop != (left, top, width, height):
+            raise ConfigError(
+                f"the crop is {', '.join(map(str, crop))} (left, top, width, height), must be even, inside "
+                f"{master.width}x{master.height} and {SMALLEST}x{SMALLEST} or more: "
+                f"use {left}, {top}, {width}, {height}"
+            )
+    return Cut(cut.start, cut.end, crop, rate)
+
+
+def _in_seconds(cut: Cut, master: Master) -> str:
+    return f"{cut.start / master.fps:.6g} to {cut.end / master.fps:.6g} s"
+
+
+def _nearest_side(offset: int, length: int, whole: int) -> tuple[int, int]:
+    """(offset, length), even, within 0 to `whole` (even, too) and not under the smallest."""
+    length = min(max(length - length % 2, SMALLEST), whole)
+    return min(max(0, offset - offset % 2), whole - length), length
+
+
+def sampled_frames(cut: Cut, fps: float, master: Master) -> list[int]:
+    """The master's frames that make the part: at a lower rate, of each slot the one that is shown at its middle."""
+    step = max(1.0, master.fps / fps)
+    count = int((cut.end - cut.start) / step + 1e-6)
+    return [cut.start + int((slot + 0.5) * step + 1e-6) for slot in range(count)]
+
+
+# ---- the file of a part ----------------------------------------------------------------------------------------------
+
+
+def make_part(dataset: Path, clip: Clip, cut: Cut, tick: Tick = silent) -> Clip:
+    """The record of that part of the clip's master, whose file is made now unless it is there.
+
+    The dataset's records stay as they are (`replace` puts parts into them). The file lies in clips/, or in
+    .removed/clips/ if it was made before, from where a change brings it back. Raises ConfigError for an illegal span,
+    crop or rate, DataError, CannotWrite, and whatever `tick` raises.
+    """
+    master = master_of(dataset, clip)
+    cut = checked(cut, master)
+    if cut == master.whole:
+        return whole_clip(dataset, clip, master)
+    name = part_name(master, cut)
+    path = next((found for found in (dataset / name, dataset / REMOVED / name) if found.exists()), None)
+    if path is None:
+        _link(master.path, dataset / master.name)  # before anything is cut from it
+        path = dataset / name
+        _write(dataset, master, cut, path, tick)
+    thumbnail = path.parent.parent / "thumbs" / f"{path.stem}.jpg"
+    if not thumbnail.exists():
+        media.thumbnail(path, thumbnail)
+    # A picture of the source video's beginning is none of a part that begins elsewhere.
+    lost = {"first_frame": ""} if clip.first_frame and (cut.start or cut.crop) else {}
+    return clip.changed(
+        **lost,
+        file_name=name,
+        fps=cut.fps or master.fps,
+        frames=len(sampled_frames(cut, cut.fps or master.fps, master)),
+        width=cut.crop[2] if cut.crop else master.width,
+        height=cut.crop[3] if cut.crop else master.height,
+        sha256=file_sha256(path),
+        span=None if (cut.start, cut.end) == (0, master.frames) else (cut.start / master.fps, cut.end / master.fps),
+        crop=cut.crop,
+        master=master.name,
+    )
+
+
+def part_name(master: Master, cut: Cut) -> str:
+    """The file name of a checked cut, below the dataset folder."""
+    about = json.dumps([master.sha256, cut.start, cut.end, cut.crop, cut.fps])
+    return f"clips/{hashlib.sha256(about.encode()).hexdigest()[:16]}.mp4"
+
+
+def whole_clip(dataset: Path, clip: Clip, master: Master) -> Clip:
+    """The record of the whole source video, with this clip's caption."""
+    if not clip.master:
+        return clip
+    stem = Path(master.name).stem
+    # A plain VideoFolder may have had it under another name than ours.
+    was = [c for c in read_clips(dataset / REMOVED) if not c.master and c.sha256 == master.sha256]
+    name = next((c.file_name for c in was if Path(c.file_name).stem == stem), f"clips/{stem}.mp4")
+    first = next((found for c in was if (found := c.first_frame)), "")
+    if not (dataset / REMOVED / name).exists():
+        _link(master.path, dataset / name)
+    return clip.changed(
+        **({"first_frame": first} if first else {}),
+        file_name=name,
+        fps=master.fps,
+        frames=master.frames,
+        width=master.width,
+        height=master.height,
+        sha256=master.sha256,
+        span=None,
+        crop=None,
+        master="",
+    )
+
+
+def _link(old: Path, new: Path) -> None:
+    """The same file under a second name; a copy where the disk knows no links. One that is there stays."""
+    with writing(new):
+        new.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(old, new)
+        except FileExistsError:
+            return
+        except OSError:
+            temporary = new.parent / _temporary(new.name)
+            shutil.copyfile(old, temporary)
+            system.replace(temporary, new)
+
+
+def _temporary(name: str) -> str:
+    """A name of this thread's own: two who make the same part at once do not meet."""
+    return f".{name}.{os.getpid()}.{threading.get_ident()}.part"
+
+
+def _write(dataset: Path, master: Master, cut: Cut, target: Path, tick: Tick) -> None:
+    """Encode the part without visible loss (media.VideoWriter without a crf). Raises DataError, CannotWrite."""
+    fps = cut.fps or master.fps
+    wanted = sampled_frames(cut, fps, master)
+    width, height = cut.crop[2:] if cut.crop else (master.width, master.height)
+    temporary = dataset / MASTERS / _temporary(target.name)
+    with contextlib.closing(frames_from(master.path, cut.start)) as frames:
+        first = next(frames)
+        cropped = _cropper(first[1], cut.crop)
+        with media.VideoWriter(temporary, width, height, fps, like=first[1]) as writer:
+            for number, frame in itertools.chain([first], frames):
+                if number == wanted[writer.frames]:
+                    writer.write(cropped(frame))
+                tick()
+                if writer.frames == len(wanted):
+                    break
+    with writing(target):
+        system.replace(temporary, target)
+
+
+def _cropper(first: Any, crop: Box | None) -> Callable[[Any], Any]:
+    """What cuts a PyAV frame like `first` to the crop."""
+    import av
+
+    if crop is None:
+        return lambda frame: frame
+    graph = av.filter.Graph()
+    last = graph.add_buffer(width=first.width, height=first.height, format=first.format, time_base=first.time_base)
+    left, top, width, height = crop
+    for name, arguments in (("crop", f"{width}:{height}:{left}:{top}"), ("buffersink", None)):
+        node = graph.add(name, arguments)
+        last.link_to(node)
+        last = node
+    graph.configure()
+
+    def cropped(frame: Any) -> Any:
+        graph.push(frame)
+        return graph.pull()
+
+    return cropped
+
+
+# ---- changing clips --------------------------------------------------------------------------------------------------
 
 Cuts = Sequence[tuple[Clip, Sequence[Cut]]]
 """Clips, each with the parts of its source video that are to take its place."""
 FACTS = {"file_name", "fps", "frames", "width", "height", "sha256", "span", "crop", "master", "first_frame"}
 
 
-# ---- one change
+# ---- one change ------------------------------------------------------------------------------------------------------
 
 
 def trim(dataset: Path, clip: Clip, start_seconds: float, end_seconds: float) -> Clip:
@@ -129,7 +392,7 @@ def replace(dataset: Path, what: str, parts: Mapping[str, Sequence[Clip]]) -> li
     return [one for new in fresh.values() for one in new]
 
 
-# ---- many clips
+# ---- many clips ------------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +426,7 @@ def recut(dataset: Path, cuts: Cuts, what: Callable[[int, int], str], on_progres
         except DataError as error:
             return str(error)
 
-    parts = parallel.each("cutting", sum(cut.end - cut.start for _, cut in new), new, make, on_progress)
+    parts = tasks.each("cutting", sum(cut.end - cut.start for _, cut in new), new, make, on_progress)
     records: dict[str, list[Clip]] = {}
     for (clip, _), part in zip(new, parts, strict=True):
         if isinstance(part, str):

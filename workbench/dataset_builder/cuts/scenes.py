@@ -1,27 +1,141 @@
-"""Where a clip cuts from one shot to the next, by PySceneDetect: for splitting, the filmstrip and the dataset check.
+"""Frames of our own clips by their number, a filmstrip of them, and where one shot ends and the next begins.
 
-Frames are scored once per clip, and the scores are kept; moving the threshold decodes nothing. A cut is the number of
-the frame that begins the new shot; a flash, after which all is as before, is none. Not covered: dissolves and fades
-(they score low, spread over frames), what becomes of the shots (splitting).
+PyAV, frames as stored, only from files that an import has written or checked: nothing here guards against a hostile
+file. Shots are found by PySceneDetect. Frames are scored once per clip, and the scores are kept; moving the threshold
+decodes nothing. A cut is the number of the frame that begins the new shot; a flash, after which all is as before, is
+none. Dissolves and fades score low, spread over frames, and are not found.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import io
+import json
 import zlib
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from workbench.clips import frame_metrics, media
-from workbench.dataset_builder.cuts.seeking import fingerprint, frames_from
-from workbench.dataset_builder.parallel import Tick, silent
+from workbench.clips.media.reading import frames_onward, opened_clip
+from workbench.clips.media.writing import KEYFRAME_EVERY
+from workbench.dataset_builder.tasks import Tick, silent
+from workbench.errors import DataError
 from workbench.workspace import write_bytes
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Scores = NDArray[np.float32]  # [F]: how much each frame differs from the one before it, in the detector's unit
+    Scores = NDArray[np.float32]
+
+HEAD_AND_TAIL = 1 << 20  # bytes
+
+
+def fingerprint(path: Path) -> str:
+    """16 hex digits of a clip's content, in milliseconds for any length: its size, its first and its last megabyte.
+
+    An mp4's index, with the size of every frame, lies at one of its ends. Raises DataError.
+    """
+    try:
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            head = file.read(HEAD_AND_TAIL)
+            file.seek(max(0, size - HEAD_AND_TAIL))
+            return hashlib.sha256(b"%d " % size + head + file.read(HEAD_AND_TAIL)).hexdigest()[:16]
+    except OSError as error:
+        raise DataError(f"{path.name} cannot be read ({error.strerror}): import it again") from error
+
+
+def frames_from(path: Path, start: int = 0) -> Generator[tuple[int, Any], None, None]:
+    """(number, PyAV frame) from frame `start` to the last one, none left out. Raises DataError."""
+    expected = start
+    with opened_clip(path) as (container, stream):
+        for number, frame in frames_onward(container, stream, start):
+            if number < start:
+                continue
+            if number != expected:
+                break
+            yield number, frame
+            expected += 1
+        if expected < stream.frames:
+            raise DataError(f"frame {expected} of {path.name} cannot be read: import it again")
+
+
+def stills(path: Path, count: int) -> Iterator[tuple[float, Any]]:
+    """(seconds, PyAV frame) of `count` frames, each from the middle of its share of the clip; fewer in a shorter clip.
+
+    Where a share is longer than the way between two keyframes, the last keyframe before its middle will do: so hours
+    take no longer than minutes. Raises DataError.
+    """
+    with opened_clip(path) as (container, stream):
+        rate, total = float(stream.average_rate), stream.frames
+        count = min(count, total)
+        wanted = [(2 * number + 1) * total // (2 * count) for number in range(count)]
+        share = total / max(1, count)
+        if share >= KEYFRAME_EVERY:
+            for middle in wanted:
+                for number, frame in frames_onward(container, stream, middle):
+                    if number >= middle - share / 2:
+                        yield number / rate, frame
+                        break
+            return
+    chosen = set(wanted)
+    yield from ((number / rate, frame) for number, frame in frames_from(path) if number in chosen)
+
+
+# ---- filmstrip -------------------------------------------------------------------------------------------------------
+
+WIDEST = 65_500  # pixels, what a JPEG can hold
+
+
+@dataclass(frozen=True)
+class Filmstrip:
+    """A row of frames. path: the JPEG; times: seconds of each frame, from the left; width: pixels of one frame."""
+
+    path: Path
+    times: tuple[float, ...]
+    width: int
+
+
+def filmstrip(path: Path, cache: Path, frames: int = 24, height: int = 64) -> Filmstrip:
+    """The clip's strip from the folder `cache`, else made now and kept there; a clip of fewer frames has fewer.
+
+    Raises DataError when the clip cannot be read or the strip would be too wide, CannotWrite.
+    """
+    from PIL import Image
+
+    target = cache / f"{fingerprint(path)}-{frames}x{height}.jpg"
+    if not target.exists():
+        write_bytes(target, _rendered(path, frames, height))
+    with Image.open(target) as picture:  # the times are in the file itself, so that the two cannot part
+        about = json.loads(picture.info["comment"])
+    return Filmstrip(target, tuple(about["times"]), about["width"])
+
+
+def _rendered(path: Path, count: int, height: int) -> bytes:
+    from PIL import Image
+
+    times, pictures = [], []
+    for seconds, frame in stills(path, count):
+        width = max(1, round(frame.width * height / frame.height))
+        if width * count > WIDEST:
+            raise DataError(f"a strip of {count} frames of {width} pixels is too wide: use {WIDEST // width} or fewer")
+        times.append(round(seconds, 6))
+        pictures.append(frame.reformat(width=width, height=height, format="rgb24", interpolation="AREA").to_ndarray())
+    if not pictures:
+        raise DataError(f"{path.name} has no frames: import it again")
+    strip = Image.new("RGB", (len(pictures) * width, height))
+    for index, picture in enumerate(pictures):
+        strip.paste(Image.fromarray(picture), (index * width, 0))
+    data = io.BytesIO()
+    strip.save(data, "JPEG", quality=80, comment=json.dumps({"times": times, "width": width}))
+    return data.getvalue()
+
+
+# ---- shots -----------------------------------------------------------------------------------------------------------
 
 DetectorName = Literal["adaptive", "content", "hash"]
 RECIPE = 2  # goes up when the same clip would score differently
@@ -86,8 +200,22 @@ class Scorer:
 
     def look(self, picture: frame_metrics.Pixels) -> None:
         """Take the next frame, uint8 BGR [H, W, 3], LONGEST_SIDE at most."""
-        seen, last = _seen(self._name, picture), self._last
-        self._differs.append(0.0 if last is None else float(_apart(seen, last)))
+        import cv2
+
+        seen: Any
+        if self._name == "hash":  # bits of the picture's shapes, of which the share that differs counts
+            from scenedetect import HashDetector
+
+            seen = HashDetector.hash_frame(picture, hash_size=HASH_SIZE, factor=HASH_FACTOR)
+        else:
+            # Hue, saturation and brightness, of which the mean difference counts: ContentDetector's numbers without its
+            # edges, which it computes with them: three times as fast.
+            seen = cv2.cvtColor(picture, cv2.COLOR_BGR2HSV)
+        if (last := self._last) is None:
+            differs = 0.0
+        else:
+            differs = float((seen != last).mean() if seen.dtype == bool else cv2.absdiff(seen, last).mean())
+        self._differs.append(differs)
         self._tiny += frame_metrics.tiny(picture)
         self._last = seen
 
@@ -108,25 +236,6 @@ class Scorer:
         for first, over, _ in frame_metrics.flashes(self.tiny, fps):
             values[first : over + 1] = 0
         return values
-
-
-def _seen(detector: DetectorName, picture: frame_metrics.Pixels) -> Any:
-    """What the detector compares of a picture: bits of its shapes, or hue, saturation and brightness."""
-    import cv2
-
-    if detector == "hash":
-        from scenedetect import HashDetector
-
-        return HashDetector.hash_frame(picture, hash_size=HASH_SIZE, factor=HASH_FACTOR)
-    # ContentDetector's numbers without its edges, which it computes with them: three times as fast.
-    return cv2.cvtColor(picture, cv2.COLOR_BGR2HSV)
-
-
-def _apart(one: Any, other: Any) -> Any:
-    """The share of the bits, or the mean of the levels, by which two of those differ."""
-    import cv2
-
-    return (one != other).mean() if one.dtype == bool else cv2.absdiff(one, other).mean()
 
 
 def _against_neighbours(content: Scores) -> Scores:

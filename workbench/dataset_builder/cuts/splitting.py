@@ -2,7 +2,7 @@
 
 Short pieces are left out and named. A clip of which no piece is long enough stays as it is. All clips change at once,
 at the end: a split that was stopped or killed leaves its parts behind, and the next one uses them; so it does the
-scores of a preview. Not covered: how shots are found (scenes), how parts are made (cutting), dissolves.
+scores of a preview.
 """
 
 from __future__ import annotations
@@ -14,56 +14,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
 from workbench import jobs
 from workbench.clips.records import Clip, clip_file, clips_named, read_clips
-from workbench.dataset_builder import parallel
+from workbench.dataset_builder import tasks
 from workbench.dataset_builder.cuts import cutting, scenes
-from workbench.dataset_builder.cuts.cut import FEWEST, MASTERS, Cut, Master, checked, cut_of, master_of
-from workbench.dataset_builder.cuts.scenes import DETECTORS, DetectorName
-from workbench.dataset_builder.parallel import OnProgress, Tick, silent
+from workbench.dataset_builder.cuts.cutting import FEWEST, MASTERS, Cut, Master, checked, cut_of, master_of
+from workbench.dataset_builder.cuts.scenes import DETECTORS
+from workbench.dataset_builder.settings import SplitSettings, SplitTask
+from workbench.dataset_builder.tasks import OnProgress, Tick, silent
 from workbench.errors import ConfigError, DataError
 from workbench.quantities import counted
-from workbench.settings import Settings, field
 
-PIECES = "Pieces"
 SCORES = ".split/scores"  # below the dataset folder; may be deleted at any time
 LEFTOVER_SECONDS = 3600.0
-
-
-class SplitSettings(Settings):
-    """How to cut: what a form asks for."""
-
-    clips: tuple[str, ...] = field((), title="Clips", section=PIECES, lines=3)
-    """Ids of the clips to split; none means all of them."""
-
-    mode: Literal["scenes", "windows"] = field("scenes", title="Cut at", section=PIECES)
-    """scenes: where one shot ends and the next begins. windows: after so many seconds, whatever they show."""
-
-    detector: DetectorName = field("adaptive", title="Scene detector", section=PIECES)
-    """adaptive: a frame that differs far more than its neighbours do, calm in fast motion. content: by colour and
-    light, for calm footage. hash: by shapes, not misled by flashes."""
-
-    threshold: float | None = field(None, title="Threshold", section=PIECES, low=0.0, high=255.0)
-    """The score from which a frame counts as a cut: lower finds more cuts. Empty: the detector's own (adaptive 2,
-    content 27, hash 0.35)."""
-
-    window_seconds: float = field(5.0, title="Window", section=PIECES, unit="s", low=0.1, high=600.0)
-    """Length of a piece, for windows."""
-
-    min_seconds: float = field(1.0, title="Shortest piece", section=PIECES, unit="s", low=0.0, high=600.0)
-    """Shorter pieces are left out; the result names them."""
-
-    max_seconds: float | None = field(None, title="Longest piece", section=PIECES, unit="s", low=0.1, high=3600.0)
-    """Longer shots are cut into equal pieces no longer than this. Empty: shots stay whole."""
-
-
-class SplitTask(SplitSettings):
-    """What `datasets/<slug>/.split/config.json` holds: how to cut, and whether really to."""
-
-    preview: bool = field(False, title="Preview", section=PIECES)
-    """Say what would be cut, clip by clip, and change nothing."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +56,7 @@ class Split:
         return f"{name}: {len(self.spans)} pieces" + (f", too short: {left_out}" if left_out else "")
 
 
-# ---- planning -------------------------------------------------------------------------------------------------------
+# ---- planning --------------------------------------------------------------------------------------------------------
 
 
 def plan_split(dataset: Path, settings: SplitSettings, on_progress: OnProgress = silent) -> list[Split]:
@@ -102,7 +66,7 @@ def plan_split(dataset: Path, settings: SplitSettings, on_progress: OnProgress =
     """
     clips = check(dataset, settings)
     frames = sum(clip.frames for clip in clips) if settings.mode == "scenes" else 0
-    return parallel.each(
+    return tasks.each(
         "finding cuts", frames, clips, lambda clip, tick: plan_clip(dataset, clip, settings, tick), on_progress
     )
 
@@ -181,7 +145,7 @@ def _windows(start: int, end: int, length: float) -> list[tuple[int, int]]:
     return list(pairwise(bounds))
 
 
-# ---- the job --------------------------------------------------------------------------------------------------------
+# ---- the job ---------------------------------------------------------------------------------------------------------
 
 
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
@@ -190,8 +154,11 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     splits, failed: in words; splits has a sentence a clip, spans its pieces, [start, end] in seconds
     """
     settings = SplitTask.load(config)
-    _clear(dataset)
-    on_progress = parallel.job_progress(job)
+    for leftover in (dataset / MASTERS).glob(".*"):  # what a killed process left half-written
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - leftover.stat().st_mtime > LEFTOVER_SECONDS:  # a younger one may be another's work
+                leftover.unlink()
+    on_progress = tasks.job_progress(job)
     plans = plan_split(dataset, settings, on_progress)
     for plan in plans:
         print(plan.sentence, flush=True)  # noqa: T201 - the job's log
@@ -201,7 +168,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
         "parts": sum(len(plan.spans) for plan in cut),
         "preview": settings.preview,
         "splits": [plan.sentence for plan in plans],
-        "spans": [_spans(plan) for plan in plans],
+        "spans": [[[round(frame / plan.fps, 3) for frame in span] for span in plan.spans] for plan in plans],
         "failed": [],
     }
     if settings.preview:
@@ -214,18 +181,6 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     )
     failed = [f"{name}: {reason}" for name, reason in done.failed.items()]
     job.outcome |= {"clips": done.clips, "parts": done.parts, "failed": failed}
-
-
-def _spans(plan: Split) -> list[list[float]]:
-    return [[round(frame / plan.fps, 3) for frame in span] for span in plan.spans]
-
-
-def _clear(dataset: Path) -> None:
-    """Away with what a killed process left half-written; a younger file may be another's work."""
-    for leftover in (dataset / MASTERS).glob(".*"):
-        with contextlib.suppress(FileNotFoundError):
-            if time.time() - leftover.stat().st_mtime > LEFTOVER_SECONDS:
-                leftover.unlink()
 
 
 def _cuts(dataset: Path, plan: Split) -> Iterator[Cut]:

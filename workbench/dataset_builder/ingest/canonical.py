@@ -2,36 +2,47 @@
 
 That is: constant frame rate, upright, square pixels, even size, 8-bit SDR, H.264 yuv420p, silent. A file that already
 has this form is taken byte for byte once each of its frames has been decoded; of one that has it but for its sound, the
-video is. Everything else is encoded again without a visible difference (clips.media.writing.FAITHFUL). Not covered:
-cutting long videos into scenes.
+video is. Everything else is encoded again without a visible difference (clips.media.writing.FAITHFUL).
+
+A constant-rate source keeps exactly its frames (every n-th above 60 fps); only uneven rates are resampled, by
+timestamp, and a picture that stands still for very long is shortened. FFmpeg's filters bring the pictures to their
+form; one that has it already goes through none and keeps its colors untouched.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import os
 import shutil
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+import statistics
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from workbench.clips import media
 from workbench.clips.media import FrameTimes, VideoFacts
 from workbench.clips.media.opening import opened
-from workbench.dataset_builder.ingest.animations import CODECS, Animation, NumberedFrames, on_white, read_animation
-from workbench.dataset_builder.ingest.conversion import (
+from workbench.dataset_builder.ingest.pictures import (
+    CODECS,
+    MAX_PIXELS,
+    MAX_SIDE,
+    PICTURE_FPS,
+    PICTURE_MARK,
+    Animation,
+    NumberedFrames,
     Size,
-    SizeChanged,
+    Timed,
     alike,
-    converted,
-    picture_changes,
-    square_size,
+    on_white,
+    read_animation,
+    reduced,
+    write_picture,
 )
-from workbench.dataset_builder.ingest.pictures import MAX_PIXELS, MAX_SIDE, PICTURE_FPS, PICTURE_MARK, write_picture
-from workbench.dataset_builder.ingest.timing import Timed, Timing, evened, timing_changes, timing_of
 from workbench.errors import DataError
 from workbench.operating_system import system
 from workbench.workspace import make_folder, replacing, sync_folder, writing
@@ -75,7 +86,10 @@ def convert(
     if len(times.presented) < 2:
         if about.codec in CODECS:
             return _convert_picture(source, target, longest_side, on_frame)
-        return _take_own_picture(source, target, about)
+        # A one-frame clip that we once made of a picture is taken; any other such video is a mistake.
+        if media.read_comment(source) != PICTURE_MARK or not _take_as_it_is(source, target, 1, lambda: None):
+            raise DataError(ONE_FRAME)
+        return CanonicalClip(float(PICTURE_FPS), 1, about.width, about.height)
     try:
         return _convert_video(source, target, longest_side, on_frame, about, times)
     except SizeChanged:
@@ -98,7 +112,10 @@ def _convert_video(
         raise DataError(_too_long(timing.seconds))
     warnings = ("longer than 10 minutes: split it into clips",) if timing.seconds > LONG_SECONDS else ()
     changes = [*picture_changes(about, longest_side), *timing_changes(timing)]
-    canonical = not changes and part is None and _is_canonical(about, timing)
+    # Whether it is canonical, but for its sound and metadata.
+    right_form = about.codec == "h264" and about.pixel_format == "yuv420p" and "mp4" in about.container
+    right_time = abs(about.fps / float(timing.fps) - 1) < 1e-6
+    canonical = not changes and part is None and right_form and right_time and about.tracks == 1
     if (
         canonical
         and (not times.by_number or _in_order(source))
@@ -113,7 +130,9 @@ def _convert_video(
     if about.audio:
         changes.append("sound removed")
     if about.tracks > 1:
-        changes.append(_tracks_note(about))
+        ordinal = {1: "first", 2: "second", 3: "third"}.get(about.track, f"{about.track}th")
+        taken = f"{about.tracks} video tracks: the {ordinal} one taken ({about.width}x{about.height} {about.codec})"
+        changes.append(f"{taken}, since before it is {about.passed_over}" if about.passed_over else taken)
     if part:
         changes.append(part.sentence)
     if damage.reason or damage.ends_early(about, times):
@@ -121,13 +140,6 @@ def _convert_video(
     if not changes:
         changes.append(f"rewritten for exact frame access ({about.codec} {about.pixel_format})")
     return CanonicalClip(float(timing.fps), count, middle.width, middle.height, tuple(changes), warnings, middle)
-
-
-def _tracks_note(about: VideoFacts) -> str:
-    """Say which of several video tracks was taken and, if it is not the first, why."""
-    ordinal = {1: "first", 2: "second", 3: "third"}.get(about.track, f"{about.track}th")
-    taken = f"{about.tracks} video tracks: the {ordinal} one taken ({about.width}x{about.height} {about.codec})"
-    return f"{taken}, since before it is {about.passed_over}" if about.passed_over else taken
 
 
 def _convert_picture(
@@ -217,7 +229,7 @@ def _write(frames: Iterator[Any], target: Path, timing: Timing, on_frame: Callab
     return writer.frames, middle
 
 
-# ---- a picture that changes its size --------------------------------------------------------------------------------
+# ---- a picture that changes its size ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -274,14 +286,7 @@ def _longest_part(source: Path, about: VideoFacts, on_frame: Callable[[], None])
     return _Part(start, end, seconds, chosen, ": ".join((said[0], "; ".join(said[1:]))))
 
 
-# ---- taking a canonical file as it is -------------------------------------------------------------------------------
-
-
-def _is_canonical(about: VideoFacts, timing: Timing) -> bool:
-    """Whether a file of which nothing else has to be converted is canonical, but for its sound and metadata."""
-    right_form = about.codec == "h264" and about.pixel_format == "yuv420p" and "mp4" in about.container
-    right_time = abs(about.fps / float(timing.fps) - 1) < 1e-6
-    return right_form and right_time and about.tracks == 1
+# ---- taking a canonical file as it is --------------------------------------------------------------------------------
 
 
 def _in_order(source: Path) -> bool:
@@ -330,13 +335,6 @@ def _take_as_it_is(source: Path, target: Path, promised: int, on_frame: Callable
     with replacing(target) as temporary:
         shutil.copyfile(source, temporary)
     return True
-
-
-def _take_own_picture(source: Path, target: Path, about: VideoFacts) -> CanonicalClip:
-    """Take a one-frame clip that we once made of a picture; any other such video is a mistake. Raises DataError."""
-    if media.read_comment(source) != PICTURE_MARK or not _take_as_it_is(source, target, 1, lambda: None):
-        raise DataError(ONE_FRAME)
-    return CanonicalClip(float(PICTURE_FPS), 1, about.width, about.height)
 
 
 def _copy_video(source: Path, target: Path, promised: int, on_frame: Callable[[], None]) -> Any:
@@ -397,3 +395,227 @@ def _middle_of_equal(source: Path, copy: Path, promised: int, on_frame: Callable
     except DataError:
         return None
     return middle if frames == promised and len(sizes) == 1 else None
+
+
+# ---- time ------------------------------------------------------------------------------------------------------------
+
+MAX_FPS = 60
+ROUNDING = 0.002  # seconds by which a container that counts milliseconds may misstate the time between two frames
+SAME_RATE = 5e-4  # rates that differ by less are one; 30 and 29.97 are two
+LONGEST_STILL = 30.0  # seconds; screen recorders write nothing while nothing moves, for hours if need be
+LAST_STILL = 1.0  # seconds: a last frame that is shown for longer is a still, too
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How a source's frames become a constant rate: every `take`-th frame as it is, or by timestamp when uneven.
+
+    step:    seconds from one frame of the source to the next, on average
+    last:    seconds that the last frame is a still for, 0 when it lasts as long as any other
+    stills:  how many stills are shortened; seconds: what is left of the whole
+    """
+
+    fps: Fraction
+    source_fps: float
+    step: float
+    even: bool
+    take: int = 1
+    last: float = 0.0
+    stills: int = 0
+    seconds: float = 0.0
+
+
+def timing_of(times: list[float], declared: Sequence[float] = (), last: float = 0.0) -> Timing:
+    """The constant rate for two or more frames shown at these times. Even: each is nearest to its own slot.
+
+    declared: frame rates that the header states, the likelier first
+    last: seconds that the last one is shown, 0 when that is not known
+    """
+    step = times[-1] / (len(times) - 1)
+    last = last if last > max(LAST_STILL, 10 * step) else 0.0
+    even = (
+        0 < step <= LONGEST_STILL
+        and not last
+        and all(abs(time - number * step) < 0.3 * step for number, time in enumerate(times))
+    )
+    if even:
+        # The header is more exact than containers that round their timestamps to milliseconds.
+        tolerance = max(SAME_RATE, ROUNDING / times[-1])
+        rate = next((rate for rate in declared if abs(rate * step - 1) < tolerance), 1 / step)
+        take = max(1, math.ceil(rate / MAX_FPS - 1e-3))
+        return Timing(_neat(rate) / take, rate, step, True, take, seconds=times[-1])
+    steps = [later - earlier for earlier, later in zip(times, times[1:], strict=False) if later > earlier]
+    usual = statistics.median(steps) if steps else 1.0
+    # Averaged over its like: timestamps in whole milliseconds make 30 fps steps of 33 and 34.
+    rate = 1 / statistics.fmean([step for step in steps if abs(step / usual - 1) < 0.1] or [usual])
+    stills = sum(one > LONGEST_STILL for one in (*steps, last))
+    seconds = sum(min(one, LONGEST_STILL) for one in (*steps, last))
+    return Timing(Fraction(min(MAX_FPS, max(1, round(rate)))), rate, step, False, 1, last, stills, seconds)
+
+
+def _neat(rate: float) -> Fraction:
+    """The rate that was meant: 29.9697 -> 30000/1001."""
+    whole = max(1, round(rate))
+    for meant in (Fraction(whole), Fraction(whole * 1000, 1001)):
+        if abs(rate / float(meant) - 1) < 4e-4:
+            return meant
+    return Fraction(rate).limit_denominator(1001)
+
+
+def timing_changes(timing: Timing) -> list[str]:
+    """What is changed about time, in words."""
+    if not timing.even:
+        changes = [f"uneven frame rate (about {timing.source_fps:.3g} fps) evened to {float(timing.fps):g} fps"]
+        if timing.stills:
+            count = "a still" if timing.stills == 1 else f"{timing.stills} stills"
+            changes.append(f"{count} of more than {LONGEST_STILL:g} s shortened to that")
+        return changes
+    if timing.take > 1:
+        ending = {2: "nd", 3: "rd"}.get(timing.take, "th")
+        kept = f"every {timing.take}{ending} frame kept"
+        return [f"{timing.source_fps:.4g} fps brought to {float(timing.fps):.4g} fps: {kept}"]
+    return []
+
+
+def evened(frames: Iterable[Timed], timing: Timing) -> Iterator[Any]:
+    """The frames at the constant rate: an even source's once each, else the newest at the middle of each slot."""
+    if timing.even:
+        yield from (frame for number, (_, frame) in enumerate(frames) if number % timing.take == 0)
+        return
+    fps, slot, held, before, cut = float(timing.fps), 0, None, 0.0, 0.0
+    for presented, frame in frames:
+        cut = max(cut, presented - before - LONGEST_STILL)
+        time = presented - cut
+        while held is not None and (slot + 0.5) / fps < time:
+            yield held
+            slot += 1
+        held, before = frame, time
+    if held is not None:
+        yield from itertools.repeat(held, 1 + round(fps * min(timing.last, LONGEST_STILL)))
+
+
+# ---- pictures --------------------------------------------------------------------------------------------------------
+
+REWRITE = "save it again as an ordinary mp4"
+RGB = 0
+PLAIN_MATRICES = (1, 2, 5, 6)  # BT.709, not said, BT.601 twice: what every player shows rightly
+
+
+def square_size(about: VideoFacts) -> Size:
+    """(width, height) as stored, enlarged so that pixels are square: nothing is lost."""
+    width, height = (about.height, about.width) if about.rotation % 180 == 90 else (about.width, about.height)
+    aspect = about.sample_aspect
+    return (round(width * aspect), height) if aspect >= 1 else (width, round(height / aspect))
+
+
+def picture_changes(about: VideoFacts, longest_side: int | None = None) -> list[str]:
+    """What has to be changed about the pictures, in words; none for a picture of canonical form."""
+    changes = []
+    width, height = size = square_size(about)
+    if about.flipped:
+        changes.append("turned and mirrored as its file says")
+    elif about.rotation:
+        changes.append("turned upright")
+    if about.sample_aspect != 1:
+        changes.append(f"stretched pixels made square (stored as {about.width}x{about.height}, now {width}x{height})")
+    if (smaller := reduced(size, longest_side)) != size:
+        changes.append(f"scaled down from {width}x{height} as asked")
+    if any(side % 2 for side in smaller):
+        changes.append("cut by one row or column to an even size")
+    if about.interlaced:
+        changes.append("interlaced lines joined to whole pictures")
+    if about.hdr:
+        changes.append("HDR colours brought to ordinary ones")
+    elif about.bits > 8:
+        changes.append(f"{about.bits}-bit colours brought to 8 bits")
+    if about.matrix not in (*PLAIN_MATRICES, RGB) and not about.hdr:
+        changes.append("rare colours brought to those that every player shows rightly (BT.709)")
+    if about.full_range:
+        changes.append("full-range colours brought to video range")
+    if about.alpha:
+        changes.append("transparent parts made white" if about.codec in ("gif", "apng") else "transparency removed")
+    return changes
+
+
+class SizeChanged(Exception):
+    """The picture changes its size, to one for which the conversion was not made."""
+
+
+def converted(
+    frames: Iterable[Timed], about: VideoFacts, longest_side: int | None = None, mixed: bool = False
+) -> Iterator[Timed]:
+    """The frames in the canonical form. mixed: whether those of other sizes are scaled to that of `about`.
+
+    Raises SizeChanged, DataError.
+    """
+    graph, kind = None, None
+    waiting = deque[float]()
+    steps = _filters(about, longest_side, mixed)
+    for time, frame in frames:
+        new = (frame.width, frame.height, frame.format.name)
+        if new != kind:
+            if kind is not None and new[:2] != kind[:2] and not mixed:
+                raise SizeChanged
+            if graph is not None:
+                yield from _pushed(graph, None, about, waiting)
+            # Another kind of pixels halfway through: what is plain at first may be full of colours later.
+            steps = steps or (_filters(about, longest_side, True) if kind is not None else [])
+            graph, kind = _graph(steps, frame) if steps else None, new
+        if graph is None:
+            yield time, frame
+        else:
+            waiting.append(time)
+            yield from _pushed(graph, frame, about, waiting)
+    if graph is not None:
+        yield from _pushed(graph, None, about, waiting)
+
+
+def _filters(about: VideoFacts, longest_side: int | None, needed: bool = False) -> list[tuple[str, str]]:
+    """FFmpeg's filters that bring the picture to the canonical form; none when it has it, unless they are `needed`."""
+    if not needed and about.pixel_format == "yuv420p" and not picture_changes(about, longest_side):
+        return []
+    width, height = reduced(square_size(about), longest_side)
+    colours = "out_range=tv"
+    if about.hdr or about.matrix not in PLAIN_MATRICES:
+        colours += ":out_color_matrix=bt709"
+    if about.hdr:
+        colours += ":out_primaries=bt709:out_transfer=bt709:intent=perceptual"
+    turns = {90: [("transpose", "cclock")], 180: [("hflip", ""), ("vflip", "")], 270: [("transpose", "clock")]}
+    return [
+        *([("bwdif", "mode=send_frame")] if about.interlaced else []),
+        ("scale", f"w={width}:h={height}:flags=lanczos+accurate_rnd:{colours}"),
+        *turns.get(about.rotation, []),
+        *([("hflip", "")] if about.flipped else []),
+        ("crop", "trunc(iw/2)*2:trunc(ih/2)*2:0:0"),
+        ("format", "pix_fmts=yuv420p"),
+    ]
+
+
+def _graph(steps: list[tuple[str, str]], first: Any) -> Any:
+    import av
+
+    graph = av.filter.Graph()
+    last = graph.add_buffer(
+        width=first.width, height=first.height, format=first.format, time_base=first.time_base or Fraction(1, 1000)
+    )
+    for name, arguments in (*steps, ("buffersink", "")):
+        node = graph.add(name, arguments) if arguments else graph.add(name)
+        last.link_to(node)
+        last = node
+    graph.configure()
+    return graph
+
+
+def _pushed(graph: Any, frame: Any, about: VideoFacts, waiting: deque[float]) -> Iterator[Timed]:
+    """What the filters hand out after one more frame, or None for the end. Raises DataError."""
+    import av
+
+    try:
+        graph.push(frame)
+        with contextlib.suppress(BlockingIOError, av.EOFError):
+            while waiting:  # one frame for each one taken in, some with a delay
+                frame = graph.pull()
+                yield waiting.popleft(), frame
+    except (av.FFmpegError, ValueError) as error:
+        kind = f"{about.pixel_format}, matrix {about.matrix}" + (", HDR" if about.hdr else "")
+        raise DataError(f"its colours are of a rare kind that cannot be converted ({kind}): {REWRITE}") from error

@@ -1,8 +1,8 @@
-"""Import what a person gives into a dataset: each file is judged in a child process, so a bad one costs only itself.
+"""An import, as a job: what its config.json names is judged file by file and goes into the dataset.
 
-What is done is on disk at once (clip, thumbnail, a line in sources.jsonl; metadata.jsonl every few seconds: ledger), so
-an import that was killed goes on where it was. Not covered: what was given and where captions come from
-(sources.survey), how a file is judged (worker, canonical), the job (job).
+Each file is judged in a child process (worker, canonical), so a bad one costs only itself. What is done is on disk at
+once (clip, thumbnail, a line in sources.jsonl; metadata.jsonl every few seconds: results.Ledger), so an import that was
+killed goes on where it was.
 """
 
 from __future__ import annotations
@@ -13,17 +13,27 @@ import json
 import os
 import queue
 import shutil
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from workbench import jobs, policy
 from workbench.clips import media, records
 from workbench.dataset_builder import history
 from workbench.dataset_builder.ingest import pictures
-from workbench.dataset_builder.ingest.contents import Contents
-from workbench.dataset_builder.ingest.ledger import Ledger
-from workbench.dataset_builder.ingest.results import ImportResult, clip_name, storable
-from workbench.dataset_builder.sources import archives
+from workbench.dataset_builder.ingest.results import (
+    OUTCOMES,
+    SKIPPED,
+    SKIPPED_NOTE,
+    ImportResult,
+    Ledger,
+    clip_name,
+    storable,
+)
+from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.sources import archives, own
 from workbench.dataset_builder.sources.columns import USUAL, Columns
 from workbench.dataset_builder.sources.files import first_names
 from workbench.dataset_builder.sources.survey import Survey, survey
@@ -32,6 +42,88 @@ from workbench.errors import CannotWrite, DataError
 from workbench.jobs.limited import ChildClosed, ChildLost, LimitedChild
 from workbench.jobs.locks import locked
 from workbench.workspace import make_folder, writing
+
+MOST_PROBLEMS = 20  # sentences about captions that are missing, said again when the import is over
+MOST_NAMED = 24  # files of each outcome that are named when the import is over; sources.jsonl has all of them
+LONGEST_NOTE = 200  # characters
+
+
+def run(dataset: Path, config: Path, job: jobs.Job) -> None:
+    """Import the sources; killed half-way, it goes on where it was. Raises DataError, CannotWrite, jobs.Stop."""
+    policy.inherit()
+    settings = ImportSettings.load(config)
+    if settings.trigger_word:
+        history.set_trigger_word(dataset, settings.trigger_word)
+    results = _Results()
+    began = time.monotonic()
+    problems: list[str] = []
+    job.outcome = {"counts": results.counts, "files": results.files, "problems": problems}
+
+    def on_survey(surveyed: Survey) -> None:
+        problems[:] = surveyed.problems[:MOST_PROBLEMS]
+        for name in surveyed.skipped:
+            results.add(name, SKIPPED, SKIPPED_NOTE)
+        for name, reason in surveyed.not_read.items():
+            results.add(name, "refused", reason)
+        sys.stdout.write("".join(f"{sentence}\n" for sentence in surveyed.sentences))
+
+    def on_progress(done: int, total: int, result: ImportResult | None) -> None:
+        nonlocal began
+        if result is not None:
+            results.add(result.name, result.outcome, ", ".join(result.notes))
+            sys.stdout.write(f"{result.sentence}\n")
+        read = done - results.counts["known"]
+        if not read:  # known files cost nothing, so they say nothing of the speed
+            began = time.monotonic()
+        seconds = (time.monotonic() - began) / read if read else None
+        job.beat("import", done, total, step_seconds=seconds, message=result.sentence if result else "")
+        job.check_stop(f"stopped after {done} of {total} files: start it again to go on")
+
+    def on_item(count: int) -> None:
+        job.beat(f"reading {settings.own_source}", message=f"{count} items")
+        job.check_stop(f"stopped after {count} items: start it again to go on")
+
+    def on_file(done: int, total: int) -> None:
+        job.beat("downloading", done, total, step_seconds=(time.monotonic() - began) / max(1, done))
+        job.check_stop(f"stopped after {done} of {total} files: start it again to go on")
+
+    sources: list[Path | str] = list(settings.sources)
+    if settings.hub_dataset:
+        from workbench.dataset_builder.sources import hub
+
+        job.beat("looking at the Hub")
+        remote = hub.inspect(settings.hub_dataset, settings.revision, settings.hub_config)
+        sys.stdout.write(f"{remote.sentence}\n")
+        began = time.monotonic()
+        sources.append(hub.fetch(remote, config.parent / "hub", on_file))
+    if settings.own_source.strip():
+        sources.append(own.fetch(settings.own_source, config.parent / "own", on_item))
+    import_files(
+        dataset,
+        sources,
+        on_progress,
+        settings.wanted_layout,
+        settings.longest_side,
+        settings.columns,
+        on_survey,
+        settings.rate_of_frames,
+    )
+
+
+class _Results:
+    """What became of the files of one import: how many have each outcome, and the first of each by name."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = dict.fromkeys((*OUTCOMES, SKIPPED), 0)
+        self.files: list[dict[str, str]] = []
+
+    def add(self, name: str, outcome: str, note: str) -> None:
+        self.counts[outcome] += 1
+        if self.counts[outcome] <= MOST_NAMED:
+            self.files.append({"name": name[-LONGEST_NOTE:], "outcome": outcome, "note": note[:LONGEST_NOTE]})
+
+
+# ---- the files -------------------------------------------------------------------------------------------------------
 
 WORKER = "workbench.dataset_builder.ingest.worker"
 SECONDS_PER_FRAME = 60.0  # of computing without a new frame, which the child itself watches
@@ -98,7 +190,9 @@ def ingest(
             tasks.put(task)
         answers: queue.SimpleQueue[Answer | CannotWrite] = queue.SimpleQueue()
         ledger, contents = Ledger(dataset, sources), Contents()
-        count = min(_cores(), len(sources))
+        # In a container or a batch job the machine may have more cores than this process may use.
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        count = min(cores, len(sources))
         workers = [_Worker(dataset, ledger, contents, longest_side, index) for index in range(count)]
         threads = [threading.Thread(target=worker.work, args=(tasks, answers), daemon=True) for worker in workers]
         for thread in threads:
@@ -141,13 +235,6 @@ def import_lock(dataset: Path) -> Iterator[None]:
         yield
 
 
-def _cores() -> int:
-    """Cores that this process may use. In a container or a batch job the machine may have more."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 class _Worker:
     """One child process and the thread that hands it files, limits its time, and replaces it after a crash."""
 
@@ -175,36 +262,32 @@ class _Worker:
         self._child.kill()
 
     def _judge(self, number: int, source: SourceFile) -> ImportResult:
+        """The import result of a file, or of numbered pictures as one video."""
         result = ImportResult(source=source.key, outcome="refused")
         try:
-            if source.frames:
-                return self._joined(number, source, result)
-            with self._on_disk(source, MOST_MEMBER_BYTES) as path:
-                sha256 = records.file_sha256(path)
+            with contextlib.ExitStack() as stack:
+                paths, left = list[Path](), MOST_MEMBER_BYTES
+                for index, file in enumerate(source.frames or (source,)):
+                    scratch = self._scratch.with_name(f"{self._scratch.name}-{index}")
+                    try:
+                        paths.append(stack.enter_context(self._on_disk(file, left, scratch)))
+                    except DataError as error:
+                        if not source.frames:
+                            raise
+                        raise DataError(f"its frame {file.name!r} cannot be used: {error}") from error
+                    left -= paths[-1].stat().st_size
+                sha256, task = "", dict[str, object](source=str(paths[0]))
+                for path in paths:
+                    sha256 += records.file_sha256(path)
+                if source.frames:
+                    sha256 = hashlib.sha256(f"{source.fps:g} fps{sha256}".encode()).hexdigest()
+                    task |= {"frames": [str(path) for path in paths], "fps": source.fps}
                 self._contents.enter(number, sha256)
                 if known := self._ledger.known(result.source, sha256):
                     return known
-                return self._converted(result.model_copy(update={"sha256": sha256}), {"source": str(path)}, [path])
+                return self._converted(result.model_copy(update={"sha256": sha256}), task, paths)
         except DataError as error:
             return result.model_copy(update={"notes": (str(error),)})
-
-    def _joined(self, number: int, source: SourceFile, result: ImportResult) -> ImportResult:
-        """Judge numbered pictures as one video. Raises DataError, CannotWrite."""
-        with contextlib.ExitStack() as stack:
-            paths, left, digest = list[Path](), MOST_MEMBER_BYTES, hashlib.sha256(f"{source.fps:g} fps".encode())
-            for index, frame in enumerate(source.frames):
-                try:
-                    scratch = self._scratch.with_name(f"{self._scratch.name}-{index}")
-                    paths.append(stack.enter_context(self._on_disk(frame, left, scratch)))
-                except DataError as error:
-                    raise DataError(f"its frame {frame.name!r} cannot be used: {error}") from error
-                left -= paths[-1].stat().st_size
-                digest.update(records.file_sha256(paths[-1]).encode())
-            self._contents.enter(number, digest.hexdigest())
-            if known := self._ledger.known(result.source, digest.hexdigest()):
-                return known
-            task = {"source": str(paths[0]), "frames": [str(path) for path in paths], "fps": source.fps}
-            return self._converted(result.model_copy(update={"sha256": digest.hexdigest()}), task, paths)
 
     def _converted(self, result: ImportResult, task: Mapping[str, object], paths: Sequence[Path]) -> ImportResult:
         clip = self._dataset / clip_name(result.sha256)
@@ -225,7 +308,7 @@ class _Worker:
         if picture is None or result.clip is None or not (self._dataset / result.clip.file_name).exists():
             return "", ""
         try:
-            with self._on_disk(picture, pictures.MOST_PICTURE_BYTES) as path:
+            with self._on_disk(picture, pictures.MOST_PICTURE_BYTES, self._scratch) as path:
                 clip = result.clip
                 size = [clip.width, clip.height] if clip.is_latents else None
                 task = {"picture": str(path), "clip": clip.file_name, "size": size}
@@ -235,9 +318,8 @@ class _Worker:
             return "", pictures.LEFT_OUT.format(error)
 
     @contextlib.contextmanager
-    def _on_disk(self, source: SourceFile, most_bytes: int, scratch: Path | None = None) -> Iterator[Path]:
+    def _on_disk(self, source: SourceFile, most_bytes: int, scratch: Path) -> Iterator[Path]:
         """The source's file; a member of an archive lies in a scratch file meanwhile. Raises DataError, CannotWrite."""
-        scratch = scratch or self._scratch
         path = scratch if source.member else source.target or source.path
         try:
             if source.refused:
@@ -267,3 +349,57 @@ class _Worker:
                 raise CannotWrite(sentence) from None
             reason = f"reading it brought the decoder down ({lost.code}): it is damaged, copy it again"
             raise DataError(reason) from None
+
+
+# ---- sources of the same content -------------------------------------------------------------------------------------
+
+
+class Contents:
+    """What the sources of one import hold, by their numbers in the order given. Any thread may call.
+
+    Of sources of the same content, which several workers judge at once, the one that was given first is kept. Without
+    this the faster worker would decide which name and which caption a clip gets.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._unread = 0  # the first source whose content is not known
+        self._read: set[int] = set()  # those after it whose content is
+        self._judged: dict[int, str] = {}  # source -> SHA-256, of those that are being judged
+        self._closed = False
+
+    def enter(self, number: int, sha256: str) -> None:
+        """Wait until no source before this one can still turn out to hold the same. Raises ChildClosed.
+
+        The content of earlier sources is being read meanwhile, so this never waits for what has not begun.
+        """
+        with self._changed:
+            self._judged[number] = sha256
+            self._note_read(number)
+            self._changed.wait_for(lambda: self._closed or self._is_first(number, sha256))
+            if self._closed:
+                raise ChildClosed
+
+    def leave(self, number: int) -> None:
+        """The source's result is in the ledger, whether or not its content could be read."""
+        with self._changed:
+            self._judged.pop(number, None)
+            self._note_read(number)
+
+    def close(self) -> None:
+        """Let go of everybody who waits."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _note_read(self, number: int) -> None:
+        self._read.add(number)
+        while self._unread in self._read:
+            self._read.remove(self._unread)
+            self._unread += 1
+        self._changed.notify_all()
+
+    def _is_first(self, number: int, sha256: str) -> bool:
+        return self._unread >= number and not any(
+            earlier < number and content == sha256 for earlier, content in self._judged.items()
+        )

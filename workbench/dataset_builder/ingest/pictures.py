@@ -1,7 +1,8 @@
-"""Still pictures: PNG, JPEG, WebP, AVIF, GIF or BMP, known by their content; and clips of one frame made of them.
+"""Pictures as clips: still ones, animated ones, and numbered ones that are the frames of one video.
 
-A picture is turned upright as its EXIF says, its colours are brought to sRGB, transparent parts become white. Not
-covered: several frames in a GIF, APNG or WebP (animations), raw camera files, HEIC (clips.media.kinds says so).
+A still picture (PNG, JPEG, WebP, AVIF, GIF or BMP, known by its content) is turned upright as its EXIF says, its colors
+are brought to sRGB, transparent parts become white. FFmpeg reads the frames of animated GIF and APNG as those of any
+video; those of WebP and AVIF are read with Pillow.
 
 Pictures may also come with clips as their first frames (images.txt), for image-to-video training:
 
@@ -15,15 +16,19 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from workbench.clips import media
-from workbench.dataset_builder.ingest.conversion import reduced
+from workbench.clips.media import VideoFacts
 from workbench.errors import DataError
 from workbench.workspace import write_bytes
 
+Size = tuple[int, int]
+Timed = tuple[float, Any]  # seconds, PyAV frame
 FORMATS = ("PNG", "JPEG", "WEBP", "AVIF", "BMP", "GIF")
 MAX_PIXELS = 4096 * 2304
 MAX_SIDE = 8192  # pixels; an H.264 encoder takes twice as many at most
@@ -33,7 +38,7 @@ FIRST_FRAMES = "first_frames"
 DAMAGED = "the picture is damaged: it cannot be read, copy it again"
 MOST_PICTURE_BYTES = 512 * 1024**2
 ALIKE_DB = 30.0  # what a JPEG of the very frame reaches; pictures this near look the same
-NEAR_SHAPE = 0.02  # by which proportions may differ before something is cut off
+NEAR_SHAPE = 0.02  # by which proportions may differ, for odd sizes rounded to even ones
 KEPT = "the first frame that came with it is kept beside it"
 OWN = "the first frame that came with it is its own: not kept twice"
 LEFT_OUT = "the first frame that came with it is left out: {}"
@@ -42,22 +47,45 @@ OTHER = "it has another first frame already, which stays"
 
 def write_picture(source: Path, target: Path, longest_side: int | None) -> tuple[int, int, tuple[str, ...]]:
     """Write the clip; (width, height, what was changed in words). Raises DataError, CannotWrite."""
+    upright, name, changes = read_picture(source)
+    changes += _size_changes(upright.size, longest_side)
+    width, height = reduced(upright.size, longest_side)
+    if min(width, height) < 16:
+        raise DataError(f"too small: {width}x{height}, at least 16x16: give a larger picture")
+    frame = _frame_of(upright, longest_side)
+    with media.VideoWriter(target, frame.width, frame.height, PICTURE_FPS, comment=PICTURE_MARK) as writer:
+        writer.write(frame)
+    return frame.width, frame.height, (f"a picture ({name}): made a clip of one frame", *changes)
+
+
+def reduced(size: Size, longest_side: int | None) -> Size:
+    """The size scaled down, not up, to the longest side that was asked for."""
+    if longest_side is None or max(size) <= longest_side:
+        return size
+    width, height = (max(2, round(side * longest_side / max(size))) for side in size)
+    return width, height
+
+
+def alike(one: Size, other: Size) -> bool:
+    """Whether two sizes have the same proportions, but for rounding to whole pixels."""
+    return abs(one[0] * other[1] / (one[1] * other[0]) - 1) < NEAR_SHAPE
+
+
+def _size_changes(size: tuple[int, int], longest_side: int | None) -> list[str]:
+    width, height = reduced(size, longest_side)
+    changes = [f"scaled down from {size[0]}x{size[1]} as asked"] if (width, height) != size else []
+    return [*changes, "cut by one row or column to an even size"] if width % 2 or height % 2 else changes
+
+
+def _frame_of(picture: Any, longest_side: int | None) -> Any:
+    """A PIL picture in RGB as a PyAV frame, scaled down and of even size, as `media.VideoWriter` takes it."""
     import numpy as np
     from PIL import Image
 
-    upright, name, changes = read_picture(source)
-    if (size := reduced(upright.size, longest_side)) != upright.size:
-        changes.append(f"scaled down from {upright.width}x{upright.height} as asked")
-        upright = upright.resize(size, Image.Resampling.LANCZOS)
-    width, height = (side - side % 2 for side in upright.size)
-    if (width, height) != upright.size:
-        changes.append("cut by one row or column to an even size")
-    if min(width, height) < 16:
-        raise DataError(f"too small: {upright.width}x{upright.height}, at least 16x16: give a larger picture")
-    pixels = np.asarray(upright)[:height, :width]
-    with media.VideoWriter(target, width, height, PICTURE_FPS, comment=PICTURE_MARK) as writer:
-        writer.write(media.bt709_frame(pixels))
-    return width, height, (f"a picture ({name}): made a clip of one frame", *changes)
+    size = reduced(picture.size, longest_side)
+    scaled = picture if size == picture.size else picture.resize(size, Image.Resampling.LANCZOS)
+    width, height = (side - side % 2 for side in size)
+    return media.bt709_frame(np.asarray(scaled)[:height, :width])
 
 
 def read_picture(source: Path) -> tuple[Any, str, list[str]]:
@@ -119,7 +147,7 @@ def _to_srgb(picture: Any, profile: bytes) -> Any:
         return picture
 
 
-# ---- first frames ---------------------------------------------------------------------------------------------------
+# ---- first frames ----------------------------------------------------------------------------------------------------
 
 
 def keep_first_frame(dataset: Path, picture: Path, clip: str, size: tuple[int, int] | None = None) -> tuple[str, str]:
@@ -154,7 +182,141 @@ def _fitted(picture: Any, width: int, height: int) -> tuple[Any, list[str]]:
 
     if picture.size == (width, height):
         return picture, []
-    if abs(picture.width / picture.height * height / width - 1) <= NEAR_SHAPE:
+    if alike(picture.size, (width, height)):
         return picture.resize((width, height), Image.Resampling.LANCZOS), []
     fitted = ImageOps.fit(picture, (width, height), Image.Resampling.LANCZOS)
     return fitted, [f"cut to the clip's proportions (it was {picture.width}x{picture.height})"]
+
+
+# ---- animations and numbered pictures --------------------------------------------------------------------------------
+
+CODECS = ("gif", "apng")
+ANIMATED_FORMATS = ("WEBP", "AVIF")
+MADE_WHITE = "transparent parts made white"
+SHORTEST_TIME, USUAL_TIME = (
+    0.010,
+    0.100,
+)  # seconds: what claims to be shown for less than that is shown for this, as in browsers
+
+
+@dataclass(frozen=True)
+class Animation:
+    """An animated WebP or AVIF. times: when each frame is shown, in seconds;  last: for how long the last one is
+
+    transparent: whether any pixel of any frame is
+    """
+
+    path: Path
+    kind: str
+    size: tuple[int, int]
+    times: list[float]
+    last: float
+    transparent: bool
+
+    def frames(self, longest_side: int | None) -> Iterator[Timed]:
+        """(seconds, PyAV frame of even size, as `media.VideoWriter` takes it). Raises DataError where it is damaged."""
+        from PIL import Image
+
+        for time, (picture, _) in zip(self.times, _pictures(self.path), strict=False):
+            white = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
+            yield time, _frame_of(white, longest_side)
+
+    def changes(self, longest_side: int | None) -> list[str]:
+        """What is changed about its pictures, in words."""
+        white = [MADE_WHITE] if self.transparent else []
+        return [f"an animated {self.kind}: made a clip", *white, *_size_changes(self.size, longest_side)]
+
+
+@dataclass(frozen=True)
+class NumberedFrames:
+    """Pictures that are the frames of a video, one file each, in order; `times` and `last` as in Animation."""
+
+    paths: list[Path]
+    fps: float
+    size: tuple[int, int]
+
+    @property
+    def times(self) -> list[float]:
+        return [number / self.fps for number in range(len(self.paths))]
+
+    @property
+    def last(self) -> float:
+        return 1 / self.fps
+
+    def frames(self, longest_side: int | None) -> Iterator[Timed]:
+        """As those of an Animation. Raises DataError where one is damaged or of another size."""
+        for number, (time, path) in enumerate(zip(self.times, self.paths, strict=True), 1):
+            try:
+                picture = read_picture(path)[0]
+            except DataError as error:
+                raise DataError(f"its frame {number} cannot be used: {error}") from error
+            if picture.size != self.size:
+                raise DataError(
+                    f"its frames differ in size ({self.size[0]}x{self.size[1]}, frame {number} is {picture.width}x"
+                    f"{picture.height}): import them as pictures, without frames_as_video"
+                )
+            yield time, _frame_of(picture, longest_side)
+
+    def changes(self, longest_side: int | None) -> list[str]:
+        """What is made of them, in words."""
+        made = f"{len(self.paths)} numbered pictures: made a clip of {self.fps:g} fps"
+        return [made, *_size_changes(self.size, longest_side)]
+
+
+def read_numbered(paths: list[Path], fps: float) -> NumberedFrames:
+    """Raises DataError when the first picture cannot be read."""
+    return NumberedFrames(paths, fps, read_picture(paths[0])[0].size)
+
+
+def read_animation(source: Path, on_frame: Callable[[], None]) -> Animation | None:
+    """What a picture file holds when it is an animated WebP or AVIF, else None. Raises DataError."""
+    from PIL import Image
+
+    Image.MAX_IMAGE_PIXELS = None  # our own limit comes first
+    try:
+        with Image.open(source, formats=ANIMATED_FORMATS) as picture:
+            if getattr(picture, "n_frames", 1) < 2:
+                return None
+            check_size(picture.width, picture.height)
+            size, kind = picture.size, "WebP" if picture.format == "WEBP" else "AVIF"
+    except (OSError, SyntaxError, ValueError):
+        return None  # another format, or damaged: the reader of still pictures says which
+    times, time, last, transparent = [], 0.0, 0.0, False
+    for frame, last in _pictures(source):
+        times.append(time)
+        time += last
+        transparent = transparent or frame.getextrema()[3][0] < 255
+        on_frame()
+    return Animation(source, kind, size, times, last, transparent)
+
+
+def _pictures(source: Path) -> Iterator[tuple[Any, float]]:
+    """(picture in RGBA, seconds that it is shown) of each frame. Raises DataError."""
+    from PIL import Image
+
+    try:
+        with Image.open(source, formats=ANIMATED_FORMATS) as animation:
+            for number in range(getattr(animation, "n_frames", 1)):
+                animation.seek(number)
+                picture = animation.convert("RGBA")  # which reads the frame and with it its duration
+                seconds = float(animation.info.get("duration", 0)) / 1000
+                yield picture, seconds if seconds > SHORTEST_TIME else USUAL_TIME
+    except (OSError, SyntaxError, ValueError, EOFError) as error:
+        raise DataError(DAMAGED) from error
+
+
+def on_white(frames: Iterable[Timed], about: VideoFacts) -> Iterator[Timed]:
+    """The frames of a GIF or APNG without transparency: what shows through is white. Others are passed on."""
+    import av
+    import numpy as np
+
+    for time, frame in frames:
+        if about.codec not in CODECS or not any(component.is_alpha for component in frame.format.components):
+            yield time, frame
+            continue
+        pixels = frame.to_ndarray(format="rgba").astype(np.uint16)
+        alpha = pixels[..., 3:]
+        opaque = (pixels[..., :3] * alpha + 255 * (255 - alpha) + 127) // 255
+        whole = av.VideoFrame.from_ndarray(opaque.astype(np.uint8), format="rgb24")
+        whole.pts, whole.time_base = frame.pts, frame.time_base
+        yield time, whole

@@ -1,18 +1,26 @@
 """What became of every source file: sources.jsonl, one line appended per file as an import goes on.
 
-A later line about the same source replaces the earlier one; a torn last line (the import was killed) is ignored.
-Not covered: the clips' captions and facts as training sees them (workbench.clips.records).
+A later line about the same source replaces the earlier one; a torn last line (the import was killed) is ignored. The
+ledger knows what a dataset has and had, and brings new clips to metadata.jsonl every few seconds: the same content is
+kept once, whether it comes again as the source, as our own clip of it, or was cut up or removed since. Captions and
+first frames that a dataset already has are never replaced.
 """
 
 from __future__ import annotations
 
 import contextlib
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from workbench.clips.records import LATENTS, Clip
+from workbench.clips import records
+from workbench.clips.records import LATENTS, REMOVED, Clip
+from workbench.dataset_builder.history import editing
+from workbench.dataset_builder.ingest.pictures import OTHER
+from workbench.dataset_builder.sources.tree import SourceFile
 from workbench.workspace import append_line, read_bytes
 
 SOURCES = "sources.jsonl"
@@ -91,3 +99,115 @@ def read_import_results(dataset: Path) -> list[ImportResult]:
 def append_import_result(dataset: Path, result: ImportResult) -> None:
     """Add a line. Raises CannotWrite."""
     append_line(dataset / SOURCES, result.model_dump_json(exclude_defaults=True))
+
+
+# ---- the ledger ------------------------------------------------------------------------------------------------------
+
+SAVE_SECONDS = 3.0
+
+
+class Ledger:
+    """The dataset's sources so far, and the clips still to be written to metadata.jsonl."""
+
+    def __init__(self, dataset: Path, sources: Sequence[SourceFile]) -> None:
+        self.dataset = dataset
+        self.results = {result.source: result for result in read_import_results(dataset)}
+        self._captions = {storable(source.key): source.caption for source in sources}
+        self._order = {storable(source.key): number for number, source in enumerate(sources)}
+        self._new: dict[str, int] = {}  # file name -> index among the clips of this import
+        self._made: dict[str, ImportResult] = {}  # by the source's SHA-256, the clip's SHA-256 and the clip's file name
+        clips = records.read_clips(dataset)
+        self._texts = {clip.file_name: clip.text for clip in clips}
+        for clip in clips:
+            self._remember(ImportResult(source=clip.source or clip.file_name, outcome="taken", clip=clip))
+        for result in self.results.values():
+            if result.outcome in ("taken", "converted"):
+                self._remember(result)
+        self._pictures = {clip.file_name: clip.first_frame for clip in clips if clip.first_frame}
+        self._unsaved: list[ImportResult] = []
+        self._saved_at = time.monotonic()
+
+    def known(self, source: str, sha256: str) -> ImportResult | None:
+        """The result of a source whose content the dataset has, or had; None when it is new, or lost from disk."""
+        names = (sha256, clip_name(sha256), clip_name(sha256, latents=True))
+        first = next((self._made[name] for name in names if name in self._made), None)
+        where = self._where(first.clip) if first and first.clip else None
+        if first is None or first.clip is None or where is None:
+            return None
+        note = where
+        if first.source != source:
+            note = f"the same content as {first.name!r}: kept once"
+            caption = self._captions.get(first.source) or self._texts.get(first.clip.file_name, "")
+            if caption and self._captions.get(source) not in (None, "", caption):
+                note += ", with that one's caption"
+        return first.model_copy(update={"source": source, "sha256": sha256, "outcome": "known", "notes": (note,)})
+
+    def _where(self, clip: Clip) -> str | None:
+        """Where an imported clip is now, in words."""
+        if (self.dataset / clip.file_name).exists():
+            return "imported before"
+        if (self.dataset / ".masters" / Path(clip.file_name).name).exists():
+            return "imported before, and cut into parts since"
+        if (self.dataset / REMOVED / clip.file_name).exists():
+            return "removed from the dataset before: restore it"
+        return None
+
+    def _remember(self, result: ImportResult) -> None:
+        if result.clip is not None:
+            for key in filter(None, (result.sha256, result.clip.sha256, result.clip.file_name)):
+                self._made[key] = result
+
+    def add(self, result: ImportResult, picture: str = "", note: str = "") -> ImportResult:
+        """Put a result on disk and return it.
+
+        picture, note: name of the first frame that was kept, and what became of the one that came with the source
+        """
+        if result.outcome in ("taken", "converted"):
+            self._remember(result)
+        if result.clip and note:
+            if picture and self._pictures.setdefault(result.clip.file_name, picture) != picture:
+                note = OTHER
+            result = result.model_copy(update={"notes": (*result.notes, note)})
+        earlier = self.results.get(result.source)
+        if not (result.outcome == "known" and earlier and earlier.sha256 == result.sha256 and earlier.usable):
+            append_import_result(self.dataset, result)
+        self.results[result.source] = result
+        if result.usable:
+            self._unsaved.append(result)
+        if time.monotonic() - self._saved_at > SAVE_SECONDS:
+            self.save()
+        return result
+
+    def save(self) -> None:
+        """Bring metadata.jsonl up to date: new clips are added, captions filled in where there is none."""
+        if self._unsaved:
+            with editing(self.dataset):
+                known = {clip.file_name: clip for clip in records.read_clips(self.dataset)}
+                before = dict(known)
+                for result in self._unsaved:
+                    self._record(result, known)
+                if known != before:
+                    # Children finish in any order; clips stand in the order they were given: a run can be repeated.
+                    ordered = sorted(known.values(), key=lambda clip: self._new.get(clip.file_name, -1))
+                    records.write_clips(self.dataset, ordered)
+            self._unsaved.clear()
+        self._saved_at = time.monotonic()
+
+    def _record(self, result: ImportResult, known: dict[str, Clip]) -> None:
+        if result.clip is None:
+            return
+        caption, name = self._captions.get(result.source, ""), result.clip.file_name
+        if name not in known:
+            if not (self.dataset / name).exists():
+                return  # cut into parts, or removed
+            self._new.setdefault(name, self._order[result.source])
+            known[name] = result.clip.changed(source=result.name)
+            if result.clip.is_latents:  # a caption next to the file wins over the one inside it
+                text = caption or result.clip.text
+                given = None if result.clip.embeddings is None else text
+                by = "file" if text else ""
+                known[name] = known[name].changed(text=text, caption_by=by, embeddings=given)
+        if caption and not known[name].text:
+            known[name] = known[name].changed(text=caption, caption_by="file")
+        if (picture := self._pictures.get(name)) and not known[name].first_frame:
+            known[name] = known[name].changed(first_frame=picture)

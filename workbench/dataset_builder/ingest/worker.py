@@ -1,8 +1,8 @@
 """The child that touches foreign files: `python -m workbench.dataset_builder.ingest.worker DATASET_FOLDER`.
 
 A task {source, name, sha256, longest_side}, with {frames, fps} for numbered pictures, is answered by an import result;
-{picture, clip}, a picture that came with a clip as its first frame, with {size} of latents, by [name, note]. Not
-covered: the limits that it works under (jobs.limited), starting it again after a file that brought it down (intake).
+{picture, clip}, a picture that came with a clip as its first frame, with {size} of latents, by [name, note]. It works
+under the limits of jobs.limited, and intake starts it again after a file that brought it down.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 from workbench.clips import media
 from workbench.clips.records import LATENTS, Clip, file_sha256
 from workbench.dataset_builder.ingest import pictures
-from workbench.dataset_builder.ingest.animations import read_numbered
 from workbench.dataset_builder.ingest.canonical import convert, convert_animation
+from workbench.dataset_builder.ingest.pictures import read_numbered
 from workbench.dataset_builder.ingest.results import ImportResult, Outcome, clip_name
 from workbench.errors import CannotWrite, ConfigError, DataError, ModelUnavailable
 from workbench.families.latents_file import check_values, is_safetensors, read_facts

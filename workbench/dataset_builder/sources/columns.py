@@ -1,15 +1,18 @@
-"""Where captions may stand: which files are texts, which of their columns and keys name a video or hold its caption.
+"""Texts that came with videos, and where captions stand in them.
 
-Column names match without regard to case, blanks, hyphens and underscores: "File_Name", "file name" and "filename" are
-the same column.
+Texts are decoded from whatever encoding an editor wrote, and made clean captions. Column names match without regard to
+case, blanks, hyphens and underscores: "File_Name", "file name" and "filename" are the same column.
 """
 
 from __future__ import annotations
 
 import ast
+import codecs
 import contextlib
 import json
 import math
+import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,7 +20,63 @@ from typing import Any
 
 from workbench.clips.media import OTHER_IMAGE_SUFFIXES, SUFFIXES
 from workbench.clips.records import LATENTS
-from workbench.dataset_builder.sources.text import one_line
+from workbench.quantities import counted
+
+LONGEST_CAPTION = 4000  # characters; far beyond what any text encoder reads
+MOST_TEXT_BYTES = 64 * 1024**2  # of one text file: a table of a hundred thousand captions
+ENCODINGS = ("cp932", "euc_jp", "gb18030", "big5", "euc_kr", "cp1251", "koi8_r", "cp1250", "cp1252", "cp1253")
+LONG_RUN = re.compile(rb"[\x80-\xff]{3}")  # three bytes in a row that are not ASCII
+
+
+def decode_text(data: bytes) -> tuple[str, str | None]:
+    """(text, the encoding detected for it: "" where its bytes say it, None where none could be).
+
+    Text in whatever encoding editors write: UTF-8 and UTF-16, with or without mark; anything else is detected.
+    Letters that stand alone or in pairs are Western European (Windows-1252); for the rest charset-normalizer chooses
+    between the encodings that people's editors still write. A text that is none of them is empty. Where most lines are
+    UTF-8 and some are not, only those are read in another encoding: a table is often made of several files.
+    """
+    if data.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return data.decode("utf-32", "replace"), ""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", "replace"), ""
+    if data[:2].count(b"\0") == 1 and data.count(b"\0") > len(data) // 4:
+        return data.decode("utf-16-le" if data[1:2] == b"\0" else "utf-16-be", "replace"), ""
+    try:
+        return data.decode("utf-8-sig"), ""
+    except UnicodeDecodeError:
+        pass
+    lines, odd, proven = [], 0, 0
+    for line in data.removeprefix(codecs.BOM_UTF8).split(b"\n"):
+        try:
+            lines.append(line.decode())
+            proven += not line.isascii()
+        except UnicodeDecodeError:
+            lines.append(line.decode("cp1252", "replace"))
+            odd += 1
+    if proven >= odd:
+        return "\n".join(lines), f"UTF-8, but for {counted(odd, 'line')}"
+    if not LONG_RUN.search(data):
+        with contextlib.suppress(UnicodeDecodeError):
+            return data.decode("cp1252"), "cp1252"
+    from charset_normalizer import from_bytes
+
+    best = from_bytes(data, cp_isolation=list(ENCODINGS)).best()
+    return ("", None) if best is None else (str(best), best.encoding)
+
+
+def clean_caption(text: str) -> str:
+    """One line of NFC text without control characters, at most LONGEST_CAPTION characters."""
+    return one_line(text[: 4 * LONGEST_CAPTION])[:LONGEST_CAPTION].rstrip()
+
+
+def one_line(text: str) -> str:
+    """The text in NFC on one line, without control characters."""
+    plain = "".join(" " if unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
+    return " ".join(unicodedata.normalize("NFC", plain).split())
+
+
+# ---- where captions stand --------------------------------------------------------------------------------------------
 
 IMAGE_SUFFIXES = (
     *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".jif", ".jfi", ".pjpeg", ".pjp", ".webp", ".bmp", ".dib"),

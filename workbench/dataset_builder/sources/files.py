@@ -1,8 +1,7 @@
 """What was given, as trees: one for each folder, one for each archive, and one for all loose files.
 
 Hidden files are skipped. A link is followed to a file of the same folder and from a snapshot of a Hub cache into its
-blobs; any other is refused with the reason, whatever it stands for. Not covered: what lies in an archive (archives),
-which layout a tree has (survey).
+blobs; any other is refused with the reason, whatever it stands for.
 """
 
 from __future__ import annotations
@@ -19,20 +18,21 @@ from functools import cached_property
 from pathlib import Path
 
 from workbench import policy
-from workbench.dataset_builder.sources import parquet
+from workbench.dataset_builder.sources import archives
 from workbench.dataset_builder.sources.archives import ArchiveTree, is_archive, not_read
 from workbench.dataset_builder.sources.columns import (
     DELIMITED_SUFFIXES,
     JSON_SUFFIXES,
     MEDIA_SUFFIXES,
+    MOST_TEXT_BYTES,
     PARQUET,
     PLAIN_TEXT_SUFFIXES,
     SIDECAR_SUFFIXES,
     TEXT_SUFFIXES,
     Columns,
+    decode_text,
 )
-from workbench.dataset_builder.sources.layouts.shards import META
-from workbench.dataset_builder.sources.text import MOST_TEXT_BYTES, decode_text
+from workbench.dataset_builder.sources.layouts.text_files import META
 from workbench.dataset_builder.sources.tree import SourceFile, Tree, without_suffix
 from workbench.errors import ConfigError, DataError
 
@@ -80,7 +80,7 @@ class FilesTree(Tree):
     def _data(self, name: str) -> bytes:
         path = self._found.links.get(name, self._paths[name])
         if name.lower().endswith(PARQUET):
-            return parquet.as_lines(path, self.columns.video)
+            return archives.as_lines(path, self.columns.video)
         return _text_bytes(path, packed=_is_packed_text(self._paths[name]))
 
     def _source(self, name: str, caption: str) -> SourceFile:
@@ -165,7 +165,7 @@ def trees_of(given: list[Path], refused: dict[str, str], columns: Columns) -> It
 def _is_packed(path: Path, columns: Columns) -> bool:
     """Whether a file is an archive, or a table that holds its videos. Raises DataError for a table that is damaged."""
     if path.name.lower().endswith(PARQUET):
-        return parquet.holds_videos(path, columns.video)
+        return archives.holds_videos(path, columns.video)
     return is_archive(path)
 
 
@@ -308,26 +308,16 @@ def _followed(path: Path, root: Path | None) -> Path:
         raise DataError(f"it is a link to a folder: {FOLDER_LINK.partition(': ')[2]}")
     if not stat.S_ISREG(kind):
         raise DataError(f"it is a link to something that is no ordinary file: {COPY}")
-    if not (_is_below(target, root) or target.parent == _blobs_of(path)):
+    top = root.resolve() if root else None
+    below = top is not None and target.is_relative_to(top) and not HIDDEN.search(f"/{target.relative_to(top)}")
+    # The Hub's cache keeps the files that the links of a snapshot lead to in a folder of blobs.
+    snapshots = next((folder for folder in path.parent.resolve().parents if folder.name == SNAPSHOTS), None)
+    if not below and not (snapshots and target.parent == snapshots.parent / BLOBS):
         raise DataError(f"it is a link that leads out of what was given: {COPY}")
     try:
         return policy.resolve(target)
     except ConfigError as error:
         raise DataError(f"it is a link to a file that may not be read here: {COPY}") from error
-
-
-def _is_below(target: Path, root: Path | None) -> bool:
-    """Whether it is a file of that folder, and not a hidden one, which are never read."""
-    top = root.resolve() if root else None
-    return top is not None and target.is_relative_to(top) and not HIDDEN.search(f"/{target.relative_to(top)}")
-
-
-def _blobs_of(path: Path) -> Path | None:
-    """Where the Hub's cache keeps the files that the links of a snapshot lead to; None for a path of no snapshot."""
-    for folder in path.parent.resolve().parents:
-        if folder.name == SNAPSHOTS:
-            return folder.parent / BLOBS
-    return None
 
 
 def _link_text(path: Path) -> str:

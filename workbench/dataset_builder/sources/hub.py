@@ -1,15 +1,13 @@
-"""Datasets on the Hugging Face Hub: look at one, fetch it as files. Nothing here knows a token.
-
-Not covered: the client and its errors (workbench.hub), what is in the files (survey), pushing
-(export.hub_push).
-"""
+"""Datasets on the Hugging Face Hub: look at one, fetch it as files. Nothing here knows a token (workbench.hub)."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -24,7 +22,8 @@ from workbench.hub import client, explained
 from workbench.quantities import byte_size
 from workbench.workspace import confined, writing
 
-WANTED = (*SUFFIXES, *IMAGE_SUFFIXES, LATENTS, *PLAIN_TEXT_SUFFIXES, *archives.SUFFIXES, PARQUET)
+WANTED = (*SUFFIXES, *IMAGE_SUFFIXES, LATENTS, *PLAIN_TEXT_SUFFIXES, *archives.ARCHIVE_SUFFIXES, PARQUET)
+HIDDEN = re.compile(r"/\.")
 AT_ONCE = 8  # downloads
 OnFile = Callable[[int, int], None]
 """Called with (files fetched, all files); may raise to stop, upon which what is there already stays."""
@@ -58,7 +57,8 @@ def inspect(repo_id: str, revision: str = "", config: str = "") -> Remote:
     with explained(repo_id):
         info = client().dataset_info(repo_id, revision=revision or None, files_metadata=True)
     siblings = info.siblings or []
-    files = {s.rfilename: s.size or 0 for s in siblings if _wanted(s.rfilename)}
+    wanted = (s for s in siblings if s.rfilename.lower().endswith(WANTED) and not HIDDEN.search(f"/{s.rfilename}"))
+    files = {s.rfilename: s.size or 0 for s in wanted}
     if config:
         files = _of_config(repo_id, config, getattr(info.card_data, "configs", None), files)
     if not any(not name.lower().endswith(PLAIN_TEXT_SUFFIXES) for name in files):
@@ -106,28 +106,15 @@ def fetch(remote: Remote, parent: Path, on_file: OnFile = lambda *_: None) -> Pa
         free = shutil.disk_usage(folder).free
     if (missing := sum(remote.files.values()) - here) > free:
         raise CannotWrite(f"{remote.repo_id} needs {missing:,} bytes and {free:,} are free: free some space")
-    with writing(folder), explained(remote.repo_id):
-        _download(remote, names, folder, on_file)
-    return folder
-
-
-def _download(remote: Remote, names: Sequence[str], folder: Path, on_file: OnFile) -> None:
-    api = client()
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        waiting = [
-            pool.submit(
-                api.hf_hub_download, remote.repo_id, name, repo_type="dataset", revision=remote.commit, local_dir=folder
-            )
-            for name in names
-        ]
+    download = functools.partial(
+        client().hf_hub_download, remote.repo_id, repo_type="dataset", revision=remote.commit, local_dir=folder
+    )
+    with writing(folder), explained(remote.repo_id), ThreadPoolExecutor(AT_ONCE) as pool:
+        waiting = [pool.submit(download, filename=name) for name in names]
         try:
             for done, one in enumerate(as_completed(waiting), 1):
                 one.result()
                 on_file(done, len(names))
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _wanted(name: str) -> bool:
-    hidden = any(part.startswith(".") for part in name.split("/"))
-    return name.lower().endswith(WANTED) and not hidden
+    return folder

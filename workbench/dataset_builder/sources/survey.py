@@ -1,7 +1,6 @@
 """Find out what was given: which layout, which videos and pictures, which captions, and what is wrong with them.
 
-`survey` looks at names and captions alone and decodes nothing, so that a person can confirm it before an import. Not
-covered: how layouts look (layouts), what is inside the videos (ingest), archives inside archives.
+`survey` looks at names and captions alone and decodes nothing, so that a person can confirm it before an import.
 """
 
 from __future__ import annotations
@@ -14,13 +13,12 @@ from pathlib import Path
 
 from workbench.clips.media import OBSOLETE_SUFFIXES, OTHER_IMAGE_SUFFIXES, SUFFIXES
 from workbench.clips.records import LATENTS
-from workbench.dataset_builder.sources import numbered_frames
 from workbench.dataset_builder.sources.archives import is_archive
 from workbench.dataset_builder.sources.columns import CAPTION_SUFFIXES, IMAGE_SUFFIXES, TEXT_SUFFIXES, USUAL, Columns
 from workbench.dataset_builder.sources.files import trees_of
 from workbench.dataset_builder.sources.layouts import LAYOUTS, captions_of, fitting, layout_named
 from workbench.dataset_builder.sources.layouts.base import Layout, Problem, ReadingNotes
-from workbench.dataset_builder.sources.tree import SourceFile, Tree, stem, without_suffix
+from workbench.dataset_builder.sources.tree import SourceFile, Tree, join_numbered, numbered_rows, stem, without_suffix
 from workbench.errors import DataError
 from workbench.quantities import byte_size, counted
 
@@ -182,7 +180,7 @@ def survey(
         for one in (tree, *(archive for _, archive in tree.inside)):
             one.columns = columns
             if frame_rate:
-                numbered_frames.group(one, frame_rate)
+                join_numbered(one, frame_rate)
         layouts = fitting(tree)
         if tree.handed.layout and not layouts[0].shards:
             layouts = list(dict.fromkeys([layout_named(tree.handed.layout), *layouts]))
@@ -265,7 +263,7 @@ def _read(tree: Tree, layout: Layout, fits: list[Layout], seen: set[str], asked:
     for name, encoding in tree.detected.items():
         notes.add(Problem.ENCODING if encoding else Problem.UNREADABLE, f"{name} ({encoding})" if encoding else name)
     _note_unread(tree, notes, layout.title if alone else "")
-    for row in numbered_frames.rows(tree):
+    for row in numbered_rows(tree):
         if not any(captions.get(name) for name in row.names):
             notes.add(Problem.FRAMES, row.sentence)
     problems = {problem: tuple(names) for problem, names in notes.names.items() if names}
@@ -329,7 +327,10 @@ def _joined(found: list[SurveyedFiles]) -> Iterator[SurveyedFiles]:
     """Archives of one folder and layout that stand in a row, such as shards, as one."""
     last: SurveyedFiles | None = None
     for part in found:
-        if last and is_archive(part.path) and part.layout == last.layout and _home(last) == part.path.parent:
+        home = None  # the folder whose archives the last part stands for
+        if last:
+            home = last.path if last.parts > 1 else last.path.parent if is_archive(last.path) else None
+        if last and is_archive(part.path) and part.layout == last.layout and home == part.path.parent:
             names = {
                 problem: (*last.problems.get(problem, ()), *part.problems.get(problem, ()))
                 for problem in Problem
@@ -350,11 +351,6 @@ def _joined(found: list[SurveyedFiles]) -> Iterator[SurveyedFiles]:
         last = part
     if last:
         yield last
-
-
-def _home(part: SurveyedFiles) -> Path | None:
-    """The folder whose archives a part stands for, None when it is no archive."""
-    return part.path if part.parts > 1 else part.path.parent if is_archive(part.path) else None
 
 
 def _capped(found: Iterable[SurveyedFiles]) -> Iterator[SurveyedFiles]:

@@ -7,8 +7,8 @@ from typing import Any
 import gradio as gr
 
 from workbench.captioners import captioners
-from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.settings import CaptionSettings
 from workbench.errors import ConfigError
 from workbench.ui.core import render
 from workbench.ui.core.boundary import on

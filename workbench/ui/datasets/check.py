@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gradio as gr
 
-from workbench.dataset_builder.checks.settings import CheckSettings
+from workbench.dataset_builder.settings import CheckSettings
 from workbench.ui.core.boundary import EACH
 from workbench.ui.core.view import Values
 from workbench.ui.datasets.findings import FindingsList

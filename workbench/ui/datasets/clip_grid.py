@@ -22,7 +22,7 @@ from workbench.dataset_builder.checks.findings import FILE, read_findings
 from workbench.dataset_builder.checks.measures import FOLDER
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.history import thumbnail_name
-from workbench.dataset_builder.sources.text import clean_caption
+from workbench.dataset_builder.sources.columns import clean_caption
 from workbench.errors import ConfigError
 from workbench.ui.core import render
 from workbench.ui.core.boundary import answering

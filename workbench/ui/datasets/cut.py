@@ -12,13 +12,13 @@ from typing import Any
 import gradio as gr
 
 from workbench.clips.records import Clip
-from workbench.dataset_builder.checks.letterbox import find_letterbox
+from workbench.dataset_builder.checks.measures import find_letterbox
 from workbench.dataset_builder.cuts import cutting
-from workbench.dataset_builder.cuts.cut import Cut, cut_of, master_of
-from workbench.dataset_builder.cuts.filmstrip import filmstrip
-from workbench.dataset_builder.cuts.scenes import DETECTORS, cuts, scores
-from workbench.dataset_builder.cuts.splitting import SCORES, SplitSettings, SplitTask
+from workbench.dataset_builder.cuts.cutting import Cut, cut_of, master_of
+from workbench.dataset_builder.cuts.scenes import DETECTORS, cuts, filmstrip, scores
+from workbench.dataset_builder.cuts.splitting import SCORES
 from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.settings import SplitSettings, SplitTask
 from workbench.errors import ConfigError
 from workbench.ui.core import render
 from workbench.ui.core.boundary import EACH, on, tell

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import gradio as gr
 
+from workbench.dataset_builder import export
+from workbench.dataset_builder import export as export_job
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.export import downloads, hub_push
-from workbench.dataset_builder.export import job as export_job
-from workbench.dataset_builder.export.settings import ExportSettings
+from workbench.dataset_builder.settings import ExportSettings
 from workbench.publishing.upload_plan import UploadPlan
 from workbench.quantities import byte_size
 from workbench.ui.core import render
@@ -40,7 +40,7 @@ class ExportPanel(DatasetPanel):
         self.parts = [self.task]
 
     def values(self, look: DatasetView) -> Values:
-        found = downloads.finished_download(look.dataset.folder)
+        found = export.finished_download(look.dataset.folder)
         return {self.link: (found, lambda: _link(found) if found else "")}
 
     def wire(self, host: DatasetHost) -> None:
@@ -50,7 +50,7 @@ class ExportPanel(DatasetPanel):
 
 
 def _download(dataset: Dataset, settings: ExportSettings) -> None:
-    downloads.start_download(dataset.folder, settings)
+    export.start_download(dataset.folder, settings)
 
 
 def _link(archive: Path) -> str:
@@ -64,7 +64,7 @@ def _plan(dataset: Dataset, settings: ExportSettings) -> str:
     if not settings.repo_id:
         clips = len(dataset.clips)
         return render.note(f"{clips} clips and their captions, in the layout {settings.layout}, to {settings.target}")
-    files = hub_push.contents(dataset.folder, settings)
+    files = export.contents(dataset.folder, settings)
     return publish_html.upload_plan(
         UploadPlan("dataset", settings.repo_id, settings.private, "", files), with_readme=True
     )

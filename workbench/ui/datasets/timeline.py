@@ -18,8 +18,8 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.dataset_builder.cuts.cut import Cut, Master
-from workbench.dataset_builder.cuts.filmstrip import Filmstrip
+from workbench.dataset_builder.cuts.cutting import Cut, Master
+from workbench.dataset_builder.cuts.scenes import Filmstrip
 from workbench.ui.core import render
 from workbench.ui.core.widgets import component
 

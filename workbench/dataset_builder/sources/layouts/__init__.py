@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workbench.dataset_builder.sources.layouts.base import Layout, Problem, ReadingNotes
-from workbench.dataset_builder.sources.layouts.shards import WebDatasetShards
 from workbench.dataset_builder.sources.layouts.tables import Csv, VideoFolder
-from workbench.dataset_builder.sources.layouts.text_files import Labels, Lists, Sidecars
+from workbench.dataset_builder.sources.layouts.text_files import Labels, Lists, Sidecars, WebDatasetShards
 from workbench.dataset_builder.sources.tree import Tree
 from workbench.errors import ConfigError
 

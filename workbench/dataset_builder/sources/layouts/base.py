@@ -1,7 +1,6 @@
 """What a layout of a video dataset is: how it is recognised and read, and which files it consists of.
 
-Layouts read a `Tree` (a folder, files given together, or an archive), so each works in all of them. Not covered: which
-layouts there are (layouts), writing the files (export), the videos themselves (ingest).
+Layouts read a `Tree` (a folder, files given together, or an archive), so each works in all of them.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.clips.records import Clip
-from workbench.dataset_builder.sources.columns import Cell, column_names
-from workbench.dataset_builder.sources.text import LONGEST_CAPTION, clean_caption, one_line
+from workbench.dataset_builder.sources.columns import LONGEST_CAPTION, Cell, clean_caption, column_names, one_line
 from workbench.dataset_builder.sources.tree import Found, Tree
 
 # ---- reading --------------------------------------------------------------------------------------------------------
@@ -200,7 +198,7 @@ ExportedFiles = Iterator[tuple[str, Path | bytes]]
 
 
 class Layout(ABC):
-    """A way to keep videos and captions. name: as in settings; title, description: for people.
+    """A way to keep videos and captions. name: as in settings; title: for people.
 
     reads: the kind of files that captions come from; of layouts that share a kind, one reads a tree
     pictures: whether it has a place for first frames that differ from the clips' own; shards: whether it is tar files
@@ -208,7 +206,6 @@ class Layout(ABC):
 
     name: str
     title: str
-    description: str
     reads: str
     pictures = False
     shards = False

@@ -36,8 +36,7 @@ from workbench.dataset_builder.sources.layouts.base import (
     Wanted,
     files_named,
 )
-from workbench.dataset_builder.sources.layouts.delimited import lines_of_names, read_delimited
-from workbench.dataset_builder.sources.layouts.json_records import BROKEN, read_json
+from workbench.dataset_builder.sources.layouts.records import BROKEN, lines_of_names, read_delimited, read_json
 from workbench.dataset_builder.sources.layouts.text_files import labels, paired, sidecars
 from workbench.dataset_builder.sources.tree import Tree
 
@@ -84,19 +83,22 @@ class Table(Layout):
                 found[file] = notes.clean(file, text)
             if text:
                 said[file] = table.name
-        _first_frames(tree, rows, files, notes)
+        frames = [Wanted(first_frame(row.values), table.folder, Problem.NO_PICTURE) for table, row in rows]
+        for file, picture in zip(files, files_named(tree, frames, notes), strict=True):
+            if picture is not None and file is not None:
+                notes.first_frames[file] = picture
         _companions(tree, rows, files, notes)
         return found
 
 
 class VideoFolder(Table):
+    """A metadata.jsonl names each video and its caption, as datasets on the Hugging Face Hub do; beside each video in
+    the folder videos is its caption as a .txt file, which most trainers read. JSON and JSON Lines files of other
+    names and keys are read as well.
+    """
+
     name = "videofolder"
     title = "Hub dataset (VideoFolder)"
-    description = (
-        "A metadata.jsonl names each video and its caption, as datasets on the Hugging Face Hub do; beside each "
-        "video in the folder videos is its caption as a .txt file, which most trainers read. JSON and JSON Lines files "
-        "of other names and keys are read as well."
-    )
     file = METADATA
     endings = (*JSON_SUFFIXES, PARQUET)
 
@@ -116,12 +118,12 @@ class VideoFolder(Table):
 
 
 class Csv(Table):
+    """A metadata.csv names each video and its caption: it opens in any spreadsheet, and the Hub reads it. CSV and TSV
+    files of other names and columns are read as well, and text files of lines such as a.mp4|a cat.
+    """
+
     name = "csv"
     title = "Table metadata.csv"
-    description = (
-        "A metadata.csv names each video and its caption: it opens in any spreadsheet, and the Hub reads it. CSV and "
-        "TSV files of other names and columns are read as well, and text files of lines such as a.mp4|a cat."
-    )
     file = CSV
     endings = (*DELIMITED_SUFFIXES, *LISTS)
 
@@ -278,16 +280,6 @@ def _caption(row: TableRow, columns: Columns, notes: ReadingNotes) -> str:
     if text and others and columns.text({key: row.values[key] for key in others}).text:
         notes.add(Problem.OTHER_TEXT, f"{row.where.rpartition(',')[0]} ({column_names(others)})")
     return text
-
-
-def _first_frames(
-    tree: Tree, rows: Sequence[tuple[ReadTable, TableRow]], files: Sequence[str | None], notes: ReadingNotes
-) -> None:
-    """Note the pictures that rows name as their videos' first frames."""
-    wanted = [Wanted(first_frame(row.values), table.folder, Problem.NO_PICTURE) for table, row in rows]
-    for file, picture in zip(files, files_named(tree, wanted, notes), strict=True):
-        if picture is not None and file is not None:
-            notes.first_frames[file] = picture
 
 
 def _companions(

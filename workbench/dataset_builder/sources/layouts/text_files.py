@@ -1,14 +1,24 @@
-"""Layouts with captions in text files: beside each video, in a folder of their own, or in a list with a line a clip."""
+"""Layouts with captions in text files: beside each video, in a folder of their own, in a list with a line a clip, or in
+the members of tar files.
+
+WebDataset's tar files hold each clip as a group of members of one name: 000.mp4 with 000.txt, 000.caption or 000.json.
+The setting caption_column may name the ending of another member: longcap for 000.longcap. As SAT's trainers keep it,
+captions may also stand beside the tar: shard-000.meta.jsonl, a line a clip, whose `key` is the members' name (or what
+the clip's member 000.id says). What is written has the members that SAT's reader asks for: caption, fps and duration
+(its data_video.py and sgm/webds.py).
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import unicodedata
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from workbench.clips import media
-from workbench.dataset_builder.sources.columns import SIDECAR_SUFFIXES
+from workbench.dataset_builder.sources.columns import SIDECAR_SUFFIXES, column_names, file_name, one_line
 from workbench.dataset_builder.sources.layouts.base import (
     ExportedClip,
     ExportedFiles,
@@ -19,6 +29,7 @@ from workbench.dataset_builder.sources.layouts.base import (
     caption_in,
     files_named,
 )
+from workbench.dataset_builder.sources.layouts.records import BROKEN, read_json
 from workbench.dataset_builder.sources.tree import Tree, without_suffix
 from workbench.errors import DataError
 
@@ -33,14 +44,12 @@ IMAGES = ("images.txt", "image.txt")
 
 
 class Sidecars(Layout):
-    """Also videos without captions."""
+    """Each caption is in a text file of the video's name beside it: a.mp4 and a.txt. Read by kohya's scripts,
+    diffusion-pipe, finetrainers and most other tools.
+    """
 
     name = "sidecars"
     title = "A .txt file next to each video"
-    description = (
-        "Each caption is in a text file of the video's name beside it: a.mp4 and a.txt. Read by kohya's scripts, "
-        "diffusion-pipe, finetrainers and most other tools."
-    )
     reads = "texts"
 
     def recognise(self, tree: Tree) -> bool:
@@ -72,7 +81,14 @@ def sidecars(tree: Tree) -> dict[str, list[str]]:
                 folded[_spelled(key).casefold()].append(name)
         found: dict[str, list[str]] = {name: [] for name in tree.named}
         texts = (one for one in tree.texts if one.lower().endswith(SIDECAR_SUFFIXES) or _has_asked_ending(tree, one))
-        for text in sorted(texts, key=lambda text: _rank(tree, text)):
+
+        def rank(text: str) -> tuple[bool, int, str]:
+            """Which of several caption files of a video counts first."""
+            suffix = text[text.rfind(".") :].lower()
+            known = SIDECAR_SUFFIXES.index(suffix) if suffix in SIDECAR_SUFFIXES else -1
+            return not _has_asked_ending(tree, text), known, text
+
+        for text in sorted(texts, key=rank):
             key = _spelled(without_suffix(text))
             alike = folded[key.casefold()]
             for name in exact[key] or (alike if len({_spelled(without_suffix(name)) for name in alike}) == 1 else ()):
@@ -86,13 +102,6 @@ def _has_asked_ending(tree: Tree, name: str) -> bool:
     """Whether a file ends as the setting caption_column says of caption files: a.longcap."""
     ending = tree.columns.caption.casefold().lstrip(".")
     return bool(ending) and name.casefold().endswith(f".{ending}")
-
-
-def _rank(tree: Tree, text: str) -> tuple[bool, int, str]:
-    """Which of several caption files of a video counts first."""
-    suffix = text[text.rfind(".") :].lower()
-    known = SIDECAR_SUFFIXES.index(suffix) if suffix in SIDECAR_SUFFIXES else -1
-    return not _has_asked_ending(tree, text), known, text
 
 
 def _caption_of(tree: Tree, name: str, texts: Sequence[str], notes: ReadingNotes) -> str:
@@ -115,11 +124,10 @@ def _spelled(name: str) -> str:
 
 
 class Labels(Layout):
-    """What the "SAT" trainers read."""
+    """Each caption is in a text file of the video's name in another folder: videos/a.mp4 and labels/a.txt."""
 
     name = "labels"
     title = "Folders videos and labels"
-    description = "Each caption is in a text file of the video's name in another folder: videos/a.mp4 and labels/a.txt."
     reads = "labels"
 
     def recognise(self, tree: Tree) -> bool:
@@ -182,15 +190,13 @@ def _beside(tree: Tree) -> set[str]:
 
 
 class Lists(Layout):
-    """Lists of equal length, a line a clip."""
+    """A line a clip: its caption in prompts.txt, its path in videos.txt and, for image-to-video, the path of its first
+    frame in images.txt. Read by the trainers of the diffusers examples.
+    """
 
     name = "lists"
     title = "Lists prompts.txt and videos.txt"
     pictures = True
-    description = (
-        "A line a clip: its caption in prompts.txt, its path in videos.txt and, for image-to-video, the path of its "
-        "first frame in images.txt. Read by the trainers of the diffusers examples."
-    )
     reads = "lists"
 
     def recognise(self, tree: Tree) -> bool:
@@ -321,3 +327,125 @@ def _lines(tree: Tree, name: str, wanted: int) -> list[str]:
     while len(lines) > wanted and not lines[-1].strip():
         lines.pop()
     return lines
+
+
+# ---- tar shards ------------------------------------------------------------------------------------------------------
+
+SUFFIXES = ("txt", "caption", "json")
+ID = "id"
+META = ".meta.jsonl"
+SEVERAL = "-$#%@&"  # in SAT's shards it parts a record's key from the number of one of its clips
+SHARD_BYTES = 1_000_000_000  # what readers of shards are made for
+SHARD_CLIPS = 10_000
+
+
+class WebDatasetShards(Layout):
+    """Tar files in which a clip and its caption follow one another under one name: 000.mp4, 000.txt. Read one after
+    the other, never unpacked. Captions in a .meta.jsonl beside a shard are taken, too.
+    """
+
+    name = "webdataset"
+    title = "WebDataset shards (.tar)"
+    reads = "texts"
+    shards = True
+
+    def recognise(self, tree: Tree) -> bool:
+        if not tree.path.name.lower().endswith((".tar", ".tar.gz", ".tgz")):
+            return False
+        texts = {key for key, suffix in map(_split, tree.files) if suffix in (*_suffixes(tree), ID)}
+        return any(tree.beside or _split(name)[0] in texts for name in tree.media)
+
+    def captions(self, tree: Tree, notes: ReadingNotes) -> dict[str, str]:
+        texts: dict[str, dict[str, str]] = defaultdict(dict)
+        for name in tree.files:
+            key, suffix = _split(name)
+            if suffix in (*_suffixes(tree), ID):
+                texts[key][suffix] = name
+        meta, used = _meta(tree, notes), set[str]()
+        found = {}
+        for name in tree.media:
+            of_clip = texts.pop(_split(name)[0], {})
+            key = next((key for key in _keys(tree, name, of_clip) if key in meta), "")
+            used.add(key)
+            notes.read |= {of_clip[ID]} if ID in of_clip else set()
+            texts_of_clip = [of_clip[suffix] for suffix in _suffixes(tree) if suffix in of_clip]
+            inside = _caption_of(tree, name, texts_of_clip, notes)
+            if ID in of_clip:  # a member of facts beside it lacks nothing
+                for text in texts_of_clip:
+                    notes.unread.pop(text, None)
+            found[name] = notes.clean(name, meta[key]) if key else inside
+            if key and inside and inside != found[name]:
+                notes.add(Problem.DIFFERS, name)
+        for key in meta.keys() - used:
+            notes.add(Problem.NO_VIDEO, key)
+        return found
+
+    def files(self, clips: Sequence[ExportedClip], first_frames: bool) -> ExportedFiles:
+        for clip in clips:
+            yield clip.name, clip.file
+            for suffix in ("txt", "caption"):
+                yield f"{clip.stem}.{suffix}", one_line(clip.caption).encode()
+            yield f"{clip.stem}.json", json.dumps(clip.facts).encode()
+            if (frames := clip.clip.frames) and (fps := clip.clip.fps):
+                yield f"{clip.stem}.fps", repr(fps).encode()
+                seconds = frames / fps
+                while int(seconds * fps) < frames:  # by which SAT counts frames
+                    seconds = math.nextafter(seconds, math.inf)
+                yield f"{clip.stem}.duration", repr(seconds).encode()
+
+
+def _split(name: str) -> tuple[str, str]:
+    """("train/000", "mp4") of "train/000.mp4": WebDataset's key ends at the first dot of the file name."""
+    folder, _, file = name.rpartition("/")
+    key, _, suffix = file.partition(".")
+    return f"{folder}/{key}", suffix.lower()
+
+
+def _suffixes(tree: Tree) -> tuple[str, ...]:
+    """The endings of members that hold captions, the one that counts first."""
+    asked = tree.columns.caption.lower().lstrip(".")
+    return tuple(dict.fromkeys((asked, *SUFFIXES) if asked else SUFFIXES))
+
+
+def _meta(tree: Tree, notes: ReadingNotes) -> dict[str, str]:
+    """Key -> caption of the records beside the shard."""
+    if not tree.beside:
+        return {}
+    found, present, name = dict[str, str](), dict[str, None](), tree.path.name.partition(".")[0] + META
+    rows, _ = read_json(tree.beside, tree.columns, lambda _: True)
+    for where, row in rows:
+        if row is BROKEN:
+            notes.add(Problem.BROKEN, f"{name}, {where}")
+            continue
+        present |= dict.fromkeys(map(str, row))
+        if (key := file_name(row.get("key"))) and (text := notes.cell(f"{name}, {where}", tree.columns.text(row))):
+            found[key] = text
+    if found and tree.columns.caption:
+        notes.settings.add("caption_column")
+    if present and not found:
+        notes.add(Problem.NO_COLUMN, f"{name} (keys: {column_names(tuple(present))})")
+    return found
+
+
+def _keys(tree: Tree, name: str, texts: dict[str, str]) -> Iterator[str]:
+    """What the record of a clip may be called: SAT's key first."""
+    key = tree.full_name(name).partition(".")[0]
+    yield key.partition(SEVERAL)[0]
+    yield key.rpartition("/")[2].partition(SEVERAL)[0]
+    if ID in texts:
+        yield tree.text(texts[ID]).strip()
+
+
+def shards_of(clips: Sequence[ExportedClip]) -> Iterator[list[ExportedClip]]:
+    """The clips of each tar file, where there are several."""
+    shard: list[ExportedClip] = []
+    size = 0
+    for clip in clips:
+        length = clip.file.stat().st_size
+        if shard and (size + length > SHARD_BYTES or len(shard) == SHARD_CLIPS):
+            yield shard
+            shard, size = [], 0
+        shard.append(clip)
+        size += length
+    if shard:
+        yield shard

@@ -1,7 +1,9 @@
-"""Write a dataset in another tool's layout into a new folder, .zip or .tar.
+"""An export, as a job: a dataset in another tool's layout, in a new folder, .zip or .tar, or as a dataset on the Hub.
 
-Nothing is ever overwritten, and what is written appears whole or not at all. Clips are copied byte for byte. Not
-covered: how layouts look (sources.layouts), the Hub (hub_push).
+Nothing is ever overwritten, and what is written appears whole or not at all. Clips are copied byte for byte. Nothing
+here knows a token (workbench.hub). The page sends an archive that the task wrote into the workspace's cache:
+
+    cache/downloads/DATASET/DATASET-20261123-101500.zip      the newest one of each dataset is kept
 """
 
 from __future__ import annotations
@@ -12,27 +14,71 @@ import os
 import re
 import shutil
 import tarfile
+import time
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 
-from workbench import policy
-from workbench.clips.records import Clip, read_clips, read_info
-from workbench.dataset_builder.export.settings import ExportSettings
+from workbench import hub, jobs, policy
+from workbench.clips.records import Clip, DatasetInfo, read_clips, read_info
+from workbench.dataset_builder.settings import ExportSettings
 from workbench.dataset_builder.sources.layouts import layout_named
 from workbench.dataset_builder.sources.layouts.base import ExportedClip, ExportedFiles
-from workbench.dataset_builder.sources.layouts.shards import shards_of
+from workbench.dataset_builder.sources.layouts.tables import VideoFolder
+from workbench.dataset_builder.sources.layouts.text_files import shards_of
+from workbench.dataset_builder.tasks import Task
 from workbench.errors import ConfigError, DataError
+from workbench.hub import Pushed
 from workbench.operating_system import system
-from workbench.workspace import confined, sync_folder, writing
+from workbench.quantities import counted
+from workbench.workspace import Workspace, confined, sync_folder, writing
 from workbench.zip_stream import write_zip, zip_stream
 
 LONGEST_NAME = 80  # characters of an exported file, without its ending
 RESERVED = re.compile(r"con|prn|aux|nul|(com|lpt)\d", re.IGNORECASE)  # names that Windows keeps for devices
 OTHER_ARCHIVES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".7z", ".rar")
 IN_SHARDS = "layout is webdataset, which is tar files already: choose {}"
+SIZE_CATEGORIES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))  # as the Hub has them
 OnClip = Callable[[int, int], None]
 """Called with (clips written, all clips) after each; may raise to stop, upon which nothing is left behind."""
+
+
+def check(dataset: Path, settings: ExportSettings) -> None:
+    """Raises ConfigError unless it says to one place where to."""
+    if bool(settings.target.strip()) == bool(settings.repo_id.strip()):
+        raise ConfigError("name a folder or archive, or a Hub dataset: one of them, not both")
+
+
+def run(dataset: Path, config: Path, job: jobs.Job) -> None:
+    """The export as a job. Raises ConfigError, DataError, CannotWrite, ModelUnavailable (the Hub), jobs.Stop."""
+    settings = ExportSettings.load(config)
+    check(dataset, settings)
+    began = time.monotonic()
+
+    def on_clip(done: int, total: int) -> None:
+        job.beat("export", done, total, step_seconds=(time.monotonic() - began) / max(1, done))
+        job.check_stop("stopped: nothing was written")
+
+    if settings.repo_id:
+        pushed = push(dataset, settings, on_clip)
+        job.outcome = {"repo_id": settings.repo_id, **asdict(pushed)}
+    else:
+        path = export(dataset, settings, on_clip)
+        job.outcome = {"target": str(path), "layout": settings.layout}
+    clips = read_clips(dataset)
+    job.outcome["clips"] = len(clips)
+    count = sum(bool(clip.first_frame) for clip in clips)
+    if count and not layout_named("videofolder" if settings.repo_id else settings.layout).pictures:
+        sentence = f"{count} first frames that came with clips have no place in this layout: lists keeps them"
+        job.outcome["left_behind"] = sentence
+    if latents := sum(clip.is_latents for clip in clips):
+        sentence = f"{counted(latents, 'clip')} of latents written as they are: other tools may not read them"
+        job.outcome["left_behind"] = "; ".join(filter(None, (job.outcome.get("left_behind"), sentence)))
+
+
+# ---- to a disk -------------------------------------------------------------------------------------------------------
 
 
 def export(dataset: Path, settings: ExportSettings, on_clip: OnClip = lambda *_: None) -> Path:
@@ -78,7 +124,11 @@ def exported_clips(dataset: Path, trigger_word: bool, readable: bool = True) -> 
         if not file.is_file():
             raise DataError(f"{clip.file_name} is missing in {dataset.name}: bring it back, or remove the clip")
         path = PurePosixPath(clip.file_name)
-        wanted = stem = _portable(_title(clip) if readable else path.stem) or f"clip_{_portable(clip.id)}"
+        title = path.stem
+        if readable:  # "walk_0m12-0m15" of "walk.mp4 0:12-0:15"
+            title = Path(clip.source).stem or Path(clip.master or clip.file_name).stem
+            title += f"_{clip.times}".replace(":", "m").replace(".", "s") if clip.times else ""
+        wanted = stem = _portable(title) or f"clip_{_portable(clip.id)}"
         count = 1
         while stem.lower() in taken:
             count += 1
@@ -88,13 +138,6 @@ def exported_clips(dataset: Path, trigger_word: bool, readable: bool = True) -> 
         caption = info.caption(clip) if trigger_word else clip.text
         result.append(ExportedClip(clip, file, name, caption, _first_frame(dataset, clip)))
     return result
-
-
-def _title(clip: Clip) -> str:
-    """ "walk_0m12-0m15" of "walk.mp4 0:12-0:15"."""
-    source = Path(clip.source).stem or Path(clip.master or clip.file_name).stem
-    part = f"_{clip.times}" if clip.times else ""
-    return source + part.replace(":", "m").replace(".", "s")
 
 
 def _portable(text: str) -> str:
@@ -198,3 +241,93 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+# ---- to the Hub ------------------------------------------------------------------------------------------------------
+
+OnFile = Callable[[int, int], None]
+"""Called with (files sent, all files); may raise to stop."""
+
+
+def contents(dataset: Path, settings: ExportSettings) -> dict[str, Path | bytes]:
+    """What a push to `settings.repo_id` sends: file name -> file or bytes, in the VideoFolder layout with a card.
+
+    Raises DataError.
+    """
+    clips = exported_clips(dataset, settings.trigger_word, readable=False)
+    files = dict(VideoFolder(texts=False).files(clips, first_frames=False))
+    return {**files, "README.md": dataset_card(read_info(dataset), clips, settings).encode()}
+
+
+def push(dataset: Path, settings: ExportSettings, on_file: OnFile = lambda *_: None) -> Pushed:
+    """Upload a dataset to `settings.repo_id` in the VideoFolder layout, as one commit.
+
+    A new repository is private unless asked otherwise; into one that is there, a commit is added, which the Hub can
+    take back. Raises ConfigError (also before private clips go into a public repository), DataError, HubRefuses,
+    HubLost.
+    """
+    files = contents(dataset, settings)
+    message = f"{len(read_clips(dataset))} clips from Video LoRA Workbench"
+    return hub.push("dataset", settings.repo_id, files, message, settings.private, on_file)
+
+
+def dataset_card(info: DatasetInfo, found: Sequence[ExportedClip], settings: ExportSettings) -> str:
+    """The dataset's README.md, made from what is known of it."""
+    from huggingface_hub import DatasetCardData
+
+    clips = [item.clip for item in found]
+    sizes = Counter(f"{clip.width}x{clip.height}" for clip in clips).most_common()
+    rates = Counter(f"{clip.fps:g}" for clip in clips).most_common()
+    data = DatasetCardData(
+        pretty_name=info.title or None,
+        license=settings.license or None,
+        task_categories=["text-to-video"],
+        size_categories=[next((name for limit, name in SIZE_CATEGORIES if len(clips) < limit), "100K<n<1M")],
+        tags=["video", "lora"],
+    )
+    facts = [
+        ("Clips", f"{len(clips):,}"),
+        ("Length", f"{sum(clip.seconds for clip in clips):,.1f} s"),
+        ("Sizes", ", ".join(f"{size} ({count})" for size, count in sizes[:5])),
+        ("Frames per second", ", ".join(f"{rate} ({count})" for rate, count in rates[:5])),
+        ("With a caption", f"{sum(bool(item.caption) for item in found):,}"),
+    ]
+    if info.trigger_word:
+        written = "written into the captions" if settings.trigger_word else "not written into the captions"
+        facts.append(("Trigger word", f"`{info.trigger_word}`, {written}"))
+    table = "".join(f"| {name} | {value} |\n" for name, value in facts)
+    return (
+        f"---\n{data.to_yaml()}\n---\n\n# {info.title or settings.repo_id.rpartition('/')[2]}\n\n"
+        "Captioned video clips for fine-tuning a video model: constant frame rate, upright, square pixels, H.264.\n\n"
+        f"| | |\n| --- | --- |\n{table}\n"
+        "```python\nfrom datasets import Video, load_dataset\n\n"
+        f'clips = load_dataset("{settings.repo_id}", split="train").cast_column("video", Video(decode=False))\n```\n'
+    )
+
+
+# ---- for the page to send --------------------------------------------------------------------------------------------
+
+FOLDER = "downloads"  # below the workspace's cache
+
+
+def start_download(dataset: Path, settings: ExportSettings) -> None:
+    """Export in the background to an archive that the page can send; the one before is deleted.
+
+    settings: where to is not asked of them. Raises ConfigError, CannotWrite.
+    """
+    ending = ".tar" if layout_named(settings.layout).shards else ".zip"
+    target = _folder(dataset) / f"{dataset.name}-{time.strftime('%Y%m%d-%H%M%S')}{ending}"
+    Task(dataset, "export").start(settings.changed(target=str(target), repo_id=""))
+    for earlier in _folder(dataset).glob(f"{dataset.name}-*"):
+        if earlier != target:
+            earlier.unlink(missing_ok=True)
+
+
+def finished_download(dataset: Path) -> Path | None:
+    """The archive that the last export wrote for the page; None where it went elsewhere, or has not finished."""
+    target = Path(str(Task(dataset, "export").result.get("target", "")))
+    return target if target.parent == _folder(dataset) and target.is_file() else None
+
+
+def _folder(dataset: Path) -> Path:
+    return Workspace.of(dataset).cache / FOLDER / dataset.name
