@@ -1,7 +1,6 @@
 """What small pictures of a clip's frames tell: blur, shake, flashes, similarity. Nothing is decoded.
 
-Pictures are uint8, grey [H, W] or BGR [H, W, 3]. Not covered: which of these numbers are bad (picture_checks), cuts
-(scenes), bars and text (measures).
+Pictures are uint8, grey [H, W] or BGR [H, W, 3].
 """
 
 from __future__ import annotations

@@ -205,26 +205,22 @@ def task_snapshot(task: Task) -> TaskSnapshot:
     elif not status.state.alive and status.state is not State.NEW:
         sentence = f"The task {task.name} did not end well. {status.message}"
         log = log_tail(status.folder, LOG_LINES)
+    steps = f"{status.step:,} of {status.total:,}" if status.total else ""
+    left = f"about {duration(status.seconds_left)} left" if status.seconds_left is not None else ""
+    activity = " · ".join(filter(None, (status.phase or "starting", steps, left, status.message)))
     resume: tuple[Literal["resume"], ...] = ("resume",) if status.state in RESUMABLE else ()
     dismiss: tuple[Literal["dismiss"], ...] = ("dismiss",) if sentence else ()
     return TaskSnapshot(
         name=task.name,
         state=status.state,
         share=status.step / status.total if status.total else None,
-        activity=_activity(task) if status.state.alive else "",
+        activity=activity if status.state.alive else "",
         sentence=sentence.strip(),
         details=tuple(details),
         log=log,
         actions=("stop",) if status.state.alive else (*resume, *dismiss),
         files=file_results(result),
     )
-
-
-def _activity(task: Task) -> str:
-    status = task.status
-    steps = f"{status.step:,} of {status.total:,}" if status.total else ""
-    left = f"about {duration(status.seconds_left)} left" if status.seconds_left is not None else ""
-    return " · ".join(filter(None, (status.phase or "starting", steps, left, status.message)))
 
 
 OUTCOME_WORDS = {**{str(name): words for name, words in OUTCOMES.items()}, SKIPPED: "skipped"}

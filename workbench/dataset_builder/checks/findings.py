@@ -228,11 +228,19 @@ def read_report(dataset: Path) -> CheckReport | None:
         return None
     info = known_info(dataset)
     clips = {clip.file_name: clip for clip in read_clips(dataset)}
+
+    def holds(finding: Finding) -> bool:
+        return (
+            all(name in clips for name in finding.clips)
+            and all(clips[name].sha256 == sha256 for name, sha256 in finding.pictures.items())
+            and all(caption_hash(clips[name], info) == known for name, known in finding.captions.items())
+        )
+
     return CheckReport(
         checked_at=kept.checked_at,
         model=kept.model,
         clips=len(kept.clips),
-        findings=tuple(finding for finding in kept.findings if _holds(finding, clips, info)),
+        findings=tuple(filter(holds, kept.findings)),
         new_clips=sum(kept.clips.get(name) != clip.sha256 for name, clip in clips.items()),
     )
 
@@ -249,10 +257,3 @@ class _Report(BaseModel):
 def read_findings(dataset: Path) -> list[Finding]:
     """What was found and still holds, the worst first; none when no check was made."""
     return list(report.findings) if (report := read_report(dataset)) else []
-
-
-def _holds(finding: Finding, clips: dict[str, Clip], info: DatasetInfo) -> bool:
-    return all(name in clips for name in finding.clips) and (
-        all(clips[name].sha256 == sha256 for name, sha256 in finding.pictures.items())
-        and all(caption_hash(clips[name], info) == known for name, known in finding.captions.items())
-    )

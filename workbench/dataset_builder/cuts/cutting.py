@@ -293,8 +293,7 @@ FACTS = {"file_name", "fps", "frames", "width", "height", "sha256", "span", "cro
 
 def trim(dataset: Path, clip: Clip, start_seconds: float, end_seconds: float) -> Clip:
     """Another span of the clip's source video, wider or narrower, to the nearest frame; crop and rate stay."""
-    new = _span(dataset, clip, start_seconds, end_seconds)
-    return _recut_all(dataset, f"span of {clip.name}", [(clip, [new])])[0]
+    return trim_and_crop(dataset, clip, (start_seconds, end_seconds), False, None)
 
 
 def trim_and_crop(dataset: Path, clip: Clip, span: tuple[float, float] | None, crops: bool, box: Box | None) -> Clip:

@@ -18,8 +18,7 @@ from functools import cached_property
 from pathlib import Path
 
 from workbench import policy
-from workbench.dataset_builder.sources import archives
-from workbench.dataset_builder.sources.archives import ArchiveTree, is_archive, not_read
+from workbench.dataset_builder.sources.archives import ArchiveTree, as_lines, holds_videos, is_archive, not_read
 from workbench.dataset_builder.sources.columns import (
     DELIMITED_SUFFIXES,
     JSON_SUFFIXES,
@@ -80,7 +79,7 @@ class FilesTree(Tree):
     def _data(self, name: str) -> bytes:
         path = self._found.links.get(name, self._paths[name])
         if name.lower().endswith(PARQUET):
-            return archives.as_lines(path, self.columns.video)
+            return as_lines(path, self.columns.video)
         return _text_bytes(path, packed=_is_packed_text(self._paths[name]))
 
     def _source(self, name: str, caption: str) -> SourceFile:
@@ -165,7 +164,7 @@ def trees_of(given: list[Path], refused: dict[str, str], columns: Columns) -> It
 def _is_packed(path: Path, columns: Columns) -> bool:
     """Whether a file is an archive, or a table that holds its videos. Raises DataError for a table that is damaged."""
     if path.name.lower().endswith(PARQUET):
-        return archives.holds_videos(path, columns.video)
+        return holds_videos(path, columns.video)
     return is_archive(path)
 
 

@@ -201,7 +201,12 @@ def survey(
     if found:
         asked.check()
     found = [part for part in found if part.sources or part.problems or part.refused]
-    return Survey(tuple(_capped(_joined(found))), refused, tuple(other_files), len(seen) > MOST_SOURCES)
+    kept, left = list[SurveyedFiles](), MOST_SOURCES
+    for part in _joined(found):
+        if left:
+            kept.append(part if len(part.sources) <= left else replace(part, sources=part.sources[:left]))
+        left = max(0, left - len(part.sources))
+    return Survey(tuple(kept), refused, tuple(other_files), len(seen) > MOST_SOURCES)
 
 
 class _Asked:
@@ -351,14 +356,6 @@ def _joined(found: list[SurveyedFiles]) -> Iterator[SurveyedFiles]:
         last = part
     if last:
         yield last
-
-
-def _capped(found: Iterable[SurveyedFiles]) -> Iterator[SurveyedFiles]:
-    left = MOST_SOURCES
-    for part in found:
-        if left:
-            yield part if len(part.sources) <= left else replace(part, sources=part.sources[:left])
-        left = max(0, left - len(part.sources))
 
 
 def _count(number: int, noun: str) -> str:

@@ -213,16 +213,13 @@ class _Reader:
         short = not is_media_name(self._name(begun))
         for more, line in enumerate(self.lines[number : number + MOST_LINES], 1):
             name = self._name(line)
-            if is_media_name(name) or (short and name and self.is_name(name)) or self._opens_quote(line):
+            at = line.find('"')  # one that opens a cell: no cell can be open before it
+            opens = at > 0 and line[at - 1] == self.delimiter and line[at + 1 : at + 2] not in ("", self.delimiter)
+            if is_media_name(name) or (short and name and self.is_name(name)) or opens:
                 return 0  # a row of its own
             if not _ends_inside(line, self.delimiter, inside=True):
                 return more
         return 0
-
-    def _opens_quote(self, line: str) -> bool:
-        """Whether the first quote in a line opens a cell, so that no cell can be open before it."""
-        at = line.find('"')
-        return at > 0 and line[at - 1] == self.delimiter and line[at + 1 : at + 2] not in ("", self.delimiter)
 
     def _name(self, line: str) -> str:
         """The file's name, where a line looks like a whole row."""
@@ -241,8 +238,13 @@ class _Reader:
         joined = over > 0 and self.text_at >= 0
         if joined:
             at = self.text_at
-            if 0 <= self.name_at < at and self._is_longer_name(record, parts, over):
-                at = self.name_at  # the commas are those of the file's name
+            first = self.name_at
+            if (
+                0 <= first < at
+                and not is_media_name(parts[first].text)
+                and is_media_name(self._between(record, parts, first, first + over + 1))
+            ):
+                at = first  # the commas are those of the file's name
             spans[at : at + over + 1] = [(at, at + over + 1)]
         row: dict[str, str] = {}
         unclosed = False
@@ -253,10 +255,6 @@ class _Reader:
                 cell, unclosed = cell[1:], True
             row[column] = as_text[1] if (as_text := FORMULA_TEXT.fullmatch(cell)) else cell
         return Row(number, row, joined and spans[self.text_at][1] - spans[self.text_at][0] > 1, unclosed, over < 0)
-
-    def _is_longer_name(self, record: str, parts: Sequence[_Part], over: int) -> bool:
-        at = self.name_at
-        return not is_media_name(parts[at].text) and is_media_name(self._between(record, parts, at, at + over + 1))
 
     def _between(self, record: str, parts: Sequence[_Part], start: int, end: int) -> str:
         """The text of several cells that are one, with what stands between them."""
