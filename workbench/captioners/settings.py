@@ -1,7 +1,4 @@
-"""The settings that captioners read: which one writes, and what a local model or a server needs to know.
-
-Not covered: which clips get captions, and what is asked about them (dataset_builder.captions.settings).
-"""
+"""The settings that captioners read: which one writes, and what a local model or a server needs to know."""
 
 from __future__ import annotations
 

@@ -2,5 +2,4 @@
 
 `library` says what is known of each LoRA, `removal` removes and restores; these need no torch. `settings` declares the
 operations, `tasks` starts them as jobs, and the modules named after them do the work.
-Not covered: training (trainer), generating videos with a LoRA (sampler), uploading one to the Hub (publishing).
 """

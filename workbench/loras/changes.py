@@ -2,8 +2,7 @@
 
 A plain LoRA's change is scale * B @ A. A DoRA's also stretches each row of the weight to a length of its own, so it is
 known only beside the weight. A change is [outputs, inputs]; a convolution's is flattened. All is computed in float64,
-so that the stated errors are the errors. Not covered: writing LoRAs (making), low-rank approximations
-(families.low_rank).
+so that the stated errors are the errors.
 """
 
 from __future__ import annotations

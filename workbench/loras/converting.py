@@ -1,7 +1,4 @@
-"""A LoRA as a file for another program, or the LoRAs of two experts as a file each.
-
-Not covered: the formats (each family's), files of other programs read here (importing).
-"""
+"""A LoRA as a file for another program, or the LoRAs of two experts as a file each."""
 
 from __future__ import annotations
 

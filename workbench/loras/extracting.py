@@ -1,7 +1,6 @@
 """Extracting a LoRA from a full fine-tune: the best low-rank matrices of each linear layer's difference to the base.
 
 What is no linear layer (norms, biases) has no place in a LoRA; how much of the change it is counts among what is lost.
-Not covered: LoRAs (merging).
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """A model with LoRAs fused into its transformer: a folder in diffusers' layout that needs no LoRA files.
 
-    models/NAME/transformer/     the base's files, with the changed weights, in the same format
-    models/NAME/...              the other parts, under a second name where the disk allows it
-    models/NAME/fused.json       what it was made of; written last
-
-Not covered: LoRAs of LoRAs (merging).
+models/NAME/transformer/     the base's files, with the changed weights, in the same format
+models/NAME/...              the other parts, under a second name where the disk allows it
+models/NAME/fused.json       what it was made of; written last
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What of it matched is kept beside it (families.lora_names). A file with a LoRA for each of two experts becomes two,
 and so do two files that are a pair.
-
-Not covered: which trainers' names are known (the families), downloading (sampler.loras).
 """
 
 from __future__ import annotations

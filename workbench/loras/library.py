@@ -1,13 +1,11 @@
 """The LoRA library: every LoRA of a workspace and its facts. No torch; files are read again only when they change.
 
-    loras/NAME/lora.safetensors     in diffusers' layout
-    loras/NAME/lora.json            what it is and how it was made: title, how, summary, made_of, model, base_model,
-                                    trigger, steps, error, sha256, time; written last
-    loras/NAME/previews/*.mp4       videos generated with it
-    loras/stars.json                {"loras": [names to keep]}; a checkpoint's star is its run's
-    published.json                  beside a LoRA that is on the Hub (publishing)
-
-Not covered: what a name stands for (names), making and removing (tasks, removal).
+loras/NAME/lora.safetensors     in diffusers' layout
+loras/NAME/lora.json            what it is and how it was made: title, how, summary, made_of, model, base_model,
+                                trigger, steps, error, sha256, time; written last
+loras/NAME/previews/*.mp4       videos generated with it
+loras/stars.json                {"loras": [names to keep]}; a checkpoint's star is its run's
+published.json                  beside a LoRA that is on the Hub (publishing)
 """
 
 from __future__ import annotations

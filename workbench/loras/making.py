@@ -1,7 +1,4 @@
-"""Adding a new LoRA to the library: its file in diffusers' layout and its lora.json, complete or not at all.
-
-Not covered: what is in it (merging, extracting, importing).
-"""
+"""Adding a new LoRA to the library: its file in diffusers' layout and its lora.json, complete or not at all."""
 
 from __future__ import annotations
 

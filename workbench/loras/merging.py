@@ -1,7 +1,6 @@
 """Merging LoRAs into one, and resizing a LoRA to another rank.
 
 Ranks, alphas and layers may differ. Without a rank a merge is exact: matrices are concatenated, so ranks add up.
-Not covered: full fine-tunes (extracting), models with LoRAs fused (fusing).
 """
 
 from __future__ import annotations

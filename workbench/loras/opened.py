@@ -1,7 +1,4 @@
-"""LoRAs opened for an operation: weights, the model they are for, and where they come from.
-
-Not covered: what the operations do (merging, resizing ...), how a name is resolved (sampler.loras).
-"""
+"""LoRAs opened for an operation: weights, the model they are for, and where they come from."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Operations on LoRAs as background jobs, one folder each: loras/.jobs/ID/ with config.json and a job's files.
 
 config.json holds the operation's name under "task" beside its settings; result.json the result ("made", "summary",
-"error", "reports", "files"). Not covered: what an operation does, how a job lives (workbench.jobs).
+"error", "reports", "files").
 """
 
 from __future__ import annotations

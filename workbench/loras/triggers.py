@@ -1,7 +1,4 @@
-"""Trigger words in prompts: which of those that the chosen LoRAs were trained with a prompt lacks. No torch.
-
-Not covered: trigger words of datasets (clips.records).
-"""
+"""Trigger words in prompts: which of those that the chosen LoRAs were trained with a prompt lacks. No torch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What page and shell show of a LoRA and of an operation, as plain data. No torch.
-
-Not covered: how it is rendered (ui.loras, cli.loras), reading the facts (library).
-"""
+"""What page and shell show of a LoRA and of an operation, as plain data. No torch."""
 
 from __future__ import annotations
 

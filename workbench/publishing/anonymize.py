@@ -1,7 +1,4 @@
-"""Texts and settings without paths of this machine.
-
-Not covered: metadata of weights (upload_plan), the records inside previews (clips.media.without_comment).
-"""
+"""Texts and settings without paths of this machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The model card of a LoRA on the Hub: what it is, its previews, how to use it, how it was made, what is not known.
-
-Not covered: the card beside a run (runs.model_card, whose sentences this one shares), the files around it (lora).
-"""
+"""The model card of a LoRA on the Hub: what it is, its previews, how to use it, how it was made, what is not known."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What is known of a LoRA that is to be published, gathered from its run or from the library. No torch.
-
-Not covered: how it is said (card), what is sent (lora, space).
-"""
+"""What is known of a LoRA that is to be published, gathered from its run or from the library. No torch."""
 
 from __future__ import annotations
 

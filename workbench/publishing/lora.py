@@ -1,13 +1,11 @@
 """What a push of a LoRA sends: weights that stock diffusers loads by the repository's name, card, previews, settings.
 
-    pytorch_lora_weights.safetensors    the LoRA, with rank and alpha;  also.safetensors beside it, if there is
-    README.md                           the model card
-    samples/0.mp4 ...                   the previews, without the records inside them
-    first_frame.png                     of an image-to-video model: what the first preview begins with
-    config.json                         the run's settings, without paths of this machine
-    clips/DATASET/*.mp4 metadata.jsonl  the training clips, with `clips`
-
-Not covered: sending it (push).
+pytorch_lora_weights.safetensors    the LoRA, with rank and alpha;  also.safetensors beside it, if there is
+README.md                           the model card
+samples/0.mp4 ...                   the previews, without the records inside them
+first_frame.png                     of an image-to-video model: what the first preview begins with
+config.json                         the run's settings, without paths of this machine
+clips/DATASET/*.mp4 metadata.jsonl  the training clips, with `clips`
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
                                  here, and of its Space "space": {"repo_id", "url", "commit", "time", "private"}
 
 A push that broke off or was stopped goes on when it is started again: what the Hub has is not sent twice. Equal files
-make no commit. Not covered: the Hub's client (workbench.hub), what is in a plan (lora, space).
+make no commit.
 """
 
 from __future__ import annotations

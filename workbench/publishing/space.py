@@ -6,7 +6,7 @@
     samples/            previews as examples
     base/               the base model, only where it is the built-in one, which is not on the Hub
 
-The app runs under `spaces.GPU` on ZeroGPU, else on whatever is there. Not covered: sending it (push).
+The app runs under `spaces.GPU` on ZeroGPU, else on whatever is there.
 """
 
 from __future__ import annotations

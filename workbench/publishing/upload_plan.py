@@ -1,7 +1,4 @@
-"""The upload plan: the files of one push, with their sizes, before anything is sent. No torch.
-
-Not covered: what is in it (lora, space), sending it (push).
-"""
+"""The upload plan: the files of one push, with their sizes, before anything is sent. No torch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The family's code for generating with a LoRA in plain diffusers, taken apart and put together for the Hub.
-
-Not covered: what that code says (families).
-"""
+"""The family's code for generating with a LoRA in plain diffusers, taken apart and put together for the Hub."""
 
 from __future__ import annotations
 
