@@ -13,12 +13,9 @@ PACKAGE = Path(__file__).resolve().parents[2] / "workbench"
 # How often a module may look a bare name up: of a face's text field, of a file, or of what LoRAs say they are for.
 FINDS = {
     "dataset_builder/dataset.py": 1,
-    "loras/changes.py": 1,
-    "loras/converting.py": 1,
-    "loras/extracting.py": 1,
-    "loras/fusing.py": 1,
-    "loras/importing.py": 1,
-    "loras/opened.py": 1,
+    "loras/converting.py": 2,
+    "loras/making.py": 2,
+    "loras/opened.py": 2,
     "operations/clips.py": 1,
     "operations/datasets.py": 1,
     "publishing/facts.py": 1,

@@ -14,7 +14,7 @@ import gradio as gr
 
 from workbench import policy
 from workbench.families import models
-from workbench.loras.triggers import words_of
+from workbench.loras.library import words_of
 from workbench.sampler.inputs import INPUT_FILES, keep
 from workbench.sampler.settings import BatchSettings, SampleSettings, chosen_model, expand
 from workbench.settings import Settings, Spec, parse, specs
