@@ -1,7 +1,4 @@
-"""What a form leaves out, and what another model changes in it: one answer for page, notebook and shell. No torch.
-
-Not covered: whether values are legal (settings, runs.checks, sampler.inputs), how it is rendered (the faces).
-"""
+"""What a form leaves out, and what another model changes in it: one answer for page, notebook and shell. No torch."""
 
 from __future__ import annotations
 
@@ -15,14 +12,14 @@ from workbench.families.base import Family
 from workbench.families.model import Model
 from workbench.families.settings import absent
 from workbench.runs.settings import HAS_EFFECT, TrainSettings
-from workbench.sampler import effects as of_samples
+from workbench.sampler.settings import HAS_EFFECT as SAMPLE_HAS_EFFECT
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, Spec, specs, value_text
 
 # Setting -> whether it has an effect beside raw values; those that are not here always have.
 NEEDED: Mapping[type[Settings], Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
     TrainSettings: HAS_EFFECT,
-    SampleSettings: of_samples.NEEDED,
+    SampleSettings: SAMPLE_HAS_EFFECT,
 }
 # Setting -> those that have an effect only with some of its values.
 DECIDED_BY: Mapping[str, Collection[str]] = {

@@ -18,8 +18,7 @@ from workbench.api.client import Client, Refused
 from workbench.api.key import api_token_of
 from workbench.errors import ConfigError
 from workbench.sampler import queue
-from workbench.sampler.queue import RequestState
-from workbench.sampler.request_files import REQUESTS, worker_folder
+from workbench.sampler.queue import REQUESTS, RequestState, worker_folder
 from workbench.sampler.settings import MOST_AT_ONCE, BatchSettings, SampleSettings, expand
 from workbench.ui.app import api_routes
 from workbench.ui.server.bodies import MOST_MARKS, Bodies

@@ -12,26 +12,24 @@ from workbench.sampler.settings import SampleSettings
 PACKAGE = Path(__file__).resolve().parents[2] / "workbench"
 # How often a module may look a bare name up: of a face's text field, of a file, or of what LoRAs say they are for.
 FINDS = {
-    "cli/datasets/clips.py": 1,
     "dataset_builder/dataset.py": 1,
-    "loras/changes.py": 1,
-    "loras/converting.py": 1,
-    "loras/extracting.py": 1,
-    "loras/fusing.py": 1,
-    "loras/importing.py": 1,
-    "loras/opened.py": 1,
+    "loras/converting.py": 2,
+    "loras/making.py": 2,
+    "loras/opened.py": 2,
+    "operations/clips.py": 1,
+    "operations/datasets.py": 1,
     "publishing/facts.py": 1,
     "runs/from_scratch.py": 1,
-    "sampler/prompt_enhancer_job.py": 1,
+    "sampler/prompt_enhancer.py": 1,
     "sampler/vae_reconstruction.py": 1,
-    "trainer/monitoring/latent_decoding.py": 1,
+    "trainer/latent_decoding.py": 1,
     "ui/datasets/model_view.py": 1,
     "ui/datasets/panel.py": 1,
 }
 # Forms, in which a name may be half written; and where the Hub may be asked.
 OTHERS = {
     "known_model": {
-        *("choices.py", "form_rules.py", "runs/settings.py", "sampler/effects.py", "sampler/view.py"),
+        *("choices.py", "form_rules.py", "runs/settings.py", "sampler/settings.py", "sampler/view.py"),
         *("fit/estimate.py", "ui/core/model_part.py"),
     },
     "settled_model": {"fit/estimate.py", "runs/sweeps.py", "sampler/generate.py"},

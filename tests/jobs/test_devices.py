@@ -21,7 +21,6 @@ from workbench.jobs import devices, gpu_lock, processes, torch_devices
 from workbench.jobs.devices import GIGABYTE, Device, gpus, load, pick_device, pick_devices
 from workbench.runs.settings import TrainSettings
 from workbench.sampler import queue as sampler_queue
-from workbench.sampler import request_files
 from workbench.sampler.samples import new_id
 from workbench.sampler.settings import SampleSettings
 from workbench.sampler.worker import Worker
@@ -181,19 +180,19 @@ def test_only_the_numbered_gpu_has_to_be_free(two: list[Device], workspace: Work
 
 
 def test_a_request_waits_for_its_own_gpu_alone(two: list[Device], workspace: Workspace) -> None:
-    folder = request_files.worker_folder(workspace)
+    folder = sampler_queue.worker_folder(workspace)
     for choice in ("cuda:1", "cuda:0"):
         made = SampleSettings().changed(device=choice)
-        write_json(folder / request_files.REQUESTS / f"{new_id()}.json", {"settings": made.model_dump(mode="json")})
+        write_json(folder / sampler_queue.REQUESTS / f"{new_id()}.json", {"settings": made.model_dump(mode="json")})
     (own := workspace.samples / ".job").mkdir(parents=True)
     with contextlib.ExitStack() as gpu, jobs.Job(own) as job:
-        serving = Worker(workspace, folder, job, gpu)
+        serving = Worker(workspace, job, gpu)
         with gpu_lock.hold(workspace.locks, "GPU-1", "run one"):
-            taken = request_files.take(folder, serving._gpu_is_taken)
+            taken = sampler_queue.take(folder, serving._gpu_is_taken)
             assert taken is not None
             assert taken.settings.device == "cuda:0"
-            assert request_files.take(folder, serving._gpu_is_taken) is None
-        taken = request_files.take(folder, serving._gpu_is_taken)
+            assert sampler_queue.take(folder, serving._gpu_is_taken) is None
+        taken = sampler_queue.take(folder, serving._gpu_is_taken)
         assert taken is not None
         assert taken.settings.device == "cuda:1"
 

@@ -15,8 +15,7 @@ from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.jobs.devices import pick_device
 from workbench.loras import library
-from workbench.loras.converting import convert
-from workbench.loras.importing import import_lora
+from workbench.loras.converting import convert, import_lora
 from workbench.loras.making import OperationResult
 from workbench.loras.settings import ConvertSettings, LoraImportSettings
 from workbench.sampler.generate import Sampler

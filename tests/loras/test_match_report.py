@@ -16,8 +16,7 @@ from workbench.families.lora_files import weights
 from workbench.families.model import Model
 from workbench.jobs.devices import pick_device
 from workbench.loras import library, tasks, view
-from workbench.loras.converting import convert
-from workbench.loras.importing import import_lora
+from workbench.loras.converting import convert, import_lora
 from workbench.loras.opened import opened
 from workbench.loras.settings import ConvertSettings, LoraImportSettings
 from workbench.sampler.generate import Sampler

@@ -18,13 +18,9 @@ from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.loras import library, tasks
-from workbench.loras.changes import ModelWeights
-from workbench.loras.converting import convert
-from workbench.loras.extracting import extract
-from workbench.loras.fusing import fuse
-from workbench.loras.importing import import_lora
-from workbench.loras.making import OperationResult
-from workbench.loras.merging import merge, resize
+from workbench.loras.converting import convert, import_lora
+from workbench.loras.making import OperationResult, extract, fuse, merge, resize
+from workbench.loras.opened import ModelWeights
 from workbench.loras.settings import (
     ConvertSettings,
     ExtractSettings,

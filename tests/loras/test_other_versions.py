@@ -18,7 +18,7 @@ from tests.version_environments import environment, python
 from workbench.families import families, find_model
 from workbench.families.lora_files import NOTED
 from workbench.loras.converting import convert
-from workbench.loras.merging import merge
+from workbench.loras.making import merge
 from workbench.loras.settings import ConvertSettings, MergeSettings
 from workbench.publishing import push
 from workbench.publishing.settings import LoraPush

@@ -12,13 +12,9 @@ from workbench.families.base import Family
 from workbench.families.lora_files import weights, with_metadata
 from workbench.families.model import Model
 from workbench.loras import library
-from workbench.loras.changes import ModelWeights
-from workbench.loras.converting import convert
-from workbench.loras.extracting import extract
-from workbench.loras.fusing import fuse
-from workbench.loras.importing import import_lora
-from workbench.loras.merging import merge, resize
-from workbench.loras.opened import opened
+from workbench.loras.converting import convert, import_lora
+from workbench.loras.making import extract, fuse, merge, resize
+from workbench.loras.opened import ModelWeights, opened
 from workbench.loras.settings import (
     ConvertSettings,
     ExtractSettings,

@@ -14,10 +14,8 @@ from tests.shell import run_command
 from workbench.errors import ConfigError
 from workbench.families import families, find_model
 from workbench.loras import library, view
-from workbench.loras.extracting import extract
-from workbench.loras.importing import import_lora
-from workbench.loras.making import OperationResult
-from workbench.loras.merging import merge
+from workbench.loras.converting import import_lora
+from workbench.loras.making import OperationResult, extract, merge
 from workbench.loras.opened import opened
 from workbench.loras.settings import ExtractSettings, LoraImportSettings, MergeSettings
 from workbench.workspace import Workspace

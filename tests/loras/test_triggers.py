@@ -9,7 +9,7 @@ import gradio as gr
 
 from tests.loras.making import layer, put_lora, write_lora
 from workbench.dataset_builder import Dataset
-from workbench.loras.triggers import inserted, lacking, words_of, words_of_grid
+from workbench.loras.library import inserted, lacking, words_of, words_of_grid
 from workbench.ui.core.triggers import TriggerPart, prompts
 from workbench.ui.train.run_form import RunForm
 from workbench.workspace import Workspace

@@ -23,11 +23,10 @@ from workbench.families.model import Model
 from workbench.jobs.devices import pick_device
 from workbench.loras import library
 from workbench.publishing import push, space
+from workbench.publishing.card import code, usage_of
 from workbench.publishing.facts import gather
-from workbench.publishing.lora import WEIGHTS
 from workbench.publishing.settings import LoraPush, SpacePush
-from workbench.publishing.upload_plan import WeightsUpload
-from workbench.publishing.usage import code, usage_of
+from workbench.publishing.upload_plan import WEIGHTS, WeightsUpload
 from workbench.sampler.generate import Sampler
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace, write_json

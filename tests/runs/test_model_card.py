@@ -36,7 +36,7 @@ def card(model: Model, settings: TrainSettings, **more: Any) -> tuple[dict[str, 
     """(metadata, text, code) of a card."""
     known = {"losses": (0.5, 0.25), "packages": {"torch": "2"}, **more}
     facts = CardFacts(settings, settings.steps, 8, **known)
-    text = model_card("cats", model, facts, USAGE, 'a "zwx" cat: yes', 'zwx: "it\'s"')
+    text = model_card("cats", model, facts, USAGE, [{"text": 'a "zwx" cat: yes'}], 'zwx: "it\'s"')
     _, metadata, body = text.split("---\n", 2)
     return yaml.safe_load(metadata), body, body.split("```python\n")[1].split("```")[0]
 

@@ -8,7 +8,7 @@ from PIL import Image
 
 from workbench.clips import media
 from workbench.errors import ConfigError
-from workbench.sampler.input_files import last_frames, read_picture
+from workbench.sampler.inputs import last_frames, read_picture
 
 
 def test_a_picture_is_turned_upright_and_cut_to_the_middle(tmp_path: Path) -> None:

@@ -14,8 +14,7 @@ from workbench.captioners import keys
 from workbench.errors import ConfigError
 from workbench.jobs import State
 from workbench.sampler import prompt_enhancer
-from workbench.sampler.prompt_enhancer import PromptSettings, write, written
-from workbench.sampler.prompt_enhancer_job import fitted, tidy
+from workbench.sampler.prompt_enhancer import PromptSettings, fitted, tidy, write, written
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 

@@ -19,10 +19,10 @@ from workbench import jobs
 from workbench.errors import ConfigError, DeviceBusy, ExitCode
 from workbench.jobs import gpu_lock
 from workbench.jobs.devices import Device
-from workbench.sampler import queue, request_files, scenes
+from workbench.sampler import queue
 from workbench.sampler.queue import RequestState, cancel, pending, progress, stop_worker, submit, wait
 from workbench.sampler.samples import Samples, new_id, settings_of
-from workbench.sampler.settings import BatchSettings, SampleSettings, WorkerSettings, expand
+from workbench.sampler.settings import BatchSettings, SampleSettings, WorkerSettings, expand, joined_settings
 from workbench.sampler.view import actions, scenes_of, title
 from workbench.workspace import Workspace, write_json
 
@@ -148,7 +148,7 @@ def test_one_bad_request_does_not_end_the_worker(
     assert "x.safetensors holds NaN or infinite numbers" in failed.message
     garbage = new_id()
     (queue.worker_folder(served) / "requests" / f"{garbage}.json").write_text('{"settings": {"steps": "many"}}')
-    until(lambda: not request_files.waiting(queue.worker_folder(served)))
+    until(lambda: not queue.waiting(queue.worker_folder(served)))
     unread = progress(served, garbage)
     assert (unread.state, unread.settings) == (RequestState.FAILED, None)
     assert unread.message == "The request's file cannot be read: submit it again."
@@ -220,17 +220,17 @@ def test_scenes_may_have_their_own_lengths_and_the_story_keeps_them(
     with pytest.raises(ConfigError, match="frames is 99999999, must be 1 to 1000 frames"):
         expand(ask(prompt="a red circle@@99999999"), batch)
     assert expand(ask(prompt=f"a red circle@@{'9' * 5000}"), batch)[0].image == "9" * 5000, "a file of that name"
-    whole = scenes.joined_settings(many)
+    whole = joined_settings(many)
     assert expand(whole, batch) == many
     assert expand(ask(prompt="a picture@@keep 5.png"), batch)[0].image == "keep 5.png"
     own = expand(ask(prompt="a red circle@@17\na blue square@@17 keep 9\na green circle@@keep 1", frames=None), batch)
     assert [(one.frames, one.kept_frames) for one in own] == [(17, None), (17, 9), (None, 1)]
-    assert expand(scenes.joined_settings(own), batch) == own
+    assert expand(joined_settings(own), batch) == own
     with pytest.raises(ConfigError, match="kept_frames is 17, must be 1 or .* fewer than the video's 17"):
         queue.submit_all(served, expand(ask(prompt="a red circle\na blue square@@17 keep 17"), batch), chains=1)
     with pytest.raises(ConfigError, match="frames is 1, a picture, which continues no video"):
         queue.submit_all(served, expand(ask(prompt="a red circle\na blue square@@1"), batch), chains=1)
-    assert scenes.joined_settings([one.changed(frames=9) for one in many]).frames == 9
+    assert joined_settings([one.changed(frames=9) for one in many]).frames == 9
     *ids, story = queue.submit_all(served, many[:1] + many[2:], chains=1)
     assert wait(served, story, PATIENCE).state is RequestState.DONE
     first, second = (Samples(served).get(one).record for one in ids)
@@ -324,14 +324,35 @@ def test_while_another_job_has_the_gpu_only_requests_for_the_processor_are_taken
     folder = queue.worker_folder(workspace)
     for number, device in enumerate(("auto", "cpu")):
         settings = ask(device=device, seed=number).model_dump(mode="json")
-        write_json(folder / request_files.REQUESTS / f"{new_id()}.json", {"settings": settings})
-    taken = request_files.take(folder, lambda settings: settings.device != "cpu")
+        write_json(folder / queue.REQUESTS / f"{new_id()}.json", {"settings": settings})
+    taken = queue.take(folder, lambda settings: settings.device != "cpu")
     assert taken is not None
     assert taken.settings.seed == 1
-    assert request_files.take(folder, lambda settings: settings.device != "cpu") is None
-    assert request_files.take(folder) is not None
+    assert queue.take(folder, lambda settings: settings.device != "cpu") is None
+    assert queue.take(folder) is not None
 
 
 def test_importing_the_client_loads_no_torch() -> None:
     code = "import sys, workbench.sampler; print([m for m in ('torch', 'diffusers', 'gradio') if m in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def test_a_picture_that_a_page_is_about_to_load_outlives_its_request(tmp_path: Path) -> None:
+    """One that was gone already was answered with 403, and a broken image stood on the page."""
+    first, second, waiting = new_id(), new_id(), new_id()
+    for part in (queue.ACTIVE, queue.PROGRESS):
+        (tmp_path / part).mkdir()
+    for name in (first, second):
+        (tmp_path / queue.PROGRESS / f"{name}.webp").touch()
+    (tmp_path / queue.ACTIVE / f"{second}.json").touch()
+
+    def pictures() -> set[str]:
+        return {path.stem for path in (tmp_path / queue.PROGRESS).glob("*.webp")}
+
+    queue.clear(tmp_path, first)
+    assert pictures() == {first, second}
+    queue.clear(tmp_path, waiting)  # cancelled before it began
+    assert pictures() == {second}
+    (tmp_path / queue.ACTIVE / f"{second}.json").unlink()
+    queue.clear(tmp_path, second)
+    assert pictures() == {second}

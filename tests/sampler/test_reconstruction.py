@@ -21,7 +21,7 @@ from workbench.errors import ConfigError, DataError, DeviceBusy
 from workbench.families import default_model, find_model
 from workbench.jobs import State, gpu_lock
 from workbench.jobs.devices import Device
-from workbench.sampler import reconstruction_worker
+from workbench.sampler import vae_reconstruction
 from workbench.sampler.vae_reconstruction import FOLDER, read, request
 from workbench.workspace import Workspace
 
@@ -65,8 +65,8 @@ def test_a_demo_clip_comes_back_and_is_there_at_once_when_asked_again(workspace:
     assert back.shape == given.shape
     assert both.shape == (SHAPE.frames, SHAPE.height, 2 * SHAPE.width, 3)
     # The videos show what the number says, but for what an mp4's coarser colours take from so small a picture.
-    assert reconstruction_worker.similarity(given, back)["psnr"] == pytest.approx(found.psnr, abs=2.5)
-    assert reconstruction_worker.similarity(given, both[:, :, : SHAPE.width])["psnr"] > 30
+    assert vae_reconstruction.similarity(given, back)["psnr"] == pytest.approx(found.psnr, abs=2.5)
+    assert vae_reconstruction.similarity(given, both[:, :, : SHAPE.width])["psnr"] > 30
 
     moved = dataset.rename(workspace.dataset("two"))
     cached = request(workspace, moved, clip.changed(text="another caption"), MODEL, SHAPE)
@@ -100,19 +100,20 @@ def test_a_held_gpu_is_waited_for_and_then_said(
     workspace: Workspace, tmp_path: Path, make_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu = Device("cuda", "Some GPU", 24.0, 0, "GPU-1")
-    monkeypatch.setattr(reconstruction_worker, "pick_device", lambda choice: gpu)
-    monkeypatch.setattr(reconstruction_worker, "GPU_TIMEOUT", 0.0)
+    monkeypatch.setattr(vae_reconstruction, "pick_device", lambda choice: gpu)
+    monkeypatch.setattr(vae_reconstruction, "GPU_TIMEOUT", 0.0)
     dataset, _ = folder_of(workspace, make_clip(tmp_path / "a.mp4"))
-    settings = reconstruction_worker.ReconstructionSettings(
+    settings = vae_reconstruction.ReconstructionSettings(
         dataset=str(dataset), clip="clips/a.mp4", model=MODEL, frames=9, height=40, width=40
     )
     folder = workspace.cache / FOLDER / "key"
     folder.mkdir(parents=True)
+    settings.save(folder / jobs.CONFIG)
     with (
         gpu_lock.hold(workspace.locks, gpu.uuid, "run cats"),
         pytest.raises(DeviceBusy, match="the GPU is held by run cats"),
     ):
-        reconstruction_worker.reconstruct(folder, settings, jobs.Job(folder))
+        vae_reconstruction.reconstruct(jobs.Job(folder))
 
 
 @pytest.mark.parametrize(("variant", "frames"), [("sincos", 9), ("rotary-1.5", 17), ("rotary-1.5", 1)])
@@ -123,22 +124,20 @@ def test_as_many_frames_come_back_as_are_given(tmp_path: Path, variant: str, fra
     family.toy(tmp_path / "toy", variant)
     vae = family.load_vae(tmp_path / "toy", torch.device("cpu"), torch.float32)
     given = draw(frames, (32, 16))
-    back = reconstruction_worker.through_vae(family, vae, tmp_path / "toy", given)
+    back = vae_reconstruction.through_vae(family, vae, tmp_path / "toy", given)
     assert (back.shape, back.dtype) == (given.shape, np.uint8)
 
 
 def test_similarity_is_measured_as_everyone_measures_it() -> None:
     noise = np.random.default_rng(0)
     given = noise.integers(60, 196, (2, 48, 64, 3), np.uint8)
-    assert reconstruction_worker.similarity(given, given) == {"psnr": 100.0, "psnr_worst": 100.0, "ssim": 1.0}
+    assert vae_reconstruction.similarity(given, given) == {"psnr": 100.0, "psnr_worst": 100.0, "ssim": 1.0}
     brighter = np.stack([given[0], given[1] + 10])
-    found = reconstruction_worker.similarity(given, brighter)
+    found = vae_reconstruction.similarity(given, brighter)
     assert found["psnr_worst"] == pytest.approx(20 * np.log10(255 / 10), abs=0.01)
     assert found["psnr"] == pytest.approx(20 * np.log10(255 / 10) + 10 * np.log10(2), abs=0.01)
     # Plain pictures have no structure: only the brightness term (2ab + c) / (a^2 + b^2 + c) is left.
-    plain = reconstruction_worker.similarity(
-        np.full((1, 16, 16, 3), 51, np.uint8), np.full((1, 16, 16, 3), 102, np.uint8)
-    )
+    plain = vae_reconstruction.similarity(np.full((1, 16, 16, 3), 51, np.uint8), np.full((1, 16, 16, 3), 102, np.uint8))
     assert plain["ssim"] == pytest.approx((2 * 0.2 * 0.4 + 1e-4) / (0.2**2 + 0.4**2 + 1e-4), abs=1e-3)
 
 

@@ -12,15 +12,17 @@ from PIL import Image
 from tests.loras.making import layer, put_lora
 from workbench.errors import ConfigError
 from workbench.loras.library import find
-from workbench.sampler.downloads import MOST_TILES, write_download, write_samples
 from workbench.sampler.samples import (
+    MOST_TILES,
     SampleQuery,
     Samples,
     keep_as_preview,
     new_id,
     settings_of,
     video_path,
+    write_download,
     write_sample,
+    write_samples,
 )
 from workbench.sampler.settings import SampleSettings
 from workbench.sampler.view import actions

@@ -18,7 +18,7 @@ from workbench import policy
 from workbench.clips import media
 from workbench.errors import ConfigError
 from workbench.notebook import sample_panel
-from workbench.sampler.input_files import kept
+from workbench.sampler.inputs import kept
 from workbench.sampler.samples import new_id, settings_of, shareable, video_path, write_sample
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
 from workbench.ui.sample.tab import SampleTab

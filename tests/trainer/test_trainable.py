@@ -16,7 +16,7 @@ from workbench.families.model import Model
 from workbench.families.model_inputs import ModelInputs
 from workbench.lora_names import ALSO
 from workbench.runs.settings import TrainSettings
-from workbench.sampler.also_trained import file_beside
+from workbench.sampler.adapters import file_beside
 from workbench.trainer import lora
 from workbench.trainer.trainable import LORA, Trainable, continue_from
 

@@ -37,7 +37,7 @@ from workbench.families import default_model
 from workbench.jobs import admission
 from workbench.loras.settings import LoraImportSettings
 from workbench.runs.settings import TrainSettings
-from workbench.sampler import queue, zero_gpu
+from workbench.sampler import queue, worker
 from workbench.sampler.prompt_enhancer import PromptSettings
 from workbench.sampler.samples import Samples
 from workbench.sampler.settings import SampleSettings
@@ -328,13 +328,13 @@ def test_on_zero_gpu_the_page_draws_inside_a_marked_call(workspace: Workspace, m
     stand_in.GPU = mark  # type: ignore[attr-defined]
     stand_in.__spec__ = types.SimpleNamespace()  # type: ignore[assignment]
     monkeypatch.setitem(sys.modules, "spaces", stand_in)
-    assert not zero_gpu.here()
+    assert not worker.on_zero_gpu()
     monkeypatch.setenv("SPACES_ZERO_GPU", "true")
-    assert zero_gpu.here()
-    zero_gpu.announce(workspace)
-    answer = zero_gpu.answering(workspace)
+    assert worker.on_zero_gpu()
+    worker.announce(workspace)
+    answer = worker.answering(workspace)
     answer()
-    assert (asked, inside) == ([zero_gpu.SECONDS], []), "no GPU is taken while nobody asks for a sample"
+    assert (asked, inside) == ([worker.ZERO_GPU_SECONDS], []), "no GPU is taken while nobody asks for a sample"
     request = queue.submit(workspace, SampleSettings(prompt="a red circle", steps=2, device="cpu"))
     assert jobs.status(queue.worker_folder(workspace)).pid == os.getpid(), "no worker was started"
     answer()

@@ -17,8 +17,8 @@ from workbench import policy
 from workbench.errors import ConfigError, ExitCode
 from workbench.form_rules import without_effect
 from workbench.lora_names import FILE
-from workbench.sampler import queue, request_files, view
-from workbench.sampler.input_files import kept
+from workbench.sampler import queue, view
+from workbench.sampler.inputs import kept
 from workbench.sampler.samples import Sample, Samples, new_id, video_path
 from workbench.sampler.settings import SampleSettings
 from workbench.ui.core.lora_stack import choices, facts
@@ -67,7 +67,7 @@ def sample(workspace: Workspace, *arguments: Any, **settings: Any) -> Sample:
 def requested(workspace: Workspace, into: str = "", **settings: Any) -> str:
     """A request that waits for a worker that nobody started."""
     request, name = {"settings": SampleSettings().changed(**settings).model_dump(mode="json"), "into": into}, new_id()
-    write_json(queue.worker_folder(workspace) / request_files.REQUESTS / f"{name}.json", request)
+    write_json(queue.worker_folder(workspace) / queue.REQUESTS / f"{name}.json", request)
     return name
 
 
@@ -92,7 +92,7 @@ def test_requests_are_shown_in_order_and_failures_until_they_are_dismissed(
     lost = requested(workspace, prompt="a dog", loras=["ring"])
     requested(workspace, into="grids/one/cells/a", prompt="a grid")
     folder = queue.worker_folder(workspace)
-    request_files.fail(folder, lost, "the LoRA ring does not fit", ExitCode.BAD_CONFIG)
+    queue.fail(folder, lost, "the LoRA ring does not fit", ExitCode.BAD_CONFIG)
     value = tab.strip.value([first, lost], now=True)
     (card,) = value["requests"]
     assert (card["id"], card["state"], card["subtitle"]) == (first, "waiting", "base model, seed 3")

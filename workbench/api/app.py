@@ -43,9 +43,8 @@ from workbench.operations import datasets
 from workbench.operations.samples import Requested, request_of
 from workbench.runs.run import Run
 from workbench.sampler import queue
-from workbench.sampler.downloads import zip_contents
-from workbench.sampler.input_files import kept
-from workbench.sampler.samples import Samples
+from workbench.sampler.inputs import kept
+from workbench.sampler.samples import Samples, zip_contents
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
 from workbench.settings import parse
 from workbench.workspace import Workspace, finite

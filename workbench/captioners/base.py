@@ -2,8 +2,7 @@
 
 A captioner is made in the caption job's process, opened once, asked clip after clip, and closed; what it holds (memory,
 the GPU) is free when it is closed. It raises `CaptionFailed` for what is wrong with one clip, `NoAnswer` when it cannot
-be asked just now, and another error of workbench.errors for what would be wrong with every clip. Not covered: which
-clips, which frames, asking again, what becomes of the answer (captioning).
+be asked just now, and another error of workbench.errors for what would be wrong with every clip.
 """
 
 from __future__ import annotations

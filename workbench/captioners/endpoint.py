@@ -2,7 +2,7 @@
 
 The frames go as JPEG data URLs in their order, so the server's model need not know video. The key is found when the
 captioner is opened (keys) and goes into the request's header and nowhere else; redirects are not followed, so that it
-reaches no other host. Not covered: streaming, several requests at once, services with a protocol of their own.
+reaches no other host.
 """
 
 from __future__ import annotations

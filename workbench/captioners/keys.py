@@ -10,8 +10,7 @@ lies in the system's keyring (package `keyring`) under the host's name:
 
 A token of the Hub opens the whole account and is never sent as such a key. The caption job is started without the
 variables that look like secrets (workbench.jobs). Whoever starts it hands the key over through a pipe, whose number is
-all that the job's environment tells. A job started by hand finds the key in its own environment. Not covered: what the
-key opens (endpoint).
+all that the job's environment tells. A job started by hand finds the key in its own environment.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 A model is one of the choices below, at its pinned commit, or any folder with a model that AutoModelForImageTextToText
 knows; code that comes with a model is never run. We sample the frames and hand them over as arrays with their times, as
 the processors would sample again at rates of their own. The processors need a torchvision that matches torch (the extra
-`caption`). Sizes are estimates, memory for bfloat16 and eight frames. Not covered: several GPUs, quantised
-weights, batches.
+`caption`). Sizes are estimates, memory for bfloat16 and eight frames.
 """
 
 from __future__ import annotations

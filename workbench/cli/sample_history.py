@@ -11,8 +11,7 @@ from workbench.cli.printing import say
 from workbench.errors import ConfigError, ExitCode
 from workbench.operations import samples as operations
 from workbench.sampler import queue
-from workbench.sampler.downloads import SUFFIXES, write_samples
-from workbench.sampler.samples import Samples
+from workbench.sampler.samples import SUFFIXES, Samples, write_samples
 from workbench.workspace import Workspace
 
 several = click.argument("ids", nargs=-1, required=True, metavar="ID...")

@@ -1,7 +1,4 @@
-"""`workbench sample`: request videos from the sampling worker and wait for them. Ctrl-C cancels what is not done.
-
-Not covered: generating (workbench.sampler), the worker's life (workbench.sampler.queue).
-"""
+"""`workbench sample`: request videos from the sampling worker and wait for them. Ctrl-C cancels what is not done."""
 
 from __future__ import annotations
 
@@ -26,11 +23,11 @@ from workbench.cli.options import (
     with_workspace,
 )
 from workbench.cli.printing import print_json, say, say_lines
-from workbench.errors import ExitCode
+from workbench.errors import ConfigError, ExitCode
 from workbench.form_rules import needless
 from workbench.operations.samples import request_of
-from workbench.sampler import queue, scenes
-from workbench.sampler.input_files import kept
+from workbench.sampler import queue
+from workbench.sampler.inputs import kept
 from workbench.sampler.samples import joins_scenes, settings_of
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
 from workbench.sampler.view import report, request_view
@@ -72,7 +69,10 @@ def sample(
     if join is not None:
         if not batch.scenes or batch.videos > 1:
             raise click.UsageError("--join makes one video of scenes: give --scenes, and --videos 1.")
-        scenes.check_target(join)
+        if join.suffix.lower() != ".mp4":
+            raise ConfigError(f"join is {str(join)!r}, which is no mp4: give a name that ends in .mp4")
+        if join.exists():
+            raise ConfigError(f"join is {str(join)!r}, which exists: name a new file")
     if flags.get("seed") == "random":
         flags["seed"] = ""  # as in the form: an empty one
     base = _base(workspace, config) if config else None

@@ -2,8 +2,7 @@
 mp4, GIF or PNG.
 
 The page opens anywhere and loads nothing; a notebook carries it in a frame, since its page cannot reach the kernel's
-files everywhere. Its player is that of the Compare tab (assets/grid.js, assets/grid.css). Not covered: what the player
-is given (snapshot).
+files everywhere. Its player is that of the Compare tab (assets/grid.js, assets/grid.css).
 """
 
 from __future__ import annotations

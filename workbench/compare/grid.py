@@ -9,8 +9,7 @@
       export/                 the grid as a page, and single videos (export)
     grids/.removed/           grids that were deleted
 
-A video that exists is never generated again, whatever rows and columns come and go. Not covered: generating (sampler),
-measuring (measurements, a job of its own), what faces show (snapshot).
+A video that exists is never generated again, whatever rows and columns come and go.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@
                                       "sharpness", "nearest", "nearest_difference", "copied"}}}
     grids/<slug>/.measurements/       the job that measures; clips.json: signatures of the run's clips
 
-Once for each video; one that was generated again, or whose base was, is measured again. Not covered: what faces show of
-them (snapshot).
+Once for each video; one that was generated again, or whose base was, is measured again.
 """
 
 from __future__ import annotations

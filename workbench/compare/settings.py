@@ -1,7 +1,6 @@
 """What a grid shows: rows of prompts and seeds, columns of one or two things that differ; one declaration each.
 
-A thing with one value is the same for all videos; with several it is an axis of columns. Not covered: what a value
-comes to (axes), what a run suggests (suggestions).
+A thing with one value is the same for all videos; with several it is an axis of columns.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Chosen samples side by side, as the player of grids reads them: one row, in which each column is a sample.
-
-Not covered: grids, which generate their videos (grid); the player (ui.compare.player).
-"""
+"""Chosen samples side by side, as the player of grids reads them: one row, in which each column is a sample."""
 
 from __future__ import annotations
 

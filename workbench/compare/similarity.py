@@ -1,7 +1,7 @@
 """How near a video is to the clips that a LoRA was trained on: has it memorized a clip?
 
 A video's signature is that of near-duplicate clips (clips.frame_metrics): four frames at 8x8 pixels, in colour. Of
-a clip those frames are taken that training took. Not covered: a piece of a clip in another place or at another time.
+a clip those frames are taken that training took.
 """
 
 from __future__ import annotations

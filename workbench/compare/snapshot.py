@@ -1,14 +1,12 @@
 """A grid at this moment as plain data, from one function: page, exported page, shell, JSON and notebook render it.
 
-    grid, title, run, fixed [text], best, votes [[key, key]], help {measurement: text}, fps, frames, width, height
-    progress    text, all, done, going, open
-    rows        [prompt, label]
-    columns     [name, labels, reference, base, checkpoint, won, votes, confidence, stars, rejects]
-    heads       [line][text, span]
-    cells       [row][column]: key, state, starred, rejected, message, outdated; url, measurements, details of one that
-                is done; step, total, preview of one that is pending
-
-Not covered: reading the files (grid), how a browser reaches them (`url` is given).
+grid, title, run, fixed [text], best, votes [[key, key]], help {measurement: text}, fps, frames, width, height
+progress    text, all, done, going, open
+rows        [prompt, label]
+columns     [name, labels, reference, base, checkpoint, won, votes, confidence, stars, rejects]
+heads       [line][text, span]
+cells       [row][column]: key, state, starred, rejected, message, outdated; url, measurements, details of one that
+            is done; step, total, preview of one that is pending
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A grid at one moment: the state of each cell, and how long the rest takes. Plain data.
-
-Not covered: reading it from files (grid), what faces show of it (snapshot).
-"""
+"""A grid at one moment: the state of each cell, and how long the rest takes. Plain data."""
 
 from __future__ import annotations
 

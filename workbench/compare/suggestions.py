@@ -1,7 +1,4 @@
-"""Before a grid is created: what a run suggests (prompts, sizes and seed of its previews, last checkpoints), the cost.
-
-Not covered: what the settings come to (axes).
-"""
+"""Before a grid is created: what a run suggests (prompts, sizes and seed of its previews, checkpoints), the cost."""
 
 from __future__ import annotations
 

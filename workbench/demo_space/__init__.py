@@ -6,6 +6,5 @@
     replays     recorded runs that visitors can look through
 
 Sessions share no process, no temporary folder and no file server, so one visitor's files are not there for another, by
-whatever path they are named. What belongs here: everything that only the public demo has. Not covered: sessions of
-different system accounts; a hole in the kernel or in Python is one for all of them.
+whatever path they are named. What belongs here: everything that only the public demo has.
 """

@@ -17,7 +17,7 @@ JOBS = (
     "workbench.trainer.trial",
     "workbench.runs.queue",
     "workbench.sampler",
-    "workbench.sampler.reconstruction_worker",
+    "workbench.sampler.vae_reconstruction",
     "workbench.dataset_builder",
     "workbench.compare",
     "workbench.loras",

@@ -2,7 +2,7 @@
 
 A visitor is recognized by a cookie that this server signed; nobody gets a session before their browser has returned the
 cookie, so that a program that only fetches the address is cheap. The owner (of a Space) gets the whole workbench in
-their session instead. Not covered: which requests are accepted (workbench.ui.server.guard, which comes first).
+their session instead.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 
 Made from a run's folder by `record`: times are those of the run's own lines and files. It holds no weights, clips or
 paths of the machine. `player` renders it as HTML for the page, a notebook or a file of its own; the browser's part is
-assets/replay.js. Not covered: runs of this workspace (runs.analysis, ui).
+assets/replay.js.
 """
 
 from __future__ import annotations

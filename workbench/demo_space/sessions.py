@@ -8,7 +8,6 @@
 
 A session's process gets an environment without tokens, a folder for its files and a secret that every request must
 carry, which only the proxy knows. It ends when this process ends. Jobs that a visitor started end with the session.
-Not covered: telling visitors apart (proxy), the page (workbench.ui.server.session_page).
 """
 
 from __future__ import annotations

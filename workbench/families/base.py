@@ -650,15 +650,18 @@ class Family(ABC):
         shape: tuple[int, int, int],
         image_scale: ImageScale = "pipeline",
         experts: Sequence[str] = (),
+        repository: str = "",
+        seed: int = 0,
     ) -> str:
-        """Python code that generates (frames, height, width) with a LoRA file in plain diffusers, for model cards.
+        """Python code that generates (frames, height, width) with a LoRA in plain diffusers, for model cards.
 
         experts: those that the LoRA is for, where the model has two; (): both
+        repository: of the Hub, from which the LoRA is loaded; "": the file `lora` in the folder of the code
         Where plain diffusers would not do what training did, the code says so and does it.
         """
         pipeline = model.pipeline or next(name for name, task in self.pipelines.items() if task == model.task)
         extras = self.usage_extras(model, folder, shape, image_scale)
-        return usage.code(pipeline, model, lora, prompt, shape, extras, experts)
+        return usage.code(pipeline, model, lora, prompt, shape, extras, experts, repository, seed)
 
     def usage_extras(
         self, model: Model, folder: Path, shape: tuple[int, int, int], image_scale: ImageScale

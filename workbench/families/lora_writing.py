@@ -43,7 +43,9 @@ PREFIX = "transformer"
 def export(lora: LoraWeights, format: str, writers: Mapping[str, Writer]) -> Written:
     """(tensors, metadata) of the LoRA by one of the writers. Raises ConfigError where the format cannot hold it."""
     if format not in writers:
-        raise ConfigError(f"format is {format!r}: use {', '.join(list(writers)[:-1])} or {list(writers)[-1]}")
+        *others, last = writers
+        known = f"{', '.join(others)} or {last}" if others else last
+        raise ConfigError(f"format is {format!r}: use {known}")
     tensors, metadata = writers[format](lora)
     return {name: tensor.contiguous() for name, tensor in tensors.items()}, metadata
 

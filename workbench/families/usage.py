@@ -1,10 +1,8 @@
-"""Python code that generates videos with a LoRA in plain diffusers, for model cards: what all pipelines have in common.
-
-Not covered: what one pipeline needs besides (a family's `usage_extras`).
-"""
+"""Python code that generates with a LoRA in plain diffusers, for model cards: what all pipelines have in common."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +12,7 @@ CODE = """import torch
 from diffusers import {classes}
 from diffusers.utils import {helpers}{imports}
 
-# Run this in the folder of this file. Older and newer diffusers both take torch_dtype.
+# {here}Older and newer diffusers both take torch_dtype.
 device = "cuda" if torch.cuda.is_available() else "cpu"
 dtype = torch.bfloat16 if device == "cuda" else torch.float32
 {before}pipe = {pipeline}.from_pretrained({source}{parts}, torch_dtype=dtype)
@@ -25,14 +23,15 @@ video = pipe(
     {image}prompt={prompt!r},{negative}
     num_frames={frames}, height={height}, width={width}, num_inference_steps={steps},
     guidance_scale={guidance_scale}{guidance_scale_2}{arguments},
-    generator=torch.Generator().manual_seed(0),
+    generator=torch.Generator().manual_seed({seed}),
 ).frames[0]
 export_to_video(video, "video.mp4", fps={fps:g})"""
 OTHER_CURVE = """
 
 # Guidance followed the curve "{curve}", which this pipeline lacks; `workbench sample --dynamic-guidance {curve}` has
 # it."""
-LOAD = 'pipe.load_lora_weights(".", weight_name={lora!r}, adapter_name="lora"{into})'
+HERE = "Run this in the folder of this file."
+LOAD = 'pipe.load_lora_weights({source}, adapter_name="lora"{into})'
 DYNAMIC = "use_dynamic_cfg=True"  # diffusers' argument for the curve "stock", of CogVideoX's pipelines
 INTO_SECOND = ", load_into_transformer_2=True"
 EMBEDDED = "\nfrom workbench.families import find_model  # the built-in model is a part of Video LoRA Workbench"
@@ -55,6 +54,11 @@ class UsageExtras:
     arguments: str = ""
 
 
+def lora_source(lora: str, repository: str) -> str:
+    """Where `load_lora_weights` finds a LoRA: its first arguments. repository: of the Hub, "" for the code's folder"""
+    return json.dumps(repository) if repository else f'".", weight_name={lora!r}'
+
+
 def code(
     pipeline: str,
     model: Model,
@@ -63,6 +67,8 @@ def code(
     shape: tuple[int, int, int],
     extras: UsageExtras,
     experts: Sequence[str] = (),
+    repository: str = "",
+    seed: int = 0,
 ) -> str:
     """The code for (frames, height, width) with a class of diffusers' pipelines, guided as samples are."""
     frames, height, width = shape
@@ -74,9 +80,12 @@ def code(
     source += f", variant={model.variant!r}" if model.variant else ""
     loads = []  # a line for each transformer that the LoRA is for
     for expert in model.experts_for(experts):
-        line = LOAD.format(lora=lora, into="" if expert.part == "transformer" else INTO_SECOND)
+        into = "" if expert.part == "transformer" else INTO_SECOND
+        line = LOAD.format(source=lora_source(lora, repository), into=into)
         loads.append(f"{line}  # the transformer for {expert.name}" if expert.name else line)
     return CODE.format(
+        here="" if repository else f"{HERE} ",
+        seed=seed,
         classes=", ".join(sorted({pipeline, *extras.classes})),
         helpers="export_to_video, load_image" if of_image else "export_to_video",
         imports=EMBEDDED if model.embedded else "",

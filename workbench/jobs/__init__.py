@@ -15,8 +15,7 @@ State is derived, never stored: a result file says how it ended; else the proces
 alive, or it waits for one, or it died.
 
 Everything that starts, ends and watches processes belongs in this package, with locks, GPUs and workers. This module
-names what others use most. Not covered: what a job does (dataset_builder, trainer, sampler), jobs on other machines
-(remote), what differs between operating systems (operating_system).
+names what others use most.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from workbench.jobs.control import (
     stop,
     wait,
 )
-from workbench.jobs.job import Command, Job, Stop
+from workbench.jobs.job import Command, Job, Stop, main
 from workbench.jobs.locks import locked
 from workbench.jobs.log import LOG, log_tail
 from workbench.jobs.reading import (
@@ -69,6 +68,7 @@ __all__ = [
     "kill",
     "locked",
     "log_tail",
+    "main",
     "put_off",
     "result",
     "send",

@@ -1,8 +1,7 @@
 """The job's own side of the protocol, inside its process: heartbeats, commands, result.
 
 Disk space for the result is reserved while the job runs, in `.result.json.room`: on a full disk the cause would be
-lost. File systems that write each block to a new location (btrfs, zfs) may refuse that room as well. Not covered:
-starting and commanding it from outside (control), reading its status (reading).
+lost. File systems that write each block to a new location (btrfs, zfs) may refuse that room as well.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -202,6 +202,13 @@ def _shortened(result: dict[str, Any]) -> bytes:
         del kept[longest]
         kept["left_out"] = left_out
     return data
+
+
+def main(work: Callable[[Job], None]) -> int:
+    """Run `work` as the job whose folder the command line names (`python -m MODULE FOLDER`). Returns the exit code."""
+    with Job(Path(sys.argv[1]).resolve()) as job:
+        work(job)
+    return int(job.exit_code)
 
 
 def clear(folder: Path) -> None:

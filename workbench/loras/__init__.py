@@ -1,6 +1,5 @@
 """LoRA files independent of a run: the library of all LoRAs of a workspace, and the operations on them.
 
-`library` says what is known of each LoRA, `removal` removes and restores; these need no torch. `settings` declares the
-operations, `tasks` starts them as jobs, and the modules named after them do the work.
-Not covered: training (trainer), generating videos with a LoRA (sampler), uploading one to the Hub (publishing).
+`library` says what is known of each LoRA, `removal` removes and restores. `settings` declares the operations, `tasks`
+starts them as jobs, `making` and `converting` do the work. Importing them loads no torch.
 """

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 import time
-from pathlib import Path
 
 from workbench import jobs
-from workbench.loras.tasks import MODULE, TASKS, settings_of
+from workbench.loras.tasks import TASKS, settings_of
 from workbench.operating_system import system
 from workbench.workspace import Workspace
 
@@ -35,28 +33,25 @@ class TaskProgress:
             self._job.beat(self._phase, self._total, self._total)
 
 
-def main() -> int:
+def run(job: jobs.Job) -> None:
+    """Do the operation that the job's folder names."""
     system.lower_priority(5)  # it may share the processor with a run
-    folder = Path(sys.argv[1]).resolve()
-    with jobs.Job(folder) as job:
-        name, settings = settings_of(folder)
-        _, module, function, phase = TASKS[name]
-        progress = TaskProgress(job, phase)
-        job.beat("loading torch")
-        operation = getattr(importlib.import_module(f"{MODULE}.{module}"), function)
-        made = operation(Workspace.open(folder.parent.parent.parent), settings, progress.report, progress.step)
-        if not made.error:
-            progress.finish()
-        job.outcome = {
-            "made": made.name,
-            "summary": made.message,
-            "error": made.error,
-            "reports": list(made.reports),
-            "files": list(made.files),
-        }
-        sys.stdout.write(f"{made.message}\n")
-    return int(job.exit_code)
+    name, settings = settings_of(job.folder)
+    _, operation, phase = TASKS[name]
+    progress = TaskProgress(job, phase)
+    job.beat("loading torch")
+    made = operation(Workspace.open(job.folder.parent.parent.parent), settings, progress.report, progress.step)
+    if not made.error:
+        progress.finish()
+    job.outcome = {
+        "made": made.name,
+        "summary": made.message,
+        "error": made.error,
+        "reports": list(made.reports),
+        "files": list(made.files),
+    }
+    sys.stdout.write(f"{made.message}\n")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(jobs.main(run))

@@ -1,19 +1,19 @@
 """The LoRA library: every LoRA of a workspace and its facts. No torch; files are read again only when they change.
 
-    loras/NAME/lora.safetensors     in diffusers' layout
-    loras/NAME/lora.json            what it is and how it was made: title, how, summary, made_of, model, base_model,
-                                    trigger, steps, error, sha256, time; written last
-    loras/NAME/previews/*.mp4       videos generated with it
-    loras/stars.json                {"loras": [names to keep]}; a checkpoint's star is its run's
-    published.json                  beside a LoRA that is on the Hub (publishing)
-
-Not covered: what a name stands for (names), making and removing (tasks, removal).
+loras/NAME/lora.safetensors     in diffusers' layout
+loras/NAME/lora.json            what it is and how it was made: title, how, summary, made_of, model, base_model,
+                                trigger, steps, error, sha256, time; written last
+loras/NAME/previews/*.mp4       videos generated with it
+loras/stars.json                {"loras": [names to keep]}; a checkpoint's star is its run's
+published.json                  beside a LoRA that is on the Hub (publishing)
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,8 +29,17 @@ from workbench.runs import checkpoints
 from workbench.runs.checkpoints import FOLDER as CHECKPOINTS
 from workbench.runs.metrics import METRICS
 from workbench.runs.run import Run
-from workbench.sampler.loras import Header, read_header
-from workbench.workspace import Workspace, from_json, read_object, read_to_change, step_folders, step_of, write_json
+from workbench.sampler.loras import Header, read_header, split_scale
+from workbench.workspace import (
+    Workspace,
+    from_json,
+    is_slug,
+    read_object,
+    read_to_change,
+    step_folders,
+    step_of,
+    write_json,
+)
 
 STARS = "stars.json"
 
@@ -268,3 +277,45 @@ def _number(value: Any) -> int | None:
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         return int(value)
     return None
+
+
+# ---- trigger words in prompts ---------------------------------------------------------------------------------------
+
+
+def words_of(workspace: Workspace, loras: Sequence[str]) -> list[str]:
+    """The trigger words that LoRAs were trained with, once each.
+
+    loras: NAME=SCALE texts; files and names on the Hub are left out
+    """
+    return list(dict.fromkeys(word for text in loras for word in _words(workspace, text)))
+
+
+def words_of_grid(workspace: Workspace, run: str, loras: Sequence[str]) -> list[str]:
+    """The trigger words of a grid's run and of its LoRAs. loras: an entry may be several with " + " between them"""
+    checkpoints = checkpoint_names(workspace, run)[-1:] if is_slug(run) else []  # of a run without an export yet
+    stacks = [one.strip() for entry in loras for one in entry.split(" + ")]
+    return words_of(workspace, [*([f"{RUNS}/{run}"] if run else []), *checkpoints, *stacks])
+
+
+def lacking(prompt: str, words: Sequence[str]) -> list[str]:
+    """Those of the words that the prompt does not have."""
+    return [word for word in words if not _holds(prompt, word)]
+
+
+def inserted(prompt: str, words: Sequence[str]) -> str:
+    """The prompt with the words in front that it lacks, as captions have them in training."""
+    return " ".join([*lacking(prompt, words), prompt.strip()]).strip()
+
+
+def _words(workspace: Workspace, text: str) -> list[str]:
+    try:
+        name, scale = split_scale(text)
+        known = name if is_name(name) else f"{RUNS}/{name}"
+        found = find(workspace, known).trigger if scale else ""
+    except ConfigError:  # a file, one on the Hub, or one that is gone: generating says so
+        return []
+    return [word.strip() for word in found.split(",") if word.strip()]  # a merged LoRA has several
+
+
+def _holds(prompt: str, word: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", prompt, re.IGNORECASE) is not None

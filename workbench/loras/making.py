@@ -1,30 +1,64 @@
-"""Adding a new LoRA to the library: its file in diffusers' layout and its lora.json, complete or not at all.
+"""New LoRAs, and models, out of others: merge, resize, extract, fuse. Each is there complete or not at all.
 
-Not covered: what is in it (merging, extracting, importing).
+A new LoRA is a folder of the library: its file in diffusers' layout and its lora.json (`add_to_library`). Ranks, alphas
+and layers of merged LoRAs may differ. Without a rank a merge is exact: matrices are concatenated, so ranks add up. A
+LoRA extracted from a full fine-tune has the best low-rank matrices of each linear layer's difference to the base; what
+is no linear layer (norms, biases) has no place in a LoRA, and how much of the change it is counts among what is lost.
+
+A model with LoRAs fused into it is a folder in diffusers' layout that needs no LoRA files:
+
+    models/NAME/transformer/     the base's files, with the changed weights, in the same format
+    models/NAME/...              the other parts, under a second name where the disk allows it
+    models/NAME/fused.json       what it was made of; written last
 """
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench import jobs, policy
 from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError
+from workbench.families import find_model
 from workbench.families.base import Family
 from workbench.families.lora_files import DOWN, UP, LoraWeights, weights, with_metadata
-from workbench.lora_names import FILE, LORAS, NOTES, folder
-from workbench.loras.opened import Opened
+from workbench.families.lora_names import misfits
+from workbench.families.low_rank import RankLimit, low_rank_of_matrix, low_rank_of_product
+from workbench.families.model import Model
+from workbench.lora_names import FILE, LORAS, NOTES, RUNS, folder
+from workbench.loras.opened import (
+    ModelWeights,
+    Opened,
+    Report,
+    WeightChange,
+    base_for,
+    base_weights_of,
+    bias_change,
+    change,
+    common_expert,
+    common_model,
+    opened,
+    sizes_of,
+)
+from workbench.loras.settings import ExtractSettings, FuseSettings, MergeSettings, ResizeSettings
 from workbench.operating_system import system
-from workbench.workspace import Workspace, fresh_folder, write_bytes, write_json, writing
+from workbench.quantities import percent
+from workbench.sampler.loras import read_header
+from workbench.workspace import SLUG, Workspace, fresh_folder, link_or_copy, read_json, write_bytes, write_json, writing
 
 if TYPE_CHECKING:
     import torch
 
+NOTHING = 1e-7  # a layer whose weights differ by less than this share of themselves has not been trained
+MODELS, FUSED = "models", "fused.json"
 Step = Callable[[int, int], None]
 """Called with (layers done, all layers); may raise to stop."""
 
@@ -123,3 +157,264 @@ def title_from(given: str, loras: Sequence[Opened], end: str) -> str:
         return given.strip()
     stems = [lora.title for lora in loras[:3]] + (["more"] if len(loras) > 3 else [])
     return f"{'-'.join(stems)}{end}"
+
+
+# ---- merging and resizing -------------------------------------------------------------------------------------------
+
+
+def merge(workspace: Workspace, settings: MergeSettings, report: Report, step: Step) -> OperationResult:
+    """Add LoRAs up with their weights. Raises ConfigError, ModelUnavailable, CannotWrite."""
+    loras = opened(workspace, settings.loras, report)
+    model = common_model(loras)
+    lora, error = summed(loras, RankLimit(rank=settings.rank), base_for(loras, model, report), step)
+    parts = " + ".join(f"{one.scale:g} x {one.title}" for one in loras)
+    loss = "exact" if error is None else f"{percent(error)} of the change is lost"
+    provenance = Provenance(
+        title=title_from(settings.name, loras, "-merged" if len(loras) == 1 else ""),
+        how="merged",
+        summary=f"merged from {parts}; rank {lora.rank}, {loss}",
+        model=loras[0].model,
+        base_model=next((one.base_model for one in loras if one.base_model), ""),
+        made_of=[one.record() for one in loras],
+        trigger=", ".join(dict.fromkeys(one.trigger for one in loras if one.trigger)),
+        error=error,
+    )
+    return add_to_library(workspace, loras[0].family, lora, provenance)
+
+
+def resize(workspace: Workspace, settings: ResizeSettings, report: Report, step: Step) -> OperationResult:
+    """Resize a LoRA to a rank, or to what a share of its energy needs. Raises ConfigError, CannotWrite."""
+    if settings.rank is None and settings.share is None:
+        raise ConfigError("rank and share are both empty: give the new rank, or the share of the change to keep")
+    (one,) = loras = opened(workspace, [settings.lora], report)
+    if settings.rank is not None and settings.rank >= one.weights.rank and not one.weights.dora:
+        raise ConfigError(
+            f"rank is {settings.rank}, {one.title} has rank {one.weights.rank} already: use less",
+            {"rank": f"use less than {one.weights.rank}"},
+        )
+    cut = RankLimit(settings.rank, settings.share)
+    lora, error = summed(loras, cut, base_for(loras, one.model, report), step)
+    least = min(lora.rank_of(layer) for layer in lora.layers)
+    ranks = f"rank {lora.rank}" if least == lora.rank else f"ranks {least} to {lora.rank}"
+    provenance = Provenance(
+        title=title_from(settings.name, loras, f"-rank{lora.rank}"),
+        how="resized",
+        summary=f"{one.title} resized from rank {one.weights.rank} to {ranks}; "
+        f"{percent(error or 0.0)} of the change is lost",
+        model=one.model,
+        base_model=one.base_model,
+        made_of=[one.record()],
+        trigger=one.trigger,
+        steps=one.steps,
+        error=error or 0.0,
+    )
+    return add_to_library(workspace, one.family, lora, provenance)
+
+
+def summed(
+    loras: Sequence[Opened], cut: RankLimit, base: ModelWeights | None, step: Step
+) -> tuple[LoraWeights, float | None]:
+    """(the sum of LoRAs at their scales, what is lost of it) within a cut; None is lost where nothing was cut.
+
+    Raises ConfigError where two change one layer of different sizes, or a DoRA is to be added without a rank.
+    """
+    import torch
+
+    if cut == RankLimit() and any(lora.weights.dora for lora in loras):
+        raise ConfigError(
+            "one of these is a DoRA, whose change has every rank, so no sum of ranks holds it: give a rank",
+            {"rank": "give a rank"},
+        )
+    layers = sorted({layer for lora in loras for layer in lora.weights.layers})
+    found, lost, total = [], 0.0, 0.0
+    for done, layer in enumerate(layers):
+        step(done, len(layers))
+        on_it = [lora for lora in loras if f"{layer}.{DOWN}" in lora.weights.tensors]
+        changes = [change(lora.weights, layer, lora.scale, base) for lora in on_it]
+        up, down, missing, all_of_it = _added(changes, layer, cut)
+        lost, total = lost + missing, total + all_of_it
+        given = on_it[0].weights.tensors[f"{layer}.{DOWN}"]
+        # The format that loses nothing of any of them.
+        widest = reduce(torch.promote_types, (lora.weights.tensors[f"{layer}.{DOWN}"].dtype for lora in on_it))
+        up, down = pair_of(up, down, (up.shape[0], *given.shape[1:]), widest)
+        biases = [one for lora in on_it if (one := bias_change(lora.weights, layer, lora.scale)) is not None]
+        found.append((layer, up, down, sum(biases[1:], biases[0]).to(up.dtype) if biases else None))
+    step(len(layers), len(layers))
+    merged = replace(lora_of_layers(found, "a merge"), expert=common_expert(loras))
+    return merged, None if cut == RankLimit() else math.sqrt(lost / total) if total else 0.0
+
+
+def _added(changes: Sequence[WeightChange], layer: str, cut: RankLimit) -> tuple[Any, Any, float, float]:
+    """(up, down, lost, total) of a layer's changes together."""
+    import torch
+
+    sizes = {one.shape for one in changes}
+    if len(sizes) > 1:
+        raise ConfigError(
+            f"these LoRAs have {layer} in different sizes: they are for different models, choose some of one"
+        )
+    if all(one.whole is None for one in changes):
+        up = torch.cat([one.up for one in changes if one.up is not None], dim=1)
+        down = torch.cat([one.down for one in changes if one.down is not None])
+        if cut == RankLimit():
+            return up, down, 0.0, 0.0
+        pair = low_rank_of_product(up, down, cut)
+    else:
+        pair = low_rank_of_matrix(sum((one.matrix() for one in changes[1:]), changes[0].matrix()), cut)
+    return pair.up, pair.down, pair.lost, pair.total
+
+
+# ---- extracting -----------------------------------------------------------------------------------------------------
+
+
+def extract(workspace: Workspace, settings: ExtractSettings, report: Report, step: Step) -> OperationResult:
+    """Make a LoRA of a full fine-tune. Raises ConfigError, ModelUnavailable, CannotWrite."""
+    if settings.rank is None and settings.share is None:
+        raise ConfigError("rank and share are both empty: give the rank, or the share of the change to keep")
+    folder, name, title, trigger = _source(workspace, settings)
+    family, known = model = find_model(name)
+    base, tuned = base_weights_of(model, report), ModelWeights(folder)
+    if differing := sorted(name for name in base if name not in tuned or tuned[name].shape != base[name].shape):
+        raise ConfigError(
+            f"{folder.parent.name} is no fine-tune of {known.title} ({differing[0]} is missing or has another size): "
+            f"choose the model that it was trained from"
+        )
+    linear = {name for name, _ in family.facts(known).named()}
+    found, lost, total, rank = [], 0.0, 0.0, 0
+    for done, name in enumerate(sorted(base)):
+        step(done, len(list(base)))
+        before, after = base[name], tuned[name]
+        difference = after.double() - before.double()
+        layer = name.removesuffix(".weight")
+        size = float(difference.square().sum())
+        if layer == name or layer not in linear or size <= NOTHING**2 * float(before.double().square().sum()):
+            lost, total = lost + size, total + size
+            continue
+        pair = low_rank_of_matrix(difference.flatten(1), RankLimit(settings.rank, settings.share))
+        lost, total, rank = lost + pair.lost, total + pair.total, max(rank, pair.down.shape[0])
+        found.append((layer, *pair_of(pair.up, pair.down, before.shape, after.dtype), None))
+    step(1, 1)
+    lora = lora_of_layers(found, title)
+    error = math.sqrt(lost / total) if total else 0.0
+    provenance = Provenance(
+        title=settings.name.strip() or f"{title}-rank{rank}",
+        how="extracted",
+        summary=f"extracted from the fine-tune {title}, rank {rank}; {percent(error)} of the change is lost",
+        model=known.id,
+        base_model=known.id if known.local else known.source,
+        made_of=[
+            {"name": title, "file": path.name, "sha256": file_sha256(path), "weight": 1.0}
+            for path in sorted(folder.glob("*.safetensors"))
+        ],
+        trigger=trigger,
+        error=error,
+    )
+    return add_to_library(workspace, family, lora, provenance)
+
+
+def _source(workspace: Workspace, settings: ExtractSettings) -> tuple[Path, str, str, str]:
+    """(folder of the transformer, base model, title, trigger word) of what is asked for. Raises ConfigError."""
+    name = settings.source.strip().removeprefix(f"{RUNS}/")
+    if SLUG.fullmatch(name) and (run := workspace.run(name)).is_dir():
+        if not (run / "transformer").is_dir():
+            raise ConfigError(
+                f"the run {name} has no fine-tuned transformer: choose one that trains all weights and has finished"
+            )
+        model = settings.model or str(read_json(run / jobs.CONFIG).get("model", ""))
+        files = sorted((run / "transformer").glob("*.safetensors"))
+        trigger = read_header(files[0]).metadata.get("trigger_word", "") if files else ""
+        return run / "transformer", model, name, trigger
+    folder = policy.resolve(settings.source, "source")
+    inner = folder / "transformer" if (folder / "transformer").is_dir() else folder
+    if not settings.source.strip() or not inner.is_dir():
+        raise ConfigError(
+            f"source is {settings.source[:120]!r}, no run and no folder: name a run that trained all weights, or a "
+            f"folder in diffusers' layout",
+            {"source": "name a run or a folder"},
+        )
+    if not settings.model:
+        raise ConfigError(
+            f"model is empty: say from which model {folder.name} was fine-tuned", {"model": "choose the base model"}
+        )
+    return inner, settings.model, folder.name, ""
+
+
+# ---- fusing ---------------------------------------------------------------------------------------------------------
+
+
+def fuse(workspace: Workspace, settings: FuseSettings, report: Report, step: Step) -> OperationResult:
+    """Write a model with LoRAs fused into it. Raises ConfigError, ModelUnavailable, CannotWrite."""
+    loras = opened(workspace, settings.loras, report)
+    name = settings.model or common_model(loras)
+    if not name:
+        raise ConfigError("model is empty, and these LoRAs do not say it: choose their model", {"model": "choose one"})
+    family, known = model = find_model(name)
+    for lora in loras:
+        if wrong := misfits(lora.weights, sizes_of(model)):
+            first, why = next(iter(wrong.items()))
+            raise ConfigError(
+                f"{lora.title} does not fit {known.title} ({first}: {why}): choose the model it was made for"
+            )
+    source = family.fetch(known, report)
+
+    def fill(new: Path) -> None:
+        with writing(new):
+            _fill(source, new, known, loras, step)
+        record = {"model": known.id, "made_of": [lora.record() for lora in loras], "time": time.time()}
+        write_json(new / FUSED, record)
+
+    target = new_folder(workspace.root / MODELS, title_from(settings.name, loras, "-fused"), fill)
+    parts = " + ".join(f"{lora.scale:g} x {lora.title}" for lora in loras)
+    return OperationResult(str(target), f"{known.title} with {parts} fused: use {target} as the model")
+
+
+def _fill(source: Path, target: Path, model: Model, loras: list[Opened], step: Step) -> None:
+    """Copy a model's folder, weights of each transformer changed on the way by the LoRAs for it. Raises OSError."""
+    found = {
+        expert.part: [lora for lora in loras if expert in model.experts_for([lora.weights.expert])]
+        for expert in model.experts
+    }
+    changed = {part: own for part, own in found.items() if own}
+    for path in sorted(source.iterdir()):
+        if path.name.startswith("."):
+            continue
+        if path.is_dir() and path.name not in changed:
+            shutil.copytree(path, target / path.name, copy_function=link_or_copy)
+        elif path.is_file() and path.name != FUSED:
+            shutil.copy2(path, target / path.name)
+    bases = {part: ModelWeights(source / part) for part in changed}
+    total, done = sum(len(list(base)) for base in bases.values()), 0
+    for part, own in changed.items():
+        (target / part).mkdir()
+        for path in sorted((source / part).iterdir()):
+            if path.suffix == ".safetensors":
+                done = _fuse_file(path, target / part / path.name, own, bases[part], step, done, total)
+            else:
+                shutil.copy2(path, target / part / path.name)
+
+
+def _fuse_file(
+    path: Path, target: Path, loras: list[Opened], base: ModelWeights, step: Step, done: int, total: int
+) -> int:
+    """One file of weights with what the LoRAs change in it; returns how many weights are done."""
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(path)
+    for name in sorted(tensors):
+        step(done, total)
+        layer, _, kind = name.rpartition(".")
+        added = None
+        for lora in loras:
+            if f"{layer}.{DOWN}" in lora.weights.tensors and kind == "weight":
+                one = change(lora.weights, layer, lora.scale, base).matrix().reshape(tensors[name].shape)
+            elif kind == "bias" and (bias := bias_change(lora.weights, layer, lora.scale)) is not None:
+                one = bias
+            else:
+                continue
+            added = one if added is None else added + one
+        if added is not None:
+            tensors[name] = (tensors[name].double() + added).to(tensors[name].dtype)
+        done += 1
+    save_file(tensors, target, {"format": "pt"})
+    step(done, total)
+    return done

@@ -4,7 +4,6 @@
     loras/.removed/ID/...               the files themselves, moved, not copied
 
 `preview` and `to_remove` list what would be removed. A run also removes old checkpoints by itself (runs.checkpoints).
-Not covered: runs as a whole.
 """
 
 from __future__ import annotations

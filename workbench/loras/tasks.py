@@ -1,14 +1,14 @@
 """Operations on LoRAs as background jobs, one folder each: loras/.jobs/ID/ with config.json and a job's files.
 
 config.json holds the operation's name under "task" beside its settings; result.json the result ("made", "summary",
-"error", "reports", "files"). Not covered: what an operation does, how a job lives (workbench.jobs).
+"error", "reports", "files").
 """
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from typing import Any
 from workbench import jobs
 from workbench.errors import ConfigError, Unknown
 from workbench.lora_names import folder
+from workbench.loras.converting import convert, import_lora
+from workbench.loras.making import OperationResult, extract, fuse, merge, resize
 from workbench.loras.settings import (
     ConvertSettings,
     ExtractSettings,
@@ -29,14 +31,14 @@ from workbench.workspace import Workspace, fresh_folder, read_json, read_object,
 
 MODULE, JOBS = "workbench.loras", ".jobs"
 KEPT_SECONDS = 24 * 3600  # a job that is over is forgotten after a day
-# task -> (its settings, module and function that do it, its phase)
-TASKS: dict[str, tuple[type[Settings], str, str, str]] = {
-    "merge": (MergeSettings, "merging", "merge", "merging"),
-    "resize": (ResizeSettings, "merging", "resize", "resizing"),
-    "extract": (ExtractSettings, "extracting", "extract", "extracting"),
-    "fuse": (FuseSettings, "fusing", "fuse", "fusing"),
-    "import": (LoraImportSettings, "importing", "import_lora", "importing"),
-    "convert": (ConvertSettings, "converting", "convert", "converting"),
+# task -> (its settings, what does it, its phase)
+TASKS: dict[str, tuple[type[Settings], Callable[..., OperationResult], str]] = {
+    "merge": (MergeSettings, merge, "merging"),
+    "resize": (ResizeSettings, resize, "resizing"),
+    "extract": (ExtractSettings, extract, "extracting"),
+    "fuse": (FuseSettings, fuse, "fusing"),
+    "import": (LoraImportSettings, import_lora, "importing"),
+    "convert": (ConvertSettings, convert, "converting"),
 }
 
 

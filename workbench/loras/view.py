@@ -1,7 +1,4 @@
-"""What page and shell show of a LoRA and of an operation, as plain data. No torch.
-
-Not covered: how it is rendered (ui.loras, cli.loras), reading the facts (library).
-"""
+"""What page and shell show of a LoRA and of an operation, as plain data. No torch."""
 
 from __future__ import annotations
 
@@ -80,7 +77,7 @@ class TaskView:
 
 def task_view(task: LoraTask) -> TaskView:
     """How far an operation is, or how it ended."""
-    status, operation = task.status, TASKS[task.name][3] if task.name in TASKS else "the operation"
+    status, operation = task.status, TASKS[task.name][2] if task.name in TASKS else "the operation"
     if status.state.alive:
         left = f"about {duration(status.seconds_left)} left" if status.seconds_left is not None else ""
         count = f"layer {status.step} of {status.total}" if status.total else ""

@@ -22,10 +22,10 @@ from workbench.notebook.form import SettingsForm
 from workbench.notebook.live import Panel, folded, progress_bar, visible, wrapped
 from workbench.notebook.prompt_enhancer import PromptEnhancer
 from workbench.sampler import queue
-from workbench.sampler.display import line, progress_html, samples_html
-from workbench.sampler.input_files import keep, kept
+from workbench.sampler.inputs import keep, kept
 from workbench.sampler.samples import Sample, SampleQuery, Samples, joins_scenes, settings_of
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
+from workbench.sampler.view import line, progress_html, samples_html
 from workbench.settings import parse, specs
 from workbench.workspace import Workspace
 

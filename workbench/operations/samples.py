@@ -12,7 +12,7 @@ from workbench.errors import ConfigError
 from workbench.operations.registry import HIDDEN, Shown, Snapshot, operation
 from workbench.quantities import moment
 from workbench.sampler import queue, samples, view
-from workbench.sampler.input_files import kept
+from workbench.sampler.inputs import kept
 from workbench.sampler.samples import LATENTS, SampleQuery, Samples
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace

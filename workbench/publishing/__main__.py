@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 from workbench import jobs
 from workbench.publishing import push
 
 
-def main() -> int:
+def main() -> None:
+    """Run the push, and end the process at once: an upload that was stopped may still wait for the network."""
     os.environ["TQDM_POSITION"] = "-1"  # huggingface_hub then keeps its bars where there is no terminal, and counts
-    with jobs.Job(Path(sys.argv[1]).resolve()) as job:
-        push.run(job.folder, job)
+    code = jobs.main(push.run)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(int(job.exit_code))  # an upload that was stopped may still wait for the network
+    os._exit(code)
 
 
 if __name__ == "__main__":

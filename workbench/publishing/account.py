@@ -1,7 +1,6 @@
 """Who is logged in to the Hub on this machine, as a background job would be: the token stays in a child process.
 
-`now` never waits: a process of its own asks the Hub, and a later call returns the answer. Not covered: logging in
-(`hf auth login`).
+`now` never waits: a process of its own asks the Hub, and a later call returns the answer.
 """
 
 from __future__ import annotations

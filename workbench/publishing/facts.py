@@ -1,7 +1,4 @@
-"""What is known of a LoRA that is to be published, gathered from its run or from the library. No torch.
-
-Not covered: how it is said (card), what is sent (lora, space).
-"""
+"""What is known of a LoRA that is to be published, gathered from its run or from the library. No torch."""
 
 from __future__ import annotations
 
@@ -9,10 +6,11 @@ import contextlib
 import io
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, get_args
 
 from workbench.clips import media
@@ -30,6 +28,19 @@ from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, read_json
 
 MOST_PREVIEWS = 12
+MACHINE = (
+    "preview_images",
+    "tracker",
+    "tracker_project",
+    "device",
+    "gpus",
+    "loader_threads",
+    "stall_timeout",
+    "nccl_timeout",
+    "push_to_hub",
+    "repository",
+)
+PATH = re.compile(r"(?:^|(?<=[\s='\"(]))(?:~|[A-Za-z]:)?[/\\][^\s'\"]*[/\\][^\s'\"=]*")
 PICTURES = ("PNG", "JPEG", "WEBP", "BMP")  # formats of a first frame
 
 
@@ -271,3 +282,22 @@ def _counted(texts: Any) -> str:
     if len(common) == 1:
         return str(common[0][0])
     return ", ".join(f"{text} ({count})" for text, count in common[:5]) + (" ..." if len(common) > 5 else "")
+
+
+# ---- without paths of this machine ----------------------------------------------------------------------------------
+
+
+def anonymous_text(value: str) -> str:
+    """A text in which paths of this machine have become the names at their ends."""
+    return PATH.sub(lambda found: PurePath(found[0].replace("\\", "/")).name or "a folder", value)
+
+
+def anonymous_settings(values: dict[str, Any]) -> dict[str, Any]:
+    """Settings without those that concern this machine alone, and without its paths."""
+    return {name: _value(value) for name, value in values.items() if name not in MACHINE}
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, str):
+        return anonymous_text(value)
+    return [_value(one) for one in value] if isinstance(value, list) else value

@@ -6,7 +6,7 @@
                                  here, and of its Space "space": {"repo_id", "url", "commit", "time", "private"}
 
 A push that broke off or was stopped goes on when it is started again: what the Hub has is not sent twice. Equal files
-make no commit. Not covered: the Hub's client (workbench.hub), what is in a plan (lora, space).
+make no commit.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError
 from workbench.loras import library
 from workbench.loras.library import LibraryLora
-from workbench.publishing import account, full_model, lora, space
-from workbench.publishing.full_model import FullModel
+from workbench.publishing import account, space
 from workbench.publishing.settings import LoraPush, SpacePush
-from workbench.publishing.upload_plan import UploadPlan
+from workbench.publishing.upload_plan import FullModel, UploadPlan, find_full_model, full_model_upload, lora_upload
 from workbench.runs.checkpoints import PUBLISHED
 from workbench.runs.model_card import PUSH_MODULE, push_job
 from workbench.settings import parse
@@ -43,7 +42,7 @@ def folder(workspace: Workspace, what: What, name: str) -> Path:
 
 def find(workspace: Workspace, name: str) -> LibraryLora | FullModel:
     """The LoRA or the full fine-tune of a name. Raises ConfigError when there is none."""
-    return full_model.find(workspace, name) or library.find(workspace, name)
+    return find_full_model(workspace, name) or library.find(workspace, name)
 
 
 def status(workspace: Workspace, what: What, name: str) -> jobs.Status:
@@ -71,10 +70,10 @@ def plan_upload(workspace: Workspace, name: str, settings: LoraPush | SpacePush)
             raise ConfigError(
                 f"{found.title} is a full fine-tune, and a Space demonstrates a LoRA: push the model alone"
             )
-        return full_model.plan_upload(workspace, found, settings)
+        return full_model_upload(workspace, found, settings)
     if isinstance(settings, SpacePush):
-        return space.plan_upload(workspace, found, settings)
-    return lora.plan_upload(workspace, found, settings)
+        return space.space_upload(workspace, found, settings)
+    return lora_upload(workspace, found, settings)
 
 
 def named(workspace: Workspace, name: str, settings: LoraPush | SpacePush, owner: str = "") -> Any:
@@ -111,9 +110,9 @@ def stop(workspace: Workspace, what: What, name: str) -> None:
 # ---- inside the job -------------------------------------------------------------------------------------------------
 
 
-def run(folder: Path, job: jobs.Job) -> None:
+def run(job: jobs.Job) -> None:
     """The push as a job. Raises ConfigError, DataError, CannotWrite, ModelUnavailable (the Hub), jobs.Stop."""
-    workspace = Workspace.of(folder)
+    folder, workspace = job.folder, Workspace.of(job.folder)
     config = read_json(folder / jobs.CONFIG)
     name = config.pop("lora")
     a_space = folder.name.startswith("space--")

@@ -6,7 +6,7 @@
     samples/            previews as examples
     base/               the base model, only where it is the built-in one, which is not on the Hub
 
-The app runs under `spaces.GPU` on ZeroGPU, else on whatever is there. Not covered: sending it (push).
+The app runs under `spaces.GPU` on ZeroGPU, else on whatever is there.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from workbench.errors import ConfigError, DataError
 from workbench.lora_names import ALSO
 from workbench.loras.library import LibraryLora
 from workbench.paths import ASSETS
-from workbench.publishing.card import example, sample_name
+from workbench.publishing.card import Usage, example, sample_name, usage_of
 from workbench.publishing.facts import Facts, PublishedPreview, gather
 from workbench.publishing.settings import SpacePush
 from workbench.publishing.upload_plan import README, FileContent, UploadPlan
-from workbench.publishing.usage import Usage, usage_of
 from workbench.runs.model_card import license_of
 from workbench.workspace import Workspace
 
@@ -50,7 +49,7 @@ spaces
 """
 
 
-def plan_upload(workspace: Workspace, lora: LibraryLora, settings: SpacePush) -> UploadPlan:
+def space_upload(workspace: Workspace, lora: LibraryLora, settings: SpacePush) -> UploadPlan:
     """Everything that is uploaded to the Space. Raises ConfigError when the LoRA is not on the Hub yet, DataError."""
     published = lora.published
     if not published.get("repo_id"):

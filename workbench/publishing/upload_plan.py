@@ -1,26 +1,60 @@
 """The upload plan: the files of one push, with their sizes, before anything is sent. No torch.
 
-Not covered: what is in it (lora, space), sending it (push).
+Of a LoRA, weights that stock diffusers loads by the repository's name, or of a full fine-tune, its trained part, which
+the code in the card loads into the base model's pipeline:
+
+    pytorch_lora_weights.safetensors    the LoRA, with rank and alpha;  also.safetensors beside it, if there is
+    transformer/...                     or the trained part and its config (transformer_2/ of that expert)
+    README.md                           the model card
+    samples/0.mp4 ...                   the previews, without the records inside them
+    first_frame.png                     of an image-to-video model: what the first preview begins with
+    config.json                         the run's settings, without paths of this machine
+    clips/DATASET/*.mp4 metadata.jsonl  the training clips of a LoRA, with `clips`
+
+A Space's files are in `space`.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from workbench.clips.records import file_sha256
-from workbench.errors import DataError
+from workbench import __version__
+from workbench.clips import media
+from workbench.clips.records import METADATA, clip_file, file_sha256, read_info
+from workbench.errors import ConfigError, DataError
+from workbench.families import model_files
 from workbench.families.lora_files import DIFFUSERS_KEY, DROPPED_KEY, EXPERT_KEY, shortened
+from workbench.families.model import Model
 from workbench.hub import Kind
+from workbench.lora_names import ALSO, is_name
+from workbench.loras.library import LibraryLora
+from workbench.publishing.card import PICTURE, readme_text, sample_name
+from workbench.publishing.facts import (
+    MOST_PREVIEWS,
+    PublishedPreview,
+    anonymous_settings,
+    anonymous_text,
+    check_links,
+    gather,
+    published_preview,
+    training_clips,
+)
+from workbench.publishing.settings import LoraPush
 from workbench.quantities import byte_size, counted
-from workbench.workspace import from_json, writing
+from workbench.runs.checkpoints import PUBLISHED
+from workbench.runs.model_card import card_facts, license_of, model_card
+from workbench.runs.previews import all_previews
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
+from workbench.workspace import Workspace, from_json, read_object, writing
 
-README = "README.md"
-
-
+README, CONFIG, CLIPS = "README.md", "config.json", "clips"
+WEIGHTS = "pytorch_lora_weights.safetensors"  # the name that diffusers expects
 # Metadata that a LoRA file keeps. Other trainers write folders and captions there.
 NOTES = (
     "format",
@@ -138,3 +172,177 @@ def _size(content: FileContent) -> int:
     if isinstance(content, bytes):
         return len(content)
     return content.stat().st_size if isinstance(content, Path) else content.size
+
+
+# ---- a LoRA ---------------------------------------------------------------------------------------------------------
+
+
+def lora_upload(workspace: Workspace, lora: LibraryLora, settings: LoraPush) -> UploadPlan:
+    """Everything of a LoRA that is uploaded to `settings.repo_id`. Raises ConfigError, DataError."""
+    facts = gather(workspace, lora)
+    model, also = facts.model, lora.folder / ALSO
+    trigger = {"trigger_word": lora.trigger} if lora.trigger else {}
+    files: dict[str, FileContent] = {WEIGHTS: WeightsUpload.of(lora.path, base_model=_base_model(model), **trigger)}
+    if also.is_file():
+        files[ALSO] = WeightsUpload.of(also)
+    if settings.model_card:
+        text = readme_text(facts, settings.repo_id, settings.license, ALSO if also.is_file() else "")
+        files[README] = text.encode()
+    files |= _previews(facts.previews, model)
+    about = {"rank": lora.rank, "alpha": lora.alpha, "trigger_word": lora.trigger, "steps": lora.steps}
+    files[CONFIG] = _config(model, about, facts.settings)
+    unchanged: dict[str, str] = {}
+    if settings.clips:  # in the Hub's VideoFolder layout
+        lines = []
+        for folder, clip in training_clips(facts):
+            name = f"{folder.name}/{Path(clip.file_name).name}"
+            files[f"{CLIPS}/{name}"], unchanged[f"{CLIPS}/{name}"] = clip_file(folder, clip.file_name), clip.sha256
+            lines.append(json.dumps({"file_name": name, "text": clip.text}, ensure_ascii=False) + "\n")
+        files[f"{CLIPS}/{METADATA}"] = "".join(lines).encode()
+    notes = _license_notes(model, settings)
+    if not facts.previews:
+        notes.append("There are no previews to show: generate some first, people choose by them.")
+    if model.local:
+        notes.append(f"Its base model, {model.title}, is not on the Hub: others need it to use this LoRA.")
+    if settings.clips:
+        notes.append("The training clips and their captions are uploaded, too.")
+    if facts.settings and facts.settings.method == "full":
+        notes.append("Only the LoRA is uploaded; a fully trained transformer is not.")
+    return _plan(lora.title, settings, files, notes, unchanged)
+
+
+# ---- a full fine-tune -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FullModel:
+    """A finished run that trained all weights, as something to publish. path: its largest file, which stands for it"""
+
+    run: Run
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return f"runs/{self.run.name}"
+
+    @property
+    def title(self) -> str:
+        return self.run.name
+
+    @property
+    def folder(self) -> Path:
+        return self.run.folder
+
+    @property
+    def published(self) -> Mapping[str, Any]:
+        return read_object(self.folder / PUBLISHED)
+
+
+def find_full_model(workspace: Workspace, name: str) -> FullModel | None:
+    """The full fine-tune that a name such as runs/NAME stands for, None when it is none."""
+    if not is_name(name) or not name.startswith("runs/") or "@" in name:
+        return None
+    folder = workspace.run(name.removeprefix("runs/"))
+    if not (folder / model_files.INDEX).is_file():
+        return None
+    weights = sorted(
+        (folder / model_files.trained_part(folder)).glob("*.safetensors"), key=lambda one: one.stat().st_size
+    )
+    return FullModel(Run(folder), weights[-1]) if weights else None
+
+
+def full_model_upload(workspace: Workspace, found: FullModel, settings: LoraPush) -> UploadPlan:
+    """Everything of a full fine-tune that is uploaded to `settings.repo_id`. Raises ConfigError, DataError."""
+    if settings.clips:
+        raise ConfigError("clips is on, which goes with a LoRA only: turn it off", {"clips": "turn it off"})
+    run, trained = found.run, model_files.trained_part(found.folder)
+    chosen = run.settings
+    family, base = chosen.resolved
+    videos = [one.video for one in all_previews(found.folder) if one.step == chosen.steps][:MOST_PREVIEWS]
+    previews = [one for video in videos if (one := published_preview(workspace, video, base)) is not None]
+    files: dict[str, FileContent] = {
+        f"{trained}/{path.name}": path for path in sorted((found.folder / trained).iterdir()) if path.is_file()
+    }
+    check_links(workspace, [found.folder / name for name in files] + videos)
+    if not files:
+        raise DataError(f"{found.title} has lost its folder {trained}: nothing is left to publish")
+    files |= _previews(previews, base)
+    if settings.model_card:
+        prompt = previews[0].prompt if previews else "..."
+        shape = (chosen.frames or base.frames, chosen.height or base.height, chosen.width or base.width)
+        shape = next((one.shape for one in previews if one.shape), shape)
+        usage = family.usage(
+            previews[0].model if previews else base,
+            family.on_disk(base) or found.folder,
+            "",
+            prompt,
+            shape,
+            chosen.image_latent_scale,
+            [chosen.expert],
+            settings.repo_id,
+        )
+        widget = [{"text": one.prompt or "-", "output": {"url": sample_name(n)}} for n, one in enumerate(previews)]
+        card = model_card(
+            found.title,
+            base,
+            card_facts(run, chosen, chosen.steps),
+            usage,
+            widget or [{"text": prompt}],
+            read_info(workspace.dataset(chosen.dataset)).trigger_word,
+            settings.license,
+            settings.repo_id,
+        )
+        files[README] = anonymous_text(card).encode()
+    files[CONFIG] = _config(base, {"trained": trained, "steps": chosen.steps}, chosen)
+    notes = [f"The other parts are those of {base.title}: the code in the card loads both."]
+    notes += _license_notes(base, settings)
+    if base.local:
+        notes.append(f"Its base model, {base.title}, is not on the Hub: others need it to use this model.")
+    return _plan(found.title, settings, files, notes)
+
+
+# ---- parts of both --------------------------------------------------------------------------------------------------
+
+
+def _base_model(model: Model) -> str:
+    return model.id if model.embedded else anonymous_text(model.source)
+
+
+def _previews(previews: Sequence[PublishedPreview], model: Model) -> dict[str, FileContent]:
+    """The videos without the records inside them, and what the first begins with where the model takes a picture."""
+    files: dict[str, FileContent] = {
+        sample_name(index): media.without_comment(preview.video) for index, preview in enumerate(previews)
+    }
+    if previews and model.task == "image-to-video":
+        files[PICTURE] = media.first_frame_png(previews[0].video)
+    return files
+
+
+def _config(model: Model, about: Mapping[str, Any], settings: TrainSettings | None) -> bytes:
+    """config.json: what it is, and the settings of its run."""
+    values = {
+        "base_model": _base_model(model),
+        "base_revision": model.revision,
+        **about,
+        "made_with": f"video-lora-workbench {__version__}",
+    }
+    if settings:
+        values["training"] = anonymous_settings(settings.model_dump(mode="json"))
+    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _license_notes(model: Model, settings: LoraPush) -> list[str]:
+    if license_of(model, settings.license):
+        return []
+    return ["The base model's license is not known here: choose one. A repository without a license permits nothing."]
+
+
+def _plan(
+    title: str,
+    settings: LoraPush,
+    files: Mapping[str, FileContent],
+    notes: Sequence[str],
+    unchanged: Mapping[str, str] | None = None,
+) -> UploadPlan:
+    message = f"{title} from Video LoRA Workbench"
+    return UploadPlan("model", settings.repo_id, settings.private, message, files, tuple(notes), unchanged or {})

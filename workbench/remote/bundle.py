@@ -1,8 +1,7 @@
 """All that a run needs on a target: its settings, its clips, its newest checkpoint, and encoded tensors.
 
 A path here is one below the remote folder, which is a workspace of its own; a file of this machine that a setting names
-(start_from, preview_images) goes to `inputs/`, and the sent config.json says so. Not covered: the model, which the
-target downloads itself; sending (the backends).
+(start_from, preview_images) goes to `inputs/`, and the sent config.json says so.
 """
 
 from __future__ import annotations

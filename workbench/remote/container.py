@@ -7,8 +7,6 @@ preview at a time. Commands come through the repository, too. Before the time li
     FOLDER/bundle.json      path in the remote folder -> SHA-256; the files are in contents/
     FOLDER/control.json     [[number, command, payload], ...]
     FOLDER/out/             the run's files;  FOLDER/out.json      what poll says of them, and how the run ended
-
-Not covered: the other end (hub_jobs).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A private dataset repository of the Hub as a folder that two machines write and read: each `put` is a commit.
 
-huggingface_hub finds the token itself (a login, or HF_TOKEN in a job); nothing here reads it. Not covered: what is in
-the files (hub_jobs, container).
+huggingface_hub finds the token itself (a login, or HF_TOKEN in a job); nothing here reads it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Jobs of the Hub: a container that the Hub starts, a private repository through which files go there and come back.
 
 The container's log carries heartbeat and metrics within seconds, commits carry everything else (container). The token
-is that of `hf auth login`; the job gets it as a secret of the Jobs API. Not covered: building the image.
+is that of `hf auth login`; the job gets it as a secret of the Jobs API.
 """
 
 from __future__ import annotations

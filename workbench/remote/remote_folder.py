@@ -6,7 +6,7 @@
     ROOT/folders/NAME-ID/bundle.json    path -> SHA-256: what was sent last
 
 It holds the clips as they were when the run was sent, whatever becomes of the dataset. Every method takes and returns
-plain JSON, so that `server` can offer it to another machine. Not covered: how files get there (base).
+plain JSON, so that `server` can offer it to another machine.
 """
 
 from __future__ import annotations

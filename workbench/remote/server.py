@@ -2,8 +2,7 @@
 
 A message is a line with its length in bytes, then so many bytes of JSON: {"call": NAME, "of": [ROOT, NAME, RUN],
 "with": {...}} one way, {"value": ...} or {"error": SENTENCE, "code": EXIT_CODE} the other. READY comes first, so that
-the output of a login shell is skipped. It ends with its stdin, and the runs it started go on. Not covered: files, which
-SFTP carries.
+the output of a login shell is skipped. It ends with its stdin, and the runs it started go on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a target is: where runs can be sent, one class a kind. No secrets: keys and tokens stay where they are kept now.
-
-Not covered: how a target is reached (ssh, slurm, hub_jobs), where the files lie (targets).
-"""
+"""What a target is: where runs can be sent, one class a kind. No secrets: keys and tokens stay where they are."""
 
 from __future__ import annotations
 

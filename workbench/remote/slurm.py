@@ -1,7 +1,6 @@
 """A Slurm cluster, through submitit. The nodes must see the remote folder under the same path, on a shared disk.
 
 Submitit calls `NodeRun` on a node, again after each time limit or preemption: the run saves, ends and is queued again.
-Not covered: clusters that are reached from outside: run the workbench on the login node, or use ssh.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A machine reached by ssh: sshfs (fsspec over asyncssh) carries files, `server` answers calls on the same connection.
 
 Keys, agent, jump hosts and known hosts are those of the user's ssh config. A host whose key is not known is refused,
-and no setting changes that. Not covered: installing the workbench there.
+and no setting changes that.
 """
 
 from __future__ import annotations

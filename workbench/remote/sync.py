@@ -3,7 +3,7 @@
 Growing files are read at every poll; all others are fetched beside that, so that a large checkpoint delays no
 heartbeat. A checkpoint appears here when it is complete. Commands that are left in the folder here are passed on.
 A lost connection is made again, however long that takes. The job here ends as the one there ended, with the same
-message. Not covered: how a target is reached (base).
+message.
 """
 
 from __future__ import annotations

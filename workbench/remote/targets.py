@@ -1,7 +1,6 @@
 """The targets of a workspace (`targets/NAME.json`), their backends, and which of them a run is sent to.
 
-A target's file holds plain settings without secrets. A run stays on its target until it is sent on. Not covered: what
-the settings mean (settings), what a backend does (base), the way there and back (sync).
+A target's file holds plain settings without secrets. A run stays on its target until it is sent on.
 """
 
 from __future__ import annotations

@@ -103,27 +103,27 @@ def model_card(
     model: Model,
     facts: CardFacts,
     usage: str,
-    prompt: str,
+    widget: Sequence[Mapping[str, Any]],
     trigger_word: str = "",
     license: str = "",
-    widget: Sequence[Mapping[str, Any]] = (),
+    repository: str = "",
 ) -> str:
     """The README.md of a LoRA or of a fine-tuned transformer.
 
-    usage: the family's code that generates with a LoRA;  license, widget: as in `metadata`, widget empty for the prompt
+    usage: the family's code that generates with a LoRA;  widget, license: as in `metadata`
+    repository: of the Hub, from which a transformer is loaded; "": the folder of the card
     """
     settings = facts.settings
     made = settings.model_dump(mode="json", exclude_defaults=True, exclude={"preview_prompts"})
     remark = REMARKS[settings.method]
     if settings.train_also:
         remark += f" `{ALSO}` holds weights trained in full beside it ({', '.join(settings.train_also)}): load both."
-    widget = widget or ([{"text": prompt}] if prompt else [])
     return TEMPLATE.format(
         metadata=metadata(model, trigger_word, widget, settings.method == "full", license),
         name=name,
         what=what(model, facts, trigger_word),
         measured=measured(facts),
-        usage=_usage(settings, usage, model.expert(settings.expert).part),
+        usage=_usage(settings, usage, model.expert(settings.expert).part, repository),
         remark=remark,
         origin=facts.origin,
         settings=table({"model": settings.model, **made}),
@@ -241,15 +241,16 @@ def seen_in_samples(effect: VisibleEffect) -> str:
     return f"Videos of the same noise with and without it differ by {effect.words}{control}. {meaning}"
 
 
-def _usage(settings: TrainSettings, code: str, part: str) -> str:
-    """The family's code, made to load what this run exports. It is run in the folder of this card.
+def _usage(settings: TrainSettings, code: str, part: str, repository: str) -> str:
+    """The family's code, made to load what this run exports.
 
     part: of the pipeline, which was trained
     """
     lines = code.splitlines()
     index = next((number for number, line in enumerate(lines) if "load_lora_weights" in line), len(lines))
     if settings.method == "full":
-        load = 'own = AutoModel.from_pretrained(".", subfolder="transformer", torch_dtype=dtype)\n'
+        source = json.dumps(repository or ".")
+        load = f'own = AutoModel.from_pretrained({source}, subfolder="transformer", torch_dtype=dtype)\n'
         load += f"pipe.{part} = own.to(device)"
         rest = [line for line in lines[index:] if "load_lora_weights" not in line and "set_adapters" not in line]
         return "\n".join(["from diffusers import AutoModel", *lines[:index], load, *rest])

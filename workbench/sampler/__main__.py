@@ -1,9 +1,12 @@
 """`python -m workbench.sampler FOLDER` runs the sampling worker of a workspace; see workbench.sampler.queue."""
 
+import contextlib
 import sys
-from pathlib import Path
 
-from workbench.sampler.worker import main
+from workbench import jobs
+from workbench.sampler.worker import serve
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]).resolve()))
+    # Outermost: the lock taken on ending is kept until result.json is written, so that no request is added in between.
+    with contextlib.ExitStack() as leaving:
+        sys.exit(jobs.main(lambda job: serve(job, leaving)))

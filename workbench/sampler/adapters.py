@@ -1,8 +1,12 @@
-"""LoRA adapters on a transformer that stays loaded: loaded, activated with a scale each, deactivated, kept for reuse.
+"""LoRA adapters on transformers that stay loaded: loaded, activated with a scale each, deactivated, kept for reuse.
 
 Files in diffusers' layout go through its stock loader as they are; those of other trainers are first written in that
-layout, with their alpha multiplied in. Adapters of one request have no effect on the next. Not covered: which files
-there are (loras), other trainers' names (the family).
+layout, with their alpha multiplied in. Adapters of one request have no effect on the next.
+
+A run's setting `train_also` trains weights in full beside its LoRA, in also.safetensors. They take the place of the
+model's own, and back: at a scale s a weight is own + s * (trained - own), summed over the LoRAs of a request.
+
+A model has one transformer, or two experts of which one is on the device at a time; each has its LoRAs.
 """
 
 from __future__ import annotations
@@ -12,10 +16,10 @@ import hashlib
 import math
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError
@@ -27,21 +31,34 @@ from workbench.families.lora_files import (
     UP,
     LoraWeights,
     check_finite,
+    experts_of,
+    is_of_torch,
     of_expert,
+    plain_name,
+    read_lora,
     without_alpha,
     without_layers,
 )
 from workbench.families.lora_names import Sizes, check_fit, match_report
+from workbench.families.model import Expert, Model
 from workbench.families.model_inputs import Tensors
 from workbench.families.other_families import refuse_other_lora
-from workbench.sampler.also_trained import AlsoTrained
+from workbench.lora_names import ALSO
 from workbench.sampler.loras import Lora, read_header
 from workbench.workspace import from_json, write_bytes
+
+if TYPE_CHECKING:
+    import torch
 
 KEY = re.compile(r"transformer\.(.+)\.(lora_A|lora_B|lora\.down|lora\.up|lora_magnitude_vector)(\.weight|\.bias)?")
 MADE_FOR = ("base_model", "ss_base_model_version")  # what trainers call the model in a file's metadata
 READING = 2
 KEPT = 8  # LoRAs that stay loaded; the least recently used is unloaded first
+SAME = ("base_model", "step", "seed")  # in the metadata of both files
+NOT_AS_TRAINED = (
+    "the LoRA {lora} was trained together with the model's {weight}, which is not loaded as it was trained: choose its "
+    "own model, and a speed other than low-memory"
+)
 
 
 @dataclass(frozen=True)
@@ -211,3 +228,147 @@ def _shapes(transformer: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
             yield name.removesuffix(".base_layer"), (module.out_features, module.in_features)
         elif (weight := getattr(module, "weight", None)) is not None and hasattr(weight, "shape"):
             yield name.removesuffix(".base_layer"), tuple(weight.shape)
+
+
+# ---- weights beside a LoRA ------------------------------------------------------------------------------------------
+
+
+def file_beside(lora: Path) -> Path | None:
+    """The file of such weights that was written with a LoRA; None where there is none. Raises ConfigError."""
+    path = lora.with_name(ALSO)
+    if lora.suffix != ".safetensors" or not path.is_file():
+        return None
+    own, other = read_header(lora).metadata, read_header(path).metadata
+    return path if all(name in own and own[name] == other.get(name) for name in SAME) else None
+
+
+class AlsoTrained:
+    """Puts them into one transformer that stays loaded."""
+
+    def __init__(self, transformer: Any) -> None:
+        self._transformer = transformer
+        self._own: dict[str, torch.Tensor] = {}  # what was replaced
+        self._active: list[tuple[Path, int, float]] = []
+
+    def apply(self, loras: Sequence[Lora]) -> list[Path | None]:
+        """Make the weights beside exactly these LoRAs the active ones; the file of each. Raises ConfigError."""
+        files = [file_beside(lora.file) if lora.scale else None for lora in loras]
+        found = [(path, lora) for path, lora in zip(files, loras, strict=True) if path is not None]
+        wanted = [(path, path.stat().st_mtime_ns, lora.scale) for path, lora in found]
+        if wanted != self._active:
+            self.restore()
+            parameters = self._parameters()
+            for name, value in _sums(parameters, found).items():
+                self._own[name] = parameters[name].data.clone()
+                parameters[name].data.copy_(value)
+            self._active = wanted
+        return files
+
+    def restore(self) -> None:
+        """The model's own weights again."""
+        parameters = self._parameters() if self._own else {}
+        for name, own in self._own.items():
+            parameters[name].data.copy_(own)
+        self._own, self._active = {}, []
+
+    def _parameters(self) -> dict[str, torch.nn.Parameter]:
+        """By the names that they have without any LoRA."""
+        named = self._transformer.named_parameters()
+        return {plain_name(name): one for name, one in named if ".lora_" not in name}
+
+
+def _sums(
+    parameters: Mapping[str, torch.nn.Parameter], found: Sequence[tuple[Path, Lora]]
+) -> Mapping[str, torch.Tensor]:
+    """What each weight becomes, float32 where it is between two values."""
+    from safetensors.torch import load_file
+
+    sums = dict[str, Any]()
+    for path, lora in found:
+        for name, trained in load_file(path).items():
+            own = parameters[name].data if name in parameters else None
+            if own is None or own.shape != trained.shape:
+                sentence = NOT_AS_TRAINED.format(lora=lora.name, weight=name)
+                raise ConfigError(sentence, {"loras": sentence})
+            trained = trained.to(own.device)
+            if lora.scale == 1 and name not in sums:
+                sums[name] = trained
+            else:
+                sums[name] = sums.get(name, own).float() + lora.scale * (trained.float() - own.float())
+    return sums
+
+
+# ---- experts --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class LoadedExpert:
+    """A transformer with its LoRAs. resting: what brings its frozen weights back to the device"""
+
+    expert: Expert
+    transformer: Any
+    adapters: Adapters
+    resting: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+
+class Experts:
+    """All transformers of a model. With two, none is on the device until `at` asks for it."""
+
+    def __init__(self, family: Family, model: Model, folder: Path, load: Callable[[Expert], Any], on_gpu: bool) -> None:
+        """load: the transformer of an expert, on the device"""
+        self._pair, self._on_gpu = len(model.experts) > 1, on_gpu
+        self.loaded: list[LoadedExpert] = []
+        self._active: LoadedExpert | None = None
+        for expert in model.experts:
+            transformer = load(expert)
+            # The stock pipeline is there for its LoRA loader.
+            adapters = Adapters(family, family.load_pipeline(folder, transformer), model.title, expert.name)
+            self.loaded.append(LoadedExpert(expert, transformer, adapters))
+            self._rest(self.loaded[-1])
+
+    def apply(self, loras: Sequence[Lora], cache: Path, force: bool) -> list[dict[str, Any]]:
+        """Make exactly these LoRAs the active ones, each where it belongs; the record of each. Raises ConfigError."""
+        wanted = [self._names(lora) for lora in loras]
+        records: list[dict[str, Any]] = [{} for _ in loras]
+        for one in self.loaded:
+            mine = [index for index, names in enumerate(wanted) if one.expert.name in names]
+            found = one.adapters.apply([loras[index] for index in mine], cache, force)
+            for index, record in zip(mine, found, strict=True):
+                records[index] = record | ({"experts": list(wanted[index])} if self._pair else {})
+        return records
+
+    def _names(self, lora: Lora) -> tuple[str, ...]:
+        """The experts that a LoRA is for: all where its file does not say."""
+        known = tuple(one.expert.name for one in self.loaded)
+        if not self._pair:
+            return known
+        if is_of_torch(lora.file):
+            named = experts_of(*read_lora(lora.file), lora.file.name) or known
+        else:
+            header = read_header(lora.file)
+            named = experts_of(header.tensors, header.metadata, lora.file.name) or known
+        if not set(named) <= set(known):
+            sentence = f"the LoRA {lora.file.name} is for the expert {', '.join(named)}: choose one for this model"
+            raise ConfigError(sentence, {"loras": sentence})
+        return named
+
+    def at(self, timestep: float) -> Any:
+        """The transformer for a timestep, on the device."""
+        needed = next(one for one in self.loaded if one.expert.covers(timestep))
+        if needed is not self._active:
+            self.rest()
+            needed.resting.close()
+            self._active = needed
+        return needed.transformer
+
+    def rest(self) -> None:
+        """Of two, move the one that computed last off the device."""
+        if self._active is not None:
+            self._rest(self._active)
+            self._active = None
+
+    def _rest(self, one: LoadedExpert) -> None:
+        if self._pair and self._on_gpu:
+            from workbench.memory.block_swap import parked
+
+            one.resting.enter_context(parked(one.transformer))

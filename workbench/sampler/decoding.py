@@ -1,7 +1,7 @@
 """Latents to a video with the memory that is left, in tiles where the whole is too much, else on the CPU; and previews.
 
 A clip whose denoising took minutes is never lost to the last step. Tiles change the picture slightly where they meet;
-the record says that they were used. Not covered: which VAE (the family), making room beforehand (offload_plan).
+the record says that they were used.
 """
 
 from __future__ import annotations

@@ -7,9 +7,6 @@ float32.
     exact       what the stock pipelines generate, within rounding
     fast        step skipping in the middle, and a GPU's blocks are compiled
     low-memory  the model in 8 bits, its parts on the device in turn
-
-Not covered: the queue (queue, worker), files (samples), where the parts are kept (offload_plan), the last step
-(decoding).
 """
 
 from __future__ import annotations
@@ -37,10 +34,9 @@ from workbench.families.model_inputs import Tensors
 from workbench.jobs.devices import Device
 from workbench.jobs.torch_devices import free_memory, make_current
 from workbench.sampler import offload_plan
+from workbench.sampler.adapters import Experts
 from workbench.sampler.decoding import DecodingMethod, LatentPreviewer, decode
-from workbench.sampler.experts import Experts
-from workbench.sampler.input_files import as_clip, first_frames, last_frames, read_picture
-from workbench.sampler.inputs import SampleInputs, inputs_of
+from workbench.sampler.inputs import SampleInputs, as_clip, first_frames, inputs_of, last_frames, read_picture
 from workbench.sampler.loras import Lora, fetched, read_header
 from workbench.sampler.samples import NOISE, read_latents, write_latents
 from workbench.sampler.settings import SampleSettings, Speed

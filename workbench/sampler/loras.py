@@ -7,9 +7,6 @@ A LoRA is named in settings as WHAT=SCALE, scale 1 when not given. WHAT is
     /folder/name                    a folder of diffusers or peft
     OWNER/NAME                      a repository of the Hub;  OWNER/NAME:FILE@REVISION says which file and commit of it
     https://huggingface.co/...      the same, as a browser shows it
-
-Not covered: applying them to a transformer (adapters), training and export (trainer), the facts of each
-(loras.library).
 """
 
 from __future__ import annotations

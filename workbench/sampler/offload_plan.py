@@ -7,7 +7,7 @@
                   is room: one after the other takes a third longer
 
 The choice changes no number but the rounding of `low-memory`. Constants are fitted to published figures (33 GB for 5B
-at 49x480x720 with everything on the GPU). No torch. Not covered: moving the parts (generate, memory).
+at 49x480x720 with everything on the GPU). No torch.
 """
 
 from __future__ import annotations

@@ -1,20 +1,34 @@
-"""Requesting samples from the sampling worker and following them: the client's side. No torch.
+"""The sampling queue: requesting samples from the worker, following them, and the files of both sides. No torch.
 
 One worker serves a workspace. It keeps the model warm, outlives its clients and ends when nothing was requested for a
 while. A worker that crashes loses only the request that it was working on: `revive` starts another one for those that
-wait. Not covered: the files (request_files), generating (worker, generate), several workers at once.
+wait.
+
+    samples/.worker/                a job folder (workbench.jobs): config.json, process.json, result.json ...
+      requests/<id>.json            {settings, into, bulk, after, scenes, decode}: waiting; ids sort by time
+      active/<id>.json              taken by the worker
+      progress/<id>.json            {phase, step, total, seconds_left}
+      progress/<id>.webp            the latent preview, a small moving picture
+      cancel/<id>                   asks the worker to cancel that request
+      failed/<id>.json              {settings, into, message, exit_code}; exit code 90: cancelled
+      done/<id>.json                {into}: finished, and not among the samples
+      queue.lock                    held while a request is added, taken or cancelled, and while the worker ends
+    samples/<day>/<id>.mp4 .json    the finished sample (workbench.sampler.samples), unless `into` names another path
+
+A request changes folders only forward (requests, active, then sample or failed), each step with one rename or one
+write.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -23,28 +37,18 @@ from workbench.clips.records import Number, Whole
 from workbench.errors import ConfigError, DeviceBusy, ExitCode, Unknown
 from workbench.jobs import gpu_lock
 from workbench.jobs.devices import pick_device
+from workbench.jobs.locks import locked
+from workbench.operating_system import system
 from workbench.records import sound
-from workbench.sampler import scenes
 from workbench.sampler.inputs import check_continues, inputs_of, portable
-from workbench.sampler.request_files import (
-    ACTIVE,
-    CANCEL,
-    DONE,
-    FAILED,
-    PROGRESS,
-    REQUESTS,
-    fail,
-    queue_lock,
-    requests_in,
-    settings_in,
-    target,
-    worker_folder,
-)
-from workbench.sampler.samples import LATENTS, Samples, checked_id, new_id, read_sample_record
-from workbench.sampler.settings import SampleSettings, WorkerSettings
-from workbench.workspace import Workspace, confined, read_object, write_json
+from workbench.sampler.samples import ID, LATENTS, Samples, checked_id, new_id, read_sample_record, video_path
+from workbench.sampler.settings import SampleSettings, WorkerSettings, joined_settings
+from workbench.settings import parse
+from workbench.workspace import Workspace, confined, make_folder, read_object, write_json, writing
 
 MODULE = "workbench.sampler"
+WORKER, REQUESTS, ACTIVE, PROGRESS, CANCEL = ".worker", "requests", "active", "progress", "cancel"
+FAILED, DONE = "failed", "done"
 MOST_WAITING = 5000  # requests; a grid has 2,000 at most
 STOP_SECONDS = 30.0
 HOLDER = "the sampling worker"
@@ -102,7 +106,59 @@ class Progress:
     scenes: tuple[str, ...] = ()
 
 
-# ---- requesting ----------------------------------------------------------------------------------------------------
+def worker_folder(workspace: Workspace) -> Path:
+    """The job folder of the sampling worker."""
+    return workspace.samples / WORKER
+
+
+@contextlib.contextmanager
+def queue_lock(folder: Path) -> Iterator[None]:
+    """Held for moments: no request reaches a worker that is ending, and two clients start one worker."""
+    make_folder(folder)
+    with locked(folder / "queue.lock"):
+        yield
+
+
+def requests_in(folder: Path) -> list[Path]:
+    """The requests of a folder, oldest first."""
+    return sorted(path for path in folder.glob("*.json") if ID.fullmatch(path.stem))
+
+
+def settings_in(record: dict[str, Any]) -> SampleSettings | None:
+    """The settings of a request or a record; None where they cannot be read."""
+    with contextlib.suppress(ConfigError, TypeError):
+        return parse(SampleSettings, record.get("settings") or {"settings": "missing"}, given=())
+    return None
+
+
+def target(workspace: Workspace, sample_id: str, into: str) -> Path:
+    """The path of a request's video. Raises ConfigError, DataError for a path outside the workspace."""
+    return confined(workspace.root, f"{into}.mp4") if into else video_path(workspace, sample_id)
+
+
+def fail(folder: Path, sample_id: str, message: str, exit_code: ExitCode) -> None:
+    """Write how a request ended without a video, then take it out of the queue."""
+    name = f"{sample_id}.json"
+    request = read_object(folder / ACTIVE / name) or read_object(folder / REQUESTS / name)
+    record = {**request, "message": message, "exit_code": int(exit_code)}
+    write_json(folder / FAILED / name, record)
+    clear(folder, sample_id)
+
+
+def clear(folder: Path, sample_id: str) -> None:
+    """Remove the files of a request that is over; its sample or its failure is on disk already.
+
+    Its picture stays until the next request is over: a page may be about to load it.
+    """
+    for part in (REQUESTS, ACTIVE, PROGRESS):
+        (folder / part / f"{sample_id}.json").unlink(missing_ok=True)
+    for picture in (folder / PROGRESS).glob("*.webp"):
+        if picture.stem != sample_id and not (folder / ACTIVE / f"{picture.stem}.json").exists():
+            picture.unlink(missing_ok=True)
+    (folder / CANCEL / sample_id).unlink(missing_ok=True)
+
+
+# ---- requesting -----------------------------------------------------------------------------------------------------
 
 
 def submit(workspace: Workspace, settings: SampleSettings, *, into: str = "", bulk: bool = False) -> str:
@@ -131,7 +187,8 @@ def submit_all(
     follows as one video (`scenes`); 0: none does
     """
     paths = list(into) if into is not None else [""] * len(many)
-    stories, folder = scenes.chains_of(len(many), chains), worker_folder(workspace)
+    folder = worker_folder(workspace)
+    stories = [range(first, len(many), chains) for first in range(chains)] if 0 < chains < len(many) else []
     count = len(requests_in(folder / REQUESTS)) + len(many) + len(stories)
     policy.check_waiting(count)
     if count > MOST_WAITING:
@@ -158,7 +215,7 @@ def submit_all(
         for story in stories:
             for before, number in zip(story, story[1:], strict=False):
                 requests[number]["after"] = ids[before]
-            whole = scenes.joined_settings([settings_in(requests[number]) or many[number] for number in story])
+            whole = joined_settings([settings_in(requests[number]) or many[number] for number in story])
             joined = {"settings": whole.model_dump(mode="json"), "scenes": [ids[number] for number in story]}
             requests.append(joined | {"into": "", "bulk": bulk})
         for sample_id, request in zip(ids, requests, strict=True):
@@ -289,7 +346,7 @@ def stop_worker(workspace: Workspace, grace: float | None = None) -> None:
     jobs.stop(worker_folder(workspace), grace)
 
 
-# ---- following --------------------------------------------------------------------------------------------------
+# ---- following ------------------------------------------------------------------------------------------------------
 
 
 def progress(workspace: Workspace, sample_id: str) -> Progress:
@@ -360,7 +417,7 @@ def wait(workspace: Workspace, sample_id: str, seconds: float | None = None, pol
     return now
 
 
-# ---- the worker -----------------------------------------------------------------------------------------------------
+# ---- its life -------------------------------------------------------------------------------------------------------
 
 
 def _start(folder: Path) -> None:
@@ -393,3 +450,58 @@ def _end_of_worker(folder: Path) -> str:
     if worker.state is jobs.State.FAILED:
         return f"The sampling worker ended: {worker.message} Try again."
     return STOPPED if worker.state is jobs.State.STOPPED else DIED
+
+
+# ---- the worker's side ----------------------------------------------------------------------------------------------
+
+
+class Request(NamedTuple):
+    """A request that the worker has taken. into: see queue.submit;  after: the sample that it continues, or ""
+
+    scenes: the samples that it joins; () for one that is generated
+    decode: whether its latents are there already, and only the video is missing
+    """
+
+    id: str
+    settings: SampleSettings
+    into: str
+    after: str = ""
+    scenes: tuple[str, ...] = ()
+    decode: bool = False
+
+
+def take(folder: Path, waits: Callable[[SampleSettings], bool] = lambda settings: False) -> Request | None:
+    """Take the oldest request, those in bulk last: it moves from requests/ to active/.
+
+    One that cannot be read fails. waits: whether a request has to wait for its device, while others are taken
+    """
+    if not waiting(folder):
+        return None
+    with queue_lock(folder):
+        found = [(path, read_object(path)) for path in requests_in(folder / REQUESTS)]
+        for path, values in sorted(found, key=lambda one: bool(one[1].get("bulk"))):
+            settings = settings_in(values)
+            if settings is None:
+                fail(folder, path.stem, "The request's file cannot be read: submit it again.", ExitCode.BAD_CONFIG)
+                continue
+            if waits(settings):
+                continue
+            with writing(folder):
+                (folder / ACTIVE).mkdir(exist_ok=True)
+                system.replace(path, folder / ACTIVE / path.name)
+            into, after = (str(values.get(name, "")) for name in ("into", "after"))
+            joined, decode = tuple(values.get("scenes") or ()), values.get("decode") is True
+            return Request(path.stem, settings, into, after, joined, decode)
+    return None
+
+
+def waiting(folder: Path) -> bool:
+    """Whether a request waits for the worker."""
+    return bool(requests_in(folder / REQUESTS))
+
+
+def finish(folder: Path, request: Request) -> None:
+    """Take a request out of the queue whose video is on the disk."""
+    if request.into:
+        write_json(folder / DONE / f"{request.id}.json", {"into": request.into})
+    clear(folder, request.id)

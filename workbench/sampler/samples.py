@@ -8,8 +8,7 @@
 
 A record is a JSON object. Its "settings" are the `SampleSettings` that were requested; the other keys are the
 values used (model, frames, fps, seed, loras ...). In the one inside the video, files of the workspace keep their place
-in it (`samples/inputs/...`, `runs/ring/...`), others their name alone. Not covered: generating (generate), active
-requests (queue).
+in it (`samples/inputs/...`, `runs/ring/...`), others their name alone.
 """
 
 from __future__ import annotations
@@ -19,23 +18,27 @@ import json
 import re
 import secrets
 import shutil
+import tempfile
 import time
 from calendar import timegm
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from workbench import inline_html, lora_names
+from workbench.clips import media
 from workbench.clips.records import Number, Whole
 from workbench.errors import ConfigError, DataError, Unknown
 from workbench.operating_system import system
 from workbench.records import sound
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import parse
-from workbench.workspace import Workspace, read_json, read_object, write_bytes, write_json, writing
+from workbench.workspace import Workspace, read_json, read_object, replacing, slugify, write_bytes, write_json, writing
+from workbench.zip_stream import write_zip
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,12 +50,17 @@ ID = re.compile(r"\d{8}-\d{6}-\d{6}-[0-9a-f]{4}")
 REMOVED, STAR, LATENTS = ".removed", ".star", ".safetensors"
 NOISE = "noise_state"  # tensor of a file of latents: of the generator, for decoders that go on with it
 MOST_SAMPLES = 8  # in a notebook
-DISPLAY = "workbench.sampler.display:samples_html"
+DISPLAY = "workbench.sampler.view:samples_html"
 PREVIEWS = 3  # videos that a LoRA without a run keeps as its previews
 WHOLE = re.compile(r"[/\\~]|[A-Za-z]:[/\\]")
 TEXTS = ("prompt", "negative_prompt")  # what a person wrote is no path, whatever it begins with
 INPUTS = ("image", "video", "continue_from")
 PATHS = (*INPUTS, "loras")
+SUFFIXES = (".zip", ".gif", ".png")
+MOST_TILES = 36  # videos in a GIF or PNG
+NAME_LETTERS = 60  # of the prompt, in a file's name
+DOWNLOADS = ".downloads"
+KEPT_SECONDS = 3600.0  # that a file for the page is kept
 
 
 def new_id() -> str:
@@ -480,3 +488,73 @@ def _between(sample_id: str, query: SampleQuery) -> bool:
     return (query.since is None or sample_id >= _stamp(query.since)) and (
         query.until is None or sample_id < _stamp(query.until)
     )
+
+
+# ---- as files to take along -----------------------------------------------------------------------------------------
+
+
+def zip_contents(samples: Iterable[Sample], root: Path) -> Iterator[tuple[str, Path | bytes]]:
+    """The files of the zip. root: of the workspace. The settings name no path of this machine."""
+    for sample in samples:
+        name = f"{sample.id[:15]}-{slugify(sample.settings.prompt)[:NAME_LETTERS].strip('-')}-{sample.id[-4:]}"
+        yield f"{name}{sample.path.suffix}", sample.path
+        if not sample.problem:
+            yield f"{name}.json", json.dumps(shareable(sample.record, root), ensure_ascii=False, indent=1).encode()
+
+
+def write_samples(samples: Sequence[Sample], target: Path, root: Path) -> None:
+    """Write them to `target`, whole or not at all.
+
+    Its ending says what it becomes: a zip file, a GIF with a row for each prompt, or the same as a PNG, where the
+    samples are pictures. Without an ending it is a folder with a GIF or PNG for each prompt.
+
+    root: of the workspace. Raises ConfigError for more than fit a GIF and for a PNG of videos, DataError, CannotWrite.
+    """
+    if target.suffix == ".zip":
+        with replacing(target) as part:
+            write_zip(part, zip_contents(samples, root))
+        return
+    by_prompt = groupby(sorted(samples, key=lambda one: one.settings.prompt), lambda one: one.settings.prompt)
+    rows = [list(row) for _, row in by_prompt]
+    if target.suffix:
+        _write_tiles(rows, target)
+        return
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary, writing(target):
+        part = Path(temporary) / target.name
+        for number, row in enumerate(rows, 1):
+            name = f"{number:03d}-{slugify(row[0].settings.prompt)[:NAME_LETTERS].strip('-')}"
+            _write_tiles([row], part / f"{name}{'.png' if all(map(_is_picture, row)) else '.gif'}")
+        system.replace(part, target)
+
+
+def _write_tiles(rows: Sequence[Sequence[Sample]], target: Path) -> None:
+    every = [one for row in rows for one in row]
+    format = target.suffix.removeprefix(".").upper()
+    if len(every) > MOST_TILES:
+        raise ConfigError(f"{len(every)} samples are too many for one {format}, which shows {MOST_TILES}: export a zip")
+    if format == "PNG" and (videos := [one for one in every if not _is_picture(one)]):
+        raise ConfigError(
+            f"{videos[0].id} is a video of {videos[0].record['frames']} frames, and a PNG shows pictures: export a GIF"
+        )
+    paths = [[one.video for one in row] for row in rows]
+    with replacing(target) as part:
+        (media.write_png if format == "PNG" else media.write_gif)(paths, part)
+
+
+def _is_picture(sample: Sample) -> bool:
+    return sample.record.get("frames") == 1
+
+
+def write_download(samples: Sequence[Sample], workspace: Workspace, suffix: str) -> Path:
+    """A file in the workspace for the page to send, of one of SUFFIXES; those of an hour ago are deleted.
+
+    Raises what `write_samples` raises.
+    """
+    folder = workspace.samples / DOWNLOADS
+    for old in folder.glob("samples-*"):
+        if old.stat().st_mtime < time.time() - KEPT_SECONDS:
+            old.unlink(missing_ok=True)
+    folder.mkdir(exist_ok=True)
+    target = folder / f"samples-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}{suffix}"
+    write_samples(samples, target, workspace.root)
+    return target

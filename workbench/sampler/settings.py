@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from workbench.errors import ConfigError
-from workbench.families import default_model
+from workbench.families import default_model, known_model
 from workbench.families.denoising import Curve
 from workbench.families.settings import NamesModel
 from workbench.jobs.devices import DeviceChoice
@@ -221,3 +222,63 @@ def expand(settings: SampleSettings, batch: BatchSettings) -> list[SampleSetting
             seed = None if settings.seed is None else (settings.seed + number) % SEEDS
             found.append(one.changed(seed=seed).settled())
     return found
+
+
+def joined_settings(scenes: Sequence[SampleSettings]) -> SampleSettings:
+    """The settings that make a story again: those of its first scene, with a line of the prompt a scene.
+
+    What differs from scene to scene, its number of frames and how many it takes over, is in its line.
+    """
+    frames, kept = (
+        found.pop() if len(found := {getattr(one, name) for one in scenes}) == 1 else None
+        for name in ("frames", "kept_frames")
+    )
+    lines = []
+    for one in scenes:
+        own = [] if one.frames == frames else [str(one.frames)]
+        own += [] if one.kept_frames == kept else [f"keep {one.kept_frames}"]
+        lines.append(f"{one.prompt}{MARK}{' '.join(own)}" if own else one.prompt)
+    return scenes[0].changed(prompt="\n".join(lines), frames=frames, kept_frames=kept)
+
+
+# ---- which settings have an effect ----------------------------------------------------------------------------------
+
+
+def chosen_model(values: Mapping[str, Any]) -> Any:
+    """The chosen model; None for one that is not known."""
+    found = known_model(str(values["model"]))
+    return found and found.model
+
+
+def _guided(values: Mapping[str, Any]) -> bool:
+    """Whether the video is pushed away from the negative prompt."""
+    scale, model = values["guidance_scale"], chosen_model(values)
+    scale = getattr(model, "guidance_scale", None) if scale is None else scale
+    return not isinstance(scale, int | float) or scale > 1
+
+
+def _image(values: Mapping[str, Any]) -> bool:
+    """Whether the model begins with a picture; true for one that is not known."""
+    model = chosen_model(values)
+    return model is None or model.task != "text-to-video"
+
+
+def _schedulers(values: Mapping[str, Any]) -> bool:
+    """Whether there is a scheduler to choose."""
+    found = known_model(str(values["model"]))
+    return found is None or len(found.family.schedulers) > 1
+
+
+# Setting -> whether it has an effect beside raw values, so that forms can hide it; those not named here always have.
+HAS_EFFECT: dict[str, Callable[[Mapping[str, Any]], bool]] = {
+    **dict.fromkeys(("image", "image_scale"), _image),
+    "scheduler": _schedulers,
+    **dict.fromkeys(
+        ("negative_prompt", "dynamic_guidance", "guidance_from", "guidance_until", "guidance_rescale", "zero_star"),
+        _guided,
+    ),
+    **dict.fromkeys(("height", "width"), lambda values: not getattr(chosen_model(values), "fixed_size", False)),
+    "video": lambda values: getattr(chosen_model(values), "task", "") != "image-to-video",
+    "strength": lambda values: bool(values["video"]),
+    "force_loras": lambda values: bool(values["loras"]),
+}

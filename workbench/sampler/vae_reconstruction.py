@@ -1,39 +1,54 @@
-"""A clip reconstructed by the model's VAE: start it (`request`), read it (`read`). No torch.
+"""A clip reconstructed by the model's VAE: start it (`request`), read it (`read`), do it (`reconstruct`).
 
 What the VAE cannot keep, a LoRA cannot learn. Each reconstruction is a job in a folder named by all that decides it
 (the clip's bytes, the frames and crop taken, the VAE's weights), so that a repeated request finds it:
 
-    cache/reconstructions/KEY/          a job (workbench.jobs), module workbench.sampler.reconstruction_worker
+    cache/reconstructions/KEY/          a job: `python -m workbench.sampler.vae_reconstruction KEY`
       config.json                       ReconstructionSettings
       reconstruction.mp4                what comes back of the frames that the model is given
       beside.mp4                        both in one picture: left what is given, right what comes back
       result.json                       how it ended, and psnr, psnr_worst, ssim ...; written last
-
-Not covered: encoding and decoding (reconstruction_worker), what the denoiser makes of it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from workbench import inline_html, jobs
 from workbench.clips.frame_plan import FramePlan, Shape, plan
-from workbench.clips.records import Clip, clip_file, file_sha256
+from workbench.clips.records import Clip, clip_file, file_sha256, read_clips
 from workbench.errors import DataError
 from workbench.families import find_model
+from workbench.families.base import Family
 from workbench.families.model import Model
 from workbench.families.model_files import part_identity
 from workbench.families.settings import NamesModel
-from workbench.jobs.devices import DeviceChoice
+from workbench.jobs import gpu_lock, processes
+from workbench.jobs.devices import DeviceChoice, pick_device
+from workbench.sampler.inputs import as_clip
 from workbench.settings import field
 from workbench.workspace import Workspace, read_object
 
-MODULE = "workbench.sampler.reconstruction_worker"
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+
+    Pixels = NDArray[np.uint8]
+
+MODULE = "workbench.sampler.vae_reconstruction"
 FOLDER, VIDEO, BESIDE = "reconstructions", "reconstruction.mp4", "beside.mp4"
 WHAT, SHAPE = "What", "Shape"
+MEANING = "30 dB and more look alike; under 25 dB the VAE loses what a LoRA could have learnt"
+WORKING_GB = 14.0  # what the VAE needs at the largest published shape where it does not work in tiles
+GPU_TIMEOUT = 30.0  # seconds a warm sampler gets to unload its model
+WINDOW = 7  # pixels; of the structural similarity
 
 
 class ReconstructionSettings(NamesModel):
@@ -66,9 +81,6 @@ class ReconstructionSettings(NamesModel):
     @property
     def shape(self) -> Shape:
         return Shape(self.frames, self.height, self.width, self.fps)
-
-
-MEANING = "30 dB and more look alike; under 25 dB the VAE loses what a LoRA could have learnt"
 
 
 @dataclass(frozen=True)
@@ -120,9 +132,7 @@ def request(
     """
     known = find_model(model).model
     known.check_shape(known.frames if shape.frames == 1 else shape.frames, shape.height, shape.width)
-    planned, path = plan(clip, shape), clip_file(dataset, clip.file_name)
-    if planned.dropped:
-        raise DataError(f"{clip.name} is left out: {planned.dropped}")
+    planned, path = _planned(clip, shape), clip_file(dataset, clip.file_name)
     if clip.is_latents:
         raise DataError(f"{clip.name} is latents, which the VAE has made: there is no video to compare with")
     if not path.is_file():
@@ -154,8 +164,15 @@ def read(folder: Path) -> Reconstruction:
     return Reconstruction(status, video, beside, result.get("psnr"), result.get("psnr_worst"), result.get("ssim"))
 
 
+def _planned(clip: Clip, shape: Shape) -> FramePlan:
+    planned = plan(clip, shape)
+    if planned.dropped:
+        raise DataError(f"{clip.name} is left out: {planned.dropped}")
+    return planned
+
+
 def _key(path: Path, planned: FramePlan, model: Model) -> str:
-    """A folder name from everything that decides the reconstruction (but the device: it moves the last bits only)."""
+    """Name a folder after all that decides the reconstruction (but the device: it moves the last bits only)."""
     what = {
         "clip": file_sha256(path),
         "indices": planned.indices,
@@ -165,3 +182,109 @@ def _key(path: Path, planned: FramePlan, model: Model) -> str:
         "vae": part_identity(model, Path(model.source), "vae"),
     }
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:40]
+
+
+def reconstruct(job: jobs.Job) -> None:
+    """Write both videos and the numbers. Raises WorkbenchError, or jobs.Stop when asked to stop.
+
+    Only the VAE is loaded, in the dtype it is stored in on a GPU, in float32 on the processor. What is decoded is the
+    mean of the posterior: training samples around it. A GPU too small to decode at once decodes in tiles.
+    """
+    import numpy as np
+    import torch
+
+    from workbench.clips import media
+
+    folder, settings = job.folder, ReconstructionSettings.load(job.folder / jobs.CONFIG)
+    dataset = Path(settings.dataset)
+    clip = next((clip for clip in read_clips(dataset) if clip.file_name == settings.clip), None)
+    if clip is None:
+        raise DataError(f"the clip is not in {dataset.name} any more: choose another one")
+    planned = _planned(clip, settings.shape)
+
+    def report(phase: str, message: str = "") -> None:
+        job.beat(phase, message=message)
+        job.check_stop("Stopped; nothing was kept.")
+
+    device = pick_device(settings.device)
+    family, model = settings.resolved
+    with contextlib.ExitStack() as held:
+        if device.is_gpu:
+            report("waiting for the GPU")
+            locks = Workspace(folder.parents[2]).locks
+            held.enter_context(gpu_lock.hold(locks, device.uuid, "a reconstruction", GPU_TIMEOUT))
+        report("loading the VAE")
+        with processes.loading():
+            weights = family.fetch(model, lambda message: report("loading the VAE", message))
+            dtype = family.auto_dtype(family.stored_dtype(weights)) if device.is_gpu else "float32"
+            vae_dtype = family.vae_dtype(getattr(torch, dtype))
+            vae = family.load_vae(weights, torch.device(device.torch_name), vae_dtype)
+            if device.is_gpu and device.total_gb < WORKING_GB:
+                vae.enable_tiling()
+        report("encoding and decoding")
+        path = clip_file(Path(settings.dataset), settings.clip)
+        given = media.read_frames(path, planned.indices, planned.resize, planned.crop)
+        back = through_vae(family, vae, weights, given)
+    report("writing")
+    media.encode(back, folder / VIDEO, planned.fps)
+    media.encode(np.concatenate([given, back], axis=2), folder / BESIDE, planned.fps)
+    job.outcome = {
+        **similarity(given, back),
+        "model": model.id,
+        "revision": model.revision,
+        "device": device.name,
+        "indices": list(planned.indices),
+        "crop": list(planned.crop),
+    }
+
+
+def through_vae(family: Family, vae: Any, weights: Path, given: Pixels) -> Pixels:
+    """Frames uint8 [F, H, W, 3] encoded and decoded again, of the same shape."""
+    import torch
+
+    frames, height, width, _ = given.shape
+    moments = family.encode_video(vae, as_clip(given))
+    device = next(iter(moments.values())).device
+    middle = torch.zeros(1, *family.latents_shape(weights, frames, height, width), device=device)
+    decoded = family.decode(vae, family.sample_latents(moments, middle))[0]
+    pixels: Pixels = ((decoded + 1.0) * 127.5).round().to(torch.uint8).permute(1, 2, 3, 0).cpu().numpy()
+    return pixels
+
+
+def similarity(given: Pixels, back: Pixels) -> dict[str, float]:
+    """The similarity of two videos uint8 [F, H, W, 3]: psnr, psnr_worst (dB) and ssim."""
+    import torch
+
+    one, other = (torch.from_numpy(video).float() / 255 for video in (given, back))
+    errors = (one - other).square().mean((1, 2, 3))
+    grey = torch.tensor([0.299, 0.587, 0.114])
+    similar = torch.stack([_ssim(a @ grey, b @ grey) for a, b in zip(one, other, strict=True)])
+    return {
+        "psnr": _decibels(errors.mean()),
+        "psnr_worst": _decibels(errors.max()),
+        "ssim": round(float(similar.mean()), 4),
+    }
+
+
+def _decibels(error: torch.Tensor) -> float:
+    return round(float(-10 * error.clamp_min(1e-10).log10()), 2)
+
+
+def _ssim(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Mean structural similarity of two pictures [H, W] in [0, 1] (Wang et al. 2004, even windows as scikit-image)."""
+    from torch.nn.functional import avg_pool2d
+
+    def mean(picture: torch.Tensor) -> torch.Tensor:
+        return avg_pool2d(picture[None], WINDOW, stride=1)[0]
+
+    sample = WINDOW**2 / (WINDOW**2 - 1)
+    a, b = mean(one), mean(other)
+    variance_a, variance_b = sample * (mean(one * one) - a * a), sample * (mean(other * other) - b * b)
+    covariance = sample * (mean(one * other) - a * b)
+    c1, c2 = 0.01**2, 0.03**2
+    like = (2 * a * b + c1) * (2 * covariance + c2) / ((a * a + b * b + c1) * (variance_a + variance_b + c2))
+    return like.mean()
+
+
+if __name__ == "__main__":
+    sys.exit(jobs.main(reconstruct))

@@ -1,12 +1,9 @@
-"""What page, notebook and shell show of a sample and of a request, as plain data. No torch.
-
-Not covered: how it is rendered (ui.sample, notebook, cli.samples), doing the actions (ui.sample.tab).
-"""
+"""What page, notebook and shell show of a sample and of a request, as plain data; in a notebook as HTML. No torch."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,14 +11,17 @@ from typing import Any, NamedTuple
 from workbench.errors import ConfigError, ExitCode
 from workbench.families import known_model, lora_names
 from workbench.families.lora_files import is_lora_file
+from workbench.inline_html import figure, note, picture, row
 from workbench.quantities import duration
 from workbench.sampler.loras import split_scale
 from workbench.sampler.queue import Progress, RequestState
-from workbench.sampler.samples import Sample
+from workbench.sampler.samples import LATENTS, Sample
 from workbench.sampler.settings import SampleSettings
+from workbench.workspace import read_json
 
 CHECKPOINT = re.compile(r"([^/]+)/checkpoints/step-0*(\d+)/lora\.safetensors$")
 UNFIT = "fit"  # a word of every refusal of a LoRA that belongs to another model
+VIDEO_WIDTH = 192  # pixels, in a notebook
 LATENTS_ONLY = "latents only"  # in place of a video
 STATES = {
     RequestState.WAITING: "waiting",
@@ -225,3 +225,39 @@ def request_view(progress: Progress) -> RequestView:
         can_retry=settings is not None,
         can_force=bool(settings and settings.loras and not settings.force_loras and unfit),
     )
+
+
+# ---- in a notebook --------------------------------------------------------------------------------------------------
+
+
+def samples_html(samples: Sequence[Sample], width: int = VIDEO_WIDTH) -> str:
+    """Finished samples side by side. width: of each on the page, pixels"""
+    if not samples:
+        return note("There are no samples yet.")
+    return row([_figure(one, width) for one in samples])
+
+
+def _figure(one: Sample, width: int) -> str:
+    text = one.problem or line(one.settings)
+    if one.latents_only:
+        return note(f"{text}: {LATENTS_ONLY}")
+    return figure(one.path, text, width, width_of(one.settings, one.record))
+
+
+def line(settings: SampleSettings | None) -> str:
+    """A sample in a line: prompt, LoRAs, seed."""
+    return " · ".join(filter(None, (title(settings), subtitle(settings))))
+
+
+def progress_html(now: Progress) -> str:
+    """How far a request is, with its latent preview; of a finished one the video."""
+    if now.video is not None:
+        record = read_json(now.video.with_suffix(".json"))
+        if now.video.suffix == LATENTS:
+            return note(f"{line(now.settings)}: {LATENTS_ONLY}. {'. '.join(report(record))}")
+        width = width_of(now.settings, record) if now.settings else None
+        return figure(now.video, f"{line(now.settings)}. {'. '.join(report(record))}", VIDEO_WIDTH, width)
+    view = request_view(now)
+    kind = "error" if now.state is RequestState.FAILED else "plain"
+    text = note(f"{view.title} · {view.subtitle}: {view.status}. {view.message}", kind)
+    return text + (picture(now.picture, "preview", VIDEO_WIDTH) if now.picture else "")

@@ -1,29 +1,37 @@
 """The sampling worker: takes requests from its folder, keeps one model warm, ends when there was none for a while.
 
-One bad request never ends it. It holds the GPU lock while it has a model on the GPU. Not covered: the client's side
-(queue), the folder's format (request_files), generating (generate).
+One bad request never ends it. It holds the GPU lock while it has a model on the GPU.
+
+On ZeroGPU a process has a GPU only while it is inside a call marked with `spaces.GPU`, and a detached worker gets none.
+There the page's own process stands in for the worker: it registers as the worker (`announce`), and answers the requests
+that wait when one of its handlers calls `answer`. Files, progress and samples are those of the worker. The model is
+loaded anew within each call.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
+import os
 import time
 import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import jobs
+from workbench.clips import media
 from workbench.errors import ConfigError, ExitCode, WorkbenchError, explain
 from workbench.jobs import gpu_lock, processes
 from workbench.jobs.devices import pick_device
 from workbench.jobs.torch_devices import free_memory
 from workbench.operating_system import system
-from workbench.sampler import request_files, scenes
-from workbench.sampler.queue import HOLDER, STOPPED
-from workbench.sampler.samples import keep_as_preview, write_sample
+from workbench.sampler import queue
+from workbench.sampler.queue import HOLDER, STOPPED, Request
+from workbench.sampler.samples import keep_as_preview, video_path, write_sample
 from workbench.sampler.settings import SampleSettings, WorkerSettings
-from workbench.workspace import Workspace, writing
+from workbench.workspace import Workspace, read_object, write_json, writing
 
 if TYPE_CHECKING:
     import torch
@@ -33,28 +41,26 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.05
 PROGRESS_SECONDS = 0.1
 PREVIEW_SECONDS = 0.5  # between two latent previews
+ZERO_GPU_SECONDS = 120  # after which ZeroGPU ends a call
 
 
 class Cancelled(Exception):
     """Raised while generating, to end a request."""
 
 
-def main(folder: Path) -> int:
-    """Serve the worker's folder until there was no request for a while. Returns the exit code."""
-    workspace = Workspace.open(folder.parent.parent)
-    config = folder / jobs.CONFIG
+def serve(job: jobs.Job, leaving: contextlib.ExitStack) -> None:
+    """Serve the job's folder until there was no request for a while; `leaving` then holds the queue's lock."""
+    config = job.folder / jobs.CONFIG
     settings = WorkerSettings.load(config) if config.exists() else WorkerSettings()
-    # Outermost: the lock taken on ending is kept until result.json is written, so that no request is added in between.
-    with contextlib.ExitStack() as leaving, contextlib.ExitStack() as gpu, jobs.Job(folder) as job:
-        Worker(workspace, folder, job, gpu).serve(settings.idle_seconds, leaving)
-    return int(job.exit_code)
+    with contextlib.ExitStack() as gpu:
+        Worker(Workspace.open(job.folder.parent.parent), job, gpu).serve(settings.idle_seconds, leaving)
 
 
 class Worker:
     """The loop, and what it keeps between requests: the loaded model and the GPU lock."""
 
-    def __init__(self, workspace: Workspace, folder: Path, job: jobs.Job, gpu: contextlib.ExitStack) -> None:
-        self._workspace, self._folder, self.job, self._gpu = workspace, folder, job, gpu
+    def __init__(self, workspace: Workspace, job: jobs.Job, gpu: contextlib.ExitStack) -> None:
+        self._workspace, self._folder, self.job, self._gpu = workspace, job.folder, job, gpu
         self._sampler: Sampler | None = None
         self._request = ""  # which one is being answered
 
@@ -66,7 +72,7 @@ class Worker:
             # A training run gets the GPU before the next request: it waits for neither a warm model nor a long queue.
             if self._sampler and gpu_lock.wanted(self._workspace.locks, self._sampler.device.uuid):
                 self._unload()
-            request = request_files.take(self._folder, self._gpu_is_taken)
+            request = queue.take(self._folder, self._gpu_is_taken)
             if request is not None:
                 self._request = request.id
                 self._answer(request)
@@ -90,35 +96,35 @@ class Worker:
 
     def _may_end(self, leaving: contextlib.ExitStack) -> bool:
         with contextlib.ExitStack() as lock:
-            lock.enter_context(request_files.queue_lock(self._folder))
-            if request_files.waiting(self._folder):
+            lock.enter_context(queue.queue_lock(self._folder))
+            if queue.waiting(self._folder):
                 return False
             leaving.push(lock.pop_all())
             return True
 
-    def _answer(self, request: request_files.Request) -> None:
+    def _answer(self, request: Request) -> None:
         """Generate one request's video. Any error ends up in its failed/<id>.json, except the command to stop."""
         try:
             self._generate(request)
-            request_files.finish(self._folder, request)
+            queue.finish(self._folder, request)
         except jobs.Stop:
-            request_files.fail(self._folder, request.id, STOPPED, ExitCode.STOPPED)
+            queue.fail(self._folder, request.id, STOPPED, ExitCode.STOPPED)
             raise
         except Cancelled:
-            request_files.fail(self._folder, request.id, "Cancelled.", ExitCode.STOPPED)
+            queue.fail(self._folder, request.id, "Cancelled.", ExitCode.STOPPED)
         except Exception as error:  # noqa: BLE001 (the boundary of a request)
             if not isinstance(error, WorkbenchError):
                 traceback.print_exc()
                 self._unload()  # after an unknown error, or without memory, what is loaded may be broken
             exit_code, message = explain(error)
-            request_files.fail(self._folder, request.id, message, exit_code)
+            queue.fail(self._folder, request.id, message, exit_code)
 
-    def _generate(self, request: request_files.Request) -> None:
+    def _generate(self, request: Request) -> None:
         sample_id, settings, into, after, joined, decode = request
-        video = request_files.target(self._workspace, sample_id, into)
+        video = queue.target(self._workspace, sample_id, into)
         if joined:
             self.report(sample_id, "Joining the scenes.")
-            scenes.join(self._workspace, joined, settings, video)
+            join(self._workspace, joined, settings, video)
             return
         if after:
             settings = self._continued(settings, after)
@@ -140,7 +146,7 @@ class Worker:
 
     def _continued(self, settings: SampleSettings, after: str) -> SampleSettings:
         """The settings of a scene that goes on from a sample. Raises ConfigError where that sample failed."""
-        video = request_files.target(self._workspace, after, "")
+        video = queue.target(self._workspace, after, "")
         if not video.is_file():
             raise ConfigError(f"the scene before, {after}, has no video: generate this one again once it has")
         return settings.changed(continue_from=str(video), image="", video="")
@@ -176,7 +182,7 @@ class Worker:
 
     def check_commands(self, sample_id: str) -> None:
         """Raises Cancelled or jobs.Stop where that was requested."""
-        if (self._folder / request_files.CANCEL / sample_id).exists():
+        if (self._folder / queue.CANCEL / sample_id).exists():
             raise Cancelled
         self.job.check_stop("Stopped on request.")
 
@@ -192,7 +198,7 @@ class Worker:
 
     def write_progress(self, name: str, data: bytes) -> None:
         """Write a file of the request's progress. No fsync: it is worth nothing after a power cut."""
-        path = self._folder / request_files.PROGRESS / name
+        path = self._folder / queue.PROGRESS / name
         temporary = path.with_suffix(".tmp")
         with writing(path):
             path.parent.mkdir(exist_ok=True)
@@ -228,3 +234,84 @@ class _StepReporter:
             # At most a twentieth of the time is spent on previews.
             self._pause = max(PREVIEW_SECONDS, 20 * (self._previewed - now))
         self._worker.job.beat("generating", done, total, step_seconds=pace)
+
+
+# ---- scenes ---------------------------------------------------------------------------------------------------------
+
+
+def join(workspace: Workspace, scenes: Sequence[str], settings: SampleSettings, target: Path) -> None:
+    """Write the samples of these ids as one. Raises ConfigError where one has no video, DataError, CannotWrite."""
+    import numpy as np
+
+    parts: list[np.ndarray] = []
+    records: list[dict[str, Any]] = []
+    for number, sample_id in enumerate(scenes, 1):
+        path = video_path(workspace, sample_id)
+        record = read_object(path.with_suffix(".json"))
+        if not (record and path.is_file()):
+            raise ConfigError(f"scene {number}, {sample_id}, has no video: join the scenes again once it has")
+        kept = int(record.get("kept_frames", 0)) if records else 0
+        parts.append(media.read_frames(path, range(kept, media.probe(path).frames)))
+        records.append(record)
+    frames = np.concatenate(parts)
+    own = {
+        "settings": settings.model_dump(mode="json"),
+        "prompt": settings.prompt,
+        "frames": len(frames),
+        "seconds": round(sum(float(one.get("seconds") or 0) for one in records), 3),
+        "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "scenes": [
+            {"id": sample_id, "prompt": str(record.get("prompt", "")), "frames": len(part)}
+            for sample_id, record, part in zip(scenes, records, parts, strict=True)
+        ],
+    }
+    write_sample(
+        target, frames, media.probe(video_path(workspace, scenes[0])).fps, {**records[0], **own}, workspace.root
+    )
+
+
+# ---- ZeroGPU --------------------------------------------------------------------------------------------------------
+
+
+def on_zero_gpu() -> bool:
+    """Whether this is a ZeroGPU Space."""
+    return bool(os.environ.get("SPACES_ZERO_GPU")) and importlib.util.find_spec("spaces") is not None
+
+
+def announce(workspace: Workspace) -> None:
+    """Register this process as the sampling worker, so that requests start none."""
+    folder = queue.worker_folder(workspace)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (jobs.RESULT, jobs.HEARTBEAT):
+        (folder / name).unlink(missing_ok=True)
+    record = {"module": queue.MODULE, **processes.identity(os.getpid()), "started_at": time.time()}
+    write_json(folder / jobs.PROCESS, record)
+
+
+def answering(workspace: Workspace) -> Callable[[], None]:
+    """What a handler of the page calls now and then: answers what waits, all of it in one call with a GPU."""
+    import spaces
+
+    folder = queue.worker_folder(workspace)
+
+    def serve() -> None:
+        with contextlib.ExitStack() as leaving, contextlib.ExitStack() as gpu:
+            Worker(workspace, _Silent(folder), gpu).serve(0.0, leaving)
+
+    serve_with_gpu = spaces.GPU(duration=ZERO_GPU_SECONDS)(serve)
+
+    def answer() -> None:
+        if queue.waiting(folder):
+            serve_with_gpu()
+
+    return answer
+
+
+class _Silent(jobs.Job):
+    """The worker's job without a process of its own: nobody may stop the page, and the page needs no heartbeat."""
+
+    def beat(self, phase: str, step: int = 0, total: int = 0, **more: Any) -> None:
+        """Progress is in the request's own file."""
+
+    def take(self, command: jobs.Command) -> dict[str, Any] | None:
+        return None

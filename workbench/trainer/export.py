@@ -67,7 +67,8 @@ def _card(session: Session, path: Path, facts: CardFacts) -> str:
         write_png(session.run / PICTURE, picture)
     model = session.previewer.records.generated_with
     usage = session.family.usage(model, session.folder, path.name, prompt, shape, scale, experts)
-    return model_card(session.run.name, session.model, facts, usage, prompt, session.info.trigger_word)
+    widget = [{"text": prompt}] if prompt else []
+    return model_card(session.run.name, session.model, facts, usage, widget, session.info.trigger_word)
 
 
 def _probe(session: Session) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from workbench.errors import ConfigError
 from workbench.loras.converting import CONVERTED
 from workbench.paths import ASSETS
 from workbench.runs.run import Run
-from workbench.sampler import vae_reconstruction, zero_gpu
+from workbench.sampler import vae_reconstruction, worker
 from workbench.ui import before_gradio
 from workbench.ui.before_gradio import OPEN_TAB
 from workbench.ui.compare.tab import CompareTab
@@ -294,9 +294,9 @@ def _remember_tab(page: gr.Blocks, tabs: gr.Tabs, timers: dict[str, gr.Timer]) -
 
 def _answer_zero_gpu(workspace: Workspace) -> None:
     """Where GPUs are lent to calls of the page alone, samples are generated inside of one."""
-    if zero_gpu.here():
-        zero_gpu.announce(workspace)
-        on(gr.Timer(TICK_SECONDS).tick, zero_gpu.answering(workspace))
+    if worker.on_zero_gpu():
+        worker.announce(workspace)
+        on(gr.Timer(TICK_SECONDS).tick, worker.answering(workspace))
 
 
 def _header() -> str:

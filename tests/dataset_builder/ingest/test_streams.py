@@ -18,7 +18,7 @@ from tests.drawing import draw
 from workbench.clips import media
 from workbench.clips.media.writing import without_comment
 from workbench.errors import ConfigError, DataError
-from workbench.sampler import input_files
+from workbench.sampler import inputs
 
 B_FRAMES = {"bf": "3", "g": "12"}
 VIDEO = draw(24, (96, 64))
@@ -177,7 +177,7 @@ def test_a_codec_that_cannot_be_read_is_one_sentence_wherever_the_file_is_given(
         with pytest.raises(DataError, match=UNKNOWN):
             use(path)
     with pytest.raises(ConfigError, match=UNKNOWN):
-        input_files.check_video(path)
+        inputs.check_video(path)
     (note,) = judged(renamed(tmp_path, b"encv"), tmp_path).notes
     assert note.startswith("its video is encrypted (DRM)")
 

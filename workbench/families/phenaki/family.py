@@ -48,6 +48,7 @@ from workbench.families.phenaki.models import (
     WRITERS,
     NewModelSettings,
 )
+from workbench.families.usage import HERE, lora_source
 from workbench.settings import Settings
 from workbench.workspace import link_or_copy, write_json
 
@@ -62,13 +63,12 @@ from diffusers.utils import export_to_video
 from workbench.families import find_model  # Phenaki is a part of Video LoRA Workbench
 from workbench.families.denoising import DenoiseInputs, Guidance
 
-# Run this in the folder of this file.
-family, model = find_model({model!r})
+{here}family, model = find_model({model!r})
 folder, device, dtype = family.fetch(model), torch.device("cpu"), torch.float32
 text_encoder = family.load_text_encoder(folder, device, dtype)
 transformer = family.load_transformer(folder, device, dtype)
 pipe = family.load_pipeline(folder, transformer)
-pipe.load_lora_weights(".", weight_name={lora!r}, adapter_name="lora")
+pipe.load_lora_weights({source}, adapter_name="lora")
 pipe.set_adapters(["lora"], [1.0])
 inputs = DenoiseInputs(
     folder,
@@ -77,7 +77,7 @@ inputs = DenoiseInputs(
     latents_shape=family.latents_shape(folder, {frames}, {height}, {width}),
     steps={steps},
     guidance=Guidance({guidance:g}),
-    noise=torch.Generator().manual_seed(0),
+    noise=torch.Generator().manual_seed({seed}),
 )
 latents = family.denoise(transformer, inputs)
 video = family.decode(family.load_vae(folder, device, dtype), latents)[0]
@@ -294,11 +294,15 @@ class Phenaki(Family):
         shape: tuple[int, int, int],
         image_scale: ImageScale = "pipeline",
         experts: Sequence[str] = (),
+        repository: str = "",
+        seed: int = 0,
     ) -> str:
         frames, height, width = shape
         return CODE.format(
             model=model.id,
-            lora=lora,
+            here="" if repository else f"# {HERE}\n",
+            source=lora_source(lora, repository),
+            seed=seed,
             prompt=prompt,
             frames=frames,
             height=height,

@@ -15,7 +15,7 @@ import gradio as gr
 from workbench.compare import GridSettings
 from workbench.compare.suggestions import base_of, cost, newest, suggested
 from workbench.errors import ConfigError
-from workbench.loras.triggers import words_of_grid
+from workbench.loras.library import words_of_grid
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Spec, specs
 from workbench.ui.core import render

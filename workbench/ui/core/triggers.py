@@ -11,7 +11,7 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.loras.triggers import inserted, lacking
+from workbench.loras.library import inserted, lacking
 from workbench.ui.core import render
 from workbench.ui.core.boundary import on, tick
 from workbench.ui.core.form import Form

@@ -13,8 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.errors import ConfigError
-from workbench.sampler.downloads import write_download
-from workbench.sampler.samples import Listing, Sample, SampleQuery, Samples
+from workbench.sampler.samples import Listing, Sample, SampleQuery, Samples, write_download
 from workbench.sampler.view import LATENTS_ONLY, loras_used, title_of
 from workbench.ui.core import render
 from workbench.ui.core.boundary import answering

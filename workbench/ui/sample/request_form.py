@@ -14,10 +14,9 @@ import gradio as gr
 
 from workbench import policy
 from workbench.families import models
-from workbench.loras.triggers import words_of
-from workbench.sampler.effects import chosen_model
-from workbench.sampler.input_files import INPUT_FILES, keep
-from workbench.sampler.settings import BatchSettings, SampleSettings, expand
+from workbench.loras.library import words_of
+from workbench.sampler.inputs import INPUT_FILES, keep
+from workbench.sampler.settings import BatchSettings, SampleSettings, chosen_model, expand
 from workbench.settings import Settings, Spec, parse, specs
 from workbench.ui.core import render
 from workbench.ui.core.boundary import handler, on

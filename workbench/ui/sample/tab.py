@@ -15,7 +15,7 @@ from workbench.compare import Grid
 from workbench.compare.suggestions import of_sample
 from workbench.errors import ConfigError
 from workbench.sampler import prompt_enhancer, queue
-from workbench.sampler.input_files import kept
+from workbench.sampler.inputs import kept
 from workbench.sampler.samples import Sample, joins_scenes, settings_of
 from workbench.sampler.settings import SampleSettings
 from workbench.ui.core.boundary import EACH, on, tell

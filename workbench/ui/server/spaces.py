@@ -2,7 +2,7 @@
 
 The owner signs in with the Hub (`hf_oauth: true` in the README). Nobody is one where Gradio does not mount the Hub's
 own login: what it mounts instead signs everybody in as whoever the server's token belongs to. Not covered: ZeroGPU
-(workbench.sampler.zero_gpu), sessions of visitors (workbench.demo_space).
+(workbench.sampler.worker), sessions of visitors (workbench.demo_space).
 """
 
 from __future__ import annotations
