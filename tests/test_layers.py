@@ -18,7 +18,6 @@ PACKAGE = ROOT / "workbench"
 
 GROUND = {"errors", "paths", "html", "inline_html", "charts", "workspace", "settings", "policy", "records"}
 GROUND |= {"quantities", "states", "strange_names", "hub", "lora_names", "bins", "notes", "zip_stream"}
-GROUND |= {"operating_system"}
 BASE = GROUND | {"jobs", "families", "clips"}
 FACES_READ = BASE | {"captioners", "dataset_builder", "runs", "fit", "trainer", "sampler", "compare", "loras"}
 FACES_READ |= {
@@ -39,24 +38,23 @@ MAY_IMPORT = {
     "": set(),  # workbench/__init__.py loads its names on first use
     "errors": set(),
     "paths": set(),
-    "operating_system": set(),
     "html": {"states"},
     "quantities": set(),
     "states": set(),
     "inline_html": {"html", "states"},
     "charts": {"html", "paths"},
-    "workspace": {"errors", "inline_html", "operating_system"},
+    "workspace": {"errors", "inline_html"},
     "policy": {"errors", "workspace"},
     "settings": {"errors", "workspace", "policy"},
     "records": {"errors", "workspace"},
-    "bins": {"errors", "workspace", "operating_system"},
+    "bins": {"errors", "workspace"},
     "notes": {"errors", "workspace"},
     "strange_names": {"workspace"},
     "zip_stream": {"errors", "workspace"},
     "lora_names": {"errors", "workspace"},
     "hub": {"errors"},
-    "jobs": {"errors", "paths", "workspace", "policy", "quantities", "operating_system"},
-    "families": GROUND,
+    "jobs": {"errors", "paths", "workspace", "policy", "quantities"},
+    "families": GROUND | {"jobs"},
     "clips": GROUND | {"families"},
     "memory": {"errors"},
     "captioners": BASE,
@@ -107,10 +105,11 @@ ONLY_IN = {
     "sshfs": {"remote"},
     "fsspec": {"remote"},
     "submitit": {"remote"},
-    **dict.fromkeys(("fcntl", "resource", "pwd", "grp", "termios", "pty", "tty"), {"operating_system"}),
-    **dict.fromkeys(("msvcrt", "_winapi", "winreg", "filelock"), {"operating_system"}),
+    **dict.fromkeys(("fcntl", "resource", "pwd", "grp", "termios", "pty", "tty"), {"workspace", "jobs"}),
+    **dict.fromkeys(("msvcrt", "_winapi", "winreg", "filelock"), {"workspace", "jobs"}),
 }
 # What Windows lacks: names of os and signal, arguments of subprocess.
+SYSTEM_FILES = {PACKAGE / "workspace" / "disk.py", PACKAGE / "jobs" / "platform.py", PACKAGE / "jobs" / "guards.py"}
 _OS = "fork killpg getpgid getsid setsid getuid geteuid nice mkfifo statvfs symlink chown O_NOFOLLOW O_NONBLOCK sync"
 _OS += " replace rename"  # which fail on Windows while somebody reads the file
 _SIGNAL = "SIGKILL SIGSTOP SIGCONT SIGHUP SIGUSR1 SIGUSR2 SIGPROF SIGALRM SIGCHLD setitimer pthread_kill"
@@ -256,7 +255,7 @@ def test_each_package_stays_where_it_belongs() -> None:
 def test_what_one_operating_system_has_is_known_in_one_place() -> None:
     wrong = []
     for file in sources():
-        if (PACKAGE / "operating_system") in file.parents:
+        if file in SYSTEM_FILES:
             continue
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute) and ast.unparse(node) in POSIX_NAMES or _links(node):
@@ -267,7 +266,8 @@ def test_what_one_operating_system_has_is_known_in_one_place() -> None:
                 found = node.value
             else:
                 continue
-            wrong.append(f"{file.relative_to(ROOT)}:{node.lineno} names {found}: it belongs in operating_system/")
+            home = "workspace/disk.py, jobs/platform.py or jobs/guards.py"
+            wrong.append(f"{file.relative_to(ROOT)}:{node.lineno} names {found}: it belongs in {home}")
     assert not wrong, "\n".join(wrong)
 
 

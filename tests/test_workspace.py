@@ -13,11 +13,11 @@ import pytest
 
 from workbench import workspace
 from workbench.errors import CannotWrite, ConfigError
-from workbench.operating_system import portable
 from workbench.workspace import (
     Workspace,
     checked_slug,
     confined,
+    disk,
     fresh_folder,
     read_json,
     slugify,
@@ -82,8 +82,7 @@ def test_a_name_that_is_no_slug_is_refused_with_one_that_is(name: str) -> None:
 
 
 def test_a_path_that_windows_would_not_take_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(portable, "ON_WINDOWS", True)
-    monkeypatch.setattr(workspace, "system", portable.Portable())
+    monkeypatch.setattr(disk, "ON_WINDOWS", True)
     deep = tmp_path / ("x" * 100)
     with pytest.raises(ConfigError, match="at most 99 here: choose another folder"):
         Workspace.open(deep)

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.errors import ConfigError, Unknown
-from workbench.operating_system import system
-from workbench.workspace import checked_slug, fresh_folder, is_slug, writing
+from workbench.workspace import checked_slug, disk, fresh_folder, is_slug, writing
 
 REMOVED = ".removed"
 
@@ -33,7 +32,7 @@ class Bin:
         """Move a folder into the bin; returns the name by which it is restored. Raises CannotWrite."""
         slot = fresh_folder(self.parent / REMOVED, folder.name)
         with writing(slot):
-            system.replace(folder, slot / folder.name)
+            disk.replace(folder, slot / folder.name)
         return slot.name
 
     def restore(self, name: str, taken: Container[str] = ()) -> Path:
@@ -54,7 +53,7 @@ class Bin:
         if inside.name in taken:
             target = fresh_folder(self.parent, inside.name, taken)
         with writing(target):
-            system.replace(inside, target)
+            disk.replace(inside, target)
             inside.parent.rmdir()
         return target
 

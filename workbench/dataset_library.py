@@ -20,12 +20,11 @@ from workbench.dataset_builder.ingest import intake
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.tasks import NAMES
 from workbench.errors import ConfigError
-from workbench.operating_system import system
 from workbench.runs import queue
 from workbench.runs.data import datasets_of, encoding_jobs
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import FORMER_NAMES, Workspace, read_to_change, slugify, write_json, writing
+from workbench.workspace import FORMER_NAMES, Workspace, disk, read_to_change, slugify, write_json, writing
 
 MOST_NAMED = 5  # runs in a sentence
 
@@ -67,7 +66,7 @@ def rename(workspace: Workspace, dataset: Dataset, title: str) -> Dataset:
             moved = {one: name if current == old else current for one, current in former.items() if one != name}
             write_json(workspace.datasets / FORMER_NAMES, {**moved, old: name})
             with writing(target):
-                system.replace(dataset.folder, target)
+                disk.replace(dataset.folder, target)
             _move_uploads(target, dataset.folder)
         renamed = Dataset(target)
         write_info(target, info.model_copy(update={"title": title.strip()}))

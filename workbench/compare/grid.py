@@ -32,7 +32,6 @@ from workbench.compare.settings import GridSettings
 from workbench.compare.state import Cell, CellState, GridState, seconds_left
 from workbench.compare.suggestions import base_of, completed
 from workbench.errors import ConfigError
-from workbench.operating_system import system
 from workbench.records import read_once, sound
 from workbench.runs import checkpoints
 from workbench.runs.run import Run
@@ -42,7 +41,7 @@ from workbench.sampler.queue import RequestState
 from workbench.sampler.samples import read_sample_record
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, parse
-from workbench.workspace import Workspace, fresh_folder, is_slug, read_json, read_object, write_json, writing
+from workbench.workspace import Workspace, disk, fresh_folder, is_slug, read_json, read_object, write_json, writing
 
 FILE, CELLS, REQUESTS, MEASUREMENTS = "grid.json", "cells", "requests.json", "measurements.json"
 REMOVED = ".removed"
@@ -165,7 +164,7 @@ class Grid:
         jobs.kill(self.folder / MEASURING)
         with writing(self.folder):
             removed = fresh_folder(self.workspace.grids / REMOVED, self.name)
-            system.replace(self.folder, removed)
+            disk.replace(self.folder, removed)
 
     def _save(self, settings: GridSettings, base: SampleSettings) -> None:
         created = self._file("created") if (self.folder / FILE).exists() else time.time()

@@ -16,7 +16,7 @@ alive, or it waits for one, or it died.
 
 Everything that starts, ends and watches processes belongs in this package, with locks, GPUs and workers. This module
 names what others use most. Not covered: what a job does (dataset_builder, trainer, sampler), jobs on other machines
-(remote), what differs between operating systems (operating_system).
+(remote).
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from workbench import jobs
+from workbench.jobs import platform
 from workbench.loras.tasks import MODULE, TASKS, settings_of
-from workbench.operating_system import system
 from workbench.workspace import Workspace
 
 
@@ -36,7 +36,7 @@ class TaskProgress:
 
 
 def main() -> int:
-    system.lower_priority(5)  # it may share the processor with a run
+    platform.lower_priority(5)  # it may share the processor with a run
     folder = Path(sys.argv[1]).resolve()
     with jobs.Job(folder) as job:
         name, settings = settings_of(folder)

@@ -19,8 +19,7 @@ from workbench.families.base import Family
 from workbench.families.lora_files import DOWN, UP, LoraWeights, weights, with_metadata
 from workbench.lora_names import FILE, LORAS, NOTES, folder
 from workbench.loras.opened import Opened
-from workbench.operating_system import system
-from workbench.workspace import Workspace, fresh_folder, write_bytes, write_json, writing
+from workbench.workspace import Workspace, disk, fresh_folder, write_bytes, write_json, writing
 
 if TYPE_CHECKING:
     import torch
@@ -92,7 +91,7 @@ def new_folder(parent: Path, title: str, fill: Callable[[Path], None]) -> Path:
         fill(scratch)
         target = fresh_folder(parent, title)
         with writing(target):
-            system.replace(scratch, target)  # onto the empty folder that holds the name
+            disk.replace(scratch, target)  # onto the empty folder that holds the name
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return target

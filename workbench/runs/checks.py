@@ -22,8 +22,8 @@ from workbench.clips.records import METADATA
 from workbench.errors import ConfigError
 from workbench.families.model import Model
 from workbench.families.settings import check_own
+from workbench.jobs import platform
 from workbench.jobs.devices import Device, gpus
-from workbench.operating_system import system
 from workbench.runs import optimizer_options
 from workbench.runs.data import Batches, datasets_of, load_data
 from workbench.runs.settings import TrainSettings
@@ -177,7 +177,7 @@ def _check_push(settings: TrainSettings) -> None:
 
 def check_ranks(settings: TrainSettings, count: int) -> None:
     """Refuse what `count` processes cannot compute exactly as one would. Raises ConfigError."""
-    if count > 1 and not system.inherits:
+    if count > 1 and not platform.INHERITS:
         raise _refusal("gpus", f"gpus is {count}, but a run on several GPUs needs Linux: set gpus to 1")
     if count > 1 and ":" in settings.device:
         sentence = f"device is {settings.device}, a single GPU, but gpus is {count}: set gpus to 1, or device to cuda"

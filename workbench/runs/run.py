@@ -36,7 +36,6 @@ from workbench.families.model_files import INDEX
 from workbench.jobs.devices import pick_device
 from workbench.jobs.reading import folders_in
 from workbench.notes import NotedFolder
-from workbench.operating_system import system
 from workbench.records import read_record
 from workbench.runs import checkpoints, queue
 from workbench.runs.checkpoints import FROM_START, PARENT, Doomed
@@ -48,6 +47,7 @@ from workbench.runs.settings import TrainSettings
 from workbench.workspace import (
     Workspace,
     checked_slug,
+    disk,
     fresh_folder,
     link_or_copy,
     read_json,
@@ -392,7 +392,7 @@ def rename_run(workspace: Workspace, run: Run, name: str) -> Run:
         if target.exists():
             raise ConfigError(f"there is a run {name!r} already: choose another name")
         with writing(target):
-            system.replace(run.folder, target)
+            disk.replace(run.folder, target)
     for other in forks_of(workspace, run.name):
         record = workspace.runs / other / PARENT
         write_json(record, {**read_object(record), "run": name})

@@ -16,9 +16,8 @@ from pathlib import Path
 
 from workbench.clips import media
 from workbench.errors import ConfigError
-from workbench.operating_system import system
 from workbench.sampler.samples import Sample, shareable
-from workbench.workspace import Workspace, replacing, slugify, writing
+from workbench.workspace import Workspace, disk, replacing, slugify, writing
 from workbench.zip_stream import write_zip
 
 SUFFIXES = (".zip", ".gif", ".png")
@@ -59,7 +58,7 @@ def write_samples(samples: Sequence[Sample], target: Path, root: Path) -> None:
         for number, row in enumerate(rows, 1):
             name = f"{number:03d}-{slugify(row[0].settings.prompt)[:NAME_LETTERS].strip('-')}"
             _write_tiles([row], part / f"{name}{'.png' if all(map(_is_picture, row)) else '.gif'}")
-        system.replace(part, target)
+        disk.replace(part, target)
 
 
 def _write_tiles(rows: Sequence[Sequence[Sample]], target: Path) -> None:

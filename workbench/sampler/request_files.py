@@ -24,11 +24,10 @@ from typing import Any, NamedTuple
 
 from workbench.errors import ConfigError, ExitCode
 from workbench.jobs.locks import locked
-from workbench.operating_system import system
 from workbench.sampler.samples import ID, video_path
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import parse
-from workbench.workspace import Workspace, confined, make_folder, read_object, write_json, writing
+from workbench.workspace import Workspace, confined, disk, make_folder, read_object, write_json, writing
 
 WORKER, REQUESTS, ACTIVE, PROGRESS, CANCEL = ".worker", "requests", "active", "progress", "cancel"
 FAILED, DONE = "failed", "done"
@@ -80,7 +79,7 @@ def take(folder: Path, waits: Callable[[SampleSettings], bool] = lambda settings
                 continue
             with writing(folder):
                 (folder / ACTIVE).mkdir(exist_ok=True)
-                system.replace(path, folder / ACTIVE / path.name)
+                disk.replace(path, folder / ACTIVE / path.name)
             into, after = (str(values.get(name, "")) for name in ("into", "after"))
             joined, decode = tuple(values.get("scenes") or ()), values.get("decode") is True
             return Request(path.stem, settings, into, after, joined, decode)

@@ -31,11 +31,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from workbench import inline_html, lora_names
 from workbench.clips.records import Number, Whole
 from workbench.errors import ConfigError, DataError, Unknown
-from workbench.operating_system import system
 from workbench.records import sound
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import parse
-from workbench.workspace import Workspace, read_json, read_object, write_bytes, write_json, writing
+from workbench.workspace import Workspace, disk, read_json, read_object, write_bytes, write_json, writing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -443,7 +442,7 @@ class Samples:
             folder.mkdir(exist_ok=True)
             for path in map(video.with_suffix, suffixes):
                 if path.exists():
-                    system.replace(path, folder / path.name)
+                    disk.replace(path, folder / path.name)
 
     def _read(self, sample_id: str, removed: bool) -> Sample | None:
         """None without a video or latents. The record inside them counts where the one beside them is damaged."""

@@ -18,12 +18,11 @@ from workbench.errors import ConfigError, ExitCode, WorkbenchError, explain
 from workbench.jobs import gpu_lock, processes
 from workbench.jobs.devices import pick_device
 from workbench.jobs.torch_devices import free_memory
-from workbench.operating_system import system
 from workbench.sampler import request_files, scenes
 from workbench.sampler.queue import HOLDER, STOPPED
 from workbench.sampler.samples import keep_as_preview, write_sample
 from workbench.sampler.settings import SampleSettings, WorkerSettings
-from workbench.workspace import Workspace, writing
+from workbench.workspace import Workspace, disk, writing
 
 if TYPE_CHECKING:
     import torch
@@ -197,7 +196,7 @@ class Worker:
         with writing(path):
             path.parent.mkdir(exist_ok=True)
             temporary.write_bytes(data)
-            system.replace(temporary, path)
+            disk.replace(temporary, path)
 
 
 class _StepReporter:

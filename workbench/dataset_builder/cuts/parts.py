@@ -23,8 +23,7 @@ from workbench.clips.records import REMOVED, Clip, file_sha256, read_clips
 from workbench.dataset_builder.cuts.cut import MASTERS, Box, Cut, Master, checked, master_of, sampled_frames
 from workbench.dataset_builder.cuts.seeking import frames_from
 from workbench.dataset_builder.parallel import Tick, silent
-from workbench.operating_system import system
-from workbench.workspace import writing
+from workbench.workspace import disk, writing
 
 
 def make_part(dataset: Path, clip: Clip, cut: Cut, tick: Tick = silent) -> Clip:
@@ -105,7 +104,7 @@ def _link(old: Path, new: Path) -> None:
         except OSError:
             temporary = new.parent / _temporary(new.name)
             shutil.copyfile(old, temporary)
-            system.replace(temporary, new)
+            disk.replace(temporary, new)
 
 
 def _temporary(name: str) -> str:
@@ -130,7 +129,7 @@ def _write(dataset: Path, master: Master, cut: Cut, target: Path, tick: Tick) ->
                 if writer.frames == len(wanted):
                     break
     with writing(target):
-        system.replace(temporary, target)
+        disk.replace(temporary, target)
 
 
 def _cropper(first: Any, crop: Box | None) -> Callable[[Any], Any]:

@@ -23,8 +23,7 @@ from workbench.dataset_builder.sources.layouts import layout_named
 from workbench.dataset_builder.sources.layouts.base import ExportedClip, ExportedFiles
 from workbench.dataset_builder.sources.layouts.shards import shards_of
 from workbench.errors import ConfigError, DataError
-from workbench.operating_system import system
-from workbench.workspace import confined, sync_folder, writing
+from workbench.workspace import confined, disk, sync_folder, writing
 from workbench.zip_stream import write_zip, zip_stream
 
 LONGEST_NAME = 80  # characters of an exported file, without its ending
@@ -180,16 +179,16 @@ def _write_tar(path: Path, files: ExportedFiles) -> None:
 def _publish(part: Path, target: Path) -> None:
     """Give what was written its name. Raises ConfigError when something else took that name meanwhile."""
     with writing(target):
-        system.sync()
+        disk.sync()
         try:
             if part.is_dir():
-                system.replace(part, target)
+                disk.replace(part, target)
             else:
                 os.link(part, target)  # unlike a rename, it replaces nothing
         except OSError:
             if os.path.lexists(target):
                 raise ConfigError(f"target is {target}, which is there already: choose another name") from None
-            system.replace(part, target)  # a disk without links
+            disk.replace(part, target)  # a disk without links
         sync_folder(target.parent)
 
 

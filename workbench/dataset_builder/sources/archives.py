@@ -32,8 +32,7 @@ from workbench.dataset_builder.sources.columns import PARQUET, USUAL, Columns
 from workbench.dataset_builder.sources.text import LONG_RUN, MOST_TEXT_BYTES
 from workbench.dataset_builder.sources.tree import Entry, SourceFile, Tree
 from workbench.errors import DataError
-from workbench.operating_system import system
-from workbench.workspace import writing
+from workbench.workspace import disk, writing
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tbz", ".tar.xz", ".txz")
 UNPACK = "unpack it, then give its folder"
@@ -172,7 +171,7 @@ def extract(source: SourceFile, target: Path, most_bytes: int) -> None:
         if left:
             raise DataError(f"it is cut off inside {source.path.name}: copy the archive again")
         with writing(target):
-            system.replace(part, target)
+            disk.replace(part, target)
     except DAMAGE as error:
         _handles.held = None
         raise _unreadable(source.path, error) from error

@@ -1,4 +1,4 @@
-"""Job objects of Windows, as far as Linux can tell: the layout of what is passed, the calls, and what is refused.
+"""Guards of children: the one that watches, and job objects of Windows as far as Linux can tell.
 
 The functions of Windows are replaced by C functions with its prototypes, which write down what arrives. What Windows
 does with it is tested there alone.
@@ -7,20 +7,21 @@ does with it is tested there alone.
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import os
 import subprocess
 import sys
+import time
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.jobs.test_limited import MODULE
 from tests.patience import PATIENCE
-from workbench.jobs import limited
+from workbench.jobs import guards, limited, platform
+from workbench.jobs.guards import BasicLimits, ChildGuard, ExtendedLimits, JobGuard, WatchingGuard
 from workbench.jobs.limited import ChildLost, LimitedChild
-from workbench.operating_system import job_objects, portable, system
-from workbench.operating_system.job_objects import BasicLimits, ExtendedLimits, JobGuard
-from workbench.operating_system.portable import Portable, WatchingGuard
 
 JOB, PROCESS = 0x1_0000_0010, 0x2_0000_0020  # handles have 64 bits
 MEMORY = 6 * 1024**3
@@ -63,7 +64,7 @@ class Library:
         self._refuses, self._granted = refuses, granted
         for name, prototype in PROTOTYPES.items():
             setattr(self, name, ctypes.CFUNCTYPE(*prototype)(self._function(name)))
-        job_objects.declared(self)
+        guards.declared(self)
 
     def _function(self, name: str) -> Any:
         def called(*arguments: Any) -> int:
@@ -101,10 +102,10 @@ def test_structures_and_numbers_are_those_of_windows() -> None:
         assert [name for name, *_ in kind._fields_] == list(fields)
         for name, place in fields.items():
             assert (getattr(kind, name).offset, getattr(kind, name).size) == place, name
-    assert job_objects.JOB_TIME == 0x4
-    assert job_objects.ALWAYS == 0x8 | 0x100 | 0x400 | 0x2000
-    assert (job_objects.SET_QUOTA, job_objects.TERMINATE) == (0x100, 0x1)
-    assert (job_objects.EXTENDED_LIMITS, job_objects.OUT_OF_TIME) == (9, 0x718)
+    assert guards.JOB_TIME == 0x4
+    assert guards.ALWAYS == 0x8 | 0x100 | 0x400 | 0x2000
+    assert (guards.SET_QUOTA, guards.TERMINATE) == (0x100, 0x1)
+    assert (guards.EXTENDED_LIMITS, guards.OUT_OF_TIME) == (9, 0x718)
 
 
 def test_a_child_is_limited_before_its_first_task_and_its_time_starts_anew_with_progress() -> None:
@@ -132,19 +133,23 @@ def test_what_windows_refuses_leaves_nothing_open_and_the_parent_watches(
         JobGuard(77, MEMORY, library)
     opened = [handle for handle, call in ((PROCESS, 3), (JOB, 1)) if number >= call]
     assert library.calls == [*STARTED[: number + 1], *(("CloseHandle", handle) for handle in opened)]
-    monkeypatch.setattr(portable, "ON_WINDOWS", True)
-    monkeypatch.setattr(job_objects, "kernel32", lambda: library)
-    assert isinstance(Portable().guard(77, MEMORY), WatchingGuard)
+    monkeypatch.setattr(guards, "PORTABLE", True)
+    monkeypatch.setattr(guards, "ON_WINDOWS", True)
+    monkeypatch.setattr(guards, "kernel32", lambda: library)
+    assert isinstance(guards.guard(77, MEMORY), WatchingGuard)
 
 
 def test_windows_takes_job_objects_and_other_systems_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(Portable().guard(77, MEMORY), WatchingGuard)
-    monkeypatch.setattr(portable, "ON_WINDOWS", True)
-    monkeypatch.setattr(job_objects, "kernel32", Library)
-    assert isinstance(Portable().guard(77, MEMORY), JobGuard)
+    monkeypatch.setattr(guards, "PORTABLE", False)
+    assert type(guards.guard(77, MEMORY)) is ChildGuard
+    monkeypatch.setattr(guards, "PORTABLE", True)
+    assert isinstance(guards.guard(77, MEMORY), WatchingGuard)
+    monkeypatch.setattr(guards, "ON_WINDOWS", True)
+    monkeypatch.setattr(guards, "kernel32", Library)
+    assert isinstance(guards.guard(77, MEMORY), JobGuard)
     monkeypatch.undo()
     with pytest.raises(OSError, match="only Windows"):
-        job_objects.kernel32()
+        guards.kernel32()
 
 
 def test_a_limit_that_cannot_be_set_anew_stays() -> None:
@@ -157,7 +162,7 @@ def test_a_limit_that_cannot_be_set_anew_stays() -> None:
 
 def guard_with(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limited, "MEMORY_BYTES", MEMORY)
-    monkeypatch.setattr(type(system), "guard", lambda _, pid, memory: JobGuard(pid, memory, library))
+    monkeypatch.setattr(limited, "guard", lambda pid, memory: JobGuard(pid, memory, library))
 
 
 def test_a_child_has_one_job_for_all_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,6 +183,46 @@ def test_a_child_without_limits_gets_no_task(monkeypatch: pytest.MonkeyPatch) ->
     assert library.calls[-1] == ("CloseHandle", JOB)
 
 
+def _hoard() -> None:
+    kept = []
+    while True:
+        kept.append(b"x" * 10_000_000)
+        time.sleep(0.01)
+
+
+def _spin() -> None:
+    while True:
+        pass
+
+
+@pytest.mark.parametrize(("target", "late"), [(_hoard, False), (_spin, True)])
+def test_a_child_above_its_limits_is_ended(target: object, late: bool) -> None:
+    child = multiprocessing.get_context("spawn").Process(target=target)  # type: ignore[arg-type]
+    child.start()
+    assert child.pid
+    guard = WatchingGuard(child.pid, memory=300_000_000)
+    with guard.task(2.0 if late else 600.0):
+        child.join(PATIENCE)
+    assert child.exitcode is not None
+    assert child.exitcode < 0
+    assert guard.ended_late(child.exitcode) is late
+
+
+def test_a_child_that_makes_progress_is_left_alone() -> None:
+    child = multiprocessing.get_context("spawn").Process(target=_spin)
+    child.start()
+    assert child.pid
+    began, process = time.monotonic(), psutil.Process(child.pid)
+    guard = WatchingGuard(child.pid, memory=10**12)
+    with guard.task(0.5):
+        while process.cpu_times().user < 1.0 and time.monotonic() - began < PATIENCE:
+            guard.progress()
+            time.sleep(0.01)
+    assert child.is_alive()
+    child.kill()
+    child.join()
+
+
 SPINS = "while True: pass"
 TAKES = """
 try:
@@ -194,15 +239,13 @@ except OSError:
 
 
 @pytest.mark.skipif(sys.platform != "win32", reason="only Windows has job objects")
-@pytest.mark.parametrize(
-    ("code", "ended"), [(SPINS, job_objects.OUT_OF_TIME), (TAKES, 7), (STARTS, 8), ("input()", None)]
-)
+@pytest.mark.parametrize(("code", "ended"), [(SPINS, guards.OUT_OF_TIME), (TAKES, 7), (STARTS, 8), ("input()", None)])
 def test_windows_holds_a_child_to_its_limits(code: str, ended: int | None) -> None:
-    program, variables = system.python()
+    program, variables = platform.python()
     command = [program, "-c", f"import subprocess, sys\ninput()\n{code}"]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **variables})
     assert child.stdin is not None
-    guard = JobGuard(child.pid, 500_000_000, job_objects.kernel32())
+    guard = JobGuard(child.pid, 500_000_000, guards.kernel32())
     with guard.task(1.0):
         child.stdin.write(b"begin\n")
         child.stdin.flush()

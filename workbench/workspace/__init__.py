@@ -22,7 +22,7 @@ from typing import Any
 
 from workbench import inline_html
 from workbench.errors import CannotWrite, ConfigError
-from workbench.operating_system import system
+from workbench.workspace import disk
 
 SLUG = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(?=\.|$)")  # of Windows, with any suffix
@@ -48,10 +48,10 @@ class Workspace:
         Raises CannotWrite; ConfigError where the system takes no path that is as long as those in it would be.
         """
         chosen = Path(root or os.environ.get(ENVIRONMENT_VARIABLE) or "workspace").expanduser().resolve()
-        if len(str(chosen)) + LONGEST > system.longest_path():
+        if len(str(chosen)) + LONGEST > disk.longest_path():
             raise ConfigError(
                 f"the workspace {chosen} has a path of {len(str(chosen))} characters, at most "
-                f"{system.longest_path() - LONGEST} here: choose another folder, or switch on long paths in Windows"
+                f"{disk.longest_path() - LONGEST} here: choose another folder, or switch on long paths in Windows"
             )
         workspace = cls(chosen)
         with writing(chosen):
@@ -271,7 +271,7 @@ def replacing(path: Path) -> Iterator[Path]:
             yield temporary
             with temporary.open("r+b") as file:  # Windows flushes what is open for writing alone
                 os.fsync(file.fileno())
-            system.replace(temporary, path)
+            disk.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
@@ -378,7 +378,7 @@ def read_to_change(path: Path) -> dict[str, Any]:
 def read_json(path: Path) -> Any:
     """A JSON file's value. Raises ConfigError when it is missing or not JSON."""
     try:
-        return from_json(system.patiently(lambda: path.read_text(encoding="utf-8-sig")))
+        return from_json(disk.patiently(lambda: path.read_text(encoding="utf-8-sig")))
     except FileNotFoundError:
         raise ConfigError(f"{path} is missing: check the name") from None
     except (OSError, ValueError) as error:
