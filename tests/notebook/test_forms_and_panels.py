@@ -17,13 +17,14 @@ import pytest
 
 import workbench
 from tests.patience import until
-from workbench import Run, Workspace, inline_html, jobs
-from workbench.charts import thinned
+from workbench import Run, Workspace, jobs
 from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.dataset_builder.checks.settings import CheckSettings
 from workbench.dataset_builder.cuts.splitting import SplitSettings
 from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.settings import ImportSettings
+from workbench.display import inline_html
+from workbench.display.charts import thinned
 from workbench.errors import ConfigError
 from workbench.notebook import attach, form, train_panel
 from workbench.notebook.live import Ticker

@@ -10,7 +10,7 @@ import pytest
 
 from tests.written_run import write_run
 from workbench import jobs
-from workbench.charts import thinned
+from workbench.display.charts import thinned
 from workbench.errors import ExitCode
 from workbench.jobs import platform
 from workbench.runs import snapshot

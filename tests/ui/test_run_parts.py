@@ -17,11 +17,11 @@ from tests.drawing import MakeClip
 from tests.runs.test_forks import saved
 from tests.written_run import add_preview, ended, write_run
 from workbench import jobs
+from workbench.display.quantities import moment
 from workbench.errors import ConfigError, ExitCode
 from workbench.form_rules import NEEDED, without_effect
 from workbench.jobs import platform
 from workbench.overview import OverviewReader
-from workbench.quantities import moment
 from workbench.runs.checkpoints import starred
 from workbench.runs.metrics import record_session
 from workbench.runs.run import Action, Run, perform

@@ -19,12 +19,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
-from workbench import dataset_library
 from workbench.api.mcp import OverHttp
 from workbench.api.open_requests import CountedStream, OpenRequests, TooManyOpen, run_events, wait_for_sample
 from workbench.api.operations import add_operations
 from workbench.api.pages import reference
 from workbench.dataset_builder import Dataset
+from workbench.dataset_builder import library as dataset_library
 from workbench.dataset_builder.export.files import export_stream
 from workbench.dataset_builder.export.settings import ExportSettings, LayoutName
 from workbench.errors import (
@@ -38,7 +38,6 @@ from workbench.errors import (
     Unknown,
     WorkbenchError,
 )
-from workbench.lora_names import why_none
 from workbench.operations import datasets
 from workbench.operations.samples import Requested, request_of
 from workbench.runs.run import Run
@@ -49,7 +48,8 @@ from workbench.sampler.samples import Samples
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
 from workbench.settings import parse
 from workbench.workspace import Workspace, finite
-from workbench.zip_stream import zip_stream
+from workbench.workspace.lora_names import why_none
+from workbench.workspace.zip_stream import zip_stream
 
 ROOT = "/api/v1"
 MOST_SECONDS = 600.0  # that one request may wait

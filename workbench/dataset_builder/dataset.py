@@ -61,9 +61,9 @@ from workbench.errors import ConfigError, DataError, Unknown, WorkbenchError
 from workbench.families import default_model, find_model
 from workbench.families.model import Model
 from workbench.jobs import State
-from workbench.notes import GROUP, NOTES, NotedFolder
 from workbench.settings import parse
 from workbench.workspace import Workspace, fresh_folder, is_slug, slugify
+from workbench.workspace.folders import GROUP, NOTES, NotedFolder
 
 PLANS = "plans"  # folder below the workspace's cache
 MOST_BUCKETS = 3

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from workbench.charts import bars
 from workbench.clips.buckets import BucketTable
 from workbench.clips.frame_plan import FramePlan, Shape
 from workbench.clips.records import Clip, damage, known_info, read_clips
 from workbench.dataset_builder.history import Change, thumbnail_name
 from workbench.dataset_builder.ingest.results import ImportResult
 from workbench.dataset_builder.snapshot import PLAN_COLUMNS, Summary, plan_rows, plan_sentence
-from workbench.html import escaped
-from workbench.inline_html import figure, folded, heading, note, picture, row, table
+from workbench.display.charts import bars
+from workbench.display.html import escaped
+from workbench.display.inline_html import figure, folded, heading, note, picture, row, table
 
 MOST_CLIPS, MOST_ROWS = 24, 200
 VIDEO_WIDTH = 320  # pixels

@@ -32,11 +32,11 @@ from workbench.clips.records import (
     write_clips,
     write_info,
 )
+from workbench.display.quantities import counted
 from workbench.errors import ConfigError
 from workbench.jobs.locks import locked
-from workbench.quantities import counted
-from workbench.records import broken_rule, read_json_lines
 from workbench.workspace import append_line, disk, read_json, write_json, writing
+from workbench.workspace.records import broken_rule, read_json_lines
 
 MOST_FOLLOWED = 50  # changes through which a clip is followed
 HISTORY, DETAILS, LOCK = "history.jsonl", ".history", ".lock"

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from workbench import __version__
+from workbench.display.quantities import duration
 from workbench.errors import ConfigError, DataError
 from workbench.paths import ASSETS
-from workbench.quantities import duration
 from workbench.runs.metrics import read_sessions
 from workbench.runs.run import Run
 from workbench.workspace import confined, disk, read_json, write_text, writing

@@ -11,17 +11,17 @@ from pathlib import Path
 
 from workbench import jobs, policy
 from workbench.clips.records import file_sha256
+from workbench.display.quantities import percent
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.families.low_rank import RankLimit, low_rank_of_matrix
-from workbench.lora_names import RUNS
 from workbench.loras.changes import ModelWeights, base_weights_of
 from workbench.loras.making import OperationResult, Provenance, Step, add_to_library, lora_of_layers, pair_of
 from workbench.loras.opened import Report
 from workbench.loras.settings import ExtractSettings
-from workbench.quantities import percent
 from workbench.sampler.loras import read_header
 from workbench.workspace import SLUG, Workspace, read_json
+from workbench.workspace.lora_names import RUNS
 
 NOTHING = 1e-7  # a layer whose weights differ by less than this share of themselves has not been trained
 

@@ -23,14 +23,14 @@ from pydantic import BaseModel, Field
 from workbench import jobs
 from workbench.errors import ConfigError, Unknown
 from workbench.families.lora_files import DIFFUSERS_KEY, experts_of
-from workbench.lora_names import LORAS, NOTES, RUNS, checkpoint_names, folder, is_name, names, path_of
-from workbench.records import LATEST, read_once, read_record
 from workbench.runs import checkpoints
 from workbench.runs.checkpoints import FOLDER as CHECKPOINTS
 from workbench.runs.metrics import METRICS
 from workbench.runs.run import Run
 from workbench.sampler.loras import Header, read_header
 from workbench.workspace import Workspace, from_json, read_object, read_to_change, step_folders, step_of, write_json
+from workbench.workspace.lora_names import LORAS, NOTES, RUNS, checkpoint_names, folder, is_name, names, path_of
+from workbench.workspace.records import LATEST, read_once, read_record
 
 STARS = "stars.json"
 

@@ -17,9 +17,9 @@ from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError
 from workbench.families.base import Family
 from workbench.families.lora_files import DOWN, UP, LoraWeights, weights, with_metadata
-from workbench.lora_names import FILE, LORAS, NOTES, folder
 from workbench.loras.opened import Opened
 from workbench.workspace import Workspace, disk, fresh_folder, write_bytes, write_json, writing
+from workbench.workspace.lora_names import FILE, LORAS, NOTES, folder
 
 if TYPE_CHECKING:
     import torch

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
+from workbench.display.quantities import percent
 from workbench.errors import ConfigError
 from workbench.families.lora_files import DOWN, LoraWeights
 from workbench.families.low_rank import RankLimit, low_rank_of_matrix, low_rank_of_product
@@ -27,7 +28,6 @@ from workbench.loras.making import (
 )
 from workbench.loras.opened import Opened, Report, common_expert, common_model, opened
 from workbench.loras.settings import MergeSettings, ResizeSettings
-from workbench.quantities import percent
 from workbench.workspace import Workspace
 
 

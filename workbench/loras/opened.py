@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from workbench import lora_names
 from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError
 from workbench.families import families, find_model, models
@@ -30,7 +29,7 @@ from workbench.families.lora_names import FIT_LIMIT, FORCE, UNKNOWN, Sizes, misf
 from workbench.families.other_families import refuse_other_lora
 from workbench.loras.library import LibraryLora, find
 from workbench.sampler.loras import HUB, Lora, fetched, read_header, resolve
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, lora_names
 
 Report = Callable[[str], None]
 

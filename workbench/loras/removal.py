@@ -18,10 +18,10 @@ from pathlib import Path
 
 from workbench.errors import ConfigError, Unknown
 from workbench.jobs.reading import folders_in
-from workbench.lora_names import ALSO, folder
 from workbench.loras.library import LibraryLora, all_loras, checkpoints_of, find
 from workbench.settings import Settings, field
 from workbench.workspace import Workspace, confined, disk, fresh_folder, read_json, write_json, writing
+from workbench.workspace.lora_names import ALSO, folder
 
 REMOVED, RECORD = ".removed", "removed.json"
 DAY = 24 * 3600

@@ -9,10 +9,10 @@ import re
 from collections.abc import Sequence
 
 from workbench.errors import ConfigError
-from workbench.lora_names import RUNS, checkpoint_names, is_name
 from workbench.loras.library import find
 from workbench.sampler.loras import split_scale
 from workbench.workspace import Workspace, is_slug
+from workbench.workspace.lora_names import RUNS, checkpoint_names, is_name
 
 
 def words_of(workspace: Workspace, loras: Sequence[str]) -> list[str]:

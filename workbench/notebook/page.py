@@ -23,8 +23,8 @@ from typing import Any, Literal, get_args
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from workbench import jobs
+from workbench.display.html import escaped
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.html import escaped
 from workbench.jobs import platform, processes
 from workbench.notebook.colab import in_colab
 from workbench.paths import PAGE

@@ -21,20 +21,19 @@ from typing import Annotated, Any
 import psutil
 from pydantic import Field
 
-from workbench import strange_names
 from workbench.errors import ConfigError, ExitCode
 from workbench.families import models
 from workbench.fit import levels
 from workbench.fit.estimate import Fit, estimate, sized_model
 from workbench.fit.gpus import HERE
+from workbench.fit.warnings import run_warnings
 from workbench.jobs import platform, processes, torch_devices
 from workbench.jobs.devices import AUTO, GIGABYTE, MISSING, NO_XPU, gpus, pick_device
 from workbench.operations.registry import Snapshot, operation
 from workbench.operations.settings import Gpu
 from workbench.operations.shared import Check, said
-from workbench.run_warnings import run_warnings
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, strange_names
 
 Lines = tuple[dict[str, Any], ...]
 PACKAGES = ("torch", "diffusers", "transformers", "peft", "accelerate", "gradio", "av", "sentencepiece", "protobuf")

@@ -20,7 +20,6 @@ from workbench.clips import media
 from workbench.clips.records import read_info
 from workbench.errors import ConfigError, DataError
 from workbench.families import model_files
-from workbench.lora_names import is_name
 from workbench.publishing import anonymize
 from workbench.publishing.card import sample_name
 from workbench.publishing.facts import MOST_PREVIEWS, check_links, published_preview
@@ -32,6 +31,7 @@ from workbench.runs.model_card import card_facts, license_of, model_card
 from workbench.runs.previews import all_previews
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, read_object
+from workbench.workspace.lora_names import is_name
 
 CONFIG = "config.json"
 

@@ -19,7 +19,6 @@ from typing import Any
 from workbench import __version__
 from workbench.clips import media
 from workbench.clips.records import METADATA, Clip, clip_file
-from workbench.lora_names import ALSO
 from workbench.loras.library import LibraryLora
 from workbench.publishing import anonymize
 from workbench.publishing.card import readme_text, sample_name
@@ -29,6 +28,7 @@ from workbench.publishing.upload_plan import README, FileContent, UploadPlan, We
 from workbench.publishing.usage import PICTURE
 from workbench.runs.model_card import license_of
 from workbench.workspace import Workspace
+from workbench.workspace.lora_names import ALSO
 
 WEIGHTS = "pytorch_lora_weights.safetensors"  # the name that diffusers expects
 CONFIG, CLIPS = "config.json", "clips"

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from workbench.clips.records import file_sha256
+from workbench.display.quantities import byte_size, counted
 from workbench.errors import DataError
 from workbench.families.lora_files import DIFFUSERS_KEY, DROPPED_KEY, EXPERT_KEY, shortened
 from workbench.hub import Kind
-from workbench.quantities import byte_size, counted
 from workbench.workspace import from_json, writing
 
 README = "README.md"

@@ -29,9 +29,9 @@ from typing import Any
 
 from workbench import jobs
 from workbench.clips.records import file_sha256
+from workbench.display.quantities import byte_size
 from workbench.errors import CannotWrite, ConfigError, ResumeRefused
 from workbench.jobs import platform
-from workbench.quantities import byte_size
 from workbench.runs.analysis.visible_effect import VisibleEffect, best_step, from_line
 from workbench.runs.metrics import METRICS, MetricsReader, parse_lines
 from workbench.runs.settings import TrainSettings

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench import hub, lora_names, policy
-from workbench.bins import Bin
+from workbench import hub, policy
 from workbench.clips.frame_plan import Shape, shape_of
 from workbench.clips.records import METADATA
 from workbench.errors import ConfigError
@@ -28,7 +27,8 @@ from workbench.runs import optimizer_options
 from workbench.runs.data import Batches, datasets_of, load_data
 from workbench.runs.settings import TrainSettings
 from workbench.settings import value_text
-from workbench.workspace import SLUG, Workspace, read_object
+from workbench.workspace import SLUG, Workspace, lora_names, read_object
+from workbench.workspace.folders import Bin
 
 # Why some initializations of a LoRA are refused: they change the base model itself.
 NOT_PORTABLE = {

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
 from workbench.families.lora_files import plain_name
-from workbench.lora_names import ALSO
 from workbench.sampler.loras import Lora, read_header
+from workbench.workspace.lora_names import ALSO
 
 if TYPE_CHECKING:
     import torch

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workbench.inline_html import figure, note, picture, row
+from workbench.display.inline_html import figure, note, picture, row
 from workbench.sampler.queue import Progress, RequestState
 from workbench.sampler.samples import LATENTS, Sample
 from workbench.sampler.settings import SampleSettings

@@ -18,7 +18,7 @@ from workbench.clips import media
 from workbench.errors import ConfigError
 from workbench.sampler.samples import Sample, shareable
 from workbench.workspace import Workspace, disk, replacing, slugify, writing
-from workbench.zip_stream import write_zip
+from workbench.workspace.zip_stream import write_zip
 
 SUFFIXES = (".zip", ".gif", ".png")
 MOST_TILES = 36  # videos in a GIF or PNG

@@ -25,10 +25,10 @@ from workbench.captioners.keys import handed_over
 from workbench.captioners.settings import CaptionerSettings
 from workbench.errors import ConfigError
 from workbench.jobs.devices import DeviceChoice
-from workbench.records import read_json_lines
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, field
 from workbench.workspace import Workspace, append_line, write_json
+from workbench.workspace.records import read_json_lines
 
 MODULE = "workbench.sampler.prompt_enhancer_job"
 FOLDER, REQUEST, ACCEPTED = ".prompting", "request.json", "accepted.jsonl"

@@ -23,7 +23,6 @@ from workbench.clips.records import Number, Whole
 from workbench.errors import ConfigError, DeviceBusy, ExitCode, Unknown
 from workbench.jobs import gpu_lock
 from workbench.jobs.devices import pick_device
-from workbench.records import sound
 from workbench.sampler import scenes
 from workbench.sampler.inputs import check_continues, inputs_of, portable
 from workbench.sampler.request_files import (
@@ -43,6 +42,7 @@ from workbench.sampler.request_files import (
 from workbench.sampler.samples import LATENTS, Samples, checked_id, new_id, read_sample_record
 from workbench.sampler.settings import SampleSettings, WorkerSettings
 from workbench.workspace import Workspace, confined, read_object, write_json
+from workbench.workspace.records import sound
 
 MODULE = "workbench.sampler"
 MOST_WAITING = 5000  # requests; a grid has 2,000 at most

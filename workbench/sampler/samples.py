@@ -28,13 +28,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workbench import inline_html, lora_names
 from workbench.clips.records import Number, Whole
 from workbench.errors import ConfigError, DataError, Unknown
-from workbench.records import sound
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import parse
-from workbench.workspace import Workspace, disk, read_json, read_object, write_bytes, write_json, writing
+from workbench.workspace import Workspace, disk, lora_names, read_json, read_object, write_bytes, write_json, writing
+from workbench.workspace.records import sound
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,7 +45,6 @@ ID = re.compile(r"\d{8}-\d{6}-\d{6}-[0-9a-f]{4}")
 REMOVED, STAR, LATENTS = ".removed", ".star", ".safetensors"
 NOISE = "noise_state"  # tensor of a file of latents: of the generator, for decoders that go on with it
 MOST_SAMPLES = 8  # in a notebook
-DISPLAY = "workbench.sampler.display:samples_html"
 PREVIEWS = 3  # videos that a LoRA without a run keeps as its previews
 WHOLE = re.compile(r"[/\\~]|[A-Za-z]:[/\\]")
 TEXTS = ("prompt", "negative_prompt")  # what a person wrote is no path, whatever it begins with
@@ -290,7 +288,9 @@ class Sample:
         return self.path
 
     def _repr_html_(self) -> str:
-        return inline_html.rendered(DISPLAY, [self])
+        from workbench.sampler.display import samples_html
+
+        return samples_html([self])
 
 
 class _AppliedLora(BaseModel):
@@ -404,7 +404,9 @@ class Samples:
         return found
 
     def _repr_html_(self) -> str:
-        return inline_html.rendered(DISPLAY, self.history(MOST_SAMPLES))
+        from workbench.sampler.display import samples_html
+
+        return samples_html(self.history(MOST_SAMPLES))
 
     def get(self, sample_id: str, removed: bool = False) -> Sample:
         """One finished sample, of the history or of the bin. Raises Unknown when there is none of that id."""

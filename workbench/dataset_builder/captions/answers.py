@@ -20,8 +20,8 @@ from typing import Any
 
 from workbench.clips.records import Clip, read_clips
 from workbench.dataset_builder import history
-from workbench.records import read_json_lines
 from workbench.workspace import append_line, writing
+from workbench.workspace.records import read_json_lines
 
 
 def written_by_hand(clip: Clip) -> bool:

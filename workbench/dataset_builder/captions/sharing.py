@@ -33,9 +33,9 @@ from workbench.dataset_builder.captions.settings import CaptionSettings
 from workbench.jobs.devices import gpus_of
 from workbench.jobs.shards import Shards
 from workbench.jobs.workers import Workers, take_shards
-from workbench.records import json_lines, read_json_lines
 from workbench.settings import parse
 from workbench.workspace import append_line, read_json, write_json
+from workbench.workspace.records import json_lines, read_json_lines
 
 MODULE = "workbench.dataset_builder.captions.sharing"
 FOLDER, WORK, ANSWERS = "shared", "work.json", "answers-"

@@ -17,12 +17,12 @@ from pydantic import BaseModel
 from workbench.clips.records import Clip, DatasetInfo
 from workbench.dataset_builder.checks.findings import Finding, finding_of
 from workbench.dataset_builder.checks.measures import FOLDER
+from workbench.display.quantities import counted
 from workbench.errors import ModelUnavailable
 from workbench.families.base import Family
 from workbench.families.model import Model
 from workbench.families.model_inputs import CaptionTokens
-from workbench.quantities import counted
-from workbench.records import read_record
+from workbench.workspace.records import read_record
 
 TOKENS = "tokens.json"
 

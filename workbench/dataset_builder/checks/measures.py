@@ -26,8 +26,8 @@ from workbench.dataset_builder.cuts import scenes
 from workbench.dataset_builder.parallel import OnProgress, Tick, silent
 from workbench.errors import DataError
 from workbench.jobs.limited import ChildLost, LimitedChild, Watch, serve
-from workbench.records import read_json_lines
 from workbench.workspace import append_line, writing
+from workbench.workspace.records import read_json_lines
 
 if TYPE_CHECKING:
     from workbench.clips.frame_metrics import Pixels

@@ -15,9 +15,9 @@ from workbench.dataset_builder.checks import text_detection
 from workbench.dataset_builder.checks.findings import Finding, Severity, finding_of
 from workbench.dataset_builder.checks.measures import Measures
 from workbench.dataset_builder.checks.settings import CheckSettings
+from workbench.display.quantities import counted
 from workbench.errors import DataError
 from workbench.families.latents_file import Fit
-from workbench.quantities import counted
 
 
 def check_pictures(

@@ -15,11 +15,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from workbench import charts, inline_html
 from workbench.clips.records import Clip, DatasetInfo, known_info, read_clips
 from workbench.dataset_builder.checks.caption_checks import read_tokens, text_hash
 from workbench.dataset_builder.checks.measures import read_measures
-from workbench.quantities import counted
+from workbench.display import charts, inline_html
+from workbench.display.quantities import counted
 
 K = TypeVar("K", bound=Hashable)
 MOST_WORDS, BINS = 30, 20

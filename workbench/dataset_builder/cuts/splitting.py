@@ -23,8 +23,8 @@ from workbench.dataset_builder.cuts import cutting, scenes
 from workbench.dataset_builder.cuts.cut import FEWEST, MASTERS, Cut, Master, checked, cut_of, master_of
 from workbench.dataset_builder.cuts.scenes import DETECTORS, DetectorName
 from workbench.dataset_builder.parallel import OnProgress, Tick, silent
+from workbench.display.quantities import counted
 from workbench.errors import ConfigError, DataError
-from workbench.quantities import counted
 from workbench.settings import Settings, field
 
 PIECES = "Pieces"

@@ -24,7 +24,7 @@ from workbench.dataset_builder.sources.layouts.base import ExportedClip, Exporte
 from workbench.dataset_builder.sources.layouts.shards import shards_of
 from workbench.errors import ConfigError, DataError
 from workbench.workspace import confined, disk, sync_folder, writing
-from workbench.zip_stream import write_zip, zip_stream
+from workbench.workspace.zip_stream import write_zip, zip_stream
 
 LONGEST_NAME = 80  # characters of an exported file, without its ending
 RESERVED = re.compile(r"con|prn|aux|nul|(com|lpt)\d", re.IGNORECASE)  # names that Windows keeps for devices

@@ -12,8 +12,8 @@ from workbench.dataset_builder.export import hub_push
 from workbench.dataset_builder.export.files import export
 from workbench.dataset_builder.export.settings import ExportSettings
 from workbench.dataset_builder.sources.layouts import layout_named
+from workbench.display.quantities import counted
 from workbench.errors import ConfigError
-from workbench.quantities import counted
 
 
 def check(dataset: Path, settings: ExportSettings) -> None:

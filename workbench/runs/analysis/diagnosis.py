@@ -24,9 +24,9 @@ from functools import cached_property
 from statistics import median
 from typing import Literal, NamedTuple
 
+from workbench.display.quantities import loss_text
 from workbench.errors import ConfigError
 from workbench.families.base import OwnSetting
-from workbench.quantities import loss_text
 from workbench.runs.analysis.curves import Curves, Mean, grouped
 from workbench.runs.analysis.visible_effect import VisibleEffect, best_step, is_good
 from workbench.runs.settings import TrainSettings

@@ -10,8 +10,8 @@ from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.export import downloads, hub_push
 from workbench.dataset_builder.export import job as export_job
 from workbench.dataset_builder.export.settings import ExportSettings
+from workbench.display.quantities import byte_size
 from workbench.publishing.upload_plan import UploadPlan
-from workbench.quantities import byte_size
 from workbench.ui.core import render
 from workbench.ui.core.boundary import on
 from workbench.ui.core.view import Values

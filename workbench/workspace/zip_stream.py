@@ -1,7 +1,4 @@
-"""Files as one zip, stored as they are since videos do not shrink: on a disk, or piece by piece for a connection.
-
-Not covered: which files (dataset_builder.export, sampler.downloads), reading archives (dataset_builder.sources).
-"""
+"""Files as one zip, stored as they are since videos do not shrink: on a disk, or piece by piece for a connection."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from workbench.workspace import writing
+from workbench.workspace.files import writing
 
 PIECE_BYTES = 1024**2
 NamedContents = Iterable[tuple[str, Path | bytes]]

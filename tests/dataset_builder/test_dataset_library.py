@@ -11,17 +11,18 @@ import pytest
 from tests.shell import Shell
 from tests.test_overview import at_work
 from tests.written_run import ended, write_run
-from workbench import dataset_library, jobs
+from workbench import jobs
 from workbench.dataset_builder import Dataset
+from workbench.dataset_builder import library as dataset_library
 from workbench.dataset_builder.ingest import intake
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.errors import ConfigError
 from workbench.jobs import processes
-from workbench.notes import MOST_NOTES
 from workbench.runs.checks import check
 from workbench.runs.data import load_data
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, write_json
+from workbench.workspace.folders import MOST_NOTES
 
 
 def files(folder: Path) -> dict[str, bytes]:

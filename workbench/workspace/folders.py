@@ -1,18 +1,68 @@
-"""The bin of whole runs and whole datasets: a removed folder moves into it, and nothing is deleted.
+"""What a person does with the whole folder of a run or a dataset: write notes, put it into a group, remove it.
 
-runs/.removed/ID/NAME/...      the folder NAME as it was; ID is its name, or NAME-2 for a second one of that name
+    NAME/notes.txt, NAME/group.txt      what a person wrote about it
+    .removed/ID/NAME/...                the bin: the folder NAME as it was; ID is its name, or NAME-2 for a second one of
+                                        that name. Nothing is deleted.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.errors import ConfigError, Unknown
-from workbench.workspace import checked_slug, disk, fresh_folder, is_slug, writing
+from workbench.workspace import disk
+from workbench.workspace.files import write_text, writing
+from workbench.workspace.layout import fresh_folder
+from workbench.workspace.names import checked_slug, is_slug
 
+NOTES, GROUP = "notes.txt", "group.txt"
+MOST_NOTES, MOST_GROUP = 20_000, 60  # characters
 REMOVED = ".removed"
+
+
+class NotedFolder:
+    """The folder of a run or a dataset, with what a person wrote about it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def notes(self) -> str:
+        """What a person wrote about it, "" without any."""
+        return _read(self.folder / NOTES)[:MOST_NOTES]
+
+    def write_notes(self, text: str) -> None:
+        """Replace the notes. Raises ConfigError where they are too long, CannotWrite."""
+        if len(text) > MOST_NOTES:
+            raise ConfigError(f"the notes have {len(text)} characters, and {MOST_NOTES} is the limit: shorten them")
+        write_text(self.folder / NOTES, text.strip())
+
+    @property
+    def group(self) -> str:
+        """The label under which lists show it together with others, "" without one."""
+        return " ".join(_read(self.folder / GROUP).split())[:MOST_GROUP]
+
+    def set_group(self, label: str) -> None:
+        """Put it into a group, "" into none. Raises ConfigError where the label is too long, CannotWrite."""
+        label = " ".join(label.split())
+        if len(label) > MOST_GROUP or not label.isprintable():
+            raise ConfigError(
+                f"the group {label[:80]!r} cannot be used: at most {MOST_GROUP} characters, all printable"
+            )
+        write_text(self.folder / GROUP, label)
+
+
+def _read(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_text(encoding="utf-8", errors="replace")
+    return ""
 
 
 @dataclass(frozen=True)

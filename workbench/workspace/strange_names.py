@@ -1,7 +1,6 @@
 """Files that the workbench did not create: copies, backups, files of other programs. Readers leave them out.
 
-Names that begin with a point belong to this workbench or to the system, and are not looked at. Not covered: what is in
-the files.
+Names that begin with a point belong to this workbench or to the system, and are not looked at.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from workbench.workspace import Workspace, is_slug, step_of
+from workbench.workspace.layout import Workspace
+from workbench.workspace.names import is_slug, step_of
 
 CACHED = re.compile(r"[0-9a-f]{40}\.safetensors")
 FOLDERS = "downloads|encoding|reconstructions|measured|strips|plans|converted|loras|page"  # of the cache

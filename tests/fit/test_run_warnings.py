@@ -14,7 +14,7 @@ from workbench.dataset_builder.checks.caption_checks import check_tokens
 from workbench.dataset_builder.checks.findings import write_report
 from workbench.families import find_model, models
 from workbench.families.recipes import SUBJECTS
-from workbench.run_warnings import run_warnings
+from workbench.fit.warnings import run_warnings
 from workbench.runs.recipes import suggest
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace

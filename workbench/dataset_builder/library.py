@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from workbench import jobs
-from workbench.bins import Bin
 from workbench.clips.records import read_info, write_info
 from workbench.dataset_builder import history
 from workbench.dataset_builder.dataset import Dataset
@@ -25,6 +24,7 @@ from workbench.runs.data import datasets_of, encoding_jobs
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import FORMER_NAMES, Workspace, disk, read_to_change, slugify, write_json, writing
+from workbench.workspace.folders import Bin
 
 MOST_NAMED = 5  # runs in a sentence
 

@@ -1,7 +1,6 @@
 """Files of a workspace that hold records: one of a known shape, read whole or not at all, or one record a line.
 
-Anybody may have written into a workspace: a person, another version, a disk that failed. Not covered: settings, whose
-errors a person reads (settings); files that are read only by the process that writes them.
+Anybody may have written into a workspace: a person, another version, a disk that failed.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from workbench.errors import ConfigError
-from workbench.workspace import from_json, read_bytes, read_json
+from workbench.workspace.files import from_json, read_bytes, read_json
 
 LATEST = 1e11  # seconds since the epoch: no calendar goes much further
 T = TypeVar("T")

@@ -1,7 +1,4 @@
-"""Quantities in words, as the page, the notebook, the shell and messages write them: bytes, seconds, moments, counts.
-
-Not covered: numbers of settings with their units (settings), the memory of a run, which is in GiB (fit.memory).
-"""
+"""Quantities in words, as page, notebook, shell and messages write them: bytes, seconds, moments, counts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Pieces of HTML that the page, the report and the notebook share. Whatever a person or a file wrote is escaped here.
-
-Not covered: what only one of them has (ui.core.render, notebook.rendering), style sheets (assets).
-"""
+"""Pieces of HTML that the page, the report and the notebook share. What a person or a file wrote is escaped here."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import html
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from workbench.states import Tone, icon, tone_of
+from workbench.display.states import Tone, icon, tone_of
 
 PIXEL_ART = 128  # pixels of width; smaller videos are enlarged with sharp edges instead of a blur
 TYPES = {

@@ -1,35 +1,23 @@
 """HTML that carries its styles and files inside: what objects of the library show as the last line of a notebook cell.
 
 A notebook's page often cannot reach the kernel's files (Colab, VS Code), so pictures and videos are embedded as data
-URLs. Text from people and files is escaped here. Not covered: the web page's HTML, which has a style sheet and a server
-(html, ui.core.render); how a run, a dataset or a grid looks (the display modules of their packages).
+URLs. Text from people and files is escaped here.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from workbench import html
-from workbench.html import PIXEL_ART, escaped
-from workbench.states import Tone, icon, tone_of
+from workbench.display import html
+from workbench.display.html import PIXEL_ART, escaped
+from workbench.display.states import Tone, icon, tone_of
 
 EMBED_LIMIT = 8 * 1024 * 1024  # bytes; a notebook that carries more than this per video gets slow to open
 BLUE, AMBER, GREEN, RED, GREY = "#2f6fd0", "#b26a00", "#2e7d32", "#c62828", "#6b7688"
 TONE_COLOURS: dict[Tone, str] = {"plain": GREY, "going": BLUE, "idle": GREY, "good": GREEN, "warn": AMBER, "bad": RED}
 NOTE_COLOURS = {"plain": "inherit", "error": RED, "good": GREEN}
 CELL = 'style="padding:4px 6px;text-align:left;vertical-align:top;font-weight:normal;border:0;background:none"'
-
-
-def rendered(function: str, thing: object) -> str:
-    """What a display function makes of a thing; it is named as "workbench.runs.display:run_html".
-
-    By its name, because its module imports the class whose `_repr_html_` calls it.
-    """
-    module, _, name = function.partition(":")
-    html_text: str = getattr(importlib.import_module(module), name)(thing)
-    return html_text
 
 
 # ---- files

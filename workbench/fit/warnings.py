@@ -1,8 +1,7 @@
 """What a run will probably not show, by its settings and captions, before it starts: for page, notebook and shell.
 
 Few sentences, each with the setting that helps; none for the demo and for published recipes. No torch, and cheap enough
-to be asked at every change of a form. Not covered: what stands against starting (runs.checks), memory and time (fit),
-what a run has shown once it trains (runs.analysis.diagnosis).
+to be asked at every change of a form.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from workbench.clips import still_pictures
 from workbench.clips.frame_plan import shape_of
 from workbench.clips.records import damage, read_clips
 from workbench.dataset_builder.checks.findings import read_report
+from workbench.display.quantities import counted
 from workbench.errors import ConfigError, DataError
 from workbench.families.base import Family
 from workbench.families.model import Model
 from workbench.families.noise_schedules import FlowSchedule, NoiseSchedule, NoiseSettings
-from workbench.quantities import counted
 from workbench.runs.checks import resolved
 from workbench.runs.data import Batches, datasets_of, load_data, sources_of
 from workbench.runs.settings import HELD_OUT, TrainSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.quantities import byte_size, counted, duration
+from workbench.display.quantities import byte_size, counted, duration
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import os
 import zipfile
 from pathlib import Path
 
-from workbench.zip_stream import PIECE_BYTES, write_zip, zip_stream
+from workbench.workspace.zip_stream import PIECE_BYTES, write_zip, zip_stream
 
 
 def contents(data: bytes) -> dict[str, bytes]:

@@ -1,8 +1,7 @@
 """How a state looks, wherever one is shown: its tone, which has a colour, and its icon. Its word stands beside it.
 
 Runs, jobs, the queue, samples and findings use the same. Icons are lines on a square of 16, drawn in the text's colour
-and left out for screen readers, which read the word. Not covered: the colours of a tone (assets/tokens.css,
-inline_html).
+and left out for screen readers, which read the word.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.checks.findings import Finding, Severity
 from workbench.dataset_builder.checks.picture_checks import check_plans
 from workbench.families import find_model
-from workbench.run_warnings import run_warnings
+from workbench.fit.warnings import run_warnings
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench import workspace
+from workbench.workspace import layout
 from workbench.errors import CannotWrite, ConfigError
 from workbench.workspace import (
     Workspace,
@@ -93,7 +93,7 @@ def test_the_longest_path_of_a_workspace_is_not_underestimated(tmp_path: Path) -
     """The longest name in the longest kind of path: a temporary file beside a weight of a run's checkpoint."""
     name = f".optimizer.safetensors.{2**22}.{2**47}.tmp"
     path = Path("runs") / ("x" * 64) / "checkpoints" / "step-00000250" / name
-    assert len(str(path)) < workspace.LONGEST
+    assert len(str(path)) < layout.LONGEST
 
 
 def test_fresh_names_are_numbered(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
     runs/RUN           a run's export         runs/RUN/lora.safetensors
     runs/RUN@STEP      a checkpoint of it     runs/RUN/checkpoints/step-STEP/lora.safetensors
     loras/NAME         a library LoRA         loras/NAME/lora.safetensors, with lora.json beside it
-
-Not covered: what is known of a LoRA (loras.library), files and Hub repositories elsewhere (sampler.loras).
 """
 
 from __future__ import annotations
@@ -12,7 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from workbench.errors import ConfigError
-from workbench.workspace import LORA_NAME, Workspace, read_object, step_folders
+from workbench.workspace.files import read_object
+from workbench.workspace.layout import Workspace, step_folders
+from workbench.workspace.names import LORA_NAME
 
 FILE, NOTES = "lora.safetensors", "lora.json"
 ALSO = "also.safetensors"  # weights that a run trained in full beside its LoRA

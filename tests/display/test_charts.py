@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from tests.patience import PATIENCE
-from workbench.charts import (
+from workbench.display.charts import (
     Line,
     StackedBar,
     bars,

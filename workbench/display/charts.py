@@ -3,7 +3,6 @@
 The page, the notebook and the report render the same: colours come from `--series-1` to `--series-8` and the text's own
 colour, so a chart is light or dark as its surroundings are (assets/charts.css). Where `script` runs, it plots the same
 curves at the width there is, with values on hover, zoom and a log axis; elsewhere the chart stays as it was rendered.
-Not covered: which curves there are (runs.analysis.curves), what is counted (dataset_builder.checks.statistics).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeVar
 
-from workbench.html import escaped
+from workbench.display.html import escaped
 from workbench.paths import ASSETS
 
 Point = tuple[float, float]  # (step, value)
