@@ -1,4 +1,4 @@
-// The browser's half of workbench/charts.py, on the page, in a notebook and in a saved report: every chart is plotted at the
+// The browser's half of workbench/display/charts.py, on the page, in a notebook and in a saved report: every chart is plotted at the
 // width there is, says its values under the pointer or by the arrow keys, is zoomed by dragging, and has a log axis.
 // A chart that a tick replaces keeps all of this: what a person chose is kept here, under the chart's name.
 'use strict';

@@ -1,5 +1,5 @@
 // What assets/charts.js computes without the page: which part of the curves is plotted and how, what is read at a step,
-// what a zoom leaves. `plotted` makes the same as `plot` in workbench/charts.py, which renders a chart where no script runs.
+// what a zoom leaves. `plotted` makes the same as `plot` in workbench/display/charts.py, which renders a chart where no script runs.
 // A line is {name, css, style, steps, values, marked}; a view is the first and the last step plotted, null for all.
 'use strict';
 

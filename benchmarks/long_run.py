@@ -29,7 +29,7 @@ from playwright.sync_api import sync_playwright
 
 from workbench import jobs
 from workbench.clips import media
-from workbench.jobs import processes
+from workbench.jobs import platform
 from workbench.runs import checkpoints
 from workbench.runs.metrics import METRICS
 from workbench.runs.settings import TrainSettings
@@ -83,7 +83,7 @@ class Writer:
             "".join(f"step {step}: held-out loss 0.3\n" for step in range(0, steps, MEASURED))
         )
         pid = os.getpid()
-        identity = {"pid": pid, "start_time": processes.start_time(pid), "boot_id": processes.boot_id()}
+        identity = {"pid": pid, "start_time": platform.start_time(pid), "boot_id": platform.boot_id()}
         write_json(self.run / jobs.PROCESS, {"module": "benchmark", **identity, "started_at": time.time()})
 
     def advance(self, steps: int) -> None:

@@ -38,12 +38,12 @@ from workbench.clips.media.reading import read_frames
 from workbench.dataset_builder import Dataset
 from workbench.families import default_model, find_model
 from workbench.families.model import Model
-from workbench.lora_names import ALSO
 from workbench.runs import checkpoints
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.trainable import LORA, WEIGHTS
 from workbench.workspace import Workspace
+from workbench.workspace.lora_names import ALSO
 
 TUNING = ("stripes", "ring", "pink", "diagonally", "shrinks", "cross", "dots", "fades", "turns", "three")
 # Of each kind one. Nothing was tuned on them: they were drawn when the candidates were measured on the others.

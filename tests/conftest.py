@@ -24,7 +24,7 @@ from workbench.clips import media
 from workbench.dataset_builder import Dataset
 from workbench.families import families
 from workbench.families.model import Model
-from workbench.operating_system import bare_environment
+from workbench.jobs.processes import bare_environment
 from workbench.paths import ASSETS
 from workbench.workspace import Workspace
 

@@ -483,7 +483,7 @@ def _where(error: BaseException) -> str:
 
 
 def _doctor(workspace: Workspace) -> Any:
-    from workbench.strange_names import strange_names
+    from workbench.workspace.strange_names import strange_names
 
     return strange_names(workspace)
 

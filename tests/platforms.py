@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.operating_system import system
+from workbench.jobs import platform
 
-several_gpus = pytest.mark.skipif(not system.inherits, reason="a run on several GPUs is refused on this platform")
+several_gpus = pytest.mark.skipif(not platform.INHERITS, reason="a run on several GPUs is refused on this platform")
 NO_DEMO = "the public demo is refused on this platform"
-limited_visitors = pytest.mark.skipif(not system.limits_visitors, reason=NO_DEMO)
+limited_visitors = pytest.mark.skipif(not platform.LIMITS_VISITORS, reason=NO_DEMO)

@@ -17,11 +17,11 @@ from workbench.clips import records
 from workbench.dataset_builder import Dataset
 from workbench.jobs import processes
 from workbench.overview import DATASETS, RUNS, Overview, OverviewReader
-from workbench.records import read_json_lines
 from workbench.runs.run import Run
 from workbench.sampler.samples import new_id, video_path, write_sample
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace, append_line, write_json
+from workbench.workspace.records import read_json_lines
 
 
 def read(workspace: Workspace) -> Overview:

@@ -19,7 +19,7 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.platforms import NO_DEMO
-from workbench.operating_system import system
+from workbench.jobs import platform
 
 ROOT = Path(__file__).resolve().parent.parent
 HTML = {"accept": "text/html"}
@@ -33,7 +33,7 @@ class Demo:
     """
 
     def __init__(self, sessions: Path, **environment: str) -> None:
-        if not system.limits_visitors:
+        if not platform.LIMITS_VISITORS:
             pytest.skip(NO_DEMO)
         self.sessions, self.log = sessions, sessions.with_suffix(".log")
         with self.log.open("a") as log:

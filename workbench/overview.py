@@ -13,13 +13,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench import jobs, states
+from workbench import jobs
 from workbench.clips.records import INFO, METADATA
 from workbench.dataset_builder.snapshot import dataset_snapshot, task_snapshot
 from workbench.dataset_builder.tasks import NAMES, Task
+from workbench.display import states
+from workbench.display.quantities import byte_size
+from workbench.display.states import Tone
 from workbench.errors import ConfigError
 from workbench.jobs import State, Status
-from workbench.quantities import byte_size
 from workbench.runs import queue
 from workbench.runs.failures import LOG_LINES, failure_of
 from workbench.runs.listing import headline, summary_of
@@ -27,7 +29,6 @@ from workbench.runs.metrics import SESSIONS, read_sessions
 from workbench.runs.run import Run
 from workbench.runs.snapshot import activity, time_left, time_limit_of
 from workbench.sampler.samples import ID, Sample, Samples
-from workbench.states import Tone
 from workbench.workspace import Workspace, is_slug
 
 RUNS = 6  # of those that are over; every run that is not is named

@@ -50,18 +50,16 @@ def test_a_job_imports_nothing_from_here(folder: Path, tmp_path: Path, monkeypat
     assert not list(folder.glob("*.sprung"))
 
 
-# Two start the page by its file, which is no module of the current folder either; families know no jobs; the rest are
+# Two start the page by its file, which is no module of the current folder either; the rest are
 # of other machines.
 STARTERS = {
     "jobs/processes.py",
     "cli/webui.py",
     "notebook/page.py",
     "operations/machine.py",
-    "families/facts.py",
     "remote/hub_jobs.py",
     "remote/ssh.py",
-    "operating_system/posix.py",
-    "operating_system/portable.py",
+    "jobs/platform.py",
 }
 
 
@@ -73,10 +71,9 @@ def test_every_process_of_ours_is_started_in_one_way() -> None:
         if re.search(r"sys\.executable|\"-m\",|\s-m \{", text):
             found[path.relative_to(ROOT / "workbench").as_posix()] = text
     assert set(found) == STARTERS
-    assert '[system.python()[0], "-P", "-m", module' in found["jobs/processes.py"]
-    assert all('"-m"' not in found[f"operating_system/{name}.py"] for name in ("posix", "portable"))
+    assert '[platform.python()[0], "-P", "-m", module' in found["jobs/processes.py"]
+    assert '"-m"' not in found["jobs/platform.py"]
     assert '"-P", "-m"' in found["remote/hub_jobs.py"]
     assert " -P -m {" in found["remote/ssh.py"]
-    assert '[sys.executable, "-P", "-m", __name__' in found["families/facts.py"]
     assert found["operations/machine.py"].count("sys.executable") == 1, "which it only shows"
     assert "[sys.executable, str(PAGE)" in found["cli/webui.py"]

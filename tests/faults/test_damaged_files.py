@@ -16,8 +16,8 @@ from workbench.clips.records import write_clips
 from workbench.compare import marks
 from workbench.dataset_builder import Dataset
 from workbench.errors import CannotWrite, ConfigError
+from workbench.fit.warnings import run_warnings
 from workbench.overview import OverviewReader
-from workbench.run_warnings import run_warnings
 from workbench.runs import checkpoints
 from workbench.runs.data import load_data
 from workbench.runs.settings import TrainSettings

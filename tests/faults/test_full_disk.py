@@ -14,14 +14,13 @@ import pytest
 
 from tests.patience import PATIENCE, until_run
 from workbench import jobs
-from workbench import workspace as files
 from workbench.dataset_builder import Dataset
 from workbench.errors import CannotWrite
 from workbench.families.model import Model
 from workbench.jobs import Job, State
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, files
 
 SMALL = 1000  # bytes: a heartbeat and a command fit; a line of the curve or the log, a video and a checkpoint do not
 EVERY = 10

@@ -27,10 +27,10 @@ from workbench.runs.previews import read_previews
 from workbench.runs.run import Run
 from workbench.sampler import vae_reconstruction
 from workbench.sampler.samples import Samples
-from workbench.strange_names import RULES, strange_names
 from workbench.ui.core.live import Live
 from workbench.ui.datasets.cut import STRIPS
 from workbench.workspace import Workspace, read_json, write_json
+from workbench.workspace.strange_names import RULES, strange_names
 
 COPIES = ("step-00000010.bak", "step-00000020 (copy)", "step-²", "Été", "a..b", "step-1")  # of healthy folders
 SLUGS = {"step-00000010.bak", "step-1"}  # of these, names that a run or a dataset may have

@@ -18,7 +18,7 @@ from tests.patience import PATIENCE, until
 from tests.runs.test_run_queue import end_all
 from workbench import jobs
 from workbench.errors import ExitCode
-from workbench.jobs import State, processes, tickets
+from workbench.jobs import State, platform, tickets
 from workbench.runs import queue as run_queue
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
@@ -93,7 +93,7 @@ def test_a_waiting_run_has_no_process_and_nothing_that_is_killed_stops_it(
     assert (Run(copy).status.state, Run(copy).status.message) == (State.DIED, tickets.LOST)
     ticket = queue[11].folder / tickets.WAITING
     assert ticket.stat().st_mode & 0o077 == 0
-    ticket.write_text(ticket.read_text().replace(processes.boot_id(), "another"))
+    ticket.write_text(ticket.read_text().replace(platform.boot_id(), "another"))
     assert queue[11].status.state is State.DIED
 
     # And all the others get the device, one after the other.

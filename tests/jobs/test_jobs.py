@@ -21,7 +21,7 @@ from tests.patience import PATIENCE, until
 from tests.small_job import BEHAVIOUR
 from workbench import jobs
 from workbench.errors import ConfigError, DeviceBusy, ExitCode
-from workbench.jobs import State, gpu_lock, processes
+from workbench.jobs import State, gpu_lock, platform, processes
 from workbench.jobs.control import FORCED
 from workbench.jobs.reading import STALE_SECONDS
 
@@ -187,7 +187,7 @@ def test_a_job_that_ended_can_be_started_again(folder: Path) -> None:
 def test_a_zombie_is_not_alive() -> None:
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE)
-    assert processes.start_time(child.pid) is None
+    assert platform.start_time(child.pid) is None
     child.wait()
 
 
@@ -286,7 +286,7 @@ def test_a_job_that_does_not_listen_is_ended_with_its_children(folder: Path) -> 
     jobs.stop(folder, grace=0.3)
     ended = jobs.status(folder)
     assert (ended.state, ended.message) == (State.STOPPED, FORCED)
-    until(lambda: processes.start_time(child) is None)
+    until(lambda: platform.start_time(child) is None)
 
 
 def test_a_save_that_has_begun_is_finished_however_impatient_the_stop(folder: Path) -> None:

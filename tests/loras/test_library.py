@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.loras.making import layer, put_export, put_lora, write_lora
-from workbench import lora_names
 from workbench.errors import ConfigError
 from workbench.loras import library
-from workbench.workspace import Workspace, write_json
+from workbench.workspace import Workspace, lora_names, write_json
 
 QUERY = "transformer_blocks.0.attn1.to_q"
 

@@ -17,8 +17,7 @@ import pytest
 
 import workbench
 from tests.patience import until
-from workbench import Run, Workspace, inline_html, jobs
-from workbench.charts import thinned
+from workbench import Run, Workspace, jobs
 from workbench.dataset_builder.settings import (
     CaptionSettings,
     CheckSettings,
@@ -26,6 +25,8 @@ from workbench.dataset_builder.settings import (
     ImportSettings,
     SplitSettings,
 )
+from workbench.display import inline_html
+from workbench.display.charts import thinned
 from workbench.errors import ConfigError
 from workbench.notebook import attach, form, train_panel
 from workbench.notebook.live import Ticker

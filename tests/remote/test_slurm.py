@@ -12,7 +12,7 @@ from tests.patience import PATIENCE, until_run
 from tests.remote.waiting import steps
 from workbench import jobs
 from workbench.errors import ConfigError
-from workbench.jobs import State, processes
+from workbench.jobs import State, platform
 from workbench.remote import targets
 from workbench.remote.base import RemoteRecord
 from workbench.remote.settings import SlurmTarget
@@ -47,7 +47,7 @@ def test_a_preempted_run_saves_and_goes_on(workspace: Workspace, run: Run) -> No
     assert steps(run) == list(range(1, run.checkpoints[-1] + 1))
     second = read_sessions(run.folder)[1]
     assert second.step in run.checkpoints or second.step < run.checkpoints[0]
-    assert processes.start_time(int(record.job)) is None
+    assert platform.start_time(int(record.job)) is None
     # The clips are linked, not copied, and what was encoded is in the workspace's own cache.
     clip = next(workspace.dataset("squares").glob("clips/*.mp4"))
     assert clip.stat().st_nlink > 1

@@ -9,9 +9,9 @@ import pytest
 
 from workbench.clips.records import read_clips, write_clips
 from workbench.dataset_builder import Dataset
+from workbench.display.quantities import counted
 from workbench.errors import ConfigError, DataError
-from workbench.quantities import counted
-from workbench.run_warnings import run_warnings
+from workbench.fit.warnings import run_warnings
 from workbench.runs.data import TrainingData, load_data, parse_source, seed_for
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace

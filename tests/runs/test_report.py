@@ -12,7 +12,7 @@ import pytest
 
 from tests.drawing import MakeClip
 from tests.written_run import NOW, add_preview, ended, two_sessions, write_run
-from workbench import charts
+from workbench.display import charts
 from workbench.errors import ExitCode
 from workbench.runs import display
 from workbench.runs.display import write_report

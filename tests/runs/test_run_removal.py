@@ -10,10 +10,10 @@ from tests.written_run import write_run
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.jobs import processes
-from workbench.notes import MOST_NOTES
 from workbench.runs.run import Run, remove_run, removed_runs, restore_run
 from workbench.runs.snapshot import snapshot
 from workbench.workspace import Workspace, write_json
+from workbench.workspace.folders import MOST_NOTES
 
 
 def files(run: Run) -> dict[str, bytes]:

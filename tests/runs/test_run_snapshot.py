@@ -15,8 +15,8 @@ from tests.drawing import MakeClip
 from tests.runs.test_forks import saved
 from tests.written_run import add_preview, ended, write_run
 from workbench import jobs
+from workbench.display.html import escaped
 from workbench.errors import ExitCode
-from workbench.html import escaped
 from workbench.jobs import processes
 from workbench.jobs.devices import Load
 from workbench.operations.runs import view

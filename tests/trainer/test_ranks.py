@@ -24,9 +24,8 @@ from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, ExitCode
 from workbench.families.model import Model
 from workbench.fit import levels
-from workbench.jobs import State, gpu_lock
+from workbench.jobs import State, gpu_lock, platform
 from workbench.jobs.devices import Device
-from workbench.operating_system import system
 from workbench.runs import checkpoints, failures, queue
 from workbench.runs.checks import check_ranks
 from workbench.runs.run import Run
@@ -241,7 +240,7 @@ def test_all_gpus_of_a_machine_are_offered(monkeypatch: pytest.MonkeyPatch) -> N
 def test_where_no_process_inherits_locks_several_gpus_are_neither_offered_nor_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(type(system), "inherits", False)
+    monkeypatch.setattr(platform, "INHERITS", False)
     monkeypatch.setattr(levels, "gpus", lambda: [Device("cuda", "a card", 24.0, index) for index in range(2)])
     assert levels.offer(TrainSettings()) is None
     check_ranks(TrainSettings(), 1)

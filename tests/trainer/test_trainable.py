@@ -14,11 +14,11 @@ from workbench.families import find_model
 from workbench.families.lora_files import plain_name
 from workbench.families.model import Model
 from workbench.families.model_inputs import ModelInputs
-from workbench.lora_names import ALSO
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.adapters import file_beside
 from workbench.trainer import lora
 from workbench.trainer.trainable import LORA, Trainable, continue_from
+from workbench.workspace.lora_names import ALSO
 
 CPU = torch.device("cpu")
 

@@ -12,10 +12,11 @@ import pytest
 
 from tests.dataset_builder import footage
 from tests.patience import PATIENCE
-from workbench import jobs, states
+from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.checks.findings import finding_of, write_report
 from workbench.dataset_builder.settings import CaptionSettings, SplitSettings
+from workbench.display import states
 from workbench.errors import ConfigError
 from workbench.ui.datasets.captions import CaptionPanel
 from workbench.ui.datasets.check import CheckPanel

@@ -10,9 +10,9 @@ import pytest
 
 from tests.written_run import write_run
 from workbench import jobs
-from workbench.charts import thinned
+from workbench.display.charts import thinned
 from workbench.errors import ExitCode
-from workbench.jobs import processes
+from workbench.jobs import platform
 from workbench.runs import snapshot
 from workbench.runs.metrics import MetricsWriter
 from workbench.runs.run import Run
@@ -26,7 +26,7 @@ from workbench.workspace import Workspace, write_json
 def alive(run: Run, step: int, total: int = 100) -> None:
     """Make the folder look as if this very process ran it."""
     pid = os.getpid()
-    identity = {"pid": pid, "start_time": processes.start_time(pid), "boot_id": processes.boot_id()}
+    identity = {"pid": pid, "start_time": platform.start_time(pid), "boot_id": platform.boot_id()}
     write_json(run.folder / jobs.PROCESS, {"module": "test", **identity, "started_at": time.time() - 60})
     beat = {"phase": "train", "step": step, "total": total, "time": time.time(), "step_seconds": 2.0}
     write_json(run.folder / jobs.HEARTBEAT, beat)

@@ -17,11 +17,11 @@ from tests.drawing import MakeClip
 from tests.runs.test_forks import saved
 from tests.written_run import add_preview, ended, write_run
 from workbench import jobs
+from workbench.display.quantities import moment
 from workbench.errors import ConfigError, ExitCode
 from workbench.form_rules import NEEDED, without_effect
-from workbench.jobs import processes
+from workbench.jobs import platform
 from workbench.overview import OverviewReader
-from workbench.quantities import moment
 from workbench.runs.checkpoints import starred
 from workbench.runs.metrics import record_session
 from workbench.runs.run import Action, Run, perform
@@ -46,8 +46,8 @@ def look(workspace: Workspace, run: Run) -> RunSnapshot:
 def alive(run: Run, **beat: Any) -> None:
     """Make the folder look as if this very process ran it."""
     (run.folder / jobs.RESULT).unlink(missing_ok=True)
-    identity = {"pid": os.getpid(), "boot_id": processes.boot_id()}
-    identity["start_time"] = processes.start_time(os.getpid())
+    identity = {"pid": os.getpid(), "boot_id": platform.boot_id()}
+    identity["start_time"] = platform.start_time(os.getpid())
     write_json(run.folder / jobs.PROCESS, {"module": "test", **identity, "started_at": time.time() - 60})
     now = {"phase": "training", "step": 40, "total": 200, "time": time.time(), "step_seconds": 2.0}
     write_json(run.folder / jobs.HEARTBEAT, {**now, **beat})

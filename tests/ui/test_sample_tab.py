@@ -16,7 +16,6 @@ from tests.written_run import write_run
 from workbench import policy
 from workbench.errors import ConfigError, ExitCode
 from workbench.form_rules import without_effect
-from workbench.lora_names import FILE
 from workbench.sampler import queue, view
 from workbench.sampler.inputs import kept
 from workbench.sampler.samples import Sample, Samples, new_id, video_path
@@ -27,6 +26,7 @@ from workbench.ui.sample import tab as sample_tab
 from workbench.ui.sample.comparison import SideBySide
 from workbench.ui.sample.history import PAGE, ChosenSamples, PageOfSamples, ToDownload
 from workbench.workspace import Workspace, write_json
+from workbench.workspace.lora_names import FILE
 
 REPORT = {
     "name": "ring",

@@ -38,7 +38,6 @@ from workbench.errors import (
     Unknown,
     WorkbenchError,
 )
-from workbench.lora_names import why_none
 from workbench.operations import datasets
 from workbench.operations.samples import Requested, request_of
 from workbench.runs.run import Run
@@ -48,7 +47,8 @@ from workbench.sampler.samples import Samples, zip_contents
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
 from workbench.settings import parse
 from workbench.workspace import Workspace, finite
-from workbench.zip_stream import zip_stream
+from workbench.workspace.lora_names import why_none
+from workbench.workspace.zip_stream import zip_stream
 
 ROOT = "/api/v1"
 MOST_SECONDS = 600.0  # that one request may wait

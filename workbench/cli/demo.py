@@ -18,9 +18,9 @@ from workbench.cli.options import with_workspace
 from workbench.cli.printing import say, say_over
 from workbench.cli.samples import generate_all
 from workbench.dataset_builder.dataset import Dataset
+from workbench.display.quantities import duration
 from workbench.errors import ExitCode
 from workbench.paths import CODE, SHIPPED
-from workbench.quantities import duration
 from workbench.runs.run import Run
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace

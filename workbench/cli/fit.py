@@ -19,8 +19,8 @@ from workbench.fit import levels, measurement
 from workbench.fit.estimate import Fit, estimate, sized_model
 from workbench.fit.gpus import HERE
 from workbench.fit.memory import gb_text
+from workbench.fit.warnings import run_warnings
 from workbench.operations.machine import fit_view
-from workbench.run_warnings import run_warnings
 from workbench.runs.run import Run, as_flags
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace

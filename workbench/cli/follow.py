@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from workbench import jobs
 from workbench.cli.printing import say, say_lines, visible
+from workbench.display.quantities import duration, loss_text
 from workbench.errors import ExitCode
 from workbench.operations.registry import JobSnapshot
-from workbench.quantities import duration, loss_text
 from workbench.runs.analysis.curves import Curves, curves_of
 from workbench.runs.failures import Failure
 from workbench.runs.run import Run

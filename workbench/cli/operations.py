@@ -30,9 +30,9 @@ from workbench.cli.options import (
 )
 from workbench.cli.printing import ask, print_json, say, say_lines
 from workbench.cli.tables import print_table
+from workbench.display.quantities import byte_size
 from workbench.operations.registry import NOUNS, JobSnapshot, Operation, Snapshot, keys_of, operations
 from workbench.operations.samples import Requested
-from workbench.quantities import byte_size
 from workbench.settings import Settings, specs
 from workbench.workspace import Workspace
 

@@ -23,12 +23,12 @@ from workbench.cli.options import (
 from workbench.cli.printing import say, say_lines
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.settings import ExportSettings
+from workbench.display.quantities import byte_size
 from workbench.errors import ConfigError
 from workbench.operations.datasets import start_task, task_of
 from workbench.publishing import account, push
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.publishing.upload_plan import UploadPlan
-from workbench.quantities import byte_size
 from workbench.workspace import Workspace
 
 TO = {"repo_id": "--to"}

@@ -12,8 +12,8 @@ import click
 from workbench.cli.options import with_workspace
 from workbench.cli.printing import say
 from workbench.demo_space import replays
+from workbench.display.quantities import byte_size
 from workbench.errors import ConfigError
-from workbench.quantities import byte_size
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, write_text
 

@@ -30,9 +30,9 @@ from workbench.errors import ConfigError
 from workbench.fit.estimate import estimate
 from workbench.fit.gpus import HERE
 from workbench.fit.levels import HELP, offer
+from workbench.fit.warnings import run_warnings
 from workbench.form_rules import needless
 from workbench.remote.targets import choose_target, resolve_target
-from workbench.run_warnings import run_warnings
 from workbench.runs import queue
 from workbench.runs.from_scratch import families_from_scratch, new_model
 from workbench.runs.run import Run

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from workbench.clips.records import Clip
+from workbench.display.quantities import counted
 from workbench.families.model import Frames, Model
-from workbench.quantities import counted
 
 ENLARGED = 1.1  # from here on an enlarged picture is worth a warning: the model would learn its blur
 SAME_RATE = 1e-3  # by which the frame rates of latents and of a run may differ

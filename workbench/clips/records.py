@@ -18,10 +18,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from workbench.display.quantities import time_range
 from workbench.errors import CannotWrite, ConfigError, DataError, Unknown
-from workbench.quantities import time_range
-from workbench.records import LATEST, broken_rule
 from workbench.workspace import confined, read_json, write_bytes, write_json
+from workbench.workspace.records import LATEST, broken_rule
 
 METADATA = "metadata.jsonl"
 INFO = "dataset.json"

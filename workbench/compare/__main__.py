@@ -8,13 +8,13 @@ from pathlib import Path
 from workbench import jobs
 from workbench.compare import measurements
 from workbench.compare.grid import Grid
-from workbench.operating_system import system
+from workbench.jobs import platform
 from workbench.workspace import Workspace
 
 
 def main(folder: Path) -> int:
     """Measure the grid that holds the job's folder; the exit code says how it ended."""
-    system.lower_priority(5)
+    platform.lower_priority(5)
     with jobs.Job(folder) as job:
         measurements.run(Grid.open(Workspace.open(folder.parent.parent.parent), folder.parent.name), job)
     return int(job.exit_code)

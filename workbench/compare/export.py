@@ -19,8 +19,8 @@ from workbench.clips import media
 from workbench.compare.grid import Grid
 from workbench.compare.snapshot import snapshot
 from workbench.compare.state import CellState
+from workbench.display.inline_html import heading, note
 from workbench.errors import ConfigError
-from workbench.inline_html import heading, note
 from workbench.paths import ASSETS
 from workbench.workspace import finite, replacing
 

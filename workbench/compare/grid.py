@@ -23,7 +23,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel
 
-from workbench import inline_html, jobs, policy
+from workbench import jobs, policy
 from workbench.clips.records import file_sha256
 from workbench.compare import marks
 from workbench.compare.axes import AXES, Column, GridPlan, merged, plan_grid
@@ -31,8 +31,6 @@ from workbench.compare.settings import GridSettings
 from workbench.compare.state import Cell, CellState, GridState, seconds_left
 from workbench.compare.suggestions import base_of, completed
 from workbench.errors import ConfigError
-from workbench.operating_system import system
-from workbench.records import read_once, sound
 from workbench.runs import checkpoints
 from workbench.runs.run import Run
 from workbench.sampler import queue
@@ -41,7 +39,8 @@ from workbench.sampler.queue import RequestState
 from workbench.sampler.samples import read_sample_record
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, parse
-from workbench.workspace import Workspace, fresh_folder, is_slug, read_json, read_object, write_json, writing
+from workbench.workspace import Workspace, disk, fresh_folder, is_slug, read_json, read_object, write_json, writing
+from workbench.workspace.records import read_once, sound
 
 FILE, CELLS, REQUESTS, MEASUREMENTS = "grid.json", "cells", "requests.json", "measurements.json"
 REMOVED = ".removed"
@@ -164,7 +163,7 @@ class Grid:
         jobs.kill(self.folder / MEASURING)
         with writing(self.folder):
             removed = fresh_folder(self.workspace.grids / REMOVED, self.name)
-            system.replace(self.folder, removed)
+            disk.replace(self.folder, removed)
 
     def _save(self, settings: GridSettings, base: SampleSettings) -> None:
         created = self._file("created") if (self.folder / FILE).exists() else time.time()
@@ -324,7 +323,9 @@ class Grid:
         return f"step {step} is now the best checkpoint of {run}: it is starred, and shown on the run's page"
 
     def _repr_html_(self) -> str:
-        return inline_html.rendered("workbench.compare.export:grid_html", self)
+        from workbench.compare.export import grid_html
+
+        return grid_html(self)
 
 
 class _Measured(BaseModel):

@@ -20,8 +20,8 @@ from workbench.clips.frame_plan import shape_for
 from workbench.compare import marks, measurements
 from workbench.compare.grid import Grid
 from workbench.compare.state import Cell, CellState, GridState
+from workbench.display.quantities import duration
 from workbench.errors import ConfigError
-from workbench.quantities import duration
 from workbench.sampler.samples import shareable
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import specs

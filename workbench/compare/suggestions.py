@@ -8,8 +8,8 @@ from typing import Any
 from workbench.compare.axes import AXES, lora_file, plan_grid
 from workbench.compare.settings import BASE, EXPORT, GridSettings
 from workbench.compare.state import work
+from workbench.display.quantities import duration
 from workbench.errors import ConfigError
-from workbench.quantities import duration
 from workbench.runs.checkpoints import LORA, folder_of
 from workbench.runs.data import read_lock
 from workbench.runs.run import Run

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from workbench import jobs
 from workbench.dataset_builder.tasks import task_module
-from workbench.operating_system import system
+from workbench.jobs import platform
 
 
 def main(folder: Path) -> int:
     """Do what config.json asks for, on the dataset that holds the folder; the exit code says how it ended."""
-    system.lower_priority(5)
+    platform.lower_priority(5)
     with jobs.Job(folder) as job:
         task_module(folder).run(folder.resolve().parent, folder / jobs.CONFIG, job)
     return int(job.exit_code)

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from workbench import jobs, policy
-from workbench.charts import bars
 from workbench.clips import buckets, frame_plan, media
 from workbench.clips.buckets import BucketTable
 from workbench.clips.frame_plan import FramePlan, Shape, shape_for
@@ -64,15 +63,16 @@ from workbench.dataset_builder.snapshot import (
 )
 from workbench.dataset_builder.sources.columns import USUAL, Columns, clean_caption
 from workbench.dataset_builder.tasks import Name, Task, changed_at
+from workbench.display.charts import bars
+from workbench.display.html import escaped
+from workbench.display.inline_html import figure, folded, heading, note, picture, row, table
 from workbench.errors import ConfigError, DataError, Unknown, WorkbenchError
 from workbench.families import default_model, find_model
 from workbench.families.model import Model
-from workbench.html import escaped
-from workbench.inline_html import figure, folded, heading, note, picture, row, table
 from workbench.jobs import State
-from workbench.notes import GROUP, NOTES, NotedFolder
 from workbench.settings import parse
 from workbench.workspace import Workspace, fresh_folder, is_slug, slugify
+from workbench.workspace.folders import GROUP, NOTES, NotedFolder
 
 PLANS = "plans"  # folder below the workspace's cache
 MOST_BUCKETS = 3

@@ -29,12 +29,11 @@ from workbench.dataset_builder.sources.layouts.base import ExportedClip, Exporte
 from workbench.dataset_builder.sources.layouts.tables import VideoFolder
 from workbench.dataset_builder.sources.layouts.text_files import shards_of
 from workbench.dataset_builder.tasks import Task
+from workbench.display.quantities import counted
 from workbench.errors import ConfigError, DataError
 from workbench.hub import Pushed
-from workbench.operating_system import system
-from workbench.quantities import counted
-from workbench.workspace import Workspace, confined, sync_folder, writing
-from workbench.zip_stream import write_zip, zip_stream
+from workbench.workspace import Workspace, confined, disk, sync_folder, writing
+from workbench.workspace.zip_stream import write_zip, zip_stream
 
 LONGEST_NAME = 80  # characters of an exported file, without its ending
 RESERVED = re.compile(r"con|prn|aux|nul|(com|lpt)\d", re.IGNORECASE)  # names that Windows keeps for devices
@@ -223,16 +222,16 @@ def _write_tar(path: Path, files: ExportedFiles) -> None:
 def _publish(part: Path, target: Path) -> None:
     """Give what was written its name. Raises ConfigError when something else took that name meanwhile."""
     with writing(target):
-        system.sync()
+        disk.sync()
         try:
             if part.is_dir():
-                system.replace(part, target)
+                disk.replace(part, target)
             else:
                 os.link(part, target)  # unlike a rename, it replaces nothing
         except OSError:
             if os.path.lexists(target):
                 raise ConfigError(f"target is {target}, which is there already: choose another name") from None
-            system.replace(part, target)  # a disk without links
+            disk.replace(part, target)  # a disk without links
         sync_folder(target.parent)
 
 

@@ -33,12 +33,11 @@ from workbench.clips.records import (
     write_info,
 )
 from workbench.dataset_builder.sources.columns import clean_caption
+from workbench.display.quantities import counted
 from workbench.errors import ConfigError
 from workbench.jobs.locks import locked
-from workbench.operating_system import system
-from workbench.quantities import counted
-from workbench.records import broken_rule, read_json_lines
-from workbench.workspace import append_line, read_json, write_json, writing
+from workbench.workspace import append_line, disk, read_json, write_json, writing
+from workbench.workspace.records import broken_rule, read_json_lines
 
 MOST_FOLLOWED = 50  # changes through which a clip is followed
 HISTORY, DETAILS, LOCK = "history.jsonl", ".history", ".lock"
@@ -334,7 +333,7 @@ def _move_files(clip: Clip, old: Path, new: Path) -> None:
         if (old / name).exists() and not (new / name).exists():
             with writing(new / name):
                 (new / name).parent.mkdir(parents=True, exist_ok=True)
-                system.replace(old / name, new / name)
+                disk.replace(old / name, new / name)
 
 
 def _remember_removed(dataset: Path, before: Sequence[Clip], records: Sequence[Clip]) -> None:

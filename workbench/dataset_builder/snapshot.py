@@ -15,9 +15,9 @@ from workbench.clips.frame_plan import FramePlan, Shape, plan
 from workbench.clips.records import INFO, METADATA, Clip, damage, known_info, read_clips
 from workbench.dataset_builder.ingest.results import OUTCOMES, SKIPPED, read_import_results
 from workbench.dataset_builder.tasks import NAMES, Name, Task
+from workbench.display.quantities import counted, duration, moment
 from workbench.jobs import State, log_tail
-from workbench.notes import NOTES, NotedFolder
-from workbench.quantities import counted, duration, moment
+from workbench.workspace.folders import NOTES, NotedFolder
 
 LOG_LINES = 8
 RESUMABLE = (State.STOPPED, State.FAILED, State.DIED)

@@ -28,9 +28,9 @@ from pydantic import BaseModel, Field
 from workbench import jobs, policy
 from workbench.captioners.keys import handed_over
 from workbench.errors import ConfigError
-from workbench.records import read_record
 from workbench.settings import Settings
 from workbench.workspace import read_json
+from workbench.workspace.records import read_record
 
 MODULE = "workbench.dataset_builder"
 Name = Literal["import", "split", "check", "fix", "caption", "export"]

@@ -25,13 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from workbench import __version__
+from workbench.display.quantities import duration
 from workbench.errors import ConfigError, DataError
-from workbench.operating_system import system
 from workbench.paths import ASSETS
-from workbench.quantities import duration
 from workbench.runs.metrics import read_sessions
 from workbench.runs.run import Run
-from workbench.workspace import confined, read_json, write_text, writing
+from workbench.workspace import confined, disk, read_json, write_text, writing
 
 SHIPPED = ASSETS / "replays"
 SCRIPT, STYLE = ASSETS / "replay.js", ASSETS / "replay.css"
@@ -124,7 +123,7 @@ def record(run: Run, target: Path, description: str = "") -> Replay:
     }
     write_text(partial / REPLAY, json.dumps(found, ensure_ascii=False) + "\n")
     with writing(target):
-        system.replace(partial, target)
+        disk.replace(partial, target)
     return Replay(target, found)
 
 

@@ -28,9 +28,8 @@ import psutil
 from workbench import jobs, policy
 from workbench.demo_space.limits import Limits, allowed
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.jobs import admission, processes
-from workbench.operating_system import system
-from workbench.workspace import make_folder, read_json, read_object, write_text, writing
+from workbench.jobs import admission, platform, processes
+from workbench.workspace import disk, make_folder, read_json, read_object, write_text, writing
 
 MODULE = "workbench.ui.server.session_page"
 PROXY_SECRET = "WORKBENCH_PROXY_SECRET"  # its name keeps it from the session's jobs (processes.environment)
@@ -257,7 +256,7 @@ def _start(session: DemoSession, environment: dict[str, str]) -> None:
             stderr=subprocess.STDOUT,
             cwd=session.folder / "home",
             env=environment,
-            **system.detached(),
+            **platform.detached(),
         )
 
 
@@ -304,7 +303,7 @@ def default_root() -> Path:
 
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
         pid = folder.name.removeprefix(PREFIX).split("-")[0]
-        if pid.isdigit() and processes.start_time(int(pid)) is None and system.owns(folder.stat()):
+        if pid.isdigit() and platform.start_time(int(pid)) is None and disk.owns(folder.stat()):
             _clear(folder)
             shutil.rmtree(folder, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))

@@ -24,7 +24,7 @@ from typing import Any, Literal
 from workbench.errors import ModelUnavailable
 from workbench.families import model_files
 from workbench.families.model import Model
-from workbench.operating_system import bare_environment
+from workbench.jobs import processes
 from workbench.paths import ASSETS, CODE
 from workbench.workspace import read_json
 
@@ -266,10 +266,9 @@ def built(library: str, kind: str, config: Mapping[str, Any]) -> Part:
 @lru_cache(maxsize=32)
 def _built_by_a_child(configs: Path, parts: tuple[str, ...]) -> dict[str, Part]:
     """Raises ModelUnavailable for configs that cannot be built."""
-    # Never a module of that name from the current folder (-P).
-    command = [sys.executable, "-P", "-m", __name__, str(configs), *parts]
+    command = processes.command(__name__, configs, *parts)
     path = os.pathsep.join(filter(None, [str(CODE), os.environ.get("PYTHONPATH")]))
-    environment = {**bare_environment(), "PYTHONPATH": path}
+    environment = {**processes.bare_environment(), "PYTHONPATH": path}
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True, env=environment)
     except (OSError, subprocess.SubprocessError) as error:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from workbench.errors import ConfigError
 from workbench.families.model import HIGH_NOISE, LOW_NOISE
-from workbench.lora_names import ALSO
 from workbench.workspace import from_json
+from workbench.workspace.lora_names import ALSO
 
 if TYPE_CHECKING:
     import torch

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from workbench.display.quantities import percent
 from workbench.errors import ConfigError
 from workbench.families import low_rank
 from workbench.families.lora_files import (
@@ -38,7 +39,6 @@ from workbench.families.lora_files import (
     weights,
 )
 from workbench.families.low_rank import LowRankProduct, RankLimit, low_rank_of_matrix
-from workbench.quantities import percent
 
 if TYPE_CHECKING:
     import torch

@@ -23,8 +23,7 @@ from workbench import hub
 from workbench.errors import ModelUnavailable
 from workbench.families.lora_files import DROPPED_KEY
 from workbench.families.model import Model, Task
-from workbench.operating_system import system
-from workbench.workspace import read_json, read_object, write_json, writing
+from workbench.workspace import disk, read_json, read_object, write_json, writing
 
 if TYPE_CHECKING:
     import torch
@@ -155,13 +154,13 @@ def _view(folder: Path, parts: tuple[str, ...], variant: str) -> Path:
                 # Shards keep their names, which their index lists.
                 plain = name if re.search(SHARD, name) else name.replace(f".{variant}.", ".")
                 _link(folder / part / name, temporary / part / plain)
-        system.replace(temporary, view)
+        disk.replace(temporary, view)
     return view
 
 
 def _link(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    system.link(source, target)
+    disk.link(source, target)
 
 
 # ---- reading a folder ------------------------------------------------------------------------------------------------

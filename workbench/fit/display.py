@@ -5,10 +5,10 @@ The page and the notebook show it. Not covered: the figures (estimate), how bars
 
 from __future__ import annotations
 
-from workbench.charts import COLOURS, StackedBar, stacked
+from workbench.display.charts import COLOURS, StackedBar, stacked
+from workbench.display.html import escaped
 from workbench.fit.estimate import Fit
 from workbench.fit.memory import SMALLEST_GB, Phase, gb_text
-from workbench.html import escaped
 
 # Parts that have a colour of the charts' series, red being left for what does not fit; the others are grey.
 SERIES = {

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from workbench.clips.records import METADATA
+from workbench.display.quantities import duration
 from workbench.errors import ConfigError
 from workbench.families import known_model, settled_model
 from workbench.families.base import ResolvedModel
@@ -24,7 +25,6 @@ from workbench.fit.measurement import Measurement
 from workbench.fit.memory import Phase, gb_text, parts_text
 from workbench.fit.timing import RunTimes
 from workbench.jobs.devices import GIGABYTE, pick_device
-from workbench.quantities import duration
 from workbench.runs.data import datasets_of
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, is_slug

@@ -17,8 +17,8 @@ from workbench.families.facts import ModelFacts
 from workbench.families.model import Model
 from workbench.fit.estimate import Fit, clips_of, estimate_from_facts, pace, sized_model
 from workbench.fit.gpus import HERE, GpuModel, gpu_of
+from workbench.jobs import platform
 from workbench.jobs.devices import gpus
-from workbench.operating_system import system
 from workbench.runs.failures import RECOMPUTING
 from workbench.runs.settings import TrainSettings
 from workbench.settings import specs
@@ -197,7 +197,7 @@ class Offer:
 
 def offer(settings: TrainSettings) -> Offer | None:
     """The offer for these settings; None where there is nothing to gain, or such a run is refused (runs.checks)."""
-    alone = settings.device == "cpu" or ":" in settings.device or not system.inherits
+    alone = settings.device == "cpu" or ":" in settings.device or not platform.INHERITS
     count = 0 if alone else len(gpus())
     if count < 2 or settings.gpus == 0 or settings.gpus >= count:
         return None

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from workbench import policy
 from workbench.errors import ConfigError
-from workbench.jobs import processes
+from workbench.jobs import platform, processes
 from workbench.jobs.locks import locked
-from workbench.operating_system import system
 from workbench.policy import OFF, Policy
 from workbench.workspace import read_object
 
@@ -76,4 +75,4 @@ def limit_process() -> None:
     """Hold this process, and every job that it starts, to a visitor's memory and largest file."""
     limits = policy.current()
     if limits is not None:
-        system.limit_visitor(limits.memory, limits.size)
+        platform.limit_visitor(limits.memory, limits.size)

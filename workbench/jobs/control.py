@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import CannotWrite, ConfigError, ExitCode
-from workbench.jobs import admission, log, processes, tickets
+from workbench.jobs import admission, log, platform, processes, tickets
 from workbench.jobs.job import STACKS, START_LOCK, Command, clear, ended
 from workbench.jobs.locks import locked
 from workbench.jobs.log import LOG
 from workbench.jobs.reading import CONTROL, PROCESS, RESULT, State, Status, status
-from workbench.operating_system import system
 from workbench.workspace import make_folder, read_object, write_json, writing
 
 WITHDRAWN = "Stopped while it waited for its turn; start it again to put it into the queue."
@@ -119,18 +118,18 @@ def _spawn(folder: Path, module: str, stdin: int, environment: Mapping[str, str]
             stdout=output,
             stderr=subprocess.STDOUT,
             env=environment,
-            **system.detached(),
+            **platform.detached(),
         )
     record = {"module": module, **processes.identity(process.pid), "started_at": time.time()}
     write_json(folder / PROCESS, record)
     # Collect the exit code, else a dead job stays behind as a zombie for as long as this process lives.
-    threading.Thread(target=_collect, args=(folder, process, system.memory_kills()), daemon=True).start()
+    threading.Thread(target=_collect, args=(folder, process, platform.memory_kills()), daemon=True).start()
 
 
 def _collect(folder: Path, process: subprocess.Popen[bytes], memory_kills: int) -> None:
     """Wait for the process and, when a signal ended it, note which."""
-    if number := system.death_signal(process.wait()):
-        ran_out = number == processes.KILLED and system.memory_kills() > memory_kills
+    if number := platform.death_signal(process.wait()):
+        ran_out = number == processes.KILLED and platform.memory_kills() > memory_kills
         with contextlib.suppress(CannotWrite), locked(folder / START_LOCK):
             record = read_object(folder / PROCESS)
             if record.get("pid") == process.pid:
@@ -195,7 +194,7 @@ def stacks(folder: Path) -> str:
     process = read_object(folder / PROCESS)
 
     def requested() -> bool:
-        return processes.alive(process) and system.request_stacks(process["pid"], folder / CONTROL / STACKS)
+        return processes.alive(process) and platform.request_stacks(process["pid"], folder / CONTROL / STACKS)
 
     if (written := log.written_after(requested, folder)) is None:
         raise ConfigError(f"{folder.name} cannot show its stacks: it does not run, or has only just started")

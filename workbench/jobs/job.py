@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from workbench.errors import CannotWrite, ExitCode, explain
-from workbench.jobs import leftovers, log, processes, tickets
+from workbench.jobs import leftovers, log, platform, processes, tickets
 from workbench.jobs.locks import locked
 from workbench.jobs.reading import CONTROL, HEARTBEAT, PROCESS, RESULT, State
-from workbench.operating_system import system
-from workbench.workspace import read_object, sync_folder, write_bytes, write_json, writing
+from workbench.workspace import disk, read_object, sync_folder, write_bytes, write_json, writing
 
 START_LOCK = ".start.lock"
 STACKS = "stacks"  # a file beside the commands, where there is no signal
@@ -67,7 +66,7 @@ class Job:
             write_bytes(self._reserved, b" " * RESERVED_BYTES)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stop_signal.set())
-        system.prepare_stacks()
+        platform.prepare_stacks()
         self._write_beat()
         threading.Thread(target=self._keep_beating, daemon=True).start()
         return self
@@ -126,7 +125,7 @@ class Job:
                     file.truncate(len(data))
                     file.flush()
                     os.fsync(file.fileno())
-                system.replace(self._reserved, self._result)
+                disk.replace(self._reserved, self._result)
                 sync_folder(self._result.parent)
 
     @property
@@ -160,7 +159,7 @@ class Job:
             if command == "stop":
                 self._beat["stopping"] = True
         self._write_beat()
-        system.patiently(lambda: path.unlink(missing_ok=True))
+        disk.patiently(lambda: path.unlink(missing_ok=True))
         return payload
 
     def check_stop(self, message: str) -> None:
@@ -172,7 +171,7 @@ class Job:
         leftovers.sweep(self.folder)
         while not self._over.wait(HEARTBEAT_SECONDS):
             self._write_beat()
-            system.answer_stacks(self.folder / CONTROL / STACKS)
+            platform.answer_stacks(self.folder / CONTROL / STACKS)
             with contextlib.suppress(CannotWrite):
                 log.bound(self.folder)
 
@@ -183,7 +182,7 @@ class Job:
         # No fsync: a heartbeat is worth nothing after a power cut. A full disk misses one.
         with contextlib.suppress(CannotWrite), writing(temporary):
             temporary.write_text(json.dumps(beat), encoding="utf-8")
-            system.replace(temporary, self.folder / HEARTBEAT)
+            disk.replace(temporary, self.folder / HEARTBEAT)
 
 
 def _shortened(result: dict[str, Any]) -> bytes:

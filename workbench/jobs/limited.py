@@ -19,9 +19,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO, Any
 
-from workbench.jobs import processes
-from workbench.operating_system import bare_environment, system
-from workbench.operating_system.system import ChildGuard
+from workbench.jobs import platform, processes
+from workbench.jobs.guards import ChildGuard, guard
 from workbench.paths import CODE
 
 READY, ALIVE = b"ready\n", b"alive\n"
@@ -60,32 +59,32 @@ class LimitedChild:
 
         Raises ChildLost, after which the next task gets a new child, and ChildClosed.
         """
-        child, guard = self._started()
+        child, watched = self._started()
         assert child.stdin is not None
         answer: bytes | None = b""
-        with contextlib.suppress(OSError), guard.task(seconds):
+        with contextlib.suppress(OSError), watched.task(seconds):
             child.stdin.write(json.dumps({**task, "seconds": seconds}).encode() + b"\n")
             child.stdin.flush()
             while (answer := self._lines.next(waiting * seconds)) == ALIVE:
-                guard.progress()
+                watched.progress()
         if answer:
             return answer
         if answer is None:
             child.kill()
         code = self.close()
-        raise ChildLost(code, late=answer is None or guard.ended_late(code))
+        raise ChildLost(code, late=answer is None or watched.ended_late(code))
 
     def close(self) -> int | None:
         """Close the child's pipes, upon which it ends; its exit code, None when there is none."""
         with self._lock:
-            child, guard, self._child, self._guard = self._child, self._guard, None, None
-        if child is None or guard is None:
+            child, watched, self._child, self._guard = self._child, self._guard, None, None
+        if child is None or watched is None:
             return None
         assert child.stdin is not None
         with contextlib.suppress(OSError):
             child.stdin.close()
         code = child.wait()
-        guard.close()
+        watched.close()
         return code
 
     def kill(self) -> None:
@@ -111,14 +110,14 @@ class LimitedChild:
                 self._lines = _Lines()
                 threading.Thread(target=self._lines.read, args=(self._child.stdout,), daemon=True).start()
                 self._lines.next(STARTING_SECONDS)
-                self._guard = system.guard(self._child.pid, MEMORY_BYTES)
+                self._guard = guard(self._child.pid, MEMORY_BYTES)
             return self._child, self._guard
 
 
 def environment() -> dict[str, str]:
     """Of such a child: a decoder that a file has taken over finds no tokens there."""
-    own = {**system.python()[1], "PYTHONPATH": str(CODE), "OPENBLAS_NUM_THREADS": "1"}
-    return {**bare_environment(), **own}
+    own = {**platform.python()[1], "PYTHONPATH": str(CODE), "OPENBLAS_NUM_THREADS": "1"}
+    return {**processes.bare_environment(), **own}
 
 
 class _Lines:
@@ -154,17 +153,17 @@ class Watch:
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._reported = seconds, time.monotonic()
-        system.limit_computing(seconds)
+        platform.limit_computing(seconds)
 
     def progress(self) -> None:
         """Note some progress: the time starts anew, and now and then the parent hears of it."""
         if time.monotonic() - self._reported > ALIVE_SECONDS:
             self._reported = time.monotonic()
-            system.limit_computing(self._seconds)
+            platform.limit_computing(self._seconds)
             _write(ALIVE)
 
     def end(self) -> None:
-        system.limit_computing(0)
+        platform.limit_computing(0)
 
 
 def serve(handle: Callable[[dict[str, Any], Watch], str], modules: Sequence[str]) -> None:
@@ -172,8 +171,8 @@ def serve(handle: Callable[[dict[str, Any], Watch], str], modules: Sequence[str]
 
     modules: loaded before the first task, because starting up is no task's fault
     """
-    system.lower_priority(10)
-    system.limit_child(MEMORY_BYTES)
+    platform.lower_priority(10)
+    platform.limit_child(MEMORY_BYTES)
     for module in modules:
         importlib.import_module(module)
     _write(READY)

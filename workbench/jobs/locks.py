@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from workbench.errors import CannotWrite, ConfigError
-from workbench.operating_system import system
-from workbench.workspace import writing
+from workbench.workspace import disk, writing
 
 # What flock(2) returns where the file system has no locks: some network and user-space file systems.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
@@ -42,7 +41,7 @@ def acquire(file: IO[Any], shared: bool = False, wait: bool = True) -> None:
     Raises BlockingIOError when it is held and `wait` is False; CannotWrite where the file system has no locks.
     """
     try:
-        system.lock(file, shared, wait)
+        disk.lock(file, shared, wait)
     except OSError as error:
         if error.errno in _NO_LOCKS:
             raise CannotWrite(

@@ -1,13 +1,11 @@
 """Which process is it? A pid is reused; a pid with its start time and the machine's boot is not.
 
-And how a process starts quickly and without secrets, how it is ended, what it died of. Not covered: what
-it does (jobs), processes on other machines.
+And how a process starts quickly and without secrets, how it is ended, what it died of.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import json
 import os
@@ -20,8 +18,9 @@ from typing import Any
 
 import psutil
 
-from workbench.operating_system import system
+from workbench.jobs import platform
 from workbench.paths import CODE
+from workbench.workspace.disk import VARIABLE
 
 # What a job gets of the environment, by the variables' names: how the machine, Python and the libraries that compute
 # are set up. Nothing else, since no list of words finds every name under which somebody keeps a key.
@@ -39,6 +38,9 @@ ACCOUNT = re.compile(
 )
 # Of those, none with such a word.
 SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "KEY", "CREDENTIAL", "JWT", "WEBHOOK", "COOKIE", "NETRC")
+# All that a child gets which only computes (`bare_environment`).
+WINDOWS = ("SYSTEMROOT", "SYSTEMDRIVE", "TEMP", "TMP", "USERPROFILE")
+BARE = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV", VARIABLE, *WINDOWS)
 # What opens a door, with the modules that need it: nothing else gets it.
 RUNS = ("workbench.trainer", "workbench.remote")
 TRAINER, STARTERS = "workbench.trainer", ("workbench.runs.queue", "workbench.remote.server")  # which start runs
@@ -53,42 +55,28 @@ KILLED = 9
 DEATHS = {int(getattr(signal, name)): text for name, text in _DEATHS.items() if hasattr(signal, name)}
 
 
-@functools.cache
-def boot_id() -> str:
-    """Changes with every start of the machine."""
-    return system.boot_id()
-
-
-def start_time(pid: int) -> str | None:
-    """When the process began, in the kernel's own count (wall-clock changes do not move it); None when it is gone.
-
-    A zombie counts as gone: it only waits for its parent to read the exit code.
-    """
-    return system.start_time(pid)
-
-
 def identity(pid: int) -> dict[str, Any]:
     """What tells this process from every other, as JSON."""
-    return {"pid": pid, "start_time": start_time(pid), "boot_id": boot_id()}
+    return {"pid": pid, "start_time": platform.start_time(pid), "boot_id": platform.boot_id()}
 
 
 def alive(process: dict[str, Any]) -> bool:
     """Whether the process of an `identity` still runs."""
     pid, began = process.get("pid"), process.get("start_time")
-    if not isinstance(pid, int) or began is None or process.get("boot_id") != boot_id():
+    if not isinstance(pid, int) or began is None or process.get("boot_id") != platform.boot_id():
         return False
-    return bool(start_time(pid) == began)
+    return bool(platform.start_time(pid) == began)
 
 
 def request_end(process: dict[str, Any]) -> bool:
     """Ask the process and all that it has started to end; False where the system has no way to ask."""
-    return not alive(process) or system.request_end(process["pid"])
+    return not alive(process) or platform.request_end(process["pid"])
 
 
 def end(process: dict[str, Any]) -> None:
     """End the process and all that it has started, at once; nothing when it is gone."""
     if alive(process):
-        system.end(process["pid"])
+        platform.end(process["pid"])
 
 
 def death(process: dict[str, Any]) -> str:
@@ -109,7 +97,7 @@ def end_children(pid: int | None = None) -> None:
 
 def command(module: str, *arguments: object) -> list[str]:
     """How a module of ours is run in a process of its own: never one of that name from the current folder (-P)."""
-    return [system.python()[0], "-P", "-m", module, *map(str, arguments)]
+    return [platform.python()[0], "-P", "-m", module, *map(str, arguments)]
 
 
 def answer_of(module: str, seconds: float) -> Any:
@@ -141,7 +129,12 @@ def environment(account: bool = True, module: str = "") -> dict[str, str]:
         kept.setdefault("GOMP_SPINCOUNT", "20000" if module == TRAINER else "1000")
     if sys.platform == "darwin":
         kept.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")  # what MPS lacks is computed on the processor
-    return {**kept, **system.python()[1], "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+    return {**kept, **platform.python()[1], "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def bare_environment() -> dict[str, str]:
+    """The environment of a child that only computes: no accounts, caches, proxies or keys."""
+    return {name: os.environ[name] for name in BARE if name in os.environ}
 
 
 def _kept(name: str, account: bool) -> bool:

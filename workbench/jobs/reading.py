@@ -12,8 +12,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from workbench.display.quantities import duration
 from workbench.jobs import processes, tickets
-from workbench.quantities import duration
 from workbench.workspace import is_slug, read_json, read_object
 
 CONFIG, PROCESS, HEARTBEAT, RESULT = "config.json", "process.json", "heartbeat.json", "result.json"

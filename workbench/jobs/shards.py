@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import CannotWrite
-from workbench.jobs import processes
+from workbench.jobs import platform, processes
 from workbench.workspace import read_json, read_object, write_json, writing
 
 FOLDER, CLAIM, DONE = "shards", ".claim", ".done"
@@ -84,7 +84,7 @@ class Shards:
         held = read_object(path)
         if held.get("released"):
             return True
-        if held.get("host") == socket.gethostname() and held.get("boot_id") == processes.boot_id():
+        if held.get("host") == socket.gethostname() and held.get("boot_id") == platform.boot_id():
             return not processes.alive(held)
         beat, now = held.get("beat"), time.monotonic()
         before, since = self._seen.get(path, (None, now))

@@ -15,9 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.jobs import processes
-from workbench.operating_system import system
-from workbench.workspace import read_object, write_json
+from workbench.jobs import platform
+from workbench.workspace import disk, read_object, write_json
 
 WAITING = "waiting.json"
 LOST = (
@@ -54,11 +53,11 @@ def read(folder: Path) -> Ticket | None:
         inode, stat = folder.stat().st_ino, (folder / WAITING).stat()
     except OSError:  # taken this very moment
         return None
-    if not system.owns(stat):
+    if not disk.owns(stat):
         return Ticket("", {}, stat.st_mtime, holds=True, own=False)
     values = read_object(folder / WAITING)
     environment, module, moment = (values.get(name) for name in ("environment", "module", "time"))
-    known = values.get("boot_id") == processes.boot_id() and values.get("inode") == inode
+    known = values.get("boot_id") == platform.boot_id() and values.get("inode") == inode
     return Ticket(
         module=str(module),
         environment={str(k): str(value) for k, value in environment.items()} if isinstance(environment, dict) else {},
@@ -71,11 +70,11 @@ def read(folder: Path) -> Ticket | None:
 def write(folder: Path, module: str, environment: Mapping[str, str]) -> None:
     """Let a job wait. Raises CannotWrite."""
     kept = {name: value for name, value in environment.items() if not _WITH_PASSWORD.search(value)}
-    origin = {"boot_id": processes.boot_id(), "inode": folder.stat().st_ino}
+    origin = {"boot_id": platform.boot_id(), "inode": folder.stat().st_ino}
     record = {"module": module, "environment": kept, "time": time.time(), **origin}
     write_json(folder / WAITING, record, mode=0o600)
 
 
 def remove(folder: Path) -> None:
     """It waits no longer."""
-    system.patiently(lambda: (folder / WAITING).unlink(missing_ok=True))
+    disk.patiently(lambda: (folder / WAITING).unlink(missing_ok=True))

@@ -20,7 +20,7 @@ from typing import Any
 
 from workbench import jobs
 from workbench.errors import ProcessFailed, WorkbenchError, explain
-from workbench.jobs import processes
+from workbench.jobs import platform, processes
 from workbench.jobs.devices import Device
 from workbench.jobs.shards import Overtaken, Shards, work
 from workbench.workspace import writing
@@ -129,7 +129,7 @@ def take_shards(shards: Shards, pieces: Callable[[int], Iterable[int]], ready: A
     shard. It ends after a SIGTERM, and when the process that started it is gone.
     """
     stop, parent = threading.Event(), int(os.environ.get(PARENT, os.getppid()))
-    began = processes.start_time(parent)
+    began = platform.start_time(parent)
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     try:
         with ready:
@@ -137,7 +137,7 @@ def take_shards(shards: Shards, pieces: Callable[[int], Iterable[int]], ready: A
                 with claim, suppress(Overtaken):
                     for count in pieces(claim.number):
                         claim.piece(count)
-                        if stop.is_set() or processes.start_time(parent) != began:
+                        if stop.is_set() or platform.start_time(parent) != began:
                             return 0
                     claim.finish()
     except (WorkbenchError, RuntimeError, OSError, ValueError) as error:

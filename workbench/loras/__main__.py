@@ -6,8 +6,8 @@ import sys
 import time
 
 from workbench import jobs
+from workbench.jobs import platform
 from workbench.loras.tasks import TASKS, settings_of
-from workbench.operating_system import system
 from workbench.workspace import Workspace
 
 
@@ -35,7 +35,7 @@ class TaskProgress:
 
 def run(job: jobs.Job) -> None:
     """Do the operation that the job's folder names."""
-    system.lower_priority(5)  # it may share the processor with a run
+    platform.lower_priority(5)  # it may share the processor with a run
     name, settings = settings_of(job.folder)
     _, operation, phase = TASKS[name]
     progress = TaskProgress(job, phase)

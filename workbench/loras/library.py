@@ -23,8 +23,6 @@ from pydantic import BaseModel, Field
 from workbench import jobs
 from workbench.errors import ConfigError, Unknown
 from workbench.families.lora_files import DIFFUSERS_KEY, experts_of
-from workbench.lora_names import LORAS, NOTES, RUNS, checkpoint_names, folder, is_name, names, path_of
-from workbench.records import LATEST, read_once, read_record
 from workbench.runs import checkpoints
 from workbench.runs.checkpoints import FOLDER as CHECKPOINTS
 from workbench.runs.metrics import METRICS
@@ -40,6 +38,8 @@ from workbench.workspace import (
     step_of,
     write_json,
 )
+from workbench.workspace.lora_names import LORAS, NOTES, RUNS, checkpoint_names, folder, is_name, names, path_of
+from workbench.workspace.records import LATEST, read_once, read_record
 
 STARS = "stars.json"
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import jobs, policy
 from workbench.clips.records import file_sha256
+from workbench.display.quantities import percent
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.families.base import Family
@@ -33,7 +34,6 @@ from workbench.families.lora_files import DOWN, UP, LoraWeights, weights, with_m
 from workbench.families.lora_names import misfits
 from workbench.families.low_rank import RankLimit, low_rank_of_matrix, low_rank_of_product
 from workbench.families.model import Model
-from workbench.lora_names import FILE, LORAS, NOTES, RUNS, folder
 from workbench.loras.opened import (
     ModelWeights,
     Opened,
@@ -49,10 +49,19 @@ from workbench.loras.opened import (
     sizes_of,
 )
 from workbench.loras.settings import ExtractSettings, FuseSettings, MergeSettings, ResizeSettings
-from workbench.operating_system import system
-from workbench.quantities import percent
 from workbench.sampler.loras import read_header
-from workbench.workspace import SLUG, Workspace, fresh_folder, link_or_copy, read_json, write_bytes, write_json, writing
+from workbench.workspace import (
+    SLUG,
+    Workspace,
+    disk,
+    fresh_folder,
+    link_or_copy,
+    read_json,
+    write_bytes,
+    write_json,
+    writing,
+)
+from workbench.workspace.lora_names import FILE, LORAS, NOTES, RUNS, folder
 
 if TYPE_CHECKING:
     import torch
@@ -126,7 +135,7 @@ def new_folder(parent: Path, title: str, fill: Callable[[Path], None]) -> Path:
         fill(scratch)
         target = fresh_folder(parent, title)
         with writing(target):
-            system.replace(scratch, target)  # onto the empty folder that holds the name
+            disk.replace(scratch, target)  # onto the empty folder that holds the name
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return target

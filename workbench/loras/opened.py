@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench import lora_names
 from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError
 from workbench.families import families, find_model, models
@@ -36,7 +35,7 @@ from workbench.families.lora_names import FIT_LIMIT, FORCE, UNKNOWN, Sizes, misf
 from workbench.families.other_families import refuse_other_lora
 from workbench.loras.library import LibraryLora, find
 from workbench.sampler.loras import HUB, Lora, fetched, read_header, resolve
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, lora_names
 
 if TYPE_CHECKING:
     import torch

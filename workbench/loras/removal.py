@@ -17,11 +17,10 @@ from pathlib import Path
 
 from workbench.errors import ConfigError, Unknown
 from workbench.jobs.reading import folders_in
-from workbench.lora_names import ALSO, folder
 from workbench.loras.library import LibraryLora, all_loras, checkpoints_of, find
-from workbench.operating_system import system
 from workbench.settings import Settings, field
-from workbench.workspace import Workspace, confined, fresh_folder, read_json, write_json, writing
+from workbench.workspace import Workspace, confined, disk, fresh_folder, read_json, write_json, writing
+from workbench.workspace.lora_names import ALSO, folder
 
 REMOVED, RECORD = ".removed", "removed.json"
 DAY = 24 * 3600
@@ -139,7 +138,7 @@ def _moved(workspace: Workspace, planned: list[PlannedRemoval]) -> list[PlannedR
         write_json(target / RECORD, record)  # first: an interrupted move can still be undone
         with writing(target):
             for path in one.paths:
-                system.replace(path, target / path.name)
+                disk.replace(path, target / path.name)
     return planned
 
 
@@ -170,7 +169,7 @@ def restore(workspace: Workspace, id: str) -> str:
         home.mkdir(parents=True, exist_ok=True)
         for name in names:
             if (removed_folder / name).exists():
-                system.replace(removed_folder / name, home / name)
+                disk.replace(removed_folder / name, home / name)
     shutil.rmtree(removed_folder, ignore_errors=True)
     return str(record["name"])
 

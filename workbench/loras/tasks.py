@@ -15,7 +15,6 @@ from typing import Any
 
 from workbench import jobs
 from workbench.errors import ConfigError, Unknown
-from workbench.lora_names import folder
 from workbench.loras.converting import convert, import_lora
 from workbench.loras.making import OperationResult, extract, fuse, merge, resize
 from workbench.loras.settings import (
@@ -28,6 +27,7 @@ from workbench.loras.settings import (
 )
 from workbench.settings import Settings, parse
 from workbench.workspace import Workspace, fresh_folder, read_json, read_object, write_json
+from workbench.workspace.lora_names import folder
 
 MODULE, JOBS = "workbench.loras", ".jobs"
 KEPT_SECONDS = 24 * 3600  # a job that is over is forgotten after a day

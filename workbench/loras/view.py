@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench import policy
+from workbench.display.quantities import byte_size, duration, moment
 from workbench.families import lora_names
 from workbench.jobs import State, log_tail
 from workbench.loras.library import LibraryLora, notes
 from workbench.loras.removal import PlannedRemoval
 from workbench.loras.tasks import TASKS, LoraTask
-from workbench.quantities import byte_size, duration, moment
 
 LOG_LINES = 8
 

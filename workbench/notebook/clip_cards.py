@@ -12,9 +12,9 @@ import ipywidgets as widgets
 from workbench.clips.frame_plan import Shape, plan, shape_for, shape_of
 from workbench.clips.records import Clip
 from workbench.dataset_builder.dataset import Dataset
+from workbench.display.html import escaped
+from workbench.display.inline_html import note, picture, video
 from workbench.families import models
-from workbench.html import escaped
-from workbench.inline_html import note, picture, video
 from workbench.notebook.live import Panel
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace

@@ -10,16 +10,17 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from workbench import charts, jobs
+from workbench import jobs
+from workbench.display import charts
+from workbench.display.inline_html import note
 from workbench.errors import WorkbenchError
 from workbench.fit import levels, measurement
 from workbench.fit.display import phases_html
 from workbench.fit.estimate import GPU_HELP, Fit, estimate
 from workbench.fit.gpus import CHOICES, HERE
-from workbench.inline_html import note
+from workbench.fit.warnings import run_warnings
 from workbench.notebook.form import SettingsForm
 from workbench.notebook.live import Panel, folded, wrapped
-from workbench.run_warnings import run_warnings
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 

@@ -14,10 +14,10 @@ from typing import Any, Generic, TypeVar
 import ipywidgets as widgets
 
 from workbench.choices import choices_of
+from workbench.display.html import escaped
+from workbench.display.inline_html import note
 from workbench.errors import ConfigError
 from workbench.form_rules import adapted, summary, without_effect
-from workbench.html import escaped
-from workbench.inline_html import note
 from workbench.notebook.live import Panel
 from workbench.settings import Settings, Spec, parse, specs
 from workbench.workspace import Workspace

@@ -13,9 +13,9 @@ from typing import Any
 import ipywidgets as widgets
 from IPython.display import HTML, display
 
-from workbench import charts
+from workbench.display import charts
+from workbench.display.inline_html import note
 from workbench.errors import WorkbenchError
-from workbench.inline_html import note
 
 SECONDS = 1.0
 

@@ -23,11 +23,10 @@ from typing import Any, Literal, get_args
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from workbench import jobs
+from workbench.display.html import escaped
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.html import escaped
-from workbench.jobs import processes
+from workbench.jobs import platform, processes
 from workbench.notebook.colab import in_colab
-from workbench.operating_system import system
 from workbench.paths import PAGE
 from workbench.workspace import Workspace, read_object, write_json
 
@@ -118,7 +117,7 @@ def _started(workspace: Workspace) -> dict[str, Any]:
         command += [f"--allow-host={host}" for host in COLAB_HOSTS]
     # Only its owner can read a temporary file; the log's first line holds the token.
     with tempfile.NamedTemporaryFile(prefix="workbench-page-", suffix=".log", delete=False) as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, **system.detached())
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, **platform.detached())
     identity = processes.identity(process.pid)
     atexit.register(_end, process, Path(log.name))
     end = time.monotonic() + START_SECONDS

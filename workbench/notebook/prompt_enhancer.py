@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipywidgets as widgets
 
 from workbench import jobs
-from workbench.inline_html import note
+from workbench.display.inline_html import note
 from workbench.notebook.form import SettingsForm
 from workbench.notebook.live import Panel, visible, wrapped
 from workbench.sampler import prompt_enhancer

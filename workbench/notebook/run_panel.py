@@ -15,8 +15,8 @@ import ipywidgets as widgets
 from IPython.display import HTML
 
 from workbench import jobs
+from workbench.display.inline_html import download, log_box, note
 from workbench.errors import ConfigError
-from workbench.inline_html import download, log_box, note
 from workbench.jobs import State
 from workbench.notebook.live import Panel, folded, progress_bar, visible, wrapped
 from workbench.runs import display, queue

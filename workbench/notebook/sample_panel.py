@@ -16,8 +16,8 @@ from typing import Any
 import ipywidgets as widgets
 from IPython.display import HTML
 
+from workbench.display.inline_html import row
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.inline_html import row
 from workbench.notebook.form import SettingsForm
 from workbench.notebook.live import Panel, folded, progress_bar, visible, wrapped
 from workbench.notebook.prompt_enhancer import PromptEnhancer

@@ -16,8 +16,8 @@ from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.settings import CaptionSettings, CheckSettings, ExportSettings, ImportSettings, SplitTask
 from workbench.dataset_builder.snapshot import TaskSnapshot, task_snapshot
 from workbench.dataset_builder.tasks import Name, Task
+from workbench.display.inline_html import badge, log_box, note
 from workbench.errors import ConfigError
-from workbench.inline_html import badge, log_box, note
 from workbench.jobs import State
 from workbench.notebook.form import SettingsForm
 from workbench.notebook.live import Panel, folded, progress_bar, visible

@@ -12,13 +12,13 @@ from typing import Any
 import ipywidgets as widgets
 
 from workbench import jobs
+from workbench.display.html import escaped
+from workbench.display.inline_html import html_table, note
 from workbench.errors import ConfigError
 from workbench.families.recipes import SUBJECTS, Source
 from workbench.fit.gpus import HERE
 from workbench.fit.levels import offer
 from workbench.fit.recipes import suggest
-from workbench.html import escaped
-from workbench.inline_html import html_table, note
 from workbench.notebook.fit_view import FitView
 from workbench.notebook.form import SettingsForm
 from workbench.notebook.live import Panel, folded, visible, wrapped

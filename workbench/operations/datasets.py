@@ -11,9 +11,10 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from workbench import dataset_library, policy
+from workbench import policy
 from workbench.clips import records
 from workbench.clips.frame_plan import shape_for
+from workbench.dataset_builder import library as dataset_library
 from workbench.dataset_builder.checks.findings import FIXES, CheckReport, Fix
 from workbench.dataset_builder.checks.statistics import Histogram
 from workbench.dataset_builder.dataset import Dataset
@@ -21,13 +22,13 @@ from workbench.dataset_builder.settings import CheckSettings, ExportSettings, Im
 from workbench.dataset_builder.snapshot import FileResult, Summary, TaskSnapshot, last_change, task_snapshot
 from workbench.dataset_builder.tasks import NAMES
 from workbench.dataset_builder.tasks import Name as TaskName
+from workbench.display.quantities import byte_size, duration, moment
 from workbench.errors import ConfigError, Unknown
 from workbench.families import find_model
 from workbench.jobs import State
 from workbench.operations.registry import HIDDEN, Fields, JobSnapshot, Shown, Snapshot, operation
 from workbench.operations.shared import Group, Label, Note, Text, grouped, noted
 from workbench.policy import size_of
-from workbench.quantities import byte_size, duration, moment
 from workbench.settings import Settings
 from workbench.workspace import Workspace
 

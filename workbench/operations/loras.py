@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from workbench import jobs
+from workbench.display.quantities import byte_size, moment
 from workbench.errors import ConfigError
 from workbench.families import lora_names
-from workbench.lora_names import folder
 from workbench.loras import library, removal, tasks, view
 from workbench.loras.converting import formats as known_formats
 from workbench.loras.removal import CleaningSettings, PlannedRemoval
@@ -23,10 +23,10 @@ from workbench.loras.settings import (
     ResizeSettings,
 )
 from workbench.operations.registry import HIDDEN, JobSnapshot, Shown, Snapshot, operation
-from workbench.quantities import byte_size, moment
 from workbench.sampler.loras import split_scale
 from workbench.settings import Settings
 from workbench.workspace import Workspace, is_slug
+from workbench.workspace.lora_names import folder
 
 Name = Annotated[
     str,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import platform
+import platform as host
 import shutil
 import subprocess
 import sys
@@ -21,21 +21,19 @@ from typing import Annotated, Any
 import psutil
 from pydantic import Field
 
-from workbench import strange_names
 from workbench.errors import ConfigError, ExitCode
 from workbench.families import models
 from workbench.fit import levels
 from workbench.fit.estimate import Fit, estimate, sized_model
 from workbench.fit.gpus import HERE
-from workbench.jobs import processes, torch_devices
+from workbench.fit.warnings import run_warnings
+from workbench.jobs import platform, processes, torch_devices
 from workbench.jobs.devices import AUTO, GIGABYTE, MISSING, NO_XPU, gpus, pick_device
-from workbench.operating_system import system
 from workbench.operations.registry import Snapshot, operation
 from workbench.operations.settings import Gpu
 from workbench.operations.shared import Check, said
-from workbench.run_warnings import run_warnings
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, strange_names
 
 Lines = tuple[dict[str, Any], ...]
 PACKAGES = ("torch", "diffusers", "transformers", "peft", "accelerate", "gradio", "av", "sentencepiece", "protobuf")
@@ -156,7 +154,7 @@ def _line(title: str, found: str, remedy: str = "") -> Check:
 
 
 def _versions() -> list[Check]:
-    found = [_line("python", f"{platform.python_version()} on {platform.platform(terse=True)}, {sys.executable}")]
+    found = [_line("python", f"{host.python_version()} on {host.platform(terse=True)}, {sys.executable}")]
     for name in PACKAGES:
         try:
             found.append(_line(name, version(name)))
@@ -268,7 +266,7 @@ def tried(seconds: float = TRIAL_SECONDS) -> list[Check]:
         processes.command(TRIAL),
         env=processes.environment(),
         encoding="utf-8",
-        **system.detached(),
+        **platform.detached(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

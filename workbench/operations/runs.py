@@ -9,11 +9,11 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from workbench import jobs, strange_names
+from workbench import jobs
+from workbench.display.quantities import byte_size, moment
 from workbench.errors import ConfigError, NotNow
 from workbench.operations.registry import HIDDEN, JobSnapshot, Shown, Snapshot, operation
 from workbench.operations.shared import Group, Label, Note, Text, grouped, noted
-from workbench.quantities import byte_size, moment
 from workbench.remote.targets import choose_target
 from workbench.runs import checkpoints
 from workbench.runs import queue as run_queue
@@ -27,7 +27,7 @@ from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot, SnapshotReader, snapshot
 from workbench.runs.sweeps import created
 from workbench.settings import parse
-from workbench.workspace import Workspace, read_object
+from workbench.workspace import Workspace, read_object, strange_names
 
 Name = Annotated[str, Field(title="Run", description="A run's name.", json_schema_extra={"source": "runs"})]
 Names = Annotated[tuple[str, ...], Field(title="Runs", description="Names of runs.", min_length=1)]

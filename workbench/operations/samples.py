@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from workbench.display.quantities import moment
 from workbench.errors import ConfigError
 from workbench.operations.registry import HIDDEN, Shown, Snapshot, operation
-from workbench.quantities import moment
 from workbench.sampler import queue, samples, view
 from workbench.sampler.inputs import kept
 from workbench.sampler.samples import LATENTS, SampleQuery, Samples

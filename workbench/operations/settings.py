@@ -9,11 +9,13 @@ from pydantic import Field
 
 from workbench.choices import choices_of
 from workbench.compare.settings import GridSettings
-from workbench.dataset_builder.captions.settings import CaptionSettings
-from workbench.dataset_builder.checks.settings import CheckSettings
-from workbench.dataset_builder.cuts.splitting import SplitTask
-from workbench.dataset_builder.export.settings import ExportSettings
-from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.settings import (
+    CaptionSettings,
+    CheckSettings,
+    ExportSettings,
+    ImportSettings,
+    SplitTask,
+)
 from workbench.errors import ConfigError, Unknown
 from workbench.families import default_model, known_model
 from workbench.families.recipes import SUBJECTS

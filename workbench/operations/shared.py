@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from workbench.notes import NotedFolder
 from workbench.operations.registry import Snapshot
+from workbench.workspace.folders import NotedFolder
 
 Text = Annotated[str | None, Field(description='The new notes; "" removes them. Without it they stay as they are.')]
 Label = Annotated[str | None, Field(description='The new group; "" for none. Without it the group stays as it is.')]

@@ -20,12 +20,12 @@ from workbench.families import families, find_model
 from workbench.families.base import Family, ResolvedModel
 from workbench.families.denoising import Curve
 from workbench.families.model import Model
-from workbench.lora_names import ALSO
 from workbench.loras.library import LibraryLora
 from workbench.runs.data import read_lock
 from workbench.runs.model_card import CardFacts, card_facts
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, read_json
+from workbench.workspace.lora_names import ALSO
 
 MOST_PREVIEWS = 12
 MACHINE = (

@@ -18,7 +18,6 @@ from typing import Any
 
 from workbench.clips import media
 from workbench.errors import ConfigError, DataError
-from workbench.lora_names import ALSO
 from workbench.loras.library import LibraryLora
 from workbench.paths import ASSETS
 from workbench.publishing.card import Usage, example, sample_name, usage_of
@@ -27,6 +26,7 @@ from workbench.publishing.settings import SpacePush
 from workbench.publishing.upload_plan import README, FileContent, UploadPlan
 from workbench.runs.model_card import license_of
 from workbench.workspace import Workspace
+from workbench.workspace.lora_names import ALSO
 
 TEMPLATE = ASSETS / "space_app.py"
 OPEN, CLOSE = "# <facts>\n", "# </facts>\n"

@@ -26,12 +26,12 @@ from typing import Any
 from workbench import __version__
 from workbench.clips import media
 from workbench.clips.records import METADATA, clip_file, file_sha256, read_info
+from workbench.display.quantities import byte_size, counted
 from workbench.errors import ConfigError, DataError
 from workbench.families import model_files
 from workbench.families.lora_files import DIFFUSERS_KEY, DROPPED_KEY, EXPERT_KEY, shortened
 from workbench.families.model import Model
 from workbench.hub import Kind
-from workbench.lora_names import ALSO, is_name
 from workbench.loras.library import LibraryLora
 from workbench.publishing.card import PICTURE, readme_text, sample_name
 from workbench.publishing.facts import (
@@ -45,13 +45,13 @@ from workbench.publishing.facts import (
     training_clips,
 )
 from workbench.publishing.settings import LoraPush
-from workbench.quantities import byte_size, counted
 from workbench.runs.checkpoints import PUBLISHED
 from workbench.runs.model_card import card_facts, license_of, model_card
 from workbench.runs.previews import all_previews
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, from_json, read_object, writing
+from workbench.workspace.lora_names import ALSO, is_name
 
 README, CONFIG, CLIPS = "README.md", "config.json", "clips"
 WEIGHTS = "pytorch_lora_weights.safetensors"  # the name that diffusers expects

@@ -16,9 +16,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from workbench.display.quantities import byte_size
 from workbench.errors import CannotWrite, ConfigError
 from workbench.paths import extra_command
-from workbench.quantities import byte_size
 from workbench.remote.remote_folder import RemoteFolder
 from workbench.runs.checkpoints import PACKAGES
 from workbench.runs.run import REMOTE

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from workbench import hub
 from workbench.errors import ConfigError
-from workbench.operating_system import system
 from workbench.remote.base import Unreachable
-from workbench.workspace import make_folder, writing
+from workbench.workspace import disk, make_folder, writing
 
 KIND = "dataset"
 BATCH = 500  # paths a request, files a commit
@@ -72,7 +71,7 @@ class HubFolder:
                     self.repo_id, path, repo_type=KIND, local_dir=folder, revision=commit or None
                 )
             with writing(target):
-                system.replace(found, target)
+                disk.replace(found, target)
 
 
 @contextlib.contextmanager

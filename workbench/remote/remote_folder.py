@@ -25,12 +25,11 @@ from workbench import jobs
 from workbench.clips.records import file_sha256
 from workbench.errors import CannotWrite, ConfigError
 from workbench.jobs import devices
-from workbench.operating_system import system
 from workbench.runs import checkpoints
 from workbench.runs.checkpoints import PARENT
 from workbench.runs.metrics import METRICS, SESSIONS
 from workbench.runs.run import REMOTE, Run
-from workbench.workspace import confined, make_folder, read_json, read_object, write_bytes, write_json, writing
+from workbench.workspace import confined, disk, make_folder, read_json, read_object, write_bytes, write_json, writing
 
 STORE, FOLDERS, BUNDLE = "store", "folders", "bundle.json"
 SHARED = ("cache", "locks")
@@ -104,7 +103,7 @@ class RemoteFolder:
                 path.unlink(missing_ok=True)
                 raise CannotWrite(f"a file arrived incomplete ({sha256[:8]}): send it again, or check the disk there")
             with writing(path):
-                system.replace(path, path.with_name(sha256))
+                disk.replace(path, path.with_name(sha256))
 
     def assemble(self, files: Mapping[str, str]) -> None:
         """Make the remote folder hold exactly what was sent. Raises ConfigError, CannotWrite."""
@@ -114,7 +113,7 @@ class RemoteFolder:
                 (self.root / name).mkdir(parents=True, exist_ok=True)
                 target.mkdir(parents=True, exist_ok=True)
                 if not (target / name).exists():
-                    system.link_folder(Path("../..") / name, target / name)
+                    disk.link_folder(Path("../..") / name, target / name)
             if not jobs.status(home).state.alive:  # what an earlier start left says nothing of the next one
                 gone = () if f"runs/{self._run}/{METRICS}" in files else (METRICS,)  # it begins at step 0
                 for name in (jobs.RESULT, jobs.HEARTBEAT, jobs.PROCESS, *gone):

@@ -20,14 +20,13 @@ from fsspec.implementations.local import LocalFileSystem
 
 from workbench import jobs, policy
 from workbench.errors import ConfigError, ExitCode
-from workbench.jobs import processes
+from workbench.jobs import platform
 from workbench.jobs.job import ended
-from workbench.operating_system import system
 from workbench.remote.base import FolderBackend, Progress, RemoteRecord, RemoteState, TargetCheck, environment_checks
 from workbench.remote.remote_folder import RemoteFolder, link_or_copy
 from workbench.remote.targets import make_backend
 from workbench.trainer.encoding_job import MODULE, machine_of
-from workbench.workspace import Workspace, make_folder, writing
+from workbench.workspace import Workspace, disk, make_folder, writing
 
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY")
 INTERRUPTED = ("PREEMPTED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "DEADLINE")
@@ -66,7 +65,7 @@ class SlurmBackend(FolderBackend):
         with writing(base):
             base.mkdir(parents=True, exist_ok=True)
             if not self.target.folder and not (base / "cache").exists():
-                system.link_folder(self.workspace.cache, base / "cache")
+                disk.link_folder(self.workspace.cache, base / "cache")
 
     def close(self) -> None:
         """No connection is held."""
@@ -149,7 +148,7 @@ class SlurmBackend(FolderBackend):
         if not self.record.job:
             return False
         if self.target.executor == "local":  # its number is that of its supervising process
-            return processes.start_time(int(self.record.job)) is not None
+            return platform.start_time(int(self.record.job)) is not None
         if time.monotonic() - self._polled > (SOON_SECONDS if ended else POLL_SECONDS):
             self._polled = time.monotonic()
             job = self._job()

@@ -20,13 +20,12 @@ from typing import Any
 from workbench import jobs
 from workbench.errors import CannotWrite, ConfigError, ExitCode
 from workbench.jobs.log import log
-from workbench.operating_system import system
 from workbench.remote.base import SCRATCH, Backend, RemoteRecord, RemoteState, Unreachable
 from workbench.remote.bundle import bundle
 from workbench.remote.remote_folder import synced
 from workbench.runs import checkpoints
 from workbench.runs.run import Run
-from workbench.workspace import Workspace, confined, read_object, write_bytes, write_json, writing
+from workbench.workspace import Workspace, confined, disk, read_object, write_bytes, write_json, writing
 
 POLL_SECONDS = 1.0
 RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)  # between attempts to connect again
@@ -262,7 +261,7 @@ class RunSync:
         try:
             self._backend.fetch(path, temporary, listing)
             with writing(target):
-                system.replace(temporary, target)
+                disk.replace(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -280,7 +279,7 @@ class RunSync:
                     return
                 with writing(final):
                     shutil.rmtree(final, ignore_errors=True)
-                    system.replace(temporary, final)
+                    disk.replace(temporary, final)
             except FileNotFoundError:
                 return
             finally:

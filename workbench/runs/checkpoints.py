@@ -29,14 +29,13 @@ from typing import Any
 
 from workbench import jobs
 from workbench.clips.records import file_sha256
+from workbench.display.quantities import byte_size
 from workbench.errors import CannotWrite, ConfigError, ResumeRefused
-from workbench.jobs import processes
-from workbench.operating_system import system
-from workbench.quantities import byte_size
+from workbench.jobs import platform
 from workbench.runs.analysis.visible_effect import VisibleEffect, best_step, from_line
 from workbench.runs.metrics import METRICS, MetricsReader, parse_lines
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import read_json, read_to_change, step_folders, sync_folder, write_json, writing
+from workbench.workspace import disk, read_json, read_to_change, step_folders, sync_folder, write_json, writing
 
 FOLDER, MANIFEST, STATE = "checkpoints", "MANIFEST.json", "state.json"
 LORA, WEIGHTS = "lora.safetensors", "weights.safetensors"
@@ -84,8 +83,8 @@ def publish(run: Path, step: int, fill: Any) -> Path:
             write_json(temporary / MANIFEST, {"step": step, "files": files})
             old = run / FOLDER / f".del-{step}-{os.getpid()}"
             if final.exists():  # saving the same step again: only between these two lines is there no whole one
-                system.replace(final, old)
-            system.replace(temporary, final)
+                disk.replace(final, old)
+            disk.replace(temporary, final)
             shutil.rmtree(old, ignore_errors=True)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -167,7 +166,7 @@ def set_aside(run: Path, step: int) -> str:
         while target.exists():
             number += 1
             target = folder.with_name(f"{DAMAGED}{folder.name}-{number}")
-        system.replace(folder, target)
+        disk.replace(folder, target)
     return f"{FOLDER}/{target.name}"
 
 
@@ -485,7 +484,7 @@ def retire(
         with writing(target), contextlib.suppress(FileNotFoundError):  # another process may have removed it first
             if target.exists():
                 shutil.rmtree(target)
-            system.replace(folder_of(run, one.step), target)
+            disk.replace(folder_of(run, one.step), target)
             gone.append(one)
     sweep(run)
     return gone
@@ -523,5 +522,5 @@ def sweep(run: Path) -> None:
         shutil.rmtree(left_over, ignore_errors=True)
     for left_over in folder.glob(".tmp-*"):
         owner = left_over.name.rpartition("-")[2]
-        if owner == str(os.getpid()) or not owner.isdecimal() or processes.start_time(int(owner)) is None:
+        if owner == str(os.getpid()) or not owner.isdecimal() or platform.start_time(int(owner)) is None:
             shutil.rmtree(left_over, ignore_errors=True)

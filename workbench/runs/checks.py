@@ -15,20 +15,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench import hub, lora_names, policy
-from workbench.bins import Bin
+from workbench import hub, policy
 from workbench.clips.frame_plan import Shape, shape_of
 from workbench.clips.records import METADATA
 from workbench.errors import ConfigError
 from workbench.families.model import Model
 from workbench.families.settings import check_own
+from workbench.jobs import platform
 from workbench.jobs.devices import Device, gpus
-from workbench.operating_system import system
 from workbench.runs import optimizer_options
 from workbench.runs.data import Batches, datasets_of, load_data
 from workbench.runs.settings import TrainSettings
 from workbench.settings import value_text
-from workbench.workspace import SLUG, Workspace, read_object
+from workbench.workspace import SLUG, Workspace, lora_names, read_object
+from workbench.workspace.folders import Bin
 
 # Why some initializations of a LoRA are refused: they change the base model itself.
 NOT_PORTABLE = {
@@ -177,7 +177,7 @@ def _check_push(settings: TrainSettings) -> None:
 
 def check_ranks(settings: TrainSettings, count: int) -> None:
     """Refuse what `count` processes cannot compute exactly as one would. Raises ConfigError."""
-    if count > 1 and not system.inherits:
+    if count > 1 and not platform.INHERITS:
         raise _refusal("gpus", f"gpus is {count}, but a run on several GPUs needs Linux: set gpus to 1")
     if count > 1 and ":" in settings.device:
         sentence = f"device is {settings.device}, a single GPU, but gpus is {count}: set gpus to 1, or device to cuda"

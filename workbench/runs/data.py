@@ -26,14 +26,14 @@ from workbench import jobs
 from workbench.clips.buckets import Bucket, assign, choose, parse_bucket
 from workbench.clips.frame_plan import FramePlan, Shape, Taking, shape_of, take
 from workbench.clips.records import Clip, clip_file, damage, file_sha256, read_clips, read_info
+from workbench.display.quantities import counted
 from workbench.errors import ConfigError, DataError
 from workbench.families.latents_file import Fit
 from workbench.families.model import Model
-from workbench.quantities import counted
-from workbench.records import read_record
 from workbench.runs.settings import HELD_OUT, TrainSettings
 from workbench.settings import parse
 from workbench.workspace import Workspace, read_json
+from workbench.workspace.records import read_record
 
 LOCK = "dataset.lock.json"
 NONE_HELD_OUT = "No clip is held out of {}: train on 3 or more to measure a held-out loss."

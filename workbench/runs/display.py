@@ -12,15 +12,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench import __version__, charts
-from workbench.charts import thinned
+from workbench import __version__
+from workbench.display import charts
+from workbench.display.charts import thinned
+from workbench.display.html import PIXEL_ART, badge, escaped, table, video_table
+from workbench.display.html import facts as facts_html
+from workbench.display.inline_html import folded, video
+from workbench.display.quantities import moment
+from workbench.display.states import icon
 from workbench.errors import ConfigError
-from workbench.html import PIXEL_ART, badge, escaped, table, video_table
-from workbench.html import facts as facts_html
-from workbench.inline_html import folded, video
 from workbench.jobs import State
 from workbench.paths import ASSETS
-from workbench.quantities import moment
 from workbench.runs.analysis.curves import NO_CURVES
 from workbench.runs.analysis.diagnosis import Diagnosis
 from workbench.runs.data import read_lock
@@ -32,7 +34,6 @@ from workbench.runs.run import CARD, Run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import CHECKPOINT_HEADS, RunSnapshot, SavedCheckpoint, snapshot
 from workbench.settings import specs, value_text
-from workbench.states import icon
 from workbench.workspace import write_text
 
 VIEW = "run-view"  # CSS class around all of it (assets/run_view.css)

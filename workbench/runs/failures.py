@@ -20,12 +20,12 @@ from pydantic import BaseModel
 
 from workbench.errors import ConfigError, ExitCode, WorkbenchError
 from workbench.jobs import State, Status
-from workbench.records import read_record
 from workbench.runs.checkpoints import NOTHING_WHOLE
 from workbench.runs.run import Action, ActionKind, as_flags
 from workbench.runs.settings import TrainSettings
 from workbench.settings import specs
 from workbench.workspace import write_json
+from workbench.workspace.records import read_record
 
 # ---- the OOM fallback: once, a run continues with cheaper settings that do not change what it learns
 #

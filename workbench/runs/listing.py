@@ -16,18 +16,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from workbench import jobs, states
+from workbench import jobs
+from workbench.display import states
+from workbench.display.quantities import moment
+from workbench.display.states import Tone
 from workbench.errors import CannotWrite, ConfigError
 from workbench.jobs import State, Status
-from workbench.notes import GROUP, NOTES
-from workbench.operating_system import system
-from workbench.quantities import moment
 from workbench.runs.analysis.curves import curves_of
 from workbench.runs.analysis.diagnosis import diagnose
 from workbench.runs.metrics import METRICS
 from workbench.runs.run import Run
-from workbench.states import Tone
-from workbench.workspace import read_object, writing
+from workbench.workspace import disk, read_object, writing
+from workbench.workspace.folders import GROUP, NOTES
 
 Order = Literal["newest", "active", "name", "dataset", "state"]
 SORT_KEYS: dict[Order, str] = {
@@ -187,7 +187,7 @@ def summary_of(run: Run, ended: bool = False) -> RunSummary:
     with contextlib.suppress(CannotWrite), writing(temporary):  # no fsync: a lost summary is made again
         temporary.write_text(json.dumps(record), encoding="utf-8")
         try:
-            system.replace(temporary, run.folder / SUMMARY)
+            disk.replace(temporary, run.folder / SUMMARY)
         finally:
             temporary.unlink(missing_ok=True)
     return found

@@ -36,8 +36,8 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter
 
 from workbench import jobs
-from workbench.records import LATEST, read_json_lines
 from workbench.workspace import append_line, finite, from_json, read_object, write_bytes, writing
+from workbench.workspace.records import LATEST, read_json_lines
 
 METRICS = "metrics.jsonl"
 BLOCK = 1 << 20  # bytes read at once: a long run's file is never in memory as a whole

@@ -14,7 +14,6 @@ from typing import Any
 from workbench import __version__, jobs
 from workbench.errors import WorkbenchError
 from workbench.families.model import Model
-from workbench.lora_names import ALSO
 from workbench.runs.analysis.curves import curves_of
 from workbench.runs.analysis.visible_effect import VisibleEffect
 from workbench.runs.data import read_lock
@@ -23,6 +22,7 @@ from workbench.runs.metrics import read_sessions
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import slugify, write_json
+from workbench.workspace.lora_names import ALSO
 
 LICENSES = ("apache-2.0", "mit", "openrail", "creativeml-openrail-m", "cc-by-4.0", "cc-by-nc-4.0", "cc0-1.0")
 TEMPLATE = """---

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from workbench.clips.records import read_clips
+from workbench.display.quantities import counted
 from workbench.errors import ConfigError, DataError
 from workbench.families import families
 from workbench.families.base import ResolvedModel
 from workbench.families.recipes import SUBJECTS, Advice, Source, Subject
-from workbench.quantities import counted
 from workbench.runs.settings import TrainSettings
 from workbench.settings import parse, specs
 from workbench.workspace import Workspace, checked_slug, is_slug, read_json, slugify, write_json

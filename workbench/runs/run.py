@@ -28,16 +28,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field
 
-from workbench import inline_html, jobs
-from workbench.bins import Bin
+from workbench import jobs
 from workbench.errors import ConfigError, Unknown
 from workbench.families import settle
 from workbench.families.model_files import INDEX
 from workbench.jobs.devices import pick_device
 from workbench.jobs.reading import folders_in
-from workbench.notes import NotedFolder
-from workbench.operating_system import system
-from workbench.records import read_record
 from workbench.runs import checkpoints, queue
 from workbench.runs.checkpoints import FROM_START, PARENT, Doomed
 from workbench.runs.checks import check, check_device, resolved
@@ -48,6 +44,7 @@ from workbench.runs.settings import TrainSettings
 from workbench.workspace import (
     Workspace,
     checked_slug,
+    disk,
     fresh_folder,
     link_or_copy,
     read_json,
@@ -56,6 +53,8 @@ from workbench.workspace import (
     write_json,
     writing,
 )
+from workbench.workspace.folders import Bin, NotedFolder
+from workbench.workspace.records import read_record
 
 MODULE = "workbench.trainer"
 REMOTE = "remote.json"  # names the target of a run on another machine
@@ -259,7 +258,9 @@ class Run(NotedFolder):
         return self.status
 
     def _repr_html_(self) -> str:
-        return inline_html.rendered("workbench.runs.display:run_html", self)
+        from workbench.runs.display import run_html
+
+        return run_html(self)
 
 
 # ---- forks: runs that start from a checkpoint of another run, with other settings or other clips
@@ -389,7 +390,7 @@ def rename_run(workspace: Workspace, run: Run, name: str) -> Run:
         if target.exists():
             raise ConfigError(f"there is a run {name!r} already: choose another name")
         with writing(target):
-            system.replace(run.folder, target)
+            disk.replace(run.folder, target)
     for other in forks_of(workspace, run.name):
         record = workspace.runs / other / PARENT
         write_json(record, {**read_object(record), "run": name})

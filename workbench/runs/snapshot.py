@@ -14,11 +14,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from workbench import jobs, states
+from workbench import jobs
+from workbench.display import states
+from workbench.display.quantities import byte_size, duration, loss_text, moment
+from workbench.display.states import Tone
 from workbench.errors import ConfigError
 from workbench.jobs import State, Status
 from workbench.jobs.devices import Load, load, pick_device
-from workbench.quantities import byte_size, duration, loss_text, moment
 from workbench.runs import checkpoints, queue
 from workbench.runs.analysis.curves import Curves, curves_of
 from workbench.runs.analysis.diagnosis import Diagnosis, beside_failure, diagnose
@@ -29,7 +31,6 @@ from workbench.runs.metrics import RunSession, read_sessions, training_seconds
 from workbench.runs.previews import FOLDER, RunPreviews, read_previews
 from workbench.runs.run import DECODING, Action, Run
 from workbench.runs.settings import TrainSettings
-from workbench.states import Tone
 from workbench.workspace import Workspace, step_folders
 
 CHECKPOINT_HEADS = ("step", "held-out loss", "size", "")

@@ -18,8 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from workbench import jobs, policy
-from workbench.jobs import processes
-from workbench.operating_system import system
+from workbench.jobs import platform, processes
 from workbench.paths import without_folders
 from workbench.workspace import Workspace, read_object
 
@@ -41,7 +40,7 @@ def watch(run: Path) -> None:
         identity = json.dumps(processes.identity(os.getpid()))  # this process may be gone when the watcher first looks
         command = processes.command(__name__, str(run), identity)
         environment = {**processes.environment(), VARIABLE: address}
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, **system.detached())
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, **platform.detached())
     except OSError as error:
         sys.stdout.write(f"no message will be sent to {VARIABLE}: {error.strerror}\n")
 

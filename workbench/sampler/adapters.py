@@ -43,9 +43,9 @@ from workbench.families.lora_names import Sizes, check_fit, match_report
 from workbench.families.model import Expert, Model
 from workbench.families.model_inputs import Tensors
 from workbench.families.other_families import refuse_other_lora
-from workbench.lora_names import ALSO
 from workbench.sampler.loras import Lora, read_header
 from workbench.workspace import from_json, write_bytes
+from workbench.workspace.lora_names import ALSO
 
 if TYPE_CHECKING:
     import torch

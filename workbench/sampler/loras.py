@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
 
-from workbench import lora_names, policy
+from workbench import policy
 from workbench.errors import ConfigError
 from workbench.families.lora_files import (
     DIFFUSERS_FILE,
@@ -31,7 +31,7 @@ from workbench.families.lora_files import (
     is_of_torch,
 )
 from workbench.hub import HubLost
-from workbench.workspace import SLUG, Workspace
+from workbench.workspace import SLUG, Workspace, lora_names
 
 HEADER_LIMIT = 16 * 1024**2
 TENSOR_LIMIT = 20_000

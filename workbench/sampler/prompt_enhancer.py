@@ -29,11 +29,11 @@ from workbench.errors import ConfigError, ModelUnavailable, OutOfMemory
 from workbench.families import find_model
 from workbench.jobs import gpu_lock, processes
 from workbench.jobs.devices import DeviceChoice, pick_device
-from workbench.records import read_json_lines
 from workbench.sampler.inputs import read_picture
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, field
 from workbench.workspace import Workspace, append_line, read_json, write_json
+from workbench.workspace.records import read_json_lines
 
 MODULE = "workbench.sampler.prompt_enhancer"
 FOLDER, REQUEST, ACCEPTED = ".prompting", "request.json", "accepted.jsonl"

@@ -38,13 +38,12 @@ from workbench.errors import ConfigError, DeviceBusy, ExitCode, Unknown
 from workbench.jobs import gpu_lock
 from workbench.jobs.devices import pick_device
 from workbench.jobs.locks import locked
-from workbench.operating_system import system
-from workbench.records import sound
 from workbench.sampler.inputs import check_continues, inputs_of, portable
 from workbench.sampler.samples import ID, LATENTS, Samples, checked_id, new_id, read_sample_record, video_path
 from workbench.sampler.settings import SampleSettings, WorkerSettings, joined_settings
 from workbench.settings import parse
-from workbench.workspace import Workspace, confined, make_folder, read_object, write_json, writing
+from workbench.workspace import Workspace, confined, disk, make_folder, read_object, write_json, writing
+from workbench.workspace.records import sound
 
 MODULE = "workbench.sampler"
 WORKER, REQUESTS, ACTIVE, PROGRESS, CANCEL = ".worker", "requests", "active", "progress", "cancel"
@@ -488,7 +487,7 @@ def take(folder: Path, waits: Callable[[SampleSettings], bool] = lambda settings
                 continue
             with writing(folder):
                 (folder / ACTIVE).mkdir(exist_ok=True)
-                system.replace(path, folder / ACTIVE / path.name)
+                disk.replace(path, folder / ACTIVE / path.name)
             into, after = (str(values.get(name, "")) for name in ("into", "after"))
             joined, decode = tuple(values.get("scenes") or ()), values.get("decode") is True
             return Request(path.stem, settings, into, after, joined, decode)

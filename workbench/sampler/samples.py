@@ -29,16 +29,25 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workbench import inline_html, lora_names
 from workbench.clips import media
 from workbench.clips.records import Number, Whole
 from workbench.errors import ConfigError, DataError, Unknown
-from workbench.operating_system import system
-from workbench.records import sound
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import parse
-from workbench.workspace import Workspace, read_json, read_object, replacing, slugify, write_bytes, write_json, writing
-from workbench.zip_stream import write_zip
+from workbench.workspace import (
+    Workspace,
+    disk,
+    lora_names,
+    read_json,
+    read_object,
+    replacing,
+    slugify,
+    write_bytes,
+    write_json,
+    writing,
+)
+from workbench.workspace.records import sound
+from workbench.workspace.zip_stream import write_zip
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,7 +59,6 @@ ID = re.compile(r"\d{8}-\d{6}-\d{6}-[0-9a-f]{4}")
 REMOVED, STAR, LATENTS = ".removed", ".star", ".safetensors"
 NOISE = "noise_state"  # tensor of a file of latents: of the generator, for decoders that go on with it
 MOST_SAMPLES = 8  # in a notebook
-DISPLAY = "workbench.sampler.view:samples_html"
 PREVIEWS = 3  # videos that a LoRA without a run keeps as its previews
 WHOLE = re.compile(r"[/\\~]|[A-Za-z]:[/\\]")
 TEXTS = ("prompt", "negative_prompt")  # what a person wrote is no path, whatever it begins with
@@ -299,7 +307,9 @@ class Sample:
         return self.path
 
     def _repr_html_(self) -> str:
-        return inline_html.rendered(DISPLAY, [self])
+        from workbench.sampler.view import samples_html
+
+        return samples_html([self])
 
 
 class _AppliedLora(BaseModel):
@@ -413,7 +423,9 @@ class Samples:
         return found
 
     def _repr_html_(self) -> str:
-        return inline_html.rendered(DISPLAY, self.history(MOST_SAMPLES))
+        from workbench.sampler.view import samples_html
+
+        return samples_html(self.history(MOST_SAMPLES))
 
     def get(self, sample_id: str, removed: bool = False) -> Sample:
         """One finished sample, of the history or of the bin. Raises Unknown when there is none of that id."""
@@ -451,7 +463,7 @@ class Samples:
             folder.mkdir(exist_ok=True)
             for path in map(video.with_suffix, suffixes):
                 if path.exists():
-                    system.replace(path, folder / path.name)
+                    disk.replace(path, folder / path.name)
 
     def _read(self, sample_id: str, removed: bool) -> Sample | None:
         """None without a video or latents. The record inside them counts where the one beside them is damaged."""
@@ -524,7 +536,7 @@ def write_samples(samples: Sequence[Sample], target: Path, root: Path) -> None:
         for number, row in enumerate(rows, 1):
             name = f"{number:03d}-{slugify(row[0].settings.prompt)[:NAME_LETTERS].strip('-')}"
             _write_tiles([row], part / f"{name}{'.png' if all(map(_is_picture, row)) else '.gif'}")
-        system.replace(part, target)
+        disk.replace(part, target)
 
 
 def _write_tiles(rows: Sequence[Sequence[Sample]], target: Path) -> None:

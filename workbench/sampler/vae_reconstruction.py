@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench import inline_html, jobs
+from workbench import jobs
 from workbench.clips.frame_plan import FramePlan, Shape, plan
 from workbench.clips.records import Clip, clip_file, file_sha256, read_clips
+from workbench.display import inline_html
 from workbench.errors import DataError
 from workbench.families import find_model
 from workbench.families.base import Family

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from workbench.display.inline_html import figure, note, picture, row
+from workbench.display.quantities import duration
 from workbench.errors import ConfigError, ExitCode
 from workbench.families import known_model, lora_names
 from workbench.families.lora_files import is_lora_file
-from workbench.inline_html import figure, note, picture, row
-from workbench.quantities import duration
 from workbench.sampler.loras import split_scale
 from workbench.sampler.queue import Progress, RequestState
 from workbench.sampler.samples import LATENTS, Sample

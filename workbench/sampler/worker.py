@@ -26,12 +26,11 @@ from workbench.errors import ConfigError, ExitCode, WorkbenchError, explain
 from workbench.jobs import gpu_lock, processes
 from workbench.jobs.devices import pick_device
 from workbench.jobs.torch_devices import free_memory
-from workbench.operating_system import system
 from workbench.sampler import queue
 from workbench.sampler.queue import HOLDER, STOPPED, Request
 from workbench.sampler.samples import keep_as_preview, video_path, write_sample
 from workbench.sampler.settings import SampleSettings, WorkerSettings
-from workbench.workspace import Workspace, read_object, write_json, writing
+from workbench.workspace import Workspace, disk, read_object, write_json, writing
 
 if TYPE_CHECKING:
     import torch
@@ -203,7 +202,7 @@ class Worker:
         with writing(path):
             path.parent.mkdir(exist_ok=True)
             temporary.write_bytes(data)
-            system.replace(temporary, path)
+            disk.replace(temporary, path)
 
 
 class _StepReporter:

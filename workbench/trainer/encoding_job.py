@@ -23,7 +23,7 @@ from typing import Literal
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.families import settle
-from workbench.jobs import gpu_lock, processes
+from workbench.jobs import gpu_lock, platform
 from workbench.jobs.devices import gpus_of, pick_device
 from workbench.jobs.log import log
 from workbench.jobs.shards import Shards, make_once
@@ -103,7 +103,7 @@ def plan_encoding(workspace: Workspace, settings: TrainSettings, how: EncodeSett
 
 def machine_of(parent: Path) -> Path:
     """The job of this machine at the work in a folder."""
-    return parent / slugify(f"{socket.gethostname()[:40]}-{processes.boot_id()[:8]}")
+    return parent / slugify(f"{socket.gethostname()[:40]}-{platform.boot_id()[:8]}")
 
 
 def _cut(kind: Kind, count: int, size: int) -> list[tuple[Kind, int, int]]:

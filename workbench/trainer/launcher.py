@@ -36,8 +36,7 @@ import psutil
 
 from workbench import jobs
 from workbench.errors import ConfigError, ExitCode, ProcessFailed, WorkbenchError
-from workbench.jobs import processes
-from workbench.operating_system import system
+from workbench.jobs import platform, processes
 from workbench.workspace import read_json, write_json
 
 RANKS = "ranks"  # folder of a run: how a rank ended, where it failed
@@ -79,7 +78,7 @@ def launched_process() -> ProcessRank | None:
     launcher_pid = int(values[LAUNCHER_PID]) if LAUNCHER_PID in values else None
     together = int(values.get("WORLD_SIZE", "1")) > 1 and "RANK" in values
     # `accelerate launch` sets no rank for a process that it starts alone. A job of ours has its own session.
-    alone = any(name.startswith("ACCELERATE_") for name in values) and not system.detached_here()
+    alone = any(name.startswith("ACCELERATE_") for name in values) and not platform.detached_here()
     if together or alone:
         _end_with_parent(launcher_pid)
     if not together:
@@ -92,7 +91,7 @@ def launched_process() -> ProcessRank | None:
 
 def _end_with_parent(launcher_pid: int | None) -> None:
     """Have this process end with its parent, or asked to stop where that is not ours."""
-    system.end_with_parent(launcher_pid)
+    platform.end_with_parent(launcher_pid)
     if launcher_pid is not None and os.getppid() != launcher_pid:  # it was gone before the kernel knew
         os._exit(int(ExitCode.BUG))
 
@@ -195,12 +194,12 @@ def launch(job: Launcher, count: int, held: Sequence[int]) -> None:
     Raises ProcessFailed when one died without rank 0 being able to write it, jobs.Stop when nothing was started yet.
     """
     signals = set[int]()
-    for number in (signal.SIGTERM, signal.SIGINT, system.stacks_signal):
+    for number in (signal.SIGTERM, signal.SIGINT, platform.STACKS_SIGNAL):
         signal.signal(number, lambda number, _: signals.add(signal.SIGTERM if number == signal.SIGINT else number))
     job.check_stop("Stopped before it began; start it again.")
     job.hand_over()
     shutil.rmtree(job.folder / RANKS, ignore_errors=True)
-    memory_kills = system.memory_kills()
+    memory_kills = platform.memory_kills()
     ranks: list[subprocess.Popen[bytes]] = []
     try:
         with socket.create_server(("127.0.0.1", 0)) as port:
@@ -211,7 +210,7 @@ def launch(job: Launcher, count: int, held: Sequence[int]) -> None:
             time.sleep(CHECK_SECONDS)
         # What the others were doing when one stalled belongs into the log, too.
         stalled = any(one.poll() == ExitCode.STALLED for one in ranks)
-        _pass_on({signal.SIGTERM, system.stacks_signal} if stalled else {signal.SIGTERM}, ranks)
+        _pass_on({signal.SIGTERM, platform.STACKS_SIGNAL} if stalled else {signal.SIGTERM}, ranks)
         end = time.monotonic() + GRACE_SECONDS
         while any(one.poll() is None for one in ranks):
             saves = ranks[0].poll() is None and jobs.status(job.folder).phase.startswith("saving")
@@ -223,7 +222,7 @@ def launch(job: Launcher, count: int, held: Sequence[int]) -> None:
         for one in ranks:
             one.kill()
             one.wait()
-    result = _result(job.folder, codes, system.memory_kills() > memory_kills)
+    result = _result(job.folder, codes, platform.memory_kills() > memory_kills)
     job.exit_code = ExitCode(result["exit_code"])
     write_json(job.folder / jobs.RESULT, result)
 
@@ -231,7 +230,7 @@ def launch(job: Launcher, count: int, held: Sequence[int]) -> None:
 def _pass_on(signals: set[int], ranks: Sequence[subprocess.Popen[bytes]]) -> None:
     """Send the signals to the ranks, once rank 0 handles them rather than dying of them."""
     for number in sorted(signals):
-        taking = [rank for rank in ranks if system.takes_signal(rank.pid, number)]
+        taking = [rank for rank in ranks if platform.takes_signal(rank.pid, number)]
         if ranks[0] in taking or ranks[0].poll() is not None:
             for rank in taking:
                 rank.send_signal(number)
@@ -256,7 +255,7 @@ def _started(folder: Path, rank: int, count: int, port: socket.socket, held: Seq
         environment[STORE] = str(port.fileno())
         descriptors += (port.fileno(),)
     command = processes.command("workbench.trainer", folder)
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, **system.inherited(descriptors))
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, **platform.inherited(descriptors))
 
 
 def _result(folder: Path, codes: Sequence[int | None], memory_ran_out: bool) -> dict[str, Any]:

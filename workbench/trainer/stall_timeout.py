@@ -20,9 +20,9 @@ import threading
 from typing import IO, Self
 
 from workbench import jobs
+from workbench.display.quantities import duration
 from workbench.errors import ExitCode, Stalled
 from workbench.jobs import processes
-from workbench.quantities import duration
 from workbench.runs import checkpoints
 from workbench.runs.failures import STACKS
 from workbench.workspace import writing

@@ -19,8 +19,8 @@ from pathlib import Path
 import psutil
 import torch
 
+from workbench.display.quantities import counted
 from workbench.jobs.log import log
-from workbench.quantities import counted
 
 MODULE = "workbench.trainer"
 VARIABLE = "OMP_NUM_THREADS"

@@ -27,13 +27,13 @@ from safetensors.torch import load_file, save
 from workbench.errors import ConfigError, DataError, WorkbenchError
 from workbench.families.base import Family
 from workbench.families.lora_files import plain_name, with_metadata
-from workbench.lora_names import ALSO
 from workbench.memory import compiling
 from workbench.memory.checkpointing import recomputing
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import lora
 from workbench.trainer.ranks import shard, shard_like, whole
 from workbench.workspace import write_bytes, writing
+from workbench.workspace.lora_names import ALSO
 
 Named = list[tuple[str, torch.nn.Parameter]]
 LORA, WEIGHTS = "lora.safetensors", "weights.safetensors"

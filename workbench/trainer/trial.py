@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 from workbench import jobs
 from workbench.fit import measurement, memory
 from workbench.fit.measurement import Measurement, TrialJob
-from workbench.jobs import gpu_lock, processes
+from workbench.jobs import gpu_lock, platform, processes
 from workbench.jobs.devices import GIGABYTE, Device, pick_device
 from workbench.jobs.torch_devices import free_memory
-from workbench.operating_system import system
 from workbench.runs import checkpoints, optimizer_options
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
@@ -174,7 +173,7 @@ class Meter:
         self._note()
 
     def _note(self) -> None:
-        host = system.peak_memory() / GIGABYTE
+        host = platform.peak_memory() / GIGABYTE
         self.host = max(self.host, host)
         peak = host
         if self._cuda:
@@ -184,7 +183,7 @@ class Meter:
         self.peaks[self.phase] = max(peak, self.peaks.get(self.phase, 0.0))
 
     def _reset(self) -> None:
-        system.reset_peak_memory()
+        platform.reset_peak_memory()
         if self._cuda:
             import torch
 

@@ -18,11 +18,11 @@ import gradio as gr
 from starlette.middleware import Middleware
 from starlette.routing import Mount
 
-from workbench import charts, lora_names
 from workbench.dataset_builder.dataset import PLANS
 from workbench.dataset_builder.export import FOLDER as DOWNLOADS
 from workbench.demo_space import replays
 from workbench.demo_space.limits import Limits
+from workbench.display import charts
 from workbench.errors import ConfigError
 from workbench.loras.converting import CONVERTED
 from workbench.paths import ASSETS
@@ -51,7 +51,7 @@ from workbench.ui.theme import theme
 from workbench.ui.train import tracker_view
 from workbench.ui.train.notifications import Notifications
 from workbench.ui.train.tab import TrainTab
-from workbench.workspace import Workspace, confined
+from workbench.workspace import Workspace, confined, lora_names
 
 TITLE = "Video LoRA Workbench"
 TICK_SECONDS = 1.0

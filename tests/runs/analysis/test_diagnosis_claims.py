@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from workbench.display.quantities import duration, loss_text, moment
 from workbench.jobs import State, Status
-from workbench.quantities import duration, loss_text, moment
 from workbench.runs.analysis.curves import Curves, grouped
 from workbench.runs.analysis.diagnosis import RULES, Diagnosis, diagnose
 from workbench.runs.analysis.visible_effect import VisibleEffect

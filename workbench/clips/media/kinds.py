@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from workbench.errors import DataError
-from workbench.operating_system import system
+from workbench.workspace import disk
 
 # FFmpeg's demuxers of one file each, none of which opens another file or address by itself.
 DEMUXERS = (
@@ -92,7 +92,7 @@ def is_picture(path: Path) -> bool:
 def _head(path: Path) -> bytes:
     """The first bytes of an ordinary file. Raises DataError for anything else."""
     try:
-        descriptor = system.open_ordinary(path)
+        descriptor = disk.open_ordinary(path)
     except (OSError, ValueError) as error:
         link = isinstance(error, OSError) and error.errno in (errno.ELOOP, errno.EMLINK)
         words = error.strerror if isinstance(error, OSError) else str(error)

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.clips.media.opening import THREADS, opened
-from workbench.operating_system import system
-from workbench.workspace import sync_folder, writing
+from workbench.workspace import disk, sync_folder, writing
 
 if TYPE_CHECKING:
     from workbench.clips.media.reading import Pixels
@@ -92,7 +91,7 @@ class VideoWriter:
                 if error is None:
                     with self._temporary.open("rb") as file:
                         os.fsync(file.fileno())
-                    system.replace(self._temporary, self.path)
+                    disk.replace(self._temporary, self.path)
                     sync_folder(self.path.parent)
         finally:
             self._temporary.unlink(missing_ok=True)

@@ -49,9 +49,9 @@ from workbench.errors import ConfigError, DataError
 from workbench.jobs.devices import gpus_of
 from workbench.jobs.shards import Shards
 from workbench.jobs.workers import Workers, take_shards
-from workbench.records import json_lines, read_json_lines
 from workbench.settings import parse
 from workbench.workspace import Workspace, append_line, read_json, write_json, writing
+from workbench.workspace.records import json_lines, read_json_lines
 
 if TYPE_CHECKING:
     from workbench.clips.media import Pixels

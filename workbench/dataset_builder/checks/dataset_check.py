@@ -25,14 +25,14 @@ from workbench.dataset_builder.checks import measures
 from workbench.dataset_builder.checks.findings import Finding, Severity, finding_of, write_report
 from workbench.dataset_builder.checks.measures import FOLDER, Measures
 from workbench.dataset_builder.settings import CheckSettings
+from workbench.display.quantities import counted
 from workbench.errors import DataError, ModelUnavailable
 from workbench.families.base import Family
 from workbench.families.latents_file import Fit
 from workbench.families.model import Model
 from workbench.families.model_inputs import CaptionTokens
-from workbench.quantities import counted
-from workbench.records import read_record
 from workbench.workspace import write_json
+from workbench.workspace.records import read_record
 
 
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:

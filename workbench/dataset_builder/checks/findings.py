@@ -18,11 +18,11 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from workbench import html, inline_html
 from workbench.clips.records import Clip, DatasetInfo, Number, known_info, read_clips
 from workbench.dataset_builder.checks.measures import FOLDER
+from workbench.display import html, inline_html
+from workbench.display.states import Tone
 from workbench.errors import ConfigError
-from workbench.states import Tone
 from workbench.workspace import read_json, write_json
 
 FILE = "findings.json"

@@ -17,8 +17,8 @@ from workbench.dataset_builder.checks.findings import FIXES, Finding, Fix, read_
 from workbench.dataset_builder.cuts import cutting
 from workbench.dataset_builder.cuts.cutting import FEWEST, Cut, cut_of, master_of
 from workbench.dataset_builder.tasks import OnProgress, silent
+from workbench.display.quantities import counted
 from workbench.errors import ConfigError, DataError
-from workbench.quantities import counted
 from workbench.settings import Settings, field
 
 NOTHING = "Nothing was left to do."

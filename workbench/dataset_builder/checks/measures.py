@@ -30,8 +30,8 @@ from workbench.dataset_builder.tasks import OnProgress, Tick, silent
 from workbench.errors import DataError
 from workbench.jobs.limited import ChildLost, LimitedChild, Watch, serve
 from workbench.paths import extra_command
-from workbench.records import read_json_lines
 from workbench.workspace import append_line, writing
+from workbench.workspace.records import read_json_lines
 
 if TYPE_CHECKING:
     import numpy as np

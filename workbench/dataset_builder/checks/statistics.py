@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from workbench import charts, inline_html
 from workbench.clips.records import Clip, DatasetInfo, known_info, read_clips
 from workbench.dataset_builder.checks.dataset_check import read_tokens, text_hash
 from workbench.dataset_builder.checks.measures import read_measures
-from workbench.quantities import counted
+from workbench.display import charts, inline_html
+from workbench.display.quantities import counted
 
 MOST_WORDS, BINS = 30, 20
 STOP_WORDS = re.compile(

@@ -30,8 +30,7 @@ from workbench.dataset_builder import history, tasks
 from workbench.dataset_builder.cuts.scenes import frames_from
 from workbench.dataset_builder.tasks import OnProgress, Tick, silent
 from workbench.errors import ConfigError, DataError
-from workbench.operating_system import system
-from workbench.workspace import writing
+from workbench.workspace import disk, writing
 
 MASTERS = ".masters"
 SMALLEST = 16  # pixels a side, as an import demands
@@ -231,7 +230,7 @@ def _link(old: Path, new: Path) -> None:
         except OSError:
             temporary = new.parent / _temporary(new.name)
             shutil.copyfile(old, temporary)
-            system.replace(temporary, new)
+            disk.replace(temporary, new)
 
 
 def _temporary(name: str) -> str:
@@ -256,7 +255,7 @@ def _write(dataset: Path, master: Master, cut: Cut, target: Path, tick: Tick) ->
                 if writer.frames == len(wanted):
                     break
     with writing(target):
-        system.replace(temporary, target)
+        disk.replace(temporary, target)
 
 
 def _cropper(first: Any, crop: Box | None) -> Callable[[Any], Any]:

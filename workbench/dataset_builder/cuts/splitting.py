@@ -23,8 +23,8 @@ from workbench.dataset_builder.cuts.cutting import FEWEST, MASTERS, Cut, Master,
 from workbench.dataset_builder.cuts.scenes import DETECTORS
 from workbench.dataset_builder.settings import SplitSettings, SplitTask
 from workbench.dataset_builder.tasks import OnProgress, Tick, silent
+from workbench.display.quantities import counted
 from workbench.errors import ConfigError, DataError
-from workbench.quantities import counted
 
 SCORES = ".split/scores"  # below the dataset folder; may be deleted at any time
 LEFTOVER_SECONDS = 3600.0

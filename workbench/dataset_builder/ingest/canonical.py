@@ -44,8 +44,7 @@ from workbench.dataset_builder.ingest.pictures import (
     write_picture,
 )
 from workbench.errors import DataError
-from workbench.operating_system import system
-from workbench.workspace import make_folder, replacing, sync_folder, writing
+from workbench.workspace import disk, make_folder, replacing, sync_folder, writing
 
 MAX_SECONDS = 2 * 3600.0
 LONG_SECONDS = 600.0  # longer than what anyone means to be one clip
@@ -353,7 +352,7 @@ def _copy_video(source: Path, target: Path, promised: int, on_frame: Callable[[]
             with writing(target):
                 with temporary.open("rb") as file:
                     os.fsync(file.fileno())
-                system.replace(temporary, target)
+                disk.replace(temporary, target)
                 sync_folder(target.parent)
         return middle
     finally:

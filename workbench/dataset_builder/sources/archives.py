@@ -47,9 +47,8 @@ from workbench.dataset_builder.sources.columns import (
 )
 from workbench.dataset_builder.sources.tree import Entry, SourceFile, Tree
 from workbench.errors import DataError
-from workbench.operating_system import system
 from workbench.paths import extra_command
-from workbench.workspace import from_json, writing
+from workbench.workspace import disk, from_json, writing
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tbz", ".tar.xz", ".txz")
 UNPACK = "unpack it, then give its folder"
@@ -191,7 +190,7 @@ def extract(source: SourceFile, target: Path, most_bytes: int) -> None:
         if left:
             raise DataError(f"it is cut off inside {source.path.name}: copy the archive again")
         with writing(target):
-            system.replace(part, target)
+            disk.replace(part, target)
     except DAMAGE as error:
         _handles.held = None
         raise _unreadable(source.path, error) from error

@@ -20,7 +20,7 @@ from typing import Any
 
 from workbench.clips.media import OTHER_IMAGE_SUFFIXES, SUFFIXES
 from workbench.clips.records import LATENTS
-from workbench.quantities import counted
+from workbench.display.quantities import counted
 
 LONGEST_CAPTION = 4000  # characters; far beyond what any text encoder reads
 MOST_TEXT_BYTES = 64 * 1024**2  # of one text file: a table of a hundred thousand captions

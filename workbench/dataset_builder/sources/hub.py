@@ -17,9 +17,9 @@ from workbench.clips.media import SUFFIXES
 from workbench.clips.records import LATENTS
 from workbench.dataset_builder.sources import archives
 from workbench.dataset_builder.sources.columns import IMAGE_SUFFIXES, PARQUET, PLAIN_TEXT_SUFFIXES
+from workbench.display.quantities import byte_size
 from workbench.errors import CannotWrite, DataError
 from workbench.hub import client, explained
-from workbench.quantities import byte_size
 from workbench.workspace import confined, writing
 
 WANTED = (*SUFFIXES, *IMAGE_SUFFIXES, LATENTS, *PLAIN_TEXT_SUFFIXES, *archives.ARCHIVE_SUFFIXES, PARQUET)

@@ -18,8 +18,7 @@ from typing import Any
 
 from workbench.clips.media.writing import VideoWriter, bt709_frame
 from workbench.errors import ConfigError, DataError
-from workbench.operating_system import system
-from workbench.workspace import make_folder, write_text, writing
+from workbench.workspace import disk, make_folder, write_text, writing
 
 ENTRY_POINTS = "video_lora_workbench.sources"
 RULE = "each item is a dict of name, caption, and either video (a path) or frames (uint8 [F, H, W, 3]) with fps"
@@ -68,7 +67,7 @@ def _write(item: Any, number: int, folder: Path, seen: set[str]) -> None:
             part = target.with_name(".part")
             with writing(target):
                 shutil.copyfile(video, part)
-                system.replace(part, target)
+                disk.replace(part, target)
     write_text(folder / f"{name}.txt", str(item.get("caption", "")))
 
 

@@ -19,8 +19,8 @@ from workbench.dataset_builder.sources.files import trees_of
 from workbench.dataset_builder.sources.layouts import LAYOUTS, captions_of, fitting, layout_named
 from workbench.dataset_builder.sources.layouts.base import Layout, Problem, ReadingNotes
 from workbench.dataset_builder.sources.tree import SourceFile, Tree, join_numbered, numbered_rows, stem, without_suffix
+from workbench.display.quantities import byte_size, counted
 from workbench.errors import DataError
-from workbench.quantities import byte_size, counted
 
 UNOPENED = "No video was opened yet: the import finds out whether each can be read, and says so."
 MOST_SOURCES = 100_000

@@ -38,8 +38,7 @@ from workbench.families.lora_files import (
 from workbench.families.lora_names import LayerNames, ranks, read
 from workbench.families.model_files import config, empty_part, tensors
 from workbench.families.model_inputs import Tensors
-from workbench.operating_system import system
-from workbench.workspace import link_or_copy, writing
+from workbench.workspace import disk, link_or_copy, writing
 
 if TYPE_CHECKING:
     import torch
@@ -302,7 +301,7 @@ def _new(target: Path, fill: Callable[[Path], str]) -> str:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
             summary = fill(Path(scratch) / "new")
-            system.replace(Path(scratch) / "new", target)
+            disk.replace(Path(scratch) / "new", target)
     return f"{summary}: {target}"
 
 

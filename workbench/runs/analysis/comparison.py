@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from workbench.charts import Line, Point, chart
+from workbench.display.charts import Line, Point, chart
+from workbench.display.html import table, video_table
 from workbench.errors import ConfigError
-from workbench.html import table, video_table
 from workbench.runs.analysis.curves import Curves, smoothed
 from workbench.runs.display import preview_video, viewed
 from workbench.runs.previews import Preview

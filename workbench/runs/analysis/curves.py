@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from workbench.charts import Line, Point, chart, together
+from workbench.display.charts import Line, Point, chart, together
 from workbench.runs.analysis.visible_effect import VisibleEffect, from_line
 from workbench.runs.metrics import MetricsReader
 

@@ -1,8 +1,8 @@
 """Say in one sentence whether a run is learning, from its curves. No torch.
 
-RULES is all of it, and the first rule that holds wins: what must be true of the numbers, the sentence that says so, and
-what to do next; TONES says whether that is good news. A sentence quotes the newest measurement, which is the one that
-the page shows, and a rule holds only where the median of the last three agrees with it.
+RULES is all of it, and the first rule that holds wins: what must be true of the numbers, whether that is good news, the
+sentence that says so, and what to do next. A sentence quotes the newest measurement, which is the one that the page
+shows, and a rule holds only where the median of the last three agrees with it.
 
 The noise of a measurement is how far it lies from the straight line through its neighbours (pseudo-residuals of Gasser,
 Sroka, Jennen-Steinmetz, Biometrika 1986; the median makes it robust). The first measurement does not count while there
@@ -24,9 +24,9 @@ from functools import cached_property
 from statistics import median
 from typing import Literal, NamedTuple
 
+from workbench.display.quantities import loss_text
 from workbench.errors import ConfigError
 from workbench.families.base import OwnSetting
-from workbench.quantities import loss_text
 from workbench.runs.analysis.curves import Curves, Mean, grouped
 from workbench.runs.analysis.visible_effect import VisibleEffect, best_step, is_good
 from workbench.runs.settings import TrainSettings
@@ -45,28 +45,35 @@ Kind = Literal[
     "getting worse",
     "destroyed",
 ]
-TONES: dict[Kind, Literal["good", "warn", "bad"]] = {
-    "learning": "good",
-    "levelled off": "good",
-    "not better": "warn",
-    "prior drift": "bad",
-    "over-fitting": "bad",
-    "getting worse": "bad",
-    "destroyed": "bad",
-}  # of every other kind: plain
+Tone = Literal["plain", "good", "warn", "bad"]
+
+# ---- thresholds. Where no source is named they are ours: test_diagnosis.py and test_named_failures.py of
+# tests/runs/analysis hold the shapes of curves that they tell apart.
+
+# How much must have been measured.
 MOST = 100  # measurements looked at; more are taken together
 FEWEST, FEWEST_STEPS = 4, 100  # a learning rate warms up, and a loss jumps about
-RISING = 6
-TREND = 2.58  # z of p < 0.005
-NOISES, RISE, WANDER, GAIN = 3.0, 0.03, 2.0, 0.01
+RISING = 6  # measurements after the lowest point, before they are called a rise
+LAST = 3  # whose median must agree with the newest one
+# What is a change of the loss.
+NOISES = 3.0  # times the noise of a measurement: three standard deviations
 HIGHER_NOISES = 5.0  # above the first measurement, without a trend: rarer by chance than 3
+GAIN = 0.01  # of the first loss, at least
+RISE = 0.03  # of the loss it rises from, at least
+WANDER = 2.0  # times the largest rise before the lowest point
+TREND = 2.58  # z of p < 0.005, one-sided (Kendall, "Rank correlation methods")
+BROKEN = 3.0  # times the first loss: the model is destroyed
+# What is a change of the output, as a share (curves.changes).
 SMALL_CHANGE = 0.02
-NEAR = 0.7
-LAGS = 0.5  # of what the loss fell by at little noise: less of it at much noise is named
+DESTROYED = 0.5  # and the loss no lower
+NEAR = 0.7  # of the change on its own captions: other prompts change nearly as much
+# Levels of noise (docs/diagnosis.md, "Why the previews decide").
 LITTLE_NOISE, MUCH_NOISE = (0, 1), (3, 4)  # bands of the held-out loss
-STILL = 0.05  # of the whole gain, in the last third: a run that brings less has levelled off
+LAGS = 0.5  # of what the loss fell by at little noise: less of it at much noise is named
+# When a run has levelled off.
+STILL = 0.05  # of the whole gain, in the last third; twice that where it is less than the noise
 RUN_DOWN = 0.3  # of its highest value: a learning rate below that by its schedule brings little
-DESTROYED, BROKEN = 0.5, 3.0
+# What the advice names.
 USUAL_RATE = 1e-4  # of a LoRA
 MOSTLY_KNOWN = 0.5  # share of the regularization dataset from which it is named
 
@@ -85,10 +92,10 @@ class Diagnosis:
     failed: bool = False
 
     @property
-    def tone(self) -> Literal["plain", "good", "warn", "bad"]:
+    def tone(self) -> Tone:
         """Whether that is good news."""
-        tone = TONES.get(self.kind)
-        return "plain" if tone is None or (self.failed and tone == "good") else tone
+        tone: Tone = next((rule.tone for rule in RULES if rule.kind == self.kind), "plain")
+        return "plain" if self.failed and tone == "good" else tone
 
 
 def diagnose(
@@ -149,7 +156,7 @@ class Numbers:
         if not points:
             self.first = self.newest = self.level = 0.0
             return
-        self.level = median(self.values[1:][-3:] or self.values)
+        self.level = median(self.values[1:][-LAST:] or self.values)
         if self.held_out:
             self.first, self.newest = measured[0].value, measured[-1].value
             self.start = f"at step {measured[0].step}"
@@ -171,6 +178,36 @@ class Numbers:
     def rise(self) -> float:
         """What it rose by, likewise."""
         return min(self.level, self.newest) - self.first
+
+    @property
+    def few(self) -> bool:
+        """Whether too little was measured to tell anything else."""
+        return len(self.values) < FEWEST or self.steps[-1] < FEWEST_STEPS
+
+    @property
+    def destroyed(self) -> bool:
+        """Whether the loss, by newest and level, is far higher, or no lower while the output has become another."""
+        if len(self.values) < 2 or (not self.held_out and len(self.values) < FEWEST):
+            return False
+        least = min(self.level, self.newest)
+        gone = (self.own is not None and self.own > DESTROYED) or self.spoiled
+        return least > BROKEN * self.first or (gone and least >= (1 - GAIN) * self.first)
+
+    @property
+    def higher(self) -> bool:
+        """Whether the loss stands clearly above the first measurement, without a trend."""
+        return len(self.values) > RISING and self.rise > max(HIGHER_NOISES * noise_of(self.values), RISE * self.first)
+
+    @property
+    def unchanged(self) -> bool:
+        return abs(self.newest - self.first) <= self.margin
+
+    @property
+    def drifts(self) -> bool:
+        """Whether prompts that it should leave alone change nearly as much as its own captions."""
+        if self.own is None or self.others is None:
+            return False
+        return self.own > SMALL_CHANGE and self.others >= NEAR * self.own
 
     @property
     def better(self) -> bool:
@@ -240,13 +277,6 @@ class Numbers:
 
 
 # ---- the sentences
-
-
-def _destroyed(of: Numbers) -> bool:
-    if len(of.values) < 2 or (not of.held_out and len(of.values) < FEWEST):
-        return False
-    gone = (of.own is not None and of.own > DESTROYED) or of.spoiled
-    return min(of.level, of.newest) > BROKEN * of.first or (gone and min(of.level, of.newest) >= (1 - GAIN) * of.first)
 
 
 def _destroyed_sentence(of: Numbers) -> str:
@@ -404,81 +434,74 @@ def _wait(of: Numbers) -> Iterator[str]:
 
 
 class Rule(NamedTuple):
-    """One finding: what holds of the numbers, and what is said then."""
+    """One finding: whether it is good news, what holds of the numbers, what is said then, and what to do next."""
 
     kind: Kind
+    tone: Tone
     holds: Callable[[Numbers], bool]
     sentence: Callable[[Numbers], str]
     advice: Callable[[Numbers], Iterator[str]]
 
 
 # A few measurements are enough for the first two.
-RULES = (
-    Rule("destroyed", _destroyed, _destroyed_sentence, _destroyed_advice),
-    Rule("prior drift", lambda of: of.spoiled, _spoiled_sentence, _spoiled_advice),
-    Rule(
-        "too early",
-        lambda of: len(of.values) < FEWEST or of.steps[-1] < FEWEST_STEPS,
-        _too_early_sentence,
-        _wait,
-    ),
+RULES: tuple[Rule, ...] = (
+    Rule("destroyed", "bad", lambda of: of.destroyed, _destroyed_sentence, _destroyed_advice),
+    Rule("prior drift", "bad", lambda of: of.spoiled, _spoiled_sentence, _spoiled_advice),
+    Rule("too early", "plain", lambda of: of.few, _too_early_sentence, _wait),
     Rule(
         "over-fitting",
+        "bad",
         lambda of: of.rising_since is not None and of.train_falls,
         lambda of: f"Over-fitting {_rises(of)}, while the training loss still falls.",
         _overfitting_advice,
     ),
     Rule(
         "getting worse",
+        "bad",
         lambda of: of.rising_since is not None,
         lambda of: f"Getting worse {_rises(of)}.",
         _worse_advice,
     ),
     Rule(
         "getting worse",
-        lambda of: len(of.values) > RISING and of.rise > max(HIGHER_NOISES * noise_of(of.values), RISE * of.first),
+        "bad",
+        lambda of: of.higher,
         lambda of: f"Getting worse: the {of.what} is {of.newest / of.first - 1:.0%} higher than {of.start}.",
         _worse_advice,
     ),
     Rule(
         "prior drift",
-        lambda of: (
-            of.better
-            and of.own is not None
-            and of.others is not None
-            and of.own > SMALL_CHANGE
-            and of.others >= NEAR * of.own
-        ),
+        "bad",
+        lambda of: of.better and of.drifts,
         _drift_sentence,
         lambda of: iter([_keep_known(of)]),
     ),
     Rule(
         "not visible",
+        "plain",
         lambda of: of.better and of.effect is not None and not of.effect.visible,
         _hidden_sentence,
         _hidden_advice,
     ),
     Rule(
         "levelled off",
+        "good",
         lambda of: of.better and of.levelled_off,
         lambda of: f"Levelled off: {_lower(of)}, but the last third of the run brought next to nothing.",
         _levelled_advice,
     ),
-    Rule("learning", lambda of: of.better, lambda of: f"Learning: {_lower(of)}.", _learning_advice),
+    Rule("learning", "good", lambda of: of.better, lambda of: f"Learning: {_lower(of)}.", _learning_advice),
     Rule(
         "not better",
-        lambda of: of.moved and abs(of.newest - of.first) <= of.margin,
+        "warn",
+        lambda of: of.moved and of.unchanged,
         lambda of: f"The model's output has changed by {of.own:.0%}, but {_no_lower(of)}.",
         _moved_advice,
     ),
-    Rule(
-        "no effect yet",
-        lambda of: abs(of.newest - of.first) <= of.margin,
-        _no_effect_sentence,
-        _no_effect_advice,
-    ),
+    Rule("no effect yet", "plain", lambda of: of.unchanged, _no_effect_sentence, _no_effect_advice),
     Rule(
         "unclear",
+        "plain",
         lambda of: True,
         lambda of: (
             f"Not clear{'' if of.ended else ' yet'}: the {of.what} was {loss_text(of.first)} {of.start} and is "
@@ -573,5 +596,5 @@ def _rising_since(values: Sequence[float], noise: float) -> int | None:
     for value in level[: lowest + 1]:
         bottom = min(bottom, value)
         wandered = max(wandered, value - bottom)
-    rise = median(after[-3:]) - level[lowest]
+    rise = median(after[-LAST:]) - level[lowest]
     return lowest if rise > max(NOISES * noise, RISE * abs(level[lowest]), WANDER * wandered) else None

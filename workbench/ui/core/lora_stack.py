@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.choices import choices_of
 from workbench.errors import ConfigError
-from workbench.lora_names import RUNS, is_name
 from workbench.loras import view
 from workbench.loras.library import find
 from workbench.policy import resolve
@@ -24,6 +23,7 @@ from workbench.ui.core import render
 from workbench.ui.core.boundary import answering
 from workbench.ui.core.widgets import component
 from workbench.workspace import Workspace
+from workbench.workspace.lora_names import RUNS, is_name
 
 
 class Everything(BaseModel):

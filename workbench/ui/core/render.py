@@ -1,4 +1,4 @@
-"""HTML of the page beside what all faces share (workbench.html): videos by their address, bars, notes, logs.
+"""HTML of the page beside what all faces share (workbench.display.html): videos by their address, bars, notes, logs.
 
 Not covered: what a run, a dataset or a sample looks like (ui.train, ui.datasets, ui.sample).
 """
@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from workbench.html import PIXEL_ART, badge, escaped, facts, table, video_table
+from workbench.display.html import PIXEL_ART, badge, escaped, facts, table, video_table
+from workbench.display.states import icon
 from workbench.paths import ASSETS
-from workbench.states import icon
 
 __all__ = ["PIXEL_ART", "badge", "escaped", "facts", "table", "video_table"]
 

@@ -10,8 +10,8 @@ from workbench.dataset_builder import export
 from workbench.dataset_builder import export as export_job
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.settings import ExportSettings
+from workbench.display.quantities import byte_size
 from workbench.publishing.upload_plan import UploadPlan
-from workbench.quantities import byte_size
 from workbench.ui.core import render
 from workbench.ui.core.boundary import on
 from workbench.ui.core.view import Values

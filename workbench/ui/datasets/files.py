@@ -10,9 +10,9 @@ import gradio as gr
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.history import Change
 from workbench.dataset_builder.ingest.results import OUTCOMES
+from workbench.display.quantities import moment
+from workbench.display.states import Tone
 from workbench.errors import ConfigError
-from workbench.quantities import moment
-from workbench.states import Tone
 from workbench.ui.core import render
 from workbench.ui.core.view import Values
 from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView

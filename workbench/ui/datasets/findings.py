@@ -10,13 +10,13 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workbench import states
 from workbench.clips.records import Clip
 from workbench.dataset_builder.checks.findings import Finding, FindingGroup, Fix
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.history import thumbnail_name
+from workbench.display import states
+from workbench.display.quantities import counted
 from workbench.errors import ConfigError
-from workbench.quantities import counted
 from workbench.ui.core import render
 from workbench.ui.core.boundary import answering
 from workbench.ui.core.widgets import component

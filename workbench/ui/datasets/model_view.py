@@ -10,11 +10,11 @@ from typing import Any
 
 import gradio as gr
 
-from workbench import charts
 from workbench.clips import buckets
 from workbench.clips.records import Clip
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.snapshot import PLAN_COLUMNS, plan_rows, plan_sentence
+from workbench.display import charts
 from workbench.families import find_model
 from workbench.jobs import State
 from workbench.sampler import vae_reconstruction

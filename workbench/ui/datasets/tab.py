@@ -11,8 +11,8 @@ from typing import Any
 
 import gradio as gr
 
-from workbench import dataset_library
 from workbench.clips.frame_plan import Shape
+from workbench.dataset_builder import library as dataset_library
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.snapshot import DatasetSnapshot
 from workbench.errors import ConfigError

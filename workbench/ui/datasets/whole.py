@@ -9,9 +9,9 @@ from typing import Any
 
 import gradio as gr
 
-from workbench import dataset_library
+from workbench.dataset_builder import library as dataset_library
 from workbench.dataset_builder.dataset import Dataset
-from workbench.quantities import moment
+from workbench.display.quantities import moment
 from workbench.ui.core import render
 from workbench.ui.core.boundary import tell
 from workbench.ui.core.problems import Fields

@@ -9,7 +9,7 @@ from typing import Any
 
 import gradio as gr
 
-from workbench import states
+from workbench.display import states
 from workbench.overview import Overview, OverviewReader, RunLine
 from workbench.sampler.samples import Sample
 from workbench.sampler.view import loras_used, title_of, width_of

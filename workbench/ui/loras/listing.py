@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from workbench.display.quantities import byte_size
 from workbench.loras import view
 from workbench.loras.library import LibraryLora
 from workbench.loras.removal import PlannedRemoval
-from workbench.quantities import byte_size
 from workbench.ui.core import render
 
 EMPTY = "Every LoRA of this workspace is a card here: finished runs add theirs, and others can be imported below."

@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from workbench.display.quantities import byte_size, duration
 from workbench.jobs import State, Status
 from workbench.publishing.account import Account
 from workbench.publishing.upload_plan import UploadPlan
-from workbench.quantities import byte_size, duration
 from workbench.ui.core import render
 
 TOKENS = "https://huggingface.co/settings/tokens"

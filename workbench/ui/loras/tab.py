@@ -13,12 +13,12 @@ from typing import Any
 import gradio as gr
 
 from workbench import jobs
+from workbench.display.quantities import byte_size
 from workbench.errors import ConfigError
 from workbench.loras import library, removal, tasks, view
 from workbench.loras.library import LibraryLora
 from workbench.loras.removal import CleaningSettings
 from workbench.loras.settings import LoraImportSettings
-from workbench.quantities import byte_size
 from workbench.settings import Settings, specs
 from workbench.ui.core import render
 from workbench.ui.core.boundary import EACH, UPWARDS, on, tell

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from workbench import states
+from workbench.display import states
 from workbench.errors import ConfigError
 from workbench.jobs import gpu_lock
 from workbench.sampler import queue

@@ -20,8 +20,7 @@ from urllib.parse import urlsplit
 
 from workbench import policy
 from workbench.errors import WorkbenchError
-from workbench.jobs import leftovers
-from workbench.operating_system import system
+from workbench.jobs import leftovers, platform
 from workbench.ui.server import bodies, connections, guard, page_config, spaces
 from workbench.ui.server.login import Access, cookie_name
 from workbench.workspace import Workspace
@@ -116,7 +115,7 @@ def serve_visitors(chosen: argparse.Namespace) -> None:
     from workbench.demo_space.proxy import SessionProxy
     from workbench.demo_space.sessions import DemoSessions, default_root
 
-    if not system.limits_visitors:
+    if not platform.LIMITS_VISITORS:
         sys.exit(NO_VISITORS)
     limits = Limits()
     accepted = spaces.rules() if chosen.space else rules(chosen)
@@ -124,7 +123,7 @@ def serve_visitors(chosen: argparse.Namespace) -> None:
     listening = _socket(chosen.host, chosen.port or int(os.environ.get("GRADIO_SERVER_PORT", 0)))
     root = Path(chosen.workspace).expanduser() if chosen.workspace else default_root()
     owner = spaces.Owner.of_this_space(root.parent / f"{root.name}-owner")
-    for number in system.end_signals:  # as Ctrl-C: what visitors left is removed
+    for number in platform.END_SIGNALS:  # as Ctrl-C: what visitors left is removed
         signal.signal(number, signal.default_int_handler)
     sessions = DemoSessions(root, limits, login=owner is not None)
     proxy = SessionProxy(sessions, framed=chosen.space)
@@ -142,7 +141,7 @@ def serve_visitors(chosen: argparse.Namespace) -> None:
         with contextlib.suppress(KeyboardInterrupt):
             server.run(sockets=[listening])
     finally:
-        for number in (signal.SIGINT, *system.end_signals):  # whoever is impatient must not break it off
+        for number in (signal.SIGINT, *platform.END_SIGNALS):  # whoever is impatient must not break it off
             signal.signal(number, signal.SIG_IGN)
         sessions.close()
         if owner:

@@ -11,9 +11,9 @@ from typing import Any
 
 import gradio as gr
 
-from workbench import html
+from workbench.display import html
+from workbench.display.quantities import byte_size
 from workbench.errors import ConfigError
-from workbench.quantities import byte_size
 from workbench.runs import checkpoints
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings

@@ -15,7 +15,7 @@ from workbench.fit import levels, measurement
 from workbench.fit.display import phases_html
 from workbench.fit.estimate import GPU_HELP, Fit, estimate
 from workbench.fit.gpus import CHOICES, HERE
-from workbench.run_warnings import run_warnings
+from workbench.fit.warnings import run_warnings
 from workbench.runs.settings import TrainSettings
 from workbench.ui.core import render
 from workbench.ui.core.boundary import QUIET, handler, tick

@@ -12,12 +12,12 @@ from typing import Any
 import gradio as gr
 
 from workbench import jobs
-from workbench.html import badge, escaped, facts
-from workbench.quantities import moment
+from workbench.display.html import badge, escaped, facts
+from workbench.display.quantities import moment
+from workbench.display.states import icon
 from workbench.runs.display import REPORT, write_report
 from workbench.runs.run import Action, Run
 from workbench.runs.snapshot import RunSnapshot
-from workbench.states import icon
 from workbench.ui.core import render
 from workbench.ui.core.view import visible
 from workbench.ui.train.part import TrainHost, TrainPart, action_button

@@ -9,9 +9,9 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.charts import thinned
+from workbench.display.charts import thinned
+from workbench.display.html import escaped, video_table
 from workbench.errors import ConfigError
-from workbench.html import escaped, video_table
 from workbench.runs import display
 from workbench.runs.previews import LiveSample, Preview, step_title
 from workbench.runs.run import Run

@@ -11,11 +11,11 @@ from typing import Any
 
 import gradio as gr
 
-from workbench.html import escaped
+from workbench.display.html import escaped
+from workbench.display.states import icon
 from workbench.runs import queue
 from workbench.runs.run import Run
 from workbench.runs.snapshot import RunSnapshot
-from workbench.states import icon
 from workbench.ui.core.view import visible
 from workbench.ui.train.part import TrainHost, TrainPart
 

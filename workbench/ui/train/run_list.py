@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from workbench import states
+from workbench.display import states
 from workbench.runs.listing import SORT_KEYS, RunEntry, by_group, matching, ordered
 from workbench.ui.core import render
 from workbench.ui.core.boundary import answering

@@ -1,0 +1,102 @@
+"""What Windows does differently with processes, done on Linux as it is done there; the tests of jobs with it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.patience import PATIENCE, until
+from workbench.jobs import platform
+from workbench.jobs.processes import bare_environment
+from workbench.ui.server import serving
+from workbench.workspace.disk import VARIABLE
+
+ROOT = Path(__file__).resolve().parents[2]
+THIS = "tests/jobs/test_platform.py::test_the_tests_of_jobs_pass_with_it"
+
+
+@pytest.mark.long
+def test_the_tests_of_jobs_pass_with_it() -> None:
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "tests/jobs", f"--deselect={THIS}"]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, VARIABLE: "portable"}, capture_output=True, encoding="utf-8"
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
+def test_it_is_chosen_by_a_variable() -> None:
+    code = "from workbench.workspace import disk; print(disk.PORTABLE)"
+    for value, name in (("portable", "True"), ("", "False")):
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, VARIABLE: value}, capture_output=True, text=True
+        )
+        assert done.stdout.strip() == name, done.stderr
+
+
+def test_the_public_demo_is_refused_where_visitors_cannot_be_limited() -> None:
+    done = subprocess.run(
+        [sys.executable, "webui.py", "--demo"],
+        cwd=ROOT,
+        env={**os.environ, VARIABLE: "portable"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 1
+    assert done.stderr.strip() == serving.NO_VISITORS
+
+
+def test_a_process_is_ended_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "PORTABLE", True)
+    code = (
+        "import subprocess, sys, time; child = subprocess.Popen(['sleep', '600'], start_new_session=True);"
+        f"open({str(tmp_path / 'child')!r}, 'w').write(str(child.pid)); time.sleep(600)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], **platform.detached())
+    until(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text() != "")
+    child = int((tmp_path / "child").read_text())
+    assert not platform.request_end(process.pid)
+    assert platform.start_time(child) is not None
+    platform.end(process.pid)
+    assert process.wait(PATIENCE) < 0
+    until(lambda: platform.start_time(child) is None)
+    platform.end(process.pid)  # gone: nothing is done
+
+
+def test_a_process_is_known_by_its_start() -> None:
+    mine = platform.start_time(os.getpid())
+    assert mine is not None
+    assert mine == platform.start_time(os.getpid()) != platform.start_time(1)  # a parent may start in the same moment
+
+
+def test_a_process_ends_with_its_parent(tmp_path: Path) -> None:
+    inner = (
+        "import os, time; from workbench.jobs import platform; platform.PORTABLE = True;"
+        f"platform.end_with_parent(os.getppid()); open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()));"
+        "time.sleep(600)"
+    )
+    outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}])"
+    parent = subprocess.Popen([sys.executable, "-c", outer], cwd=ROOT)
+    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "")
+    child = int((tmp_path / "pid").read_text())
+    parent.kill()
+    parent.wait()
+    until(lambda: platform.start_time(child) is None)
+
+
+def test_what_windows_needs_is_passed_to_a_limited_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "ON_WINDOWS", True)
+    monkeypatch.setattr(sys, "_base_executable", "C:/Python/python.exe", raising=False)
+    program, variables = platform.python()
+    assert program == "C:/Python/python.exe"
+    assert variables == {"PYTHONUTF8": "1", "__PYVENV_LAUNCHER__": sys.executable}
+    monkeypatch.setenv("SYSTEMROOT", "C:/Windows")
+    monkeypatch.setenv(VARIABLE, "rules.json")
+    assert {"SYSTEMROOT", VARIABLE} <= set(bare_environment())
+    assert platform.death_signal(0xC0000005) == 11
+    assert platform.death_signal(1) == 0
+    assert platform.boot_id.__wrapped__() == "windows"

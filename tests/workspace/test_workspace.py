@@ -1,0 +1,193 @@
+"""The workspace: safe names, confined paths, writes that are there whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from workbench.workspace import layout
+from workbench.errors import CannotWrite, ConfigError
+from workbench.workspace import (
+    Workspace,
+    checked_slug,
+    confined,
+    disk,
+    fresh_folder,
+    read_json,
+    slugify,
+    write_bytes,
+    write_json,
+    write_text,
+)
+
+
+def test_the_given_folder_comes_before_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "home"))
+    assert Workspace.open(tmp_path / "given").root == tmp_path / "given"
+    assert Workspace.open().root == tmp_path / "home"
+    monkeypatch.delenv("WORKBENCH_HOME")
+    monkeypatch.chdir(tmp_path)
+    assert Workspace.open().root == tmp_path / "workspace"
+    assert (tmp_path / "workspace" / "runs").is_dir()
+
+
+def test_a_workspace_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CannotWrite, match="cannot write"):
+        Workspace.open(tmp_path / "file" / "below")
+
+
+@pytest.mark.parametrize(
+    ("title", "slug"),
+    [
+        ("Cats", "cats"),
+        ("Été, 2 clips!", "ete-2-clips"),
+        ("../../etc/passwd", "etc-passwd"),
+        ("a..b", "a.b"),
+        ("....", "untitled"),
+        ("日本", "untitled"),
+        ("x" * 100, "x" * 64),
+        ("-a-", "a"),
+        (" a\tb\n", "a-b"),
+        ("CON", "con-1"),
+        ("nul.v2", "nul-1.v2"),
+        ("Console", "console"),
+        ("-aux-", "aux-1"),
+        ("com1...", "com1-1"),
+    ],
+)
+def test_slugify(title: str, slug: str) -> None:
+    assert slugify(title) == slug
+
+
+@pytest.mark.parametrize("title", ["a..b", "x" * 63 + "..y", "A  B", "con.", "~", "%2e%2e", "a/../b", "é.è"])
+def test_every_slug_is_a_legal_name(title: str) -> None:
+    assert checked_slug(slugify(title))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "a/b", "a\\b", "A", "-a", ".a", "a..b", "x" * 65, "a b", "a\n", "\0"]
+    + ["a.", "con", "nul.txt", "lpt9", "com1.v2.3"],
+)
+def test_a_name_that_is_no_slug_is_refused_with_one_that_is(name: str) -> None:
+    with pytest.raises(ConfigError, match="use '"):
+        checked_slug(name)
+
+
+def test_a_path_that_windows_would_not_take_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "ON_WINDOWS", True)
+    deep = tmp_path / ("x" * 100)
+    with pytest.raises(ConfigError, match="at most 99 here: choose another folder"):
+        Workspace.open(deep)
+    assert not deep.exists()
+
+
+def test_the_longest_path_of_a_workspace_is_not_underestimated(tmp_path: Path) -> None:
+    """The longest name in the longest kind of path: a temporary file beside a weight of a run's checkpoint."""
+    name = f".optimizer.safetensors.{2**22}.{2**47}.tmp"
+    path = Path("runs") / ("x" * 64) / "checkpoints" / "step-00000250" / name
+    assert len(str(path)) < layout.LONGEST
+
+
+def test_fresh_names_are_numbered(tmp_path: Path) -> None:
+    assert [fresh_folder(tmp_path, "Cats").name for _ in range(3)] == ["cats", "cats-2", "cats-3"]
+
+
+def test_many_who_ask_at_once_get_a_folder_each(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        names = list(pool.map(lambda _: fresh_folder(tmp_path, "Cats").name, range(48)))
+    assert len(set(names)) == 48
+
+
+def test_a_fresh_name_of_a_long_title_is_legal(tmp_path: Path) -> None:
+    (tmp_path / ("x" * 64)).mkdir()
+    assert checked_slug(fresh_folder(tmp_path, "x" * 100).name) == "x" * 58 + "-2"
+
+
+def test_paths_stay_inside(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (tmp_path / "secret").touch()
+    (root / "link").symlink_to(tmp_path / "secret")
+    assert confined(root, "a/b.mp4") == root / "a" / "b.mp4"
+    for outside in ("../secret", "a/../../secret", str(tmp_path / "secret"), "link"):
+        with pytest.raises(ConfigError, match="leads outside"):
+            confined(root, outside)
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_rubbish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file.json"
+    write_text(path, "old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CannotWrite, match="the disk is full: free some space"):
+        write_bytes(path, b"new")
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["file.json"]
+
+
+def test_readers_see_whole_files_while_others_write(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    write_json(path, {"n": 0, "pad": "x" * 20_000})
+    over = threading.Event()
+
+    def keep_writing() -> None:
+        for n in range(100):
+            write_json(path, {"n": n, "pad": "x" * 20_000})
+        over.set()
+
+    writer = threading.Thread(target=keep_writing)
+    writer.start()
+    while not over.is_set():
+        assert len(read_json(path)["pad"]) == 20_000
+    writer.join()
+
+
+def test_several_threads_may_write_the_same_file(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    problems: list[Exception] = []
+
+    def keep_writing(who: int) -> None:
+        try:
+            for _ in range(50):
+                write_json(path, {"who": who, "pad": str(who) * 5000})
+        except CannotWrite as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=keep_writing, args=(who,)) for who in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems
+    found = read_json(path)
+    assert found["pad"] == str(found["who"]) * 5000
+
+
+def test_what_is_no_json_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is missing: check the name"):
+        read_json(tmp_path / "none.json")
+    (tmp_path / "torn.json").write_text('{"a": ')
+    with pytest.raises(ConfigError, match="cannot be read as JSON"):
+        read_json(tmp_path / "torn.json")
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="cannot be read as JSON"):
+        read_json(tmp_path / "bytes.json")
+
+
+def test_what_is_no_number_is_written_as_null_and_old_files_that_hold_it_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write_json(path, {"loss": float("nan"), "bands": [1.5, (float("inf"), -float("inf"))]})
+    assert json.loads(path.read_text(), parse_constant=pytest.fail) == {"loss": None, "bands": [1.5, [None, None]]}
+    path.write_text('{"loss": NaN, "bands": [1.5, -Infinity]}')
+    assert read_json(path) == {"loss": None, "bands": [1.5, None]}

@@ -1,0 +1,159 @@
+"""The datasets of a workspace as a whole: search them, rename one, remove one to the bin and restore it. No torch.
+
+A renamed dataset is still found by its former names (Workspace.dataset), so runs that were trained on it can resume.
+A dataset that a task, a run or an encoding uses is neither renamed nor removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from workbench import jobs
+from workbench.clips.records import read_info, write_info
+from workbench.dataset_builder import history
+from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.ingest import intake
+from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.tasks import NAMES
+from workbench.errors import ConfigError
+from workbench.runs import queue
+from workbench.runs.data import datasets_of, encoding_jobs
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
+from workbench.workspace import FORMER_NAMES, Workspace, disk, read_to_change, slugify, write_json, writing
+from workbench.workspace.folders import Bin
+
+MOST_NAMED = 5  # runs in a sentence
+
+
+def search(workspace: Workspace, text: str = "", group: str | None = None) -> list[Dataset]:
+    """The datasets that have every word of the text in name, title, trigger word, group or notes, and that group.
+
+    All for "" and None; those of a group stand together, those without one last, then by name.
+    """
+    words = text.lower().split()
+    found = [one for one in Dataset.all(workspace) if all(word in _searched(one) for word in words)]
+    return sorted((one for one in found if group in (None, one.group)), key=lambda one: (not one.group, one.group))
+
+
+def groups(found: Iterable[Dataset]) -> list[str]:
+    """The groups of these datasets, by name."""
+    return sorted({one.group for one in found} - {""})
+
+
+def _searched(dataset: Dataset) -> str:
+    info = dataset.info
+    return f"{dataset.name} {info.title} {info.trigger_word} {dataset.group} {dataset.notes}".lower()
+
+
+def rename(workspace: Workspace, dataset: Dataset, title: str) -> Dataset:
+    """Give a dataset another title, and the name made from it. Raises ConfigError, CannotWrite."""
+    if not title.strip():
+        sentence = "the title is empty: say in a few words what the clips show"
+        raise ConfigError(sentence, {"title": sentence})
+    old, name = dataset.name, slugify(title)
+    with _unused(workspace, dataset):
+        info, former = read_info(dataset.folder), workspace.former_names
+        target = workspace.datasets / name
+        if name != old and (target.exists() or former.get(name, old) != old):
+            sentence = f"there is a dataset {name!r} already, or was before it was renamed: use another title"
+            raise ConfigError(sentence, {"title": sentence})
+        if name != old:
+            read_to_change(workspace.datasets / FORMER_NAMES)
+            moved = {one: name if current == old else current for one, current in former.items() if one != name}
+            write_json(workspace.datasets / FORMER_NAMES, {**moved, old: name})
+            with writing(target):
+                disk.replace(dataset.folder, target)
+            _move_uploads(target, dataset.folder)
+        renamed = Dataset(target)
+        write_info(target, info.model_copy(update={"title": title.strip()}))
+        history.note(target, f"renamed to {title.strip()}")
+    return renamed
+
+
+def remove(workspace: Workspace, dataset: Dataset) -> str:
+    """Move a dataset to the bin; returns what became of it, in sentences. Raises ConfigError, CannotWrite."""
+    with _unused(workspace, dataset):
+        needed = consequence(workspace, dataset)
+        name = _bin(workspace).put(dataset.folder)
+    done = f"{dataset.name} is removed. To restore it: workbench dataset restore {name}."
+    return f"{done} {needed}".strip()
+
+
+def removed(workspace: Workspace) -> list[str]:
+    """Names of the removed datasets, by which they are restored, removed last first."""
+    return _bin(workspace).names
+
+
+def restore(workspace: Workspace, name: str) -> Dataset:
+    """Move a removed dataset back. Raises ConfigError where there is none, or another has its name; CannotWrite."""
+    return Dataset(_bin(workspace).restore(name, workspace.former_names))
+
+
+def consequence(workspace: Workspace, dataset: Dataset) -> str:
+    """What cannot be done while a dataset is in the bin, one sentence; "" where nothing needs it."""
+    runs = [run.name for run in runs_of(workspace, dataset)]
+    if not runs:
+        return ""
+    more = f" and {len(runs) - MOST_NAMED} more" if len(runs) > MOST_NAMED else ""
+    named = ", ".join(runs[:MOST_NAMED]) + more
+    return (
+        f"Trained on it: {named}. What they made stays; to resume, repeat or fork them, the dataset must be restored "
+        f"first."
+    )
+
+
+def runs_of(workspace: Workspace, dataset: Dataset) -> list[Run]:
+    """The runs that were trained on a dataset, or measured with it, newest first."""
+    return [run for run in Run.all(workspace) if dataset.folder in _folders_of_run(workspace, run)]
+
+
+def _folders_of_run(workspace: Workspace, run: Run) -> list[Path]:
+    with contextlib.suppress(ConfigError):  # settings of another version: it cannot resume either
+        return _folders(workspace, run.settings)
+    return []
+
+
+def _folders(workspace: Workspace, settings: TrainSettings) -> list[Path]:
+    return [workspace.dataset(name) for _, name in datasets_of(settings)]
+
+
+def _encoding(workspace: Workspace, dataset: Dataset) -> Iterator[Path]:
+    """The jobs that encode a dataset now, ahead of a run."""
+    for job, settings in encoding_jobs(workspace):
+        if dataset.folder in _folders(workspace, settings):
+            yield job
+
+
+@contextlib.contextmanager
+def _unused(workspace: Workspace, dataset: Dataset) -> Iterator[None]:
+    """Hold the queue and the dataset's import. Raises ConfigError where a task or a run uses the dataset."""
+    name = dataset.name
+    with jobs.locked(workspace.runs / queue.LOCK):  # nobody puts a run into the queue meanwhile
+        if task := next((task for task in NAMES if dataset.task(task).status.state.alive), None):
+            raise ConfigError(f"{name} has a task at work ({task}): wait for its end, or stop it")
+        if run := next((run for run in runs_of(workspace, dataset) if jobs.status(run.folder).state.alive), None):
+            raise ConfigError(f"the run {run.name} uses {name}: wait for its end, or workbench runs stop {run.name}")
+        if job := next(_encoding(workspace, dataset), None):
+            stop = (job / "control" / "stop").relative_to(workspace.root).as_posix()
+            raise ConfigError(f"{name} is being encoded: wait for its end, or create {stop} in the workspace")
+        with intake.import_lock(dataset.folder):
+            yield
+
+
+def _move_uploads(folder: Path, before: Path) -> None:
+    """Files that were dropped for an import are in the dataset's folder: an import that was stopped finds them."""
+    path = folder / ".import" / jobs.CONFIG
+    if not path.exists():
+        return
+    settings = ImportSettings.load(path)
+    inside = f"{before}{os.sep}"
+    sources = (str(folder / one.removeprefix(inside)) if one.startswith(inside) else one for one in settings.sources)
+    settings.changed(sources=tuple(sources), dataset=folder.name).save(path)
+
+
+def _bin(workspace: Workspace) -> Bin:
+    return Bin(workspace.datasets, "dataset")
