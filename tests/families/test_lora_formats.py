@@ -223,7 +223,8 @@ def test_what_is_no_layer_of_the_model_is_listed_beside_the_layers(wan: Toy) -> 
 
 def test_a_family_with_one_format_names_it_alone() -> None:
     (family,) = (one for one in families() if one.name == "phenaki")
+    layer = "transformer_blocks.0.attn1.to_q"
+    tensors = {f"{layer}.lora_A.weight": torch.ones(2, 8), f"{layer}.lora_B.weight": torch.ones(8, 2)}
+    lora = weights(tensors, {}, "here")
     with pytest.raises(ConfigError, match=r"^format is 'kohya': use diffusers$"):
-        layer = "transformer_blocks.0.attn1.to_q"
-        tensors = {f"{layer}.lora_A.weight": torch.ones(2, 8), f"{layer}.lora_B.weight": torch.ones(8, 2)}
-        family.export_lora(weights(tensors, {}, "here"), "kohya")
+        family.export_lora(lora, "kohya")
