@@ -8,7 +8,7 @@ import pytest
 
 from tests.written_run import ended, write_run
 from workbench import html, inline_html, states
-from workbench.compare.state import CellState
+from workbench.compare.grid import CellState
 from workbench.jobs import State
 from workbench.runs.display import run_html, write_report
 from workbench.runs.snapshot import snapshot
