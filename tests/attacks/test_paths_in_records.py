@@ -25,7 +25,7 @@ from workbench.loras import removal
 from workbench.publishing import push
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.publishing.upload_plan import UploadPlan
-from workbench.remote.bundle import _dataset
+from workbench.remote.sync import _dataset
 from workbench.runs.run import Run
 from workbench.sampler.samples import settings_of
 from workbench.ui.app import _may_serve

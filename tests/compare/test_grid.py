@@ -18,8 +18,9 @@ from tests.patience import until
 from tests.sampler.conftest import WriteLora
 from workbench import jobs
 from workbench.clips import media
-from workbench.compare import CellState, Grid, GridSettings, GridState, marks
+from workbench.compare import CellState, Grid, GridSettings, GridState
 from workbench.compare.export import export_cell, export_page
+from workbench.compare.grid import tallies
 from workbench.compare.snapshot import snapshot
 from workbench.compare.suggestions import suggested
 from workbench.errors import ConfigError
@@ -159,8 +160,7 @@ def test_what_one_finds_best_goes_back_to_the_run(served: Workspace, grid: Grid)
     for _ in range(6):
         grid.vote(cells[0].key, cells[2].key, cells[2].key)
     grid.vote(cells[0].key, cells[1].key, "")
-    tallies = marks.tallies(grid.plan, grid.marked.votes)
-    assert [(one.won, one.lost, one.tied, one.confidence) for one in tallies[:3]] == [
+    assert [(one.won, one.lost, one.tied, one.confidence) for one in tallies(grid.plan, grid.marked.votes)[:3]] == [
         (0, 6, 1, "clearly worse"),
         (0, 0, 1, "too few votes to say"),
         (6, 0, 0, "clearly better"),

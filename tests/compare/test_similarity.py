@@ -8,7 +8,7 @@ from tests.drawing import draw
 from tests.written_run import write_run
 from workbench.clips import media
 from workbench.clips.records import Clip
-from workbench.compare import measurements, similarity
+from workbench.compare import measurements
 from workbench.dataset_builder import Dataset
 from workbench.workspace import Workspace, write_json
 
@@ -35,7 +35,7 @@ def test_a_training_clip_is_found_again(workspace: Workspace, dataset: Dataset) 
     run.settings.changed(dataset=dataset.name).save(run.folder / "config.json")
     write_json(run.folder / "dataset.lock.json", lock(dataset))
     kept = run.folder / "prints.json"
-    clips = similarity.trained_on(workspace, run, kept)
+    clips = measurements.trained_on(workspace, run, kept)
     assert len(clips) == 6
     clip: Clip = dataset.clips[2]
     frames = media.read_frames(dataset.path_of(clip), list(range(4, 13)), (48, 48), (0, 4, 48, 40))
@@ -44,16 +44,16 @@ def test_a_training_clip_is_found_again(workspace: Workspace, dataset: Dataset) 
     media.encode((frames.astype(int) + noise).clip(0, 255).astype(np.uint8), again, 8)
     other = workspace.root / "other.mp4"
     media.encode(draw(9, (40, 48), "yellow", ground=(10, 60, 160)), other, 8)
-    usually = similarity.usual(clips)
-    copied = similarity.nearest(measurements.of_video(again)["signature"], clips, usually)
-    apart = similarity.nearest(measurements.of_video(other)["signature"], clips, usually)
+    usually = measurements.usual_difference(clips)
+    copied = measurements.nearest_clip(measurements.of_video(again)["signature"], clips, usually)
+    apart = measurements.nearest_clip(measurements.of_video(other)["signature"], clips, usually)
     assert copied is not None
     assert apart is not None
     assert copied.clip == clip.name
     assert copied.copied
     assert copied.difference < 0.15
     assert not apart.copied
-    assert apart.difference > similarity.NEAR
+    assert apart.difference > measurements.NEAR
     before = kept.stat().st_mtime_ns
-    assert similarity.trained_on(workspace, run, kept) == clips
+    assert measurements.trained_on(workspace, run, kept) == clips
     assert kept.stat().st_mtime_ns == before, "signatures are made once"

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.written_run import ended, write_run
-from workbench.compare.state import CellState
+from workbench.compare.grid import CellState
 from workbench.display import html, inline_html, states
 from workbench.jobs import State
 from workbench.runs.display import run_html, write_report

@@ -20,8 +20,7 @@ from workbench.errors import ExitCode
 from workbench.jobs import State
 from workbench.remote import targets
 from workbench.remote.base import RemoteRecord
-from workbench.remote.settings import HubJobsTarget
-from workbench.remote.targets import choose_target, start_on
+from workbench.remote.targets import HubJobsTarget, choose_target, start_on
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, read_json
 

@@ -15,8 +15,7 @@ from workbench.errors import ConfigError
 from workbench.jobs import State, platform
 from workbench.remote import targets
 from workbench.remote.base import RemoteRecord
-from workbench.remote.settings import SlurmTarget
-from workbench.remote.targets import check_target, start_on
+from workbench.remote.targets import SlurmTarget, check_target, start_on
 from workbench.runs.metrics import read_sessions
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, read_json

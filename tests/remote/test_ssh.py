@@ -21,8 +21,7 @@ from workbench.errors import ConfigError, ExitCode
 from workbench.jobs import State
 from workbench.remote import targets
 from workbench.remote.base import RemoteRecord
-from workbench.remote.settings import SshTarget
-from workbench.remote.targets import check_target, choose_target, start_on
+from workbench.remote.targets import SshTarget, check_target, choose_target, start_on
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, read_json
 

@@ -7,8 +7,7 @@ import pytest
 from tests.shell import Shell
 from workbench.errors import ConfigError
 from workbench.remote import targets
-from workbench.remote.settings import SshTarget
-from workbench.remote.targets import backend_class
+from workbench.remote.targets import SshTarget, backend_class
 from workbench.runs.run import Run
 from workbench.workspace import Workspace
 

@@ -19,12 +19,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
-from workbench import dataset_library
 from workbench.api.mcp import OverHttp
 from workbench.api.open_requests import CountedStream, OpenRequests, TooManyOpen, wait_for_sample
 from workbench.api.operations import add_operations
 from workbench.api.pages import reference
 from workbench.dataset_builder import Dataset
+from workbench.dataset_builder import library as dataset_library
 from workbench.dataset_builder.export import export_stream
 from workbench.dataset_builder.settings import ExportSettings, LayoutName
 from workbench.errors import (

@@ -9,7 +9,7 @@ import click
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_workspace
 from workbench.cli.printing import say
 from workbench.remote import targets as kept
-from workbench.remote.settings import KINDS
+from workbench.remote.targets import KINDS
 from workbench.settings import Settings
 from workbench.workspace import Workspace
 

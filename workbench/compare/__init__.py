@@ -10,8 +10,7 @@ shell (cli.grids), comparing runs' curves (runs.analysis.comparison).
 """
 
 from workbench.compare.axes import Column, Row
-from workbench.compare.grid import Grid
+from workbench.compare.grid import Cell, CellState, Grid, GridState
 from workbench.compare.settings import GridSettings
-from workbench.compare.state import Cell, CellState, GridState
 
 __all__ = ["Cell", "CellState", "Column", "Row", "GridState", "Grid", "GridSettings"]

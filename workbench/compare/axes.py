@@ -242,3 +242,9 @@ def merged(name: str, now: tuple[str, ...], more: tuple[str, ...]) -> tuple[str,
         return tuple(sorted(every, key=number)) if list(now) == sorted(now, key=number) else every
     except ValueError:
         return every
+
+
+def work(settings: SampleSettings, steps: int) -> float:
+    """Passes of the model that a video takes; a guided step takes two."""
+    guided = settings.guidance_scale is None or settings.guidance_scale > 1
+    return (settings.steps or steps) * (2 if guided else 1)

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.clips import media
-from workbench.compare.grid import Grid
+from workbench.compare.grid import CellState, Grid
 from workbench.compare.snapshot import snapshot
-from workbench.compare.state import CellState
 from workbench.display.inline_html import heading, note
 from workbench.errors import ConfigError
 from workbench.paths import ASSETS

@@ -4,7 +4,7 @@
       grid.json               {"settings": GridSettings, "sample": SampleSettings, "created"}
       cells/<key>.mp4 .json   a video and all that made it; the key is the hash of that (axes)
       requests.json           {key: id of the request that generates it} (sampler.queue)
-      marks.json              stars, rejects, votes, the best (marks)
+      marks.json              {"stars": [key], "rejects": [key], "votes": [{"left", "right", "chosen", "time"}], "best"}
       measurements.json       what each video measures (measurements); .measurements/ the job that does it
       export/                 the grid as a page, and single videos (export)
     grids/.removed/           grids that were deleted
@@ -15,8 +15,11 @@ A video that exists is never generated again, whatever rows and columns come and
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -25,10 +28,8 @@ from pydantic import BaseModel
 
 from workbench import jobs, policy
 from workbench.clips.records import file_sha256
-from workbench.compare import marks
-from workbench.compare.axes import AXES, Column, GridPlan, merged, plan_grid
+from workbench.compare.axes import AXES, Column, GridPlan, Row, merged, plan_grid, work
 from workbench.compare.settings import GridSettings
-from workbench.compare.state import Cell, CellState, GridState, seconds_left
 from workbench.compare.suggestions import base_of, completed
 from workbench.errors import ConfigError
 from workbench.runs import checkpoints
@@ -39,7 +40,17 @@ from workbench.sampler.queue import RequestState
 from workbench.sampler.samples import read_sample_record
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, parse
-from workbench.workspace import Workspace, disk, fresh_folder, is_slug, read_json, read_object, write_json, writing
+from workbench.workspace import (
+    Workspace,
+    disk,
+    fresh_folder,
+    is_slug,
+    read_json,
+    read_object,
+    read_to_change,
+    write_json,
+    writing,
+)
 from workbench.workspace.records import read_once, sound
 
 FILE, CELLS, REQUESTS, MEASUREMENTS = "grid.json", "cells", "requests.json", "measurements.json"
@@ -48,6 +59,28 @@ RETRY_SECONDS, POLL_SECONDS = 60.0, 0.2
 MODULE = "workbench.compare"
 MEASURING = ".measurements"
 EXTENDABLE = (*AXES, "seeds", "prompts")
+MARKS = "marks.json"
+FEWEST = 5  # votes; with fewer no difference is significant
+S = TypeVar("S", bound=Settings)
+
+
+# ---- a grid at one moment -------------------------------------------------------------------------------------------
+
+
+class CellState(StrEnum):
+    """How far a video of the grid is, derived from files."""
+
+    DONE = "done"
+    MISSING = "missing"  # not requested, or cancelled
+    WAITING = "waiting"
+    GENERATING = "generating"  # or its model is being loaded
+    FAILED = "failed"
+
+    @property
+    def pending(self) -> bool:
+        return self in (CellState.WAITING, CellState.GENERATING)
+
+
 STATES = {
     RequestState.WAITING: CellState.WAITING,
     RequestState.LOADING: CellState.GENERATING,
@@ -56,7 +89,117 @@ STATES = {
 }
 
 
-S = TypeVar("S", bound=Settings)
+@dataclass(frozen=True)
+class Cell:
+    """One video.
+
+    message: why it failed or waits;  preview: a picture of the latents so far
+    outdated: generated with a LoRA whose file has changed since
+    measurements: as measurements.json keeps them, {} before that
+    """
+
+    key: str
+    settings: SampleSettings
+    state: CellState
+    step: int = 0
+    total: int = 0
+    seconds_left: float | None = None
+    message: str = ""
+    video: Path | None = None
+    preview: Path | None = None
+    record: dict[str, Any] = field(default_factory=dict)
+    measurements: dict[str, Any] = field(default_factory=dict)
+    starred: bool = False
+    rejected: bool = False
+    outdated: bool = False
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether `Grid.generate` requests it."""
+        return not self.state.pending and (self.state is not CellState.DONE or self.outdated)
+
+
+@dataclass(frozen=True)
+class GridState:
+    """A whole grid.
+
+    cells: [row][column];  seconds_left: measured on what is done, None before the first
+    references: key -> the video of its row that a cell is measured against, and its version; "" for none (yet)
+    """
+
+    name: str
+    title: str
+    plan: GridPlan
+    cells: tuple[tuple[Cell, ...], ...]
+    seconds_left: float | None
+    references: dict[str, str]
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return self.plan.rows
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.plan.columns
+
+    @property
+    def all(self) -> list[Cell]:
+        return [cell for row in self.cells for cell in row]
+
+    def count(self, *states: CellState) -> int:
+        """How many videos are in one of these states."""
+        return sum(cell.state in states for cell in self.all)
+
+    def is_measured(self, cell: Cell) -> bool:
+        """Whether its measurements are those of this version of the video and of its reference."""
+        return bool(cell.measurements.get("reference") == self.references[cell.key])
+
+    @property
+    def measured(self) -> bool:
+        """Whether every video that is done was measured."""
+        return all(self.is_measured(cell) for cell in self.all if cell.video)
+
+    @property
+    def complete(self) -> bool:
+        return self.count(CellState.DONE) == len(self.all)
+
+    @property
+    def going(self) -> bool:
+        return any(cell.state.pending for cell in self.all)
+
+    def cell(self, key: str) -> Cell:
+        """The cell of a video. Raises ConfigError where the grid has no such video (yet)."""
+        found = next((cell for cell in self.all if cell.key == key and cell.video), None)
+        if found is None:
+            raise ConfigError(f"the grid {self.name} has no such video: choose one that is done")
+        return found
+
+
+def seconds_left(cells: Iterable[Cell], steps: int, gaps: Sequence[float]) -> float | None:
+    """Seconds for what is pending, at the pace of what is done; None before the first.
+
+    steps: the model's own number;  gaps: seconds from one finished video to the next, decoding and writing included
+    """
+    every = list(cells)
+    done = [cell for cell in every if cell.state is CellState.DONE]
+    waiting = [cell for cell in every if cell.state.pending]
+    if not waiting or not done:
+        return None
+    passes = sum(work(cell.settings, steps) for cell in done)
+    seconds = sum(float(cell.record.get("seconds", 0.0)) for cell in done)
+    # A gap counts when it is about as long as a video takes: a longer one is a pause of the queue.
+    alone = seconds / len(done)
+    near = [gap for gap in gaps if gap < 3 * alone + 5]
+    more = max(1.0, (sum(near) / len(near)) / alone) if near and alone else 1.0
+    pace = more * seconds / passes
+    left = 0.0
+    for cell in waiting:
+        share = 1 - cell.step / cell.total if cell.total else 1.0
+        left += share * work(cell.settings, steps) * pace
+    return left
+
+
+# ---- a grid on disk -------------------------------------------------------------------------------------------------
 
 
 class Grid:
@@ -118,8 +261,8 @@ class Grid:
         return self._parsed(SampleSettings, "sample")
 
     @property
-    def marked(self) -> marks.Marks:
-        return marks.read(self.folder)
+    def marked(self) -> Marks:
+        return read_marks(self.folder)
 
     @property
     def plan(self) -> GridPlan:
@@ -272,7 +415,7 @@ class Grid:
         )
 
     def _cell(
-        self, key: str, sample: SampleSettings, request: str | None, measured: dict[str, Any], marked: marks.Marks
+        self, key: str, sample: SampleSettings, request: str | None, measured: dict[str, Any], marked: Marks
     ) -> Cell:
         progress = None
         if request:  # first: a video that is done this very moment is neither pending nor missing
@@ -299,13 +442,13 @@ class Grid:
         """Star or reject a video, or take it back. Raises ConfigError for a video that is not in the grid."""
         if key not in self.plan.samples:
             raise ConfigError(f"the video {key[:40]!r} is not in the grid {self.name}: reload the page")
-        marks.mark(self.folder, key, starred=starred, rejected=rejected)
+        mark_video(self.folder, key, starred=starred, rejected=rejected)
 
     def vote(self, left: str, right: str, chosen: str) -> None:
         """Note a blind vote between two videos of a row; chosen is one of them, "" for neither. Raises ConfigError."""
         if not any({left, right} <= set(keys) for keys in self.plan.keys):
             raise ConfigError("a vote is between two videos of one row: choose two of one row")
-        marks.vote(self.folder, left, right, chosen)
+        note_vote(self.folder, left, right, chosen)
 
     def choose_best(self, column: int, why: str = "") -> str:
         """Make a column's checkpoint the best one of its run, which stars it; returns that as a sentence.
@@ -319,7 +462,7 @@ class Grid:
         step = _step(self.workspace, run, chosen)
         why = why or f"found best in the grid {self.name}" + (f" ({chosen.name})" if chosen.name else "")
         checkpoints.choose_best(self.workspace.run(run), step, why)
-        marks.note_best(self.folder, {"column": chosen.name, "step": step, "why": why, "time": time.time()})
+        note_best(self.folder, {"column": chosen.name, "step": step, "why": why, "time": time.time()})
         return f"step {step} is now the best checkpoint of {run}: it is starred, and shown on the run's page"
 
     def _repr_html_(self) -> str:
@@ -395,3 +538,112 @@ def in_order(cells: Sequence[Cell], plan: GridPlan) -> list[Cell]:
     for cell in cells:
         first[files[cell.key]] = min(first.get(files[cell.key], column[cell.key]), column[cell.key])
     return sorted(cells, key=lambda cell: (first[files[cell.key]], column[cell.key], row[cell.key]))
+
+
+# ---- what people think of its videos --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The file's content. best: {"column", "step", "why", "time"}, {} before a choice."""
+
+    stars: frozenset[str] = frozenset()
+    rejects: frozenset[str] = frozenset()
+    votes: tuple[dict[str, Any], ...] = ()
+    best: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """The votes for a column. confidence: in words, whether it is better or worse than the others."""
+
+    won: int
+    lost: int
+    tied: int
+    confidence: str
+
+    @property
+    def votes(self) -> int:
+        return self.won + self.lost + self.tied
+
+
+def read_marks(folder: Path) -> Marks:
+    """The marks of a grid; none where the file is missing or broken."""
+    raw = read_object(folder / MARKS)
+    with contextlib.suppress(TypeError, AttributeError):
+        votes = tuple(vote for vote in raw.get("votes", ()) if {"left", "right", "chosen"} <= vote.keys())
+        stars, rejects = frozenset(raw.get("stars", ())), frozenset(raw.get("rejects", ()))
+        return Marks(stars, rejects, votes, dict(raw.get("best") or {}))
+    return Marks()
+
+
+def mark_video(folder: Path, key: str, *, starred: bool | None = None, rejected: bool | None = None) -> None:
+    """Star or reject a video, or take it back; one excludes the other. Raises CannotWrite."""
+    with _changing_marks(folder) as raw:
+        stars, rejects = set(raw["stars"]), set(raw["rejects"])
+        if starred is not None:
+            (stars.add if starred else stars.discard)(key)
+            rejects -= {key} if starred else set()
+        if rejected is not None:
+            (rejects.add if rejected else rejects.discard)(key)
+            stars -= {key} if rejected else set()
+        raw["stars"], raw["rejects"] = sorted(stars), sorted(rejects)
+
+
+def note_vote(folder: Path, left: str, right: str, chosen: str) -> None:
+    """Note a blind vote between two videos. Raises ConfigError, CannotWrite."""
+    if chosen not in (left, right, "") or left == right:
+        raise ConfigError("the vote is for neither of the two videos: vote again")
+    with _changing_marks(folder) as raw:
+        raw["votes"].append({"left": left, "right": right, "chosen": chosen, "time": time.time()})
+
+
+def note_best(folder: Path, best: dict[str, Any]) -> None:
+    """Note which column was found best. Raises CannotWrite."""
+    with _changing_marks(folder) as raw:
+        raw["best"] = best
+
+
+@contextlib.contextmanager
+def _changing_marks(folder: Path) -> Any:
+    """The content to be changed; written when the block ends. Two pages that mark at once lose nothing."""
+    with jobs.locked(folder / ".marks.lock"):
+        present, now = read_to_change(folder / MARKS), read_marks(folder)
+        if now == Marks() and any(present.values()):
+            raise ConfigError(f"{folder / MARKS} is damaged, and a change would lose what it holds: fix or remove it")
+        raw = {"stars": sorted(now.stars), "rejects": sorted(now.rejects), "votes": list(now.votes), "best": now.best}
+        yield raw
+        write_json(folder / MARKS, raw)
+
+
+def tallies(plan: GridPlan, votes: tuple[dict[str, Any], ...]) -> list[Tally]:
+    """The votes of each column, in their order. Votes on videos that left the grid do not count."""
+    column = {key: index for keys in plan.keys for index, key in enumerate(keys)}
+    counts = [[0, 0, 0] for _ in plan.columns]
+    for one in votes:
+        left, right = column.get(one["left"]), column.get(one["right"])
+        if left is None or right is None:
+            continue
+        if not one["chosen"]:
+            counts[left][2] += 1
+            counts[right][2] += 1
+        else:
+            winner, loser = (left, right) if one["chosen"] == one["left"] else (right, left)
+            counts[winner][0] += 1
+            counts[loser][1] += 1
+    return [Tally(won, lost, tied, confidence(won, lost)) for won, lost, tied in counts]
+
+
+def confidence(won: int, lost: int) -> str:
+    """In words, whether that many wins could be chance: a two-sided sign test, ties left out.
+
+    Clear: chance alone does this once in twenty times or less; likely: once in five.
+    """
+    count, most = won + lost, max(won, lost)
+    if count < FEWEST:
+        return "too few votes to say"
+    chance = min(1.0, 2 * sum(math.comb(count, one) for one in range(most, count + 1)) / 2**count)
+    side = "better" if won > lost else "worse"
+    if chance <= 0.05:
+        return f"clearly {side}"
+    return f"likely {side}" if chance <= 0.2 else "no difference seen"

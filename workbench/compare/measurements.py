@@ -4,14 +4,18 @@
                                       "sharpness", "nearest", "nearest_difference", "copied"}}}
     grids/<slug>/.measurements/       the job that measures; clips.json: signatures of the run's clips
 
-Once for each video; one that was generated again, or whose base was, is measured again.
+Once for each video; one that was generated again, or whose base was, is measured again. Signatures tell whether a LoRA
+has memorized a clip, as they tell near-duplicate clips (clips.frame_metrics): four frames at 8x8 pixels, in colour; of
+a clip those that training took.
 """
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +23,11 @@ from typing import TYPE_CHECKING, Any
 from workbench import jobs
 from workbench.clips import frame_metrics, media
 from workbench.clips.media.difference import WORDS
-from workbench.compare import similarity
-from workbench.compare.grid import MEASUREMENTS, Grid, read_measurements, stamp
-from workbench.compare.state import Cell, GridState
-from workbench.errors import DataError
+from workbench.compare.grid import MEASUREMENTS, Cell, Grid, GridState, read_measurements, stamp
+from workbench.errors import ConfigError, DataError
+from workbench.runs.data import read_lock
 from workbench.runs.run import Run
-from workbench.workspace import write_json
+from workbench.workspace import Workspace, confined, read_object, write_json
 
 if TYPE_CHECKING:
     from workbench.clips.frame_metrics import Pixels
@@ -33,6 +36,14 @@ MOTION_FPS = 8  # as in the dataset check
 SHARP_LONGEST, SHARP_FRAMES = 720, 4
 POLL_SECONDS = 0.5
 TIMEOUT = 60.0  # seconds without a new video; `Grid.maintain` starts the job again when one comes
+LONGEST = 128  # pixels of the pictures that signatures are made of, as in the dataset check
+# Differences as `frame_metrics.alike` measures them. Of 3,828 pairs of different demo clips, which have the plainest
+# scenes, the least is 0.47, half are above 1.5; of real footage 1.9 and more; a clip encoded again has up to
+# 0.14. So below COPY a video is a clip again, and below NEAR it resembles one more than by chance.
+COPY, NEAR = 0.25, 0.45
+SAME = 0.06  # clips that differ by less are copies of one another
+MOST_COMPARED = 500  # clips
+APART = 0.5  # of what the clips differ among themselves: clips that all look alike make every video look like one
 
 HELP = {
     "distance": "How much the pixels differ from the video of the base model in this row, on average, in levels of "
@@ -84,18 +95,18 @@ def run(grid: Grid, job: jobs.Job) -> None:
             time.sleep(POLL_SECONDS)
 
 
-def measure(cell: Cell, state: GridState, clips: Sequence[similarity.TrainingClip]) -> dict[str, Any]:
+def measure(cell: Cell, state: GridState, clips: Sequence[TrainingClip]) -> dict[str, Any]:
     """The measurements of a video; {"error": ...} beside the versions when it cannot be read."""
     assert cell.video is not None
     reference = state.references[cell.key]
     versions = {"version": stamp(cell.video), "reference": reference}
     try:
         found = of_video(cell.video)
-        signature = found.pop("signature")
+        found_signature = found.pop("signature")
         if reference and (other := state.cell(reference.partition("@")[0]).video):
             apart = media.difference(cell.video, other)
             found |= {"distance": apart.levels, "psnr": apart.psnr} if apart else {}
-        nearest = similarity.nearest(signature, clips, similarity.usual(clips))
+        nearest = nearest_clip(found_signature, clips, usual_difference(clips))
     except DataError as error:
         return {**versions, "error": str(error)}
     if nearest is not None:
@@ -112,7 +123,7 @@ def of_video(path: Path) -> dict[str, Any]:
     small: list[Pixels] = []
     large: list[Pixels] = []
     for _, frame in media.raw_frames(path):
-        small.append(frame_metrics.small(frame, similarity.LONGEST))
+        small.append(frame_metrics.small(frame, LONGEST))
         large.append(frame_metrics.small(frame, SHARP_LONGEST, "gray"))
     if not small:
         raise DataError(f"{path.name} has no frames: generate it again")
@@ -123,16 +134,16 @@ def of_video(path: Path) -> dict[str, Any]:
     return {
         "motion": round(float(np.median(moved or [0.0])), 2),
         "sharpness": round(1 - float(np.median([frame_metrics.blur(large[index]) for index in indices])), 3),
-        "signature": similarity.signature(small),
+        "signature": signature(small),
     }
 
 
-def _clips(grid: Grid) -> list[similarity.TrainingClip]:
+def _clips(grid: Grid) -> list[TrainingClip]:
     run = grid.settings.run
     if not run or not grid.workspace.run(run).is_dir():
         return []
     kept = grid.folder / ".measurements" / "clips.json"
-    return similarity.trained_on(grid.workspace, Run(grid.workspace.run(run)), kept)
+    return trained_on(grid.workspace, Run(grid.workspace.run(run)), kept)
 
 
 def describe(measured: dict[str, Any], reference: str = "base model") -> list[VideoMeasurement]:
@@ -146,7 +157,122 @@ def describe(measured: dict[str, Any], reference: str = "base model") -> list[Vi
             found.append(VideoMeasurement(name, title.format(reference), form.format(value), words, value < warned))
     if "nearest" in measured:
         value, clip, copied = measured["nearest_difference"], measured["nearest"], bool(measured.get("copied"))
-        near = "nearly" if copied else "resembles" if value < similarity.NEAR else ""
+        near = "nearly" if copied else "resembles" if value < NEAR else ""
         words = f"{near} the training clip {clip}" if near else "like no training clip"
         found.append(VideoMeasurement("nearest", "training clips", f"{value:.2f}", words, warn=copied))
     return found
+
+
+# ---- how near it is to a training clip ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrainingClip:
+    """A clip that a run was trained on."""
+
+    name: str
+    signature: bytes
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The clip that a video is nearest to. difference: 0 for equal pictures; usual: the clips' among themselves."""
+
+    clip: str
+    difference: float
+    usual: float | None
+
+    @property
+    def copied(self) -> bool:
+        """Whether it looks like a memorized clip."""
+        return self.difference < COPY and (self.usual is None or self.difference < APART * self.usual)
+
+
+def signature(pictures: Sequence[Pixels]) -> bytes:
+    """Of the frames of a video, BGR [H, W, 3] each."""
+    return frame_metrics.fingerprint([pictures[index] for index in signature_frames(len(pictures))])
+
+
+def signature_frames(count: int) -> list[int]:
+    """Which of so many frames a signature is made of."""
+    return [int((part + 0.5) * count / frame_metrics.PRINT_FRAMES) for part in range(frame_metrics.PRINT_FRAMES)]
+
+
+def trained_on(workspace: Workspace, run: Run, kept: Path) -> list[TrainingClip]:
+    """The clips of a run with their signatures; kept: a file that remembers them. Those that are gone are left out."""
+    known, found = read_object(kept), []
+    prints = dict(known)
+    for clip in read_lock(run.folder):
+        path = _file(workspace, run, clip)
+        if path is None or clip.get("role") == "held_out":
+            continue
+        mark = f"{clip.get('sha256')} {clip.get('indices')} {clip.get('crop')} {clip.get('resize')}"
+        if mark not in prints:
+            with contextlib.suppress(DataError, OSError):
+                prints[mark] = base64.b64encode(_print(path, clip)).decode()
+        if mark in prints:
+            found.append(TrainingClip(clip["name"], base64.b64decode(prints[mark])))
+    if prints != known:
+        write_json(kept, prints)
+    return found
+
+
+def _file(workspace: Workspace, run: Run, clip: dict[str, Any]) -> Path | None:
+    for name in _datasets(run):
+        with contextlib.suppress(ConfigError):
+            path = confined(workspace.dataset(name), str(clip.get("file_name", "")))
+            if path.is_file():
+                return path
+    return None
+
+
+def _datasets(run: Run) -> Iterator[str]:
+    settings = run.settings
+    yield settings.dataset
+    for text in settings.more_datasets:
+        yield text.partition("=")[0].partition("@")[0]
+    if settings.regularization_dataset:
+        yield settings.regularization_dataset
+
+
+def _print(path: Path, clip: dict[str, Any]) -> bytes:
+    """The signature of the frames and the part of the picture that training took. Raises DataError."""
+    indices = list(clip["indices"])
+    wanted = [indices[index] for index in signature_frames(len(indices))]
+    height, width = clip["resize"]
+    unique = sorted(set(wanted))
+    frames = media.read_frames(path, unique, (height, width), tuple(clip["crop"]))
+    by_number = dict(zip(unique, frames, strict=True))
+    return frame_metrics.fingerprint([by_number[number][..., ::-1] for number in wanted])
+
+
+def differences(one: bytes, others: Sequence[bytes]) -> list[float]:
+    """How much a signature differs from others: the root of the mean square in levels over the lesser contrast."""
+    import numpy as np
+
+    table = np.frombuffer(b"".join([one, *others]), np.uint8).reshape(len(others) + 1, -1).astype(np.float32)
+    contrast = np.maximum(table.reshape(len(table), -1, 3).var(1).mean(1) ** 0.5, 8.0)
+    apart = ((table[1:] - table[0]) ** 2).mean(1) ** 0.5
+    found: list[float] = (apart / np.minimum(contrast[1:], contrast[0])).tolist()
+    return found
+
+
+def usual_difference(clips: Sequence[TrainingClip]) -> float | None:
+    """How much a clip typically differs from the one nearest to it, copies left out; None for less than three clips."""
+    import numpy as np
+
+    some = [clip.signature for clip in clips[:MOST_COMPARED]]
+    nearest = []
+    for index, one in enumerate(some):
+        apart = [value for value in differences(one, some[:index] + some[index + 1 :]) if value > SAME]
+        nearest += [min(apart)] if apart else []
+    return float(np.median(nearest)) if len(nearest) > 2 else None
+
+
+def nearest_clip(signature: bytes, clips: Sequence[TrainingClip], usually: float | None) -> Nearest | None:
+    """The clip that a video is nearest to, None where there are none."""
+    if not clips:
+        return None
+    apart = differences(signature, [clip.signature for clip in clips])
+    index = min(range(len(clips)), key=apart.__getitem__)
+    return Nearest(clips[index].name, round(apart[index], 3), usually)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from workbench.compare.axes import AXES, lora_file, plan_grid
+from workbench.compare.axes import AXES, lora_file, plan_grid, work
 from workbench.compare.settings import BASE, EXPORT, GridSettings
-from workbench.compare.state import work
 from workbench.display.quantities import duration
 from workbench.errors import ConfigError
 from workbench.runs.checkpoints import LORA, folder_of

@@ -11,7 +11,7 @@ from workbench.operations.registry import Shown, Snapshot, operation
 from workbench.operations.shared import Check, said
 from workbench.remote import targets as kept
 from workbench.remote.base import Unreachable
-from workbench.remote.settings import KINDS
+from workbench.remote.targets import KINDS
 from workbench.settings import parse
 from workbench.workspace import Workspace
 

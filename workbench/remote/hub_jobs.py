@@ -19,8 +19,7 @@ from workbench.errors import ConfigError, ExitCode
 from workbench.hub import MAY_WRITE, client
 from workbench.jobs.job import ended
 from workbench.remote.base import Backend, Progress, RemoteState, TargetCheck, Unreachable
-from workbench.remote.container import LIVE, MARK
-from workbench.remote.hub_folder import HubFolder, explained
+from workbench.remote.container import LIVE, MARK, HubFolder, explained
 
 MODULE = "workbench.remote.container"
 OVER = ("COMPLETED", "CANCELED", "ERROR", "DELETED")

@@ -192,7 +192,6 @@ def reconstruct(job: jobs.Job) -> None:
     mean of the posterior: training samples around it. A GPU too small to decode at once decodes in tiles.
     """
     import numpy as np
-    import torch
 
     from workbench.clips import media
 
@@ -216,6 +215,8 @@ def reconstruct(job: jobs.Job) -> None:
             held.enter_context(gpu_lock.hold(locks, device.uuid, "a reconstruction", GPU_TIMEOUT))
         report("loading the VAE")
         with processes.loading():
+            import torch
+
             weights = family.fetch(model, lambda message: report("loading the VAE", message))
             dtype = family.auto_dtype(family.stored_dtype(weights)) if device.is_gpu else "float32"
             vae_dtype = family.vae_dtype(getattr(torch, dtype))
@@ -223,7 +224,7 @@ def reconstruct(job: jobs.Job) -> None:
             if device.is_gpu and device.total_gb < WORKING_GB:
                 vae.enable_tiling()
         report("encoding and decoding")
-        path = clip_file(Path(settings.dataset), settings.clip)
+        path = clip_file(dataset, settings.clip)
         given = media.read_frames(path, planned.indices, planned.resize, planned.crop)
         back = through_vae(family, vae, weights, given)
     report("writing")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from workbench.compare.side_by_side import side_by_side
+from workbench.compare.snapshot import side_by_side
 from workbench.paths import ASSETS
 from workbench.sampler.samples import Sample
 from workbench.ui.core import render
