@@ -10,7 +10,7 @@ from pydantic import Field
 from workbench.families import default_model
 from workbench.families.recipes import SUBJECTS
 from workbench.fit.gpus import HERE
-from workbench.fit.recipes import suggest
+from workbench.fit.levels import suggest
 from workbench.operations.registry import Snapshot, operation
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
