@@ -14,7 +14,8 @@ from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.families.facts import ModelFacts
 from workbench.families.model import Model
-from workbench.fit import levels, measurement, memory, timing, trained_size
+from workbench.fit import levels, measurement, memory, timing
+from workbench.fit.constants import CONTEXT_GB
 from workbench.fit.estimate import Fit, estimate, estimate_from_facts, sized_model
 from workbench.fit.gpus import GpuModel, gpu_of
 from workbench.fit.measurement import Measurement
@@ -66,14 +67,14 @@ def training(fit: Fit) -> float:
 @pytest.mark.parametrize(("name", "rank", "level", "batch", "gb"), PUBLISHED)
 def test_it_agrees_with_published_memory(name: str, rank: int, level: str, batch: int, gb: float) -> None:
     fit = estimated(name, rank=rank, gradient_checkpointing=level, batch_size=batch, attention="stock")
-    assert training(fit) - memory.CONTEXT_GB == pytest.approx(gb, rel=0.1)
+    assert training(fit) - CONTEXT_GB == pytest.approx(gb, rel=0.1)
 
 
 def test_what_is_no_tensor_is_a_part_of_its_own() -> None:
     """What simulated steps cannot know (test_simulated_memory holds the rest to them)."""
     for phase in estimated("cogvideox-5b", gradient_checkpointing="full").phases:
         if phase.name in (memory.CLIPS, memory.TRAINING, memory.DECODING):
-            assert phase.parts["CUDA"] == memory.CONTEXT_GB
+            assert phase.parts["CUDA"] == CONTEXT_GB
             assert phase.parts[memory.RESERVED] > 0
             assert memory.RESERVED in phase.made_of
 
@@ -289,5 +290,5 @@ def test_what_a_lora_trains_is_counted(name: str, targets: str) -> None:
     settings = TrainSettings().changed(targets=targets, rank=8)
     transformer = family.load_transformer(Path(model.source), torch.device("cpu"), torch.float32)
     values = sum(parameter.numel() for _, parameter in lora.attach(family, transformer, settings, seed=0))
-    found = trained_size.trained(settings, family.facts(model)).values
+    found = memory.trained(settings, family.facts(model)).values
     assert found == pytest.approx(values, rel=0.01 if targets == "all-linear" else 0.0)

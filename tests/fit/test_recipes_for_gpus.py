@@ -9,7 +9,7 @@ from workbench.families import find_model
 from workbench.fit import levels
 from workbench.fit.estimate import estimate_from_facts
 from workbench.fit.gpus import SIZES, gpu_of
-from workbench.fit.recipes import SOURCE, suggest
+from workbench.fit.levels import SOURCE, suggest
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 

@@ -13,7 +13,7 @@ from workbench.cli.tables import print_table
 from workbench.families import default_model
 from workbench.fit import levels
 from workbench.fit.gpus import HERE
-from workbench.fit.recipes import suggest
+from workbench.fit.levels import suggest
 from workbench.operations import settings as operations
 from workbench.runs.run import as_flags
 from workbench.runs.settings import TrainSettings
@@ -70,7 +70,7 @@ def with_recipe(
 ) -> TrainSettings:
     """The settings with those of a recipe, if one is named, but for what a flag says. Raises ConfigError.
 
-    gpu: as in fit.recipes; a flag of a memory setting leaves all of them to the person;  quiet: print nothing
+    gpu: as in fit.levels.suggest; a flag of a memory setting leaves all of them to the person;  quiet: print nothing
     """
     if subject is None:
         return settings

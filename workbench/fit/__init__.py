@@ -1,4 +1,4 @@
-"""Does it fit? What a run needs of memory, disk and time before it starts. No torch.
+"""Does it fit? What a run needs of memory, disk and time before it starts; what it will probably not show. No torch.
 
-Not here: how memory levels are carried out (trainer.trainable), what happens when memory runs out (runs.failures).
+How memory levels are carried out is in trainer.trainable, what happens when memory runs out in runs.failures.
 """

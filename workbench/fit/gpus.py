@@ -1,9 +1,4 @@
-"""What is known of GPUs: their memory and how fast they really multiply bf16 matrices. No torch.
-
-Rates are what trainings reach, not what is printed on the box: calibrated on published times where there are some
-(docs/memory.md), else about 70 % of the maker's figure for consumer GPUs and half of it for the others. Not covered:
-AMD's, which count as NVIDIA's of their memory.
-"""
+"""The GPU that an estimate is for, this machine's or one of a size: its memory and how fast it multiplies. No torch."""
 
 from __future__ import annotations
 
@@ -13,52 +8,9 @@ from typing import Literal
 import psutil
 
 from workbench.errors import ConfigError
+from workbench.fit.constants import APPLE_RATE, APPLE_RATES, CORE_RATE, FASTEST, RATES, USABLE, USUAL
 from workbench.jobs.devices import GIGABYTE, Device, pick_device
 
-# Part of the GPU's name -> TFLOP/s. The first that fits counts.
-RATES = {
-    "B200": 900.0,
-    "H200": 400.0,
-    "H100": 394.0,
-    "H800": 394.0,
-    "A100": 197.0,
-    "A800": 197.0,
-    "L40S": 180.0,
-    "L40": 120.0,
-    "RTX 6000 Ada": 180.0,
-    "RTX A6000": 90.0,
-    "A6000": 90.0,
-    "A40": 90.0,
-    "A10": 60.0,
-    "L4": 45.0,
-    "V100": 60.0,
-    "T4": 25.0,
-    "PRO 6000": 280.0,
-    "5090": 165.0,
-    "5080": 90.0,
-    "5070 Ti": 70.0,
-    "5070": 50.0,
-    "5060": 35.0,
-    "4090": 130.0,
-    "4080": 78.0,
-    "4070 Ti": 64.0,
-    "4070": 46.0,
-    "4060": 33.0,
-    "3090": 55.0,
-    "3080": 45.0,
-    "3070": 31.0,
-    "3060": 20.0,
-    "2080": 35.0,
-}
-# Of Apple's by class: half of what the newest is said to do. Nothing was measured.
-APPLE_RATES = {"Ultra": 14.0, "Max": 8.0, "Pro": 4.0}
-APPLE_RATE = 2.0
-# Where the name says nothing: by memory in GiB, a usual GPU of that size.
-USUAL = ((10, 33.0), (14, 35.0), (20, 70.0), (36, 110.0), (60, 150.0))
-FASTEST = 300.0
-CORE_RATE = 0.03  # TFLOP/s that a processor's core does in fp32
-# Of its memory: the driver and the system keep some. Apple's was not measured.
-USABLE = {"cuda": 0.97, "mps": 0.90, "cpu": 0.90}
 HERE = "this machine"
 MOST_GB = 10_000.0
 

@@ -1,7 +1,7 @@
-"""The memory levels: which are cheaper, and what is the least that one gives up to fit a GPU; what to set so that
-several GPUs share the steps. No torch.
+"""The memory levels: which are cheaper, and what is the least that one gives up to fit a GPU. No torch.
 
-Not covered: what each level needs (estimate, timing), how it is carried out (trainer.trainable).
+Also a recipe at the level that fits, and what to set so that several GPUs share the steps. Every figure is the fit
+check's.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from typing import Any
 from workbench.errors import ConfigError
 from workbench.families.facts import ModelFacts
 from workbench.families.model import Model
+from workbench.families.recipes import Source
 from workbench.fit.estimate import Fit, clips_of, estimate_from_facts, pace, sized_model
 from workbench.fit.gpus import HERE, GpuModel, gpu_of
 from workbench.jobs import platform
 from workbench.jobs.devices import gpus
+from workbench.runs import recipes
 from workbench.runs.failures import RECOMPUTING
+from workbench.runs.recipes import Reason, Suggestion
 from workbench.runs.settings import TrainSettings
 from workbench.settings import specs
 from workbench.workspace import Workspace
@@ -29,6 +32,7 @@ HELP = "Choose the fastest memory settings that fit the GPU."
 WORTH = {"as stored": 1.0, "int8": 1.25, "fp8": 1.25, "nf4": 1.6}
 ANOTHER_OPTIMIZER = 1.05
 SHRUNK = (0.75, 0.5)  # sizes that are tried for a remedy, as shares of what was wanted
+SOURCE = Source("docs/memory.md, the fit check")
 NAMES = ("gradient_checkpointing", "base_model_precision", "blocks_to_swap", "optimizer")  # what levels set
 
 
@@ -176,6 +180,52 @@ def _fits(settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuMode
         return any(estimate_from_facts(one, model, facts, gpu).fits for one, _ in candidates(settings, facts, gpu))
     except ConfigError:
         return False
+
+
+# ---- a recipe, with what the GPU decides
+
+
+def suggest(
+    workspace: Workspace, subject: str, settings: TrainSettings, gpu: str | None = HERE, clips: int | None = None
+) -> Suggestion:
+    """The settings for a subject, for the model and dataset of these settings. Raises ConfigError, ModelUnavailable.
+
+    gpu: see gpus.gpu_of; None leaves the memory settings as they are;  clips: how many there are, if not the dataset's
+    """
+    family, model = named = sized_model(settings.model)
+    count = recipes.clips_of(workspace, settings.dataset) if clips is None else clips
+    found = recipes.suggest(subject, named, count)
+    if gpu is None:
+        return found
+    wanted = settings.changed(model=model.id, **found.settings)
+    on_gpu = gpu_of(gpu, settings.device)
+    fit = fitting_smaller(wanted, model, family.facts(model), on_gpu, clips_of(workspace, wanted), here=gpu == HERE)
+    if fit.settings is None:
+        warning = " ".join(filter(None, (found.warning, f"{on_gpu.name}: {fit.why}")))
+        return replace(found, warning=warning, gpu=on_gpu.name)
+    kept = [one for one in found.reasons if one.setting not in fit.changed]
+    return replace(
+        found,
+        settings={**found.settings, **fit.changed},
+        reasons=[*kept, *_reasons(fit, on_gpu.name)],
+        gpu=on_gpu.name,
+    )
+
+
+def _reasons(fit: FittingSettings, gpu: str) -> list[Reason]:
+    titles = {spec.name: spec.title for spec in specs(TrainSettings)}
+    fastest = f"The fastest memory settings that fit {gpu}."
+    return [
+        Reason("", gpu, "", " ".join(filter(None, (fit.given_up, fit.why))), (SOURCE,)),
+        *(
+            Reason(name, titles[name], _plain(value), fastest if name in NAMES else fit.given_up, (SOURCE,))
+            for name, value in fit.changed.items()
+        ),
+    ]
+
+
+def _plain(value: object) -> str | int | float:
+    return value if isinstance(value, str | int | float) else "none"
 
 
 # ---- several GPUs

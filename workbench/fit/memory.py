@@ -1,24 +1,48 @@
 """Memory by phase, estimated from a model's sizes and the settings before anything is loaded. Arithmetic, no torch.
 
-A block keeps, for its backward pass, a number of bytes for each token and unit of the model's width (`Rates`). Weights
-and optimizer states are counted. The constants in capitals were fitted to published figures and to measurements on the
-built-in models; docs/memory.md says which is which, benchmarks/fit_check.py shows how far off they are. Not covered:
-time (timing), several GPUs that each hold a part of the model.
+First what is trained, then what a block keeps of it for its backward pass (a number of bytes for each token and unit of
+the model's width, `Rates`), then each phase of a run, the machine's memory and the disk. Weights and optimizer states
+are counted. The constants and their sources are in constants.py; benchmarks/fit_check.py shows how far off they are.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from workbench.clips.buckets import parse_bucket
 from workbench.clips.frame_plan import shape_of
-from workbench.families.facts import ModelFacts
+from workbench.families.facts import ALL_LINEAR, Linear, ModelFacts
 from workbench.families.model import Model
+from workbench.fit.constants import (
+    CAPTIONS_AT_ONCE,
+    COMING_BACK,
+    CONTEXT_GB,
+    CROSS_MIXED,
+    CROSS_SINGLE,
+    EARLIER_GB,
+    FROZEN,
+    HEAP_GB,
+    MAPPED,
+    MIXED,
+    MIXED_STOCK,
+    NOT_GIVEN_BACK,
+    NUMBER,
+    PRECISIONS,
+    PROCESS_GB,
+    RESERVES,
+    RING,
+    SINGLE,
+    SMALLEST_GB,
+    STATES,
+    TEXT_UNITS,
+    TILED_FROM,
+    VAE_RESERVES,
+    Rates,
+)
 from workbench.fit.gpus import GpuModel
-from workbench.fit.rates import NUMBER, Rates, rates_of, saved_by_a_block
-from workbench.fit.trained_size import TrainedSize, trained
 from workbench.jobs.devices import GIGABYTE
 from workbench.runs.settings import TrainSettings
 
@@ -30,37 +54,104 @@ CONTEXTS = ("CUDA", "Metal", "Python and its libraries")
 NO_TENSORS = frozenset({*CONTEXTS, LEFT, RESERVED, MAPPED_FILES})  # parts that are no tensors
 PHASES = (CAPTIONS, CLIPS, TRAINING, MEASURING, DENOISING, DECODING, SAVING)
 
-PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-# Bytes for a frozen value; scales of rows or of 64 values come on top.
-FROZEN = {"int8": 1.0, "fp8": 1.0, "nf4": 0.5625}
-# Bytes of state for a trained value, by optimizer.
-STATES = {
-    "adamw": 8.0,
-    "adam": 8.0,
-    "adamw-8bit": 2.1,
-    "adam-8bit": 2.1,
-    "prodigy": 16.0,
-    "came": 4.1,
-    "schedule-free": 8.0,
-    "muon": 4.0,
-}
-RING = 2  # swapped blocks that are on the device at a time
-CONTEXT_GB = 0.6  # CUDA's own, with cuBLAS's and cuDNN's workspaces
-PROCESS_GB = {"cuda": 2.6, "mps": 2.6, "cpu": 0.51}  # what Python and its libraries take of the machine's memory
-EARLIER_GB = {CAPTIONS: 0.37, CLIPS: 0.47}  # on a processor, before all of them are loaded
-# What is no tensor, as a share of tensors that are kept and of those that a backward pass works with: workspaces
-# inside of kernels, room between tensors that the allocator cannot give to others.
-RESERVES = {"cuda": (0.03, 1.4), "cpu": (0.5, 0.5)}
-COMING_BACK = 3  # inputs of blocks that are on their way from the machine's memory
-CAPTIONS_AT_ONCE = 8
-TEXT_UNITS = 24  # widths of text that an encoder's layer holds for a token
-VAE_RESERVES = {"cuda": 0.15, "mps": 0.15, "cpu": 2.7}  # the same of a video autoencoder
-# A processor: what weights take that are mapped and trained, and how much of the video encoder's memory is still the
-# process's in the next phase. HEAP_GB: the most of that and of a reserve, since tensors of 32 MB and more lie outside
-# of the C library's heap and go back at once.
-MAPPED, NOT_GIVEN_BACK, HEAP_GB = 1.25, 0.8, 0.5
-SMALLEST_GB = 0.005  # parts below this are not worth a word
-TILED_FROM = 256  # pixels of height from which previews are decoded in tiles
+
+# ---- what is trained
+
+
+@dataclass(frozen=True)
+class TrainedSize:
+    """What is trained: numbers; of the layers of a block, for each token of the video, the widths of all inputs and
+    outputs, and of the widest input."""
+
+    values: int
+    inputs: int
+    outputs: int
+    widest: int
+
+
+def trained(settings: TrainSettings, facts: ModelFacts) -> TrainedSize:
+    """A pattern that names no layer counts as none: the run itself refuses it."""
+    block = chosen_in_block(settings, facts)
+    if settings.method == "full":
+        return _trained(facts.values, block)
+    chosen = [(one, _targets(one, settings, facts)) for one in facts.linears]
+    values = sum(count * settings.rank * (one.inputs + one.outputs) for one, count in chosen)
+    values += sum(count * one.outputs for one, count in chosen) if settings.dora else 0
+    prefixes = tuple(text.strip() for text in settings.train_also if text.strip())
+    values += sum(one.values for name, one in facts.named() if name.startswith(prefixes)) if prefixes else 0
+    return _trained(values, block)
+
+
+def _targets(linear: Linear, settings: TrainSettings, facts: ModelFacts) -> int:
+    """In how many blocks a layer is trained; of a layer outside of them 1 or 0."""
+    numbers = range(facts.blocks if linear.in_blocks else 1)
+    if settings.targets == ALL_LINEAR or settings.targets in facts.presets:  # the same in every block
+        return len(numbers) * _is_target(linear.name.format(0), settings, facts)
+    return sum(_is_target(linear.name.format(number), settings, facts) for number in numbers)
+
+
+def _trained(values: int, block: list[Linear]) -> TrainedSize:
+    inputs = [one.inputs for one in block]
+    return TrainedSize(values, sum(inputs), sum(one.outputs for one in block), max(inputs, default=0))
+
+
+def _is_target(name: str, settings: TrainSettings, facts: ModelFacts) -> bool:
+    """As peft chooses layers."""
+    if settings.targets == ALL_LINEAR:
+        return True
+    preset = facts.presets.get(settings.targets)
+    if preset is not None:
+        return any(name == one or name.endswith(f".{one}") for one in preset)
+    try:
+        return re.fullmatch(settings.targets, name) is not None
+    except re.error:
+        return False
+
+
+def chosen_in_block(settings: TrainSettings, facts: ModelFacts) -> list[Linear]:
+    block = [one for one in facts.linears if one.in_blocks and one.on == "video"]
+    return block if settings.method == "full" else [one for one in block if _targets(one, settings, facts)]
+
+
+# ---- what a block keeps
+
+
+def rates_of(settings: TrainSettings, facts: ModelFacts, precision: str, what: TrainedSize) -> Rates:
+    """Of a model's architecture. A token's own timestep becomes six vectors in each block, and six outside."""
+    if facts.text_joint:
+        joint = SINGLE if precision == "fp32" else MIXED_STOCK if settings.attention == "stock" else MIXED
+        return replace(joint, table=facts.position_bytes)
+    rates, number = CROSS_SINGLE if precision == "fp32" else CROSS_MIXED, NUMBER[precision]
+    shown = 0 if settings.first_frame_share == 0 else facts.shown_bytes
+    wide, timed = rates.within * facts.feed_forward / facts.width, 6.0 * (facts.timed_bytes or shown)
+    picture = 1.05 * number if facts.picture_tokens else 0.0  # a second cross-attention's output
+    return replace(
+        rates,
+        attention=rates.attention + picture,
+        saved=rates.saved + wide + picture + (timed + 3.5 if timed else 0.0),
+        backward=rates.backward + wide + rates.cast * what.widest / facts.width,
+        forward=rates.forward + wide + timed,
+        outside=rates.outside + facts.position_bytes + (7.5 * number if timed else 0.0),
+    )
+
+
+def saved_by_a_block(settings: TrainSettings, facts: ModelFacts, rates: Rates, trained: TrainedSize) -> float:
+    """Bytes that a block keeps for its backward pass, for each token and unit of width."""
+    width = facts.width
+    inputs = trained.inputs
+    if rates.shared and inputs:
+        inputs -= sum(one.inputs for one in chosen_in_block(settings, facts) if one.shared)
+    found = rates.saved + rates.inputs * inputs / width
+    if settings.method == "full":
+        return found + rates.full
+    if settings.lora_dropout:
+        found += (rates.inputs + 1.0) * trained.inputs / width
+    if settings.dora:
+        found += 2.5 * rates.inputs * trained.outputs / width
+    return found
+
+
+# ---- a run, phase by phase
 
 
 @dataclass(frozen=True)

@@ -10,25 +10,26 @@ from dataclasses import dataclass
 
 from workbench.families.facts import ModelFacts, VaeFacts
 from workbench.families.model import Model
+from workbench.fit.constants import (
+    ATTENTION_BACKWARD,
+    COMPILED,
+    DISPATCH,
+    DRIFT_PASSES,
+    EXPOSED,
+    FULL_WIDTH,
+    LINK,
+    LOADING_BYTES,
+    NARROWER,
+    OPTIMIZING,
+    START_SECONDS,
+    STOCK,
+    TERA,
+    UNPACKING,
+)
 from workbench.fit.gpus import GpuModel
 from workbench.fit.memory import Sizes, preview_sizes
 from workbench.runs.analysis.curves import BANDS
 from workbench.runs.settings import TrainSettings
-
-TERA = 1e12
-FULL_WIDTH = 3072  # a model of this width uses a GPU as the rates say; narrower ones less
-NARROWER = 0.6  # exponent: 2B reaches three quarters of what 5B reaches (published inference times)
-ATTENTION_BACKWARD = 2.5  # times its forward pass: flash attention computes the scores again
-COMPILED = 0.87
-STOCK = 1.1  # diffusers' own attention processor
-UNPACKING = {"as stored": 1.0, "int8": 1.06, "fp8": 1.06, "nf4": 1.18}
-LINK = 20e9  # bytes a second between the machine's memory and the GPU
-EXPOSED = 0.3  # of a copy's time that no computing hides
-OPTIMIZING = {"adamw-8bit": 1.005, "adam-8bit": 1.005}
-DISPATCH = 0.004  # seconds a block and pass that a processor spends between operations
-DRIFT_PASSES = 6
-LOADING_BYTES = 1.0e9  # a second
-START_SECONDS = 15.0
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from workbench.display import charts
 from workbench.display.inline_html import note
 from workbench.errors import WorkbenchError
 from workbench.fit import levels, measurement
-from workbench.fit.display import phases_html
-from workbench.fit.estimate import GPU_HELP, Fit, estimate
+from workbench.fit.estimate import GPU_HELP, Fit, estimate, phases_html
 from workbench.fit.gpus import CHOICES, HERE
 from workbench.fit.warnings import run_warnings
 from workbench.notebook.form import SettingsForm

@@ -17,8 +17,7 @@ from workbench.display.inline_html import html_table, note
 from workbench.errors import ConfigError
 from workbench.families.recipes import SUBJECTS, Source
 from workbench.fit.gpus import HERE
-from workbench.fit.levels import offer
-from workbench.fit.recipes import suggest
+from workbench.fit.levels import offer, suggest
 from workbench.notebook.fit_view import FitView
 from workbench.notebook.form import SettingsForm
 from workbench.notebook.live import Panel, folded, visible, wrapped

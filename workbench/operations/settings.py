@@ -20,7 +20,7 @@ from workbench.errors import ConfigError, Unknown
 from workbench.families import default_model, known_model
 from workbench.families.recipes import SUBJECTS
 from workbench.fit.gpus import HERE
-from workbench.fit.recipes import suggest
+from workbench.fit.levels import suggest
 from workbench.form_rules import needless, without_effect
 from workbench.operations.registry import Snapshot, operation
 from workbench.publishing.settings import LoraPush

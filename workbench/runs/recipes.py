@@ -3,7 +3,7 @@
     presets/NAME.json       settings as --config takes them, without those that name things in this workspace
 
 Settings that a recipe or a preset does not name keep their values. `families` has the recipes' figures and sources,
-`fit.recipes` adds what depends on the GPU. If nothing was published for a subject, the recipe says so.
+`fit.levels` adds what depends on the GPU. If nothing was published for a subject, the recipe says so.
 """
 
 from __future__ import annotations

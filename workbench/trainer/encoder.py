@@ -31,7 +31,7 @@ from workbench.families.model import Model
 from workbench.families.model_files import part_identity
 from workbench.families.model_inputs import Tensors
 from workbench.families.noise_schedules import DEFAULTS
-from workbench.fit.memory import PRECISIONS
+from workbench.fit.constants import PRECISIONS
 from workbench.jobs.log import log
 from workbench.jobs.torch_devices import free_memory
 from workbench.runs.data import RunClip, TrainingData, load_data

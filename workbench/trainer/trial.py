@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from workbench import jobs
 from workbench.fit import measurement, memory
+from workbench.fit.constants import CONTEXT_GB
 from workbench.fit.measurement import Measurement, TrialJob
 from workbench.jobs import gpu_lock, platform, processes
 from workbench.jobs.devices import GIGABYTE, Device, pick_device
@@ -179,7 +180,7 @@ class Meter:
         if self._cuda:
             import torch
 
-            peak = torch.cuda.max_memory_reserved() / GIGABYTE + memory.CONTEXT_GB
+            peak = torch.cuda.max_memory_reserved() / GIGABYTE + CONTEXT_GB
         self.peaks[self.phase] = max(peak, self.peaks.get(self.phase, 0.0))
 
     def _reset(self) -> None:

@@ -12,8 +12,7 @@ import gradio as gr
 
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.fit import levels, measurement
-from workbench.fit.display import phases_html
-from workbench.fit.estimate import GPU_HELP, Fit, estimate
+from workbench.fit.estimate import GPU_HELP, Fit, estimate, phases_html
 from workbench.fit.gpus import CHOICES, HERE
 from workbench.fit.warnings import run_warnings
 from workbench.runs.settings import TrainSettings

@@ -1,6 +1,6 @@
 """What to train: a choice above the form of a new run that fills it in and says why; below it presets of one's own.
 
-Not covered: the figures (runs.recipes), what the GPU decides (fit.recipes), the fields (form).
+Not covered: the figures (runs.recipes), what the GPU decides (fit.levels), the fields (form).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import gradio as gr
 from workbench import policy
 from workbench.families.recipes import SUBJECTS, Source
 from workbench.fit.gpus import HERE
-from workbench.fit.recipes import suggest
+from workbench.fit.levels import suggest
 from workbench.runs.recipes import Reason, Suggestion, add_preset, load_preset, preset_names, preset_text, save_preset
 from workbench.runs.settings import TrainSettings
 from workbench.ui.core import render
