@@ -17,7 +17,7 @@ from workbench.dataset_builder.settings import (
     SplitTask,
 )
 from workbench.errors import ConfigError, Unknown
-from workbench.families import default_model, known_model
+from workbench.families import default_model
 from workbench.families.recipes import SUBJECTS
 from workbench.fit.gpus import HERE
 from workbench.fit.levels import suggest
@@ -150,8 +150,8 @@ def check(workspace: Workspace, form: Form, *, values: Values) -> Checked:
     """Check values as a person types them: each by itself, and frames and size against the model."""
     try:
         settings = parse(FORMS[form], values)
-        if isinstance(settings, TrainSettings | SampleSettings) and (named := known_model(settings.model)) is not None:
-            model = named.model
+        if isinstance(settings, TrainSettings | SampleSettings):
+            model = settings.resolved.model
             model.check_shape(
                 *(getattr(settings, name) or getattr(model, name) for name in ("frames", "height", "width"))
             )
