@@ -1,7 +1,4 @@
-"""Start here: `python webui.py` serves the workbench to a browser. Works on a Hugging Face Space as it is.
-
-Not covered: the page itself (workbench.ui), serving it to visitors who must not see one another (workbench.demo_space).
-"""
+"""Start here: `python webui.py` serves the workbench to a browser. Works on a Hugging Face Space as it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tiny Phenaki is trained on: the drawn clips of tiny_world. Not covered: how anything is trained."""
+"""What the tiny Phenaki is trained on: the drawn clips of tiny_world."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The transformer's two stages: text-to-video from nothing, then image-to-video from its weights.
 
-The VAE is frozen here, and in the second stage the text encoder, too. Not covered: the VAE's training, the command
-line (train_tiny_model).
+The VAE is frozen here, and in the second stage the text encoder, too.
 """
 
 from __future__ import annotations

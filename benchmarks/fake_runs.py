@@ -5,8 +5,6 @@ Every tensor counts from its making to its end, by the storage that it is in. Wh
 code: LoRA, attention, memory levels, loss, optimizer, the families' encoding and decoding. Fake tensors are the
 processor's, so that autograd works without a GPU; what goes to the host there is told apart by who makes it. Autocast
 to bf16 there computes norms in bf16; a GPU's does in fp32, which is done here.
-
-Not covered: what is no tensor: CUDA's context, workspaces inside of kernels, room between tensors.
 """
 
 from __future__ import annotations

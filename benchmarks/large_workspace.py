@@ -2,8 +2,7 @@
 
 A workspace of 1,000 finished runs, whose list the Train tab reads anew and looks at with each tick, and which
 `workbench runs` reads in a process of its own; and a dataset of 10,000 clips, which the Dataset tab opens and looks at
-again. Seconds of the processor's time; "ours" is the median, "most" the slowest. Not covered: what a browser makes of
-it (clip_grid), waiting runs (waiting_runs).
+again. Seconds of the processor's time; "ours" is the median, "most" the slowest.
 """
 
 from __future__ import annotations

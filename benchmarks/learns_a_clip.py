@@ -2,8 +2,7 @@
 
 The models are the families' random miniatures, so that no download is needed. A random transformer says little of its
 input, so the LoRA stands beside every linear layer. A token of Wan's miniature is 24 wide and stands for 64 numbers, of
-which it can pass on 24: its loss ends above 0.41 of what it was, however long it is trained. Not covered: whether a
-trained model learns a concept (concepts).
+which it can pass on 24: its loss ends above 0.41 of what it was, however long it is trained.
 
     python benchmarks/learns_a_clip.py --json benchmarks/results/learns_a_clip_cpu.json
 """

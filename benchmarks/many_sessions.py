@@ -3,8 +3,7 @@
 A real page over a small workspace with a run. Sessions load it, four at a time; then each asks once a second what the
 Train tab of an open page asks at each tick, and waits for all answers. Measured are the times from asking to the last
 answer (median, p95), of the first load and of the ticks, with one session and with all, and the server's memory and
-processor time. The goal: a p95 below the second after which the next tick comes. Not covered: the browser's own work,
-videos.
+processor time. The goal: a p95 below the second after which the next tick comes.
 """
 
 from __future__ import annotations

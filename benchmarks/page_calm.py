@@ -3,8 +3,7 @@
 Counts what is in sight without scrolling, at each size and theme: font sizes and weights, colours, elements with a
 border, words, controls, the share of the screen that videos, pictures and charts have, and how far the page scrolls
 sideways. Without an address it measures this workbench's own tabs over a workspace, Train once with a run that goes on
-and once with one that has ended, where there are such. `--pictures FOLDER` keeps the screens. Not covered: whether a
-page is good (look at the pictures), frames of other sites inside a page. Needs a browser (`make browser`).
+and once with one that has ended, where there are such. `--pictures FOLDER` keeps the screens.
 """
 
 from __future__ import annotations

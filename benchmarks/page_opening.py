@@ -4,8 +4,7 @@ A headless Chromium opens the page over a small workspace, once for the first ti
 until it is at rest is recorded, ticks left out. Then sessions ask for the same, each under a name of its own: one after
 the other for the processor time and the bytes of an opening, and all at once for the time until the last one has all
 its answers. Gradio's own files, which a browser keeps, are a row of their own. What the page's scripts cost the browser
-is measured with listeners as assets/before_gradio.js makes them and, as the reference, as Gradio has them. Not covered:
-a page that stays open (long_run), ticks of open pages (many_sessions). Needs a browser (`make browser`).
+is measured with listeners as assets/before_gradio.js makes them and, as the reference, as Gradio has them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Models of any size with random weights, and clips to train them on: speed and memory do not depend on what is known.
-
-Not covered: how well anything is learned (the built-in models are there for that).
-"""
+"""Models of any size with random weights, and clips to train them on: speed and memory do not depend on what is known."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What the documents need to be a site, as hooks of MkDocs: `make docs-site`, mkdocs.yml.
 
 Pages outside docs/ are taken along, the README as the first; the Python API is written from what the packages export;
-a link to a file that is no page leads to the repository. Not covered: the look (mkdocs.yml).
+a link to a file that is no page leads to the repository.
 """
 
 from __future__ import annotations

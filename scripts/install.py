@@ -3,8 +3,7 @@
 Packages have the versions and hashes in locks/, so that the same comes next year. torch is not in there, for its build
 decides the size of the whole: the CPU build where there is no NVIDIA GPU (0.2 GB), the CUDA build where there is one
 (3 GB and more). The CPU build has an index of its own; where that cannot be reached (a company mirror), the default
-index is asked for the same version, whatever build it has. A torch that is there already is kept. Not covered: choosing
-a build for an old NVIDIA driver (`workbench doctor` names it) or for an AMD GPU (a line says how).
+index is asked for the same version, whatever build it has. A torch that is there already is kept.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The notes of a release: `python scripts/release.py v0.2.0` prints the changelog's section. Standard library only.
 
 Refused with a sentence: a tag that is not the version in workbench/__init__.py, a version without a section of its own.
-Not covered: building and publishing (.github/workflows/release.yml).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 An environment is made beside this one (.venv-lowest, .venv-newest) and chosen tests run in it: they import, open and
 write videos, start the page, encode, train, export and sample. torch is the one of this environment. A Python that is
 not this one gets its build for the processor; where that is not to be had, the tests that need no torch are run and a
-line says so. Not covered: the whole suite (`make test`), versions of torch.
+line says so.
 """
 
 from __future__ import annotations

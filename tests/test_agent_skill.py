@@ -1,7 +1,4 @@
-"""docs/agent_skill.md does what it says: its commands, in its order, with the examples of its table, on real clips.
-
-Not covered: what it asks of a person, and what stands in its prose (tests/test_commands_named.py reads that).
-"""
+"""docs/agent_skill.md does what it says: its commands, in its order, with the examples of its table, on real clips."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Every benchmark runs: in its smallest form, in a process of its own, to a table and a JSON file.
 
-A new script in benchmarks/ is found by itself. Not covered: what they measure.
+A new script in benchmarks/ is found by itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Every command that a document, a message, a help text or a notebook names exists, with the flags that it names.
 
-Likewise every method that docs/add_a_family.md names exists on the contract. Not covered: values of flags.
+Likewise every method that docs/add_a_family.md names exists on the contract.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The image has what `make demo` has, and its files are there. Not covered: building it, which CI does."""
+"""The image has what `make demo` has, and its files are there."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The documents as a site: links that work there too, every page in the navigation, one address of the repository.
-
-Not covered: building it (`make docs-site`, which CI runs, refuses broken links).
-"""
+"""The documents as a site: links that work there too, every page in the navigation, one address of the repository."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The locks satisfy pyproject.toml on every Python and system, and hold nothing that it does not name. Asks no index.
-
-Not covered: that uv would choose the same versions; `make lock` writes the files anew, and git shows what changed.
-"""
+"""The locks satisfy pyproject.toml on every Python and system, and hold nothing that it does not name. Asks no index."""
 
 from __future__ import annotations
 

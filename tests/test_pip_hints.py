@@ -1,7 +1,4 @@
-"""Every `pip install ...` in a message or a document is one that pip can follow: real packages, real extras, quoted.
-
-Not covered: that an index has them today.
-"""
+"""Every `pip install ...` in a message or a document is one that pip can follow: real packages, real extras, quoted."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The wheel, installed into an environment of its own in another folder: what a checkout has beside it is there.
 
 The program is the one that uvx and pipx start. The environment shares the packages of this one, so that nothing is
-downloaded. An sdist holds as much: a wheel of it is the same. Not covered: what pip installs with it.
+downloaded. An sdist holds as much: a wheel of it is the same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The workflows of GitHub Actions run what is here: the Pythons of pyproject.toml, scripts and targets that exist.
-
-Not covered: their syntax (`make workflows` runs actionlint, which asks an index for it), and running them.
-"""
+"""The workflows of GitHub Actions run what is here: the Pythons of pyproject.toml, scripts and targets that exist."""
 
 from __future__ import annotations
 

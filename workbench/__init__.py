@@ -2,8 +2,7 @@
 
     from workbench import Workspace, Dataset, Run, Samples
 
-`import workbench` loads nothing; each name is loaded when it is first used. Not covered: the panels of a notebook
-(workbench.notebook).
+`import workbench` loads nothing; each name is loaded when it is first used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a setting can be set to in a workspace now: one list for the page, the notebook and the shell. No torch.
-
-Not covered: whether a value is legal (the settings and the checks of each job), how a choice is rendered (the faces).
-"""
+"""What a setting can be set to in a workspace now: one list for the page, the notebook and the shell. No torch."""
 
 from __future__ import annotations
 

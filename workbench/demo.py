@@ -1,6 +1,6 @@
 """The first thing a newcomer runs: the demo clips become two datasets, and a run on the embedded model is set up.
 
-Running it again takes nothing in twice. Not covered: training and sampling themselves.
+Running it again takes nothing in twice.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The Hugging Face Hub: its client, one way to push files, its errors as ours. Nothing here knows a token.
 
 huggingface_hub takes the token from HF_TOKEN or from `hf auth login` and gets nothing else; background jobs see no
-HF_TOKEN (workbench.jobs), so they need the login. Not covered: what is pushed or fetched
-(dataset_builder, remote, publishing).
+HF_TOKEN (workbench.jobs), so they need the login.
 """
 
 from __future__ import annotations

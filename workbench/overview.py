@@ -1,7 +1,4 @@
-"""What goes on in a workspace at one moment, as plain data: the page's Home tab and `workbench status`. No torch.
-
-Not covered: one run (runs.snapshot), one dataset (dataset_builder.snapshot), rendering (ui.home, cli.status).
-"""
+"""What goes on in a workspace at one moment, as plain data: the page's Home tab and `workbench status`. No torch."""
 
 from __future__ import annotations
 

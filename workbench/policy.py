@@ -6,8 +6,7 @@ calls it: every set of settings that is read (`check_settings`), every job that 
 that are requested (`check_waiting`), archives (`unpacked`). Without readable rules nothing is done.
 
 `resolve` is the one way from a path that a user wrote to a file: a page that other machines can reach accepts only
-paths below some folders (`confine`), and so do the imports that it starts; a visitor only their own. Not covered: who
-gets which rules (demo_space), who may see which page (workbench.ui.server.guard).
+paths below some folders (`confine`), and so do the imports that it starts; a visitor only their own.
 """
 
 from __future__ import annotations

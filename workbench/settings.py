@@ -3,8 +3,6 @@
 A settings class subclasses `Settings` and declares each attribute with `field(...)`; the string below an attribute is
 its help text. Readers use `specs(cls)`, which lists every setting as plain data, and `parse(cls, values)`, which turns
 raw values into a checked, frozen object or a `ConfigError` whose sentences name setting, value, rule and remedy.
-
-Not covered: rules that need a model's facts (legal frame counts and sizes); those live in `families`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The main job by the keyboard alone: clips, captions, a run, a sample, a grid; no pointer, no focus set by a script.
 
-Each stop of the Tab key is looked at: it is in sight and marked, and no bar lies over it. Not covered: lists and rows
-of one tab stop (test_tab_stops), charts (test_charts_page), the other keys of the clip grid (test_parts).
+Each stop of the Tab key is looked at: it is in sight and marked, and no bar lies over it.
 """
 
 from __future__ import annotations

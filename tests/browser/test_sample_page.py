@@ -1,7 +1,4 @@
-"""The Sample tab, alone on its page, in a real browser with the real worker: ask, see it come, cancel, reload.
-
-Not covered: the other tabs beside it (test_browser).
-"""
+"""The Sample tab, alone on its page, in a real browser with the real worker: ask, see it come, cancel, reload."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`workbench grid` on an existing grid: what it prints, marks and exports. Not covered: generating (tests/compare)."""
+"""`workbench grid` on an existing grid: what it prints, marks and exports."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What SAT's trainer takes from WebDataset shards, by its own rules, written without its packages.
 
-Source: sat/sgm/webds.py and sat/data_video.py of CogVideo at commit e519ece. Not covered: shuffling, resizing.
+Source: sat/sgm/webds.py and sat/data_video.py of CogVideo at commit e519ece.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Which check takes which variant, read from the tests that pytest collects: the table of docs/add_a_family.md.
 
-    python -m tests.families.check_table        writes it into the document
-
-Not covered: whether the checks pass (they are tests).
+python -m tests.families.check_table        writes it into the document
 """
 
 from __future__ import annotations

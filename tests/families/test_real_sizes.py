@@ -1,7 +1,7 @@
 """A training step, a step of sampling with its scheduler, encoding and decoding of every published model, on the meta
 device: shapes, no weights.
 
-The blocks are equal, so two of them stand for all. Not covered: numbers (the miniatures' tests).
+The blocks are equal, so two of them stand for all.
 """
 
 from __future__ import annotations

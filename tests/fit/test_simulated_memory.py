@@ -1,7 +1,4 @@
-"""The fit check beside runs simulated on fake tensors: every row of the results, and some simulated here.
-
-Not covered: what is no tensor (test_fit holds the whole to published peaks).
-"""
+"""The fit check beside runs simulated on fake tensors: every row of the results, and some simulated here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a processor cannot show: runs, samples and locks on an NVIDIA GPU, through the entry points that people use.
 
 `pytest -m gpu tests/gpu tests/memory` runs them and the tests of tests/memory that take a device. Everything is small:
-the built-in model and a random miniature. Not covered: speed and memory of real sizes (benchmarks/gpu_hour.py).
+the built-in model and a random miniature.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ that makes the processor wait without need.
 
 The stand-in for such a device is torch's "meta": tensors on it have a shape and a dtype, and no numbers. A mode of
 torch's dispatcher sees every operation of the step, forwards and backwards, ours and the libraries', and notes what
-would be float64 there. What the step reads off the device comes out as ones. Not covered: operations that MPS lacks.
+would be float64 there. What the step reads off the device comes out as ones.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The key of a workspace's server, readable for its owner alone, and the API's token, which is made of it.
-
-Not covered: cookies, which the key signs, and who may come in (ui.server.login).
-"""
+"""The key of a workspace's server, readable for its owner alone, and the API's token, which is made of it."""
 
 from __future__ import annotations
 

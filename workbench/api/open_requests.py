@@ -1,7 +1,4 @@
-"""Requests that stay open: events of a run, waiting for a sample, zips. At most so many at once, without a thread each.
-
-Not covered: what they answer (app), connections that send nothing (ui.server.connections).
-"""
+"""Requests that stay open: events of a run, waiting for a sample, zips. At most so many at once, without a thread each."""
 
 from __future__ import annotations
 

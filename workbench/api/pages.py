@@ -1,6 +1,6 @@
 """The reference of the API as a page for people, made from its OpenAPI document.
 
-Swagger's own page is not used: it loads its scripts from another site. Not covered: trying calls in the page.
+Swagger's own page is not used: it loads its scripts from another site.
 """
 
 from __future__ import annotations

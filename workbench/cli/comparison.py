@@ -1,7 +1,4 @@
-"""Before and after: videos of the same prompts without and with a LoRA, side by side as one video and one picture.
-
-Not covered: generating the samples themselves (workbench.sampler).
-"""
+"""Before and after: videos of the same prompts without and with a LoRA, side by side as one video and one picture."""
 
 from __future__ import annotations
 

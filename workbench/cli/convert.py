@@ -1,7 +1,4 @@
-"""`workbench convert`: weights between diffusers' layout and that of a model's authors.
-
-Not covered: what the layouts are (workbench.families).
-"""
+"""`workbench convert`: weights between diffusers' layout and that of a model's authors."""
 
 from __future__ import annotations
 

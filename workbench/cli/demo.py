@@ -1,7 +1,6 @@
 """`workbench demo`, which is `make demo`: the whole loop once on the built-in model, without a download.
 
-May be repeated: the datasets are kept, each training is a run of its own. Not covered: what the demo's clips and
-settings are (workbench.demo).
+May be repeated: the datasets are kept, each training is a run of its own.
 """
 
 from __future__ import annotations

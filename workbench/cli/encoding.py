@@ -1,7 +1,4 @@
-"""`workbench encode`: encode a dataset ahead of training, by many processes, and by every machine that sees the disk.
-
-Not covered: what is encoded and how it is shared (workbench.trainer.encoding_job).
-"""
+"""`workbench encode`: encode a dataset ahead of training, by many processes, and by every machine that sees the disk."""
 
 from __future__ import annotations
 

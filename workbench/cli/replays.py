@@ -1,7 +1,4 @@
-"""`workbench record` and `workbench replay`: a run's curves and previews as a small folder, and showing it.
-
-Not covered: what a replay holds (workbench.demo_space.replays), runs of this workspace (workbench runs).
-"""
+"""`workbench record` and `workbench replay`: a run's curves and previews as a small folder, and showing it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables and lists of checks in the shell. Not covered: what stands in them."""
+"""Tables and lists of checks in the shell."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`workbench train`: start a run, or several, and watch them. From flags, a file, another run, or its checkpoint.
-
-Not covered: what is started (workbench.runs.run, sweeps), commands to a run that is there (runs).
-"""
+"""`workbench train`: start a run, or several, and watch them. From flags, a file, another run, or its checkpoint."""
 
 from __future__ import annotations
 

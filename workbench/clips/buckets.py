@@ -4,7 +4,7 @@ What a clip keeps in a bucket is the share of its time that is taken x the share
 crop x the share of the resized pixels that are its own (1 / enlargement squared when it is enlarged, else 1). What it
 loses is 1 minus that; a clip that is left out loses 1. Images go into buckets of one frame, and nothing else does.
 
-Pure arithmetic on records and a model's facts. Not covered: which frames are taken (frame_plan), batches (the trainer).
+Pure arithmetic on records and a model's facts.
 """
 
 from __future__ import annotations

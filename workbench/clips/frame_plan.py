@@ -2,7 +2,7 @@
 
 Frames are taken at the model's frame rate by timestamp: one window from the middle of the clip (`plan`), or by another
 rule (`take`). The picture is scaled to cover the wanted size and cropped from the centre, so nothing is stretched,
-unless that is asked for. Not covered: which shape suits which clip (buckets).
+unless that is asked for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What still pictures among the clips do to motion, in a sentence for the dataset check and for a run that is to start.
 
-The numbers are those of benchmarks/pictures.py on the built-in model; docs/guide.md has the table. Not covered: which
-clips a run trains on, and how often (runs.data).
+The numbers are those of benchmarks/pictures.py on the built-in model; docs/guide.md has the table.
 """
 
 from __future__ import annotations

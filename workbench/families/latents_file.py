@@ -1,8 +1,7 @@
 """Latents and text embeddings computed elsewhere: a safetensors file that takes the place of a clip.
 
 `read_facts` and `check_values` judge a file on import, `Fit` says why a model cannot be trained on it. The format is in
-docs/given_latents.md; it is that of samples kept as latents. No torch. Not covered: the tensors in training
-(base.Family.moments_from_file).
+docs/given_latents.md; it is that of samples kept as latents. No torch.
 """
 
 from __future__ import annotations

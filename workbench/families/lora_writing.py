@@ -7,7 +7,7 @@
     ai-toolkit        comfyui's names, the scale multiplied in; DiffSynth-Studio and VideoX-Fun read it, too
     kohya             flat names, alpha in a tensor of each
 
-Which program reads which is measured, not remembered: docs/loras.md. Not covered: reading, names (lora_names).
+Which program reads which is measured, not remembered: docs/loras.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Configs, tokenizers and weights in safetensors are fetched, never code or pickles. A variant's weights are shown under
 the names that they would have without one, in a folder of links beside them, so that all readers of a model's folder
-read the variant. Not covered: loading the parts (a family's own).
+read the variant.
 """
 
 from __future__ import annotations

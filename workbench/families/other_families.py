@@ -1,7 +1,7 @@
 """Models and LoRAs that a person may bring and this version cannot take: what they are, and what can be taken instead.
 
 Recognised by the pipeline's class, by the layers' names of a checkpoint or a LoRA, and a model by being one file in its
-authors' layout, as ComfyUI has them. Not covered: files that are damaged (model_files, sampler.loras).
+authors' layout, as ComfyUI has them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The fit of a run: what it needs beside what there is, in one object for page, notebook and shell. No torch.
 
-Cheap enough to be called at every change of a form. Not covered: how it is rendered.
+Cheap enough to be called at every change of a form.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     cache/measured/KEY.json    {device, phases: {phase: GiB}, host_gb, step_seconds, checkpoint_bytes, ran_out, time}
 
 The key is the hash of all that decides the figures: model, device, and those settings that change what is computed at
-a time. Nothing is ever left in runs/. No torch. Not covered: the steps themselves (trainer.trial).
+a time. Nothing is ever left in runs/. No torch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Seconds a step and in total, from the operations of a run and what its GPU does in a second. No torch.
-
-Not covered: memory (memory), waiting in the queue, several GPUs.
-"""
+"""Seconds a step and in total, from the operations of a run and what its GPU does in a second. No torch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Whether this process may start a job now, and what its processes may use: the limits of a demo's session, enforced.
 
-Without a policy (workbench.policy) everything may. Not covered: which settings a job may have (policy).
+Without a policy (workbench.policy) everything may.
 """
 
 from __future__ import annotations

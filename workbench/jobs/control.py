@@ -1,7 +1,4 @@
-"""Start, stop, command and watch a job from outside of its process.
-
-Not covered: what happens inside it (job), how its status is derived (reading), who may start one (admission).
-"""
+"""Start, stop, command and watch a job from outside of its process."""
 
 from __future__ import annotations
 

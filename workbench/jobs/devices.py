@@ -1,10 +1,8 @@
 """The machine's processor and GPUs: which one a job takes, and how busy it is. No torch in this process.
 
-    NVIDIA     "cuda", found by the driver's library (NVML)
-    AMD        "cuda" with `rocm` set, found by a torch that was built for ROCm (torch_devices)
-    Apple      "mps", found by torch on macOS; one device, whose memory is the machine's
-
-Not covered: Intel's GPUs (XPU), which are refused by name; what a device cannot do (runs.checks).
+NVIDIA     "cuda", found by the driver's library (NVML)
+AMD        "cuda" with `rocm` set, found by a torch that was built for ROCm (torch_devices)
+Apple      "mps", found by torch on macOS; one device, whose memory is the machine's
 """
 
 from __future__ import annotations

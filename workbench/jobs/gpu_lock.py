@@ -1,11 +1,8 @@
 """One job a GPU: a lock file that the kernel frees when its holder ends, however it ends.
 
-    locks/gpu-UUID.lock      held by the process that uses the GPU; its content names the holder
-    locks/gpu-UUID.wanted    the process that waits for it: who only keeps a model warm releases it
-    locks/cpu.lock           the same of the processor (uuid ""), which only training runs hold
-
-Not covered: which GPU a job takes (devices), in which order runs get it (runs.queue), GPUs that programs of
-others use.
+locks/gpu-UUID.lock      held by the process that uses the GPU; its content names the holder
+locks/gpu-UUID.wanted    the process that waits for it: who only keeps a model warm releases it
+locks/cpu.lock           the same of the processor (uuid ""), which only training runs hold
 """
 
 from __future__ import annotations

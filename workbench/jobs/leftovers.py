@@ -1,8 +1,7 @@
 """Temporary files and cut uploads that nobody will finish: removed when the page or a job starts.
 
 Only what is provably nobody's: it has not been written to for a day, and the process whose number is in its name is
-gone, or began after it was last written. Not covered: half checkpoints (runs.checkpoints), what a task of a dataset
-left (its own next start), sessions of visitors (demo_space.sessions).
+gone, or began after it was last written.
 """
 
 from __future__ import annotations

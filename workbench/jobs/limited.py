@@ -3,7 +3,7 @@
 The child runs `serve`: it says READY, then each line on its stdin is a task (JSON), each line on its stdout the answer,
 after lines of ALIVE while it makes progress. Its argument limits the seconds of computing without progress, also in
 native code; the parent waits longer, for a child that hangs without computing. It has low priority, no
-tokens in its environment, and ends with its parent. Not covered: what the tasks are, and what becomes of a lost one.
+tokens in its environment, and ends with its parent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Lock files, the one place of the project that locks: the kernel frees them when their holder ends, however it ends.
-
-Not covered: what a lock of a device says of its holder (gpu_lock).
-"""
+"""Lock files, the one place of the project that locks: the kernel frees them when their holder ends, however it ends."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a job does now: its status, derived from the files in its folder at every call, never stored.
-
-Not covered: starting and commanding it, writing those files (jobs), its output (log).
-"""
+"""What a job does now: its status, derived from the files in its folder at every call, never stored."""
 
 from __future__ import annotations
 

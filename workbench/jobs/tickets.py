@@ -4,7 +4,7 @@
 
 A ticket holds on the machine, since the start of it and for the folder that it was written for: in a copy of the folder
 and after a restart the job does not wait, it died. Values of the environment that hold a password (those of a proxy's
-address) are not written. Not covered: in which order jobs are started (runs.queue), starting them (jobs).
+address) are not written.
 """
 
 from __future__ import annotations

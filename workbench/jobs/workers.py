@@ -1,8 +1,7 @@
 """Workers of this machine: a given number of processes, each on a GPU of its own, watched until the work is done.
 
 A worker that dies is started again, its shard is taken over meanwhile; one that dies again and again ends the job with
-its last output. Workers end with the process that started them. Not covered: who works on what (shards), workers of
-other machines, which simply do the same.
+its last output. Workers end with the process that started them.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@
     offloaded        they, too, leave: they wait in CPU memory until their block needs them
 
 All levels give the same numbers. Recomputing is PyTorch's own (non-reentrant); the choice of what to keep is its
-selective checkpointing; offloading is a pair of hooks on what it saves. Not covered: blocks whose weights come and go
-(block_swap), translating blocks (compiling).
+selective checkpointing; offloading is a pair of hooks on what it saves.
 """
 
 from __future__ import annotations

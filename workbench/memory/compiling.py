@@ -2,7 +2,7 @@
 
 All blocks share their code and their shapes, so a model of forty blocks is translated once for each shape of its
 inputs, not forty times. Recomputing (checkpointing) may lie inside the translated function, where the compiler plans
-what to keep, or outside of it. Not covered: which models are worth it (trainer.trainable).
+what to keep, or outside of it.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@
     nf4   4-bit NormalFloat (QLoRA, arXiv 2305.14314), a scale for each 64 values; two values a byte
 
 The weight is made anew, in the precision of the step, whenever a layer computes, forwards and backwards: what waits
-between the two is the packed bytes. Rounding is deterministic, one layer at a time, where the layer lies. Not covered:
-trained weights, merging a LoRA into rounded weights, arithmetic in few bits.
+between the two is the packed bytes. Rounding is deterministic, one layer at a time, where the layer lies.
 
 Why not a package: torchao 0.18 keeps the full weight of its int8 and fp8 layers for the backward pass, and its fp8
 gradients come out as NaN; bitsandbytes 0.50 trains right in nf4 but keeps scales outside of parameters and buffers,

@@ -1,7 +1,4 @@
-"""The clips of a dataset as cards in a notebook: each plays, its caption can be written, its frame plan is below.
-
-Not covered: tags, cuts, checks and edits of many captions (`Dataset`, dataset_builder.captions.editing, the page).
-"""
+"""The clips of a dataset as cards in a notebook: each plays, its caption can be written, its frame plan is below."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Notebooks on a Colab runtime, which ends: where the workspace is kept, how long is left, resuming afterwards.
 
-Everywhere else these functions do the usual thing, so that a notebook has the same cells on every machine. Not covered:
-installing the workbench (the first cell of each notebook), the panels (workbench.notebook).
+Everywhere else these functions do the usual thing, so that a notebook has the same cells on every machine.
 """
 
 from __future__ import annotations

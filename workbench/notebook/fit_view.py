@@ -1,7 +1,6 @@
 """Does a run fit? In a notebook: a line below the settings, its phases in a fold, and two buttons.
 
-Every change of the form asks workbench.fit, which loads no torch; measuring is a job of its own. Not covered: the
-estimate and its bars (fit), starting the run (train_panel).
+Every change of the form asks workbench.fit, which loads no torch; measuring is a job of its own.
 """
 
 from __future__ import annotations

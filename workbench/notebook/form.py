@@ -1,8 +1,7 @@
 """A form made from a settings class: the usual fields first, the advanced ones folded by section, with a search.
 
 Rules and sentences are the settings'. What has no effect beside the other values is hidden, unless somebody changed it;
-another model changes what it does not have. Not covered: rules that need the dataset, which whoever starts the job
-checks.
+another model changes what it does not have.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The base of every panel: a box of widgets that shows itself, and a ticker that keeps it up to date.
 
 A thread refreshes a panel, not an asyncio task: tasks stand still while a cell runs (waiting for a run, say), a thread
-does not. Works with ipywidgets 7 (Colab) and 8. Not covered: the HTML of its parts (inline_html), what a panel does.
+does not. Works with ipywidgets 7 (Colab) and 8.
 """
 
 from __future__ import annotations

@@ -5,9 +5,6 @@ notebooks of this machine and of Colab, and ends with the kernel that started it
 readable for its owner alone, so that another notebook or a restarted kernel shows the same page:
 
     <workspace>/.notebook-page.json     {"pid", "start_time", "boot_id", "address"}
-
-Not covered: the page (workbench.ui), a kernel on another machine than the browser (the address is printed below the
-frame; docs/spaces.md says how a proxy reaches it).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The prompt enhancer in a notebook: a language model writes a long prompt, which is used only on a click.
-
-Not covered: the language model (sampler.prompt_enhancer).
-"""
+"""The prompt enhancer in a notebook: a language model writes a long prompt, which is used only on a click."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A training run in a notebook: loss, previews, diagnosis, failure, commands. The run itself is a process of its own.
 
 `RunPanel` shows any run of the workspace, whoever started it, from its files alone; so restarting the kernel costs
-nothing: `attach` shows the run again. Not covered: what is shown and offered (runs.snapshot), its HTML (runs.display),
-starting a new run (train_panel), training (trainer).
+nothing: `attach` shows the run again.
 """
 
 from __future__ import annotations

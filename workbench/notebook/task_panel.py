@@ -1,7 +1,7 @@
 """A task of a dataset in a notebook: its settings, Start, Stop, progress and result. One panel for all tasks.
 
 A task is a process of its own; the panel only reads its folder, so a panel made after a kernel restart shows it again,
-and what another face starts shows up within a second or two. Not covered: what a task does (dataset_builder).
+and what another face starts shows up within a second or two.
 """
 
 from __future__ import annotations

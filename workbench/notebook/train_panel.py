@@ -1,7 +1,6 @@
 """Starting runs in a notebook: the settings form and Start; a clone, a fork, or several runs at once (a sweep).
 
-A started run is shown below, live; it is a process of its own. Not covered: watching (run_panel), what a fork takes
-along (runs.run).
+A started run is shown below, live; it is a process of its own.
 """
 
 from __future__ import annotations

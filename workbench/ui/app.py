@@ -1,7 +1,4 @@
-"""The page: header and six tabs, of which the open one reads the disk. `build` is all that a server needs.
-
-Not covered: options and launching (webui.py), what is inside the tabs.
-"""
+"""The page: header and six tabs, of which the open one reads the disk. `build` is all that a server needs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What the browser does before Gradio starts there, and the curves of a run that it asks for meanwhile.
 
 Building the page takes the browser most of a second, and only then Gradio asks for what is in the open tab. The
-browser's half is assets/before_gradio.js. Not covered: everything else in the tab, which comes as before (ui.train).
+browser's half is assets/before_gradio.js.
 """
 
 from __future__ import annotations

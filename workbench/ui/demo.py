@@ -1,7 +1,4 @@
-"""What only visitors of the demo see on the page: what they may do here, and a replay of a run.
-
-Not covered: enforcing it (workbench.policy), the replay itself (demo_space.replays).
-"""
+"""What only visitors of the demo see on the page: what they may do here, and a replay of a run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The page's theme: Gradio's variables set to the colours, sizes and distances of docs/design.md, light and dark.
 
 The page's own parts use the same values as variables of assets/tokens.css; tests/ui/test_theme.py holds them together.
-Not covered: how single parts look (assets/*.css).
 """
 
 from __future__ import annotations

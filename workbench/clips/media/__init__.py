@@ -1,4 +1,4 @@
-"""Video files: look at them, read their frames, write them. Not covered: fixing foreign files (dataset_builder)."""
+"""Video files: look at them, read their frames, write them."""
 
 from workbench.clips.media.difference import difference
 from workbench.clips.media.gifs import write_gif, write_png

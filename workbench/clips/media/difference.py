@@ -1,4 +1,4 @@
-"""How much two videos differ, pixel by pixel. Not covered: whether they show the same thing (compare.similarity)."""
+"""How much two videos differ, pixel by pixel."""
 
 from __future__ import annotations
 

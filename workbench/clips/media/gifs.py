@@ -1,6 +1,6 @@
 """Videos as one GIF, or pictures as one PNG: a single one, or rows of them side by side.
 
-A picture is a video of one frame. Not covered: reading GIFs (reading), and which videos stand in a row (the caller).
+A picture is a video of one frame.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """What kind of file something is, from its name and its first bytes; no decoder sees it yet.
 
-Also whether it ends before its own structure says so: an mp4 without its index, a cut Matroska or WebM. Not covered:
-damage inside of a file, which shows when it is decoded (reading), opening a video (opening), decoding a still picture
-(dataset_builder.ingest.pictures).
+Also whether it ends before its own structure says so: an mp4 without its index, a cut Matroska or WebM.
 """
 
 from __future__ import annotations

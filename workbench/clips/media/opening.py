@@ -2,8 +2,7 @@
 
 Foreign files are opened by path, with allow-lists of containers and protocols, so that no file can make us read
 another one or the network; and only after a look at what kind of file it is (a pipe would hang every decoder). Errors
-are DataError with the reason in words. Not covered: time and memory limits (dataset_builder.ingest.intake runs this
-module in children), what kind of file it is (kinds), still pictures (dataset_builder.ingest.pictures), audio.
+are DataError with the reason in words.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Read a video's frames with PyAV: a foreign file's one after another, our own clips' by number.
-
-Not covered: opening (opening), conversion (dataset_builder.ingest), what training reads of verified clips (windows).
-"""
+"""Read a video's frames with PyAV: a foreign file's one after another, our own clips' by number."""
 
 from __future__ import annotations
 

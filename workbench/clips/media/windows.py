@@ -1,8 +1,7 @@
 """Frames of our own clips as training takes them: with decord where it is measured to be faster, else with PyAV.
 
 Both give the same pixels, bit for bit (tests/clips/test_media_windows.py). benchmarks/clip_reading.py measures which is
-the faster for which way of reading; `suits_decord` is its table. Not covered: foreign files, and own ones whose content
-nobody has compared with its checksum: PyAV reads those (reading), since decord's FFmpeg is of 2018.
+the faster for which way of reading; `suits_decord` is its table.
 """
 
 from __future__ import annotations

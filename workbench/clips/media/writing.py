@@ -1,7 +1,4 @@
-"""Write mp4 files that every browser plays and every decoder counts alike.
-
-Not covered: sound, other codecs.
-"""
+"""Write mp4 files that every browser plays and every decoder counts alike."""
 
 from __future__ import annotations
 

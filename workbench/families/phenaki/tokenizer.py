@@ -7,8 +7,6 @@ clip of one frame. Patches of one time look at each other, then each place looks
 of the first frames do not depend on later ones, nor do their pixels in decoding.
 
 A code is a point of a small grid (codes).
-
-Not covered: training it (workbench.trainer.tokenizer); the generator of codes (transformer).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The Curves sub-tab of Compare: chosen runs' curves in one chart, what differs, what came of each, their previews.
 
-The browser remembers which runs were chosen; all else is read from the runs' files each time. Not covered: reading and
-diagnosing the runs (runs.analysis.comparison).
+The browser remembers which runs were chosen; all else is read from the runs' files each time.
 """
 
 from __future__ import annotations

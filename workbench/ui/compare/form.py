@@ -1,7 +1,4 @@
-"""The form of a grid: a run fills in its suggestions; below stand the number of videos and the time they take.
-
-Not covered: the rules (compare.settings, compare.axes).
-"""
+"""The form of a grid: a run fills in its suggestions; below stand the number of videos and the time they take."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The player of a grid as a component: what it is given, and the requests of its half in the browser (assets/grid.js).
-
-Not covered: which grid it plays (videos), what it is given (compare.snapshot).
-"""
+"""The player of a grid as a component: what it is given, and the requests of its half in the browser (assets/grid.js)."""
 
 from __future__ import annotations
 

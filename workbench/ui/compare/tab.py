@@ -1,7 +1,4 @@
-"""The Compare tab: Videos (a grid of them in lock-step) and Curves (runs over one another), a sub-tab each.
-
-Not covered: what is in them (videos, curves).
-"""
+"""The Compare tab: Videos (a grid of them in lock-step) and Curves (runs over one another), a sub-tab each."""
 
 from __future__ import annotations
 

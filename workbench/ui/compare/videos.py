@@ -1,7 +1,6 @@
 """The Videos sub-tab of Compare: choose or make a grid, watch its videos arrive, compare them, export them as a page.
 
-Everything is read from the grids' folders; the browser remembers which one was open. Not covered: the player (player,
-assets/grid.js), the form (form).
+Everything is read from the grids' folders; the browser remembers which one was open.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Listeners of the page: an error of the library becomes a sentence on the page, a bug goes to the log.
-
-Not covered: what a form refuses, which is shown at its button and fields (problems).
-"""
+"""Listeners of the page: an error of the library becomes a sentence on the page, a bug goes to the log."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A settings class as a web form: components from the declarations, checked settings from the components.
 
 Advanced fields are folded away, by section; a long form has a search (assets/find_settings.js). Components check no
-value: the settings do. Not covered: the rules (settings, families, runs.checks), what is shown of a broken one
-(problems), which settings have no effect (form_rules).
+value: the settings do.
 """
 
 from __future__ import annotations

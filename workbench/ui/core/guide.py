@@ -1,7 +1,4 @@
-"""The guide to training, whole or by its sections, in a fold that reads it when a person opens it.
-
-Not covered: what it says (docs/guide.md).
-"""
+"""The guide to training, whole or by its sections, in a fold that reads it when a person opens it."""
 
 from __future__ import annotations
 

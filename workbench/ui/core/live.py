@@ -1,8 +1,7 @@
 """The snapshots of a workspace's runs, each read at most twice a second.
 
 However many browser tabs show a run, its files are read as often as for one. Nothing here is the truth: a server that
-starts anew reads the same folders and shows the same. Not covered: what a snapshot holds (runs.snapshot), how it is
-rendered (ui.train).
+starts anew reads the same folders and shows the same.
 """
 
 from __future__ import annotations

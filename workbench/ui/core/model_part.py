@@ -1,7 +1,4 @@
-"""What follows the choice of a model in a form: its facts in the help, its defaults in empty fields, what it changed.
-
-Not covered: which settings a model has (form_rules), the other fields (form).
-"""
+"""What follows the choice of a model in a form: its facts in the help, its defaults in empty fields, what it changed."""
 
 from __future__ import annotations
 

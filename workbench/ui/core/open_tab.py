@@ -1,7 +1,7 @@
 """Which tab is open, as the browser shows it, for scripts that keep it: a reload comes back there.
 
 Gradio selects the first tab by itself as a page opens, and on a busy machine says so long after: an event that a tab
-was selected is no sign of a person's choice. Not covered: which tabs there are, and what a reload fills in (app).
+was selected is no sign of a person's choice.
 """
 
 from __future__ import annotations

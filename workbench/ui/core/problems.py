@@ -2,7 +2,7 @@
 
 Refused settings put them there: the first field is opened, brought into view and focused, and screen readers announce
 the sentences. A sentence goes when its field changes. One whose cause is elsewhere (an empty dataset) goes with it: the
-browser asks. Not covered: which rules there are (settings, runs.checks).
+browser asks.
 """
 
 from __future__ import annotations

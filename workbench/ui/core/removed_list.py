@@ -1,4 +1,4 @@
-"""The removed things of a kind and the button that restores one. Not covered: where they are kept (their packages)."""
+"""The removed things of a kind and the button that restores one."""
 
 from __future__ import annotations
 

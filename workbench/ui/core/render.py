@@ -1,7 +1,4 @@
-"""HTML of the page beside what all faces share (workbench.display.html): videos by their address, bars, notes, logs.
-
-Not covered: what a run, a dataset or a sample looks like (ui.train, ui.datasets, ui.sample).
-"""
+"""HTML of the page beside what all faces share (workbench.display.html): videos by their address, bars, notes, logs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Below a field of prompts: which trigger words they lack, and a button that puts them in front.
-
-Not covered: what the trigger words are (loras.triggers, or a dataset's own).
-"""
+"""Below a field of prompts: which trigger words they lack, and a button that puts them in front."""
 
 from __future__ import annotations
 

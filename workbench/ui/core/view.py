@@ -1,7 +1,4 @@
-"""Components that follow the disk, and the listeners that change something there and then show it anew.
-
-Not covered: reading runs (live), the settings of a listener (form), single listeners (boundary).
-"""
+"""Components that follow the disk, and the listeners that change something there and then show it anew."""
 
 from __future__ import annotations
 

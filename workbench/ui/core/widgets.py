@@ -1,7 +1,4 @@
-"""Components that several tabs use: those with a half in the browser, and the question before something is done.
-
-Not covered: forms (form), HTML without a listener (render).
-"""
+"""Components that several tabs use: those with a half in the browser, and the question before something is done."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Add clips: drop files, name a folder or archive on this machine, or a dataset on the Hub; preview, then import.
 
-The import goes on without the page. Not covered: layouts and import results (dataset_builder).
+The import goes on without the page.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The dataset check: start it, read what it found, fix it. Not covered: the list of what was found (findings)."""
+"""The dataset check: start it, read what it found, fix it."""
 
 from __future__ import annotations
 

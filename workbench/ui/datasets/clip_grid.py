@@ -1,8 +1,7 @@
 """A dataset's clips in pages of cards, each with a caption to type into: a component for up to ten thousand clips.
 
 The browser's half is assets/clip_grid.js. It asks for one page at a time and saves a caption together with the one it
-was typed over, so that what somebody else wrote meanwhile is not lost. Not covered: what happens to a chosen clip or a
-selection (clips).
+was typed over, so that what somebody else wrote meanwhile is not lost.
 """
 
 from __future__ import annotations

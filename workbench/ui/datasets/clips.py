@@ -1,7 +1,4 @@
-"""The clips as cards with a caption each, the clip that was opened, and what can be done to many at once.
-
-Not covered: how a card is typed into and saved (clip_grid), captions by a model (captions).
-"""
+"""The clips as cards with a caption each, the clip that was opened, and what can be done to many at once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Cut clips: in and out points, cuts and a crop by hand on a filmstrip, or the whole dataset by scenes or seconds.
 
-Always from the whole source video, so that every part can be made wider again. Not covered: the filmstrip's handling in
-the browser (timeline), finding scenes (dataset_builder.cuts.scenes).
+Always from the whole source video, so that every part can be made wider again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the dataset check found, by kind: a component with a button that fixes one finding or all of a kind.
 
 The browser's half is assets/findings.js. A fix takes two steps: `ways` says what each of them would do, `fix` does it
-as one change of the dataset's history. Not covered: checking (check), what a fix does (dataset_builder.checks.fixes).
+as one change of the dataset's history.
 """
 
 from __future__ import annotations

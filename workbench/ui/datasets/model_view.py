@@ -1,7 +1,4 @@
-"""The model input of each clip: frames, crop, buckets, and what the VAE keeps of them.
-
-Not covered: how frames are chosen (frame_plan, buckets), the VAE (sampler.reconstruction_worker).
-"""
+"""The model input of each clip: frames, crop, buckets, and what the VAE keeps of them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What the panels of the Dataset tab have in common: what they look at, and how a click becomes a change on disk.
 
 A panel never keeps anything: `values` says what it shows of a dataset, read from the folder, and a listener changes the
-folder. After every click the whole tab is shown anew. Not covered: what a panel shows.
+folder. After every click the whole tab is shown anew.
 """
 
 from __future__ import annotations

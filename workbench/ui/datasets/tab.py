@@ -1,6 +1,6 @@
 """The Dataset tab: the choice of a dataset on the left, its panels on the right, one look a second at its folder.
 
-Everything is on disk when a click returns; jobs go on without the page. Not covered: what the panels show.
+Everything is on disk when a click returns; jobs go on without the page.
 """
 
 from __future__ import annotations

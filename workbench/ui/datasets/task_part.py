@@ -1,7 +1,4 @@
-"""A task of a dataset in a panel: its form, Stop and Resume, progress while it works, and how it ended.
-
-Not covered: what is shown of it (dataset_builder.snapshot).
-"""
+"""A task of a dataset in a panel: its form, Stop and Resume, progress while it works, and how it ended."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@ The component's events carry {"clip": name} and
     crop   crop                     [left, top, width, height], even numbers, or None
 
 Each comes when the mouse is released or a moment after the last key, never while something is dragged. All numbers are
-frames and pixels of the source video. The browser's half is assets/timeline.js. Not covered: what becomes of a part
-(cut), how the filmstrip and the cuts come about (dataset_builder.cuts).
+frames and pixels of the source video. The browser's half is assets/timeline.js.
 """
 
 from __future__ import annotations

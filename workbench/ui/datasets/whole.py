@@ -1,7 +1,4 @@
-"""The dataset as a whole on the page: title, group, a person's notes; removing it, and restoring one.
-
-Not covered: what that does (dataset_library), searching (tab).
-"""
+"""The dataset as a whole on the page: title, group, a person's notes; removing it, and restoring one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The Home tab: runs at work, waiting or failed, the newest samples and datasets, and what comes next.
 
-The browser's half is assets/home.js. Not covered: what is shown (workbench.overview), the tabs that it opens (app).
+The browser's half is assets/home.js.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""LoRAs as the page shows them: the cards of the library, one in detail, several as a table.
-
-Not covered: what can be done with them (tab, operations), the cards' half in the browser (assets/lora_library.js).
-"""
+"""LoRAs as the page shows them: the cards of the library, one in detail, several as a table."""
 
 from __future__ import annotations
 

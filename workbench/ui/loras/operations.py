@@ -1,7 +1,4 @@
-"""Operations on LoRAs: a form and a button for each, which start a job; the active ones, and how the last ones ended.
-
-Not covered: what an operation does (workbench.loras), what is shown of one (workbench.loras.view).
-"""
+"""Operations on LoRAs: a form and a button for each, which start a job; the active ones, and how the last ones ended."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Publishing the chosen LoRA: the upload plan, the push, and the demo Space made of it. Work is done by jobs alone.
-
-Not covered: what is pushed and how (workbench.publishing), its HTML (publish_html), which LoRA is chosen (tab).
-"""
+"""Publishing the chosen LoRA: the upload plan, the push, and the demo Space made of it. Work is done by jobs alone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The LoRAs tab: choose LoRAs of the library, run operations on them, import, clean up, publish.
 
-All it shows is read from the workspace but for the selection, which a reload ends. Operations are jobs. Not covered:
-the cards (listing), the forms of operations (operations), publishing (publish).
+All it shows is read from the workspace but for the selection, which a reload ends. Operations are jobs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Chosen samples side by side, all on one clock: the player of grids, with a button that closes it.
 
-The browser's half is assets/sample_comparison.js around assets/grid.js. Not covered: what is played
-(compare.side_by_side), choosing (history).
+The browser's half is assets/sample_comparison.js around assets/grid.js.
 """
 
 from __future__ import annotations

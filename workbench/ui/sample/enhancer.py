@@ -1,7 +1,4 @@
-"""The prompt enhancer: a language model writes a long prompt, which a person may edit before it is used.
-
-Not covered: the language model (sampler.prompt_enhancer).
-"""
+"""The prompt enhancer: a language model writes a long prompt, which a person may edit before it is used."""
 
 from __future__ import annotations
 

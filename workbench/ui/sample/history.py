@@ -1,7 +1,6 @@
 """Earlier samples in pages: searched by words and dates, starred, chosen, removed to the bin and restored.
 
-The browser's half is assets/sample_history.js. Not covered: an opened sample (result), samples side by side
-(comparison).
+The browser's half is assets/sample_history.js.
 """
 
 from __future__ import annotations

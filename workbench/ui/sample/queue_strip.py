@@ -1,7 +1,7 @@
 """The queue strip: every waiting and active request with its latent preview, and the failed ones of this page.
 
 The browser's half is assets/sample_queue.js, which changes only what has changed, so that a moving picture does not
-start again. Not covered: what is shown of a request (workbench.sampler.view), requests themselves (sampler.queue).
+start again.
 """
 
 from __future__ import annotations

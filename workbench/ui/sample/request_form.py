@@ -1,7 +1,4 @@
-"""The form of a sample: SampleSettings with rows for LoRAs, files from the browser, and the number of videos.
-
-Not covered: fields in general (form), submitting (tab).
-"""
+"""The form of a sample: SampleSettings with rows for LoRAs, files from the browser, and the number of videos."""
 
 from __future__ import annotations
 

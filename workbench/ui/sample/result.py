@@ -1,7 +1,4 @@
-"""A finished sample as HTML: the video, how it was made, how each LoRA fitted, and buttons for its actions.
-
-Not covered: what is shown (workbench.sampler.view), doing the actions (tab).
-"""
+"""A finished sample as HTML: the video, how it was made, how each LoRA fitted, and buttons for its actions."""
 
 from __future__ import annotations
 

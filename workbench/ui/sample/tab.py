@@ -1,7 +1,6 @@
 """The Sample tab: request videos, follow them, look at earlier ones and continue from them.
 
-Requests and results are files, so a reload or a restart of the server loses neither. Not covered: generating
-(workbench.sampler), the tab's parts (the other modules here).
+Requests and results are files, so a reload or a restart of the server loses neither.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A request's body as it comes: how long it may be, how slow, how deep the JSON in it, and of how many values.
 
 An upload is passed on piece by piece. Everything else is read to its end first, so that neither half a request nor one
-that is built to exhaust a parser reaches the application. Not covered: the head of a request (connections), who may
-send a body at all (login).
+that is built to exhaust a parser reaches the application.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Gradio takes a session's name, a handler's number and its values as they come, keeps something for every new name, and
 answers what it did not expect with 500. Here a call that no page of ours makes gets 400 or 404, and costs nothing; and
-of the sessions whose answers nobody fetches only the newest are kept. Not covered: the values themselves, which
-Gradio's components and our handlers check.
+of the sessions whose answers nobody fetches only the newest are kept.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The server's connections: one that does not send a whole request head in time is closed, and what the server itself
 says of requests is a line a second at most.
 
-uvicorn waits for a head for ever, and a machine has a few thousand connections at most. Not covered: bodies, which have
-limits of their own (bodies); answers that nobody reads, which the system's buffers bound.
+uvicorn waits for a head for ever, and a machine has a few thousand connections at most.
 """
 
 from __future__ import annotations

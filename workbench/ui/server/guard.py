@@ -10,8 +10,7 @@ page of its visitors: a foreign page may post to 127.0.0.1, and a name that poin
 
 Rules of paths hold for the path within the application (`route_of`), whatever prefix a proxy puts before it. Of served
 files a browser shows pictures, videos, sound and plain text; everything else it can only save, since a person's HTML or
-SVG would run as a page of ours. `Guard` is plain ASGI middleware. Not covered: who may come in (login), bodies, which
-files may be read (Gradio, and of the demo's visitors workbench.demo_space).
+SVG would run as a page of ours. `Guard` is plain ASGI middleware.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 Everything else is answered with 401 before it reaches the application: no request without the cookie costs
 memory, and no body is read. The cookie is signed with a key that lies in the workspace, readable for its owner alone,
 so that an open page works on after a restart. It is kept per port and per path, not per user: with it one can do all
-that the page can. Not covered: names and origins (guard), visitors of the demo (workbench.demo_space).
+that the page can.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Gradio renders the page anew for each visitor, a second of work and a megabyte, 
 address that it was called by and what was built; and it compresses its files at each request. Here the first answer is
 kept, compressed, and a browser that has it already is told so (304). This middleware is behind the login, so nothing of
 it reaches anybody who has not logged in; nothing of a person is in it: Gradio's own login is not used, and answers with
-cookies are not kept. Not covered: files of the workspace, which change; what a page asks for once it is open.
+cookies are not kept.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ It describes every component for programs that call handlers, though ours are th
 programs); and once more for each new session, 0.08 s and 2 MB for links to a state of the page, which the guard
 refuses. An event after another one has a target that is none, and Gradio's browser part goes through all components to
 find it. The class of a component is named by 64 digits, which a browser needs for components of other packages alone.
-Not covered: how the description is sent (page_cache).
 """
 
 from __future__ import annotations

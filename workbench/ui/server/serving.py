@@ -1,7 +1,7 @@
 """Serve the page: to the people of this machine, or as a demo to visitors, each in a session of their own.
 
 Both print the address when the page answers there, and end with Ctrl-C; runs go on without them. The guard stands
-before both. Not covered: the options (webui.py), the page itself (app).
+before both.
 """
 
 from __future__ import annotations

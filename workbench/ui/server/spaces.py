@@ -1,8 +1,7 @@
 """What is different on a Hugging Face Space: who the owner is, what its proxy does, where a workspace may stay.
 
 The owner signs in with the Hub (`hf_oauth: true` in the README). Nobody is one where Gradio does not mount the Hub's
-own login: what it mounts instead signs everybody in as whoever the server's token belongs to. Not covered: ZeroGPU
-(workbench.sampler.worker), sessions of visitors (workbench.demo_space).
+own login: what it mounts instead signs everybody in as whoever the server's token belongs to.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Tries of one address are checked one after the other. Each wrong one makes the next wait longer, up to half a minute, so
 that trying many at once is no faster than trying one. A right one waits its turn, gets in, and clears the count. What
-is counted is the moment of the check, before which nothing is known to be right or wrong. Not covered: what is
-checked (login), a secret that can be guessed in a few tries.
+is counted is the moment of the check, before which nothing is known to be right or wrong.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The checkpoints of a run: which exist, why they are kept, which go; and forks, which begin at one.
 
 Nothing is removed or started before the page has listed it: the second button does exactly that, and where it cannot be
-done any more, it says so. Not covered: the rules (runs.checkpoints, runs.run).
+done any more, it says so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The curves of a run: the loss, by noise level as well, and the change of the output in sight, the others in a fold.
 
-A chart is sent again when it would look different, and those in a closed fold not at all. Not covered: what is in a
-chart (runs.analysis.curves).
+A chart is sent again when it would look different, and those in a closed fold not at all.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The head of a run: its state, how it goes, how it ended, and a button for everything that can be done with it now.
 
-The snapshot says which actions make sense and what they are called. Not covered: starting new runs (tab), previews and
-checkpoints, which have parts of their own.
+The snapshot says which actions make sense and what they are called.
 """
 
 from __future__ import annotations

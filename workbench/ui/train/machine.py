@@ -1,7 +1,4 @@
-"""Where a new run trains: on all GPUs of this machine, where it has several, or on one of the workspace's targets.
-
-Not covered: what several GPUs change (fit.levels); adding targets and moving a run to another one (the shell).
-"""
+"""Where a new run trains: on all GPUs of this machine, where it has several, or on one of the workspace's targets."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A switch for desktop notifications of runs that end or fail, in the page's frame: it counts for the browser alone.
 
 The browser's half is assets/notifications.js, which asks for permission, remembers the switch, and tells only while the
-page is hidden. Not covered: a message to an address of one's own (runs.webhook).
+page is hidden.
 """
 
 from __future__ import annotations

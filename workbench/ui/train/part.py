@@ -1,7 +1,6 @@
 """What the parts of the Train tab have in common: what they render of a run, and how a click becomes a command.
 
 A part keeps nothing: `values` renders a snapshot, a listener changes the run's folder, and then the tab reads it again.
-Not covered: what a part renders.
 """
 
 from __future__ import annotations

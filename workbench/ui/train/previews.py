@@ -1,7 +1,4 @@
-"""The previews of a run: steps side by side, the LoRA at several scales, the training inputs; and requesting more.
-
-Not covered: generating them (trainer.previewer).
-"""
+"""The previews of a run: steps side by side, the LoRA at several scales, the training inputs; and requesting more."""
 
 from __future__ import annotations
 

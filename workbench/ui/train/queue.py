@@ -1,7 +1,4 @@
-"""The runs that wait for the device, next first, and buttons that move the chosen one.
-
-Not covered: the order itself (runs.queue), which each waiting run follows by itself.
-"""
+"""The runs that wait for the device, next first, and buttons that move the chosen one."""
 
 from __future__ import annotations
 

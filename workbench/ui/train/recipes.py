@@ -1,7 +1,4 @@
-"""What to train: a choice above the form of a new run that fills it in and says why; below it presets of one's own.
-
-Not covered: the figures (runs.recipes), what the GPU decides (fit.levels), the fields (form).
-"""
+"""What to train: a choice above the form of a new run that fills it in and says why; below it presets of one's own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A run's name and group, a person's notes on it, removing it, and restoring one that was removed.
-
-Not covered: where removed runs go (runs.run), the list of runs (run_list).
-"""
+"""A run's name and group, a person's notes on it, removing it, and restoring one that was removed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The form of a new run: TrainSettings, and a warning below preview prompts that lack the dataset's trigger word.
-
-Not covered: fields in general (form), starting (tab).
-"""
+"""The form of a new run: TrainSettings, and a warning below preview prompts that lack the dataset's trigger word."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The list of runs: by groups, with a search and an order; one of them is shown beside it.
 
-The browser's half is assets/run_list.js. Not covered: what is searched, groups, orders (runs.listing), the chosen run
-(head and the other parts).
+The browser's half is assets/run_list.js.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The values to try: settings chosen by their labels, each with several values; the browser's half is assets/sweep.js.
-
-Not covered: making the runs (runs.sweeps), the settings that they have in common (the form).
-"""
+"""The values to try: settings chosen by their labels, each with several values; the browser's half is assets/sweep.js."""
 
 from __future__ import annotations
 

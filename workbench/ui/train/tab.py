@@ -1,7 +1,4 @@
-"""The Train tab: a form, the list of all runs, and the chosen run live. It only reads run folders and leaves commands.
-
-Not covered: rendering a run (the parts), reading it (runs.snapshot), training itself.
-"""
+"""The Train tab: a form, the list of all runs, and the chosen run live. It only reads run folders and leaves commands."""
 
 from __future__ import annotations
 

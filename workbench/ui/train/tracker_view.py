@@ -1,8 +1,7 @@
 """trackio's dashboard inside the page: its own web application under /trackio of this very server, in a frame.
 
 It is loaded when somebody first looks at it and reads WORKSPACE/trackio. What it could change (names of runs, their
-removal) it refuses, because nobody is given its write token. Not covered: who may look (login), sending metrics to
-trackio (trainer.trackers), other trackers, which have programs of their own.
+removal) it refuses, because nobody is given its write token.
 """
 
 from __future__ import annotations
