@@ -1,4 +1,4 @@
-"""Models of any size with random weights, and clips to train them on: speed and memory do not depend on what is known."""
+"""Models of any size with random weights, and clips for them: speed and memory do not depend on what is known."""
 
 from __future__ import annotations
 

@@ -34,9 +34,8 @@ from workbench.compare.settings import GridSettings
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.settings import CaptionSettings, CheckSettings, ExportSettings, ImportSettings, SplitTask
 from workbench.demo import DEMO_CLIPS
-from workbench.jobs import gpu_lock
+from workbench.jobs import gpu_lock, queue
 from workbench.loras.settings import MergeSettings, ResizeSettings
-from workbench.runs import queue
 from workbench.runs.previews import LiveSample
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.settings import SampleSettings

@@ -25,7 +25,7 @@ from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.demo import DEMO_CLIPS
 from workbench.families import families
-from workbench.runs import queue
+from workbench.jobs import queue
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace

@@ -35,9 +35,9 @@ from workbench.clips import media
 from workbench.compare.grid import Grid
 from workbench.dataset_builder import Dataset
 from workbench.errors import WorkbenchError
-from workbench.jobs import tickets
+from workbench.jobs import queue, tickets
 from workbench.loras.library import all_loras
-from workbench.runs import checkpoints, queue
+from workbench.runs import checkpoints
 from workbench.runs.recipes import preset_names, preset_text, save_preset
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings

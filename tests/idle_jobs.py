@@ -13,8 +13,8 @@ from pathlib import Path
 
 from workbench import jobs
 from workbench.errors import DataError
+from workbench.jobs import queue
 from workbench.jobs.devices import Device
-from workbench.runs import queue
 from workbench.trainer.stall_timeout import StallTimeout
 from workbench.workspace import Workspace
 

@@ -1,4 +1,4 @@
-"""The locks satisfy pyproject.toml on every Python and system, and hold nothing that it does not name. Asks no index."""
+"""The locks satisfy pyproject.toml on every Python and system, and hold only what it names. Asks no index."""
 
 from __future__ import annotations
 

@@ -18,8 +18,7 @@ from workbench.display import states
 from workbench.display.quantities import byte_size
 from workbench.display.states import Tone
 from workbench.errors import ConfigError
-from workbench.jobs import State, Status
-from workbench.runs import queue
+from workbench.jobs import State, Status, queue
 from workbench.runs.failures import LOG_LINES, failure_of
 from workbench.runs.listing import headline, summary_of
 from workbench.runs.metrics import SESSIONS, read_sessions

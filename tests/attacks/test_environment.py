@@ -130,8 +130,8 @@ def test_threads_of_jobs_wait_briefly_those_of_a_run_longer_and_as_a_person_says
     assert processes.environment()["GOMP_SPINCOUNT"] == "1000"
     assert processes.environment(module="workbench.trainer")["GOMP_SPINCOUNT"] == "20000"
     assert "GOMP_SPINCOUNT" not in processes.environment(
-        module="workbench.runs.queue"
+        module="workbench.jobs.queue"
     )  # its runs choose for themselves
     monkeypatch.setenv("GOMP_SPINCOUNT", "7")
-    for module in ("", "workbench.trainer", "workbench.runs.queue"):
+    for module in ("", "workbench.trainer", "workbench.jobs.queue"):
         assert processes.environment(module=module)["GOMP_SPINCOUNT"] == "7"

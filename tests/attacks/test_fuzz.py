@@ -168,7 +168,7 @@ openapi.json
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     """A dataset, a run and a sample, and no process that is really started."""
     monkeypatch.setattr("workbench.jobs.control._spawn", lambda *_: None)
-    monkeypatch.setattr("workbench.runs.queue.keep_going", lambda *_: None)
+    monkeypatch.setattr("workbench.jobs.queue.keep_going", lambda *_: None)
     made = Workspace.open(tmp_path / "workspace")
     write_dataset(made.dataset("cats"), captions=["a cat", "a dog"])
     write_run(made, "dogs", 20)

@@ -14,8 +14,7 @@ from tests.browser.stripes import few_clips
 from tests.written_run import ended, write_run
 from workbench import jobs
 from workbench.errors import ExitCode
-from workbench.jobs import processes
-from workbench.runs import queue
+from workbench.jobs import processes, queue
 from workbench.runs.metrics import METRICS, MetricsWriter
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, write_json

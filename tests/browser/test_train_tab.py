@@ -17,7 +17,7 @@ from tests.patience import PATIENCE
 from tests.written_run import ended
 from workbench.clips.records import METADATA, read_info, write_info
 from workbench.errors import ExitCode
-from workbench.runs import queue
+from workbench.jobs import queue
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace

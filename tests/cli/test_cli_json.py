@@ -18,10 +18,10 @@ from tests.written_run import write_run
 from workbench.cli import COMMANDS, cli
 from workbench.cli.operations import documents
 from workbench.dataset_builder.dataset import Dataset
+from workbench.jobs.queue import QUEUE
 from workbench.loras import removal as loras
 from workbench.operations.samples import request_of
 from workbench.runs.failures import STACKS
-from workbench.runs.queue import QUEUE
 from workbench.runs.run import remove_run
 from workbench.sampler.queue import Progress, RequestState
 from workbench.sampler.settings import SampleSettings

@@ -20,8 +20,8 @@ from workbench.dataset_builder import Dataset
 from workbench.errors import ExitCode
 from workbench.families.model import Model
 from workbench.jobs import processes
+from workbench.jobs.queue import QUEUE
 from workbench.runs import checkpoints
-from workbench.runs.queue import QUEUE
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.settings import specs

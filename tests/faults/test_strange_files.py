@@ -19,9 +19,10 @@ from workbench.compare.grid import Grid
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.dataset import PLANS
 from workbench.dataset_builder.export import FOLDER as DOWNLOADS
+from workbench.jobs import queue
 from workbench.loras.converting import CONVERTED
 from workbench.loras.library import all_loras
-from workbench.runs import checkpoints, display, queue
+from workbench.runs import checkpoints, display
 from workbench.runs.data import ENCODINGS
 from workbench.runs.previews import read_previews
 from workbench.runs.run import Run

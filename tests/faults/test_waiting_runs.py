@@ -19,7 +19,7 @@ from tests.runs.test_run_queue import end_all
 from workbench import jobs
 from workbench.errors import ExitCode
 from workbench.jobs import State, platform, tickets
-from workbench.runs import queue as run_queue
+from workbench.jobs import queue as run_queue
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, read_json

@@ -18,9 +18,9 @@ from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, ExitCode
 from workbench.form_rules import without_effect
+from workbench.jobs.queue import QUEUE, order
 from workbench.notebook import attach, clone_panel, compare_runs, fork_panel, form, train_panel
 from workbench.runs import checkpoints
-from workbench.runs.queue import QUEUE, order
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.settings import specs

@@ -17,9 +17,8 @@ from tests.idle_jobs import BEHAVIOUR, MODULE
 from tests.patience import PATIENCE, until
 from workbench import jobs
 from workbench.errors import ConfigError, ExitCode
-from workbench.jobs import State, gpu_lock, processes
+from workbench.jobs import State, gpu_lock, processes, queue
 from workbench.overview import OverviewReader
-from workbench.runs import queue
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import snapshot

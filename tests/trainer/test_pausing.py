@@ -12,8 +12,7 @@ from tests.runs.test_run_queue import end_all
 from tests.trainer.test_trainer import Start, digest, reach, start
 from workbench import jobs
 from workbench.errors import ConfigError, ExitCode
-from workbench.jobs import State, gpu_lock
-from workbench.runs import queue
+from workbench.jobs import State, gpu_lock, queue
 from workbench.runs.metrics import read_sessions
 from workbench.runs.previews import LiveSample
 from workbench.sampler.samples import Samples

@@ -24,9 +24,9 @@ from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, ExitCode
 from workbench.families.model import Model
 from workbench.fit import levels
-from workbench.jobs import State, gpu_lock, platform
+from workbench.jobs import State, gpu_lock, platform, queue
 from workbench.jobs.devices import Device
-from workbench.runs import checkpoints, failures, queue
+from workbench.runs import checkpoints, failures
 from workbench.runs.checks import check_ranks
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings

@@ -1,4 +1,4 @@
-"""Requests that stay open: events of a run, waiting for a sample, zips. At most so many at once, without a thread each."""
+"""Requests that stay open: events, waiting for a sample, zips. At most so many at once, without a thread each."""
 
 from __future__ import annotations
 

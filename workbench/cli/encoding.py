@@ -1,4 +1,4 @@
-"""`workbench encode`: encode a dataset ahead of training, by many processes, and by every machine that sees the disk."""
+"""`workbench encode`: encode a dataset ahead of training, by many processes and every machine that sees the disk."""
 
 from __future__ import annotations
 

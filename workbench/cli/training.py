@@ -29,8 +29,8 @@ from workbench.fit.gpus import HERE
 from workbench.fit.levels import HELP, offer
 from workbench.fit.warnings import run_warnings
 from workbench.form_rules import needless
+from workbench.jobs import queue
 from workbench.remote.targets import choose_target, resolve_target
-from workbench.runs import queue
 from workbench.runs.from_scratch import families_from_scratch, new_model
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings

@@ -19,7 +19,7 @@ from workbench.dataset_builder.ingest import intake
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.tasks import NAMES
 from workbench.errors import ConfigError
-from workbench.runs import queue
+from workbench.jobs import queue
 from workbench.runs.data import datasets_of, encoding_jobs
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings

@@ -15,7 +15,7 @@ JOBS = (
     "workbench.trainer",
     "workbench.trainer.latent_decoding",
     "workbench.trainer.trial",
-    "workbench.runs.queue",
+    "workbench.jobs.queue",
     "workbench.sampler",
     "workbench.sampler.vae_reconstruction",
     "workbench.dataset_builder",

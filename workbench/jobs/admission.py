@@ -17,7 +17,7 @@ from workbench.policy import OFF, Policy
 from workbench.workspace import read_object
 
 TRAINER, RUNS = "workbench.trainer", "workspace/runs/*"
-STARTER, LOCK = "workbench.runs.queue", ".starting"
+STARTER, LOCK = "workbench.jobs.queue", ".starting"
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Lock files, the one place of the project that locks: the kernel frees them when their holder ends, however it ends."""
+"""Lock files, the one place that locks: the kernel frees them when their holder ends, however it ends."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ WINDOWS = ("SYSTEMROOT", "SYSTEMDRIVE", "TEMP", "TMP", "USERPROFILE")
 BARE = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV", VARIABLE, *WINDOWS)
 # What opens a door, with the modules that need it: nothing else gets it.
 RUNS = ("workbench.trainer", "workbench.remote")
-TRAINER, STARTERS = "workbench.trainer", ("workbench.runs.queue", "workbench.remote.server")  # which start runs
+TRAINER, STARTERS = "workbench.trainer", ("workbench.jobs.queue", "workbench.remote.server")  # which start runs
 FOR = {"WORKBENCH_WEBHOOK": RUNS, "NETRC": RUNS, "SSH_AUTH_SOCK": ("workbench.remote",)}
 _DEATHS = {
     "SIGKILL": "The process was killed: by a person, or by the system when memory ran out.",

@@ -16,9 +16,9 @@ from IPython.display import HTML
 from workbench import jobs
 from workbench.display.inline_html import download, log_box, note
 from workbench.errors import ConfigError
-from workbench.jobs import State
+from workbench.jobs import State, queue
 from workbench.notebook.live import Panel, folded, progress_bar, visible, wrapped
-from workbench.runs import display, queue
+from workbench.runs import display
 from workbench.runs.display import write_report
 from workbench.runs.previews import RunPreviews
 from workbench.runs.run import Action, ActionKind, Run, perform

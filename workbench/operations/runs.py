@@ -12,11 +12,11 @@ from pydantic import Field
 from workbench import jobs
 from workbench.display.quantities import byte_size, moment
 from workbench.errors import ConfigError, NotNow
+from workbench.jobs import queue as run_queue
 from workbench.operations.registry import HIDDEN, JobSnapshot, Shown, Snapshot, operation
 from workbench.operations.shared import Group, Label, Note, Text, grouped, noted
 from workbench.remote.targets import choose_target
 from workbench.runs import checkpoints
-from workbench.runs import queue as run_queue
 from workbench.runs.analysis.comparison import compare as side_by_side
 from workbench.runs.display import write_report
 from workbench.runs.failures import STACKS

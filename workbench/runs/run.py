@@ -32,9 +32,10 @@ from workbench import jobs
 from workbench.errors import ConfigError, Unknown
 from workbench.families import settle
 from workbench.families.model_files import INDEX
+from workbench.jobs import queue
 from workbench.jobs.devices import pick_device
 from workbench.jobs.reading import folders_in
-from workbench.runs import checkpoints, queue
+from workbench.runs import checkpoints
 from workbench.runs.checkpoints import FROM_START, PARENT, Doomed
 from workbench.runs.checks import check, check_device, resolved
 from workbench.runs.from_scratch import BASE_MODEL

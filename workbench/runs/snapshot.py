@@ -19,9 +19,9 @@ from workbench.display import states
 from workbench.display.quantities import byte_size, duration, loss_text, moment
 from workbench.display.states import Tone
 from workbench.errors import ConfigError
-from workbench.jobs import State, Status
+from workbench.jobs import State, Status, queue
 from workbench.jobs.devices import Load, load, pick_device
-from workbench.runs import checkpoints, queue
+from workbench.runs import checkpoints
 from workbench.runs.analysis.curves import Curves, curves_of
 from workbench.runs.analysis.diagnosis import Diagnosis, beside_failure, diagnose
 from workbench.runs.analysis.visible_effect import best_step

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from workbench import jobs
 from workbench.errors import ExitCode
-from workbench.jobs import processes
+from workbench.jobs import processes, queue
 from workbench.jobs.devices import pick_devices
 from workbench.jobs.log import log
-from workbench.runs import checkpoints, optimizer_options, queue, webhook
+from workbench.runs import checkpoints, optimizer_options, webhook
 from workbench.runs.checks import check_device
 from workbench.runs.failures import BEGIN
 from workbench.runs.model_card import start_push

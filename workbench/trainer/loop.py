@@ -25,12 +25,12 @@ from workbench.families.model_inputs import ModelInputs
 from workbench.jobs import processes
 from workbench.jobs.devices import Device, pick_devices
 from workbench.jobs.log import log
+from workbench.jobs.queue import QueueSlot
 from workbench.jobs.torch_devices import free_memory, held_gb, make_current, to_device
 from workbench.runs.checkpoints import from_start_requested
 from workbench.runs.data import seed_for
 from workbench.runs.failures import fall_back, settings_in_use
 from workbench.runs.previews import LiveSample
-from workbench.runs.queue import QueueSlot
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.batch_inputs import Batch
 from workbench.trainer.export import export

@@ -30,6 +30,7 @@ from workbench.families.lora_files import DROPPED_KEY
 from workbench.families.noise_schedules import DEFAULTS
 from workbench.jobs.devices import Device
 from workbench.jobs.log import log
+from workbench.jobs.queue import QueueSlot
 from workbench.jobs.torch_devices import free_memory, moved_to_host, tensors_in
 from workbench.memory.block_swap import parked
 from workbench.runs import checkpoints, optimizer_options
@@ -37,7 +38,6 @@ from workbench.runs.analysis import visible_effect
 from workbench.runs.checks import check, check_device, check_ranks, initial_lora
 from workbench.runs.data import LOCK, load_data, seed_for
 from workbench.runs.metrics import MetricsWriter, read_metrics, record_session
-from workbench.runs.queue import QueueSlot
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import optimizers, tokenizer, trackers
 from workbench.trainer.batch_inputs import BatchInputs

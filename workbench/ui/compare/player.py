@@ -1,4 +1,4 @@
-"""The player of a grid as a component: what it is given, and the requests of its half in the browser (assets/grid.js)."""
+"""The player of a grid as a component: what it is given, and what its half in the browser asks (assets/grid.js)."""
 
 from __future__ import annotations
 

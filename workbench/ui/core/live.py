@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from workbench import jobs
-from workbench.runs import queue
+from workbench.jobs import queue
 from workbench.runs.listing import RunEntry, RunListReader
 from workbench.runs.run import Run
 from workbench.runs.snapshot import RunSnapshot, SnapshotReader, machine_load

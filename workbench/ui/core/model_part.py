@@ -1,4 +1,4 @@
-"""What follows the choice of a model in a form: its facts in the help, its defaults in empty fields, what it changed."""
+"""What follows the choice of a model in a form: its facts, its defaults in empty fields, what it changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations on LoRAs: a form and a button for each, which start a job; the active ones, and how the last ones ended."""
+"""Operations on LoRAs: a form and a button for each, which start a job; the active ones, and how the last ended."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import gradio as gr
 
 from workbench.display.html import escaped
 from workbench.display.states import icon
-from workbench.runs import queue
+from workbench.jobs import queue
 from workbench.runs.run import Run
 from workbench.runs.snapshot import RunSnapshot
 from workbench.ui.core.view import visible

@@ -1,4 +1,4 @@
-"""The values to try: settings chosen by their labels, each with several values; the browser's half is assets/sweep.js."""
+"""The values to try: settings by their labels, each with several values; the browser's half is assets/sweep.js."""
 
 from __future__ import annotations
 

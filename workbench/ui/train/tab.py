@@ -1,4 +1,4 @@
-"""The Train tab: a form, the list of all runs, and the chosen run live. It only reads run folders and leaves commands."""
+"""The Train tab: a form, the list of runs, and the chosen run live. It only reads run folders and leaves commands."""
 
 from __future__ import annotations
 

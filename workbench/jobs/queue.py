@@ -1,7 +1,7 @@
 """The queue of runs: which ones wait for the device, and in which order.
 
     runs/.queue.json      ["slug", ...], the next run first; anyone may edit it
-    python -m workbench.runs.queue WORKSPACE/runs/.starter      the starter: starts the processes of waiting runs
+    python -m workbench.jobs.queue WORKSPACE/runs/.starter      the starter: starts the processes of waiting runs
 
 A waiting run has no process, only a position in the queue and a ticket in its folder (jobs.tickets). The exception is
 the next run of each device: its process is already running, without torch, waits until all runs before it are gone, and
@@ -36,7 +36,7 @@ from workbench.jobs.devices import Device, gpus, pick_devices
 from workbench.workspace import Workspace, is_slug, read_json, write_json
 
 QUEUE, LOCK = ".queue.json", ".queue.lock"
-STARTER, STARTER_MODULE = ".starter", "workbench.runs.queue"  # the job that starts the processes of waiting runs
+STARTER, STARTER_MODULE = ".starter", "workbench.jobs.queue"  # the job that starts the processes of waiting runs
 LOOK_SECONDS = 0.2
 GUARD_SECONDS = 5.0  # how often a run's process checks that the starter is alive
 POSITIONS_SECONDS = 1.0  # how old a known position in the queue may be
