@@ -154,7 +154,7 @@ def test_the_clips_frame_rate_reaches_the_model(
     toy, rates, call = toys[f"{family.name}-{family.toys[0]}"], [], type(family).call
 
     def noted(self: Family, *arguments: Any) -> torch.Tensor:
-        rates.append(arguments[-1])
+        rates.append(arguments[-1].fps)
         return call(self, *arguments)
 
     monkeypatch.setattr(type(family), "call", noted)
