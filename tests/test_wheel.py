@@ -30,7 +30,7 @@ from workbench.ui.server.page_config import SCRIPT_COMMENT, STYLE_COMMENT
 pytestmark = pytest.mark.long
 
 MOST_BYTES, MOST_BYTES_OF_ONE = 30_000_000, 8_000_000
-LEFT_OVER = re.compile(r"(^|/)(__pycache__|[.]\w+_cache|tests|workspace)(/|$)|[.](pyc|log)$")
+LEFT_OVER = re.compile(r"(^|/)(__pycache__|[.]\w+_cache|tests)(/|$)|^workspace(/|$)|[.](pyc|log)$")
 SDIST = {"assets", "docs", "notebooks", "scripts", "workbench", "webui.py", "CHANGELOG.md", "LICENSE", "README.md"}
 SDIST |= {"pyproject.toml", "PKG-INFO", ".gitignore"}  # hatchling adds them
 Workbench = Callable[..., str]

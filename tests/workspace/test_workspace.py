@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from workbench.workspace import layout
 from workbench.errors import CannotWrite, ConfigError
 from workbench.workspace import (
     Workspace,
@@ -19,6 +18,7 @@ from workbench.workspace import (
     confined,
     disk,
     fresh_folder,
+    layout,
     read_json,
     slugify,
     write_bytes,

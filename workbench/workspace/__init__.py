@@ -16,8 +16,31 @@ others use most.
 
 from __future__ import annotations
 
-from workbench.workspace.files import append_line, finite, from_json, link_or_copy, make_folder, read_bytes, read_json, read_object, read_to_change, replacing, sync_folder, write_bytes, write_json, write_text, writing
-from workbench.workspace.layout import ENVIRONMENT_VARIABLE, FORMER_NAMES, Workspace, confined, fresh_folder, step_folders
+from workbench.workspace.files import (
+    append_line,
+    finite,
+    from_json,
+    link_or_copy,
+    make_folder,
+    read_bytes,
+    read_json,
+    read_object,
+    read_to_change,
+    replacing,
+    sync_folder,
+    write_bytes,
+    write_json,
+    write_text,
+    writing,
+)
+from workbench.workspace.layout import (
+    ENVIRONMENT_VARIABLE,
+    FORMER_NAMES,
+    Workspace,
+    confined,
+    fresh_folder,
+    step_folders,
+)
 from workbench.workspace.names import LORA_NAME, SLUG, checked_slug, is_slug, slugify, step_of
 
 __all__ = [

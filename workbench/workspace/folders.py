@@ -1,8 +1,8 @@
 """What a person does with the whole folder of a run or a dataset: write notes, put it into a group, remove it.
 
-    NAME/notes.txt, NAME/group.txt      what a person wrote about it
-    .removed/ID/NAME/...                the bin: the folder NAME as it was; ID is its name, or NAME-2 for a second one of
-                                        that name. Nothing is deleted.
+NAME/notes.txt, NAME/group.txt      what a person wrote about it
+.removed/ID/NAME/...                the bin: the folder NAME as it was; ID is its name, or NAME-2 for a second one of
+                                    that name. Nothing is deleted.
 """
 
 from __future__ import annotations

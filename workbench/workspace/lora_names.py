@@ -1,8 +1,8 @@
 """What LoRAs of a workspace are called, and which file a name stands for.
 
-    runs/RUN           a run's export         runs/RUN/lora.safetensors
-    runs/RUN@STEP      a checkpoint of it     runs/RUN/checkpoints/step-STEP/lora.safetensors
-    loras/NAME         a library LoRA         loras/NAME/lora.safetensors, with lora.json beside it
+runs/RUN           a run's export         runs/RUN/lora.safetensors
+runs/RUN@STEP      a checkpoint of it     runs/RUN/checkpoints/step-STEP/lora.safetensors
+loras/NAME         a library LoRA         loras/NAME/lora.safetensors, with lora.json beside it
 """
 
 from __future__ import annotations
