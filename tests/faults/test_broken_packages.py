@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE
-from workbench.cli import doctor
 from workbench.errors import ExitCode
+from workbench.operations import machine
 
 ROOT = Path(__file__).resolve().parents[2]
 BROKEN = 'raise ImportError("libavformat.so.62: cannot open shared object file: No such file or directory")\n'
@@ -61,11 +61,11 @@ def test_a_broken_av_is_found_by_trying(environment: Path, tmp_path: Path) -> No
 
 
 def test_a_trial_that_crashes_or_hangs_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "TRIAL", "no.such.module")
-    crashed = doctor.tried()
+    monkeypatch.setattr(machine, "TRIAL", "no.such.module")
+    crashed = machine.tried()
     assert "No module named" in crashed[0].found
     assert crashed[0].remedy
-    monkeypatch.setattr(doctor, "TRIAL", "tests.faults.endless")
-    hung = doctor.tried(seconds=1.0)
+    monkeypatch.setattr(machine, "TRIAL", "tests.faults.endless")
+    hung = machine.tried(seconds=1.0)
     assert hung[0].found == "no answer within 1 s"
     assert hung[0].remedy

@@ -110,7 +110,7 @@ class Snapshot(BaseModel):
     def text(self) -> Iterator[str]:
         """Yield the lines that the shell prints."""
         lines = list(self.lines())
-        width = max((len(title) for title, _ in lines), default=0) + 2
+        width = max((len(title) for title, text in lines if text), default=0) + 2
         yield from (f"{title:<{width}}{text}".rstrip() for title, text in lines)
 
     def text_of(self, name: str) -> str:

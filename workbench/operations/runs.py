@@ -235,7 +235,7 @@ class RunView(Snapshot):
         saved = f"{self.failure['saved']} {self.failure['advice']}".strip()
         yield from (("", text) for text in (self.failure["message"], self.failure["facts"], saved, *hints) if text)
         yield from (("", f"| {line}") for line in self.failure["tail"].splitlines())
-        yield from (("next", action["command"]) for action in self.failure["actions"])
+        yield from ((f"next: {action['command']}", "") for action in self.failure["actions"])
 
 
 def view(seen: RunSnapshot, curves: bool = True) -> RunView:
