@@ -16,6 +16,7 @@ from tests.trainer.test_exact import assert_exact
 from tests.trainer.test_memory_levels import gradients
 from workbench.clips import media
 from workbench.dataset_builder import Dataset
+from workbench.families import find_model
 from workbench.families.phenaki import FAMILY
 from workbench.runs.recipes import suggest
 from workbench.runs.run import Run
@@ -105,7 +106,7 @@ def test_a_run_ends_with_weights_that_are_proved(
 def test_the_built_in_models_recipe_trains_the_layer_that_names_the_codes(
     workspace: Workspace, dataset: Dataset
 ) -> None:
-    recipe = suggest("style", "tiny-phenaki").settings
+    recipe = suggest("style", find_model("tiny-phenaki")).settings
     run = create(workspace, "tiny-phenaki", **{**recipe, "steps": 2, "batch_size": 1})
     made = session(run)
     training_loop(made)
