@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 
 from tests.patience import PATIENCE
+from workbench.api.app import api
 from workbench.jobs import State
 from workbench.operations.registry import operations
 from workbench.paths import ASSETS
@@ -72,3 +74,11 @@ def test_an_agent_makes_a_lora_from_a_folder_of_clips(workspace: Workspace, tmp_
             assert Path(listed[0]["file"]).stat().st_size > 1000
 
     asyncio.run(drive())
+
+
+def test_without_the_package_the_call_says_what_to_install(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mcp.server.lowlevel", None)
+    answer = TestClient(api(workspace)).post("/mcp", json={})
+    assert (answer.status_code, "pip install" in answer.json()["error"]) == (400, True)

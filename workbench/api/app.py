@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from importlib.util import find_spec
 from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, Query, Request
@@ -100,9 +99,8 @@ def api(workspace: Workspace) -> FastAPI:
     _runs(app, workspace)
     _samples(app, workspace, open_requests)
     add_operations(app, workspace, open_requests, AnyJSON)
-    if find_spec("mcp"):
-        tools = Route("/mcp", OverHttp(workspace), methods=["GET", "POST", "DELETE"], include_in_schema=False)
-        app.router.routes.append(tools)
+    tools = Route("/mcp", OverHttp(workspace), methods=["GET", "POST", "DELETE"], include_in_schema=False)
+    app.router.routes.append(tools)
     return app
 
 

@@ -125,9 +125,10 @@ class OverHttp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._manager is None:
+            tools = server(self._workspace)
             from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-            self._manager = StreamableHTTPSessionManager(server(self._workspace), stateless=True, json_response=True)
+            self._manager = StreamableHTTPSessionManager(tools, stateless=True, json_response=True)
             self._serving = asyncio.create_task(self._serve())
         await self._ready.wait()
         await self._manager.handle_request(scope, receive, send)
