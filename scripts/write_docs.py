@@ -40,8 +40,9 @@ CALLS_HEAD = """# Calls of the API
 Written by `make docs` from the operations of `workbench/operations/`: change them there. [api.md](api.md) has the
 token, examples, errors, and the few calls that send a file, a zip or events.
 
-GET takes its fields from the query, POST from a JSON object; `{name}` stands in the path. Fields in brackets may be
-left out. Most are commands, too: `workbench NOUN VERB`, whose answer with `--json` is the same ([json.md](json.md)).
+GET calls take their fields from the query string, POST calls from a JSON object; `{name}` is part of the path. Fields
+in brackets are optional. Most are commands, too: `workbench NOUN VERB` prints the same answer with `--json`
+([json.md](json.md)).
 """
 MODULES_HEAD = """# Every module
 

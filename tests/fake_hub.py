@@ -1,6 +1,6 @@
 """A Hub on this machine: the routes that huggingface_hub calls for its repositories, spoken over real HTTP.
 
-Every commit is atomic, and a pinned commit goes on serving its own files.
+Every commit is atomic, and a pinned commit keeps serving its own files.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ CATCH_ALL = {
     "workbench/ui/core/boundary.py",
     "workbench/dataset_builder/ingest/worker.py",
     "workbench/sampler/worker.py",
-    "workbench/trainer/trackers.py",  # other people's programs, and the run goes on
+    "workbench/trainer/trackers.py",  # third-party programs; a failure of theirs does not end the run
 }
 
 

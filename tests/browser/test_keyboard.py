@@ -1,6 +1,6 @@
 """The main job by the keyboard alone: clips, captions, a run, a sample, a grid; no pointer, no focus set by a script.
 
-Each stop of the Tab key is looked at: it is in sight and marked, and no bar lies over it.
+Check each tab stop: it is in view, shows that it has the focus, and nothing covers it.
 """
 
 from __future__ import annotations

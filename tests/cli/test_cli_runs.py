@@ -211,7 +211,7 @@ def test_checkpoints_are_starred_and_pruned_after_a_look(
     assert shell("runs", "unstar", "cats", "50").code == 0
     shell("runs", "prune", "cats", "--keep", "1", "--yes")
     assert run.checkpoints == [200]
-    assert "nothing goes" in shell("runs", "prune", "cats", "--keep", "1").out
+    assert "nothing to remove" in shell("runs", "prune", "cats", "--keep", "1").out
 
 
 def test_runs_are_compared_and_reported(shell: Shell, workspace: Workspace) -> None:

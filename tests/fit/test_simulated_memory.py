@@ -1,4 +1,4 @@
-"""The fit check beside runs simulated on fake tensors: every row of the results, and some simulated here."""
+"""Compare the fit check with runs simulated on fake tensors: every row of the results, and a few simulated here."""
 
 from __future__ import annotations
 

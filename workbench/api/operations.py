@@ -1,7 +1,7 @@
 """Routes of the operations: `/NOUN/VERB`, GET for what looks and POST for what changes, made from their declarations.
 
-A GET takes its inputs from the query, a POST from a JSON object, and both from the path. A long-running operation
-responds with 202 and its job, whose progress is at `/NOUN/job?id=`.
+A GET takes its inputs from the query string, a POST from a JSON object, and both from the path. A long-running
+operation responds with 202 and its job, which the operation named as its `job` reads again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fastapi.responses import StreamingResponse
 from workbench.api.open_requests import OpenRequests, events
 from workbench.errors import ConfigError
 from workbench.operations.registry import Operation, operations
-from workbench.settings import from_text, parse, specs
+from workbench.settings import from_text, specs
 from workbench.workspace import Workspace
 
 Answer = Callable[[Any, int], Response]
@@ -70,9 +70,7 @@ def _events(
 ) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         given = [*request.query_params.multi_items(), *request.path_params.items()]
-        inputs = parse(one.inputs, _of_texts(one, given))
-        assert one.watch is not None
-        read = await asyncio.to_thread(one.watch, workspace, **dict(inputs))
+        read = await asyncio.to_thread(one.reader, workspace, _of_texts(one, given))
         return open_requests.stream(events(one.noun.removesuffix("s"), read, request), "text/event-stream")
 
     return endpoint

@@ -165,7 +165,7 @@ def _show(workspace: Workspace, one: Operation, answer: Any, as_json: bool) -> N
 
 
 def _print_table(kind: type[Snapshot], answer: Sequence[Snapshot]) -> None:
-    """Print a line each, but for columns in which nothing stands."""
+    """Print a row for each item, without the columns that are empty in every row."""
     texts = {name: [one.text_of(name) for one in answer] for name in kind.COLUMNS or kind.model_fields}
     columns = {kind.shown(name): column for name, column in texts.items() if any(column)}
     right = [shown.title for shown in columns if shown.right]

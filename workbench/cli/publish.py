@@ -5,12 +5,12 @@ The token is the Hub's own login (`hf auth login`); no command takes one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import click
 
-from workbench.cli.follow import follow_job, follow_operation
+from workbench.cli.follow import follow_operation
 from workbench.cli.options import (
     Command,
     SettingsCommand,
@@ -25,8 +25,9 @@ from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.settings import ExportSettings
 from workbench.display.quantities import byte_size
 from workbench.errors import ConfigError
+from workbench.operations import publishing as operations
 from workbench.operations.datasets import start_task, task_of
-from workbench.publishing import account, push
+from workbench.publishing import push
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.publishing.upload_plan import UploadPlan
 from workbench.workspace import Workspace
@@ -100,22 +101,12 @@ def dataset(dataset: Dataset, dry_run: bool, detach: bool, **flags: Any) -> int:
 
 def _push(workspace: Workspace, name: str, settings: LoraPush | SpacePush, dry: bool, detached: bool) -> int:
     name = name if "/" in name else f"runs/{name}"
-    owner = "" if settings.repo_id else account.ask().name
-    chosen = push.named(workspace, name, settings, owner)
-    plan = push.plan_upload(workspace, name, chosen)
-    _show(plan, readme=dry)
+    chosen = operations.chosen(workspace, name, settings)
+    _show(push.plan_upload(workspace, name, chosen), readme=dry)
     if dry:
         return 0
-    push.start(workspace, name, chosen)
-    what: push.What = "space" if isinstance(settings, SpacePush) else "lora"
-
-    def outcome() -> Iterator[str]:
-        result = push.result(workspace, what, name)
-        done = "pushed" if result.get("changed") else "nothing has changed, so there is no new commit"
-        yield f"{done}: {result.get('url')} (commit {str(result.get('commit'))[:8]})"
-
-    goes_on = f"The push to {chosen.repo_id} goes on. See it again: workbench publish {what} {name}"
-    return follow_job(lambda: push.status(workspace, what, name), outcome, goes_on, detach=detached)
+    started = operations.start(workspace, name, chosen)
+    return follow_operation(started, lambda: operations.job(workspace, started.id), detached)
 
 
 def _show(plan: UploadPlan, readme: bool) -> None:

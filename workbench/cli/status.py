@@ -1,4 +1,4 @@
-"""`workbench status`: what goes on in the workspace, and what comes next."""
+"""`workbench status`: what is happening in the workspace, and what to do next."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMMAND_OF = {
 @json_flag
 @with_workspace
 def status(workspace: Workspace, as_json: bool) -> None:
-    """Show what goes on: runs at work, waiting or failed, the newest samples and datasets, and what comes next."""
+    """Show what is happening: active, waiting and failed runs, the newest samples and datasets, what to do next."""
     reader = OverviewReader(workspace)
     if as_json:
         print_json(overview_of(reader).model_dump(mode="json"))

@@ -1,4 +1,4 @@
-"""Tables and lists of checks in the shell."""
+"""Tables in the shell."""
 
 from __future__ import annotations
 
@@ -46,14 +46,3 @@ def _print_wrapped(console: Console, heads: Sequence[str], rows: Sequence[Sequen
     for row in rows:
         table.add_row(*map(escape, row))
     console.print(table)
-
-
-def print_checks(checks: Iterable[tuple[str, str, str]]) -> int:
-    """What was looked at, what was found and, where something is wrong, a remedy below; returns how many have one."""
-    listed = list(checks)
-    width = max(len(title) for title, _, _ in listed)
-    for title, found, remedy in listed:
-        say(f"{'!' if remedy else ' '} {title:<{width}}  {found}")
-        if remedy:
-            say(f"  {'':<{width}}  -> {remedy}")
-    return sum(bool(remedy) for _, _, remedy in listed)

@@ -20,7 +20,7 @@ from workbench.workspace import Workspace
 Name = Annotated[str, Field(title="Grid", description="A grid's name.")]
 Row = Annotated[int, Field(ge=1, description="Counted from 1.")]
 Column = Annotated[int, Field(ge=1, description="Counted from 1.")]
-Off = Annotated[bool, Field(description="Take it back.")]
+Off = Annotated[bool, Field(description="Remove the mark.")]
 # Settings of a sample that belong to rows and columns.
 OWN = ("prompt", "image", "seed", "loras", "guidance_scale", "steps", "scheduler", "video", "strength", "continue_from")
 AXES = ("prompts", "seeds", "checkpoints", "scales", "loras", "guidance", "steps", "schedulers", "column_seeds")
@@ -36,16 +36,16 @@ class GridLine(Snapshot):
     """What commands take."""
 
     folder: str
-    """Where it is."""
+    """Its folder."""
 
     done: int | None
-    """Videos generated; null where the grid cannot be read."""
+    """Number of generated videos; null if the grid cannot be read."""
 
     videos: int | None
-    """Of how many; null where the grid cannot be read."""
+    """Number of all its videos; null if the grid cannot be read."""
 
     problem: str
-    """Why the grid cannot be read, "" where it can."""
+    """Why the grid cannot be read; "" if it can."""
 
     def text_of(self, name: str) -> str:
         return f"{self.done} of {self.videos}" if name == "videos" and not self.problem else super().text_of(name)
@@ -58,7 +58,7 @@ class GridView(Snapshot):
     """Its name."""
 
     folder: str
-    """Where it is."""
+    """Its folder."""
 
     title: str
     """For people."""
@@ -67,16 +67,16 @@ class GridView(Snapshot):
     """That it compares checkpoints of; "" for none."""
 
     fixed: tuple[Any, ...]
-    """What is the same in all videos."""
+    """What all videos have in common."""
 
     rows: tuple[dict[str, Any], ...]
-    """Prompt and label of each."""
+    """Prompt and label of each row."""
 
     columns: tuple[dict[str, Any], ...]
-    """Name, votes ... of each."""
+    """Name, votes ... of each column."""
 
     heads: tuple[Any, ...]
-    """Of the columns, by line: text, span."""
+    """Headings of the columns, line by line: text, span."""
 
     best: dict[str, Any]
     """The column chosen as best: column, step, why, time; {} before."""
@@ -136,16 +136,16 @@ class Votes(Snapshot):
     COLUMNS: ClassVar[tuple[str, ...]] = ("name", "won", "votes", "confidence")
 
     name: str
-    """Of the column."""
+    """Name of the column."""
 
     won: int
-    """Votes that it won."""
+    """Number of votes it won."""
 
     votes: int
-    """Votes in which it stood."""
+    """Number of votes it took part in."""
 
     confidence: str
-    """How sure the order is, in words."""
+    """How certain the ranking is, in words."""
 
 
 class Exported(Snapshot):
@@ -156,7 +156,7 @@ class Exported(Snapshot):
 
 
 class Chosen(Snapshot):
-    """What was chosen or marked."""
+    """The outcome of a mark or a choice."""
 
     message: str
     """One sentence."""
@@ -179,7 +179,7 @@ def _line(grid: Grid) -> GridLine:
 
 @operation(path="/grids/{name}")
 def show(workspace: Workspace, name: Name) -> GridView:
-    """Show the videos of a grid, with their measurements, marks and files."""
+    """Show a grid's videos with their measurements, marks and files."""
     return view(Grid.open(workspace, name))
 
 
@@ -197,7 +197,7 @@ def make(
     grid: Annotated[dict[str, Any], Field(description="Rows and columns: settings of a grid.")],
     sample: Annotated[dict[str, Any], Field(description="Settings of a sample that all videos share.")] = {},  # noqa: B006
 ) -> GridView:
-    """Make a grid and request its videos; a run alone gives its preview prompts by base model and last checkpoints."""
+    """Make a grid and request its videos. A run alone compares its base model and last checkpoints on its prompts."""
     settings = parse(GridSettings, grid)
     base = base_of(workspace, settings).model_dump(mode="json")
     made = Grid.create(workspace, settings, parse(SampleSettings, {**base, **sample}, given=sample))
@@ -289,7 +289,7 @@ def vote(
     *,
     tie: Annotated[bool, Field(description="Neither is better.")] = False,
 ) -> list[Votes]:
-    """Note that in a row the video of one column beats that of another; lists the votes."""
+    """Vote for one of two videos in a row; lists all votes."""
     grid = Grid.open(workspace, name)
     first, second = key_of(grid, row, better), key_of(grid, row, other)
     grid.vote(first, second, "" if tie else first)

@@ -59,10 +59,10 @@ class FitView(Snapshot):
     """Memory and time in words."""
 
     advice: str
-    """What to think of it; "" where all is well."""
+    """Advice; "" if all is well."""
 
     warnings: tuple[str, ...]
-    """What the run will probably not show, and the setting that helps, a sentence each."""
+    """What the run will probably fail to learn, and the setting that helps, a sentence each."""
 
     gpu: dict[str, Any]
     """Name, kind, memory_gb, rate."""
@@ -94,9 +94,12 @@ def fit(
     gpu_memory: Gpu = HERE,
     fit_to_gpu: Annotated[bool, Field(description=levels.HELP)] = False,
 ) -> FitView:
-    """Show what a run would need: memory by phase, disk and time. Starts nothing."""
+    """Estimate what a run needs: memory by phase, disk space and time. Nothing is started."""
     settings = settings.changed(model=sized_model(workspace.model(settings.model))[1].id)
-    if fit_to_gpu and (found := levels.fit_to_gpu(workspace, settings, gpu_memory)).settings is not None:
+    if fit_to_gpu:
+        found = levels.fit_to_gpu(workspace, settings, gpu_memory)
+        if found.settings is None:
+            raise ConfigError(found.why)
         settings = found.settings
     return fit_view(estimate(workspace, settings, gpu_memory), settings, run_warnings(workspace, settings))
 
@@ -143,7 +146,7 @@ def doctor(
 ) -> list[Check]:
     """Check this machine: versions, device, disk, models, browser; then import a clip and train two steps.
 
-    Ends with 0 when nothing needs fixing.
+    Exits with 0 if nothing needs fixing.
     """
     checks = [*_versions(), _device(), _disk(workspace), *_models(), _browser(), *_names(workspace)]
     return checks if quick else [*checks, *tried()]

@@ -1,4 +1,4 @@
-"""The overview: what goes on in a workspace, and what comes next."""
+"""The overview: what is happening in a workspace, and what to do next."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Lines = tuple[dict[str, Any], ...]
 
 
 class Overview(Snapshot):
-    """What goes on in the workspace."""
+    """What is happening in the workspace."""
 
     active: Lines
-    """Runs that train, wait or are paused: name, state, tone, activity, share of the steps, message."""
+    """Runs that are training, waiting or paused: name, state, tone, activity, share of the steps, message."""
 
     failed: Lines
-    """Runs that failed in the last days, the same; message says why and what is next."""
+    """Runs that failed recently, likewise; message says why and what to do."""
 
     ended: Lines
-    """The newest of the other runs, the same."""
+    """The newest of the other runs, likewise."""
 
     samples: Lines
     """The newest: id, video, prompt, problem."""
@@ -32,10 +32,10 @@ class Overview(Snapshot):
     """The newest: name, title, contents, activity, next_step."""
 
     next_steps: Lines
-    """What comes next: kind, label, reason, target."""
+    """What to do next: kind, label, reason, target."""
 
     machine: str
-    """A disk that is nearly full; "" otherwise."""
+    """A warning if the disk is nearly full; otherwise ""."""
 
 
 def _watched(workspace: Workspace) -> Callable[[], Overview]:
@@ -45,12 +45,12 @@ def _watched(workspace: Workspace) -> Callable[[], Overview]:
 
 @operation(path="/status", watch=_watched, visitors="own session", by_hand="status")
 def overview(workspace: Workspace) -> Overview:
-    """Show what goes on: runs at work, waiting or failed, the newest samples and datasets, and what comes next."""
+    """Show what is happening: active, waiting and failed runs, the newest samples and datasets, what to do next."""
     return overview_of(OverviewReader(workspace))
 
 
 def overview_of(reader: OverviewReader) -> Overview:
-    """Return what a reader sees now; it remembers what has not changed on the disk."""
+    """Return what a reader sees now; unchanged parts of the disk are not read again."""
     seen = reader.read()
     kinds = ("active", "failed", "ended", "datasets", "next_steps")
     lines: dict[str, Any] = {name: tuple(asdict(one) for one in getattr(seen, name)) for name in kinds}

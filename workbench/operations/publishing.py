@@ -6,7 +6,7 @@ The token is the Hub's own login; no operation takes one. A dataset is pushed by
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -43,13 +43,11 @@ class Account(Snapshot):
 class Plan(Snapshot):
     """What a push would send."""
 
-    COLUMNS: ClassVar[tuple[str, ...]] = ("repo_id", "sentence")
-
     repo_id: str
-    """To which repository."""
+    """The repository it goes to."""
 
     private: bool
-    """Whether only its owners would see it."""
+    """Whether only its owners can see it."""
 
     sentence: str
     """The same in words."""
@@ -58,7 +56,7 @@ class Plan(Snapshot):
     """Bytes of each file."""
 
     notes: tuple[str, ...]
-    """What to know before, a sentence each."""
+    """Remarks to read first, a sentence each."""
 
     readme: str
     """The text of its README."""
@@ -68,16 +66,21 @@ class Push(JobSnapshot):
     """A push at work, or how it ended."""
 
     repo_id: str
-    """To which repository."""
+    """The repository it goes to."""
 
     url: str
     """Its address on the Hub; "" before."""
 
     commit: str
-    """The commit that it made, or the last one where nothing had changed; "" before."""
+    """The commit it made, or the latest one if nothing had changed; "" before."""
 
     changed: bool
     """Whether it made a new commit."""
+
+    @property
+    def goes_on(self) -> str:
+        what, _, name = self.id.partition("/")
+        return f"The push to {self.repo_id} goes on. See it again: workbench publish {what} {name}"
 
     def outcome(self) -> Iterable[str]:
         done = "pushed" if self.changed else "nothing has changed, so there is no new commit"
@@ -126,7 +129,7 @@ def plan_of(plan: UploadPlan) -> Plan:
 def job(
     workspace: Workspace, id: Annotated[str, Field(description="lora/NAME or space/NAME, as a push answers it.")]
 ) -> Push:
-    """Show how far a push is."""
+    """Show the progress of a push."""
     what, _, name = id.partition("/")
     kind: push.What = "space" if what == "space" else "lora"
     folder, result = push.folder(workspace, kind, name), push.result(workspace, kind, name)
@@ -147,22 +150,26 @@ def job(
 @operation(path="/publishing/lora", changes=True, job=job, shell=False)
 def lora(workspace: Workspace, name: Name, settings: LoraPush) -> Push:
     """Push a LoRA, or a model that was trained whole: weights, model card, previews."""
-    push.start(workspace, name, chosen(workspace, name, settings))
-    return job(workspace, f"lora/{name}")
+    return start(workspace, name, chosen(workspace, name, settings))
 
 
 @operation(path="/publishing/space", changes=True, job=job, shell=False)
 def space(workspace: Workspace, name: Name, settings: SpacePush) -> Push:
     """Push a Space that generates videos with a LoRA, which is on the Hub already."""
-    push.start(workspace, name, chosen(workspace, name, settings))
-    return job(workspace, f"space/{name}")
+    return start(workspace, name, chosen(workspace, name, settings))
+
+
+def start(workspace: Workspace, name: str, settings: LoraPush | SpacePush) -> Push:
+    """Start a push to the repository that the settings name; one that is at work goes on."""
+    push.start(workspace, name, settings)
+    return job(workspace, f"{'space' if isinstance(settings, SpacePush) else 'lora'}/{name}")
 
 
 @operation(path="/publishing/stop", changes=True, shell=False)
 def stop(
     workspace: Workspace, id: Annotated[str, Field(description="lora/NAME or space/NAME, as a push answers it.")]
 ) -> Push:
-    """End a push; what was sent stays, and nothing of it becomes visible."""
+    """Stop a push. Nothing sent so far becomes visible."""
     what, _, name = id.partition("/")
     push.stop(workspace, "space" if what == "space" else "lora", name)
     return job(workspace, id)

@@ -250,14 +250,24 @@ class Operation:
 
     def call(self, workspace: Workspace, inputs: Settings) -> Any:
         """Do it with checked input."""
-        if self.visitors == "never" and policy.current() is not None:
-            raise ConfigError(f"{self.command} {policy.OFF}")
+        self._check_visitor()
         if not issubclass(self.inputs, OfSignature):
             return self.function(workspace, inputs)
         given = {name: getattr(inputs, name) for name in self.inputs.model_fields}
         for parameter, (kind, fields) in self.parts.items():
             given[parameter] = parse(kind, {name: given.pop(name) for name in fields})
         return self.function(workspace, **given)
+
+    def reader(self, workspace: Workspace, values: Mapping[str, Any]) -> Callable[[], Snapshot]:
+        """Check the input and return what reads the answer again and again. Raises ConfigError."""
+        assert self.watch is not None
+        inputs = parse(self.inputs, values)
+        self._check_visitor()
+        return self.watch(workspace, **dict(inputs))
+
+    def _check_visitor(self) -> None:
+        if self.visitors == "never" and policy.current() is not None:
+            raise ConfigError(f"{self.command} {policy.OFF}")
 
     def plain(self, value: Any) -> Any:
         """Return an answer as JSON has it."""

@@ -31,7 +31,7 @@ from workbench.workspace import Workspace, read_object, strange_names
 
 Name = Annotated[str, Field(title="Run", description="A run's name.", json_schema_extra={"source": "runs"})]
 Names = Annotated[tuple[str, ...], Field(title="Runs", description="Names of runs.", min_length=1)]
-Step = Annotated[int, Field(title="Step", description="Of a checkpoint.", ge=0)]
+Step = Annotated[int, Field(title="Step", description="The step of a checkpoint.", ge=0)]
 LOG_LINES = 10
 
 
@@ -50,48 +50,48 @@ class RunLine(Snapshot):
     """`new`, `running`, `paused`, `finished`, `failed`, `stopped`, `died` ..."""
 
     position: int | None
-    """Among the waiting runs, 1 is next; null when it does not wait."""
+    """Position in the queue, 1 is next; null if it is not waiting."""
 
     activity: Annotated[str, Shown("state")]
-    """What it does now, in words."""
+    """What it is doing now, in words."""
 
     step: Annotated[int, Shown(right=True)]
-    """The last one done."""
+    """The last completed step."""
 
     loss: Annotated[float | None, Shown(text="{:.4f}".format, right=True)]
-    """Smoothed, null before the first step."""
+    """Smoothed; null before the first step."""
 
     held_out: Annotated[
         tuple[float, ...], Shown("held-out loss", lambda losses: f"{losses[0]:.4f} > {losses[-1]:.4f}", right=True)
     ]
-    """The first and the last loss of held-out clips; [] without."""
+    """The first and the last held-out loss; [] without held-out clips."""
 
     diagnosis: str
-    """Its kind; "" before the first step."""
+    """Kind of the diagnosis; "" before the first step."""
 
     steps: int | None
-    """That it has, null when its settings cannot be read."""
+    """Total number of steps; null if its settings cannot be read."""
 
     dataset: str
-    """Its name."""
+    """Name of its dataset."""
 
     model: str
-    """Its name."""
+    """Name of its model."""
 
     started_at: Annotated[float | None, Shown("started", jobs.ago)]
-    """Unix time, null before."""
+    """Unix time; null before."""
 
     ended_at: Annotated[float | None, Shown("ended", moment)]
-    """Unix time, null before."""
+    """Unix time; null before."""
 
     created_at: float
     """Unix time."""
 
     group: str
-    """That a person gave it; "" for none."""
+    """The group it was put into; "" for none."""
 
     own_notes: str
-    """What a person wrote about it; "" for nothing."""
+    """Notes someone wrote about it; "" for none."""
 
     def text_of(self, name: str) -> str:
         if name == "step":
@@ -108,83 +108,83 @@ class RunView(Snapshot):
     """What commands take."""
 
     folder: str
-    """Where it is."""
+    """Its folder."""
 
     state: str
     """`new`, `running`, `paused`, `finished`, `failed`, `stopped`, `died` ..."""
 
     headline: str
-    """The state in one word, `waiting` for one in the queue."""
+    """The state in one word; `waiting` while it is in the queue."""
 
     activity: str
-    """What it does now, in words."""
+    """What it is doing now, in words."""
 
     step: int
-    """The last one done."""
+    """The last completed step."""
 
     steps: int | None
-    """That it has; null when its settings cannot be read."""
+    """Total number of steps; null if its settings cannot be read."""
 
     seconds_left: float | None
-    """Null while unknown."""
+    """Estimated; null while unknown."""
 
     position: int | None
-    """Among the waiting runs, 1 is next; null when it does not wait."""
+    """Position in the queue, 1 is next; null if it is not waiting."""
 
     facts: tuple[dict[str, Any], ...]
     """Key, label, value, unit and tone of each number."""
 
     notes: tuple[dict[str, Any], ...]
-    """What there is to know: text, tone."""
+    """Remarks: text, tone."""
 
     actions: tuple[dict[str, Any], ...]
-    """What makes sense now: kind, label, command."""
+    """Sensible next actions: kind, label, command."""
 
     checkpoints: tuple[dict[str, Any], ...]
-    """Step, bytes, reasons why it is kept, held_out."""
+    """Step, size in bytes, the reasons it is kept, and held-out loss of each."""
 
     diagnosis: dict[str, Any] | None
     """Kind, sentence, advice ...; null before the first measurement."""
 
     failure: dict[str, Any] | None
-    """Of a run that failed: cause, advice, actions ...; else null."""
+    """If it failed: cause, advice, actions ...; otherwise null."""
 
     outcome: dict[str, Any] | None
-    """Of a run that ended well or was stopped: text, tone; else null."""
+    """If it finished or was stopped: text, tone; otherwise null."""
 
     best_step: int | None
-    """Of the lowest held-out loss whose previews are good, null when unknown."""
+    """Step with the lowest held-out loss whose previews are good; null while unknown."""
 
     visible_effect: dict[str, Any] | None
     """Of the newest previews: change, control_change (levels of 255), effect (the first by the second), effects (of
     each), visible, spoiled; null before the first."""
 
     previews: tuple[dict[str, Any], ...]
-    """Step, prompt, scale, video of each."""
+    """Step, prompt, LoRA scale and video of each."""
 
     control_previews: tuple[dict[str, Any], ...]
-    """The same of preservation prompts, which the LoRA should leave alone."""
+    """The same for preservation prompts, which the LoRA should not change."""
 
     curves: dict[str, Any]
     """Name -> points [step, value]."""
 
     parent: dict[str, Any]
-    """What it was forked from; {} otherwise."""
+    """The run and step it was forked from; {} if it is not a fork."""
 
     group: str
-    """That a person gave it; "" for none."""
+    """The group it was put into; "" for none."""
 
     own_notes: str
-    """What a person wrote about it; "" for nothing."""
+    """Notes someone wrote about it; "" for none."""
 
     settings: dict[str, Any] | None
-    """All of them, null where this version cannot read them."""
+    """All settings; null if this version cannot read them."""
 
     lora: str | None
-    """Its safetensors file, null before it has finished."""
+    """Path of the exported safetensors file; null before the run has finished."""
 
     full_model: str | None
-    """The folder of the model that a full fine-tune made, null before it has finished and for a LoRA."""
+    """Folder of the model a full fine-tune produced; null for a LoRA and before it has finished."""
 
     log: str
     """The last lines of its log."""
@@ -286,14 +286,14 @@ class Created(RunView):
     """A run that was created, or the first of several."""
 
     created: tuple[str, ...]
-    """Names of all runs that were created."""
+    """Names of all created runs."""
 
 
 class Checkpoint(Snapshot):
     """A checkpoint of a run."""
 
     step: int
-    """At which it was written."""
+    """The step it was saved at."""
 
     bytes: Annotated[int, Shown("size", byte_size, right=True)]
     """Size of its files."""
@@ -303,7 +303,7 @@ class Starred(Snapshot):
     """The checkpoints of a run that are kept for good."""
 
     name: str
-    """Of the run."""
+    """Name of the run."""
 
     starred: Annotated[tuple[int, ...], Shown(text=lambda steps: ", ".join(map(str, steps)))]
     """Steps of the starred checkpoints."""
@@ -323,20 +323,20 @@ class Moved(Snapshot):
     """What commands take."""
 
     message: str
-    """What was done, one sentence."""
+    """One sentence saying what was done."""
 
 
 class Comparison(Snapshot):
     """Runs side by side."""
 
     names: tuple[str, ...]
-    """Of the runs."""
+    """Names of the runs."""
 
     results: dict[str, tuple[str, ...]]
-    """Result -> a text for each run."""
+    """Result -> its text for each run."""
 
     settings: dict[str, tuple[str, ...]]
-    """Setting that differs -> a text for each run."""
+    """Setting that differs -> its value for each run."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
         yield from ()
@@ -349,10 +349,10 @@ class Queue(Snapshot):
     """Which runs train, and which wait."""
 
     now: Annotated[tuple[str, ...], Shown(text=", ".join)]
-    """Names of those at work."""
+    """Names of the active runs."""
 
     waiting: tuple[str, ...]
-    """Names, the next one first."""
+    """Names of the waiting runs, the next one first."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
         yield from (("now", name) for name in self.now)
@@ -365,10 +365,10 @@ class Stacks(Snapshot):
     """What every thread of a run does, or did when it hung."""
 
     name: str
-    """Of the run."""
+    """Name of the run."""
 
     alive: Annotated[bool, HIDDEN]
-    """Whether it runs now."""
+    """Whether the run is alive."""
 
     stacks: str
     """A text, as Python's faulthandler writes it."""
@@ -385,7 +385,7 @@ class Decoding(JobSnapshot):
     """Making videos of previews that were kept as latents."""
 
     previews: str
-    """The folder in which they are."""
+    """The folder with the previews."""
 
     def outcome(self) -> Iterable[str]:
         return (f"{self.message}, in {self.previews}",)
@@ -403,9 +403,9 @@ def list_(
     workspace: Workspace,
     *,
     search: Annotated[
-        str, Field(description="Only those that have every word in name, state, group, dataset, model or notes.")
+        str, Field(description="Only runs that have every word in their name, state, group, dataset, model or notes.")
     ] = "",
-    group: Annotated[str | None, Field(description='Only those of this group; "" for those without one.')] = None,
+    group: Annotated[str | None, Field(description='Only runs of this group; "" for runs without one.')] = None,
     sort: Annotated[Order, Field(description="The order.")] = "newest",
 ) -> list[RunLine]:
     """List the runs."""
@@ -444,16 +444,16 @@ def _watched(workspace: Workspace, name: str) -> Callable[[], RunView]:
 
 @operation(path="/runs/{name}", watch=_watched)
 def show(workspace: Workspace, name: Name) -> RunView:
-    """Show how a run goes or went, and why.
+    """Show how a run is going or how it ended, and why.
 
-    Also its checkpoints, the settings that differ from the defaults, and what it left.
+    Includes its checkpoints, its results, and the settings that differ from the defaults.
     """
     return view(snapshot(Run.open(workspace, name)))
 
 
 @operation(path="/run-comparison")
 def compare(workspace: Workspace, names: Names) -> Comparison:
-    """Put runs side by side: results, and settings that differ."""
+    """Compare runs: their results, and the settings that differ."""
     made = side_by_side([Run.open(workspace, name) for name in names])
     results, settings = ({row: tuple(texts) for row, texts in found} for found in (made.results, made.settings))
     return Comparison(names=tuple(made.names), results=results, settings=settings)
@@ -461,7 +461,7 @@ def compare(workspace: Workspace, names: Names) -> Comparison:
 
 @operation()
 def stacks(workspace: Workspace, name: Name) -> Stacks:
-    """Show what every thread of a run does, or did when it hung."""
+    """Show what every thread of a run is doing, or was doing when it hung."""
     run = Run.open(workspace, name)
     state, left = run.status.state, run.folder / STACKS
     if state.alive:
@@ -474,7 +474,7 @@ def stacks(workspace: Workspace, name: Name) -> Stacks:
 
 @operation(changes=True, says=lambda report: report.file)
 def report(workspace: Workspace, name: Name) -> Report:
-    """Write a run's report, one HTML file that holds all it shows."""
+    """Write a run's report as one self-contained HTML file."""
     return Report(file=str(write_report(Run.open(workspace, name))))
 
 
@@ -502,10 +502,10 @@ def start(
     workspace: Workspace,
     name: Name,
     *,
-    target: Annotated[str, Field(description="Train on a target, or `local`. Empty: where it is.")] = "",
-    from_start: Annotated[bool, Field(description="Begin at step 0 again if it has no good checkpoint.")] = False,
+    target: Annotated[str, Field(description="Train on this target, or `local`. Empty: where it is now.")] = "",
+    from_start: Annotated[bool, Field(description="Start over at step 0 if it has no good checkpoint.")] = False,
 ) -> RunView:
-    """Start a run, or let one that ended go on from its newest good checkpoint."""
+    """Start a run, or resume one that ended from its newest good checkpoint."""
     run = startable(workspace, name, target)
     run.start(from_start)
     return view(snapshot(run))
@@ -529,12 +529,12 @@ def living(workspace: Workspace, name: str) -> Run:
     return run
 
 
-Grace = Annotated[float | None, Field(ge=0, description="End it by force when it has not ended after so many seconds.")]
+Grace = Annotated[float | None, Field(ge=0, description="Kill it if it has not ended after this many seconds.")]
 
 
 @operation(changes=True, says=lambda run: f"{run.name}: {run.activity or run.state}")
 def stop(workspace: Workspace, name: Name, *, grace: Grace = None) -> RunView:
-    """Let a run finish its step, save and end."""
+    """Stop a run after its current step; it saves first."""
     run = living(workspace, name)
     run.stop(grace)
     return view(snapshot(run))
@@ -545,9 +545,9 @@ def stop(workspace: Workspace, name: Name, *, grace: Grace = None) -> RunView:
     says=lambda run: f"{run.name} pauses after this step: workbench runs resume {run.name}",
 )
 def pause(workspace: Workspace, name: Name) -> RunView:
-    """Hold a run after its step; `resume` lets it go on.
+    """Pause a run after its current step; `resume` continues it.
 
-    It saves and frees the memory of its device, so that you can sample meanwhile.
+    It saves a checkpoint and frees its device, so that you can sample in the meantime.
     """
     run = living(workspace, name)
     run.pause()
@@ -556,7 +556,7 @@ def pause(workspace: Workspace, name: Name) -> RunView:
 
 @operation(changes=True, says=lambda run: f"{run.name} goes on")
 def resume(workspace: Workspace, name: Name) -> RunView:
-    """Let a paused run go on (`start` is for runs that have ended)."""
+    """Resume a paused run (`start` is for runs that have ended)."""
     run = living(workspace, name)
     run.resume()
     return view(snapshot(run))
@@ -564,7 +564,7 @@ def resume(workspace: Workspace, name: Name) -> RunView:
 
 @operation(changes=True, says=lambda run: f"{run.name} writes a checkpoint after this step")
 def save(workspace: Workspace, name: Name) -> RunView:
-    """Write a checkpoint after the present step."""
+    """Save a checkpoint after the current step."""
     run = living(workspace, name)
     run.save()
     return view(snapshot(run))
@@ -579,13 +579,13 @@ def preview(
     workspace: Workspace,
     name: Name,
     *,
-    prompt: Annotated[str | None, Field(description="Generate this one, not the run's own preview prompts.")] = None,
+    prompt: Annotated[str | None, Field(description="Generate this prompt instead of the run's own.")] = None,
     scale: Annotated[
         tuple[float, ...],
-        Field(description="Strengths of the LoRA: 0 is the base model, 1 usual. Several compare: --scale 0 --scale 1."),
+        Field(description="LoRA scales: 0 is the base model, 1 is usual. Several compare: --scale 0 --scale 1."),
     ] = (),
 ) -> RunView:
-    """Generate preview videos after the present step."""
+    """Generate preview videos after the current step."""
     run = living(workspace, name)
     run.preview(prompt, scale)
     return view(snapshot(run))
@@ -593,9 +593,9 @@ def preview(
 
 @operation(changes=True, says=_generates)
 def live_sample(workspace: Workspace, name: Name, settings: LiveSample) -> RunView:
-    """Generate one video with a living run's weights as they are, after the present step.
+    """Generate one video with a running run's present weights, after the current step.
 
-    It comes into the run's previews and among the samples.
+    It is added to the run's previews and to the samples.
     """
     run = living(workspace, name)
     run.live_sample(settings)
@@ -604,7 +604,7 @@ def live_sample(workspace: Workspace, name: Name, settings: LiveSample) -> RunVi
 
 @operation(path="/runs/{id}/decoding", shell=False)
 def decoding(workspace: Workspace, id: Annotated[str, Field(title="Run", description="A run's name.")]) -> Decoding:
-    """Show how far the decoding of a run's previews is."""
+    """Show the progress of decoding a run's previews."""
     run = Run.open(workspace, id)
     folder = run.folder / DECODING
     status = jobs.status(folder)
@@ -617,7 +617,7 @@ def decoding(workspace: Workspace, id: Annotated[str, Field(title="Run", descrip
 
 @operation(changes=True, job=decoding)
 def decode(workspace: Workspace, name: Name) -> Decoding:
-    """Make videos of previews that were kept as latents. The latents stay."""
+    """Decode previews that were saved as latents. The latents are kept."""
     Run.open(workspace, name).decode_previews()
     return decoding(workspace, name)
 
@@ -627,7 +627,7 @@ def decode(workspace: Workspace, name: Name) -> Decoding:
 
 @operation(path="/queue")
 def queue(workspace: Workspace) -> Queue:
-    """Show which run trains now, and which wait, in order."""
+    """Show which runs are training and which are waiting, in order."""
     waiting = run_queue.order(workspace)
     now = [run.name for run in Run.all(workspace) if run.name not in waiting and run.status.state.alive]
     return Queue(now=tuple(now), waiting=tuple(waiting))
@@ -635,7 +635,7 @@ def queue(workspace: Workspace) -> Queue:
 
 @operation(path="/queue/move", changes=True)
 def move(
-    workspace: Workspace, name: Name, position: Annotated[int, Field(ge=1, description="Where it waits; 1 is next.")]
+    workspace: Workspace, name: Name, position: Annotated[int, Field(ge=1, description="New position; 1 is next.")]
 ) -> Queue:
     """Move a waiting run in the queue."""
     run_queue.move(workspace, name, position)
@@ -647,7 +647,7 @@ def move(
 
 @operation(changes=True)
 def star(workspace: Workspace, name: Name, step: Step) -> Starred:
-    """Keep the checkpoint of a step for good."""
+    """Star a step's checkpoint: it is never removed."""
     run = Run.open(workspace, name)
     checkpoints.star(run.folder, step)
     return Starred(name=name, starred=tuple(checkpoints.starred(run.folder)))
@@ -655,27 +655,29 @@ def star(workspace: Workspace, name: Name, step: Step) -> Starred:
 
 @operation(changes=True)
 def unstar(workspace: Workspace, name: Name, step: Step) -> Starred:
-    """Let the checkpoint of a step go with the others."""
+    """Unstar a step's checkpoint: it may be removed like the others."""
     run = Run.open(workspace, name)
     checkpoints.unstar(run.folder, step)
     return Starred(name=name, starred=tuple(checkpoints.starred(run.folder)))
 
 
-Keep = Annotated[int, Field(ge=1, description="How many of the newest stay; the best and the starred ones do, too.")]
+Keep = Annotated[
+    int, Field(ge=1, description="How many of the newest to keep; the best and the starred ones are kept, too.")
+]
 
 
-@operation(none="nothing goes: the newest, the best and the starred checkpoints stay")
+@operation(none="nothing to remove: the newest, the best and the starred checkpoints are kept")
 def to_prune(workspace: Workspace, name: Name, *, keep: Keep) -> list[Checkpoint]:
     """List the checkpoints that `prune` would remove."""
     run = Run.open(workspace, name)
     return [Checkpoint(step=one.step, bytes=one.bytes) for one in checkpoints.doomed(run.folder, keep, _every(run))]
 
 
-@operation(changes=True, confirm=to_prune, none="nothing goes", says=lambda one: f"step {one.step}")
+@operation(changes=True, confirm=to_prune, none="nothing to remove", says=lambda one: f"step {one.step}")
 def prune(workspace: Workspace, name: Name, *, keep: Keep) -> list[Checkpoint]:
     """Remove old checkpoints.
 
-    The newest stay, and so do the best and the starred ones.
+    The newest, the best and the starred ones are kept.
     """
     run = Run.open(workspace, name)
     return [Checkpoint(step=one.step, bytes=one.bytes) for one in checkpoints.retire(run.folder, keep, _every(run))]
@@ -693,13 +695,13 @@ def _every(run: Run) -> int:
 
 @operation(changes=True)
 def note(workspace: Workspace, name: Name, text: Text = None) -> Note:
-    """Write TEXT as the notes on a run; without it, print them. "" removes them."""
+    """Replace the notes on a run; without a text, show them."""
     return noted(Run.open(workspace, name), text)
 
 
 @operation(changes=True)
 def group(workspace: Workspace, name: Name, label: Label = None) -> Group:
-    """Put a run into a group, under which lists show it; without LABEL, print it. "" takes it out."""
+    """Put a run into a group, under which lists show it; without a label, show its group."""
     return grouped(Run.open(workspace, name), label)
 
 
@@ -707,20 +709,20 @@ def group(workspace: Workspace, name: Name, label: Label = None) -> Group:
 def rename(
     workspace: Workspace, name: Name, new_name: Annotated[str, Field(description="Its new name.", max_length=200)]
 ) -> Moved:
-    """Give a run that is over another name. Samples and grids that were made with it keep the old one."""
+    """Rename a run that has ended. Samples and grids made with it keep the old name."""
     return Moved(name=rename_run(workspace, Run.open(workspace, name), new_name).name, message=f"was {name}")
 
 
 @operation(path="/runs/remove", changes=True, says=lambda run: run.message)
 def remove(workspace: Workspace, names: Names) -> list[Moved]:
-    """Move runs that are over to the bin; `restore` brings them back."""
+    """Move ended runs to the bin; `restore` brings them back."""
     runs = [Run.open(workspace, name) for name in dict.fromkeys(names)]
     return [Moved(name=run.name, message=remove_run(workspace, run)) for run in runs]
 
 
 @operation(path="/removed-runs", none="no run is removed")
 def bin(workspace: Workspace) -> list[RemovedRun]:
-    """List the removed runs, removed last first."""
+    """List the removed runs, last removed first."""
     return [RemovedRun(name=name) for name in removed_runs(workspace)]
 
 
@@ -728,6 +730,6 @@ def bin(workspace: Workspace) -> list[RemovedRun]:
 def restore(
     workspace: Workspace, name: Annotated[str, Field(description="A removed run, as `runs bin` lists it.")]
 ) -> Moved:
-    """Bring a removed run back."""
+    """Restore a removed run."""
     run = restore_run(workspace, name)
     return Moved(name=run.name, message=f"{run.name} is restored")

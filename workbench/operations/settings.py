@@ -118,10 +118,10 @@ class Checked(Snapshot):
     """Setting -> what is wrong with it and what to do, one sentence; {} when nothing is."""
 
     without_effect: tuple[str, ...]
-    """Settings that do nothing beside these values."""
+    """Settings that have no effect with these values."""
 
     notes: tuple[str, ...]
-    """What has no effect although it was set, a sentence each."""
+    """A sentence for each given setting that has no effect."""
 
 
 @operation(path="/settings/{form}", visitors="own session", shell=False)
@@ -176,13 +176,13 @@ class Recipe(Snapshot):
     """Its title."""
 
     clips: int
-    """For how many; 0 where it is not known."""
+    """Number of clips it is for; 0 if unknown."""
 
     evidence: str
     """How well it is documented, one sentence."""
 
     warning: str
-    """What stands against the dataset; "" when nothing does."""
+    """What speaks against this dataset or GPU; "" if nothing does."""
 
     settings: dict[str, Any]
     """Setting and value, as a run's config.json has them."""
@@ -191,7 +191,7 @@ class Recipe(Snapshot):
     """Setting (empty for advice on the dataset), title, value, reason, sources (title, url) of each."""
 
     gpu: str
-    """That memory settings, frames and size are chosen for."""
+    """The GPU that memory settings, frames and size are chosen for."""
 
 
 @operation(path="/recipes", by_hand="recipes")

@@ -27,13 +27,13 @@ class Target(Snapshot):
     """What `--target` takes."""
 
     kind: str | None
-    """`ssh`, `slurm` or `hf-jobs`; null when its file cannot be read."""
+    """`ssh`, `slurm` or `hf-jobs`; null if its file cannot be read."""
 
     settings: Annotated[dict[str, Any], Shown(text=lambda some: ", ".join(f"{key}={some[key]}" for key in some))]
-    """Those that differ from their defaults."""
+    """Settings that differ from their defaults."""
 
     problem: str
-    """Why it cannot be used; "" when it can."""
+    """Why it cannot be used; "" if it can."""
 
 
 @operation(path="/targets", none="no targets yet: workbench targets add ssh NAME --host HOST adds one")
@@ -76,9 +76,9 @@ def remove(workspace: Workspace, name: Name) -> Target:
 
 @operation(says=said, exit_code=lambda checks: ExitCode.BAD_CONFIG if any(one.remedy for one in checks) else 0)
 def check(workspace: Workspace, name: Name) -> list[Check]:
-    """Check whether a target is ready: starts and changes nothing on it.
+    """Check whether a target is ready. Nothing is started or changed on it.
 
-    Exits with 0 when nothing has to be fixed.
+    Exits with 0 if nothing needs fixing.
     """
     try:
         found = kept.check_target(workspace, name)

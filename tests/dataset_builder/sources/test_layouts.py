@@ -293,7 +293,7 @@ def test_sat_takes_all_64_clips_of_our_shards(many: Path, tmp_path: Path, monkey
     found = [one for tar in sorted(folder.iterdir()) for one in taken(tar, fps=FPS, num_frames=FRAMES)]
     assert [one.caption for one in found] == [f"clip {number} é" for number in range(64)]
     assert {one.frames.shape for one in found} == {(FRAMES, 64, 64, 3)}
-    # A trainer that is set up for records beside the shards reads ours as well.
+    # A trainer configured for records beside the shards reads ours, too.
     tar = next(folder.iterdir())
     assert taken(tar, fps=FPS, num_frames=FRAMES, meta_names=("caption", "duration", "fps"))
     assert [source.caption for source in survey([folder]).sources] == [f"clip {number} é" for number in range(64)]
