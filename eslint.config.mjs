@@ -4,7 +4,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import js from '@eslint/js';
 
 const ASSETS = new URL('assets/', import.meta.url);
-const DEFINITION = /^(?:async )?(?:function|const|let) (\w+)/gm;
+const DEFINITION = /^(?:async )?(?:function\*?|const|let|class) (\w+)/gm;
 const readonly = (names) => Object.fromEntries(names.map((name) => [name, 'readonly']));
 const defined = (file) => (existsSync(new URL(file, ASSETS))
   ? [...readFileSync(new URL(file, ASSETS), 'utf8').matchAll(DEFINITION)].map((match) => match[1]) : []);
@@ -15,13 +15,17 @@ const BROWSER = readonly([
   'CustomEvent', 'KeyboardEvent', 'Element', 'HTMLElement', 'Node', 'MutationObserver', 'ResizeObserver', 'IntersectionObserver',
   'setTimeout', 'clearTimeout', 'setInterval', 'clearInterval', 'requestAnimationFrame', 'cancelAnimationFrame', 'fetch', 'performance',
 ]);
+const MORE = readonly([
+  'customElements', 'sessionStorage', 'queueMicrotask', 'EventSource', 'XMLHttpRequest', 'FormData', 'File', 'Blob', 'Notification', 'structuredClone',
+]);
+const ELEMENTS = readFileSync(new URL('elements/order.txt', ASSETS), 'utf8').split(/\s+/).filter(Boolean);
 const languageOptions = (globals) => ({ ecmaVersion: 2024, sourceType: 'script', globals });
 const definesForOthers = { 'no-unused-vars': ['error', { vars: 'local' }] };
 const shared = /^elements\.js$|\.logic\.js$/;
 const components = readdirSync(ASSETS).filter((file) => file.endsWith('.js') && !shared.test(file));
 
 export default [
-  { files: ['assets/*.js', 'tests/browser_code/*.mjs', '*.mjs'], ...js.configs.recommended },
+  { files: ['assets/*.js', 'assets/elements/*.js', 'tests/browser_code/*.mjs', '*.mjs'], ...js.configs.recommended },
   {
     files: ['assets/*.js'],
     rules: { eqeqeq: 'error', 'no-var': 'error', 'prefer-const': 'error', 'no-eval': 'error', 'no-implied-eval': 'error' },
@@ -36,6 +40,12 @@ export default [
         { ...BROWSER, ...GRADIO, ...readonly([...defined('elements.js'), ...defined(file.replace('.js', '.logic.js'))]) }),
       parserOptions: { ecmaFeatures: { globalReturn: true } }, // it is the body of a function
     },
+  })),
+  // The elements are one text in the order of order.txt: whatever an earlier file defines is known in a later one.
+  ...ELEMENTS.map((name, index) => ({
+    files: [`assets/elements/${name}.js`],
+    languageOptions: languageOptions({ ...BROWSER, ...MORE, ...readonly(ELEMENTS.slice(0, index).flatMap((one) => defined(`elements/${one}.js`))) }),
+    rules: { eqeqeq: 'error', 'no-var': 'error', 'prefer-const': 'error', 'no-eval': 'error', ...definesForOthers },
   })),
   {
     files: ['tests/browser_code/*.mjs', '*.mjs'],

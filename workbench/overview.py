@@ -19,13 +19,15 @@ from workbench.display.quantities import byte_size
 from workbench.display.states import Tone
 from workbench.errors import ConfigError
 from workbench.jobs import State, Status, queue
+from workbench.jobs.devices import GIGABYTE, load, pick_device
 from workbench.runs.failures import LOG_LINES, failure_of
 from workbench.runs.listing import headline, summary_of
 from workbench.runs.metrics import SESSIONS, read_sessions
 from workbench.runs.run import Run
 from workbench.runs.snapshot import activity, time_left, time_limit_of
+from workbench.sampler.queue import pending_samples
 from workbench.sampler.samples import ID, Sample, Samples
-from workbench.workspace import Workspace, is_slug
+from workbench.workspace import Workspace, is_slug, lora_names
 
 RUNS = 6  # of those that are over; every run that is not is named
 SAMPLES = 6
@@ -68,11 +70,28 @@ class NextStep:
 
 
 @dataclass(frozen=True)
+class Computer:
+    """What jobs compute on by default, and how busy it is.
+
+    memory_used, memory_total, disk_free: bytes;  busy: share, None where nobody tells;  disk_low: nearly full
+    """
+
+    name: str
+    gpu: bool
+    memory_used: float | None
+    memory_total: float
+    busy: float | None
+    disk_free: int
+    disk_low: bool
+
+
+@dataclass(frozen=True)
 class Overview:
     """A workspace at one moment.
 
     active: runs that train, wait or are paused;  failed: of the last days;  ended: the newest of the others
-    samples, datasets: the newest;  machine: what it computes on, and a disk that is nearly full
+    samples, datasets: the newest;  machine: a warning where the disk is nearly full
+    counts: datasets, runs, running, waiting, failed (in the last days), queued (samples), loras
     """
 
     active: tuple[RunLine, ...]
@@ -82,6 +101,8 @@ class Overview:
     datasets: tuple[DatasetLine, ...]
     next_steps: tuple[NextStep, ...]
     machine: str
+    counts: dict[str, int]
+    computer: Computer
 
     @property
     def empty(self) -> bool:
@@ -114,6 +135,7 @@ class OverviewReader:
         ended = [one for one in over if one not in failed][:RUNS]
         active.sort(key=lambda one: order.index(one.name) + 1 if one.name in order else 0)
         samples, datasets = tuple(self._samples()), tuple(self._datasets())
+        free = shutil.disk_usage(self._workspace.root).free
         return Overview(
             active=tuple(self._run(one, order) for one in active),
             failed=tuple(self._run(one, order) for one in failed[:RUNS]),
@@ -121,7 +143,17 @@ class OverviewReader:
             samples=samples,
             datasets=datasets,
             next_steps=tuple(_next_steps(statuses, samples, datasets)),
-            machine=self._machine(),
+            machine=f"Only {byte_size(free)} are free on this disk." if free < LITTLE_SPACE else "",
+            counts={
+                "datasets": sum(1 for path in self._workspace.datasets.glob(f"*/{INFO}") if is_slug(path.parent.name)),
+                "runs": len(statuses),
+                "running": sum(one.state.alive and one.name not in order for one in statuses),
+                "waiting": len(order),
+                "failed": len(failed),
+                "queued": len(pending_samples(self._workspace)),
+                "loras": len(lora_names.names(self._workspace)),
+            },
+            computer=self._computer(free),
         )
 
     def _run(self, status: Status, order: list[str]) -> RunLine:
@@ -180,9 +212,18 @@ class OverviewReader:
         working = [seen.activity for task in tasks if (seen := task_snapshot(task)).activity]
         return replace(line, activity=working[0] if working else "")
 
-    def _machine(self) -> str:
-        free = shutil.disk_usage(self._workspace.root).free
-        return f"Only {byte_size(free)} are free on this disk." if free < LITTLE_SPACE else ""
+    def _computer(self, free: int) -> Computer:
+        device = pick_device("auto")
+        busy = load(device)
+        return Computer(
+            name=device.name.replace("processor", "CPU"),
+            gpu=device.is_gpu,
+            memory_used=None if busy.memory_used_gb is None else busy.memory_used_gb * GIGABYTE,
+            memory_total=busy.memory_total_gb * GIGABYTE,
+            busy=None if busy.utilisation is None else busy.utilisation / 100,
+            disk_free=free,
+            disk_low=free < LITTLE_SPACE,
+        )
 
     def _kept_for(self, key: Path, mark: Any, read: Callable[[], Any]) -> Any:
         """What was read for this file or folder, again only after its mark has changed."""

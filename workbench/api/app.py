@@ -11,9 +11,9 @@ import asyncio
 import json
 from typing import Annotated, Any
 
-from fastapi import Body, FastAPI, Query, Request
+from fastapi import Body, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
@@ -22,6 +22,7 @@ from workbench.api.mcp import OverHttp
 from workbench.api.open_requests import CountedStream, OpenRequests, TooManyOpen, wait_for_sample
 from workbench.api.operations import add_operations
 from workbench.api.pages import reference
+from workbench.api.watching import Watching, called
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder import library as dataset_library
 from workbench.dataset_builder.export import export_stream
@@ -99,9 +100,24 @@ def api(workspace: Workspace) -> FastAPI:
     _runs(app, workspace)
     _samples(app, workspace, open_requests)
     add_operations(app, workspace, open_requests, AnyJSON)
+    _elements(app, workspace)
     tools = Route("/mcp", OverHttp(workspace), methods=["GET", "POST", "DELETE"], include_in_schema=False)
     app.router.routes.append(tools)
     return app
+
+
+def _elements(app: FastAPI, workspace: Workspace) -> None:
+    watching = Watching(workspace)
+
+    @app.post("/call/{noun}/{verb}", include_in_schema=False)
+    async def call(noun: str, verb: str, request: Request) -> Response:
+        return await called(watching, f"{noun}/{verb}", request, AnyJSON)
+
+    @app.get("/watch", include_in_schema=False)
+    async def watch(what: str, request: Request) -> Response:
+        shown = await asyncio.to_thread(watching.open, what)
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(watching.events(shown, request), media_type="text/event-stream", headers=headers)
 
 
 def _datasets(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) -> None:

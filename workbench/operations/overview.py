@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
+from urllib.parse import quote
 
+from workbench import jobs
+from workbench.operations import datasets, grids, samples
 from workbench.operations.registry import Snapshot, operation
 from workbench.overview import OverviewReader
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, lora_names
+
+SAMPLES = 100  # that can be found by their prompts
 
 Lines = tuple[dict[str, Any], ...]
 
@@ -37,6 +42,26 @@ class Overview(Snapshot):
     machine: str
     """A warning if the disk is nearly full; otherwise ""."""
 
+    counts: dict[str, int]
+    """Of datasets, runs, runs that are running, waiting or failed recently, queued samples, LoRAs."""
+
+    computer: dict[str, Any]
+    """What jobs compute on by default: name, gpu, memory_used, memory_total and disk_free (bytes), busy (a share),
+    disk_low."""
+
+
+class Object(Snapshot):
+    """Something that can be opened by its name."""
+
+    title: str
+    """Its name, or the prompt of a sample."""
+
+    kind: str
+    """`run`, `dataset`, `LoRA`, `sample` or `grid`."""
+
+    address: str
+    """Of its page, below the page's own address."""
+
 
 def _watched(workspace: Workspace) -> Callable[[], Overview]:
     reader = OverviewReader(workspace)
@@ -58,4 +83,20 @@ def overview_of(reader: OverviewReader) -> Overview:
         {"id": one.id, "video": str(one.path), "prompt": one.settings.prompt, "problem": one.problem}
         for one in seen.samples
     )
-    return Overview(**lines, samples=samples, machine=seen.machine)
+    return Overview(**lines, samples=samples, machine=seen.machine, counts=seen.counts, computer=asdict(seen.computer))
+
+
+@operation(path="/objects", visitors="own session", shell=False)
+def objects(workspace: Workspace) -> list[Object]:
+    """List everything that has a name here: runs, datasets, LoRAs, grids, the newest samples."""
+    named = [
+        *(("run", status.name, ("train", status.name)) for status in jobs.jobs_in(workspace.runs)),
+        *(("dataset", one.title, ("dataset", one.name)) for one in datasets.list_(workspace)),
+        *(("LoRA", name, ("loras", name)) for name in lora_names.names(workspace)),
+        *(("grid", one.name, ("compare", one.name)) for one in grids.list_(workspace)),
+        *(("sample", one.prompt, ("sample", one.id)) for one in samples.list_(workspace, limit=SAMPLES)),
+    ]
+    return [
+        Object(kind=kind, title=title, address="#/" + "/".join(quote(part, safe="") for part in parts))
+        for kind, title, parts in named
+    ]

@@ -25,7 +25,7 @@ from workbench.loras.converting import CONVERTED
 from workbench.paths import ASSETS
 from workbench.runs.run import Run
 from workbench.sampler import vae_reconstruction, worker
-from workbench.ui import before_gradio
+from workbench.ui import before_gradio, elements
 from workbench.ui.before_gradio import OPEN_TAB
 from workbench.ui.compare.tab import CompareTab
 from workbench.ui.core import open_tab, render
@@ -78,6 +78,7 @@ def launch_options(
             "routes": [
                 *(tracker_view.routes(workspace) if trackers else []),
                 *(api_routes(workspace) if access else []),
+                *elements.routes(),
                 *(before_gradio.routes(live) if live else []),
             ],
             "middleware": [

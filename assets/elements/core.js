@@ -1,0 +1,366 @@
+// What every element is made of: templates that escape what they are given, a DOM that is changed in place so that a
+// playing video or a half-typed text survives a redraw, and the operations of the workbench.
+//
+// All files of this folder are one script in the order of `order.txt`, in one scope: what an earlier file defines, a
+// later one uses. The page, a notebook and an exported report load the same text; they differ in their `transport`:
+//
+//   transport.call('runs/pause', {name})               -> Promise of the answer; rejects with a Problem
+//   transport.watch('runs/show', {name}, got, failed)  -> stop(); got(answer) at once and after each change
+//   transport.file(path)                               -> Promise of an address that <video> or <img> can load
+//   transport.upload(files, progressed)                -> Promise of the paths of the files on the server
+'use strict';
+
+const page = { transport: null };
+
+// Why an operation was refused: `message` for people, `problems` by setting.
+class Problem extends Error {
+  constructor(message, problems = {}) {
+    super(message);
+    this.problems = problems;
+  }
+}
+
+// ---- templates ----
+
+class Markup {
+  constructor(text) { this.text = text; }
+}
+
+const ESCAPES = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' };
+const escaped = (value) => String(value).replace(/[&<>"']/g, (letter) => ESCAPES[letter]);
+
+// Values for properties, which are no text, until the elements they belong to exist.
+const held = new Map();
+let lastHeld = 0;
+
+const textOf = (value) => {
+  if (value instanceof Markup) return value.text;
+  if (Array.isArray(value)) return value.map(textOf).join('');
+  return value === null || value === undefined || value === false ? '' : escaped(value);
+};
+
+// A template: html`<b title="${text}">${text}</b>`. Whatever is put in is escaped, but for templates and lists of them.
+//   .name=${value}    sets a property of the element;
+//   ?name=${on}       has the attribute while `on` is true.
+function html(strings, ...values) {
+  let text = strings[0];
+  values.forEach((value, index) => {
+    const special = /\s([.?])([\w-]+)=$/.exec(strings[index]);
+    if (special) {
+      text = text.slice(0, -special[0].length);
+      if (special[1] === '?') {
+        text += value ? ` ${special[2]}` : '';
+      } else {
+        lastHeld += 1;
+        held.set(lastHeld, value);
+        text += ` data-held${lastHeld}="${special[2]}"`;
+      }
+    } else {
+      text += textOf(value);
+    }
+    text += strings[index + 1];
+  });
+  return new Markup(text);
+}
+
+// Each of a list through a template, or what stands there while it is empty.
+const each = (list, template, empty = '') => (list?.length ? list.map(template) : empty);
+
+// ---- the DOM, changed in place ----
+
+const HELD = /^data-held(\d+)$/;
+// What people change themselves stays as they left it.
+const THEIRS = new Set(['open']);
+const keyOf = (node) => (node.nodeType === 1 ? node.id || node.dataset.id || '' : '');
+const alike = (one, other) => one.nodeType === other.nodeType && one.nodeName === other.nodeName;
+
+// Bring what is inside of `parent` to what a template says. Elements that carry `data-id` or `id` are found again
+// wherever they stand; all others by their place.
+function morph(parent, markup) {
+  const template = document.createElement('template');
+  template.innerHTML = markup.text;
+  morphChildren(parent, template.content);
+}
+
+function morphChildren(parent, wanted) {
+  const keyed = new Map([...parent.children].filter(keyOf).map((node) => [keyOf(node), node]));
+  let at = parent.firstChild;
+  for (const model of [...wanted.childNodes]) {
+    const key = keyOf(model);
+    let node = key ? keyed.get(key) : at;
+    while (!key && node && keyOf(node)) node = node.nextSibling;
+    if (node && alike(node, model)) {
+      if (node === at) at = at.nextSibling;
+      else if (parent.moveBefore) parent.moveBefore(node, at);
+      else parent.insertBefore(node, at);
+      morphNode(node, model);
+    } else {
+      parent.insertBefore(filled(document.importNode(model, true)), at);
+    }
+  }
+  while (at) {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
+  }
+}
+
+// A new node, whose elements have their properties.
+function filled(node) {
+  const elements = node.nodeType === 1 ? [node, ...node.querySelectorAll('*')] : [];
+  for (const element of elements) {
+    for (const { name, value } of [...element.attributes]) takeHeld(element, name, value);
+    if (element.matches('input, textarea, select')) element.rendered = fieldValue(element);
+  }
+  return node;
+}
+
+function takeHeld(element, name, property) {
+  const found = HELD.exec(name);
+  if (!found) return false;
+  element[property] = held.get(Number(found[1]));
+  held.delete(Number(found[1]));
+  element.removeAttribute(name);
+  return true;
+}
+
+// What a template says a field holds.
+function fieldValue(field) {
+  if (field.type === 'checkbox' || field.type === 'radio') return field.hasAttribute('checked');
+  if (field.nodeName === 'TEXTAREA') return field.textContent;
+  if (field.nodeName === 'SELECT') return (field.querySelector('option[selected]') ?? field.querySelector('option'))?.value;
+  return field.getAttribute('value') ?? '';
+}
+
+function morphNode(node, model) {
+  if (node.nodeType !== 1) {
+    if (node.data !== model.data) node.data = model.data;
+    return;
+  }
+  for (const { name, value } of [...model.attributes]) {
+    const found = HELD.exec(name);
+    if (found) {
+      node[value] = held.get(Number(found[1]));
+      held.delete(Number(found[1]));
+    } else if (node.getAttribute(name) !== value && !THEIRS.has(name)) {
+      node.setAttribute(name, value);
+    }
+  }
+  for (const { name } of [...node.attributes]) {
+    if (!model.hasAttribute(name) && !THEIRS.has(name) && !node.ours?.has(name)) node.removeAttribute(name);
+  }
+  const field = node.matches('input, textarea, select');
+  if (node.nodeName !== 'TEXTAREA' && !(node instanceof WorkbenchElement)) morphChildren(node, model);
+  // A field is changed where its template says something new, not where a person has typed since.
+  if (field && node.rendered !== fieldValue(model)) {
+    node.rendered = fieldValue(model);
+    if (typeof node.rendered === 'boolean') node.checked = node.rendered;
+    else if (node.value !== node.rendered) node.value = node.rendered;
+  }
+}
+
+// ---- elements ----
+
+// The base of the elements. A subclass has
+//   static properties  names of what its template gives it with `.name=`; each change draws it anew
+//   needs()            what it shows: {field: ['runs/show', {name: this.name}]}, watched as long as it is there; with
+//                      'once' as a third part it is read once. `this.field` is undefined until the answer is there, and
+//                      `this.refused.field` says why there is none
+//   view()             its template
+//   arrived(), left()  when it comes into a document and when it goes
+//   updated()          after each drawing
+// In its template data-do="name" calls this.name(target, event) at a click, data-input at every keystroke, data-change
+// when a field is done, data-submit at a form's end. While a call lasts its button is busy and takes no second click.
+class WorkbenchElement extends HTMLElement {
+  static properties = [];
+
+  refused = {};
+
+  watches = new Map();
+
+  connectedCallback() {
+    if (!this.listens) {
+      this.listens = true;
+      for (const [event, mark] of EVENTS) this.addEventListener(event, (found) => this.dispatch(found, mark));
+    }
+    this.present = true;
+    this.arrived?.();
+    this.follow();
+    this.draw();
+  }
+
+  disconnectedCallback() {
+    // An element that is only moved comes back within the same task.
+    this.present = false;
+    queueMicrotask(() => {
+      if (this.present) return;
+      for (const { stop } of this.watches.values()) stop();
+      this.watches.clear();
+      this.left?.();
+    });
+  }
+
+  // Where a browser can move an element without taking it out, nothing is to be done.
+  connectedMoveCallback() {}
+
+  needs() { return {}; }
+
+  view() { return html``; }
+
+  // Bring what is watched to what is needed now.
+  follow() {
+    const wanted = Object.entries(this.needs());
+    const names = new Set(wanted.map(([name]) => name));
+    for (const [name, { stop }] of this.watches) {
+      if (!names.has(name)) { stop(); this.watches.delete(name); this[name] = undefined; }
+    }
+    for (const [name, [operation, values, once]] of wanted) {
+      const mark = JSON.stringify([operation, values]);
+      const before = this.watches.get(name);
+      if (before?.mark === mark) continue;
+      before?.stop();
+      this[name] = undefined;
+      delete this.refused[name];
+      const kept = { mark, stop: () => {} };
+      this.watches.set(name, kept);
+      const got = (value) => {
+        if (this.watches.get(name) !== kept) return;
+        this[name] = value;
+        delete this.refused[name];
+        this.redraw();
+      };
+      const failed = (problem) => {
+        if (this.watches.get(name) !== kept) return;
+        this.refused[name] = problem;
+        this.redraw();
+      };
+      if (once) page.transport.call(operation, values).then(got, failed);
+      else kept.stop = page.transport.watch(operation, values, got, failed);
+    }
+  }
+
+  // Read again what is read once, after something has changed it.
+  reread(...names) {
+    for (const name of names.length ? names : [...this.watches.keys()]) {
+      const need = this.needs()[name];
+      if (need?.[2]) {
+        page.transport.call(need[0], need[1]).then((value) => {
+          this[name] = value;
+          this.redraw();
+        }, (problem) => { this.refused[name] = problem; this.redraw(); });
+      }
+    }
+  }
+
+  // Draw soon: once, however much has changed.
+  redraw() {
+    if (this.due || !this.present) return;
+    this.due = true;
+    queueMicrotask(() => { this.due = false; if (this.present) this.draw(); });
+  }
+
+  draw() {
+    morph(this, this.view());
+    this.updated?.();
+  }
+
+  // Call an operation; the answer, or null where it was refused, which is then said.
+  //   said: what was done, or a function of the answer;  undo: what takes it back, a function
+  async act(operation, values, { said = '', undo = null } = {}) {
+    try {
+      const answer = await page.transport.call(operation, values);
+      const text = typeof said === 'function' ? said(answer) : said;
+      if (text) toast(text, undo && (() => undo(answer)));
+      return answer;
+    } catch (problem) {
+      if (!(problem instanceof Problem)) throw problem;
+      toast(problem.message, null, 'bad');
+      return null;
+    }
+  }
+
+  dispatch(event, mark) {
+    const target = event.target.closest?.(`[data-${mark}]`);
+    if (!target || ownerOf(target) !== this || target.matches(':disabled, [aria-busy=true]')) return;
+    if (event.type === 'submit') event.preventDefault();
+    target.closest('details.menu')?.removeAttribute('open');
+    const done = this[target.dataset[mark]](target, event);
+    if (mark === 'do' && done instanceof Promise) {
+      (target.ours ??= new Set()).add('aria-busy');
+      target.setAttribute('aria-busy', 'true');
+      done.finally(() => { target.ours.delete('aria-busy'); target.removeAttribute('aria-busy'); });
+    }
+  }
+}
+
+const EVENTS = [['click', 'do'], ['input', 'input'], ['change', 'change'], ['submit', 'submit']];
+
+// The element in whose template a node stands.
+function ownerOf(node) {
+  let one = node.parentNode;
+  while (one && !(one instanceof WorkbenchElement)) one = one.parentNode;
+  return one;
+}
+
+// Make an element known. Its properties redraw it, and what it needs is asked for anew.
+function define(tag, kind) {
+  for (const name of kind.properties) {
+    const field = `_${name}`;
+    Object.defineProperty(kind.prototype, name, {
+      get() { return this[field]; },
+      set(value) {
+        if (Object.is(this[field], value)) return;
+        this[field] = value;
+        this.changed?.(name);
+        if (this.present) { this.follow(); this.redraw(); }
+      },
+    });
+  }
+  if (!customElements.get(tag)) customElements.define(tag, kind);
+}
+
+// ---- what a person has begun, by address: it survives a reload of the tab ----
+
+const drafts = {
+  read(address) {
+    try { return JSON.parse(sessionStorage.getItem(`draft ${address}`)) ?? {}; } catch { return {}; }
+  },
+  keep(address, values) {
+    try { sessionStorage.setItem(`draft ${address}`, JSON.stringify(values)); } catch { /* a frame without storage */ }
+  },
+  forget(address) {
+    try { sessionStorage.removeItem(`draft ${address}`); } catch { /* a frame without storage */ }
+  },
+};
+
+// What a person prefers, for all addresses and the next visit.
+const preferences = {
+  read(name, otherwise) {
+    try { return JSON.parse(localStorage.getItem(`workbench ${name}`)) ?? otherwise; } catch { return otherwise; }
+  },
+  keep(name, value) {
+    try { localStorage.setItem(`workbench ${name}`, JSON.stringify(value)); } catch { /* a frame without storage */ }
+  },
+};
+
+// ---- addresses ----
+
+// The parts of an address: '#/train/hiker%202/log' -> ['train', 'hiker 2', 'log'].
+const parts = (hash) => hash.replace(/^#\/?/, '').split('/').map((part) => {
+  try { return decodeURIComponent(part); } catch { return part; }
+}).filter((part, index) => part || index);
+const address = (...names) => `#/${names.map((name) => encodeURIComponent(name)).join('/')}`;
+const goTo = (...names) => { window.location.hash = address(...names); };
+
+// ---- saying something ----
+
+// A sentence at the bottom of the page, with Undo where there is one.
+function toast(text, undo = null, tone = '') {
+  document.dispatchEvent(new CustomEvent('workbench-toast', { detail: { text, undo, tone } }));
+}
+
+// A sentence for screen readers.
+function say(text) {
+  const node = document.getElementById('wb-say');
+  if (node) node.textContent = text;
+}

@@ -1,0 +1,149 @@
+// What many elements show alike: icons, states, numbers as people read them, buttons and fields.
+'use strict';
+
+// ---- icons: lines of 1.6 px on a grid of 16 ----
+
+const ICONS = {
+  home: 'M3 7.5 8 3l5 4.5V13H9.5V9.5h-3V13H3z',
+  dataset: 'M2 3h12v10H2zM5 3v10M11 3v10M2 8h3M11 8h3',
+  train: 'M2 13h12M3 10l3-4 3 2 4-5',
+  sample: 'M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2zM6.8 5.8v4.4L10.3 8z',
+  compare: 'M2 3h5v10H2zM9 3h5v10H9z',
+  loras: 'M8 2 2 5l6 3 6-3zM2 8l6 3 6-3M2 11l6 3 6-3',
+  find: 'M7 2.5a4.5 4.5 0 1 0 0 9 4.5 4.5 0 0 0 0-9zM10.5 10.5 14 14',
+  sun: 'M8 5a3 3 0 1 0 0 6 3 3 0 0 0 0-6zM8 1v1.5M8 13.5V15M1 8h1.5M13.5 8H15M3 3l1 1M12 12l1 1M3 13l1-1M12 4l1-1',
+  moon: 'M13 9.5A5.5 5.5 0 0 1 6.5 3 5.5 5.5 0 1 0 13 9.5z',
+  system: 'M2 3h12v8H2zM6 14h4',
+  bell: 'M4 11V7a4 4 0 0 1 8 0v4l1 1H3zM7 14h2',
+  play: 'M5 3.5v9l7.5-4.5z',
+  pause: 'M5 3.5v9M11 3.5v9',
+  stop: 'M4 4h8v8H4z',
+  more: 'M3.5 8h.01M8 8h.01M12.5 8h.01',
+  upload: 'M8 11V3M4.5 6.5 8 3l3.5 3.5M3 13h10',
+  good: 'M3 8.5 6.5 12 13 4.5',
+  warn: 'M8 2 14.5 13.5h-13zM8 6.5v3M8 11.8h.01',
+  bad: 'M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2zM5.8 5.8l4.4 4.4M10.2 5.8l-4.4 4.4',
+  wait: 'M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2zM8 5v3.2l2 1.3',
+  plus: 'M8 3v10M3 8h10',
+  star: 'M8 2l1.8 3.8 4.2.6-3 2.9.7 4.1L8 11.4l-3.7 2 .7-4.1-3-2.9 4.2-.6z',
+  link: 'M6.5 9.5l3-3M7 4.5 8.5 3a3.2 3.2 0 0 1 4.5 4.5L11.5 9M9 11.5 7.5 13A3.2 3.2 0 0 1 3 8.5L4.5 7',
+  download: 'M8 3v8M4.5 7.5 8 11l3.5-3.5M3 13h10',
+  left: 'M10 3 5 8l5 5',
+  right: 'M6 3l5 5-5 5',
+  close: 'M4 4l8 8M12 4l-8 8',
+  brush: 'M13 3 7 9M6.5 9.5c-2 0-2 1-2.5 2S2.5 13 2.5 13s4 .7 5-1-.3-2.3-1-2.5z',
+  grip: 'M6 4h.01M10 4h.01M6 8h.01M10 8h.01M6 12h.01M10 12h.01',
+  settings: 'M2 4h7M12 4h2M2 12h2M7 12h7M10.5 2.5v3M5.5 10.5v3M2 8h4M9 8h5M7.5 6.5v3',
+  list: 'M2 4h12M2 8h12M2 12h12',
+  fold: 'M4 6l4 4 4-4',
+  bin: 'M3 4.5h10M6.5 4.5V3h3v1.5M4.5 4.5 5 13.5h6l.5-9M7 7v4M9 7v4',
+  edit: 'M3 13l.7-3L10.5 3.2a1.4 1.4 0 0 1 2 2L5.8 12.2z',
+  crop: 'M4.5 1.5v10h10M1.5 4.5h10v10',
+};
+
+// label: what a screen reader says; "" where a word stands beside it
+const icon = (name, label = '') => (label
+  ? html`<svg class="icon" viewBox="0 0 16 16" role="img" aria-label="${label}"><path d="${ICONS[name]}"/></svg>`
+  : html`<svg class="icon" viewBox="0 0 16 16" aria-hidden="true"><path d="${ICONS[name]}"/></svg>`);
+
+// A ring that fills as the share, from 0 to 1, grows.
+const ring = (share) => html`<svg class="ring" viewBox="0 0 18 18" aria-hidden="true"><circle cx="9" cy="9" r="7"/>
+  <circle class="value" cx="9" cy="9" r="7" stroke-dasharray="${(44 * (share ?? 0)).toFixed(1)} 44"/></svg>`;
+
+// ---- states: always a color, an icon and a word ----
+
+// tone: going, good, warn, bad or idle;  pill: on a ground of its color
+const TONE_ICONS = { going: 'play', good: 'good', warn: 'warn', bad: 'bad', idle: 'wait' };
+const state = (tone, text, { pill = false, name = TONE_ICONS[tone] } = {}) => html`<span
+  class="state ${tone} ${pill && 'pill'}">${icon(name)}${text}</span>`;
+
+// ---- numbers and times as people read them ----
+
+const count = (number, one, many = `${one}s`) => `${number.toLocaleString('en-US')} ${number === 1 ? one : many}`;
+const percent = (share) => `${Math.round(100 * share)}%`;
+const loss = (value) => (value === null || value === undefined ? '-' : value < 0.001 ? value.toPrecision(2) : value.toFixed(value < 1 ? 4 : 3));
+
+// 40 s, 34 min, 1 h 42 min, 2 days 3 h
+const duration = (seconds) => {
+  if (seconds === null || seconds === undefined) return '';
+  const total = Math.round(seconds);
+  if (total < 60) return `${Math.max(total, seconds > 0 ? 1 : 0)} s`;
+  const minutes = Math.round(total / 60);
+  if (minutes < 60) return `${minutes} min`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 24) return minutes % 60 ? `${hours} h ${minutes % 60} min` : `${hours} h`;
+  return hours % 24 ? `${count(Math.floor(hours / 24), 'day')} ${hours % 24} h` : count(hours / 24, 'day');
+};
+
+const bytes = (size) => {
+  if (size === null || size === undefined) return '';
+  const [unit, of] = size >= 1e9 ? ['GB', 1e9] : size >= 1e6 ? ['MB', 1e6] : size >= 1e3 ? ['kB', 1e3] : ['bytes', 1];
+  return `${of === 1 || size / of >= 100 ? Math.round(size / of) : (size / of).toFixed(1)} ${unit}`;
+};
+
+// How long ago, with the whole date as its title. moment: Unix time in seconds, or a date as text
+const ago = (moment) => {
+  if (!moment) return '';
+  const date = new Date(typeof moment === 'number' ? 1000 * moment : moment);
+  const minutes = (Date.now() - date) / 60000;
+  const words = minutes < 1 ? 'just now' : minutes < 60 ? `${Math.round(minutes)} min ago` : minutes < 1440
+    ? `${Math.round(minutes / 60)} h ago` : minutes < 2880 ? 'yesterday' : `${Math.round(minutes / 1440)} days ago`;
+  const whole = date.toLocaleString('en-US', { dateStyle: 'full', timeStyle: 'short' });
+  return html`<time datetime="${date.toISOString()}" title="${whole}">${words}</time>`;
+};
+
+// A text of one line, or of two, that is whole in its title.
+const oneLine = (text, tag = 'span') => new Markup(`<${tag} class="one-line" title="${escaped(text)}">${escaped(text)}</${tag}>`);
+const twoLines = (text, tag = 'p') => new Markup(`<${tag} class="two-lines" title="${escaped(text)}">${escaped(text)}</${tag}>`);
+
+// ---- buttons, links, fields ----
+
+// does: the element's method that is called;  kind: classes of .button;  value: for target.dataset.value
+const button = (text, does, { kind = '', name = '', value = '', label = '', title = '', off = false, pressed = null } = {}) => html`<button
+  type="button" class="button ${kind}" data-do="${does}" data-value="${value}" ${new Markup(label && `aria-label="${escaped(label)}"`)}
+  ${new Markup(title || label ? `title="${escaped(title || label)}"` : '')} ${new Markup(pressed === null ? '' : `aria-pressed="${pressed}"`)}
+  ?disabled=${off}>${name && icon(name)}${text}</button>`;
+
+const linkTo = (text, to, { kind = '', name = '', label = '' } = {}) => html`<a class="button ${kind}" href="${to}"
+  ${new Markup(label && `aria-label="${escaped(label)}"`)}>${name && icon(name)}${text}</a>`;
+
+// What is rarely done: [text, method, value, icon, kind] each; nothing for false.
+const menu = (items, label = 'More') => html`<details class="menu"><summary class="button square" aria-label="${label}" title="${label}">${
+  icon('more')}</summary><div>${items.filter(Boolean).map(([text, does, value = '', name = '', kind = '']) => button(
+  text, does, { kind: `quiet ${kind}`, value, name }))}</div></details>`;
+
+// A field below its name. control: the input;  hint: what stands below it, such as its cost;  problem: why it is refused
+const field = (title, control, hint = '', problem = '') => html`<label class="field"><span>${title}</span>${control}${
+  problem ? html`<span class="hint bad" role="alert">${problem}</span>` : html`<span class="hint">${hint}</span>`}</label>`;
+
+// options: texts, or [value, text] each
+const select = (options, chosen, attributes = '') => html`<select class="input" ${new Markup(attributes)}>${options.map((option) => {
+  const [value, text] = Array.isArray(option) ? option : [option, option];
+  return html`<option value="${value}" ?selected=${String(value) === String(chosen)}>${text}</option>`;
+})}</select>`;
+
+// One of few. options: [value, text, icon] each;  does: called with the input, which has the value
+const segments = (name, options, chosen, does, legend) => html`<fieldset class="segments"><legend class="unseen">${legend}</legend>${options.map(
+  ([value, text, picture]) => html`<label title="${text}"><input type="radio" name="${name}" value="${value}" data-change="${does}"
+    ?checked=${value === chosen}>${picture ? html`${icon(picture)}<span class="unseen">${text}</span>` : text}</label>`)}</fieldset>`;
+
+const meter = (share, label, tone = '') => html`<div class="meter ${tone}" role="meter" aria-label="${label}" aria-valuemin="0" aria-valuemax="100"
+  aria-valuenow="${Math.round(100 * share)}"><i style="width:${(100 * Math.min(1, Math.max(0, share))).toFixed(1)}%"></i></div>`;
+
+// Progress; without a share (null) only that something goes on.
+const progress = (share, label) => html`<div class="meter ${share === null && 'unknown'}" role="progressbar" aria-label="${label}" aria-valuemin="0"
+  aria-valuemax="100" ${new Markup(share === null ? '' : `aria-valuenow="${Math.round(100 * share)}"`)}><i style="width:${
+  share === null ? 30 : (100 * share).toFixed(1)}%"></i></div>`;
+
+// The shape of what comes, as large as it will be.
+const skeleton = (style) => html`<div class="skeleton" style="${style}"></div>`;
+
+// The tabs of an object: [address, text, number or ''] each.
+const tabs = (list, current, label) => html`<nav class="tabs" aria-label="${label}">${list.map(([to, text, number = '']) => html`<a href="${to}"
+  ${new Markup(to === current ? 'aria-current="page"' : '')}>${text}${number !== '' && html`<span class="number">${number}</span>`}</a>`)}</nav>`;
+
+// Nothing yet, and what comes first. actions: buttons or links
+const empty = (text, ...actions) => html`<div class="empty"><p>${text}</p><div class="row">${actions}</div></div>`;
+
+// Why something cannot be shown.
+const refusal = (problem) => html`<p class="state bad" role="alert">${icon('bad')}${problem.message}</p>`;

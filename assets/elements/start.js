@@ -1,0 +1,9 @@
+// The page begins: the frame is there before Gradio has loaded.
+'use strict';
+
+define('wb-app', App);
+
+if (!document.querySelector('wb-app')) {
+  page.transport = new HttpTransport();
+  document.body.prepend(document.createElement('wb-app'));
+}

@@ -1,0 +1,196 @@
+// Videos that play together: all with the same clock show the same frame, and are paused and scrubbed as one.
+'use strict';
+
+// Videos up to this width are the tiny model's: shown small, and smoothed by the browser.
+const TINY = 64;
+// Two videos of a clock are this many seconds apart at most.
+const DRIFT = 0.08;
+const calm = window.matchMedia('(prefers-reduced-motion: reduce)');
+
+class Clock {
+  static all = new Map();
+
+  // The clock of a name, made when it is first asked for.
+  static named(name) {
+    if (!Clock.all.has(name)) Clock.all.set(name, new Clock());
+    return Clock.all.get(name);
+  }
+
+  videos = new Set();
+
+  listeners = new Set();
+
+  playing = !calm.matches;
+
+  speed = 1;
+
+  get leader() { return [...this.videos].find((one) => one.readyState >= 2) ?? [...this.videos][0]; }
+
+  get duration() { return this.leader?.duration || 0; }
+
+  get time() { return this.leader?.currentTime ?? 0; }
+
+  add(video) {
+    this.videos.add(video);
+    video.playbackRate = this.speed;
+    video.addEventListener('loadeddata', () => this.joined(video));
+    video.addEventListener('timeupdate', () => { if (video === this.leader) this.keepTogether(); });
+    if (video.readyState >= 2) this.joined(video);
+  }
+
+  remove(video) { this.videos.delete(video); }
+
+  // A video that has come starts where the others are.
+  joined(video) {
+    const { leader } = this;
+    if (leader && leader !== video) video.currentTime = leader.currentTime;
+    if (this.playing) video.play().catch(() => {});
+    this.told();
+  }
+
+  keepTogether() {
+    const { time, duration } = this;
+    for (const one of this.videos) {
+      const apart = Math.abs(one.currentTime - time);
+      if (one !== this.leader && one.readyState >= 2 && Math.min(apart, Math.abs(duration - apart)) > DRIFT) one.currentTime = time;
+    }
+    this.told();
+  }
+
+  play(on) {
+    this.playing = on;
+    for (const one of this.videos) { if (on) one.play().catch(() => {}); else one.pause(); }
+    if (!on) this.seek(this.time);
+    this.told();
+  }
+
+  seek(time) {
+    for (const one of this.videos) one.currentTime = Math.min(Math.max(0, time), Math.max(0, (one.duration || 0) - 0.001));
+    this.told();
+  }
+
+  setSpeed(speed) {
+    this.speed = speed;
+    for (const one of this.videos) one.playbackRate = speed;
+  }
+
+  told() { for (const one of this.listeners) one(); }
+}
+
+// What comes into sight is loaded, what has gone far out of it rests.
+const inSight = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) target.seen(isIntersecting);
+}, { rootMargin: '200px' });
+
+// A silent, looping video or a picture.
+//   file: its path on the server, which the transport finds;  label: what a screen reader says;  tag: written in its corner
+//   clock: the name of those that play together, "" to play alone;  still: second at which it stands still
+//   width, height: of its frames, which keeps its place before it is there;  controls: with the browser's own
+class WorkbenchVideo extends WorkbenchElement {
+  static properties = ['file', 'label', 'tag', 'clock', 'still', 'width', 'height', 'controls'];
+
+  ours = new Set(['style', 'class']); // attributes that it sets itself
+
+  view() {
+    const { width, height, tag } = this;
+    this.style.aspectRatio = width && height ? `${width} / ${height}` : '';
+    this.classList.toggle('tiny', Boolean(width && width <= TINY));
+        if (!this.source) return html`${tag && html`<span class="tag">${tag}</span>`}`;
+    const picture = /\.(png|jpe?g|webp|gif)$/i.test(this.file);
+    return html`${picture ? html`<img src="${this.source}" alt="${this.label}">` : html`<video src="${this.source}" muted loop playsinline
+      disablepictureinpicture preload="auto" aria-label="${this.label}" ?controls=${this.controls}></video>`}${
+      tag && html`<span class="tag">${tag}</span>`}`;
+  }
+
+  arrived() { inSight.observe(this); }
+
+  left() {
+    inSight.unobserve(this);
+    if (this.video && this.clock) Clock.named(this.clock).remove(this.video);
+    this.video = null;
+  }
+
+  changed(name) {
+    if (name === 'file') { this.source = ''; if (this.visible) this.load(); }
+  }
+
+  seen(visible) {
+    this.visible = visible;
+    if (visible && !this.source) this.load();
+    if (this.video && !this.clock && this.still === undefined) {
+      if (visible && !calm.matches) this.video.play().catch(() => {}); else this.video.pause();
+    }
+  }
+
+  async load() {
+    const { file } = this;
+    if (!file) return;
+    const source = await page.transport.file(file);
+    if (file !== this.file) return;
+    this.source = source;
+    this.redraw();
+  }
+
+  updated() {
+    const video = this.querySelector(':scope > video');
+    if (video === this.video) return;
+    if (this.video && this.clock) Clock.named(this.clock).remove(this.video);
+    this.video = video;
+    if (!video) return;
+    video.muted = true;
+    if (this.still !== undefined && this.still !== null) {
+      video.addEventListener('loadedmetadata', () => { video.currentTime = this.still; });
+    } else if (this.clock) {
+      Clock.named(this.clock).add(video);
+    } else if (!calm.matches) {
+      video.play().catch(() => {});
+    }
+  }
+}
+define('wb-video', WorkbenchVideo);
+
+// video(path, label, {clock, tag, still, width, height})
+const video = (file, label, more = {}) => html`<wb-video .file=${file} .label=${label} .clock=${more.clock ?? ''} .tag=${more.tag ?? ''}
+  .still=${more.still} .width=${more.width} .height=${more.height} .controls=${more.controls ?? false}></wb-video>`;
+
+// Play, pause and scrub all videos of a clock.
+//   clock: its name;  frames: of one video, if known;  speeds: with a choice of speeds
+class WorkbenchScrubber extends WorkbenchElement {
+  static properties = ['clock', 'frames', 'speeds'];
+
+  arrived() {
+    this.of = Clock.named(this.clock);
+    this.told = () => this.redraw();
+    this.of.listeners.add(this.told);
+  }
+
+  left() { this.of.listeners.delete(this.told); }
+
+  get count() { return this.frames || Math.max(1, Math.round(16 * this.of.duration)); }
+
+  get frame() { return Math.min(this.count, 1 + Math.floor((this.of.time / (this.of.duration || 1)) * this.count + 0.001)); }
+
+  view() {
+    const { of, count: all } = this;
+    return html`${button('', 'toggle', { kind: 'quiet small square', name: of.playing ? 'pause' : 'play', label: of.playing ? 'Pause' : 'Play' })}
+      <input type="range" min="1" max="${all}" value="${this.frame}" data-input="scrub" aria-label="Frame">
+      <span class="fine faint">frame ${this.frame} of ${all}</span>
+      ${this.speeds && select([[1, '1×'], [0.5, '½×'], [0.25, '¼×']], of.speed, 'data-change="rate" aria-label="Speed"')}`;
+  }
+
+  toggle() { this.of.play(!this.of.playing); }
+
+  scrub(target) {
+    if (this.of.playing) this.of.play(false);
+    this.of.seek(((Number(target.value) - 0.5) / this.count) * this.of.duration);
+  }
+
+  // By so many frames, as the keys , and . do.
+  step(by) {
+    if (this.of.playing) this.of.play(false);
+    this.of.seek(((this.frame - 0.5 + by) / this.count) * this.of.duration);
+  }
+
+  rate(target) { this.of.setSpeed(Number(target.value)); }
+}
+define('wb-scrubber', WorkbenchScrubber);

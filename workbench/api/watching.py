@@ -1,0 +1,174 @@
+"""What the elements ask for: any operation by its noun and verb, and one stream of events for all that a tab shows.
+
+    POST /call/NOUN/VERB   the inputs as a JSON object, the answer as JSON; whether it changes anything or not
+    GET  /watch?what=[[1, "runs/show", {"name": "cats"}], ...]
+
+The stream sends {"number": 1, "value": answer} at once and after each change, or {"number": 1, "problem": sentence}
+where there is no answer now. However many tabs show the same, it is read once, and it is read again at once after any
+call that changes something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+from fastapi import Request, Response
+
+from workbench.errors import ConfigError, WorkbenchError
+from workbench.operations.registry import REGISTRY, Operation, operations
+from workbench.workspace import Workspace, finite
+
+SECONDS = 1.0
+SILENT_SECONDS = 15.0  # then a comment is sent, so that proxies and browsers know that the stream is alive
+MOST_STREAMS = 256
+MOST_WATCHED = 24  # of one stream
+KEPT_SECONDS = 60.0  # for which an answer that nobody watches keeps its reader
+
+
+def named(name: str) -> Operation:
+    """Return the operation of "NOUN/VERB". Raises ConfigError for one that there is not."""
+    operations()
+    noun, _, verb = name.partition("/")
+    if (found := REGISTRY.get((noun, verb))) is None:
+        raise ConfigError(f"there is no operation {name[:80]!r}: docs/api_calls.md lists them")
+    return found
+
+
+class Watched:
+    """An answer that several tabs may show: read again at most once a second, for a tenth of the time at most."""
+
+    def __init__(self, operation: Operation, read: Callable[[], Any]) -> None:
+        self._operation, self._read = operation, read
+        self._lock = threading.Lock()
+        self._until, self._text = 0.0, ""
+        self.asked = time.monotonic()
+
+    @property
+    def fresh(self) -> bool:
+        """Whether `text` need not be read anew."""
+        return time.monotonic() < self._until
+
+    def text(self) -> str:
+        """Return the answer as JSON between braces: "value" or "problem"."""
+        self.asked = time.monotonic()
+        if self.fresh:
+            return self._text
+        with self._lock:
+            if not self.fresh:
+                began = time.monotonic()
+                try:
+                    value = json.dumps(finite(self._operation.plain(self._read())), separators=(",", ":"))
+                    self._text = f'"value":{value}'
+                except WorkbenchError as error:
+                    self._text = f'"problem":{json.dumps(str(error))}'
+                ended = time.monotonic()
+                self._until = ended + max(SECONDS / 2, 10 * (ended - began))
+            return self._text
+
+    def forget(self) -> None:
+        """Let the next who asks read it anew."""
+        self._until = 0.0
+
+
+class Watching:
+    """All streams of a workspace."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._watched: dict[str, Watched] = {}
+        self._streams = 0
+        self._changed = asyncio.Event()
+
+    async def call(self, name: str, values: Mapping[str, Any]) -> Any:
+        """Call an operation; whoever watches something sees at once what it has changed.
+
+        Raises:
+            WorkbenchError: What the operation raises.
+        """
+        one = named(name)
+        answer = one.plain(await asyncio.to_thread(one, self._workspace, values))
+        if one.changes:
+            for watched in self._watched.values():
+                watched.forget()
+            self._changed.set()
+            self._changed = asyncio.Event()
+        return answer
+
+    def open(self, what: str) -> dict[int, Watched]:
+        """Return what a stream shows, by its number.
+
+        Raises:
+            ConfigError: It is no list of numbers, operations and their inputs, or too much is watched.
+        """
+        try:
+            asked = [(int(number), str(name), dict(values)) for number, name, values in json.loads(what)]
+        except (ValueError, TypeError) as error:
+            raise ConfigError('what: a list of [number, "noun/verb", {input: value}]') from error
+        if len(asked) > MOST_WATCHED or self._streams >= MOST_STREAMS:
+            raise ConfigError(f"{MOST_WATCHED} answers in each of {MOST_STREAMS} streams can be watched, no more")
+        now = time.monotonic()
+        for key in [key for key, one in self._watched.items() if now - one.asked > KEPT_SECONDS]:
+            del self._watched[key]
+        return {number: self._of(name, values) for number, name, values in asked}
+
+    def _of(self, name: str, values: Mapping[str, Any]) -> Watched:
+        key = json.dumps([name, values], sort_keys=True)
+        if key not in self._watched:
+            one = named(name)
+            if one.changes:
+                raise ConfigError(f"{name} changes something: it is called, not watched")
+            self._watched[key] = Watched(one, self._reader(one, values))
+        return self._watched[key]
+
+    def _reader(self, one: Operation, values: Mapping[str, Any]) -> Callable[[], Any]:
+        """What reads an answer; bad input and what does not exist yet are refused at each reading, not at once."""
+        kept: list[Callable[[], Any]] = []
+
+        def read() -> Any:
+            if not one.watch:
+                return one(self._workspace, values)
+            if not kept:
+                kept.append(one.reader(self._workspace, values))
+            return kept[0]()
+
+        return read
+
+    async def events(self, shown: Mapping[int, Watched], request: Request) -> AsyncIterator[str]:
+        """Yield server-sent events until the browser has gone."""
+        sent: dict[int, str] = {}
+        silent = time.monotonic()
+        self._streams += 1
+        try:
+            while not await request.is_disconnected():
+                changed = self._changed
+                for number, one in shown.items():
+                    text = one.text() if one.fresh else await asyncio.to_thread(one.text)
+                    if text != sent.get(number):
+                        sent[number] = text
+                        silent = time.monotonic()
+                        yield f'data: {{"number":{number},{text}}}\n\n'
+                if time.monotonic() - silent > SILENT_SECONDS:
+                    silent = time.monotonic()
+                    yield ": nothing new\n\n"
+                try:
+                    await asyncio.wait_for(changed.wait(), SECONDS)
+                except TimeoutError:
+                    continue
+        finally:
+            self._streams -= 1
+
+
+async def called(watching: Watching, name: str, request: Request, answer: Callable[[Any, int], Response]) -> Response:
+    """Respond to POST /call/NOUN/VERB."""
+    try:
+        values = json.loads(await request.body() or b"{}")
+    except ValueError as error:
+        raise ConfigError(f"the body is no JSON ({error}): send an object of the operation's fields") from error
+    if not isinstance(values, dict):
+        raise ConfigError("the body is no JSON object: send one with the operation's fields")
+    return answer(await watching.call(name, values), 200)
