@@ -206,6 +206,8 @@ class App extends WorkbenchElement {
         percent(running.share ?? 0)}</span></a>` : ''}<details class="menu"><summary class="button quiet small" aria-label="This machine and the theme">${
         icon('settings')}</summary><div style="padding:12px">${machineCard(this.overview?.computer)}${themeSwitch('top-theme')}</div></details>${
         button('', 'find', { kind: 'quiet square', name: 'find', label: 'Search or do' })}</div>
+      ${this.overview?.notice && html`<details class="notice" open><summary>This is a demo</summary><p>${this.overview.notice}${this.overview.sign_in && html` If this Space is yours: <a class="link"
+        href="${this.overview.sign_in}" target="_blank" rel="noopener">sign in</a> for the whole workbench.`}</p></details>`}
       <main id="main">${tag && customElements.get(tag) ? new Markup(`<${tag} data-id="${tag}"></${tag}>`) : html`<div data-id="missing" class="empty"><h1 tabindex="-1">This page is not here</h1>
         <p class="faint">It was renamed or moved to the bin, or the address is mistyped.</p><div class="row">${linkTo('Home', '#/', { kind: 'primary' })}${button('Search', 'find')}</div></div>`}</main></div>
       <div class="overlay" aria-hidden="true"><strong style="font-size:var(--wb-text-5)">Drop to import</strong><span class="faint">Videos, pictures, folders, zips, and captions of the same names</span></div>

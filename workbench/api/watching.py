@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -37,6 +38,10 @@ def named(name: str) -> Operation:
     if (found := REGISTRY.get((noun, verb))) is None:
         raise ConfigError(f"there is no operation {name[:80]!r}: docs/api_calls.md lists them")
     return found
+
+
+BUG = "Something went wrong inside the workbench; see the terminal where it was started. Nothing was lost."
+LOG = logging.getLogger("workbench.api")
 
 
 class Watched:
@@ -66,6 +71,9 @@ class Watched:
                     self._text = f'"value":{value}'
                 except WorkbenchError as error:
                     self._text = f'"problem":{json.dumps(str(error))}'
+                except Exception:
+                    LOG.exception("in %s/%s", self._operation.noun, self._operation.verb)
+                    self._text = f'"problem":{json.dumps(BUG)}'
                 ended = time.monotonic()
                 self._until = ended + max(SECONDS / 2, 10 * (ended - began))
             return self._text
@@ -91,7 +99,13 @@ class Watching:
             WorkbenchError: What the operation raises.
         """
         one = named(name)
-        answer = one.plain(await asyncio.to_thread(one, self._workspace, values))
+        try:
+            answer = one.plain(await asyncio.to_thread(one, self._workspace, values))
+        except WorkbenchError:
+            raise
+        except Exception as error:
+            LOG.exception("in %s", name)
+            raise WorkbenchError(BUG) from error
         if one.changes:
             for watched in self._watched.values():
                 watched.forget()

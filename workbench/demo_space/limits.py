@@ -105,3 +105,17 @@ class Limits:
 def allowed() -> tuple[str, ...]:
     """Repositories of the Hub that visitors may name; none unless whoever runs the demo says so."""
     return tuple(name.strip() for name in os.environ.get(HUB, "").split(",") if name.strip())
+
+
+def notice() -> str:
+    """Return what a visitor should know: what the demo is, and what happens to their files."""
+    limits = Limits()
+    steps, minutes = f"{MOST['TrainSettings.steps']:g}", f"{limits.job / 60:.0f}"
+    idle, longest = f"{limits.idle / 60:.0f}", f"{limits.longest / 3600:g}"
+    return (
+        "This is a demo on a small machine. The workspace you see is yours alone: nobody else can look into it, and "
+        f"all of it is removed {idle} minutes after you leave, {longest} hours after you came at the latest. You can "
+        f"build datasets of your own clips ({limits.upload // MEGABYTE} MB an upload), train the built-in model "
+        f"({steps} steps and {minutes} minutes at most, one run at a time), and sample it. Large models, publishing, "
+        "other machines, and this machine's files are switched off."
+    )

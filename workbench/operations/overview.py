@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import quote
 
 from workbench import jobs
-from workbench.operations import datasets, grids, samples
 from workbench.operations.registry import Snapshot, operation
 from workbench.overview import OverviewReader
 from workbench.workspace import Workspace, lora_names
@@ -49,6 +48,12 @@ class Overview(Snapshot):
     """What jobs compute on by default: name, gpu, memory_used, memory_total and disk_free (bytes), busy (a share),
     disk_low."""
 
+    notice: str
+    """What a visitor of the public demo should know; "" for everybody else."""
+
+    sign_in: str
+    """Address at which the owner of the demo signs in; "" where there is none."""
+
 
 class Object(Snapshot):
     """Something that can be opened by its name."""
@@ -86,9 +91,17 @@ def overview_of(reader: OverviewReader) -> Overview:
     return Overview(**lines, samples=samples, machine=seen.machine, counts=seen.counts, computer=asdict(seen.computer))
 
 
+def _notice() -> str:
+    from workbench.demo_space.limits import notice
+
+    return notice()
+
+
 @operation(path="/objects", visitors="own session", shell=False)
 def objects(workspace: Workspace) -> list[Object]:
     """List everything that has a name here: runs, datasets, LoRAs, grids, the newest samples."""
+    from workbench.operations import datasets, grids, samples  # `workbench status` needs none of them
+
     named = [
         *(("run", status.name, ("train", status.name)) for status in jobs.jobs_in(workspace.runs)),
         *(("dataset", one.title, ("dataset", one.name)) for one in datasets.list_(workspace)),

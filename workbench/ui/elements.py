@@ -1,73 +1,53 @@
-"""The elements that show everything (assets/elements), as one script and one style sheet.
+"""The page's document, and the script and the style sheet of the elements (workbench.display.elements) that it loads.
 
-The files are one text in the order of `order.txt`, without modules: a notebook takes a single module's text, and page,
-notebook and report load the same. Names say the content, so a browser keeps them for good.
+Their names say what is in them, so a browser keeps them for good.
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
-import re
+import os
 from functools import cache
 
 import brotli
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from workbench.paths import ASSETS
+from workbench.display import elements
+from workbench.ui.server.bodies import route_of
 
-FOLDER = ASSETS / "elements"
-COMMENT = re.compile(r"^[ \t]*//.*\n|^[ \t]+", re.MULTILINE)
-STYLE_COMMENT = re.compile(r"/\*.*?\*/\n?", re.DOTALL)
-ROOTS = ":is(wb-app, .workbench)"  # of the elements, in which all style sheets but the tokens hold
 ROUTE = "/elements"
+TITLE = "Video LoRA Workbench"
+HIDDEN = "<style>gradio-app{display:none!important}</style>"
 
 
-def order() -> list[str]:
-    """Names of the elements' files, without suffix, in the order in which they are one text."""
-    return (FOLDER / "order.txt").read_text(encoding="utf-8").split()
-
-
-@cache
-def script() -> str:
-    """Return all elements as one script. Each file has its own comments and "use strict", which are left out."""
-    files = [FOLDER / f"{name}.js" for name in order()]
-    text = "\n".join(COMMENT.sub("", file.read_text(encoding="utf-8")).replace("'use strict';\n", "") for file in files)
-    return f"(() => {{'use strict';\n{text}}})();"
-
-
-@cache
-def style() -> str:
-    """Return the style sheet: tokens for the whole document, all else for the elements alone."""
-    parts = [file.read_text(encoding="utf-8") for name in order() if (file := FOLDER / f"{name}.css").exists()]
-    base = (FOLDER / "base.css").read_text(encoding="utf-8")
-    tokens = (FOLDER / "tokens.css").read_text(encoding="utf-8")
-    return STYLE_COMMENT.sub("", f"{tokens}{ROOTS} {{\n{base}\n{''.join(parts)}}}\n")
+def on_space() -> bool:
+    """Whether this is a Space, where Gradio's own script has something to do: GPUs are lent to its calls alone."""
+    return "SPACE_ID" in os.environ
 
 
 @cache
 def _file(suffix: str) -> tuple[str, str, dict[str, bytes]]:
-    """(name, media type, {encoding: body}) of the script or the style sheet."""
-    text, kind = (script(), "text/javascript") if suffix == "js" else (style(), "text/css")
+    """(name, media type, {encoding: body}) of the script ("js") or the style sheet ("css")."""
+    text, kind = (elements.page_script(), "text/javascript") if suffix == "js" else (elements.style(), "text/css")
     body = text.encode()
     name = f"elements-{hashlib.sha256(body).hexdigest()[:12]}.{suffix}"
     return name, kind, {"br": brotli.compress(body, quality=9), "gzip": gzip.compress(body, 9), "": body}
 
 
 def head() -> str:
-    """Return the end of the page's head: the style sheet, and the script, which starts once the page is parsed."""
-    return (
-        f'<link rel="stylesheet" href=".{ROUTE}/{_file("css")[0]}">'
-        f'<script src=".{ROUTE}/{_file("js")[0]}" defer></script>'
-    )
+    """Return what a head needs for the elements: their style, and their script, which starts last."""
+    style, script = (f".{ROUTE}/{_file(suffix)[0]}" for suffix in ("css", "js"))
+    return f'<link rel="stylesheet" href="{style}"><script src="{script}" defer></script>'
 
 
 def routes() -> list[BaseRoute]:
-    """Return the routes of the two files."""
+    """Return the routes of the two files, and of the page's document but on a Space."""
 
-    async def answer(request: Request) -> Response:
+    async def file(request: Request) -> Response:
         found = next((one for one in map(_file, ("js", "css")) if one[0] == request.path_params["name"]), None)
         if found is None:
             return Response("The page has changed: reload it.", 404)
@@ -79,17 +59,43 @@ def routes() -> list[BaseRoute]:
             forms[encoding], media_type=kind, headers=headers | ({"content-encoding": encoding} if encoding else {})
         )
 
-    async def next_page(request: Request) -> Response:
-        if FRESH:
-            for one in (script, style, _file):
-                one.cache_clear()
-        return HTMLResponse(
+    async def document(_: Request) -> Response:
+        text = (
             '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-            '<meta name="viewport" content="width=device-width,initial-scale=1"><title>Video LoRA Workbench</title>'
-            f"<style>body{{margin:0}}</style>{head()}</head><body></body></html>"
+            f'<meta name="viewport" content="width=device-width,initial-scale=1"><title>{TITLE}</title>'
+            f'<link rel="icon" href="./favicon.ico"><style>body{{margin:0}}</style>{head()}</head>'
+            "<body><noscript>The workbench needs JavaScript.</noscript></body></html>"
         )
+        # Asked for each time: who has logged out gets the login, a new version is seen at once.
+        return HTMLResponse(text, headers={"cache-control": "private, no-cache"})
 
-    return [Route(f"{ROUTE}/{{name}}", answer), Route("/next", next_page)]
+    return [Route(f"{ROUTE}/{{name}}", file), *([] if on_space() else [Route("/", document)])]
 
 
-FRESH = True  # read the files anew at each opening, while they are written
+class BeforeGradio:
+    """ASGI middleware that puts the elements into the head of Gradio's own document, which a Space serves."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or route_of(scope) != "/":
+            return await self.app(scope, receive, send)
+        start: Message = {}
+        pieces: list[bytes] = []
+
+        async def changed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                start.update(message)
+                return
+            pieces.append(message.get("body", b""))
+            if message.get("more_body"):
+                return
+            body = b"".join(pieces).replace(b"</head>", f"{head()}{HIDDEN}</head>".encode(), 1)
+            kept = [(name, value) for name, value in start["headers"] if name.lower() != b"content-length"]
+            await send({**start, "headers": [*kept, (b"content-length", str(len(body)).encode())]})
+            await send({"type": "http.response.body", "body": body})
+
+        # Compressed, it could not be changed.
+        headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"accept-encoding"]
+        await self.app({**scope, "headers": headers}, receive, changed)

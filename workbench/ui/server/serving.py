@@ -15,18 +15,12 @@ import sys
 import threading
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from workbench import policy
-from workbench.errors import WorkbenchError
 from workbench.jobs import leftovers, platform
-from workbench.ui.server import bodies, connections, guard, page_config, spaces
-from workbench.ui.server.login import Access, cookie_name
+from workbench.ui.server import bodies, connections, guard, spaces
+from workbench.ui.server.login import Access
 from workbench.workspace import Workspace
-
-if TYPE_CHECKING:
-    from workbench.ui.core.live import Live
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 FIRST_PORT, PORTS = 7860, 100
@@ -52,57 +46,31 @@ def serve(chosen: argparse.Namespace) -> None:
     workspace = Workspace.open(chosen.workspace)
     os.environ["GRADIO_TEMP_DIR"] = str(workspace.cache / "page")
     from workbench.ui.app import build, launch_options
-    from workbench.ui.core.live import Live
 
     more = {"server_name": chosen.host, "server_port": chosen.port}
     local = [Path.home(), Path("/")] if chosen.host in LOCAL else []
     roots = [Path(root) for root in chosen.root or local]
     policy.confine([*roots, workspace.root])
     threading.Thread(target=_sweep, args=(workspace,), daemon=True).start()
-    live = Live(workspace)
-    page = build(workspace, roots, live=live)
+    page = build(workspace)
     accepted = spaces.rules() if chosen.space else rules(chosen)
     access = Access.made(workspace.root, chosen.password, accepted.frames)
     # uvicorn reads it: whose word is taken for the address that a request comes from.
     os.environ["FORWARDED_ALLOW_IPS"] = chosen.forwarded_allow_ips
     try:
         app, url, _ = page.launch(
-            prevent_thread_lock=True, **more, **launch_options(workspace, accepted, access=access, live=live)
+            prevent_thread_lock=True, **more, **launch_options(workspace, accepted, access=access)
         )
     except OSError:
         sys.exit(TAKEN.format(chosen.port or "7860 and the hundred above"))
     guard.outermost(app)
-    page_config.shorten(page)
     page.server.config.http_protocol_class = connections.Timed
     connections.log_sparingly()
     address = access.address(url)
     _say(f"Video LoRA Workbench: {address}  (workspace {workspace.root}; Ctrl-C ends the page, not the runs)")
     if chosen.open:
         webbrowser.open(address)
-    threading.Thread(target=prepare, args=(live, url, access), daemon=True).start()
     page.block_thread()
-
-
-def prepare(live: Live, url: str, access: Access) -> None:
-    """What the first visitor would wait for, in the order in which a browser asks for it."""
-    make_page(url, access)
-    read_ahead(live)
-
-
-def make_page(url: str, access: Access) -> None:
-    """Ask for the page as a browser will, so that it is made and kept (page_cache): a second of work."""
-    import httpx
-
-    cookies = {cookie_name(urlsplit(url).port or 0): access.cookie()}
-    with contextlib.suppress(httpx.HTTPError), httpx.Client(cookies=cookies, trust_env=False, timeout=60) as client:
-        client.get(url, headers={"accept-encoding": "br, gzip"})
-
-
-def read_ahead(live: Live) -> None:
-    """Read the run that the Train tab shows first: of 100,000 steps that takes a second, which a browser needs to open
-    the page."""
-    with contextlib.suppress(WorkbenchError):  # the page says what is wrong with the run
-        live.chosen(None)
 
 
 def serve_visitors(chosen: argparse.Namespace) -> None:

@@ -1,7 +1,7 @@
 """`python -m workbench.ui.server.session_page FOLDER`: the page of one session (demo_space.sessions), for the proxy.
 
 It is the ordinary page. The rules in the environment keep the library from doing what a visitor may not do
-(workbench.policy); the page only says so at its top, and shows a replay. Ends when its input does.
+(workbench.policy), and operations say which of them a visitor may call. Ends when its input does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from workbench.demo_space.limits import MEGABYTE, Limits
 from workbench.demo_space.sessions import PROXY_SECRET
 from workbench.jobs import admission
 from workbench.ui.app import build, launch_options
-from workbench.ui.server import guard, page_config
+from workbench.ui.server import guard
 from workbench.workspace import Workspace, write_json
 
 
@@ -34,10 +34,9 @@ def main(folder: Path) -> None:
     options = launch_options(workspace, accepted, trackers=not visitor)
     if visitor:
         options["max_file_size"] = limits.upload
-    page = build(workspace, [workspace.root], demo=limits if visitor else None)
+    page = build(workspace)
     app, _, _ = page.launch(server_name="127.0.0.1", prevent_thread_lock=True, **options)
     guard.outermost(app)
-    page_config.shorten(page)
     write_json(folder / "address.json", {"port": page.server_port})
     sys.stdin.buffer.read()
     os._exit(0)  # its threads wait for browsers that have disconnected from the proxy

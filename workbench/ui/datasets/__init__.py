@@ -1,1 +1,0 @@
-"""The Dataset tab: one file a panel. `tab.DatasetTab` puts them together."""
