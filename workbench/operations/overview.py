@@ -88,7 +88,15 @@ def overview_of(reader: OverviewReader) -> Overview:
         {"id": one.id, "video": str(one.path), "prompt": one.settings.prompt, "problem": one.problem}
         for one in seen.samples
     )
-    return Overview(**lines, samples=samples, machine=seen.machine, counts=seen.counts, computer=asdict(seen.computer))
+    return Overview(
+        **lines,
+        samples=samples,
+        machine=seen.machine,
+        counts=seen.counts,
+        computer=asdict(seen.computer),
+        notice=_notice() if policy.current() else "",
+        sign_in=os.environ.get("WORKBENCH_LOGIN", ""),
+    )
 
 
 def _notice() -> str:
