@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote
 
-from workbench import jobs
+from workbench import jobs, policy
 from workbench.operations.registry import Snapshot, operation
 from workbench.overview import OverviewReader
 from workbench.workspace import Workspace, lora_names
