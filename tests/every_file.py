@@ -490,8 +490,9 @@ def _doctor(workspace: Workspace) -> Any:
 
 def _views(workspace: Workspace) -> Iterator[tuple[str, Callable[[], str]]]:
     """What each tab of the page shows, of every object that can be open in it."""
-    from workbench.ui.app import build
     from workbench.ui.core.view import LiveView
+
+    from workbench.ui.app import build
 
     async def built() -> Any:
         return build(workspace)

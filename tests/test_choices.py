@@ -10,6 +10,8 @@ import click
 import gradio as gr
 import pytest
 from ipywidgets import Combobox, Dropdown
+from workbench.ui.core import lora_stack
+from workbench.ui.core.form import Form
 
 from tests.loras.making import layer, put_export, put_lora
 from workbench import choices
@@ -28,8 +30,6 @@ from workbench.runs.settings import TrainSettings
 from workbench.sampler.loras import resolve
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, Spec, specs
-from workbench.ui.core import lora_stack
-from workbench.ui.core.form import Form
 from workbench.workspace import Workspace
 
 CLASSES = (TrainSettings, SampleSettings, CaptionSettings, GridSettings, MergeSettings)

@@ -21,11 +21,11 @@ from typing import Any
 
 import psutil
 import pytest
+from workbench.ui.server.page_config import SCRIPT_COMMENT, STYLE_COMMENT
 
 from tests.patience import PATIENCE, until
 from tests.serving import Page
 from workbench.paths import ASSETS, CODE
-from workbench.ui.server.page_config import SCRIPT_COMMENT, STYLE_COMMENT
 
 pytestmark = pytest.mark.long
 

@@ -1,16 +1,13 @@
-"""Visitors of a demo over HTTP: come in, wait for the session, call its handlers as a browser would."""
+"""Visitors of a demo over HTTP: come in, wait for the session, call operations as a browser would."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import secrets
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +17,11 @@ import pytest
 from tests.patience import PATIENCE
 from tests.platforms import NO_DEMO
 from workbench.jobs import platform
+from workbench.operations.registry import operations
+from workbench.settings import Spec, specs
 
 ROOT = Path(__file__).resolve().parent.parent
 HTML = {"accept": "text/html"}
-TOGETHER = 60  # calls at once
 
 
 class Demo:
@@ -58,58 +56,45 @@ class Demo:
         self._process.communicate(timeout=PATIENCE)
 
 
-class Caller:
-    """Calls a page's handlers as a browser would."""
+def call_everything(client: httpx.Client, words: Sequence[str], without: Collection[str] = ()) -> str:
+    """Call every operation with these words wherever it takes a text; return all that was answered.
 
-    def __init__(self, client: httpx.Client) -> None:
-        self.client = client
-        self.config: dict[str, Any] = client.get("/config").json()
-        self.components = {component["id"]: component for component in self.config["components"]}
-
-    def handlers(self) -> Iterator[tuple[str, int, list[dict[str, Any]]]]:
-        """(name, number, components of its inputs) of each handler, those that refresh views by one function once."""
-        known = set()
-        for function in self.config["dependencies"]:
-            name = re.sub(r"^(_?tick|whole|quick_values|lambda)_\d+$", r"\1", function["api_name"] or "")
-            if function.get("backend_fn", True) and name not in known:
-                known.add(name)
-                yield name, function["id"], [self.components[i] for i in function["inputs"]]
-
-    def asked(self, component: int, function: str, value: Any) -> str:
-        """What a function answers that a component of our own asks by itself."""
-        asked = {"session_hash": "a", "component_id": component, "fn_name": function, "data": value}
-        return self.client.post("/gradio_api/component_server", json=asked, headers={"connection": "close"}).text
-
-    def call(self, calls: list[tuple[int, list[Any]]]) -> str:
-        """Call handlers (number, inputs) and return all that was answered, as text."""
-        return "".join(self._call(calls[i : i + TOGETHER]) for i in range(0, len(calls), TOGETHER))
-
-    def _call(self, calls: list[tuple[int, list[Any]]]) -> str:
-        session, said, left = secrets.token_hex(5), [], len(calls)
-        for number, data in calls:
-            asked = {"fn_index": number, "data": data, "session_hash": session, "event_data": None}
-            answer = self.client.post("/gradio_api/queue/join", json=asked)
-            assert answer.status_code == 200, (number, answer.text)
-        with self.client.stream("GET", f"/gradio_api/queue/data?session_hash={session}") as stream:
-            for line in stream.iter_lines():
-                said.append(line)
-                left -= line.startswith("data:") and json.loads(line[5:])["msg"] == "process_completed"
-                if not left:
-                    break
-        return "\n".join(said)
+    Args:
+        without: Operations that are left out: "runs/create".
+    """
+    said = []
+    for number, one in enumerate(operations()):
+        if f"{one.noun}/{one.verb}" in without:
+            continue
+        for shift in range(len(words)):
+            values = {
+                spec.name: hostile(spec, words[(number + place + shift) % len(words)])
+                for place, spec in enumerate(specs(one.inputs))
+                if spec.kind in ("text", "texts", "object")
+            }
+            answer = client.post(f"/api/v1/call/{one.noun}/{one.verb}", json=values)
+            assert answer.status_code < 500, (one.command, values, answer.text)
+            said.append(answer.text)
+    return "\n".join(said)
 
 
-class Visitor(Caller):
+def hostile(spec: Spec, text: str) -> Any:
+    """A text of ours as a setting takes it; where it takes an object, in it under every name of a setting of a file."""
+    if spec.kind == "object":
+        return dict.fromkeys(("dataset", "model", "start_from", "image", "run", "source"), text)
+    return [text] if spec.kind == "texts" else text
+
+
+class Visitor:
     """Somebody with a browser's cookies."""
 
     def __init__(self, demo: Demo) -> None:
         self.client = httpx.Client(base_url=demo.url, follow_redirects=True, timeout=PATIENCE)
         end = time.monotonic() + PATIENCE
-        while "gradio" not in (page := self.client.get("/", headers=HTML)).text:
+        while "elements" not in (page := self.client.get("/", headers=HTML)).text:
             assert page.status_code == 200, page.text
             assert time.monotonic() < end, [log.read_text() for log in demo.sessions.glob("*/page.log")]
             time.sleep(0.3)
-        super().__init__(self.client)
         self.session = demo.sessions / Path(self.upload("hello.txt", b"hello")).relative_to(demo.sessions).parts[0]
 
     def upload(self, name: str, content: bytes) -> str:
@@ -119,13 +104,3 @@ class Visitor(Caller):
 
     def fetch(self, path: Path | str) -> int:
         return self.client.get(f"/gradio_api/file={path}").status_code
-
-
-def hostile(component: dict[str, Any], text: str) -> Any:
-    """A text of ours where the component takes one, what the page would send elsewhere."""
-    value = component["props"].get("value")
-    if component["type"] in ("textbox", "dropdown", "browserstate", "html"):
-        return [text] if component["props"].get("multiselect") else text
-    if component["type"] in ("file", "image", "video", "uploadbutton"):
-        return {"path": text, "url": text, "meta": {"_type": "gradio.FileData"}}
-    return value

@@ -9,19 +9,20 @@ from collections.abc import Iterator
 import pytest
 from fastapi import FastAPI
 from starlette.middleware import Middleware
+from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from tests.serving import Page
 from tests.shell import Shell
 from workbench import jobs
+from workbench.api.app import ROOT, api
 from workbench.api.client import Client, Refused
 from workbench.api.key import api_token_of
 from workbench.errors import ConfigError
 from workbench.sampler import queue
 from workbench.sampler.queue import REQUESTS, RequestState, worker_folder
 from workbench.sampler.settings import MOST_AT_ONCE, BatchSettings, SampleSettings, expand
-from workbench.ui.app import api_routes
-from workbench.ui.server.bodies import MOST_MARKS, Bodies
+from workbench.ui.server.bodies import MOST_MARKS, Bodies, Mounted
 from workbench.workspace import Workspace, write_json
 
 PREFIX = "/user/me/proxy/7860"
@@ -29,7 +30,7 @@ PREFIX = "/user/me/proxy/7860"
 
 @pytest.fixture
 def client(workspace: Workspace) -> Iterator[TestClient]:
-    app = FastAPI(routes=api_routes(workspace), middleware=[Middleware(Bodies, 10**9, 16 * 2**20)])
+    app = FastAPI(routes=[Mount(ROOT, Mounted(api(workspace)))], middleware=[Middleware(Bodies, 10**9, 16 * 2**20)])
     with TestClient(app, root_path=PREFIX) as opened:
         yield opened
 

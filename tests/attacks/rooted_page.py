@@ -15,9 +15,8 @@ def main(folder: Path) -> None:
     os.environ["GRADIO_TEMP_DIR"] = str(workspace.cache / "page")
     from workbench.ui.app import build, launch_options
 
-    roots = [folder / "root"]
-    policy.confine([*roots, workspace.root])
-    page = build(workspace, roots)
+    policy.confine([folder / "root", workspace.root])
+    page = build(workspace)
     _, url, _ = page.launch(prevent_thread_lock=True, **launch_options(workspace))
     print(url, flush=True)
     page.block_thread()

@@ -20,15 +20,15 @@ from typing import Any
 import pytest
 import uvicorn
 from starlette.applications import Starlette
+from starlette.routing import Mount
 from starlette.types import ASGIApp, Message
 
 from tests.dataset_builder.small import write_dataset
 from tests.patience import PATIENCE
 from tests.written_run import write_run
-from workbench.api.app import ROOT
+from workbench.api.app import ROOT, api
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.settings import SampleSettings
-from workbench.ui.app import api_routes
 from workbench.ui.server import bodies, calls, connections
 from workbench.ui.server.guard import Guard, Rules
 from workbench.ui.server.login import Access, Login, cookie_name
@@ -185,7 +185,7 @@ class Server:
 
     def __init__(self, workspace: Workspace) -> None:
         self.access = Access.made(workspace.root)
-        app: ASGIApp = Starlette(routes=list(api_routes(workspace)))
+        app: ASGIApp = Starlette(routes=[Mount(ROOT, bodies.Mounted(api(workspace)))])
         app = bodies.Bodies(app, uploads=10**6, bodies=10**6, check=calls.check)
         self.app = Guard(Login(app, self.access), Rules())
 

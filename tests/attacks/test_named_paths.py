@@ -1,6 +1,6 @@
 """Attack: whoever may use a page that is confined to some folders names a file of this machine outside of them.
 
-Every handler and every setting that may name a file is walked; the kernel says whether a file was opened (inotify).
+Every operation and every setting that may name a file is walked; the kernel says whether a file was opened (inotify).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 
 from tests import serving
 from tests.drawing import MakeClip
-from tests.visiting import PATIENCE, Caller, hostile
+from tests.visiting import PATIENCE, call_everything
 from workbench import jobs, policy
 from workbench.api.app import api
 from workbench.errors import ConfigError
@@ -30,7 +30,6 @@ from workbench.sampler import prompt_enhancer
 from workbench.sampler.prompt_enhancer import PromptSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, Spec, parse, specs
-from workbench.ui.core.lora_stack import facts
 from workbench.workspace import Workspace
 
 SECRET = "what-only-the-owner-knows"
@@ -191,19 +190,18 @@ def test_no_reader_of_the_library_takes_one(
         with pytest.raises(ConfigError, match="may not read"):
             checks.check(workspace, TrainSettings(dataset="mine", preview_images=(path,)))
     with pytest.raises(ConfigError, match="may not read"):
-        facts(workspace, str(private / "lora.safetensors"))
-    with pytest.raises(ConfigError, match="may not read"):
         checks.initial_lora(workspace, TrainSettings(start_from=str(private / "lora.safetensors")))
     with pytest.raises(ConfigError, match="may not read"):
         find_model(str(private / "model"))
     assert not opened.names()
 
 
-def test_no_handler_opens_a_file_outside_of_the_roots(folder: Path, opened: Opened) -> None:
+def test_no_operation_opens_a_file_outside_of_the_roots(folder: Path, opened: Opened) -> None:
     server, address = serving.serve("tests.attacks.rooted_page", folder)
     try:
         with httpx.Client(base_url=address, timeout=PATIENCE) as client:
-            said = _everything_asked(Caller(client), ways(folder))
+            said = call_everything(client, ways(folder))
+            said += "".join(client.get(f"/gradio_api/file={path}").text for path in ways(folder))
         for record in (folder / "workspace").rglob(jobs.PROCESS):
             jobs.kill(record.parent)
         assert SECRET not in said
@@ -242,22 +240,6 @@ def test_no_request_of_a_program_names_a_file_outside_of_the_roots(
         assert 400 <= status < 500, (what, status, text)
         assert SECRET not in text, what
     assert not opened.names()
-
-
-def _everything_asked(page: Caller, words: list[str]) -> str:
-    said = page.call(
-        [
-            (number, [hostile(each, words[(number + place) % len(words)]) for place, each in enumerate(inputs)])
-            for name, number, inputs in page.handlers()
-            if name != "train_demo"
-        ]
-    )
-    for component in page.components.values():
-        for function in component["props"].get("server_fns") or ():
-            for path in (words[1], words[7]):
-                for asked in (path, {"name": path}, {"dataset": path}, {"grid": path, "cell": path}):
-                    said += page.asked(component["id"], function, asked)
-    return said + "".join(page.client.get(f"/gradio_api/file={path}").text for path in words)
 
 
 def _holds(path: Path) -> bool:

@@ -10,14 +10,14 @@ import sys
 from typing import Any
 
 import gradio as gr
+from workbench.ui.core.boundary import QUIET, on
+from workbench.ui.datasets import timeline
+from workbench.ui.datasets.clip_grid import ClipGrid
 
 from workbench.dataset_builder.cuts.cutting import master_of
 from workbench.dataset_builder.cuts.scenes import filmstrip
 from workbench.dataset_builder.dataset import Dataset
 from workbench.ui.app import launch_options
-from workbench.ui.core.boundary import QUIET, on
-from workbench.ui.datasets import timeline
-from workbench.ui.datasets.clip_grid import ClipGrid
 from workbench.workspace import Workspace, append_line
 
 TILES, TILE_HEIGHT = 16, 74

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 
 import gradio as gr
-
-from workbench.ui.app import launch_options
 from workbench.ui.core.needless import remove_needless_boxes
 from workbench.ui.sample.tab import SampleTab
+
+from workbench.ui.app import launch_options
 from workbench.workspace import Workspace
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from workbench.ui.datasets.tab import PANELS
 
 from tests.browser.server import Server, frames
 from tests.browser.stripes import few_clips
@@ -22,7 +23,6 @@ from tests.written_grid import write_grid
 from tests.written_run import ended, write_run
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.checks.findings import finding_of, write_report
-from workbench.ui.datasets.tab import PANELS
 from workbench.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from workbench.ui.train import head
 
 from tests.written_run import ended, write_run
 from workbench.compare.grid import CellState
@@ -13,7 +14,6 @@ from workbench.jobs import State
 from workbench.runs.display import run_html, write_report
 from workbench.runs.snapshot import snapshot
 from workbench.sampler.queue import RequestState
-from workbench.ui.train import head
 from workbench.workspace import Workspace
 
 WORDS = sorted({*map(str, (*State, *RequestState, *CellState)), "waiting"})

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from workbench.ui.core.live import Live
+from workbench.ui.datasets.cut import STRIPS
 
 from tests.loras.making import layer, write_lora
 from tests.shell import Shell
@@ -28,8 +30,6 @@ from workbench.runs.previews import read_previews
 from workbench.runs.run import Run
 from workbench.sampler import vae_reconstruction
 from workbench.sampler.samples import Samples
-from workbench.ui.core.live import Live
-from workbench.ui.datasets.cut import STRIPS
 from workbench.workspace import Workspace, read_json, write_json
 from workbench.workspace.strange_names import RULES, strange_names
 

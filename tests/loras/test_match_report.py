@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from workbench.ui.loras.listing import detail
+from workbench.ui.loras.operations import operations
 
 from tests.shell import Shell
 from workbench.families import families
@@ -22,8 +24,6 @@ from workbench.loras.settings import ConvertSettings, LoraImportSettings
 from workbench.sampler.generate import Sampler
 from workbench.sampler.settings import SampleSettings
 from workbench.sampler.view import report
-from workbench.ui.loras.listing import detail
-from workbench.ui.loras.operations import operations
 from workbench.workspace import Workspace
 
 WAN = next(family for family in families() if family.name == "wan")

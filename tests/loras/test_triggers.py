@@ -6,12 +6,12 @@ import asyncio
 from functools import partial
 
 import gradio as gr
+from workbench.ui.core.triggers import TriggerPart, prompts
+from workbench.ui.train.run_form import RunForm
 
 from tests.loras.making import layer, put_lora, write_lora
 from workbench.dataset_builder import Dataset
 from workbench.loras.library import inserted, lacking, words_of, words_of_grid
-from workbench.ui.core.triggers import TriggerPart, prompts
-from workbench.ui.train.run_form import RunForm
 from workbench.workspace import Workspace
 
 

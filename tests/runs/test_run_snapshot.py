@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from workbench.ui.train import head
 
 from tests.drawing import MakeClip
 from tests.runs.test_forks import saved
@@ -29,7 +30,6 @@ from workbench.runs.metrics import MetricsWriter
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot, SnapshotReader, load_fact, snapshot
-from workbench.ui.train import head
 from workbench.workspace import Workspace, write_json
 
 

@@ -13,6 +13,7 @@ import gradio as gr
 import numpy as np
 import pytest
 from PIL import Image
+from workbench.ui.sample.tab import SampleTab
 
 from workbench import policy
 from workbench.clips import media
@@ -21,7 +22,6 @@ from workbench.notebook import sample_panel
 from workbench.sampler.inputs import kept
 from workbench.sampler.samples import new_id, settings_of, shareable, video_path, write_sample
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
-from workbench.ui.sample.tab import SampleTab
 from workbench.workspace import Workspace
 
 FRAMES = np.zeros((9, 16, 16, 3), np.uint8)

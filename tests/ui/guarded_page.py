@@ -11,11 +11,10 @@ from pathlib import Path
 import gradio as gr
 from starlette.middleware import Middleware
 
-from workbench.ui.server import calls, connections, guard, page_config
+from workbench.ui.server import calls, connections, guard
 from workbench.ui.server.bodies import Bodies
 from workbench.ui.server.guard import Guard, Rules
 from workbench.ui.server.login import Access, Login
-from workbench.ui.server.page_cache import PageCache
 
 CAP = 200_000  # bytes of a body; of an upload, twice as many
 NAME, PASSWORD = "me", "right"
@@ -33,7 +32,6 @@ def main() -> None:
         Middleware(Guard, rules=rules),
         Middleware(Login, access=access),
         Middleware(Bodies, uploads=rules.uploads, bodies=rules.bodies, check=calls.check),
-        Middleware(PageCache),
     ]
     app, address, _ = blocks.launch(
         prevent_thread_lock=True,
@@ -46,7 +44,6 @@ def main() -> None:
         show_error=False,
     )
     guard.outermost(app)
-    page_config.shorten(blocks)
     blocks.server.config.http_protocol_class = connections.Timed
     print(address, flush=True)
     blocks.block_thread()

@@ -19,7 +19,7 @@ import pytest
 
 from scripts.write_docs import CLASSES
 from tests.patience import PATIENCE
-from tests.visiting import HTML, Demo, Visitor, hostile
+from tests.visiting import HTML, Demo, Visitor, call_everything
 from workbench import jobs, policy
 from workbench.dataset_builder.settings import (
     CaptionSettings,
@@ -220,15 +220,9 @@ def test_visitors_cannot_reach_one_another(demo: Demo, visitors: tuple[Visitor, 
     two.client.cookies, kept = type(two.client.cookies)(), two.client.cookies
     assert two.client.get(f"/gradio_api/file={mine}", headers=stranger).status_code == 401
     two.client.cookies = kept
-    # A handler that is given another's file, as if it had been uploaded here.
-    number, inputs = next(
-        (d["id"], d["inputs"])
-        for d in two.config["dependencies"]
-        if any(two.components[one]["type"] == "file" for one in d["inputs"])
-    )
-    stolen = {"path": str(mine), "meta": {"_type": "gradio.FileData"}, "orig_name": "mine.mp4"}
-    data = [[stolen] if two.components[one]["type"] == "file" else None for one in inputs]
-    two.call([(number, data)])
+    # An import that names another's file, as if it had been uploaded here.
+    stolen = two.client.post("/api/v1/call/datasets/import", json={"name": "stolen", "sources": [str(mine)]})
+    assert (stolen.status_code, "sources names" in stolen.text) == (400, True)
     assert not [path for path in two.session.rglob("*mine*")]
     # Nor is a session reached past the proxy.
     port = (one.session / "address.json").read_text().split(":")[1].strip(" }\n")
@@ -249,8 +243,8 @@ def test_nobody_gets_a_room_without_keeping_the_cookie(demo: Demo) -> None:
     assert len(list(demo.sessions.glob("*"))) == sessions
 
 
-def test_no_handler_does_what_is_switched_off(demo: Demo, visitors: tuple[Visitor, Visitor], tmp_path: Path) -> None:
-    """Every handler of the page is called with paths, addresses and repositories in every text that it takes."""
+def test_no_operation_does_what_is_switched_off(demo: Demo, visitors: tuple[Visitor, Visitor], tmp_path: Path) -> None:
+    """Every operation is called with paths, addresses and repositories in every text that it takes."""
     one, two = visitors
     private = tmp_path / "private"
     private.mkdir()
@@ -264,13 +258,7 @@ def test_no_handler_does_what_is_switched_off(demo: Demo, visitors: tuple[Visito
         before = {path: path.stat().st_mtime_ns for path in private.rglob("*")}
         theirs = {path for path in two.session.rglob("*") if path.is_file()}
         words = [str(private), str(private / "lora.safetensors"), address, "owner/name", str(two.session)]
-        calls = [
-            (number, [hostile(each, words[place % len(words)]) for place, each in enumerate(inputs)])
-            for name, number, inputs in one.handlers()
-            if name != "train_demo"  # which visitors may have
-        ]
-        assert len(calls) > 60
-        said = one.call(calls)
+        said = call_everything(one.client, words)
     assert SECRET not in said, "neither a file's content nor the owner's token"
     assert not hits, "nothing was asked for in the visitor's place"
     assert {path: path.stat().st_mtime_ns for path in private.rglob("*")} == before

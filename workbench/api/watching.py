@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from fastapi import Request, Response
+from pydantic import TypeAdapter
 
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.operations.registry import REGISTRY, Operation, operations
@@ -120,8 +121,8 @@ class Watching:
             ConfigError: It is no list of numbers, operations and their inputs, or too much is watched.
         """
         try:
-            asked = [(int(number), str(name), dict(values)) for number, name, values in json.loads(what)]
-        except (ValueError, TypeError) as error:
+            asked = TypeAdapter(list[tuple[int, str, dict[str, Any]]]).validate_json(what)
+        except ValueError as error:
             raise ConfigError('what: a list of [number, "noun/verb", {input: value}]') from error
         if len(asked) > MOST_WATCHED or self._streams >= MOST_STREAMS:
             raise ConfigError(f"{MOST_WATCHED} answers in each of {MOST_STREAMS} streams can be watched, no more")

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from tests.ui.test_run_parts import built
+from workbench.ui.datasets.add import ImportPart, _keep_uploads
 
 from tests.dataset_builder.foreign import write_video
 from tests.drawing import MakeClip, draw
 from tests.patience import PATIENCE
-from tests.ui.test_run_parts import built
 from workbench import jobs
 from workbench.clips import media, records
 from workbench.clips.records import Clip
@@ -31,7 +32,6 @@ from workbench.dataset_builder.snapshot import task_snapshot
 from workbench.dataset_builder.sources.tree import SourceFile
 from workbench.errors import CannotWrite, ConfigError, DataError, ExitCode
 from workbench.jobs.limited import ChildClosed
-from workbench.ui.datasets.add import ImportPart, _keep_uploads
 from workbench.workspace import Workspace
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from workbench.ui.datasets import timeline
 
 from tests.patience import PATIENCE
 from workbench.clips import media
@@ -23,7 +24,6 @@ from workbench.dataset_builder.cuts.splitting import Split, plan_split
 from workbench.dataset_builder.settings import SplitSettings
 from workbench.dataset_builder.tasks import ClipProgress, Tick
 from workbench.errors import ConfigError
-from workbench.ui.datasets import timeline
 from workbench.workspace import Workspace
 
 FPS, MINUTES = 1, 30

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import gradio as gr
 import pytest
+from workbench.ui.datasets.add import AddPanel
 
 from tests.drawing import draw
 from tests.patience import PATIENCE
@@ -20,7 +21,6 @@ from workbench.dataset_builder.sources.files import trees_of
 from workbench.dataset_builder.sources.survey import Survey, survey
 from workbench.errors import ConfigError, ExitCode
 from workbench.policy import confine
-from workbench.ui.datasets.add import AddPanel
 from workbench.workspace import Workspace
 
 FORBIDDEN = "it is a link to a file that may not be read here: replace it with the file itself"
