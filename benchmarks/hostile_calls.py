@@ -1,10 +1,9 @@
 """Hostile calls of the page: `python benchmarks/hostile_calls.py [--json FILE] [--smallest]`.
 
-A real page over a small workspace is called as no browser would: every handler with values of wrong kinds and counts,
-unknown handlers, broken bodies and odd paths, twenty calls a session; then a flood of requests, each a session of its
-own, half of them by strangers who have not logged in. Counted are answers of 500 and above, toasts that hold markup,
-and the server's memory before, between and after. The goals: none, none, and memory that stays where the calls left
-it. Every case is drawn from --seed.
+A real page over a small workspace is called as no browser would: every operation with values of wrong kinds, unknown
+inputs and operations, broken bodies; then a flood of requests of all kinds, half of them by strangers who have not
+logged in. Counted are answers of 500 and above, and the server's memory before, between and after. The goals: none, and
+memory that stays where the calls left it. Every case is drawn from --seed.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import re
 import secrets
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -37,16 +35,15 @@ from tests.serving import Page  # noqa: E402
 from workbench import jobs  # noqa: E402
 from workbench.clips import media  # noqa: E402
 from workbench.dataset_builder import Dataset  # noqa: E402
+from workbench.operations.registry import Operation, operations  # noqa: E402
 from workbench.runs.run import Run  # noqa: E402
 from workbench.runs.settings import TrainSettings  # noqa: E402
 from workbench.workspace import Workspace  # noqa: E402
 
 CALLS, FLOOD = 2000, 10_000
-KEPT = 100  # sessions whose state the page keeps (workbench.ui.app)
 THREADS = 4
 MARKUP = '<img src="//evil.example/x">'
 EXAMPLES: list[str] = []  # what led to an answer of 500 and above
-WAIT = 60.0  # seconds for the answers of one session
 VALUES: list[Any] = [
     None,
     True,
@@ -91,18 +88,17 @@ VALUES: list[Any] = [
 
 
 MOST_GROWN = 150.0  # MB
-OURS = re.compile(r'^<span class="not-done at-[\w-]+">')  # which the browser takes away (ui.core.boundary)
-COUNTED = ("answers of 500", "calls without", "toasts with", "the page answers")
+HUB = "502"  # what the Hub refuses, or that it cannot be reached
+COUNTED = ("answers of 500", "the page answers")
 
 
 def main() -> None:
-    parser = arguments((__doc__ or "").splitlines()[0], calls=40, flood=150, warm_up=20)
+    parser = arguments((__doc__ or "").splitlines()[0], calls=40, flood=150)
     parser.add_argument("--calls", type=int, default=CALLS)
     parser.add_argument("--flood", type=int, default=FLOOD)
     parser.add_argument(
         "--each", type=int, default=0, help="requests of each kind by itself; their memory, kind by kind"
     )
-    parser.add_argument("--warm-up", type=int, default=1000, help="handlers called once before memory is measured")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -138,28 +134,26 @@ def fill(folder: Path) -> Workspace:
 def measure(page: Page, options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, int]]:
     chance, server = random.Random(options.seed), psutil.Process(page.process.pid)
     with page.client() as client:
-        config = client.get("/config").json()
         for _ in range(3):  # what the first requests load stays loaded
             client.get("/")
         called = Counter[str]()
-        marked = warm_up(client, config, options.warm_up, called)
+        for one in operations():
+            called[str(call(client, f"{one.noun}/{one.verb}", {}))] += 1
         before = megabytes(server)
-        marked += calls(page, client, config, chance, options.calls, called)
-        flood(client, page.url, config, chance, options.flood // 10)  # what the first ones leave stays, and no more
+        calls(page, client, chance, options.calls, called)
+        flood(client, page.url, chance, options.flood // 10)  # what the first ones leave stays, and no more
         between = megabytes(server)
-        flooded = flood(client, page.url, config, chance, options.flood)
+        flooded = flood(client, page.url, chance, options.flood)
         after = megabytes(server)
-        kinds = by_kind(client, server, config, chance, options.each) if options.each else {}
-        alive = client.get("/config").status_code == 200
+        kinds = by_kind(client, server, chance, options.each) if options.each else {}
+        alive = client.get("/").status_code == 200
     wrong = {
-        name: sum(count for key, count in of.items() if key[0] == "5")
+        name: sum(count for key, count in of.items() if key[0] == "5" and key != HUB)
         for name, of in {"calls": called, "flood": flooded}.items()
     }
     rows = [
         {"case": f"answers of 500 and above, {options.calls} calls", "ours": wrong["calls"], "reference": 0},
         {"case": f"answers of 500 and above, {options.flood} requests", "ours": wrong["flood"], "reference": 0},
-        {"case": "calls without an answer", "ours": called["unanswered"], "reference": 0},
-        {"case": "toasts with markup", "ours": marked, "reference": 0},
         {"case": "memory before, MB", "ours": before, "reference": ""},
         {"case": "memory after the calls and a tenth of the flood, MB", "ours": between, "reference": before},
         {"case": "memory after the flood, MB", "ours": after, "reference": between},
@@ -182,56 +176,34 @@ def megabytes(server: psutil.Process) -> float:
     return float(server.memory_info().rss) / 1e6
 
 
-# ---- calls of handlers
+# ---- calls of operations
 
 
-def warm_up(client: httpx.Client, config: dict[str, Any], count: int, called: Counter[str]) -> int:
-    """Each handler once: what the first call of each loads is no leak. Returns how many messages held markup."""
-    handlers = [one for one in config["dependencies"] if one["backend_fn"]][:count]
-    bodies = [{"fn_index": one["id"], "data": [None] * len(one["inputs"]), "session_hash": "warm"} for one in handlers]
-    marked = session(client, "warm", bodies, called)
-    for _ in range(min(count, KEPT)):  # and as many sessions as the page keeps the state of
-        name = secrets.token_hex(5)
-        marked += session(client, name, [{**bodies[0], "session_hash": name}], called)
-    return marked
+def calls(page: Page, client: httpx.Client, chance: random.Random, count: int, called: Counter[str]) -> None:
+    """Call operations in turn, with something wrong in each."""
+    known = operations()
+    for number in range(count):
+        one = known[number % len(known)]
+        name = (
+            f"{one.noun}/{one.verb}" if chance.random() < 0.97 else chance.choice(["a/b", "runs/", "/", "runs/show/x"])
+        )
+        called[str(call(client, name, hostile(one, chance)))] += 1
+        if number % 20 == 19:
+            end_jobs(page)
+            print(f"{number} calls", end="\r", file=sys.stderr, flush=True)
+    end_jobs(page)
 
 
-def calls(
-    page: Page, client: httpx.Client, config: dict[str, Any], chance: random.Random, count: int, called: Counter[str]
-) -> int:
-    """Call handlers at random, some twenty a session; returns how many messages held markup."""
-    handlers = [one for one in config["dependencies"] if one["backend_fn"]]
-    chance.shuffle(handlers)
-    marked, left = 0, count
-    while left > 0:
-        name = secrets.token_hex(5)
-        many = min(left, 20)
-        picked = [handlers[(left + number) % len(handlers)] for number in range(many)]
-        marked += session(client, name, [hostile(one, name, chance) for one in picked], called)
-        left -= many
-        end_jobs(page)
-        print(f"{count - left} calls", end="\r", file=sys.stderr, flush=True)
-    return marked
+def call(client: httpx.Client, name: str, body: Any) -> int:
+    return send(client, "POST", f"/api/v1/call/{name}", content=json.dumps(body))
 
 
-def hostile(handler: dict[str, Any], session_name: str, chance: random.Random) -> Any:
+def hostile(one: Operation, chance: random.Random) -> Any:
     """The body of one call in which something is wrong."""
-    count = len(handler["inputs"])
-    if chance.random() < 0.15:
-        count = chance.choice([0, count + 1, max(count - 1, 0), 200])
-    body: dict[str, Any] = {
-        "fn_index": handler["id"],
-        "data": [chance.choice(VALUES) for _ in range(count)],
-        "session_hash": session_name,
-        "event_data": chance.choice([None, None, {}, [], "a", {"index": None, "value": MARKUP}]),
-        "trigger_id": None,
-    }
+    body = {name: chance.choice(VALUES) for name in one.inputs.model_fields if chance.random() < 0.7}
     if chance.random() < 0.2:
-        name = chance.choice(["fn_index", "data", "session_hash", "trigger_id", "event_data", "batched", "event_id"])
-        body[name] = chance.choice([*VALUES, -1, 10**9, "a", deep(60), deep(2000)])
-    if chance.random() < 0.03:
-        return chance.choice([None, [], "a", 3, deep(500), {"data": []}, [body]])
-    return body
+        body[chance.choice(["x", "workspace", "__class__", MARKUP])] = chance.choice([*VALUES, deep(60), deep(900)])
+    return chance.choice([None, [], "a", 3, deep(500), [body]]) if chance.random() < 0.03 else body
 
 
 def deep(levels: int) -> Any:
@@ -241,36 +213,11 @@ def deep(levels: int) -> Any:
     return value
 
 
-def session(client: httpx.Client, name: str, bodies: list[Any], called: Counter[str]) -> int:
-    """Send the calls of one session and wait for their answers; returns how many messages held markup."""
-    expected = 0
-    for body in bodies:
-        status = send(client, "POST", "/gradio_api/queue/join", json=body)
-        called[str(status)] += 1
-        mine = isinstance(body, dict) and body.get("session_hash") == name
-        expected += status == 200 and mine
-    marked, end = 0, time.monotonic() + WAIT
-    if not expected:
-        return 0
-    with client.stream("GET", f"/gradio_api/queue/data?session_hash={name}", timeout=WAIT) as stream:
-        for line in stream.iter_lines():
-            message = json.loads(line[5:]) if line.startswith("data:") else {"msg": ""}
-            if time.monotonic() > end:
-                EXAMPLES.append(f"{expected} calls of {json.dumps(bodies)[:2000]} have no answer")
-                called["unanswered"] += expected
-                break
-            marked += bool(re.search(r"<\w", OURS.sub("", str(message.get("log") or ""), count=1)))
-            expected -= message["msg"] == "process_completed"
-            if expected <= 0 or message["msg"] in ("close_stream", "unexpected_error"):
-                break
-    return marked
-
-
 def send(client: httpx.Client, method: str, path: str, **more: Any) -> int:
     """The status of an answer; 0 where the server closed the connection, which it may."""
     try:
         answer = client.request(method, path, **more)
-        if answer.status_code >= 500:
+        if answer.status_code >= 500 and str(answer.status_code) != HUB:
             EXAMPLES.append(f"{method} {path[:60]} {str(more)[:300]}: {answer.text[:100]}")
         return answer.status_code
     except httpx.TransportError:
@@ -282,10 +229,9 @@ def send(client: httpx.Client, method: str, path: str, **more: Any) -> int:
 # ---- the flood
 
 
-def flood(client: httpx.Client, url: str, config: dict[str, Any], chance: random.Random, count: int) -> Counter[str]:
+def flood(client: httpx.Client, url: str, chance: random.Random, count: int) -> Counter[str]:
     """Requests of all kinds, each as a session of its own, half of them by a stranger; their statuses, counted."""
-    handlers = [one["id"] for one in config["dependencies"] if one["backend_fn"]]
-    asked = [next(requests) for requests in [one_request(chance, handlers)] for _ in range(count)]
+    asked = list(itertools.islice(one_request(chance), count))
     found = Counter[str]()
     with httpx.Client(base_url=url, timeout=60) as stranger, ThreadPoolExecutor(THREADS) as pool:
         who = [client, stranger]
@@ -296,13 +242,10 @@ def flood(client: httpx.Client, url: str, config: dict[str, Any], chance: random
     return found
 
 
-def by_kind(
-    client: httpx.Client, server: psutil.Process, config: dict[str, Any], chance: random.Random, count: int
-) -> dict[str, float]:
+def by_kind(client: httpx.Client, server: psutil.Process, chance: random.Random, count: int) -> dict[str, float]:
     """Requests of each kind by itself -> by how many MB the server's memory grew, or shrank, meanwhile."""
     found: dict[str, list[Any]] = {}
-    requests = one_request(chance, [one["id"] for one in config["dependencies"] if one["backend_fn"]])
-    for method, path, more in itertools.islice(requests, 30 * count):
+    for method, path, more in itertools.islice(one_request(chance), 30 * count):
         parts = re.split(r"[?=]", path)[0].split("/")
         kind = f"{method} {'/'.join(part for part in parts if not re.fullmatch('[0-9a-f]{12}', part))}"
         found.setdefault(kind, []).append((method, path, more))
@@ -315,13 +258,13 @@ def by_kind(
     return grown
 
 
-def one_request(chance: random.Random, handlers: list[int]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def one_request(chance: random.Random) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """One request after the other: method, path, what else httpx takes."""
     api = "/gradio_api"
     while True:
         name = secrets.token_hex(6)
         value = chance.choice(VALUES)
-        body = {"data": [value], "fn_index": chance.choice(handlers), "session_hash": name}
+        body = {"data": [value], "fn_index": 0, "session_hash": name}
         yield chance.choice(
             [
                 ("POST", f"{api}/run/{name}", {"json": body}),
@@ -336,6 +279,9 @@ def one_request(chance: random.Random, handlers: list[int]) -> Iterator[tuple[st
                     f"{api}/component_server",
                     {"json": {"session_hash": name, "component_id": value, "fn_name": "a", "data": value}},
                 ),
+                ("GET", f"/api/v1/watch?what={quote(json.dumps([[1, name, {}]]))}", {}),
+                ("GET", f"/api/v1/watch?what={quote(str(value)[:200])}", {}),
+                ("GET", f"/elements/{name}.js", {}),
                 ("GET", f"{api}/queue/status", {}),
                 ("GET", f"{api}/stream/{name}/a/1/playlist.m3u8", {}),
                 ("POST", f"{api}/stream/{name}", {"json": body}),

@@ -23,11 +23,12 @@ from common import arguments, report
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.clip_grid import fill  # noqa: E402
-from tests.written_run import write_run  # noqa: E402
 from workbench.ui.core.live import Live  # noqa: E402
 from workbench.ui.datasets.clip_grid import ClipGrid, PageQuery  # noqa: E402
 from workbench.ui.train.run_list import ListRequest, RunList  # noqa: E402
+
+from benchmarks.clip_grid import fill  # noqa: E402
+from tests.written_run import write_run  # noqa: E402
 from workbench.workspace import Workspace  # noqa: E402
 
 TIMES = 9
