@@ -13,14 +13,14 @@ class OneLora extends WorkbenchElement {
     const starred = lora.marks.includes('starred');
     return html`<aside class="aside" aria-label="${lora.title}"><div class="row tight"><h2 class="one-line" title="${lora.title}">${lora.title}</h2><span class="spacer"></span>
       ${button('', 'star', { kind: 'quiet small square', name: 'star', pressed: starred, label: starred ? 'Starred: nothing removes it' : 'Star: nothing removes it' })}
-      ${menu([['Move to the bin', 'remove', '', 'bin']])}<a class="button quiet small square" href="#/loras" aria-label="Close" title="Close">${icon('close')}</a></div>
+      ${menu([['Move to the bin', 'toBin', '', 'bin']])}<a class="button quiet small square" href="#/loras" aria-label="Close" title="Close">${icon('close')}</a></div>
       ${lora.videos.length > 0 && html`<div class="lora-videos">${lora.videos.map((one) => html`<div data-id="${one.file}" title="${one.prompt}">${videoOf(lora, one, { clock: `lora ${lora.name}` })}</div>`)}</div>`}
       ${lora.verdict && html`<div>${verdictOf(lora, true)}</div>`}
       <p class="minor faint">${[lora.verdict?.evidence, lora.origin].filter(Boolean).map((text) => `${text[0].toUpperCase()}${text.slice(1)}.`).join(' ')}</p>
       <div class="row">${linkTo('Sample', address('sample', 'with', lora.name), { kind: 'primary' })}${lora.run && linkTo('Open its run', address('train', lora.run))}${
         !lora.damaged && button('Download', 'download', { name: 'download' })}</div>
       ${this.facts(lora)}
-      <ul>${!lora.damaged && html`<li data-id="programs"><div><b>For other programs</b></div><div class="row">${each(this.formats, ({ id, title, help }) => button(title, 'convert', { kind: 'small', value: id, title: help }))}</div></li>
+      <ul>${!lora.damaged && html`<li data-id="programs"><div><b>For other programs</b></div><div class="row">${each(this.formats, ({ id, title, help }) => button(title.split(' (')[0], 'convert', { kind: 'small', value: id, title: `${title}: ${help}` }))}</div></li>
         <li data-id="make"><div><b>Merge, resize, fuse</b></div><div class="row">${button('Merge with…', 'begin', { kind: 'small', value: 'merge' })}${
         button('Resize…', 'begin', { kind: 'small', value: 'resize' })}${button('Fuse into the model…', 'begin', { kind: 'small', value: 'fuse' })}</div></li>
         <li data-id="publish"><div><b>Publish to the Hub</b></div><wb-publish .name=${lora.name}></wb-publish></li>`}</ul></aside>`;
@@ -32,14 +32,14 @@ class OneLora extends WorkbenchElement {
       ['Created', ago(lora.created)], ...lora.fit, ...lora.made_of.map((one) => ['Made of', `${one.weight} × ${one.name}`]),
       ['On the Hub', lora.published && html`<a class="link" href="${lora.published}" target="_blank" rel="noopener">${lora.published.replace(/^https?:\/\//, '')}</a>`], ['Name', html`<span class="mono">${lora.name}</span>`],
     ];
-    return html`<div class="key-values">${rows.filter(([, value]) => value).map(([label, value]) => html`<span>${label}</span><span>${value}</span>`)}</div>
-      ${Object.keys(lora.metadata).length > 0 && html`<details><summary class="minor">In the file's metadata</summary><div class="key-values mono fine">${
+    return html`<div class="lora-facts">${rows.filter(([, value]) => value).map(([label, value]) => html`<span>${label}</span><span>${value}</span>`)}</div>
+      ${Object.keys(lora.metadata).length > 0 && html`<details><summary class="minor">In the file's metadata</summary><div class="lora-facts mono fine">${
       Object.entries(lora.metadata).map(([key, text]) => html`<span>${key}</span><span>${text}</span>`)}</div></details>`}`;
   }
 
   star() { return this.act('loras/star', { name: this.name, off: this.lora.marks.includes('starred') }); }
 
-  async remove() {
+  async toBin() {
     if (this.lora.keeps) toast(`${this.lora.title} ${this.lora.keeps}.`, null, 'bad');
     else if (await removeLoras(this, [this.name])) goTo('loras');
   }

@@ -61,7 +61,7 @@ class Loras extends WorkbenchElement {
     const size = known.reduce((sum, lora) => sum + lora.bytes, 0);
     const unused = (this.cleanup ?? []).reduce((sum, one) => sum + one.bytes, 0);
     return html`<div class="head"><h1 tabindex="-1">LoRAs</h1><span class="faint minor">${this.last && `${known.length.toLocaleString('en-US')}, ${bytes(size)}`}</span>
-      <div class="actions"><input class="input" type="search" value="${this.typed}" placeholder="Search names and triggers" aria-label="Search LoRAs" data-input="search">
+      <div class="actions"><input class="input" type="search" value="${this.typed}" placeholder="Search names and triggers" aria-label="Search LoRAs" data-input="search" style="width:230px">
       ${button('Import', 'begin', { name: 'plus', value: 'import' })}${menu([
       ['Extract from a fine-tuned model', 'begin', 'extract'],
       [this.checkpoints ? 'Hide checkpoints' : 'Show checkpoints too', 'toggleCheckpoints'],
@@ -108,7 +108,7 @@ class Loras extends WorkbenchElement {
     return html`<ul class="lora-work" aria-label="Operations on LoRAs">${this.sending && html`<li data-id="sending">${state('going', 'Uploading')}<div><p class="one-line">${this.sending.name}</p>${
       progress(this.sending.share, 'Upload')}</div></li>`}${lines.map((one) => html`<li data-id="${one.id}">${
       state({ plain: 'idle' }[one.tone] ?? one.tone, one.operation[0].toUpperCase() + one.operation.slice(1))}<div><p class="minor">${one.activity}</p>${
-      one.tone === 'going' ? progress(one.share, one.activity) : ''}${each(one.fit, ([label, value]) => html`<p class="fine faint">${label}: ${value}</p>`)}${
+      one.tone === 'going' ? progress(one.share, one.activity) : ''}${one.fit.length > 0 && html`<details><summary class="fine faint">How it matched</summary>${one.fit.map(([label, value]) => html`<p class="fine faint">${label}: ${value}</p>`)}</details>`}${
       one.log && html`<details><summary class="fine">Log</summary><pre class="log">${one.log}</pre></details>`}</div><div class="row tight">${
       one.files.map((file) => button('Download', 'download', { kind: 'small', name: 'download', value: file, title: file.split('/').at(-1) }))}${
       /^loras\//.test(one.made) && !one.files.length && linkTo('Open', address('loras', one.made), { kind: 'small' })}${
@@ -125,7 +125,7 @@ class Loras extends WorkbenchElement {
       ${button('Convert', 'begin', { kind: 'small', value: 'convert' })}
       ${button('Merge', 'begin', { kind: 'small', value: 'merge', off: models.size > 1, title: models.size > 1 ? 'These are for different models and cannot be merged.' : '' })}
       ${names.length === 1 && linkTo('Publish', address('loras', names[0]), { kind: 'small' })}
-      ${button('Move to the bin', 'remove', { kind: 'small', name: 'bin' })}${button('', 'clear', { kind: 'small square', name: 'close', label: 'Choose none' })}</div>`;
+      ${button('Move to the bin', 'toBin', { kind: 'small', name: 'bin' })}${button('', 'clear', { kind: 'small square', name: 'close', label: 'Choose none' })}</div>`;
   }
 
   // Names of those that are chosen and still there, in the order of the cards.
@@ -157,7 +157,7 @@ class Loras extends WorkbenchElement {
 
   begin(target) { this.querySelector('wb-lora-task').begin(target.dataset.value, this.names()); }
 
-  async remove() { if (await removeLoras(this, this.names())) this.clear(); }
+  async toBin() { if (await removeLoras(this, this.names())) this.clear(); }
 
   stopTask(target) { return this.act('loras/stop', { id: target.dataset.value }); }
 
@@ -167,14 +167,15 @@ class Loras extends WorkbenchElement {
 
   // ---- files dropped on the page: LoRAs are imported, all else becomes a dataset
 
-  async dropped(files) {
+  // given: settings of the import, where a dialog has asked for them
+  async dropped(files, given = {}) {
     const loras = files.filter(({ name }) => LORA_FILE.test(name));
     const others = files.filter(({ name }) => !LORA_FILE.test(name));
     if (others.length) importInto(null, others);
     try {
       for (const file of loras) {
         const [source] = await page.transport.upload([file], (share) => { this.sending = { name: file.name, share }; this.redraw(); });
-        await this.act('loras/import', { source }, { said: `Importing ${file.name}.` });
+        await this.act('loras/import', { ...given, source }, { said: `Importing ${file.name}.` });
       }
     } catch (problem) {
       if (!(problem instanceof Problem)) throw problem;

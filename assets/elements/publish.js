@@ -73,9 +73,8 @@ class Publish extends WorkbenchElement {
     if (this.refused.known) return refusal(this.refused.known);
     if (!known) return skeleton('height:160px');
     const { account, login } = known;
-    const who = !known.known ? 'Asking the Hub who is logged in on this machine …' : login ? (account.reads_only ? `Logged in as ${account.name}, with a token that may only read.`
-      : account.problem || 'Nobody is logged in to the Hub on this machine.') : `Logged in as ${account.name}.`;
-    return html`<div class="task-fields"><p class="minor ${login ? 'warn' : 'faint'}">${who}</p>${login && html`<p class="minor">${login}</p>`}
+    const who = !known.known ? 'Asking the Hub who is logged in on this machine …' : login || account.problem || `Logged in as ${account.name}.`;
+    return html`<div class="task-fields"><p class="minor ${known.known && !account.name ? 'warn' : 'faint'}" role="status">${who}</p>
       <wb-push data-id="lora ${this.name}" class="task-fields" .name=${this.name} .what=${'lora'} .known=${known}></wb-push>
       <details><summary class="minor">Make a Space: a demo page where people generate videos with it</summary>${known.lora.url
       ? html`<wb-push data-id="space ${this.name}" class="task-fields" .name=${this.name} .what=${'space'} .known=${known}></wb-push>`

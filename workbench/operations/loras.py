@@ -26,7 +26,7 @@ from workbench.loras.settings import (
 )
 from workbench.operations.registry import HIDDEN, JobSnapshot, Shown, Snapshot, operation
 from workbench.sampler.loras import read_header, split_scale
-from workbench.settings import Settings
+from workbench.settings import Settings, specs
 from workbench.workspace import Workspace, is_slug, read_object
 from workbench.workspace.lora_names import folder
 from workbench.workspace.records import read_once
@@ -423,6 +423,10 @@ def convert(workspace: Workspace, settings: ConvertSettings) -> LoraJob:
 
 
 def _start(workspace: Workspace, settings: Settings) -> LoraJob:
+    first = specs(type(settings))[0]  # what it is done with
+    if not getattr(settings, first.name):
+        sentence = f"{first.name} is empty: choose {'a LoRA' if first.source == 'loras' else 'what to start from'}"
+        raise ConfigError(sentence, {first.name: sentence})
     return _job(tasks.read_task(tasks.start(workspace, settings)))
 
 

@@ -27,7 +27,7 @@ Name = Annotated[
 
 WHATS: tuple[push.What, ...] = ("lora", "space")
 LOGIN = (
-    "Run `hf auth login` in a terminal on this machine, with a token that can write "
+    " Run `hf auth login` in a terminal on this machine, with a token that can write "
     "(https://huggingface.co/settings/tokens). This page then notices by itself; it never asks for a token."
 )
 
@@ -105,7 +105,7 @@ class Publishing(Snapshot):
     """Whether the Hub has answered who is logged in."""
 
     login: str
-    """How to log in so that a push may write; "" where that is done."""
+    """That nobody is logged in who can write, and how to; "" where somebody is, or the Hub is silent."""
 
     lora: Place
     """Of the LoRA."""
@@ -157,7 +157,7 @@ def show(workspace: Workspace, name: Name) -> Publishing:
     return Publishing(
         account=Account(name=who.name, owners=who.owners, reads_only=who.reads_only, problem=who.problem),
         known=who.known,
-        login=LOGIN if who.known and (who.reads_only or not who.name) else "",
+        login=_login(who),
         lora=_place(found.published, push.default_repo(who.name, found.title) if who.name else ""),
         space=_place(
             found.published.get("space") or {}, push.default_repo(who.name, found.title, "space") if who.name else ""
@@ -165,6 +165,14 @@ def show(workspace: Workspace, name: Name) -> Publishing:
         push=job(workspace, f"lora/{name}") if at_work["lora"] else None,
         space_push=job(workspace, f"space/{name}") if at_work["space"] else None,
     )
+
+
+def _login(who: logins.Account) -> str:
+    if who.name and who.reads_only:
+        return f"You are logged in as {who.name}, with a token that can only read.{LOGIN}"
+    if who.known and not who.name and ("logged in" in who.problem or "refuses" in who.problem):
+        return f"Nobody is logged in to the Hub on this machine.{LOGIN}"
+    return ""
 
 
 def _place(known: Mapping[str, Any], otherwise: str) -> Place:
