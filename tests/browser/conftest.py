@@ -1,4 +1,4 @@
-"""A server over a workspace of its own, and a browser."""
+"""A page over a workspace of its own that the tests of a file share, and a fresh browser profile for each test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scripts.browser import REMEDY, find
-from tests.browser.clicks import click
 from tests.browser.server import Server, launch
 from tests.patience import PATIENCE
 from workbench import jobs
@@ -18,49 +17,46 @@ from workbench.workspace import Workspace
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-SAID = "() => [...document.querySelectorAll('.toast-body, .not-done, .problems')].map((one) => one.innerText.trim())"
+SAID = "() => [...document.querySelectorAll('.toast, [role=alert], .hint.bad')].map((one) => one.innerText.trim())"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test in the browser may fail once: it is then run again from its beginning, and named in the summary (-rR)."""
-    for item in items:
-        if item.get_closest_marker("browser"):
-            item.add_marker(pytest.mark.flaky(reruns=1))
+class Site:
+    """The page of a workspace: `open` shows an address of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.workspace = Workspace.open(folder)
+        self.server = Server(folder)
+
+    def open(self, page: Page, address: str = "#/") -> None:
+        """Log the browser in and show an address, as from a bookmark."""
+        page.context.request.get(self.server.url)
+        page.goto(self.server.url.partition("?")[0] + address)
+        page.locator("wb-app main h1").first.wait_for(state="attached")
+
+    def close(self) -> None:
+        """End the server, and whatever was started from it."""
+        self.server.kill()
+        for job in [*self.workspace.runs.glob("*"), self.workspace.samples / ".worker"]:
+            jobs.kill(job)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """With a failed test goes what the page said at that moment, and the end of the server's log."""
-    report = yield
-    fixtures = getattr(item, "funcargs", {})
-    if report.when == "call" and report.failed and "page" in fixtures and "server" in fixtures:
-        report.sections.append(("messages on the page", "\n".join(fixtures["page"].evaluate(SAID))))
-        log = fixtures["server"].workspace / "server.log"
-        report.sections.append(("the server's log", log.read_text()[-4000:] if log.exists() else "no log"))
-    return report
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    folder = tmp_path / "workspace"
-    workspace = Workspace.open(folder)
-    running = Server(folder)
-    yield running
-    running.kill()
-    for job in [*workspace.runs.glob("*"), workspace.samples / ".worker"]:
-        jobs.kill(job)
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Started; a file's own fixture fills the workspace before or after."""
+    made = Site(tmp_path_factory.mktemp("page") / "workspace")
+    made.server.start()
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="module")  # no longer: its event loop would stay in the thread and break other tests
 def browser() -> Iterator[Browser]:
-    from playwright.sync_api import Locator, sync_playwright
+    from playwright.sync_api import sync_playwright
 
     path = find()
     if path is None:
         pytest.fail(REMEDY, pytrace=False)
-    with sync_playwright() as playwright, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Locator, "page_click", Locator.click, raising=False)
-        patch.setattr(Locator, "click", click)
+    with sync_playwright() as playwright:
         opened = launch(playwright, path)
         yield opened
         opened.close()
@@ -81,3 +77,22 @@ def page(browser: Browser, viewport: tuple[int, int]) -> Iterator[Page]:
     opened.on("pageerror", lambda error: pytest.fail(f"the page's own script failed: {error}"))
     yield opened
     profile.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test in the browser may fail once: it is then run again from its beginning, and named in the summary (-rR)."""
+    for item in items:
+        if item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With a failed test goes what the page said at that moment, and the end of the server's log."""
+    report = yield
+    fixtures = getattr(item, "funcargs", {})
+    if report.when == "call" and report.failed and "page" in fixtures and "site" in fixtures:
+        report.sections.append(("messages on the page", "\n".join(fixtures["page"].evaluate(SAID))))
+        log = fixtures["site"].workspace.root / "server.log"
+        report.sections.append(("the server's log", log.read_text()[-4000:] if log.exists() else "no log"))
+    return report

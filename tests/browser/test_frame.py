@@ -1,0 +1,117 @@
+"""The frame of the page: addresses, the window's title, the palette, and what happens while the server is away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.conftest import Site
+from tests.patience import until
+from tests.test_overview import at_work
+from tests.written_run import write_run
+from workbench import jobs
+from workbench.dataset_builder import Dataset
+from workbench.operations.runs import show
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.long]
+PLACES = {"h": "#/", "d": "#/dataset", "t": "#/train", "s": "#/sample", "c": "#/compare", "l": "#/loras"}
+
+
+@pytest.fixture(scope="module")
+def filled(site: Site) -> Iterator[Site]:
+    """A run that is going on, one that ended, and a dataset."""
+    write_run(site.workspace, "ended", 40)
+    running = write_run(site.workspace, "hiker-2", 100)
+    at_work(running, step=47, total=100)
+    Dataset.create(site.workspace, "Cats")
+    yield site
+    (running.folder / jobs.PROCESS).unlink()  # it names this very process
+
+
+def here(page: Page) -> str:
+    return str(page.evaluate("location.hash"))
+
+
+def test_every_place_has_an_address_and_back_leads_to_where_one_was(filled: Site, page: Page) -> None:
+    filled.open(page, "#/train/ended/log")
+    page.locator("main pre, main .log").first.wait_for()
+    page.keyboard.press("g")
+    page.keyboard.press("l")
+    page.get_by_role("heading", name="LoRAs", exact=True).wait_for()
+    page.go_back()
+    page.locator("main h1", has_text="ended").wait_for()
+    assert here(page) == "#/train/ended/log"
+    page.reload()
+    page.locator("main h1", has_text="ended").wait_for()
+    page.go_forward()
+    page.get_by_role("heading", name="LoRAs", exact=True).wait_for()
+    for key, address in PLACES.items():
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        page.wait_for_function("(address) => location.hash === address", arg=address)
+    page.evaluate("location.hash = '#/nowhere'")
+    page.get_by_role("heading", name="This page is not here").wait_for()
+
+
+def test_the_window_says_how_far_the_run_is_and_what_is_open(filled: Site, page: Page) -> None:
+    filled.open(page, "#/loras")
+    page.wait_for_function("document.title === '47% · LoRAs · Video LoRA Workbench'")
+    page.evaluate("location.hash = '#/train/ended'")
+    page.wait_for_function("document.title === '47% · ended · Video LoRA Workbench'")
+    assert page.evaluate("document.activeElement.tagName") == "H1", "the focus goes to the heading of a new object"
+
+
+def test_the_palette_finds_and_opens_by_keyboard_alone(filled: Site, page: Page) -> None:
+    filled.open(page)
+    page.keyboard.press("Control+k")
+    field = page.get_by_role("combobox", name="Search or do")
+    field.wait_for()
+    page.get_by_role("option", name="hiker-2").wait_for()  # objects come a moment later
+    page.keyboard.type("hkr2")
+    option = page.get_by_role("option", selected=True)
+    assert option.inner_text().startswith("hiker-2")
+    page.keyboard.press("Enter")
+    page.locator("main h1", has_text="hiker-2").wait_for()
+    page.keyboard.press("Control+k")
+    page.keyboard.type("dark theme")
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.documentElement.classList.contains('dark')")
+    page.reload()
+    page.wait_for_function("document.documentElement.classList.contains('dark')")
+    page.keyboard.press("Control+k")
+    page.keyboard.press("Escape")
+    assert not page.locator("dialog[open]").count()
+
+
+def test_a_click_while_the_server_is_away_is_kept_and_done(filled: Site, page: Page) -> None:
+    write_run(filled.workspace, "noted", 20)
+    filled.open(page, "#/train/noted/notes")
+    note = page.locator("main textarea").first
+    note.wait_for()
+    filled.server.kill()
+    page.locator("wb-app.lost").wait_for()
+    page.wait_for_function("document.title.startsWith('Offline')")
+    note.fill("written in the dark")
+    note.blur()
+    page.locator(".lost-banner", has_text=re.compile("kept")).wait_for()
+    filled.server.start()
+    page.context.request.get(filled.server.url)  # as the cookie does: it outlives the server
+    page.locator("wb-app:not(.lost)").wait_for()
+    page.wait_for_function("!document.title.startsWith('Offline')")
+    until(lambda: show(filled.workspace, "noted").own_notes == "written in the dark")
+    assert page.evaluate("location.hash") == "#/train/noted/notes"
+
+
+def test_a_restarted_server_shows_the_truth(filled: Site, page: Page) -> None:
+    filled.open(page, "#/train")
+    page.locator("main", has_text="ended").wait_for()
+    filled.server.kill()
+    write_run(filled.workspace, "meanwhile", 20)
+    filled.server.start()
+    page.locator("main", has_text="meanwhile").wait_for()
