@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import io
 import json
@@ -34,9 +33,10 @@ from workbench.cli import cli
 from workbench.clips import media
 from workbench.compare.grid import Grid
 from workbench.dataset_builder import Dataset
-from workbench.errors import WorkbenchError
+from workbench.errors import ConfigError, WorkbenchError
 from workbench.jobs import queue, tickets
 from workbench.loras.library import all_loras
+from workbench.operations.registry import Operation, operations
 from workbench.runs import checkpoints
 from workbench.runs.recipes import preset_names, preset_text, save_preset
 from workbench.runs.run import Run
@@ -489,34 +489,23 @@ def _doctor(workspace: Workspace) -> Any:
 
 
 def _views(workspace: Workspace) -> Iterator[tuple[str, Callable[[], str]]]:
-    """What each tab of the page shows, of every object that can be open in it."""
-    from workbench.ui.core.view import LiveView
-
-    from workbench.ui.app import build
-
-    async def built() -> Any:
-        return build(workspace)
-
-    page = asyncio.run(built())
-    seen: list[Any] = []
-    opened = {"TrainTab": ["good", "bad"], "DatasetTab": ["good", "bad"], "RunCurvesPart": ["bad"]}
-    opened["VideosPart"] = [grid.name for grid in Grid.all(workspace)]
-    for one in page.fns.values():
-        view = getattr(getattr(one.fn, "__wrapped__", None), "__self__", None)
-        if not isinstance(view, LiveView) or view in seen:
+    """What the elements of the page read: every operation that changes nothing, of every object that can be open."""
+    names = {"datasets": ["good", "bad"], "clips": ["good", "bad"], "runs": ["good", "bad"]}
+    names["grids"] = [grid.name for grid in Grid.all(workspace)]
+    for one in operations():
+        inputs = one.inputs.model_fields
+        required = [name for name, field in inputs.items() if field.is_required()]
+        if one.changes or one.noun in ("publishing", "targets", "machine") or set(required) - {"name"}:
             continue
-        seen.append(view)
-        inputs = [getattr(component, "value", None) for component in view._inputs[:-1]]
-        title = view._read.__qualname__.split(".")[0]
-        for name in opened.get(title, [inputs[0]]):
+        for given in [{"name": name} for name in names.get(one.noun, [])] if "name" in required else [{}]:
 
-            def look(view: Any = view, given: tuple[Any, ...] = (name, *inputs[1:])) -> str:
-                shown = []
-                for value in (view._read(*given) or {}).values():
-                    shown.append(value[1]() if isinstance(value, tuple) else value)
-                return str(shown)
+            def look(one: Operation = one, given: dict[str, str] = given) -> str:
+                try:
+                    return str(one.plain(one(workspace, given)))
+                except ConfigError as error:
+                    return str(error)
 
-            yield f"page: {title} {name or ''}".strip(), look
+            yield f"page: {one.noun}/{one.verb} {given.get('name', '')}".strip(), look
 
 
 __all__ = ["Failure", "Readers", "Source", "damaged", "damages", "files", "fill"]

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from itertools import pairwise
 from typing import Any
 
 import click
-import gradio as gr
 import pytest
 from ipywidgets import Combobox, Dropdown
-from workbench.ui.core import lora_stack
-from workbench.ui.core.form import Form
 
 from tests.loras.making import layer, put_export, put_lora
 from workbench import choices
@@ -25,6 +21,8 @@ from workbench.families import find_model
 from workbench.fit.gpus import gpu_of
 from workbench.loras.settings import MergeSettings
 from workbench.notebook.form import form as notebook_form
+from workbench.operations import settings as operations
+from workbench.operations.settings import FORMS
 from workbench.runs.checks import initial_lora
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.loras import resolve
@@ -51,31 +49,17 @@ def of(cls: type[Settings], name: str) -> Spec:
     return next(spec for spec in specs(cls) if spec.name == name)
 
 
-def on_page(cls: type[Settings], workspace: Workspace) -> Form[Any]:
-    async def build() -> Form[Any]:
-        with gr.Blocks():
-            return Form(cls, workspace, cls())
-
-    return asyncio.run(build())
-
-
 @pytest.mark.parametrize("cls", CLASSES)
 def test_page_notebook_and_shell_offer_the_same(cls: type[Settings], full: Workspace) -> None:
-    components = dict(zip([spec.name for spec in specs(cls)], on_page(cls, full).inputs, strict=True))
+    form = next((name for name, known in FORMS.items() if known is cls), None)
     fields = notebook_form(cls, full).fields
     for spec in specs(cls):
         if spec.source or spec.choices:
             expected = offered(spec, full)
-            assert on_component(components[spec.name], full) == expected
+            if form and spec.source:
+                assert [one.value for one in operations.choices(full, form, spec.name)] == expected
             assert in_notebook(fields[spec.name], expected)
             assert in_shell(spec, full) == expected
-
-
-def on_component(component: Any, workspace: Workspace) -> list[str]:
-    """What a component of the page offers; the rows of LoRAs fetch it when one is added."""
-    if isinstance(component, gr.HTML):
-        return [one["name"] for one in lora_stack.choices(workspace)]
-    return [value for _, value in component.choices if value]
 
 
 def in_notebook(field: Any, expected: list[str]) -> bool:

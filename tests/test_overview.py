@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -139,7 +140,7 @@ def test_what_did_not_change_is_not_read_again(workspace: Workspace, monkeypatch
     before = reader.read()
     monkeypatch.setattr("workbench.overview.dataset_snapshot", None)
     monkeypatch.setattr("workbench.overview.Samples", None)
-    assert reader.read() == before
+    assert replace(reader.read(), computer=before.computer) == before
 
 
 def test_the_shell_shows_the_same(workspace: Workspace, dataset: Dataset, shell: Shell) -> None:

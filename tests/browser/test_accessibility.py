@@ -1,4 +1,4 @@
-"""What axe-core finds on every place, light and dark, wide and narrow; no place scrolls sideways; a calm screen is calm.
+"""What axe-core finds in every view, light and dark, wide and narrow; no view scrolls sideways; a calm screen is calm.
 
 axe-core is a package for contributors (package.json): `make lint` installs it, and without it its test is skipped.
 $AXE_REPORT names a file for what it counts in each state of the page (benchmarks/results/axe.json).

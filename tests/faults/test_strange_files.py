@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workbench.ui.core.live import Live
 from workbench.ui.datasets.cut import STRIPS
 
 from tests.loras.making import layer, write_lora
@@ -28,6 +27,7 @@ from workbench.runs import checkpoints, display
 from workbench.runs.data import ENCODINGS
 from workbench.runs.previews import read_previews
 from workbench.runs.run import Run
+from workbench.runs.snapshot import snapshot
 from workbench.sampler import vae_reconstruction
 from workbench.sampler.samples import Samples
 from workbench.workspace import Workspace, read_json, write_json
@@ -90,9 +90,8 @@ def read_all(shell: Shell, workspace: Workspace) -> None:
         assert said.code == 0 or "\n" not in said.err.strip(), (words, said)
         assert words != ("runs",) or (said.code == 0 and "good" in said.out), said
     all_loras(workspace, checkpoints=True)
-    live = Live(workspace)
-    assert live.snapshot("good", now=True)
-    live.snapshot("bad", now=True)
+    assert snapshot(Run(workspace.run("good")))
+    snapshot(Run(workspace.run("bad")))
     run = Run(workspace.run("bad"))
     display.run_html(run)
     display.training_inputs(read_previews(run.folder), 64)

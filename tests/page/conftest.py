@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.browser.conftest import browser, page, site, viewport
+from tests.browser.conftest import Site, browser, page, site, viewport
 
-__all__ = ["browser", "page", "site", "viewport"]
+__all__ = ["Site", "browser", "page", "site", "viewport"]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workbench.ui.train import head
 
 from tests.drawing import MakeClip
 from tests.runs.test_forks import saved
@@ -179,7 +178,7 @@ def test_a_failed_run_is_not_good_news_on_any_face(workspace: Workspace) -> None
     assert seen.diagnosis.sentence.startswith("Until it failed: Learning: ")
     cause, until = escaped(seen.failure.cause), "Until it failed"
     report = write_report(run).read_text(encoding="utf-8")
-    for text in (run_html(run), report, head.head(seen) + head.ending(seen)):
+    for text in (run_html(run), report):
         assert 0 < text.index(cause) < text.index(until)
     (run.folder / "metrics.jsonl").unlink()
     assert snapshot(run).diagnosis is None
