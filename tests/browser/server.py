@@ -63,21 +63,6 @@ def open_again(page: Page, url: str) -> None:
     page.goto(url)
 
 
-def unfold(page: Page, button: str) -> None:
-    """Open a fold by its button, ready for typing: Gradio fills in its fields once more a frame after it shows them.
-
-    A person is slower than that.
-    """
-    page.locator(button).first.click()
-    frames(page, 3)
-
-
-def choose(page: Page, field: str, option: str) -> None:
-    """Choose in the dropdown with this id."""
-    page.locator(f"#{field} input").click()
-    page.get_by_role("option", name=option).first.click()
-
-
 def frames(page: Page, count: int) -> None:
     """Wait until the page was painted so many times: what the browser itself does about a change is done then."""
     frame = "await new Promise((go) => requestAnimationFrame(() => setTimeout(go)));"
