@@ -87,7 +87,7 @@ FILLED = {
 }
 # They need a worker, another machine (tests/remote/test_ssh.py), a file (tests/loras/test_match_report.py).
 ELSEWHERE = {"sample", "targets check", "runs decode", "grid remove"}
-ELSEWHERE |= {f"loras {verb}" for verb in ("import", "convert", "merge", "resize", "extract", "fuse", "job")}
+ELSEWHERE |= {f"loras {verb}" for verb in ("import", "convert", "merge", "resize", "extract", "fuse", "job", "stop")}
 # Of other clips, findings and tasks: tests/cli/test_cli_datasets.py has them.
 ELSEWHERE |= {
     f"dataset {verb}"

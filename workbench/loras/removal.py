@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import shutil
 import time
 from collections.abc import Sequence
@@ -47,7 +48,7 @@ class PlannedRemoval:
     lora: LibraryLora
     paths: tuple[Path, ...]
     bytes: int
-    id: str = ""
+    id: str = dataclasses.field(default="", compare=False)
 
 
 @dataclass(frozen=True)
