@@ -24,6 +24,7 @@ from workbench.fit.levels import suggest
 from workbench.form_rules import adapted, empty_values, needless, summary, without_effect
 from workbench.operations.registry import Snapshot, operation
 from workbench.publishing.settings import LoraPush
+from workbench.runs.previews import LiveSample
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, parse, specs
@@ -42,10 +43,11 @@ FORMS: dict[str, type[Settings]] = {
     "captions": CaptionSettings,
     "export": ExportSettings,
     "publish": LoraPush,
+    "live-sample": LiveSample,
 }
 Form = Annotated[
-    Literal["train", "sample", "grid", "import", "split", "check", "captions", "export", "publish"],
-    Field(description="Of what: a run, a sample, a grid, or a task of a dataset."),
+    Literal["train", "sample", "grid", "import", "split", "check", "captions", "export", "publish", "live-sample"],
+    Field(description="Of what: a run, a sample, a grid, a task of a dataset, or a video of a run at work."),
 ]
 Values = Annotated[
     dict[str, Any], Field(description="Settings that differ from their defaults, as a JSON object: setting -> value.")
@@ -230,7 +232,7 @@ class Recipe(Snapshot):
     """The GPU that memory settings, frames and size are chosen for."""
 
 
-@operation(path="/recipes", by_hand="recipes")
+@operation(path="/recipes", by_hand="recipes", visitors="own session")
 def recipes(
     workspace: Workspace,
     subject: Annotated[str, Field(description="What is to be trained. Empty: all subjects.")] = "",
