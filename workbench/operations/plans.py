@@ -19,7 +19,7 @@ from workbench.families import known_model
 from workbench.fit import levels, measurement
 from workbench.fit.constants import SMALLEST_GB
 from workbench.fit.estimate import Fit, estimate, pace
-from workbench.fit.gpus import HERE
+from workbench.fit.gpus import CHOICES, HERE
 from workbench.fit.memory import TRAINING, gb_text
 from workbench.fit.warnings import run_warnings
 from workbench.form_rules import empty_values, needless, summary, without_effect
@@ -49,6 +49,7 @@ STACK = (
 )
 RESERVE = ("Reserve", "edge")
 MEGABYTE = 1e6
+SHORTER = (0.66, 0.5, 0.33)  # of the model's own frames, as far as it takes them
 
 
 class Plan(Snapshot):
@@ -105,6 +106,12 @@ class Plan(Snapshot):
     seconds: float = 0.0
     """Of one run."""
 
+    shapes: Records = ()
+    """Frames and sizes that the model takes, its own first: frames, height, width."""
+
+    estimable: tuple[str, ...] = ()
+    """GPUs that can be estimated for, as `gpu_memory` takes them, this machine's first."""
+
     hints: dict[str, str] = {}
     """Setting -> what its value costs or brings, in a few words."""
 
@@ -156,6 +163,8 @@ def look(
         changes=_changes(workspace, first, fork),
         warnings=tuple(run_warnings(workspace, first)) if not problems else (),
         trigger=_trigger(workspace, first),
+        shapes=_shapes(first),
+        estimable=CHOICES,
         **common,
     )
     if (offer := levels.offer(first)) is not None:
@@ -198,6 +207,27 @@ def _problems(workspace: Workspace, settings: TrainSettings, fork: str) -> dict[
     except DataError as error:
         return {"dataset": str(error)}
     return {}
+
+
+def _shapes(settings: TrainSettings) -> Records:
+    """The model's own frames and size, then shorter and smaller ones that it takes."""
+    if (named := known_model(settings.model)) is None:
+        return ()
+    model = named.model
+
+    def takes(frames: int, height: int, width: int) -> bool:
+        with contextlib.suppress(ConfigError):
+            model.check_shape(frames, height, width)
+            return True
+        return False
+
+    legal = [frames for frames in range(1, model.frames) if takes(frames, model.height, model.width)]
+    frames = [min(legal, key=lambda one: abs(one - share * model.frames)) for share in SHORTER] if legal else []
+    found = [(model.frames, model.height, model.width), *((one, model.height, model.width) for one in frames)]
+    half = model.height // 2, model.width // 2
+    if takes(model.frames, *half):
+        found.append((model.frames, *half))
+    return tuple({"frames": one, "height": height, "width": width} for one, height, width in dict.fromkeys(found))
 
 
 def _experts(settings: TrainSettings) -> int:

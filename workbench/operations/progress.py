@@ -26,10 +26,11 @@ from workbench.operations.registry import Snapshot, operation
 from workbench.operations.runs import Name, Names
 from workbench.paths import without_folders
 from workbench.runs.analysis.curves import NO_CURVES, Curves, smoothed
+from workbench.runs.checkpoints import folder_of
 from workbench.runs.display import REPORT
 from workbench.runs.failures import LOG_LINES
 from workbench.runs.previews import Preview
-from workbench.runs.run import Run, forks_of
+from workbench.runs.run import EXPORT, Run, forks_of
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot, SnapshotReader
 from workbench.runs.verdict import verdict_of
@@ -136,7 +137,7 @@ class RunState(Snapshot):
     """What else can be done now: kind, label, settings, step, hint."""
 
     checkpoints: Records
-    """Step, bytes, reasons, held_out, change, drift, starred, best of each, the newest first."""
+    """Step, bytes, reasons, held_out, change, drift, starred, best, file (of its LoRA, or null), the newest first."""
 
     log: str
     """The last lines of the log of a failed run; "" for others."""
@@ -210,6 +211,7 @@ def _checkpoints(now: RunSnapshot) -> Records:
     found = []
     for one in reversed(now.checkpoints):
         change, drift = now.curves.changes.get(one.step, (None, None))
+        file = folder_of(now.run.folder, one.step) / EXPORT
         found.append(
             {
                 **asdict(one),
@@ -217,6 +219,7 @@ def _checkpoints(now: RunSnapshot) -> Records:
                 "drift": drift,
                 "starred": "starred" in one.reasons,
                 "best": one.step == now.best_step,
+                "file": str(file) if file.exists() else None,
             }
         )
     return tuple(found)
