@@ -8,7 +8,7 @@ const TOAST_MS = 8000;
 const PLACES = {
   '': { title: 'Home', name: 'home', key: 'h', element: () => 'wb-home' },
   dataset: { title: 'Dataset', name: 'dataset', key: 'd', element: ([name, tab]) => (!name ? 'wb-datasets' : tab === 'clip' ? 'wb-clip' : 'wb-dataset') },
-  train: { title: 'Train', name: 'train', key: 't', element: ([name]) => (!name ? 'wb-runs' : name === 'new' ? 'wb-new-run' : 'wb-run') },
+  train: { title: 'Train', name: 'train', key: 't', element: ([name]) => (!name ? 'wb-runs' : name === 'new' ? 'wb-new-run' : name === 'compare' ? 'wb-run-comparison' : 'wb-run') },
   sample: { title: 'Sample', name: 'sample', key: 's', element: () => 'wb-sample' },
   compare: { title: 'Compare', name: 'compare', key: 'c', element: () => 'wb-compare' },
   loras: { title: 'LoRAs', name: 'loras', key: 'l', element: () => 'wb-loras' },
@@ -211,6 +211,7 @@ class App extends WorkbenchElement {
       <main id="main">${tag && customElements.get(tag) ? new Markup(`<${tag} data-id="${tag}"></${tag}>`) : html`<div data-id="missing" class="empty"><h1 tabindex="-1">This page is not here</h1>
         <p class="faint">It was renamed or moved to the bin, or the address is mistyped.</p><div class="row">${linkTo('Home', '#/', { kind: 'primary' })}${button('Search', 'find')}</div></div>`}</main></div>
       <div class="overlay" aria-hidden="true"><strong style="font-size:var(--wb-text-5)">Drop to import</strong><span class="faint">Videos, pictures, folders, zips, and captions of the same names</span></div>
+      <wb-notifications></wb-notifications>
       <wb-palette .commands=${(objects) => this.commands(objects)}></wb-palette>
       <dialog class="keys" aria-label="Keyboard shortcuts"><div class="content"><div class="row"><h2>Keyboard shortcuts</h2><span class="spacer"></span>${button('Close', 'closeKeys', { kind: 'small' })}</div>
         <div class="key-values" style="grid-template-columns:1fr auto">${KEYS.map(([text, key]) => html`<span>${text}</span><kbd>${key}</kbd>`)}</div></div></dialog>

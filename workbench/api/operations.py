@@ -39,7 +39,7 @@ def add_operations(app: FastAPI, workspace: Workspace, open_requests: OpenReques
             response_model=one.returns,
             openapi_extra=_described(one),
         )
-        if one.watch:
+        if one.watch and not one.many:
             app.add_api_route(
                 f"{one.path}/events",
                 _events(one, workspace, open_requests),

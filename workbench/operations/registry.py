@@ -50,6 +50,8 @@ NOUNS = {
     "settings": Noun("", ""),
     "machine": Noun("", ""),
     "runs": Noun("runs", "/runs/{name}"),
+    "progress": Noun("", "/runs/{name}"),
+    "plans": Noun("", "/plans"),
     "targets": Noun("targets", "/targets/{name}"),
     "samples": Noun("samples", "/samples/{ids}"),
     "grids": Noun("grid", "/grids/{name}"),
@@ -171,7 +173,7 @@ class Operation:
         visitors: Whether a visitor of the public demo may call it, in a session of their own.
         job: For a long-running one, the operation that reads the job it has started.
         watch: Of an answer that changes by itself: (workspace, input by name) -> what reads it again at little cost.
-            The API sends it as server-sent events, until its `over`.
+            The API sends one snapshot as server-sent events, until its `over`; the page takes lists, too.
         confirm: What lists what it would do: the shell shows that and asks.
         none: What the shell says where the answer is an empty list.
         says: What the shell says of the answer, or of each of several, instead of all that it holds.
@@ -194,7 +196,7 @@ class Operation:
     changes: bool
     visitors: Visitors
     job: Operation | None
-    watch: Callable[..., Callable[[], Snapshot]] | None
+    watch: Callable[..., Callable[[], Any]] | None
     confirm: Operation | None
     none: str
     says: Callable[[Any], str | Sequence[str]] | None
@@ -258,7 +260,7 @@ class Operation:
             given[parameter] = parse(kind, {name: given.pop(name) for name in fields})
         return self.function(workspace, **given)
 
-    def reader(self, workspace: Workspace, values: Mapping[str, Any]) -> Callable[[], Snapshot]:
+    def reader(self, workspace: Workspace, values: Mapping[str, Any]) -> Callable[[], Any]:
         """Check the input and return what reads the answer again and again. Raises ConfigError."""
         assert self.watch is not None
         inputs = parse(self.inputs, values)
@@ -287,7 +289,7 @@ def operation(  # noqa: PLR0913 - all that is declared of one, in one place, eac
     changes: bool = False,
     visitors: Visitors = "never",
     job: Callable[..., Any] | None = None,
-    watch: Callable[..., Callable[[], Snapshot]] | None = None,
+    watch: Callable[..., Callable[[], Any]] | None = None,
     confirm: Callable[..., Any] | None = None,
     none: str = "",
     says: Callable[[Any], str | Sequence[str]] | None = None,

@@ -15,23 +15,38 @@ from workbench.errors import ConfigError, NotNow
 from workbench.jobs import queue as run_queue
 from workbench.operations.registry import HIDDEN, JobSnapshot, Shown, Snapshot, operation
 from workbench.operations.shared import Group, Label, Note, Text, grouped, noted
-from workbench.remote.targets import choose_target
+from workbench.remote.targets import LOCAL, choose_target, resolve_target
 from workbench.runs import checkpoints
 from workbench.runs.analysis.comparison import compare as side_by_side
 from workbench.runs.display import write_report
-from workbench.runs.failures import STACKS
-from workbench.runs.listing import Order, RunEntry, RunListReader, by_group, matching, ordered, summary_of
+from workbench.runs.failures import LOG_LINES as LOG_SEARCHED
+from workbench.runs.failures import STACKS, failure_of
+from workbench.runs.listing import (
+    Order,
+    RunEntry,
+    RunListReader,
+    RunSummary,
+    by_group,
+    differences,
+    matching,
+    ordered,
+    summary_of,
+)
+from workbench.runs.metrics import METRICS
 from workbench.runs.previews import LiveSample, Preview
 from workbench.runs.run import DECODING, Run, remove_run, removed_runs, rename_run, restore_run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot, SnapshotReader, snapshot
-from workbench.runs.sweeps import created
-from workbench.settings import parse
-from workbench.workspace import Workspace, read_object, strange_names
+from workbench.runs.sweeps import created, parse_values
+from workbench.runs.verdict import perform_named
+from workbench.settings import parse, specs
+from workbench.workspace import Workspace, strange_names
+from workbench.workspace.folders import MOST_GROUP
 
 Name = Annotated[str, Field(title="Run", description="A run's name.", json_schema_extra={"source": "runs"})]
 Names = Annotated[tuple[str, ...], Field(title="Runs", description="Names of runs.", min_length=1)]
 Step = Annotated[int, Field(title="Step", description="The step of a checkpoint.", ge=0)]
+TRIED = "Values to try: one run for each combination, as in `rank=8,16`."
 LOG_LINES = 10
 
 
@@ -92,6 +107,30 @@ class RunLine(Snapshot):
 
     own_notes: str
     """Notes someone wrote about it; "" for none."""
+
+    headline: Annotated[str, HIDDEN]
+    """Its state in one word; `waiting` while it is in the queue."""
+
+    share: Annotated[float | None, HIDDEN]
+    """The share of its steps that is done; null while unknown."""
+
+    seconds_left: Annotated[float | None, HIDDEN]
+    """Estimated; null while unknown."""
+
+    differs: Annotated[str, HIDDEN]
+    """What tells it from the others of its group, or from the defaults, in a few words."""
+
+    spark: Annotated[tuple[float, ...], HIDDEN]
+    """The smoothed loss, in 40 points at most."""
+
+    claim: Annotated[str, HIDDEN]
+    """The diagnosis, or why it failed, in a few words; "" before the first step."""
+
+    tone: Annotated[str, HIDDEN]
+    """Whether that is good news: `good`, `warn`, `bad` or `plain`."""
+
+    best: Annotated[bool, HIDDEN]
+    """Whether its held-out loss is the lowest of its group."""
 
     def text_of(self, name: str) -> str:
         if name == "step":
@@ -338,6 +377,9 @@ class Comparison(Snapshot):
     settings: dict[str, tuple[str, ...]]
     """Setting that differs -> its value for each run."""
 
+    previews: Annotated[tuple[dict[str, Any], ...], HIDDEN] = ()
+    """Prompt, and videos: the base model's, then each run's newest of that prompt; null where there is none."""
+
     def lines(self) -> Iterator[tuple[str, str]]:
         yield from ()
 
@@ -398,7 +440,86 @@ def _strange(workspace: Workspace) -> str:
     return strange_names.sentence(strange_names.strange_in(workspace.runs, "runs"), workspace.root)
 
 
-@operation(path="/runs", none="no run matches: workbench train --dataset NAME starts one", afterwards=_strange)
+class _RunLines:
+    """Reads the list again and again; of runs that are over, each file once."""
+
+    def __init__(
+        self, workspace: Workspace, search: str = "", group: str | None = None, sort: Order = "newest"
+    ) -> None:
+        self._workspace, self._search, self._group, self._sort = workspace, search, group, sort
+        self._reader = RunListReader()
+        self._kept: dict[str, tuple[list[Any], RunSummary, str]] = {}
+
+    def read(self) -> list[RunLine]:
+        """Return the lines now, groups together."""
+        waiting = run_queue.order(self._workspace)
+        statuses = {one.name: one for one in jobs.jobs_in(self._workspace.runs)}
+        self._kept = {name: kept for name, kept in self._kept.items() if name in statuses}
+        every = self._reader.read(statuses.values(), waiting)
+        said = {one.name: words for one, words in zip(every, differences(every), strict=True)}
+        found = by_group(ordered(matching(every, self._search, self._group), self._sort))
+        lines = [self._line(one, statuses[one.name], waiting, said[one.name]) for _, part in found for one in part]
+        measured: dict[str, list[float]] = {}
+        for one in lines:
+            if one.group and one.held_out:
+                measured.setdefault(one.group, []).append(one.held_out[-1])
+        lowest = {group: min(losses) for group, losses in measured.items() if len(losses) > 1}
+        return [
+            one.model_copy(update={"best": bool(one.held_out) and one.held_out[-1] == lowest.get(one.group)})
+            for one in lines
+        ]
+
+    def _line(self, entry: RunEntry, status: jobs.Status, waiting: list[str], differs: str) -> RunLine:
+        summary, cause = self._summary(status)
+        steps = entry.config.get("steps")  # not checked: a run of another version has a line, too
+        busy = status.state in (jobs.State.RUNNING, jobs.State.STARTING)
+        waits = entry.name in waiting
+        return RunLine(
+            name=entry.name,
+            state=status.state.value,
+            position=waiting.index(entry.name) + 1 if waits else None,
+            activity=(busy and status.phase) or status.state.value,
+            **{**asdict(summary), **({"claim": cause, "tone": "bad"} if cause else {})},
+            steps=steps if isinstance(steps, int) else None,
+            dataset=entry.dataset,
+            model=entry.model,
+            started_at=status.started_at,
+            ended_at=entry.ended,
+            created_at=entry.created,
+            group=entry.group,
+            own_notes=entry.notes,
+            headline=entry.state,
+            share=status.step / status.total if status.total and status.state.alive and not waits else None,
+            seconds_left=None if waits else status.seconds_left,
+            differs=differs,
+            best=False,
+        )
+
+    def _summary(self, status: jobs.Status) -> tuple[RunSummary, str]:
+        """Its numbers, and why it failed, if it did; read again once its metrics or checkpoints have changed."""
+        folder, mark = status.folder, list[Any]([status.state, status.ended_at])
+        for path in (folder / METRICS, folder / checkpoints.FOLDER):
+            with contextlib.suppress(OSError):
+                mark.append(path.stat().st_mtime_ns)
+        if status.name not in self._kept or self._kept[status.name][0] != mark:
+            run = Run(folder)
+            failed = status.state in (jobs.State.FAILED, jobs.State.DIED)
+            failure = failure_of(status, jobs.log_tail(folder, LOG_SEARCHED), run.checkpoints) if failed else None
+            self._kept[status.name] = mark, summary_of(run, not status.state.alive), failure.cause if failure else ""
+        return self._kept[status.name][1:]
+
+
+def _watched_list(workspace: Workspace, **inputs: Any) -> Callable[[], Any]:
+    return _RunLines(workspace, **inputs).read
+
+
+@operation(
+    path="/runs",
+    watch=_watched_list,
+    none="no run matches: workbench train --dataset NAME starts one",
+    afterwards=_strange,
+    visitors="own session",
+)
 def list_(
     workspace: Workspace,
     *,
@@ -409,31 +530,7 @@ def list_(
     sort: Annotated[Order, Field(description="The order.")] = "newest",
 ) -> list[RunLine]:
     """List the runs."""
-    waiting, runs = run_queue.order(workspace), {run.name: run for run in Run.all(workspace)}
-    entries = RunListReader().read([jobs.status(run.folder) for run in runs.values()], waiting)
-    found = ordered(matching(entries, search, group), sort)
-    return [_line(runs[one.name], one, waiting) for _, part in by_group(found) for one in part]
-
-
-def _line(run: Run, entry: RunEntry, waiting: list[str]) -> RunLine:
-    status = run.status
-    steps = read_object(run.folder / jobs.CONFIG).get("steps")  # not checked: a run of another version has a line, too
-    busy = status.state in (jobs.State.RUNNING, jobs.State.STARTING)
-    return RunLine(
-        name=run.name,
-        state=status.state.value,
-        position=waiting.index(run.name) + 1 if run.name in waiting else None,
-        activity=(busy and status.phase) or status.state.value,
-        **asdict(summary_of(run, not status.state.alive)),
-        steps=steps if isinstance(steps, int) else None,
-        dataset=entry.dataset,
-        model=entry.model,
-        started_at=status.started_at,
-        ended_at=entry.ended,
-        created_at=entry.created,
-        group=entry.group,
-        own_notes=entry.notes,
-    )
+    return _RunLines(workspace, search, group, sort).read()
 
 
 def _watched(workspace: Workspace, name: str) -> Callable[[], RunView]:
@@ -442,7 +539,7 @@ def _watched(workspace: Workspace, name: str) -> Callable[[], RunView]:
     return lambda: view(reader.read(), curves=False)
 
 
-@operation(path="/runs/{name}", watch=_watched)
+@operation(path="/runs/{name}", watch=_watched, visitors="own session")
 def show(workspace: Workspace, name: Name) -> RunView:
     """Show how a run is going or how it ended, and why.
 
@@ -451,15 +548,18 @@ def show(workspace: Workspace, name: Name) -> RunView:
     return view(snapshot(Run.open(workspace, name)))
 
 
-@operation(path="/run-comparison")
+@operation(path="/run-comparison", visitors="own session")
 def compare(workspace: Workspace, names: Names) -> Comparison:
     """Compare runs: their results, and the settings that differ."""
     made = side_by_side([Run.open(workspace, name) for name in names])
     results, settings = ({row: tuple(texts) for row, texts in found} for found in (made.results, made.settings))
-    return Comparison(names=tuple(made.names), results=results, settings=settings)
+    previews = tuple(
+        {"prompt": prompt, "videos": [one and str(one.video) for one in videos]} for prompt, videos in made.previews
+    )
+    return Comparison(names=tuple(made.names), results=results, settings=settings, previews=previews)
 
 
-@operation()
+@operation(visitors="own session")
 def stacks(workspace: Workspace, name: Name) -> Stacks:
     """Show what every thread of a run is doing, or was doing when it hung."""
     run = Run.open(workspace, name)
@@ -472,7 +572,7 @@ def stacks(workspace: Workspace, name: Name) -> Stacks:
     return Stacks(name=name, alive=False, stacks=text)
 
 
-@operation(changes=True, says=lambda report: report.file)
+@operation(changes=True, says=lambda report: report.file, visitors="own session")
 def report(workspace: Workspace, name: Name) -> Report:
     """Write a run's report as one self-contained HTML file."""
     return Report(file=str(write_report(Run.open(workspace, name))))
@@ -481,23 +581,82 @@ def report(workspace: Workspace, name: Name) -> Report:
 # ---- new runs, and commands to one
 
 
-@operation(path="/runs", changes=True, status=201, shell=False)
+@operation(path="/runs", changes=True, status=201, shell=False, visitors="own session")
 def create(
     workspace: Workspace,
     *,
     settings: Annotated[dict[str, Any], Field(description="Settings of docs/settings.md that are not the defaults.")],
     name: Annotated[str | None, Field(max_length=200, description="Its name. Else its dataset's, numbered.")] = None,
     start: Annotated[bool, Field(description="Put it into the queue at once.")] = True,
+    tried: Annotated[tuple[str, ...], Field(description=TRIED)] = (),
+    fork: Annotated[str, Field(description="Continue from this checkpoint: RUN@STEP.")] = "",
+    target: Annotated[str, Field(description="Train on this target. Empty: on this machine.")] = "",
 ) -> Created:
-    """Create a run, or one for each expert, and put it into the queue."""
-    runs = created(workspace, parse(TrainSettings, settings), {}, name)
-    if start:
+    """Create a run, or one for each expert or combination of values to try, and put them into the queue."""
+    where = resolve_target(workspace, target or LOCAL)
+    given, values = parse(TrainSettings, settings), parse_values(tried)
+    if fork and values:
+        raise ConfigError("a fork is one run: give one value for each setting, or begin new runs")
+    if fork:
+        parent, step = checkpoint_of(workspace, fork)
+        runs = [parent.fork(workspace, step, given, name)]
+    else:
+        runs = created(workspace, given, values, name)
+    if len(runs) > 1 and values:
+        titles = {spec.name: spec.title.lower() for spec in specs(TrainSettings)}
         for run in runs:
+            run.set_group(f"{name or given.dataset}: {', '.join(titles[one] for one in values)}"[:MOST_GROUP])
+    for run in runs:
+        if where:
+            choose_target(workspace, run, target)
+        if start:
             run.start()
     return Created(**dict(view(snapshot(runs[0]))), created=tuple(run.name for run in runs))
 
 
-@operation(changes=True, shell=False)
+def checkpoint_of(workspace: Workspace, text: str) -> tuple[Run, int]:
+    """Return the run and the step that RUN@STEP names. Raises ConfigError for anything else."""
+    name, _, step = text.rpartition("@")
+    if not name or not step.isdecimal():
+        raise ConfigError(f"fork is {text[:80]!r}, must be a run's name and a step, as in hiker@300")
+    run = Run.open(workspace, name)
+    if int(step) not in run.checkpoints:
+        known = ", ".join(map(str, run.checkpoints)) or "none yet"
+        raise ConfigError(f"{name} has no checkpoint of step {step}: choose one of {known}")
+    return run, int(step)
+
+
+class Done(Snapshot):
+    """What was done with a run."""
+
+    name: str
+    """Name of the run to look at from then on: of a fork, the new one."""
+
+    message: str
+    """One sentence saying what was done; "" where the run shows it."""
+
+    settings: dict[str, Any]
+    """Settings for a new run, those that differ from the defaults; {} where none was to be prepared."""
+
+
+@operation(changes=True, shell=False, visitors="own session")
+def act(
+    workspace: Workspace,
+    name: Name,
+    kind: Annotated[str, Field(description="Of one of the run's actions, as `show` lists them.")],
+    *,
+    label: Annotated[str, Field(description="Its label, where there are several of that kind.")] = "",
+) -> Done:
+    """Do what a run offers now: continue, fork, pause, stop, decode previews ..., or prepare a new run."""
+    done = perform_named(workspace, snapshot(Run.open(workspace, name)), kind, label)
+    if isinstance(done, TrainSettings):
+        return Done(name=name, message="", settings=done.model_dump(mode="json", exclude_defaults=True))
+    if isinstance(done, Run):
+        return Done(name=done.name, message="" if done.name == name else f"{done.name} is in the queue", settings={})
+    return Done(name=name, message=done, settings={})
+
+
+@operation(changes=True, shell=False, visitors="own session")
 def start(
     workspace: Workspace,
     name: Name,
@@ -532,7 +691,7 @@ def living(workspace: Workspace, name: str) -> Run:
 Grace = Annotated[float | None, Field(ge=0, description="Kill it if it has not ended after this many seconds.")]
 
 
-@operation(changes=True, says=lambda run: f"{run.name}: {run.activity or run.state}")
+@operation(changes=True, says=lambda run: f"{run.name}: {run.activity or run.state}", visitors="own session")
 def stop(workspace: Workspace, name: Name, *, grace: Grace = None) -> RunView:
     """Stop a run after its current step; it saves first."""
     run = living(workspace, name)
@@ -543,6 +702,7 @@ def stop(workspace: Workspace, name: Name, *, grace: Grace = None) -> RunView:
 @operation(
     changes=True,
     says=lambda run: f"{run.name} pauses after this step: workbench runs resume {run.name}",
+    visitors="own session",
 )
 def pause(workspace: Workspace, name: Name) -> RunView:
     """Pause a run after its current step; `resume` continues it.
@@ -554,7 +714,7 @@ def pause(workspace: Workspace, name: Name) -> RunView:
     return view(snapshot(run))
 
 
-@operation(changes=True, says=lambda run: f"{run.name} goes on")
+@operation(changes=True, says=lambda run: f"{run.name} goes on", visitors="own session")
 def resume(workspace: Workspace, name: Name) -> RunView:
     """Resume a paused run (`start` is for runs that have ended)."""
     run = living(workspace, name)
@@ -562,7 +722,7 @@ def resume(workspace: Workspace, name: Name) -> RunView:
     return view(snapshot(run))
 
 
-@operation(changes=True, says=lambda run: f"{run.name} writes a checkpoint after this step")
+@operation(changes=True, says=lambda run: f"{run.name} writes a checkpoint after this step", visitors="own session")
 def save(workspace: Workspace, name: Name) -> RunView:
     """Save a checkpoint after the current step."""
     run = living(workspace, name)
@@ -574,7 +734,7 @@ def _generates(run: RunView) -> str:
     return f"{run.name} generates after this step, into {run.folder}/previews"
 
 
-@operation(changes=True, says=_generates)
+@operation(changes=True, says=_generates, visitors="own session")
 def preview(
     workspace: Workspace,
     name: Name,
@@ -591,7 +751,7 @@ def preview(
     return view(snapshot(run))
 
 
-@operation(changes=True, says=_generates)
+@operation(changes=True, says=_generates, visitors="own session")
 def live_sample(workspace: Workspace, name: Name, settings: LiveSample) -> RunView:
     """Generate one video with a running run's present weights, after the current step.
 
@@ -602,7 +762,7 @@ def live_sample(workspace: Workspace, name: Name, settings: LiveSample) -> RunVi
     return view(snapshot(run))
 
 
-@operation(path="/runs/{id}/decoding", shell=False)
+@operation(path="/runs/{id}/decoding", shell=False, visitors="own session")
 def decoding(workspace: Workspace, id: Annotated[str, Field(title="Run", description="A run's name.")]) -> Decoding:
     """Show the progress of decoding a run's previews."""
     run = Run.open(workspace, id)
@@ -615,7 +775,7 @@ def decoding(workspace: Workspace, id: Annotated[str, Field(title="Run", descrip
     )
 
 
-@operation(changes=True, job=decoding)
+@operation(changes=True, job=decoding, visitors="own session")
 def decode(workspace: Workspace, name: Name) -> Decoding:
     """Decode previews that were saved as latents. The latents are kept."""
     Run.open(workspace, name).decode_previews()
@@ -625,7 +785,7 @@ def decode(workspace: Workspace, name: Name) -> Decoding:
 # ---- the queue
 
 
-@operation(path="/queue")
+@operation(path="/queue", visitors="own session")
 def queue(workspace: Workspace) -> Queue:
     """Show which runs are training and which are waiting, in order."""
     waiting = run_queue.order(workspace)
@@ -633,7 +793,7 @@ def queue(workspace: Workspace) -> Queue:
     return Queue(now=tuple(now), waiting=tuple(waiting))
 
 
-@operation(path="/queue/move", changes=True)
+@operation(path="/queue/move", changes=True, visitors="own session")
 def move(
     workspace: Workspace, name: Name, position: Annotated[int, Field(ge=1, description="New position; 1 is next.")]
 ) -> Queue:
@@ -645,7 +805,7 @@ def move(
 # ---- checkpoints
 
 
-@operation(changes=True)
+@operation(changes=True, visitors="own session")
 def star(workspace: Workspace, name: Name, step: Step) -> Starred:
     """Star a step's checkpoint: it is never removed."""
     run = Run.open(workspace, name)
@@ -653,7 +813,7 @@ def star(workspace: Workspace, name: Name, step: Step) -> Starred:
     return Starred(name=name, starred=tuple(checkpoints.starred(run.folder)))
 
 
-@operation(changes=True)
+@operation(changes=True, visitors="own session")
 def unstar(workspace: Workspace, name: Name, step: Step) -> Starred:
     """Unstar a step's checkpoint: it may be removed like the others."""
     run = Run.open(workspace, name)
@@ -666,14 +826,20 @@ Keep = Annotated[
 ]
 
 
-@operation(none="nothing to remove: the newest, the best and the starred checkpoints are kept")
+@operation(none="nothing to remove: the newest, the best and the starred checkpoints are kept", visitors="own session")
 def to_prune(workspace: Workspace, name: Name, *, keep: Keep) -> list[Checkpoint]:
     """List the checkpoints that `prune` would remove."""
     run = Run.open(workspace, name)
     return [Checkpoint(step=one.step, bytes=one.bytes) for one in checkpoints.doomed(run.folder, keep, _every(run))]
 
 
-@operation(changes=True, confirm=to_prune, none="nothing to remove", says=lambda one: f"step {one.step}")
+@operation(
+    changes=True,
+    confirm=to_prune,
+    none="nothing to remove",
+    says=lambda one: f"step {one.step}",
+    visitors="own session",
+)
 def prune(workspace: Workspace, name: Name, *, keep: Keep) -> list[Checkpoint]:
     """Remove old checkpoints.
 
@@ -693,19 +859,19 @@ def _every(run: Run) -> int:
 # ---- notes, names, the bin
 
 
-@operation(changes=True)
+@operation(changes=True, visitors="own session")
 def note(workspace: Workspace, name: Name, text: Text = None) -> Note:
     """Replace the notes on a run; without a text, show them."""
     return noted(Run.open(workspace, name), text)
 
 
-@operation(changes=True)
+@operation(changes=True, visitors="own session")
 def group(workspace: Workspace, name: Name, label: Label = None) -> Group:
     """Put a run into a group, under which lists show it; without a label, show its group."""
     return grouped(Run.open(workspace, name), label)
 
 
-@operation(changes=True, says=lambda run: f"{run.name}: {run.message}")
+@operation(changes=True, says=lambda run: f"{run.name}: {run.message}", visitors="own session")
 def rename(
     workspace: Workspace, name: Name, new_name: Annotated[str, Field(description="Its new name.", max_length=200)]
 ) -> Moved:
@@ -713,20 +879,20 @@ def rename(
     return Moved(name=rename_run(workspace, Run.open(workspace, name), new_name).name, message=f"was {name}")
 
 
-@operation(path="/runs/remove", changes=True, says=lambda run: run.message)
+@operation(path="/runs/remove", changes=True, says=lambda run: run.message, visitors="own session")
 def remove(workspace: Workspace, names: Names) -> list[Moved]:
     """Move ended runs to the bin; `restore` brings them back."""
     runs = [Run.open(workspace, name) for name in dict.fromkeys(names)]
     return [Moved(name=run.name, message=remove_run(workspace, run)) for run in runs]
 
 
-@operation(path="/removed-runs", none="no run is removed")
+@operation(path="/removed-runs", none="no run is removed", visitors="own session")
 def bin(workspace: Workspace) -> list[RemovedRun]:
     """List the removed runs, last removed first."""
     return [RemovedRun(name=name) for name in removed_runs(workspace)]
 
 
-@operation(path="/removed-runs/{name}/restore", changes=True, says=lambda run: run.message)
+@operation(path="/removed-runs/{name}/restore", changes=True, says=lambda run: run.message, visitors="own session")
 def restore(
     workspace: Workspace, name: Annotated[str, Field(description="A removed run, as `runs bin` lists it.")]
 ) -> Moved:

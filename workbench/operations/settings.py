@@ -33,6 +33,7 @@ from workbench.loras.settings import (
 )
 from workbench.operations.registry import Snapshot, operation
 from workbench.publishing.settings import LoraPush, SpacePush
+from workbench.runs.previews import LiveSample
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, parse, specs
@@ -59,28 +60,11 @@ FORMS: dict[str, type[Settings]] = {
     "fuse": FuseSettings,
     "extract": ExtractSettings,
     "lora-cleanup": CleaningSettings,
+    "live-sample": LiveSample,
 }
 Form = Annotated[
-    Literal[
-        "train",
-        "sample",
-        "grid",
-        "import",
-        "split",
-        "check",
-        "captions",
-        "export",
-        "publish",
-        "publish-space",
-        "lora-import",
-        "convert",
-        "merge",
-        "resize",
-        "fuse",
-        "extract",
-        "lora-cleanup",
-    ],
-    Field(description="Of what: a run, a sample, a grid, a task of a dataset or an operation on LoRAs."),
+    Literal[tuple(FORMS)],  # type: ignore[valid-type]  # their names, once
+    Field(description="Of what: a run, a sample, a grid, a task of a dataset, or an operation on LoRAs."),
 ]
 Values = Annotated[
     dict[str, Any], Field(description="Settings that differ from their defaults, as a JSON object: setting -> value.")
@@ -265,7 +249,7 @@ class Recipe(Snapshot):
     """The GPU that memory settings, frames and size are chosen for."""
 
 
-@operation(path="/recipes", by_hand="recipes")
+@operation(path="/recipes", by_hand="recipes", visitors="own session")
 def recipes(
     workspace: Workspace,
     subject: Annotated[str, Field(description="What is to be trained. Empty: all subjects.")] = "",

@@ -1,6 +1,6 @@
 """The list of runs: its entries, searching, sorting and grouping, and each run's summary.
 
-    runs/NAME/.summary.json     {version, mark, step, loss, held_out, diagnosis}; safe to delete at any time
+    runs/NAME/.summary.json     {version, mark, step, loss, held_out, diagnosis, ...}; safe to delete at any time
 
 A summary is cached beside the metrics until they change: reading the metrics of a thousand runs takes many seconds, and
 nearly all of them ended long ago.
@@ -11,8 +11,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -22,10 +22,13 @@ from workbench.display.quantities import moment
 from workbench.display.states import Tone
 from workbench.errors import CannotWrite, ConfigError
 from workbench.jobs import State, Status
-from workbench.runs.analysis.curves import curves_of
+from workbench.runs.analysis.curves import Curves, curves_of, grouped, smoothed
 from workbench.runs.analysis.diagnosis import diagnose
+from workbench.runs.checkpoints import PARENT
 from workbench.runs.metrics import METRICS
 from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
+from workbench.settings import value_text
 from workbench.workspace import disk, read_object, writing
 from workbench.workspace.folders import GROUP, NOTES
 
@@ -44,7 +47,7 @@ STATES = ("running", "starting", "stopping", "paused", "waiting", "failed", "die
 
 @dataclass(frozen=True)
 class RunEntry:
-    """A run in the list. created, started, ended: Unix time, None before"""
+    """A run in the list. created, started, ended: Unix time, None before;  config: its settings, of any version"""
 
     name: str
     state: str
@@ -56,6 +59,8 @@ class RunEntry:
     created: float
     started: float | None
     ended: float | None
+    config: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    parent: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def text(self) -> str:
@@ -87,7 +92,7 @@ class RunListReader:
     """Reads the list repeatedly, but a run's files only when they change."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[Any, tuple[str, str, str, str, float]]] = {}
+        self._kept: dict[str, tuple[Any, tuple[str, str, str, str, float], dict[str, Any], dict[str, Any]]] = {}
 
     def read(self, statuses: Iterable[Status], waiting: Collection[str]) -> list[RunEntry]:
         """Return an entry for each status, in the same order."""
@@ -100,11 +105,12 @@ class RunListReader:
         if status.name not in self._kept or self._kept[status.name][0] != mark:
             run, config = Run(status.folder), read_object(status.folder / jobs.CONFIG)  # of any version
             dataset, model = (str(config.get(name) or "") for name in ("dataset", "model"))
-            self._kept[status.name] = (mark, (run.group, dataset, model, run.notes, mark[0] / 1e9))
-        group, dataset, model, notes, created = self._kept[status.name][1]
+            known = (run.group, dataset, model, run.notes, mark[0] / 1e9)
+            self._kept[status.name] = (mark, known, config, read_object(status.folder / PARENT))
+        _, (group, dataset, model, notes, created), config, parent = self._kept[status.name]
         word = headline(status, waits)
         times = (created, status.started_at, None if status.state.alive else status.ended_at)
-        return RunEntry(status.name, word, states.tone_of(word), group, dataset, model, notes, *times)
+        return RunEntry(status.name, word, states.tone_of(word), group, dataset, model, notes, *times, config, parent)
 
 
 def _changed(status: Status, name: str) -> int:
@@ -149,10 +155,45 @@ def groups(entries: Iterable[RunEntry]) -> list[str]:
     return sorted({one.group for one in entries} - {""})
 
 
+# ---- what differs
+
+FEW = 3  # settings that are named
+# What people write for a setting: before its value, or after it.
+SHORT = {"learning_rate": "lr {}", "batch_size": "batch {}", "frames": "{} frames", "steps": "{} steps"}
+# Named first; where runs are and what they are made of is said elsewhere, and how they look at themselves is no matter.
+FIRST = ("learning_rate", "rank", "steps", "batch_size", "frames", "method")
+ELSEWHERE = frozenset({"dataset", "model", "preview_prompts", "preservation_prompts", "device", "loader_threads"})
+
+
+def differences(entries: Sequence[RunEntry]) -> list[str]:
+    """Say of each run in a few words what tells it from the others of its group, or, without one, from the defaults."""
+    usual = TrainSettings().model_dump(mode="json")
+    given = [{name: one.config.get(name, value) for name, value in usual.items()} for one in entries]
+    varied: dict[str, set[str]] = {}
+    for group in {one.group for one in entries} - {""}:
+        configs = [config for one, config in zip(entries, given, strict=True) if one.group == group]
+        if len(configs) > 1:
+            varied[group] = {name for name in usual if any(config[name] != configs[0][name] for config in configs)}
+    found = []
+    for one, config in zip(entries, given, strict=True):
+        names = varied.get(one.group, {name for name in usual if config[name] != usual[name]}) - ELSEWHERE
+        ordered = sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
+        words = [f"from {one.parent.get('run')}@{one.parent.get('step')}"] if one.parent else []
+        words += [_words(name, config[name]) for name in ordered[:FEW]]
+        found.append(", ".join(words) + (" ..." if len(ordered) > FEW else ""))
+    return found
+
+
+def _words(name: str, value: Any) -> str:
+    text = f"{value:g}".replace("e-0", "e-") if isinstance(value, float) else value_text(value)
+    return SHORT.get(name, f"{name.replace('_', ' ')} {{}}").format(text if len(text) <= 24 else f"{text[:23]}…")
+
+
 # ---- summaries
 
 SUMMARY = ".summary.json"
-SUMMARY_VERSION = 5  # increase it with any change to a summary
+SUMMARY_VERSION = 6  # increase it with any change to a summary
+SPARK = 40  # points of the smallest curve
 
 
 @dataclass(frozen=True)
@@ -161,12 +202,16 @@ class RunSummary:
 
     step: the last step done;  loss: smoothed, None before the first step
     held_out: the first and the last measurement, () without any;  diagnosis: its kind, "" before the first step
+    claim, tone: the diagnosis in a word or two, and whether it is good news;  spark: the smoothed loss, few points
     """
 
     step: int = 0
     loss: float | None = None
     held_out: tuple[float, ...] = ()
     diagnosis: str = ""
+    claim: str = ""
+    tone: str = "plain"
+    spark: tuple[float, ...] = ()
 
 
 def summary_of(run: Run, ended: bool = False) -> RunSummary:
@@ -180,7 +225,9 @@ def summary_of(run: Run, ended: bool = False) -> RunSummary:
         with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
             loss = None if kept["loss"] is None else float(kept["loss"])
             held_out = tuple(map(float, kept["held_out"]))
-            return RunSummary(int(kept["step"]), loss, held_out, str(kept["diagnosis"]))
+            spark = tuple(map(float, kept["spark"]))
+            kind, claim, tone = (str(kept[name]) for name in ("diagnosis", "claim", "tone"))
+            return RunSummary(int(kept["step"]), loss, held_out, kind, claim, tone, spark)
     found = _summarize(run, ended)
     record = {"version": SUMMARY_VERSION, "mark": mark, **found.__dict__}
     temporary = run.folder / f"{SUMMARY}.{os.getpid()}.tmp"
@@ -196,9 +243,23 @@ def summary_of(run: Run, ended: bool = False) -> RunSummary:
 def _summarize(run: Run, ended: bool) -> RunSummary:
     curves = curves_of(run)
     held_out = list(curves.held_out.values())
+    found = diagnose(curves, run.checkpoints, ended) if curves.last else None
+    claim = ""
+    if found:
+        drift = list(curves.changes.values())[-1:]
+        claim = f"{found.claim}, drift {drift[0][1]:.0%}" if found.kind == "levelled off" and drift else found.claim
     return RunSummary(
         step=curves.last.get("step", 0),
         loss=curves.smoothed,
         held_out=(held_out[0], held_out[-1]) if held_out else (),
-        diagnosis=diagnose(curves, run.checkpoints, ended).kind if curves.last else "",
+        diagnosis=found.kind if found else "",
+        claim=claim,
+        tone=found.tone if found else "plain",
+        spark=spark_of(curves),
     )
+
+
+def spark_of(curves: Curves) -> tuple[float, ...]:
+    """Return the smoothed loss in few points."""
+    points = smoothed(grouped(curves.detrended() or curves.losses.means(), SPARK))
+    return tuple(float(f"{value:.4g}") for _, value in points)

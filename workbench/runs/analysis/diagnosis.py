@@ -19,10 +19,10 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import median
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from workbench.display.quantities import loss_text
 from workbench.errors import ConfigError
@@ -78,11 +78,43 @@ USUAL_RATE = 1e-4  # of a LoRA
 MOSTLY_KNOWN = 0.5  # share of the regularization dataset from which it is named
 
 
+# Each kind in a word or two, as a list of runs shows it.
+CLAIMS: Mapping[Kind, str] = {
+    "too early": "Too early to tell",
+    "too short": "Too short to tell",
+    "unclear": "Not clear",
+    "no effect yet": "No effect",
+    "not better": "Not better",
+    "learning": "Learning",
+    "levelled off": "Good",
+    "not visible": "Not visible",
+    "prior drift": "Prior drifts",
+    "over-fitting": "Over-fitting",
+    "getting worse": "Getting worse",
+    "destroyed": "Destroyed",
+}
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """The one thing to do next, as far as a program can do it.
+
+    kind: sample a checkpoint, fork it, or begin a new run;  settings: what the fork or the new run changes
+    step: of the checkpoint
+    """
+
+    kind: Literal["sample", "fork", "new run"]
+    label: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    step: int | None = None
+
+
 @dataclass(frozen=True)
 class Diagnosis:
     """How a run goes. `advice`: what to do next; `best_step`: of the saved checkpoints, None when not known.
 
     failed: the run failed, so that what it says holds until then, and no longer is good news
+    remedy: the part of the advice that a button can do; None where there is none
     """
 
     kind: Kind
@@ -90,6 +122,12 @@ class Diagnosis:
     advice: str
     best_step: int | None
     failed: bool = False
+    remedy: Remedy | None = field(default=None, compare=False)
+
+    @property
+    def claim(self) -> str:
+        """It in a word or two."""
+        return CLAIMS[self.kind]
 
     @property
     def tone(self) -> Tone:
@@ -116,6 +154,7 @@ def diagnose(
         rule.sentence(of),
         " ".join(rule.advice(of)),
         of.useful if rule.kind == "destroyed" else of.best,
+        remedy=REMEDIES[rule.kind](of) if rule.kind in REMEDIES else None,
     )
 
 
@@ -125,7 +164,7 @@ def beside_failure(found: Diagnosis) -> Diagnosis | None:
         return replace(found, failed=True)
     if found.kind in ("too early", "too short"):
         return None
-    return replace(found, sentence=f"Until it failed: {found.sentence}", advice="", failed=True)
+    return replace(found, sentence=f"Until it failed: {found.sentence}", advice="", failed=True, remedy=None)
 
 
 # ---- the numbers
@@ -510,6 +549,63 @@ RULES: tuple[Rule, ...] = (
         _wait,
     ),
 )
+
+
+# ---- what a button does about it
+
+
+def _other_rate(of: Numbers, times: float) -> Remedy | None:
+    """A new run with another learning rate, in two digits."""
+    if of.settings is None:
+        return None
+    rate = float(f"{of.settings.learning_rate * times:.1e}")
+    text = f"{rate:.1e}".replace(".0e", "e").replace("e-0", "e-")
+    return Remedy("new run", f"Use learning rate {text} in a new run", {"learning_rate": rate})
+
+
+def _best_or_slower(of: Numbers, times: float = 1 / 3) -> Remedy | None:
+    step = of.useful if of.destroyed else of.best
+    if step is not None and is_good(of.curves.effects, step):
+        return Remedy("sample", f"Sample step {step:,}", step=step)
+    return _other_rate(of, times)
+
+
+def _longer(of: Numbers) -> Remedy | None:
+    """Twice as many steps, from the newest checkpoint; of a run that is over."""
+    if not of.ended or not of.checkpoints or of.settings is None or of.settings.epochs is not None:
+        return None
+    steps = 2 * max(of.settings.steps, of.checkpoints[-1])
+    return Remedy("fork", f"Continue to step {steps:,}", {"steps": steps}, of.checkpoints[-1])
+
+
+def _preserving(of: Numbers) -> Remedy | None:
+    if of.spoiled and of.best is not None:
+        return _best_or_slower(of)
+    if of.settings is None or of.full or of.settings.preservation_weight:
+        return _other_rate(of, 1 / 3)
+    return Remedy("new run", "Preserve what it knew in a new run", {"preservation_weight": PRESERVING})
+
+
+def _more_noise(of: Numbers) -> Remedy | None:
+    """More steps; or, where much noise lags behind, a timestep shift that trains there more."""
+    shift = None if of.settings is None or not _by_noise(of) else _timestep_shift(of.settings)
+    if shift is None:
+        return _longer(of)
+    return Remedy("new run", "Weigh high noise double in a new run", {"timestep_shift": 2 * shift})
+
+
+PRESERVING = 4.0  # a preservation weight that held in docs/guide.md's comparison
+REMEDIES: Mapping[Kind, Callable[[Numbers], Remedy | None]] = {
+    "destroyed": lambda of: _best_or_slower(of, 1 / 10),
+    "prior drift": _preserving,
+    "over-fitting": _best_or_slower,
+    "getting worse": _best_or_slower,
+    "not visible": _more_noise,
+    "levelled off": lambda of: Remedy("sample", "Sample it", step=of.best) if of.ended else None,
+    "learning": _longer,
+    "no effect yet": lambda of: _other_rate(of, 3) if of.ended else None,
+    "too early": _longer,
+}
 
 
 # ---- what the advice names

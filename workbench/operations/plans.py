@@ -1,0 +1,457 @@
+"""Plans: a new run before it begins, as its form shows it while one types; presets, and trials that measure.
+
+Everything is answered at once by `look`: what is wrong, whether it fits, how long it takes, what waits before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from workbench import jobs
+from workbench.clips.records import read_clips, read_info
+from workbench.display.quantities import counted, duration
+from workbench.errors import ConfigError, DataError, WorkbenchError
+from workbench.families import known_model
+from workbench.fit import levels, measurement
+from workbench.fit.constants import SMALLEST_GB
+from workbench.fit.estimate import Fit, estimate, pace
+from workbench.fit.gpus import CHOICES, HERE
+from workbench.fit.memory import TRAINING, gb_text
+from workbench.fit.warnings import run_warnings
+from workbench.form_rules import empty_values, needless, summary, without_effect
+from workbench.jobs import queue as run_queue
+from workbench.loras.library import inserted, lacking
+from workbench.operations.registry import Snapshot, operation
+from workbench.operations.runs import TRIED, checkpoint_of
+from workbench.operations.settings import Gpu
+from workbench.remote.targets import LOCAL
+from workbench.runs import recipes
+from workbench.runs.checkpoints import STATE, folder_of, setting_changes
+from workbench.runs.checks import check
+from workbench.runs.run import carried
+from workbench.runs.settings import TrainSettings
+from workbench.runs.sweeps import combinations, parse_values
+from workbench.settings import parse, specs, value_text
+from workbench.workspace import Workspace, is_slug, read_json, slugify
+
+Given = Annotated[dict[str, Any], Field(description="Settings that differ from their defaults.")]
+Records = tuple[dict[str, Any], ...]
+# Parts of the memory as the form sums them up: title, tone, and the fit check's names; the others are the reserve.
+STACK = (
+    ("Base model", "faint", ("weights",)),
+    ("Trained weights and optimizer", "accent-2", ("LoRA", "trained weights", "optimizer")),
+    ("Activations", "accent", ("activations", "backward pass")),
+    ("VAE and text encoder", "text", ("VAE", "text encoder", "the video")),
+)
+RESERVE = ("Reserve", "edge")
+MEGABYTE = 1e6
+SHORTER = (0.66, 0.5, 0.33)  # of the model's own frames, as far as it takes them
+
+
+class Plan(Snapshot):
+    """What a new run with these settings would be."""
+
+    problems: dict[str, str]
+    """Setting -> what is wrong with it and what to do, one sentence; {} when nothing is."""
+
+    without_effect: tuple[str, ...]
+    """Settings that have no effect with these values."""
+
+    notes: tuple[str, ...]
+    """A sentence for each given setting that has no effect."""
+
+    own: dict[str, str] = {}
+    """Setting -> what it stands for with this model while it is empty."""
+
+    model: str = ""
+    """The model in one line; "" where it is not known."""
+
+    name: str = ""
+    """What the run will be called if it is given no name."""
+
+    runs: int = 1
+    """How many runs these settings make."""
+
+    fits: bool | None = None
+    """Whether it fits the GPU; null where that cannot be estimated."""
+
+    need_gb: float = 0.0
+    """Memory that it needs at its peak, in GB."""
+
+    memory_gb: float = 0.0
+    """Memory that there is, in GB."""
+
+    gpu: str = ""
+    """Name of the GPU, or of the processor."""
+
+    parts: Records = ()
+    """Of the peak: title, gb, tone (of its bar)."""
+
+    phases: Records = ()
+    """Of the run: name, gb, fits, measured, made_of."""
+
+    beside: Records = ()
+    """What else it needs: title, text."""
+
+    sentence: str = ""
+    """Memory and time in words, and how they are known."""
+
+    advice: str = ""
+    """What to do about it; "" if all is well."""
+
+    seconds: float = 0.0
+    """Of one run."""
+
+    shapes: Records = ()
+    """Frames and sizes that the model takes, its own first: frames, height, width."""
+
+    estimable: tuple[str, ...] = ()
+    """GPUs that can be estimated for, as `gpu_memory` takes them, this machine's first."""
+
+    hints: dict[str, str] = {}
+    """Setting -> what its value costs or brings, in a few words."""
+
+    when: str = ""
+    """When it would start."""
+
+    begins_in: float | None = None
+    """Seconds until then, where that is known; null otherwise."""
+
+    warnings: tuple[str, ...] = ()
+    """What the run will probably fail to learn, and the setting that helps, a sentence each."""
+
+    trigger: dict[str, Any] | None = None
+    """Where preview prompts lack the dataset's trigger word: words, prompts (with it); null otherwise."""
+
+    gpus: dict[str, Any] | None = None
+    """Where several GPUs could share the steps: sentence, settings; null otherwise."""
+
+    changes: Records = ()
+    """Of a fork: title, before and after of each setting that differs from its parent's."""
+
+
+@operation(path="/plans/look", visitors="own session", shell=False)
+def look(
+    workspace: Workspace,
+    *,
+    settings: Given,
+    tried: Annotated[tuple[str, ...], Field(description=TRIED)] = (),
+    fork: Annotated[str, Field(description="The checkpoint that the run continues: RUN@STEP.")] = "",
+    gpu_memory: Gpu = HERE,
+    target: Annotated[str, Field(description="Where it trains. Empty: on this machine.")] = "",
+) -> Plan:
+    """Look at a new run while its settings are typed: what is wrong, whether it fits, how long it takes."""
+    named = str(settings.get("model", TrainSettings().model))
+    common: dict[str, Any] = {"own": empty_values(TrainSettings, named), "model": summary(named)}
+    try:
+        given, values = parse(TrainSettings, settings), parse_values(tried)
+        every = [one for _, one in combinations(given, values)] if values else [given]
+    except ConfigError as error:
+        return Plan(problems=error.problems or _about(error, tried), without_effect=(), notes=(), **common)
+    first = every[0]
+    problems = _problems(workspace, first, fork)
+    found = Plan(
+        problems=problems,
+        without_effect=tuple(without_effect(TrainSettings, given.model_dump())),
+        notes=tuple(needless(given, settings)),
+        name=_free_name(workspace, fork.rpartition("@")[0] or given.dataset),
+        runs=len(every) * _experts(given),
+        changes=_changes(workspace, first, fork),
+        warnings=tuple(run_warnings(workspace, first)) if not problems else (),
+        trigger=_trigger(workspace, first),
+        shapes=_shapes(first),
+        estimable=CHOICES,
+        **common,
+    )
+    if (offer := levels.offer(first)) is not None:
+        found = found.model_copy(update={"gpus": {"sentence": offer.sentence, "settings": offer.changed}})
+    try:
+        fit = estimate(workspace, first, gpu_memory)
+        every_fit = [fit, *(estimate(workspace, one, gpu_memory) for one in every[1:])]
+    except WorkbenchError as error:
+        return found if problems else found.model_copy(update={"advice": str(error)})
+    worst = max(every_fit, key=lambda one: one.peak.gb)
+    when, begins_in = _when(workspace, given, target)
+    return found.model_copy(
+        update={
+            **_fit(worst),
+            "seconds": sum(one.times.total for one in every_fit) / len(every_fit),
+            "hints": _hints(workspace, first, worst),
+            "when": when,
+            "begins_in": begins_in,
+        }
+    )
+
+
+def _about(error: ConfigError, tried: Sequence[str]) -> dict[str, str]:
+    """The sentence under the field of the values that it is about, where there is one; else under none."""
+    names = [text.partition("=")[0] for text in tried]
+    return {next((name for name in names if str(error).startswith(name)), ""): str(error)}
+
+
+def _problems(workspace: Workspace, settings: TrainSettings, fork: str) -> dict[str, str]:
+    """What the start would refuse, as far as it is known without asking the Hub."""
+    try:
+        if fork:
+            parent, step = checkpoint_of(workspace, fork)
+            source = folder_of(parent.folder, step)
+            carried(source, read_json(source / STATE), settings)
+        if known_model(settings.model) is not None:
+            check(workspace, settings)
+    except ConfigError as error:
+        return error.problems or {"": str(error)}
+    except DataError as error:
+        return {"dataset": str(error)}
+    return {}
+
+
+def _shapes(settings: TrainSettings) -> Records:
+    """The model's own frames and size, then shorter and smaller ones that it takes."""
+    if (named := known_model(settings.model)) is None:
+        return ()
+    model = named.model
+
+    def takes(frames: int, height: int, width: int) -> bool:
+        with contextlib.suppress(ConfigError):
+            model.check_shape(frames, height, width)
+            return True
+        return False
+
+    legal = [frames for frames in range(1, model.frames) if takes(frames, model.height, model.width)]
+    frames = [min(legal, key=lambda one: abs(one - share * model.frames)) for share in SHORTER] if legal else []
+    found = [(model.frames, model.height, model.width), *((one, model.height, model.width) for one in frames)]
+    half = model.height // 2, model.width // 2
+    if takes(model.frames, *half):
+        found.append((model.frames, *half))
+    return tuple({"frames": one, "height": height, "width": width} for one, height, width in dict.fromkeys(found))
+
+
+def _experts(settings: TrainSettings) -> int:
+    """How many experts are trained, a run each."""
+    named = known_model(settings.model)
+    return max(1, len(named.model.experts)) if named and settings.expert == "both" else 1
+
+
+def _changes(workspace: Workspace, settings: TrainSettings, fork: str) -> Records:
+    if not fork:
+        return ()
+    with contextlib.suppress(ConfigError):
+        parent, step = checkpoint_of(workspace, fork)
+        before = read_json(folder_of(parent.folder, step) / STATE)["settings"]
+        titles = {spec.name: spec.title for spec in specs(TrainSettings)}
+        return tuple(
+            {"title": titles.get(name, name), "before": value_text(old), "after": value_text(new)}
+            for name, (old, new) in setting_changes(before, settings).items()
+        )
+    return ()
+
+
+def _free_name(workspace: Workspace, title: str) -> str:
+    """The name that a run of this title would get now."""
+    if not title:
+        return ""
+    stem = slugify(title)
+    name, number = stem, 1
+    while (workspace.runs / name).exists():
+        number += 1
+        name = f"{stem[:58]}-{number}"
+    return name
+
+
+def _trigger(workspace: Workspace, settings: TrainSettings) -> dict[str, Any] | None:
+    """The trigger word that each caption of the dataset has, where a preview prompt lacks it."""
+    word = ""
+    with contextlib.suppress(ConfigError):
+        word = read_info(workspace.dataset(settings.dataset)).trigger_word.strip() if settings.dataset else ""
+    if not word or not any(lacking(prompt, [word]) for prompt in settings.preview_prompts):
+        return None
+    return {"words": word, "prompts": [inserted(prompt, [word]) for prompt in settings.preview_prompts]}
+
+
+# ---- memory and time
+
+
+def _fit(found: Fit) -> dict[str, Any]:
+    return {
+        "fits": found.fits,
+        "need_gb": found.peak.gb,
+        "memory_gb": found.gpu.memory_gb,
+        "gpu": found.gpu.name,
+        "parts": tuple(_parts(found)),
+        "phases": tuple(
+            {
+                "name": one.name,
+                "gb": one.gb,
+                "fits": found.phase_fits(one),
+                "measured": one.measured is not None,
+                "made_of": one.made_of,
+            }
+            for one in found.phases
+        ),
+        "beside": tuple({"title": title, "text": text} for title, text in found.beside),
+        "sentence": found.sentence,
+        "advice": found.advice,
+    }
+
+
+def _parts(found: Fit) -> Iterator[dict[str, Any]]:
+    """The peak in few parts; where the whole was measured they fill it in the estimate's proportions."""
+    parts = found.peak.parts
+    scale = found.peak.gb / (sum(parts.values()) or 1.0)
+    known = {name for _, _, names in STACK for name in names}
+    sums = [(title, tone, sum(parts.get(name, 0.0) for name in names)) for title, tone, names in STACK]
+    sums.append((*RESERVE, sum(gb for name, gb in parts.items() if name not in known)))
+    for title, tone, gb in sums:
+        if gb >= SMALLEST_GB:
+            yield {"title": title, "gb": gb * scale, "tone": tone}
+
+
+def _hints(workspace: Workspace, settings: TrainSettings, found: Fit) -> dict[str, str]:
+    """What the chosen values cost, by setting."""
+    parts = next((one.parts for one in found.phases if one.name == TRAINING), found.peak.parts)
+    step = found.times.step
+    trained = sum(parts.get(name, 0.0) for name in ("LoRA", "trained weights", "optimizer"))
+    activations = sum(parts.get(name, 0.0) for name in ("activations", "backward pass"))
+    size_mb = found.disk.get("the export", 0.0) * 1024**3 / MEGABYTE
+    size = f"{size_mb:.0f} MB" if size_mb >= 10 else f"{size_mb:.1f} MB"
+    hints = {
+        "model": f"{gb_text(parts['weights'])} {settings.base_model_precision}" if "weights" in parts else "",
+        "frames": ", ".join(filter(None, [gb_text(activations) if activations else "", f"{pace(step)} a step"])),
+        "steps": f"100 more: {duration(100 * step)}",
+        "learning_rate": "several values: 1e-4, 3e-4",
+        "rank": f"{gb_text(trained)}, file {size}",
+        "batch_size": "least memory"
+        if settings.batch_size == 1
+        else f"{gb_text(activations * (1 - 1 / settings.batch_size))} more",
+        "dataset": _dataset_hint(workspace, settings.dataset),
+    }
+    if settings.preview_every and (spent := found.times.parts.get("previews")):
+        each = spent / (settings.steps // settings.preview_every + 1)
+        hints["preview_prompts"] = f"Made every {settings.preview_every} steps, {duration(each)} each time"
+    return hints
+
+
+def _dataset_hint(workspace: Workspace, dataset: str) -> str:
+    """How many clips, and whether each has its caption."""
+    if not is_slug(dataset):
+        return ""
+    with contextlib.suppress(ConfigError, DataError):
+        clips = read_clips(workspace.dataset(dataset))
+        without = sum(not clip.text.strip() for clip in clips)
+        return f"{counted(len(clips), 'clip')}, {f'{without} without a caption' if without else 'all captioned'}"
+    return ""
+
+
+def _when(workspace: Workspace, settings: TrainSettings, target: str) -> tuple[str, float | None]:
+    """When a run would start, and in how many seconds, None where that is not known."""
+    if target not in ("", LOCAL):
+        return f"Sent to {target}.", None
+    waiting = run_queue.order(workspace)
+    active = [one for one in jobs.jobs_in(workspace.runs) if one.state.alive and one.name not in waiting]
+    before = [*(one.name for one in active), *waiting]
+    if not before:
+        return "Starts at once.", 0.0
+    left = [one.seconds_left for one in active]
+    known = sum(one for one in left if one is not None) if not waiting and None not in left else None
+    return f"Waits for {before[0]}" + (f" and {len(before) - 1} more." if len(before) > 1 else "."), known
+
+
+class Fitting(Snapshot):
+    """Settings that fit a GPU."""
+
+    settings: dict[str, Any]
+    """What to change; {} where nothing fits or nothing need be changed."""
+
+    fits: bool
+    """Whether there are settings that fit."""
+
+    why: str
+    """What was changed and why, or what would help, in a sentence."""
+
+
+@operation(path="/plans/fitting", visitors="own session", shell=False)
+def fitting(workspace: Workspace, *, settings: Given, gpu_memory: Gpu = HERE) -> Fitting:
+    """Find the fastest memory settings that fit a GPU."""
+    found = levels.fit_to_gpu(workspace, parse(TrainSettings, settings), gpu_memory)
+    return Fitting(settings=found.changed if found.settings else {}, fits=found.settings is not None, why=found.why)
+
+
+class Measuring(Snapshot):
+    """A trial that measures memory and time."""
+
+    alive: bool
+    """Whether it is at work."""
+
+    said: str
+    """What it does, or how it ended; "" where there was none lately."""
+
+
+def _measuring(workspace: Workspace) -> Measuring:
+    status = measurement.newest(workspace)
+    return Measuring(alive=status is not None and status.state.alive, said=measurement.progress(status))
+
+
+@operation(path="/plans/measuring", visitors="own session", shell=False)
+def measuring(workspace: Workspace) -> Measuring:
+    """Show the measurement that is at work, or the last one of this hour."""
+    return _measuring(workspace)
+
+
+@operation(path="/plans/measure", changes=True, visitors="own session", shell=False)
+def measure(workspace: Workspace, *, settings: Given) -> Measuring:
+    """Measure what a run with these settings needs, by some steps of it on this machine."""
+    measurement.start(workspace, parse(TrainSettings, settings))
+    return _measuring(workspace)
+
+
+@operation(path="/plans/stop-measuring", changes=True, visitors="own session", shell=False)
+def stop_measuring(workspace: Workspace) -> Measuring:
+    """Stop the measurement that is at work; a second time, by force."""
+    status = measurement.newest(workspace)
+    if status is not None and status.state.alive:
+        measurement.stop(status)
+    return _measuring(workspace)
+
+
+# ---- presets
+
+
+class Preset(Snapshot):
+    """Settings that someone saved to start from."""
+
+    name: str
+    """What it is called."""
+
+    settings: dict[str, Any]
+    """Settings that a new run takes from it."""
+
+    problem: str
+    """Why it cannot be read; "" if it can."""
+
+
+def _preset(workspace: Workspace, name: str) -> Preset:
+    try:
+        return Preset(name=name, settings=recipes.load_preset(workspace, name), problem="")
+    except ConfigError as error:
+        return Preset(name=name, settings={}, problem=str(error))
+
+
+@operation(path="/presets", visitors="own session", shell=False)
+def presets(workspace: Workspace) -> list[Preset]:
+    """List the presets."""
+    return [_preset(workspace, name) for name in recipes.preset_names(workspace)]
+
+
+@operation(path="/presets/save", changes=True, visitors="own session", shell=False)
+def save_preset(
+    workspace: Workspace,
+    title: Annotated[str, Field(max_length=200, description="Its name; one of that name is replaced.")],
+    *,
+    settings: Given,
+) -> Preset:
+    """Save settings as a preset, without those that name things of this workspace."""
+    return _preset(workspace, recipes.save_preset(workspace, title, parse(TrainSettings, settings)))

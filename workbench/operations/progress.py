@@ -1,0 +1,624 @@
+"""Progress: what the page of a run shows, in parts that change at their own pace: state, previews, curves, log.
+
+`runs show` has all of it in one answer, for programs. Here nothing long is sent again while it stays the same, and a
+run's files are read once for all who watch it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
+
+from pydantic import Field
+
+from workbench import jobs
+from workbench.display.quantities import moment
+from workbench.errors import ConfigError, WorkbenchError
+from workbench.fit.estimate import estimate
+from workbench.jobs.log import LOG
+from workbench.operations.registry import Snapshot, operation
+from workbench.operations.runs import Name, Names
+from workbench.paths import without_folders
+from workbench.runs.analysis.curves import NO_CURVES, Curves, smoothed
+from workbench.runs.checkpoints import folder_of
+from workbench.runs.display import REPORT
+from workbench.runs.failures import LOG_LINES
+from workbench.runs.previews import Preview
+from workbench.runs.run import EXPORT, Run, forks_of
+from workbench.runs.settings import TrainSettings
+from workbench.runs.snapshot import RunSnapshot, SnapshotReader
+from workbench.runs.verdict import verdict_of
+from workbench.workspace import Workspace
+
+FRESH_SECONDS = 0.5
+KEPT_RUNS = 24
+DIGITS = 5  # of a point of a curve
+DISTINCT = 300  # steps that can be told apart in a chart
+MOST_COMPARED = 8  # more runs cannot be told apart by their lines
+RECENT_SECONDS = 86400.0  # how long a run that is over is told of
+MOST_TEXT = 200  # characters of a notification
+Records = tuple[dict[str, Any], ...]
+
+
+class _Reader:
+    """A run's reader, which several parts and tabs share."""
+
+    def __init__(self, run: Run) -> None:
+        self._reader, self._lock = SnapshotReader(run), threading.Lock()
+        self._until = 0.0
+        self._seen: RunSnapshot
+
+    def read(self) -> RunSnapshot:
+        with self._lock:
+            if time.monotonic() > self._until:
+                began = time.monotonic()
+                self._seen = self._reader.read()
+                ended = time.monotonic()
+                self._until = ended + max(FRESH_SECONDS, 5 * (ended - began))
+            return self._seen
+
+
+_readers: dict[str, _Reader] = {}
+_lock = threading.Lock()
+
+
+def seen(workspace: Workspace, name: str) -> RunSnapshot:
+    """Return a run as it was half a second ago at most. Raises Unknown."""
+    run = Run.open(workspace, name)
+    with _lock:
+        reader = _readers.pop(str(run.folder), None) or _Reader(run)
+        _readers[str(run.folder)] = reader
+        for oldest in list(_readers)[:-KEPT_RUNS]:
+            del _readers[oldest]
+    return reader.read()
+
+
+# ---- the head of a run, and its checkpoints
+
+
+class RunState(Snapshot):
+    """What a run is doing, how it goes, and what can be done with it."""
+
+    name: str
+    """What commands take."""
+
+    state: str
+    """`new`, `running`, `paused`, `finished`, `failed`, `stopped`, `died` ..."""
+
+    headline: str
+    """The state in one word; `waiting` while it is in the queue."""
+
+    alive: bool
+    """Whether it is at work or waits for it."""
+
+    activity: str
+    """What it is doing now, in words."""
+
+    step: int
+    """The last completed step."""
+
+    steps: int | None
+    """Total number of steps; null while unknown."""
+
+    share: float | None
+    """The share of its steps that is done; null while unknown."""
+
+    step_seconds: float | None
+    """Of one step; null while unknown."""
+
+    time_left: str
+    """In words; "" while unknown."""
+
+    position: int | None
+    """Position in the queue, 1 is next; null if it is not waiting."""
+
+    started_at: float | None
+    """Unix time; null before."""
+
+    ended_at: float | None
+    """Unix time; null before."""
+
+    facts: Records
+    """Key, label, value, unit and tone of each number."""
+
+    notes: Records
+    """Remarks: text, tone."""
+
+    verdict: dict[str, Any] | None
+    """What is said of it: tone, claim, evidence, action (kind, label, settings, step; null for none)."""
+
+    actions: Records
+    """What else can be done now: kind, label, settings, step, hint."""
+
+    checkpoints: Records
+    """Step, bytes, reasons, held_out, change, drift, starred, best, file (of its LoRA, or null), the newest first."""
+
+    log: str
+    """The last lines of the log of a failed run; "" for others."""
+
+    model: str
+    """Name of its model; "" if its settings cannot be read."""
+
+    dataset: str
+    """Name of its dataset."""
+
+    parent: dict[str, Any]
+    """The run and step it was forked from; {} if it is not a fork."""
+
+    target: str
+    """Where it trains; "" for this machine."""
+
+    group: str
+    """The group it was put into; "" for none."""
+
+    own_notes: str
+    """Notes someone wrote about it; "" for none."""
+
+    lora: str | None
+    """Path of the exported safetensors file; null before the run has finished."""
+
+    report: dict[str, Any] | None
+    """The report that was written last: file, written (a date in words); null before."""
+
+    tracker: dict[str, Any] | None
+    """Where its measurements go beside the page: text, and frame (an address below the page's own) or null."""
+
+
+def _state(workspace: Workspace, name: str) -> RunState:
+    now = seen(workspace, name)
+    status, verdict, settings = now.status, verdict_of(now), now.settings
+    report = now.run.folder / REPORT
+    return RunState(
+        name=name,
+        state=status.state.value,
+        headline=now.headline,
+        alive=status.state.alive,
+        activity=now.activity,
+        step=now.curves.last.get("step", 0),
+        steps=status.total or (settings.steps if settings else None),
+        share=now.share,
+        step_seconds=now.curves.last.get("seconds"),
+        time_left=now.time_left,
+        position=now.position,
+        started_at=status.started_at,
+        ended_at=None if status.state.alive else status.ended_at,
+        facts=tuple(map(asdict, now.facts)),
+        notes=tuple(map(asdict, now.notes)),
+        verdict=asdict(verdict) if verdict else None,
+        actions=tuple(map(asdict, now.actions)),
+        checkpoints=_checkpoints(now),
+        log=now.failure.tail if now.failure else "",
+        model=settings.model if settings else "",
+        dataset=settings.dataset if settings else "",
+        parent=now.parent,
+        target=now.run.target,
+        group=now.group,
+        own_notes=now.own_notes,
+        lora=str(now.lora) if now.lora else None,
+        report={"file": str(report), "written": moment(report.stat().st_mtime)} if report.exists() else None,
+        tracker=_tracker(now.run, settings) if settings else None,
+    )
+
+
+def _checkpoints(now: RunSnapshot) -> Records:
+    """The checkpoints, with what was measured at their step."""
+    found = []
+    for one in reversed(now.checkpoints):
+        change, drift = now.curves.changes.get(one.step, (None, None))
+        file = folder_of(now.run.folder, one.step) / EXPORT
+        found.append(
+            {
+                **asdict(one),
+                "change": change,
+                "drift": drift,
+                "starred": "starred" in one.reasons,
+                "best": one.step == now.best_step,
+                "file": str(file) if file.exists() else None,
+            }
+        )
+    return tuple(found)
+
+
+@operation(shell=False, visitors="own session", watch=lambda workspace, name: lambda: _state(workspace, name))
+def state(workspace: Workspace, name: Name) -> RunState:
+    """Show what a run is doing, how it goes, and what can be done with it: without videos and curves."""
+    return _state(workspace, name)
+
+
+TRACKIO = "trackio"  # below the page's address: its dashboard
+ADVICE = {
+    "tensorboard": "TensorBoard is a program of its own: tensorboard --logdir {runs}",
+    "wandb": "Weights & Biases shows its runs on its own site. Send what was kept offline there: "
+    "wandb sync {run}/wandb/offline-*",
+    "comet_ml": "Comet shows its runs on its own site. Send what was kept offline there: "
+    "comet upload {run}/comet_ml/*.zip",
+}
+
+
+def _tracker(run: Run, settings: TrainSettings) -> dict[str, Any] | None:
+    if settings.tracker == "none":
+        return None
+    named = [*ADVICE, "trackio"] if settings.tracker == "all" else [settings.tracker]
+    texts = [ADVICE[name].format(runs=run.folder.parent, run=run.folder) for name in named if name in ADVICE]
+    there = "trackio" in named and importlib.util.find_spec("trackio") is not None
+    if settings.tracker == "trackio" and not there:
+        texts.append("trackio is not installed where this page runs: pip install trackio")
+    return {
+        "text": " ".join(texts),
+        "frame": f"{TRACKIO}/?project={quote(settings.tracker_project)}" if there else None,
+    }
+
+
+# ---- previews
+
+
+class RunVideos(Snapshot):
+    """The videos that a run has made."""
+
+    width: int
+    """Of its videos, in pixels; 0 while unknown."""
+
+    height: int
+    """Likewise."""
+
+    frames: int
+    """Of one video; 0 while unknown."""
+
+    steps: tuple[int, ...]
+    """Steps with previews; 0 is the base model."""
+
+    rows: Records
+    """Of each prompt: prompt, control (whether the LoRA should leave it alone), videos (one for each of `steps`; null
+    where there is none)."""
+
+    scaled: dict[str, Any] | None
+    """The newest previews at several LoRA scales: step, scales, rows (prompt, videos); null without any."""
+
+    live: Records
+    """Live samples, newest first: prompt, facts, video."""
+
+    inputs: Records
+    """Training clips as the model reads them: caption, clip, reconstruction (null where it was not kept)."""
+
+    note: str
+    """Why previews are missing or not decoded; "" where nothing is to be said."""
+
+    every: int
+    """Steps between previews; 0 for none."""
+
+    last: int
+    """The run's last step, at which there are previews, too."""
+
+    coming: tuple[int, ...]
+    """The next steps with previews while it runs; () otherwise."""
+
+    preview_seconds: float | None
+    """About what one video takes; null while unknown."""
+
+
+def _videos(workspace: Workspace, name: str) -> RunVideos:
+    now = seen(workspace, name)
+    found, settings = now.previews, now.settings
+    every = settings.preview_every if settings else 0
+    steps = sorted({*found.steps, *(one.step for one in found.controls)})
+    rows = [
+        {"prompt": prompt, "control": False, "videos": [_path(found.at(index, step)) for step in steps]}
+        for index, prompt in found.prompts.items()
+    ]
+    controls = {(one.index, one.step): one for one in found.controls}
+    for index in sorted({index for index, _ in controls}):
+        prompt = next(one.prompt for (number, _), one in controls.items() if number == index)
+        rows.append(
+            {"prompt": prompt, "control": True, "videos": [_path(controls.get((index, step))) for step in steps]}
+        )
+    last = now.status.total or (settings.steps if settings else 0)
+    coming: list[int] = []
+    if every and now.status.state.alive and now.headline in ("running", "paused", "starting"):
+        first = (now.curves.last.get("step", 0) // every + 1) * every
+        coming = [step for step in (min(first, last), min(first + every, last)) if step not in steps]
+    model = None
+    if settings is not None:
+        with contextlib.suppress(ConfigError):  # a model that is not known here
+            model = settings.resolved.model
+    return RunVideos(
+        width=now.width,
+        height=(settings.height or (model.height if model else 0)) if settings else 0,
+        frames=(settings.preview_frames or settings.frames or (model.frames if model else 0)) if settings else 0,
+        steps=tuple(steps),
+        rows=tuple(rows),
+        scaled=_scaled(found.by_scale),
+        live=tuple(
+            {"prompt": one.prompt, "facts": ", ".join(one.facts), "video": str(one.video)} for one in found.live
+        ),
+        inputs=tuple(
+            {
+                "caption": one.caption,
+                "clip": str(one.clip),
+                "reconstruction": str(one.reconstruction) if one.reconstruction else None,
+            }
+            for one in found.inputs
+        ),
+        note=now.preview_note,
+        every=every,
+        last=last,
+        coming=tuple(dict.fromkeys(coming)),
+        preview_seconds=_preview_seconds(workspace, settings) if settings else None,
+    )
+
+
+def _preview_seconds(workspace: Workspace, settings: TrainSettings) -> float | None:
+    """What one video takes by the fit check; None where it cannot be estimated."""
+    with contextlib.suppress(WorkbenchError):
+        found = estimate(workspace, settings)
+        times = settings.steps // settings.preview_every + 1 if settings.preview_every else 0
+        if times and found.times.parts.get("previews"):
+            return round(found.times.parts["previews"] / times / settings.previews_at_once, 1)
+    return None
+
+
+def _path(one: Preview | None) -> str | None:
+    return None if one is None else str(one.video)
+
+
+def _scaled(rows: Sequence[Sequence[Preview]]) -> dict[str, Any] | None:
+    if not rows:
+        return None
+    scales = sorted({one.scale for row in rows for one in row})
+    found = [{"prompt": row[0].prompt, "videos": [_path(_at(row, scale)) for scale in scales]} for row in rows]
+    return {"step": rows[0][0].step, "scales": scales, "rows": found}
+
+
+def _at(row: Sequence[Preview], scale: float) -> Preview | None:
+    return next((one for one in row if one.scale == scale), None)
+
+
+@operation(shell=False, visitors="own session", watch=lambda workspace, name: lambda: _videos(workspace, name))
+def previews(workspace: Workspace, name: Name) -> RunVideos:
+    """Show the videos that a run has made: previews by step, live samples, training inputs."""
+    return _videos(workspace, name)
+
+
+# ---- curves
+
+
+class Charts(Snapshot):
+    """Curves, ready to be drawn."""
+
+    charts: Records
+    """Title, note, small (true for one of many), lines: name, points ([step, value]), tone, style, marked, end."""
+
+    note: str
+    """Why there is no chart; "" where there are some."""
+
+
+Tone = Literal["accent", "accent-2", "text", "faint", "edge"]
+
+
+def _line(
+    name: str, points: Sequence[tuple[float, float]], tone: Tone, style: str = "line", **more: Any
+) -> dict[str, Any]:
+    """A curve as a chart takes it. style: `line`, `thin` (may leave the chart above and below), `dots` or `dashed`"""
+    kept = [(step, float(f"{value:.{DIGITS}g}")) for step, value in points]
+    return {"name": name, "points": kept, "tone": tone, "style": style, **more}
+
+
+def _chart(title: str, lines: Sequence[Mapping[str, Any]], note: str = "", **more: Any) -> dict[str, Any]:
+    return {"title": title, "note": note, "lines": [one for one in lines if one["points"]], **more}
+
+
+def main_charts(curves: Curves, best: int | None) -> list[dict[str, Any]]:
+    """Return the charts that say most. best: step of the best checkpoint"""
+    means = curves.detrended()
+    raw = [(mean.step, mean.value) for mean in means] or curves.losses.points()
+    held_out = curves.held_out_losses.points()
+    marked = None
+    if best is not None and len(held_out) > 2 and best in curves.held_out:
+        marked = [best, f"best checkpoint, step {best}"]
+    loss = [
+        _line("each step", raw, "edge", "thin"),
+        _line("smoothed", smoothed(means or curves.losses.means()), "faint"),
+        _line("held-out", held_out, "accent", "dots", marked=marked),
+    ]
+    change = [
+        _line("own captions", curves.own_changes.points(), "accent", "dots"),
+        _line("drift", curves.other_changes.points(), "faint", "dots"),
+    ]
+    note = "without the effect of the sampled noise levels" if means else ""
+    return [
+        _chart("Loss", loss, note),
+        _chart("Held-out loss by noise level", _noise_lines(curves)),
+        _chart("Change of the output", change),
+    ]
+
+
+def more_charts(curves: Curves) -> list[dict[str, Any]]:
+    """Return the others: the loss in each band of noise, the learning rate, the loss of each step as it was."""
+    found = [
+        _chart(
+            f"Noise {curves.band_name(band)}",
+            [_line("smoothed", training.smoothed(), "faint"), _line("held-out", measured.points(), "accent", "dots")],
+            small=True,
+        )
+        for band, (training, measured) in enumerate(zip(curves.bands, curves.held_out_bands, strict=True))
+    ]
+    found.append(_chart("Learning rate", [_line("learning rate", curves.rates.points(), "accent")]))
+    if curves.detrended():
+        steps = [
+            _line("each step", curves.losses.points(), "edge", "thin"),
+            _line("smoothed", curves.losses.smoothed(), "faint"),
+        ]
+        found.append(_chart("Loss per step", steps, "with the effect of the sampled noise levels"))
+    return found
+
+
+def _noise_lines(curves: Curves) -> list[dict[str, Any]]:
+    """The held-out loss at high, middle and low noise: the mean of the bands of each."""
+    points = [band.points() for band in curves.held_out_bands]
+    parts: tuple[tuple[str, Tone, str, tuple[int, ...]], ...] = (
+        ("high noise", "accent", "motion", (3, 4)),
+        ("middle", "accent-2", "shapes", (2,)),
+        ("low noise", "faint", "details", (0, 1)),
+    )
+    lines = []
+    for name, tone, end, bands in parts:
+        steps = [dict(points[band]) for band in bands]
+        common = [step for step in steps[0] if all(step in one for one in steps)]
+        means = [(step, sum(one[step] for one in steps) / len(steps)) for step in common]
+        lines.append(_line(name, means, tone, "dots", end=end))
+    return lines
+
+
+def _charts(found: Sequence[dict[str, Any]]) -> Charts:
+    drawn = tuple(one for one in found if one["lines"])
+    return Charts(charts=drawn, note="" if drawn else NO_CURVES)
+
+
+def _watched_curves(workspace: Workspace, name: str, more: bool = False) -> Callable[[], Charts]:
+    """Made again when they would look different: after a measurement, or a step the width of a pixel or two."""
+    kept: list[Any] = [None, None]
+
+    def read() -> Charts:
+        now = seen(workspace, name)
+        curves, step = now.curves, now.curves.last.get("step", 0)
+        width = 1 << max(0, (step // DISTINCT).bit_length() - 1)
+        alive = now.status.state.alive
+        mark = (alive, len(curves.held_out), len(curves.changes), now.best_step, step // width if alive else step)
+        if kept[0] != mark:
+            kept[:] = mark, _charts(more_charts(curves) if more else main_charts(curves, now.best_step))
+        found: Charts = kept[1]
+        return found
+
+    return read
+
+
+@operation(shell=False, visitors="own session", watch=_watched_curves)
+def curves(
+    workspace: Workspace,
+    name: Name,
+    *,
+    more: Annotated[bool, Field(description="The charts that say less, instead of those that say most.")] = False,
+) -> Charts:
+    """Show a run's curves, at most 1,000 points each."""
+    return _watched_curves(workspace, name, more)()
+
+
+# More runs than tones are told apart by dashes.
+TONES: tuple[Tone, ...] = ("accent", "accent-2", "text", "faint")
+
+
+@operation(path="/run-curves", shell=False, visitors="own session")
+def compared(workspace: Workspace, names: Names) -> Charts:
+    """Show the curves of several runs over one another."""
+    if len(names) > MOST_COMPARED:
+        raise ConfigError(f"{len(names)} runs are chosen, at most {MOST_COMPARED} can be told apart: choose fewer")
+    runs = [(name, seen(workspace, name).curves) for name in dict.fromkeys(names)]
+    detrended = all(one.detrended() for _, one in runs)  # one way for all, or they could not be compared
+    kinds: tuple[tuple[str, Callable[[Curves], Sequence[tuple[float, float]]], bool], ...] = (
+        ("Held-out loss", lambda one: one.held_out_losses.points(), True),
+        (
+            "Training loss, smoothed",
+            lambda one: smoothed(one.detrended()) if detrended else one.losses.smoothed(),
+            False,
+        ),
+        ("Change of the output on its own captions", lambda one: one.own_changes.points(), True),
+        ("Prior drift: change on preservation prompts", lambda one: one.other_changes.points(), True),
+        ("Learning rate", lambda one: one.rates.points(), False),
+    )
+    found = []
+    for title, points_of, dots in kinds:
+        lines = [
+            _line(
+                name,
+                points_of(one),
+                TONES[number % len(TONES)],
+                "dashed" if number >= len(TONES) else "dots" if dots else "line",
+            )
+            for number, (name, one) in enumerate(runs)
+        ]
+        found.append(_chart(title, lines))
+    return _charts(found)
+
+
+# ---- log, settings, and runs that end
+
+
+class Log(Snapshot):
+    """The end of a run's log."""
+
+    tail: str
+    """Its last lines; "" before the first."""
+
+    file: str | None
+    """The whole log; null before the first line."""
+
+
+def _log(workspace: Workspace, name: str) -> Log:
+    folder = Run.open(workspace, name).folder
+    file = folder / LOG
+    return Log(tail=jobs.log_tail(folder, LOG_LINES), file=str(file) if file.exists() else None)
+
+
+@operation(shell=False, visitors="own session", watch=lambda workspace, name: lambda: _log(workspace, name))
+def log(workspace: Workspace, name: Name) -> Log:
+    """Show the end of a run's log."""
+    return _log(workspace, name)
+
+
+class RunSettings(Snapshot):
+    """The settings of a run, for a list of them or for the form of another run."""
+
+    settings: dict[str, Any]
+    """Those that differ from the defaults."""
+
+    checkpoints: tuple[int, ...]
+    """Steps of its checkpoints, oldest first."""
+
+    forks: tuple[str, ...]
+    """Runs that were forked from it."""
+
+
+@operation(shell=False, visitors="own session")
+def settings(workspace: Workspace, name: Name) -> RunSettings:
+    """Show the settings of a run that differ from the defaults."""
+    run = Run.open(workspace, name)
+    given = run.settings.model_dump(mode="json", exclude_defaults=True)
+    return RunSettings(settings=given, checkpoints=tuple(run.checkpoints), forks=tuple(forks_of(workspace, name)))
+
+
+class Ending(Snapshot):
+    """A run that is alive, or ended lately."""
+
+    name: str
+    """What commands take."""
+
+    ended: bool
+    """Whether it is over."""
+
+    mark: str
+    """Changes when it starts and when it ends."""
+
+    title: str
+    """How a notification is headed."""
+
+    body: str
+    """What it says."""
+
+
+@operation(path="/run-endings", shell=False, visitors="own session")
+def endings(workspace: Workspace) -> list[Ending]:
+    """List the living runs and those that ended within a day, for notifications."""
+    since = time.time() - RECENT_SECONDS
+    found = []
+    for one in jobs.jobs_in(workspace.runs):
+        over = not one.state.alive
+        if not over or (one.ended_at or 0) > since:
+            mark = f"{one.state} {one.ended_at}" if over else f"began {one.started_at}"
+            text = without_folders(one.message)[:MOST_TEXT]
+            found.append(Ending(name=one.name, ended=over, mark=mark, title=f"{one.name}: {one.state}", body=text))
+    return found
