@@ -31,7 +31,7 @@ from workbench.clips.records import file_sha256
 from workbench.compare.axes import AXES, Column, GridPlan, Row, merged, plan_grid, work
 from workbench.compare.settings import GridSettings
 from workbench.compare.suggestions import base_of, completed
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, Unknown
 from workbench.runs import checkpoints
 from workbench.runs.run import Run
 from workbench.sampler import queue
@@ -300,13 +300,26 @@ class Grid:
         values = {name: list(merged(name, getattr(now, name), getattr(added, name))) for name in more}
         self.change(now.changed(**values))
 
-    def delete(self) -> None:
-        """Remove the grid and its requests; the folder moves to grids/.removed. Raises CannotWrite."""
+    def delete(self) -> str:
+        """Remove the grid and its requests; the folder moves to grids/.removed. Returns the name by which `restore`
+        brings it back. Raises CannotWrite."""
         self.cancel()
         jobs.kill(self.folder / MEASURING)
         with writing(self.folder):
             removed = fresh_folder(self.workspace.grids / REMOVED, self.name)
             disk.replace(self.folder, removed)
+        return removed.name
+
+    @classmethod
+    def restore(cls, workspace: Workspace, removed: str) -> Self:
+        """Bring a removed grid back, under its name where that is free. Raises Unknown, CannotWrite."""
+        folder = workspace.grids / REMOVED / removed
+        if not is_slug(removed) or not (folder / FILE).exists():
+            raise Unknown(f"the grid {removed[:80]!r} was not removed, or has been restored")
+        back = fresh_folder(workspace.grids, removed)
+        with writing(back):
+            disk.replace(folder, back)
+        return cls(workspace, back)
 
     def _save(self, settings: GridSettings, base: SampleSettings) -> None:
         created = self._file("created") if (self.folder / FILE).exists() else time.time()

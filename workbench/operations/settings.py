@@ -25,7 +25,8 @@ from workbench.form_rules import needless, without_effect
 from workbench.operations.registry import Snapshot, operation
 from workbench.publishing.settings import LoraPush
 from workbench.runs.settings import TrainSettings
-from workbench.sampler.settings import SampleSettings
+from workbench.sampler.prompt_enhancer import PromptSettings
+from workbench.sampler.settings import BatchSettings, SampleSettings
 from workbench.settings import Settings, parse, specs
 from workbench.workspace import Workspace
 
@@ -35,6 +36,8 @@ Gpu = Annotated[str, Field(description=GPU_HELP)]
 FORMS: dict[str, type[Settings]] = {
     "train": TrainSettings,
     "sample": SampleSettings,
+    "batch": BatchSettings,
+    "enhancer": PromptSettings,
     "grid": GridSettings,
     "import": ImportSettings,
     "split": SplitTask,
@@ -44,7 +47,9 @@ FORMS: dict[str, type[Settings]] = {
     "publish": LoraPush,
 }
 Form = Annotated[
-    Literal["train", "sample", "grid", "import", "split", "check", "captions", "export", "publish"],
+    Literal[
+        "train", "sample", "batch", "enhancer", "grid", "import", "split", "check", "captions", "export", "publish"
+    ],
     Field(description="Of what: a run, a sample, a grid, or a task of a dataset."),
 ]
 Values = Annotated[
