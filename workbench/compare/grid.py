@@ -55,6 +55,7 @@ from workbench.workspace.records import read_once, sound
 
 FILE, CELLS, REQUESTS, MEASUREMENTS = "grid.json", "cells", "requests.json", "measurements.json"
 REMOVED = ".removed"
+TAKEN = ("new", "curves")  # names that addresses of the page have for something else
 RETRY_SECONDS, POLL_SECONDS = 60.0, 0.2
 MODULE = "workbench.compare"
 MEASURING = ".measurements"
@@ -218,7 +219,7 @@ class Grid:
         settings = completed(workspace, settings)
         plan = plan_grid(workspace, settings, base)
         title = settings.title or plan.rows[0].prompt[:40]
-        folder = fresh_folder(workspace.grids, title)
+        folder = fresh_folder(workspace.grids, title, TAKEN)
         with writing(folder):
             (folder / CELLS).mkdir()
         grid = cls(workspace, folder)

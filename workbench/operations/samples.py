@@ -19,7 +19,7 @@ from workbench.display.quantities import moment
 from workbench.errors import ConfigError
 from workbench.families import known_model
 from workbench.families.model import Model
-from workbench.form_rules import adapted, needless, own_values, summary, without_effect
+from workbench.form_rules import needless, own_values, summary, without_effect
 from workbench.jobs import State, gpu_lock
 from workbench.loras.library import find_file, inserted, lacking, words_of
 from workbench.operations.registry import HIDDEN, Shown, Snapshot, operation
@@ -665,12 +665,6 @@ class Planned(Snapshot):
     notes: tuple[str, ...]
     """A sentence for each given setting that has no effect."""
 
-    adapted: dict[str, Any]
-    """Setting -> value, of what another model cannot take as it is."""
-
-    adapted_notes: tuple[str, ...]
-    """A sentence for each of them."""
-
     videos: int | None
     """How many videos it makes; null while a setting is wrong."""
 
@@ -711,7 +705,7 @@ def plan(
     of_batch = {name: value for name, value in values.items() if name in BatchSettings.model_fields}
     given = {name: value for name, value in values.items() if name not in of_batch}
     named = known_model(str(given.get("model") or SampleSettings().model))
-    model, changed = named.model if named else None, adapted(SampleSettings, given)
+    model = named.model if named else None
     settings, problems, many = SampleSettings(), {}, list[SampleSettings]()
     try:
         batch = BatchSettings()
@@ -729,8 +723,6 @@ def plan(
         problems=problems,
         without_effect=tuple(without_effect(SampleSettings, {**SampleSettings().model_dump(), **given})),
         notes=() if problems else tuple(needless(settings, given)),
-        adapted=changed.values,
-        adapted_notes=tuple(changed.notes),
         videos=None if problems else len(many),
         seconds=None if problems or model is None else _seconds(workspace, many, model),
         model=summary(str(given.get("model") or settings.model)),
