@@ -64,11 +64,11 @@ class Compare extends WorkbenchElement {
   list() {
     const { grids } = this;
     return html`<div class="head"><h1 tabindex="-1">Compare</h1><div class="actions">${button('New comparison', 'make', { name: 'plus', kind: 'primary' })}</div></div>${this.tabs('videos')}
-      ${this.refused.grids ? refusal(this.refused.grids) : !grids ? skeleton('height:240px') : html`<div class="tiles">${each(grids, (one) => html`<div class="tile" data-id="${one.name}"><a href="${address('compare', one.name)}"
-        aria-label="${one.title}">${one.video ? video(one.video, one.title, { width: 3, height: 2 }) : html`<div class="coming" style="aspect-ratio:3/2"><p class="fine faint">${one.problem ? '' : 'no video yet'}</p></div>`}</a><b
+      ${this.refused.grids ? refusal(this.refused.grids) : !grids ? skeleton('height:240px') : !grids.length ? empty(
+        'Compare checkpoints, LoRAs and scales: the same prompts and seeds side by side, in lock-step.', linkTo('Train a LoRA', address('train', 'new'))) : html`<div class="tiles">${each(grids, (one) => html`<div class="tile" data-id="${one.name}"><a href="${address('compare', one.name)}"
+        aria-label="${one.title}">${one.video ? video(one.video, one.title) : html`<div class="coming" style="aspect-ratio:3/2"><p class="fine faint">${one.problem ? '' : 'no video yet'}</p></div>`}</a><b
         class="one-line" title="${one.title}">${one.title}</b>${one.problem ? html`<p class="minor bad">${one.problem}</p>` : html`<p class="about"><span class="one-line ${one.going && 'going'}">${
-        one.going || one.done < one.videos ? one.progress : one.about}</span><span class="spacer"></span>${ago(one.changed)}</p>`}</div>`, empty(
-        'Compare checkpoints, LoRAs and scales: the same prompts and seeds side by side, in lock-step.', button('New comparison', 'make', { name: 'plus' }), linkTo('Train a LoRA', address('train', 'new'))))}</div>`}`;
+        one.going || one.done < one.videos ? one.progress : one.about}</span><span class="spacer"></span>${ago(one.changed)}</p>`}</div>`)}</div>`}`;
   }
 
   // ---- one of them
@@ -79,7 +79,7 @@ class Compare extends WorkbenchElement {
     if (!grid) return html`<div class="head"><h1 tabindex="-1">${SAMPLE_IDS.test(name) ? 'Samples' : name}</h1></div>${skeleton('height:50px')}${skeleton('height:420px')}`;
     const edits = !SAMPLE_IDS.test(name), { mode } = this, { all, done, going, open, text } = grid.progress;
     const modes = edits ? MODES : MODES.filter(([one]) => one !== 'vote');
-    const others = this.grids?.map((one) => [one.name, one.title === one.name ? one.name : `${one.title} (${one.name})`]) ?? [[name, grid.title]];
+    const others = this.grids?.map((one) => [one.name, one.about ? `${one.title}: ${one.about}` : one.title]) ?? [[name, grid.title]];
     return html`<div class="head"><h1 tabindex="-1" class="one-line" title="${grid.title}">${grid.title}</h1><span class="minor faint one-line">${[text, ...grid.fixed, grid.run && `run ${grid.run}`].filter(Boolean).join(' · ')}</span>
       <div class="actions">${edits ? button('New comparison', 'make', { name: 'plus' }) : linkTo('Back to Sample', address('sample'))}</div></div>
       ${edits && (going || open) ? html`<div class="row tight making">${going ? html`<div style="flex:1">${progress(done / all, 'Videos')}</div>${button('Stop', 'stop', { kind: 'small', name: 'stop' })}`
@@ -196,7 +196,7 @@ class NewComparison extends FillingElement {
 
   view() {
     const { filling, proposed, start: { grid } } = this;
-    if (!filling?.settings.length) return html`<dialog class="new-comparison"><div class="content">${skeleton('height:300px')}</div></dialog>`;
+    if (!filling?.settings.length) return html``;
     const others = filling.settings.filter(({ name }) => !GRID_FIELDS.includes(name));
     const title = grid ? `Columns of ${grid.title}` : 'New comparison';
     return html`<dialog class="new-comparison" aria-label="${title}"><form class="content" data-submit="make"><div class="row tight"><h2 class="one-line">${title}</h2><span class="spacer"></span>${button('Close', 'close', { kind: 'small' })}</div>
@@ -216,7 +216,7 @@ class NewComparison extends FillingElement {
     const { filling } = this;
     if (!filling.get('run')) return '';
     const choices = filling.choices(filling.setting('checkpoints')), chosen = new Set(filling.get('checkpoints'));
-    return html`<fieldset class="field"><span>Checkpoints</span><div class="chips">${(choices ?? []).map(({ value }) => html`<label class="chip check"><input type="checkbox" value="${value}" data-change="checkpoint"
+    return html`<fieldset class="field" aria-label="Checkpoints"><span>Checkpoints</span><div class="chips">${(choices ?? []).map(({ value }) => html`<label class="chip check"><input type="checkbox" value="${value}" data-change="checkpoint"
       ?checked=${chosen.has(value)}>${value === 'base' ? 'Base model' : value === 'final' ? 'Final LoRA' : `Step ${value}`}</label>`)}</div><span class="hint ${filling.problems.checkpoints && 'bad'}">${
       filling.problems.checkpoints ?? (choices?.length === 1 ? 'This run has no checkpoint yet.' : '')}</span></fieldset>`;
   }

@@ -7,6 +7,9 @@ const MOST_PAIRS = 30; // of one blind vote
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 const nameOfColumn = (column) => capital(column.name || column.labels.filter(Boolean).join(', '));
 
+// Width by height of the place of a large video; a tiny one stands in the middle of a usual place.
+const shapeOf = (grid) => (grid.width > TINY ? grid.width / grid.height : 1.5).toFixed(3);
+
 const cellVideo = (grid, row, column, more = {}) => {
   const cell = grid.cells[row]?.[column];
   return cell?.url ? video(cell.url, `${nameOfColumn(grid.columns[column])}: ${grid.rows[row].prompt}`, { clock: GRID_CLOCK, width: grid.width, height: grid.height, ...more })
@@ -67,9 +70,10 @@ class GridPlayer extends WorkbenchElement {
     this.classList.toggle('measured', Boolean(this.measured));
     this.classList.toggle('difference', Boolean(this.difference));
     const many = grid.columns.length;
-    return html`<div class="grid-frame"><div class="comparison" style="--cols:${many};--least:${many > 8 ? 180 : many > 4 ? 150 : 120}px">${grid.columns.map((column, index) => this.head(column, index))}${
-      grid.rows.map(({ prompt, label }, row) => html`<p class="prompt-of one-line" title="${prompt}"><span>${prompt}${label && html` <span class="faint">${label}</span>`}${
-        grid.preserved?.includes(prompt) ? html` <span class="faint">should not change</span>` : ''}</span></p>${grid.cells[row].map((cell, column) => this.cell(cell, row, column))}`)}</div></div>
+    return html`<div class="grid-frame"><div class="comparison" role="grid" aria-label="${grid.title}" style="--cols:${many};--least:${many > 8 ? 180 : many > 4 ? 150 : 120}px"><div role="row">${
+      grid.columns.map((column, index) => this.head(column, index))}</div>${
+      grid.rows.map(({ prompt, label }, row) => html`<div role="row" data-id="row-${row}"><p class="prompt-of one-line" role="rowheader" title="${prompt}"><span>${prompt}${label && html` <span class="faint">${label}</span>`}${
+        grid.preserved?.includes(prompt) ? html` <span class="faint">should not change</span>` : ''}</span></p>${grid.cells[row].map((cell, column) => this.cell(cell, row, column))}</div>`)}</div></div>
       <p class="fine faint">Hover or focus a video for its measurements. <kbd>Space</kbd> play, <kbd>,</kbd> <kbd>.</kbd> frame, <kbd>W</kbd> wipe${
         this.edits && html`, <kbd>S</kbd> star, <kbd>X</kbd> reject, <kbd>B</kbd> best`}.</p>${this.large && this.largeDialog()}`;
   }
@@ -79,7 +83,7 @@ class GridPlayer extends WorkbenchElement {
     const [first, ...rest] = column.labels;
     const best = grid.best.column === column.name && grid.best.column !== undefined;
     const marks = [column.stars && `${column.stars} ★`, column.votes && `won ${column.won} of ${column.votes}`].filter(Boolean).join(' · ');
-    return html`<div class="column-head" data-id="head-${index}"><b class="one-line" title="${nameOfColumn(column)}">${capital(first)}</b><span class="fine faint one-line" title="${column.confidence}">${
+    return html`<div class="column-head" role="columnheader" data-id="head-${index}"><b class="one-line" title="${nameOfColumn(column)}">${capital(first)}</b><span class="fine faint one-line" title="${column.confidence}">${
       [rest.filter(Boolean).join(', '), marks].filter(Boolean).join(' · ')}</span>${best ? state('good', 'best') : this.edits && column.checkpoint ? button('Best', 'best', {
       kind: 'quiet small', value: index, label: `Make ${nameOfColumn(column)} the best checkpoint of the run` }) : ''}</div>`;
   }
@@ -88,7 +92,7 @@ class GridPlayer extends WorkbenchElement {
     const { grid } = this;
     const here = this.at[0] === row && this.at[1] === column, name = nameOfColumn(grid.columns[column]), { reference } = grid.columns[column];
     const overlaid = this.difference && reference !== column && grid.cells[row][reference]?.url;
-    return html`<div class="cell ${cell.rejected && 'rejected'}" data-id="${row}-${column}" data-row="${row}" data-column="${column}" tabindex="${here ? 0 : -1}" role="button" data-do="open"
+    return html`<div class="cell ${cell.rejected && 'rejected'}" data-id="${row}-${column}" data-row="${row}" data-column="${column}" tabindex="${here ? 0 : -1}" role="gridcell" data-do="open"
       aria-label="${name}: ${grid.rows[row].prompt}${cell.starred ? ', starred' : ''}${cell.rejected ? ', rejected' : ''}">${cell.url ? html`${cellVideo(grid, row, column)}${
       overlaid ? cellVideo(grid, row, reference) : ''}${this.edits && button('', 'star', { kind: 'square small mark', name: 'star', pressed: cell.starred, label: `Star: ${name}` })}${this.measurements(cell)}`
       : this.doing(cell)}</div>`;
@@ -114,7 +118,7 @@ class GridPlayer extends WorkbenchElement {
   largeDialog() {
     const { grid, large: [row, column] } = this;
     const cell = grid.cells[row][column], { details } = this;
-    return html`<dialog class="large-video" aria-label="${nameOfColumn(grid.columns[column])}"><div class="content"><div class="row tight"><h2 class="one-line">${nameOfColumn(grid.columns[column])}</h2><span class="spacer"></span>${
+    return html`<dialog class="large-video" style="--shape:${shapeOf(grid)}" aria-label="${nameOfColumn(grid.columns[column])}"><div class="content"><div class="row tight"><h2 class="one-line">${nameOfColumn(grid.columns[column])}</h2><span class="spacer"></span>${
       button('', 'previous', { kind: 'square small', name: 'left', label: 'The column before' })}${button('', 'next', { kind: 'square small', name: 'right', label: 'The next column' })}${button('Close', 'closeLarge', { kind: 'small' })}</div>
       ${twoLines(grid.rows[row].prompt)}${cellVideo(grid, row, column)}<wb-scrubber .clock=${GRID_CLOCK} .frames=${grid.frames}></wb-scrubber>
       <div class="row">${button('Download', 'download', { kind: 'small', name: 'download' })}${this.edits && html`${button('Download as GIF', 'gif', { kind: 'small' })}${linkTo('Use these settings', address('sample', 'cell', grid.grid, cell.key), {
@@ -232,7 +236,7 @@ class GridWipe extends WorkbenchElement {
     const columns = grid.columns.map((column, index) => [index, nameOfColumn(column)]);
     return html`<div class="row">${select(grid.rows.map(({ prompt, label }, index) => [index, [prompt, label].filter(Boolean).join(', ')]), row, 'aria-label="Prompt" name="row" data-change="choose"')}${
       select(columns, left, 'aria-label="Left" name="left" data-change="choose"')}<span class="faint">against</span>${select(columns, right, 'aria-label="Right" name="right" data-change="choose"')}</div>
-      <div class="wipe" style="--shape:${(grid.width / grid.height).toFixed(3)};--x:${this.share}%">${cellVideo(grid, row, left)}${cellVideo(grid, row, right)}<span class="name left">${nameOfColumn(grid.columns[left])}</span><span
+      <div class="wipe" style="--shape:${shapeOf(grid)};--x:${this.share}%">${cellVideo(grid, row, left)}${cellVideo(grid, row, right)}<span class="name left">${nameOfColumn(grid.columns[left])}</span><span
       class="name right">${nameOfColumn(grid.columns[right])}</span><span class="line"></span><input type="range" min="0" max="100" step="0.5" value="${this.share}" data-input="move" aria-label="Where the two videos meet"></div>`;
   }
 
@@ -263,7 +267,7 @@ class GridVote extends WorkbenchElement {
     const pair = this.pairs[this.done];
     if (!pair || this.over) return this.result();
     const { row, left, right } = pair;
-    return html`<div class="section vote"><p>Which one is closer to “${grid.rows[row].prompt}”? <span class="faint">Pair ${this.done + 1} of ${this.pairs.length}; names are shown at the end.</span></p>
+    return html`<div class="section vote" style="--shape:${shapeOf(grid)}"><p>Which one is closer to “${grid.rows[row].prompt}”? <span class="faint">Pair ${this.done + 1} of ${this.pairs.length}; names are shown at the end.</span></p>
       <div class="pair">${[['A', left, '←'], ['B', right, '→']].map(([name, column, key]) => html`<div class="section">${video(grid.cells[row][column].url, name, { clock: GRID_CLOCK, width: grid.width, height: grid.height })}${
         button(html`${name} is better <kbd>${key}</kbd>`, 'decide', { kind: 'large', value: name })}</div>`)}</div>
       <div class="row">${button(html`No difference <kbd>↓</kbd>`, 'decide', { value: '' })}<span class="spacer"></span>${this.done ? button('Show the result', 'end', { kind: 'quiet' }) : ''}<div style="width:160px">${
@@ -323,10 +327,10 @@ class GridFilm extends WorkbenchElement {
     const last = columns.length - 1;
     this.at = Math.min(this.at ?? last, last);
     const now = columns[this.at];
-    return html`<div class="section film-view" style="--shape:${(grid.width / grid.height).toFixed(3)}">${grid.rows.length > 1 || groups.length > 1 ? html`<div class="row">${grid.rows.length > 1 ? select(grid.rows.map(({ prompt, label }, index) => [
+    return html`<div class="section film-view" style="--shape:${shapeOf(grid)}">${grid.rows.length > 1 || groups.length > 1 ? html`<div class="row">${grid.rows.length > 1 ? select(grid.rows.map(({ prompt, label }, index) => [
       index, [prompt, label].filter(Boolean).join(', ')]), row, 'aria-label="Prompt" name="row" data-change="choose"') : ''}${groups.length > 1 ? select(groups.map(({ name }, index) => [index, name]), this.group,
       'aria-label="Which columns" name="group" data-change="choose"') : ''}</div>` : ''}
-      <div class="film-stack" style="aspect-ratio:${grid.width}/${grid.height}">${columns.map((column, index) => html`<div data-id="large-${column}" class="${index === this.at && 'on'}" ?hidden=${columns.length > 16 && index !== this.at}>${
+      <div class="film-stack">${columns.map((column, index) => html`<div data-id="large-${column}" class="${index === this.at && 'on'}" ?hidden=${columns.length > 16 && index !== this.at}>${
         cellVideo(grid, row, column)}</div>`)}</div>
       <div class="row tight"><b class="film-name">${nameOfColumn(grid.columns[now])}</b><input type="range" min="0" max="${last}" value="${this.at}" data-input="move" aria-label="Checkpoint" aria-valuetext="${
         nameOfColumn(grid.columns[now])}"></div>

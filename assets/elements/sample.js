@@ -155,7 +155,7 @@ class Sample extends FillingElement {
           : plan?.own.negative_prompt ? "The model's own." : ''}</span></label>`}
           ${this.switches.map(({ name, title, help }) => html`<div><label class="check"><input type="checkbox" name="${name}" data-change="noted"
             ?checked=${filling.beside[name]}>${title}</label><p class="fine faint">${help}</p>${problems[name] && html`<p class="fine bad" role="alert">${problems[name]}</p>`}</div>`)}
-          ${others.map(({ name, help, unit }) => settingField(filling, name, html`<span title="${help}">${unit ? `${unit}. ` : ''}${help.split(/(?<=[.:])\s/)[0]}</span>`))}</div></details>
+          ${others.map(({ name, help }) => settingField(filling, name, html`<span title="${help}">${help.split(/(?<=\.)\s/)[0]}</span>`))}</div></details>
       <div class="row">${button('Settings of a file', 'chooseFile', { kind: 'quiet small', name: 'upload', title: 'A video or a LoRA made here, or its JSON. You can also drop it anywhere.' })}${
         button('Clear', 'clear', { kind: 'quiet small' })}</div>
       <wb-enhancer data-id="enhancer" .prompt=${filling.get('prompt')} .model=${filling.get('model')} .image=${filling.get('image')}></wb-enhancer>`;
@@ -167,7 +167,7 @@ class Sample extends FillingElement {
   loraStack() {
     const { filling } = this;
     const problem = filling.problems.loras;
-    const known = new Map((this.library ?? []).flatMap((one) => [[one.name, one], [one.name.replace(/^runs\//, ''), one]]));
+    const known = new Map((this.library ?? []).flatMap((one) => [[one.file, one], [one.name, one], [one.name.replace(/^runs\//, ''), one]]));
     return html`<section class="section lora-stack"><div class="row tight"><h3>LoRAs</h3><span class="spacer"></span>${button('Add', 'add', { kind: 'small quiet', name: 'plus' })}</div>
       <ul>${filling.get('loras').map((text, index) => {
         const [name, scale] = lorasScale(text), lora = known.get(name);

@@ -70,17 +70,16 @@ class SampleResult extends WorkbenchElement {
     const facts = shown.facts.filter(([name]) => FACTS_SHOWN.includes(name));
     const others = shown.facts.filter(([name]) => !FACTS_SHOWN.includes(name));
     const large = shown.width > TINY && shown.height > 0; // a tiny one stands in the middle of a usual place
-    const shape = large ? { width: shown.width, height: shown.height } : {};
-    return html`<figure class="result" data-id="${shown.id}" style="--shape:${large ? (shown.width / shown.height).toFixed(3) : 1.5}">${shown.video ? video(shown.video, shown.title, shape)
+    return html`<figure class="result ${!large && 'small'}" data-id="${shown.id}" style="--shape:${large ? (shown.width / shown.height).toFixed(3) : 1.5}">${shown.video ? video(shown.video, shown.title, { width: shown.width, height: shown.height })
       : html`<p class="state idle">${icon('wait')}Latents only: decode it to see the video.</p>`}<figcaption class="section"><div class="row tight"><div style="min-width:0;flex:1">${
       shown.scenes.length ? html`<ol class="scenes">${shown.scenes.map((one) => html`<li>${one}</li>`)}</ol>` : twoLines(shown.title)}${
-      shown.short ? html`<p class="fine faint">Written by a language model from: ${shown.short}</p>` : ''}</div><span class="faint">${ago(shown.created)}</span></div>
+      shown.short ? html`<p class="fine faint">Written by a language model from: ${shown.short}</p>` : ''}</div><span class="faint">${ago(shown.created)}</span>${menu([
+        can.has('change') && ['Change this video', 'reuse', 'change', 'brush'], ['Move to the bin', 'moveToBin', '', 'bin', 'danger']])}</div>
       <div class="facts">${facts.slice(0, 3).map(([name, value]) => html`<span>${name} <b>${value}</b></span>`)}${shown.width ? html`<span><b>${shown.width}×${shown.height}</b></span>` : ''}${
         shown.loras.map((one) => html`<span title="${one.fits}">${one.name} <b>${Number(one.scale || 1).toFixed(2)}</b></span>`)}${facts.slice(3).map(([name, value]) => html`<span>${name} <b>${value}</b></span>`)}</div>
       ${shown.loras.filter(({ left_out: left }) => left).map((one) => html`<p class="state warn">${icon('warn')}${one.name}: left out ${one.left_out}</p>`)}
       <div class="row">${RESULT_BUTTONS.filter(([name]) => can.has(name)).map(([name, text]) => button(text, name === 'grid' ? 'compare' : name === 'decode' ? 'decode' : 'reuse', { kind: 'small', value: name }))}${
-        button('Download', 'download', { kind: 'small', name: 'download' })}${can.has('star') || can.has('unstar') ? button('Star', 'star', { kind: 'small', name: 'star', pressed: shown.starred }) : ''}${
-        menu([can.has('change') && ['Change this video', 'reuse', 'change', 'brush'], ['Move to the bin', 'moveToBin', '', 'bin', 'danger']])}</div>
+        button('Download', 'download', { kind: 'small', name: 'download' })}${can.has('star') || can.has('unstar') ? button('Star', 'star', { kind: 'small', name: 'star', pressed: shown.starred }) : ''}</div>
       <details><summary class="minor">How it was made</summary><dl class="key-values made">${others.map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>${
         shown.loras.length ? html`<div class="table-frame"><table class="table"><thead><tr>${['LoRA', 'Scale', 'Fits', 'Rank', 'Alpha', 'Made for'].map((head) => html`<th>${head}</th>`)}</tr></thead><tbody>${
           shown.loras.map((one) => html`<tr>${['name', 'scale', 'fits', 'rank', 'alpha', 'made_for'].map((name) => html`<td>${one[name] || '-'}</td>`)}</tr>`)}</tbody></table></div>` : ''}</details></figcaption></figure>`;
@@ -168,7 +167,7 @@ class SampleHistory extends WorkbenchElement {
   tile(one) {
     const tag = one.width && one.width <= TINY ? `${one.width}×${one.height}` : one.length ? `${one.length.toFixed(1)} s` : '';
     return html`<div class="tile sample-tile ${this.chosen.has(one.id) && 'chosen'}" data-id="${one.id}"><a href="${this.binned ? '#/sample' : address('sample', one.id)}" aria-label="${one.title}"
-      ${new Markup(one.id === this.opened ? 'aria-current="true"' : '')}>${one.video ? video(one.video, one.title, { tag, width: 3, height: 2 }) : html`<wb-video .tag=${'latents only'}></wb-video>`}</a>${twoLines(one.title)}
+      ${new Markup(one.id === this.opened ? 'aria-current="true"' : '')}>${one.video ? video(one.video, one.title, { tag, width: one.width, height: one.height }) : html`<wb-video .tag=${'latents only'}></wb-video>`}</a>${twoLines(one.title)}
       <p class="about"><span class="one-line">${one.about}</span><span class="spacer"></span>${ago(one.created)}</p><div class="marks"><input type="checkbox" aria-label="Choose: ${one.title}" value="${one.id}"
       data-do="choose" ?checked=${this.chosen.has(one.id)}>${this.binned ? '' : button('', 'star', { kind: 'square small', name: 'star', value: one.id, pressed: one.starred, label: 'Star' })}</div></div>`;
   }

@@ -283,7 +283,7 @@ def _number(value: Any) -> int | None:
 def find_file(workspace: Workspace, path: Path) -> LibraryLora | None:
     """Return the LoRA of the library that a file is a copy of; None where there is none."""
     size, sha256 = path.stat().st_size, ""
-    for lora in all_loras(workspace, checkpoints=True):
+    for lora in sorted(all_loras(workspace, checkpoints=True), key=lambda one: one.step is not None):
         if lora.bytes == size and not lora.sound:
             sha256 = sha256 or file_sha256(path)
             if read_once(lora.path, file_sha256) == sha256:

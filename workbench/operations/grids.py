@@ -229,18 +229,27 @@ def _line(reader: GridReader) -> GridLine:
     except WorkbenchError as error:  # one damaged grid costs the list none of the others
         return GridLine(**plain, done=None, videos=None, problem=str(error))
     videos = [cell["url"] for row in found["cells"] for cell in row if "url" in cell]
-    rows, columns, progress = len(found["rows"]), len(found["columns"]), found["progress"]
+    progress = found["progress"]
     return GridLine(
         **plain,
         done=progress["done"],
         videos=progress["all"],
         problem="",
-        about=f"{rows} {'row' if rows == 1 else 'rows'} by {columns} {'column' if columns == 1 else 'columns'}",
+        about=_compared(found["columns"]),
         video=videos[-1] if videos else None,
         going=progress["going"],
         progress=progress["text"],
         changed=(grid.folder / FILE).stat().st_mtime,
     )
+
+
+def _compared(columns: Sequence[dict[str, Any]]) -> str:
+    """Return what stands in the columns, in a few words: "base, 3 checkpoints"."""
+    others = [one for one in columns if not one["base"]]
+    noun = "checkpoint" if all(one["checkpoint"] for one in others) else "column"
+    number = len({one["labels"][0] for one in others} if noun == "checkpoint" else others)
+    counted = f"{number} {noun}{'' if number == 1 else 's'}" if others else ""
+    return ", ".join(filter(None, ["base" if len(others) < len(columns) else "", counted]))
 
 
 def _watched(workspace: Workspace, name: str) -> Callable[[], GridView]:

@@ -704,11 +704,12 @@ def plan(
     """Show what a request would come to: what is wrong with it, what the model brings, how long it takes."""
     of_batch = {name: value for name, value in values.items() if name in BatchSettings.model_fields}
     given = {name: value for name, value in values.items() if name not in of_batch}
-    named = known_model(str(given.get("model") or SampleSettings().model))
-    model = named.model if named else None
+    model = None
     settings, problems, many = SampleSettings(), {}, list[SampleSettings]()
     try:
-        batch = BatchSettings()
+        # By itself: what the model brings is shown while another setting is wrong.
+        settings = parse(SampleSettings, {name: given[name] for name in ("model",) if name in given})
+        model = named.model if (named := known_model(settings.model)) else None
         settings, batch = parse(SampleSettings, given), parse(BatchSettings, of_batch)
         many = expand(settings, batch)
         for one in many[:1] if model else ():
@@ -719,19 +720,21 @@ def plan(
     words = words_of(workspace, settings.loras)
     by_line = bool(of_batch.get("each_line") or of_batch.get("scenes"))
     prompt = str(given.get("prompt", ""))
+    lines = [line for line in prompt.splitlines() if line.strip()] if by_line else []
+    all_values = {**SampleSettings().model_dump(), **given, "model": settings.model}
     return Planned(
         problems=problems,
-        without_effect=tuple(without_effect(SampleSettings, {**SampleSettings().model_dump(), **given})),
+        without_effect=tuple(without_effect(SampleSettings, all_values)),
         notes=() if problems else tuple(needless(settings, given)),
         videos=None if problems else len(many),
         seconds=None if problems or model is None else _seconds(workspace, many, model),
-        model=summary(str(given.get("model") or settings.model)),
+        model=summary(settings.model),
         own=_own(model, settings) if model else {},
         sizes=_sizes(model) if model else (),
         lengths=tuple(model.frame_counts) if model else (),
         fps=settings.fps or (model.fps if model else 8),
         lacking=tuple(dict.fromkeys(word for one in prompts for word in lacking(one, words))),
-        with_words="\n".join(inserted(line, words) for line in (prompt.splitlines() if by_line else [prompt])),
+        with_words="\n".join(inserted(line, words) for line in lines or [prompt]),
     )
 
 
