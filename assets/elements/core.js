@@ -306,6 +306,9 @@ function ownerOf(node) {
 
 // Make an element known. Its properties redraw it, and what it needs is asked for anew.
 function define(tag, kind) {
+  // A method called `remove` would take the place of the browser's own.
+  const hides = Object.getOwnPropertyNames(kind.prototype).find((name) => name !== 'constructor' && typeof Object.getOwnPropertyDescriptor(kind.prototype, name).value === 'function' && name in HTMLElement.prototype);
+  if (hides) throw new TypeError(`<${tag}>: the browser's elements have a method ${hides}(); call it otherwise`);
   for (const name of kind.properties) {
     const field = `_${name}`;
     Object.defineProperty(kind.prototype, name, {
