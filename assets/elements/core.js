@@ -266,7 +266,8 @@ class WorkbenchElement extends HTMLElement {
 
   // Call an operation; the answer, or null where it was refused, which is then said.
   //   said: what was done, or a function of the answer;  undo: what takes it back, a function
-  async act(operation, values, { said = '', undo = null } = {}) {
+  //   refused: is given the problem instead, where fields show it
+  async act(operation, values, { said = '', undo = null, refused = null } = {}) {
     try {
       const answer = await page.transport.call(operation, values);
       const text = typeof said === 'function' ? said(answer) : said;
@@ -274,7 +275,8 @@ class WorkbenchElement extends HTMLElement {
       return answer;
     } catch (problem) {
       if (!(problem instanceof Problem)) throw problem;
-      toast(problem.message, null, 'bad');
+      if (refused) refused(problem);
+      else toast(problem.message, null, 'bad');
       return null;
     }
   }

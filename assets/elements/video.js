@@ -18,6 +18,8 @@ class Clock {
 
   videos = new Set();
 
+  known = new WeakSet(); // that were of it once, and listen already
+
   listeners = new Set();
 
   playing = !calm.matches;
@@ -31,10 +33,14 @@ class Clock {
   get time() { return this.leader?.currentTime ?? 0; }
 
   add(video) {
+    if (this.videos.has(video)) return;
     this.videos.add(video);
     video.playbackRate = this.speed;
-    video.addEventListener('loadeddata', () => this.joined(video));
-    video.addEventListener('timeupdate', () => { if (video === this.leader) this.keepTogether(); });
+    if (!this.known.has(video)) {
+      this.known.add(video);
+      video.addEventListener('loadeddata', () => { if (this.videos.has(video)) this.joined(video); });
+      video.addEventListener('timeupdate', () => { if (video === this.leader) this.keepTogether(); });
+    }
     if (video.readyState >= 2) this.joined(video);
   }
 
@@ -82,12 +88,18 @@ const inSight = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) target.seen(isIntersecting);
 }, { rootMargin: '200px' });
 
+// A browser plays so many videos at once, and no more: beyond this number those out of sight are unloaded.
+const MOST_LOADED = 48;
+
 // A silent, looping video or a picture.
 //   file: its path on the server, which the transport finds;  label: what a screen reader says;  tag: written in its corner
 //   clock: the name of those that play together, "" to play alone;  still: second at which it stands still
 //   width, height: of its frames, which keeps its place before it is there;  controls: with the browser's own
+//   version: changes when the file has changed under its name
 class WorkbenchVideo extends WorkbenchElement {
-  static properties = ['file', 'label', 'tag', 'clock', 'still', 'width', 'height', 'controls'];
+  static properties = ['file', 'label', 'tag', 'clock', 'still', 'width', 'height', 'controls', 'version'];
+
+  static loaded = new Set();
 
   ours = new Set(['style', 'class']); // attributes that it sets itself
 
@@ -95,7 +107,7 @@ class WorkbenchVideo extends WorkbenchElement {
     const { width, height, tag } = this;
     this.style.aspectRatio = width && height ? `${width} / ${height}` : '';
     this.classList.toggle('tiny', Boolean(width && width <= TINY));
-        if (!this.source) return html`${tag && html`<span class="tag">${tag}</span>`}`;
+    if (!this.source) return html`${tag && html`<span class="tag">${tag}</span>`}`;
     const picture = /\.(png|jpe?g|webp|gif)$/i.test(this.file);
     return html`${picture ? html`<img src="${this.source}" alt="${this.label}">` : html`<video src="${this.source}" muted loop playsinline
       disablepictureinpicture preload="auto" aria-label="${this.label}" ?controls=${this.controls}></video>`}${
@@ -106,28 +118,37 @@ class WorkbenchVideo extends WorkbenchElement {
 
   left() {
     inSight.unobserve(this);
+    WorkbenchVideo.loaded.delete(this);
     if (this.video && this.clock) Clock.named(this.clock).remove(this.video);
     this.video = null;
   }
 
   changed(name) {
     if (name === 'file') { this.source = ''; if (this.visible) this.load(); }
+    if (name === 'version' && this.source) this.load();
   }
 
   seen(visible) {
     this.visible = visible;
     if (visible && !this.source) this.load();
+    if (this.video && this.clock && !visible) {
+      Clock.named(this.clock).remove(this.video);
+      this.video.pause();
+      if (WorkbenchVideo.loaded.size > MOST_LOADED) { this.source = ''; this.redraw(); }
+    } else if (this.video && this.clock) {
+      Clock.named(this.clock).add(this.video);
+    }
     if (this.video && !this.clock && this.still === undefined) {
       if (visible && !calm.matches) this.video.play().catch(() => {}); else this.video.pause();
     }
   }
 
   async load() {
-    const { file } = this;
+    const { file, version } = this;
     if (!file) return;
     const source = await page.transport.file(file);
     if (file !== this.file) return;
-    this.source = source;
+    this.source = version === undefined || !/^(https?:|[./])/.test(source) ? source : `${source}?${version}`;
     this.redraw();
   }
 
@@ -136,6 +157,7 @@ class WorkbenchVideo extends WorkbenchElement {
     if (video === this.video) return;
     if (this.video && this.clock) Clock.named(this.clock).remove(this.video);
     this.video = video;
+    WorkbenchVideo.loaded[video ? 'add' : 'delete'](this);
     if (!video) return;
     video.muted = true;
     if (this.still !== undefined && this.still !== null) {
@@ -149,9 +171,9 @@ class WorkbenchVideo extends WorkbenchElement {
 }
 define('wb-video', WorkbenchVideo);
 
-// video(path, label, {clock, tag, still, width, height})
+// video(path, label, {clock, tag, still, width, height, controls, version})
 const video = (file, label, more = {}) => html`<wb-video .file=${file} .label=${label} .clock=${more.clock ?? ''} .tag=${more.tag ?? ''}
-  .still=${more.still} .width=${more.width} .height=${more.height} .controls=${more.controls ?? false}></wb-video>`;
+  .still=${more.still} .width=${more.width} .height=${more.height} .controls=${more.controls ?? false} .version=${more.version}></wb-video>`;
 
 // Play, pause and scrub all videos of a clock.
 //   clock: its name;  frames: of one video, if known;  speeds: with a choice of speeds

@@ -31,7 +31,7 @@ from workbench.clips.records import file_sha256
 from workbench.compare.axes import AXES, Column, GridPlan, Row, merged, plan_grid, work
 from workbench.compare.settings import GridSettings
 from workbench.compare.suggestions import base_of, completed
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, Unknown
 from workbench.runs import checkpoints
 from workbench.runs.run import Run
 from workbench.sampler import queue
@@ -55,6 +55,7 @@ from workbench.workspace.records import read_once, sound
 
 FILE, CELLS, REQUESTS, MEASUREMENTS = "grid.json", "cells", "requests.json", "measurements.json"
 REMOVED = ".removed"
+TAKEN = ("new", "curves")  # names that addresses of the page have for something else
 RETRY_SECONDS, POLL_SECONDS = 60.0, 0.2
 MODULE = "workbench.compare"
 MEASURING = ".measurements"
@@ -218,7 +219,7 @@ class Grid:
         settings = completed(workspace, settings)
         plan = plan_grid(workspace, settings, base)
         title = settings.title or plan.rows[0].prompt[:40]
-        folder = fresh_folder(workspace.grids, title)
+        folder = fresh_folder(workspace.grids, title, TAKEN)
         with writing(folder):
             (folder / CELLS).mkdir()
         grid = cls(workspace, folder)
@@ -300,13 +301,26 @@ class Grid:
         values = {name: list(merged(name, getattr(now, name), getattr(added, name))) for name in more}
         self.change(now.changed(**values))
 
-    def delete(self) -> None:
-        """Remove the grid and its requests; the folder moves to grids/.removed. Raises CannotWrite."""
+    def delete(self) -> str:
+        """Remove the grid and its requests; the folder moves to grids/.removed. Returns the name by which `restore`
+        brings it back. Raises CannotWrite."""
         self.cancel()
         jobs.kill(self.folder / MEASURING)
         with writing(self.folder):
             removed = fresh_folder(self.workspace.grids / REMOVED, self.name)
             disk.replace(self.folder, removed)
+        return removed.name
+
+    @classmethod
+    def restore(cls, workspace: Workspace, removed: str) -> Self:
+        """Bring a removed grid back, under its name where that is free. Raises Unknown, CannotWrite."""
+        folder = workspace.grids / REMOVED / removed
+        if not is_slug(removed) or not (folder / FILE).exists():
+            raise Unknown(f"the grid {removed[:80]!r} was not removed, or has been restored")
+        back = fresh_folder(workspace.grids, removed)
+        with writing(back):
+            disk.replace(folder, back)
+        return cls(workspace, back)
 
     def _save(self, settings: GridSettings, base: SampleSettings) -> None:
         created = self._file("created") if (self.folder / FILE).exists() else time.time()

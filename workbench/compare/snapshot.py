@@ -55,6 +55,33 @@ def snapshot(
     }
 
 
+class GridReader:
+    """A grid for one who reads it again and again: at rest it is read anew only after its files have changed."""
+
+    def __init__(self, grid: Grid, keep_going: bool = False) -> None:
+        """keep_going: whether reading it keeps its requests and measurements going"""
+        self.grid = grid
+        self._keep_going = keep_going
+        self._version: tuple[int, ...] = ()
+        self._value: dict[str, Any] = {}
+
+    def read(self) -> dict[str, Any]:
+        """Return its snapshot. Raises ConfigError."""
+        version = self._files()
+        if not self._value or version != self._version:
+            state = self.grid.state()
+            if self._keep_going:
+                self.grid.maintain(state)
+            self._value = snapshot(self.grid, state)
+            self._version = () if state.going or not state.measured else version
+        return self._value
+
+    def _files(self) -> tuple[int, ...]:
+        names = ("grid.json", "marks.json", "measurements.json", "requests.json", "cells", "export")
+        paths = [self.grid.folder / name for name in names]
+        return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
+
+
 def details_of(cell: Cell) -> list[list[str]]:
     """The settings of a video that are not the usual ones, as names and values."""
     record, usual = cell.record, SampleSettings().model_dump(mode="json")

@@ -132,15 +132,15 @@ def cost(workspace: Workspace, settings: GridSettings, base: SampleSettings) -> 
     plan = plan_grid(workspace, completed(workspace, settings), base)
     rows, columns = len(plan.rows), len(plan.columns)
     text = f"{rows * columns} videos: {rows} {'row' if rows == 1 else 'rows'} by {columns} columns"
-    seconds = _pace(workspace, base)
+    seconds = pace(workspace, base)
     if seconds is not None:
         total = sum(work(sample, base.resolved.model.steps) for sample in plan.samples.values())
         text += f", about {duration(total * seconds)} at the pace of earlier samples"
     return f"{text}. Videos that exist already are not generated again."
 
 
-def _pace(workspace: Workspace, base: SampleSettings) -> float | None:
-    """Seconds for a pass of the model in earlier samples like these; None where there are none."""
+def pace(workspace: Workspace, base: SampleSettings) -> float | None:
+    """Return the seconds that a pass of the model took in earlier samples like these; None where there are none."""
     model = base.resolved.model
     for sample in Samples(workspace).history(HISTORY):
         record = sample.record

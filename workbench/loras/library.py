@@ -21,6 +21,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from workbench import jobs
+from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError, Unknown
 from workbench.families.lora_files import DIFFUSERS_KEY, experts_of
 from workbench.runs import checkpoints
@@ -276,6 +277,17 @@ def _finite(value: Any) -> float | None:
 def _number(value: Any) -> int | None:
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         return int(value)
+    return None
+
+
+def find_file(workspace: Workspace, path: Path) -> LibraryLora | None:
+    """Return the LoRA of the library that a file is a copy of; None where there is none."""
+    size, sha256 = path.stat().st_size, ""
+    for lora in sorted(all_loras(workspace, checkpoints=True), key=lambda one: one.step is not None):
+        if lora.bytes == size and not lora.sound:
+            sha256 = sha256 or file_sha256(path)
+            if read_once(lora.path, file_sha256) == sha256:
+                return lora
     return None
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from workbench.compare import CellState, Grid, GridSettings
-from workbench.compare.export import export_cell, export_page, export_tiles
-from workbench.compare.snapshot import snapshot
-from workbench.compare.suggestions import base_of
-from workbench.errors import ConfigError, WorkbenchError
-from workbench.operations.registry import Fields, Snapshot, operation
+from workbench.compare.export import export_cell, export_page, export_tiles, exported_page
+from workbench.compare.grid import FILE
+from workbench.compare.snapshot import GridReader, details_of, snapshot
+from workbench.compare.suggestions import base_of, cost, newest, suggested
+from workbench.compare.suggestions import of_sample as around
+from workbench.errors import ConfigError, DeviceBusy, WorkbenchError
+from workbench.loras.library import inserted, lacking, words_of_grid
+from workbench.operations.registry import HIDDEN, Fields, Snapshot, operation
+from workbench.runs.run import Run
+from workbench.sampler.samples import Samples
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import parse
 from workbench.workspace import Workspace
@@ -46,6 +52,24 @@ class GridLine(Snapshot):
 
     problem: str
     """Why the grid cannot be read; "" if it can."""
+
+    title: str = ""
+    """For people."""
+
+    about: Annotated[str, HIDDEN] = ""
+    """What it compares, in a few words."""
+
+    video: Annotated[str | None, HIDDEN] = None
+    """Path of one of its videos; null while there is none."""
+
+    going: Annotated[bool, HIDDEN] = False
+    """Whether videos of it are being generated."""
+
+    progress: Annotated[str, HIDDEN] = ""
+    """How far it is, in words."""
+
+    changed: Annotated[float, HIDDEN] = 0.0
+    """Unix time at which its settings were last changed."""
 
     def text_of(self, name: str) -> str:
         return f"{self.done} of {self.videos}" if name == "videos" and not self.problem else super().text_of(name)
@@ -105,6 +129,25 @@ class GridView(Snapshot):
     height: int
     """Of the videos, pixels."""
 
+    settings: dict[str, Any] = {}
+    """Its rows and columns, as `make` takes them."""
+
+    preserved: tuple[str, ...] = ()
+    """Prompts of rows that the run should leave as the base model has them."""
+
+    exported: str = ""
+    """Path of the exported page; "" before the first export."""
+
+    exported_newer: bool = False
+    """Whether videos have come since that export."""
+
+    warning: str = ""
+    """Why nothing that was asked for is generated now; "" where nothing prevents it."""
+
+    @property
+    def over(self) -> bool:
+        return not self.progress["going"]
+
     def lines(self) -> Iterator[tuple[str, str]]:
         yield self.progress["text"], ""
         for one in self.columns if self.votes else ():
@@ -162,22 +205,60 @@ class Chosen(Snapshot):
     """One sentence."""
 
 
-@operation(path="/grids", none="no grid yet: workbench grid make --run NAME")
+class Gone(Chosen):
+    """A grid that was removed."""
+
+    id: str
+    """By which it is restored."""
+
+
+_readers: dict[Path, GridReader] = {}  # the page looks at the list again and again
+
+
+@operation(path="/grids", visitors="own session", none="no grid yet: workbench grid make --run NAME")
 def list_(workspace: Workspace) -> list[GridLine]:
     """List the grids, newest first."""
-    return [_line(one) for one in Grid.all(workspace)]
+    return [_line(_readers.setdefault(one.folder, GridReader(one))) for one in Grid.all(workspace)]
 
 
-def _line(grid: Grid) -> GridLine:
+def _line(reader: GridReader) -> GridLine:
+    grid = reader.grid
+    plain: dict[str, Any] = {"name": grid.name, "folder": str(grid.folder), "title": grid.title}
     try:
-        state, problem = grid.state(), ""
+        found = reader.read()
     except WorkbenchError as error:  # one damaged grid costs the list none of the others
-        state, problem = None, str(error)
-    done, videos = (state.count(CellState.DONE), len(state.all)) if state else (None, None)
-    return GridLine(name=grid.name, folder=str(grid.folder), done=done, videos=videos, problem=problem)
+        return GridLine(**plain, done=None, videos=None, problem=str(error))
+    videos = [cell["url"] for row in found["cells"] for cell in row if "url" in cell]
+    progress = found["progress"]
+    return GridLine(
+        **plain,
+        done=progress["done"],
+        videos=progress["all"],
+        problem="",
+        about=_compared(found["columns"]),
+        video=videos[-1] if videos else None,
+        going=progress["going"],
+        progress=progress["text"],
+        changed=(grid.folder / FILE).stat().st_mtime,
+    )
 
 
-@operation(path="/grids/{name}")
+def _compared(columns: Sequence[dict[str, Any]]) -> str:
+    """Return what stands in the columns, in a few words: "base, 3 checkpoints"."""
+    others = [one for one in columns if not one["base"]]
+    noun = "checkpoint" if all(one["checkpoint"] for one in others) else "column"
+    number = len({one["labels"][0] for one in others} if noun == "checkpoint" else others)
+    counted = f"{number} {noun}{'' if number == 1 else 's'}" if others else ""
+    return ", ".join(filter(None, ["base" if len(others) < len(columns) else "", counted]))
+
+
+def _watched(workspace: Workspace, name: str) -> Callable[[], GridView]:
+    """Without the settings of each video, which are long: `details` has them."""
+    reader = GridReader(Grid.open(workspace, name), keep_going=True)
+    return lambda: _view(reader.grid, reader.read())
+
+
+@operation(path="/grids/{name}", watch=_watched, visitors="own session")
 def show(workspace: Workspace, name: Name) -> GridView:
     """Show a grid's videos with their measurements, marks and files."""
     return view(Grid.open(workspace, name))
@@ -187,25 +268,170 @@ def view(grid: Grid) -> GridView:
     """Return a grid at this moment; what has changed since is measured."""
     state = grid.state()
     grid.maintain(state)
-    return GridView.model_validate({**snapshot(grid, state, details=True), "folder": str(grid.folder)})
+    return _view(grid, snapshot(grid, state, details=True))
 
 
-@operation(path="/grids", changes=True, status=202, shell=False)
+def _view(grid: Grid, found: dict[str, Any]) -> GridView:
+    page = exported_page(grid)
+    newest = max((path.stat().st_mtime for path in (grid.folder / "cells").glob("*.json")), default=0.0)
+    return GridView.model_validate(
+        {
+            **found,
+            "folder": str(grid.folder),
+            "settings": grid.settings.model_dump(mode="json"),
+            "preserved": _preserved(grid),
+            "exported": str(page) if page.exists() else "",
+            "exported_newer": page.exists() and newest > page.stat().st_mtime,
+        }
+    )
+
+
+def _preserved(grid: Grid) -> tuple[str, ...]:
+    try:
+        return Run.open(grid.workspace, grid.settings.run).settings.preservation_prompts if grid.settings.run else ()
+    except ConfigError:  # the run is gone, or of a later version
+        return ()
+
+
+class Details(Snapshot):
+    """The settings of one video."""
+
+    details: tuple[tuple[str, str], ...]
+    """Name and value of those that are not the usual ones."""
+
+    settings: dict[str, Any]
+    """All of them, as a sample's form takes them."""
+
+
+Key = Annotated[str, Field(pattern=r"^[0-9a-f]{0,64}$", description="Of a video, as `show` has it.")]
+
+
+@operation(path="/grids/{name}/details", visitors="own session", shell=False)
+def details(workspace: Workspace, name: Name, key: Key) -> Details:
+    """Show the settings of one video."""
+    cell = Grid.open(workspace, name).state().cell(key)
+    found = tuple((title, value) for title, value in details_of(cell))
+    return Details(details=found, settings=cell.settings.model_dump(mode="json"))
+
+
+class Proposed(Snapshot):
+    """A grid before it is made."""
+
+    grid: dict[str, Any]
+    """Settings that suit the run."""
+
+    cost: str
+    """How many videos it has and how long they take, one sentence; "" while a setting is wrong."""
+
+    problems: dict[str, str]
+    """Setting -> what is wrong with it and what to do, one sentence; {} when nothing is."""
+
+    lacking: tuple[str, ...]
+    """Trigger words that prompts lack."""
+
+    with_words: tuple[str, ...]
+    """The prompts with these words."""
+
+
+GridValues = Annotated[dict[str, Any], Field(description="Rows and columns: settings of a grid.")]
+SampleValues = Annotated[dict[str, Any], Field(description="Settings of a sample that all videos share.")]
+
+
+@operation(path="/grid-suggestion", visitors="own session", shell=False)
+def suggest(
+    workspace: Workspace,
+    *,
+    run: Annotated[str, Field(description="The run. Empty: the newest that has something to compare.")] = "",
+) -> Proposed:
+    """Suggest a grid of a run: its prompts by the base model and its last checkpoints."""
+    name = run or newest(workspace)
+    settings = suggested(workspace, name) if name else GridSettings()
+    return propose(workspace, grid=settings.model_dump(mode="json"))
+
+
+@operation(path="/grid-cost", visitors="own session", shell=False)
+def propose(
+    workspace: Workspace,
+    *,
+    grid: GridValues = {},  # noqa: B006
+    sample: SampleValues = {},  # noqa: B006
+) -> Proposed:
+    """Show what a grid would cost, and what is wrong with its settings."""
+    text, problems, settings = "", {}, GridSettings()
+    try:
+        settings = parse(GridSettings, grid)
+        text = cost(workspace, settings, _base(workspace, settings, sample))
+    except ConfigError as error:
+        problems = error.problems or {"": str(error)}
+    words = words_of_grid(workspace, settings.run, settings.loras)
+    return Proposed(
+        grid=grid,
+        cost=text,
+        problems=problems,
+        lacking=tuple(dict.fromkeys(word for prompt in settings.prompts for word in lacking(prompt, words))),
+        with_words=tuple(inserted(prompt, words) for prompt in settings.prompts),
+    )
+
+
+def _base(workspace: Workspace, settings: GridSettings, sample: dict[str, Any]) -> SampleSettings:
+    base = base_of(workspace, settings).model_dump(mode="json")
+    return parse(SampleSettings, {**base, **sample}, given=sample)
+
+
+@operation(path="/grids", changes=True, status=202, visitors="own session", shell=False)
 def make(
     workspace: Workspace,
     *,
-    grid: Annotated[dict[str, Any], Field(description="Rows and columns: settings of a grid.")],
-    sample: Annotated[dict[str, Any], Field(description="Settings of a sample that all videos share.")] = {},  # noqa: B006
+    grid: GridValues,
+    sample: SampleValues = {},  # noqa: B006
 ) -> GridView:
     """Make a grid and request its videos. A run alone compares its base model and last checkpoints on its prompts."""
     settings = parse(GridSettings, grid)
-    base = base_of(workspace, settings).model_dump(mode="json")
-    made = Grid.create(workspace, settings, parse(SampleSettings, {**base, **sample}, given=sample))
-    made.generate()
+    made = Grid.create(workspace, settings, _base(workspace, settings, sample))
+    return _generated(made)
+
+
+def _generated(made: Grid) -> GridView:
+    """Request what is missing; where nothing can be generated now, the grid is kept and the answer says why."""
+    try:
+        made.generate()
+    except (ConfigError, DeviceBusy) as error:
+        return view(made).model_copy(update={"warning": f"The comparison is kept, but not generated yet: {error}"})
     return view(made)
 
 
-@operation(path="/grids/{name}/extend", changes=True, status=202, shell=False)
+@operation(path="/grids/of-sample", changes=True, status=202, visitors="own session", shell=False)
+def of_sample(workspace: Workspace, id: Annotated[str, Field(description="Of the sample.")]) -> GridView:
+    """Make a grid around a sample: its LoRAs at other scales, or other guidance scales where it has none."""
+    one = Samples(workspace).get(id)
+    settings, base = around(one.settings, float(one.record.get("guidance_scale") or 1))
+    return _generated(Grid.create(workspace, settings, base))
+
+
+@operation(path="/grids/{name}/change", changes=True, status=202, visitors="own session", shell=False)
+def change(workspace: Workspace, name: Name, *, grid: GridValues) -> GridView:
+    """Give a grid other rows and columns; videos that it has are not generated again."""
+    found = Grid.open(workspace, name)
+    found.change(parse(GridSettings, grid))
+    return _generated(found)
+
+
+@operation(path="/grids/{name}/generate", changes=True, status=202, visitors="own session", shell=False)
+def generate(
+    workspace: Workspace,
+    name: Name,
+    *,
+    keys: Annotated[
+        tuple[str, ...], Field(description="Of videos. Empty: all that are missing, failed or outdated.")
+    ] = (),
+) -> GridView:
+    """Generate videos of a grid."""
+    grid = Grid.open(workspace, name)
+    grid.generate(keys or None)
+    return view(grid)
+
+
+@operation(path="/grids/{name}/extend", changes=True, visitors="own session", status=202, shell=False)
 def extend(workspace: Workspace, name: Name, more: Annotated[GridSettings, Fields(only=AXES)]) -> GridView:
     """Add columns or rows; only their videos are generated. Without any: generate what is missing."""
     grid = Grid.open(workspace, name)
@@ -215,7 +441,11 @@ def extend(workspace: Workspace, name: Name, more: Annotated[GridSettings, Field
     return view(grid)
 
 
-@operation(changes=True, says=lambda _: "what was not generated yet is cancelled: `grid extend` requests it again")
+@operation(
+    changes=True,
+    visitors="own session",
+    says=lambda _: "what was not generated yet is cancelled: `grid extend` requests it again",
+)
 def stop(workspace: Workspace, name: Name) -> GridView:
     """Cancel what is not generated yet; `extend` requests it again."""
     grid = Grid.open(workspace, name)
@@ -223,7 +453,7 @@ def stop(workspace: Workspace, name: Name) -> GridView:
     return view(grid)
 
 
-@operation(path="/grids/{name}/export", changes=True, says=lambda one: one.file)
+@operation(path="/grids/{name}/export", changes=True, visitors="own session", says=lambda one: one.file)
 def export(
     workspace: Workspace,
     name: Name,
@@ -246,24 +476,30 @@ def export(
     return Exported(file=str(export_page(grid) if format == "page" else export_tiles(grid, format)))
 
 
-@operation(path="/grids/{name}/to-remove")
+@operation(path="/grids/{name}/to-remove", visitors="own session")
 def to_remove(workspace: Workspace, name: Name) -> list[GridLine]:
     """Show the grid that `remove` would remove."""
-    return [_line(Grid.open(workspace, name))]
+    return [_line(GridReader(Grid.open(workspace, name)))]
 
 
-@operation(changes=True, confirm=to_remove, says=lambda one: one.message)
-def remove(workspace: Workspace, name: Name) -> Chosen:
+@operation(changes=True, visitors="own session", confirm=to_remove, says=lambda one: one.message)
+def remove(workspace: Workspace, name: Name) -> Gone:
     """Remove a grid; its folder moves to grids/.removed."""
     grid = Grid.open(workspace, name)
-    grid.delete()
-    return Chosen(message=f"moved to {grid.folder.parent / '.removed'}")
+    back = grid.delete()
+    return Gone(message=f"moved to {grid.folder.parent / '.removed'}", id=back)
+
+
+@operation(path="/grids/{name}/restore", changes=True, visitors="own session", shell=False)
+def restore(workspace: Workspace, name: Annotated[str, Field(description="As `remove` says it.")]) -> GridView:
+    """Bring a removed grid back."""
+    return view(Grid.restore(workspace, name))
 
 
 # ---- what people think
 
 
-@operation(changes=True, says=lambda one: one.message)
+@operation(changes=True, visitors="own session", says=lambda one: one.message)
 def star(workspace: Workspace, name: Name, row: Row, column: Column, *, off: Off = False) -> Chosen:
     """Star the video in a row and a column."""
     grid = Grid.open(workspace, name)
@@ -271,7 +507,7 @@ def star(workspace: Workspace, name: Name, row: Row, column: Column, *, off: Off
     return Chosen(message="not starred any more" if off else "starred")
 
 
-@operation(changes=True, says=lambda one: one.message)
+@operation(changes=True, visitors="own session", says=lambda one: one.message)
 def reject(workspace: Workspace, name: Name, row: Row, column: Column, *, off: Off = False) -> Chosen:
     """Reject the video in a row and a column."""
     grid = Grid.open(workspace, name)
@@ -279,7 +515,7 @@ def reject(workspace: Workspace, name: Name, row: Row, column: Column, *, off: O
     return Chosen(message="not rejected any more" if off else "rejected")
 
 
-@operation(changes=True)
+@operation(changes=True, visitors="own session")
 def vote(
     workspace: Workspace,
     name: Name,
@@ -296,7 +532,7 @@ def vote(
     return [Votes.model_validate(one) for one in snapshot(grid)["columns"]]
 
 
-@operation(changes=True, says=lambda one: one.message)
+@operation(changes=True, visitors="own session", says=lambda one: one.message)
 def best(
     workspace: Workspace,
     name: Name,

@@ -35,7 +35,8 @@ from workbench.operations.registry import Snapshot, operation
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.runs.previews import LiveSample
 from workbench.runs.settings import TrainSettings
-from workbench.sampler.settings import SampleSettings
+from workbench.sampler.prompt_enhancer import PromptSettings
+from workbench.sampler.settings import BatchSettings, SampleSettings
 from workbench.settings import Settings, parse, specs
 from workbench.workspace import Workspace
 
@@ -45,6 +46,8 @@ Gpu = Annotated[str, Field(description=GPU_HELP)]
 FORMS: dict[str, type[Settings]] = {
     "train": TrainSettings,
     "sample": SampleSettings,
+    "batch": BatchSettings,
+    "enhancer": PromptSettings,
     "grid": GridSettings,
     "import": ImportSettings,
     "split": SplitTask,

@@ -24,7 +24,7 @@ from workbench.families import settle
 from workbench.families.denoising import Guidance
 from workbench.families.model import Model
 from workbench.families.settings import check_own
-from workbench.sampler.loras import Lora, absolute, resolve
+from workbench.sampler.loras import Lora, absolute, read_header, resolve
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace, replacing
 
@@ -303,3 +303,14 @@ def kept(workspace: Workspace, many: Sequence[SampleSettings]) -> list[SampleSet
         files = {name: kept_file(file, kind) for name, kind in INPUT_FILES.items() if (file := getattr(settings, name))}
         found.append(settings.changed(**files) if files else settings)
     return found
+
+
+def keep_lora(workspace: Workspace, path: Path) -> Path:
+    """Return the copy of a LoRA's file in the workspace, made where there is none. Raises ConfigError, CannotWrite."""
+    path = policy.resolve(path, "loras")
+    read_header(path)
+    target = workspace.samples / FOLDER / f"{path.stem[:60]}-{file_sha256(path)[:8]}{path.suffix}"
+    if not target.exists():
+        with replacing(target) as temporary:
+            shutil.copyfile(path, temporary)
+    return target

@@ -489,6 +489,29 @@ class Samples:
         return video_path(self.workspace, sample_id)
 
 
+class SampleReader:
+    """The samples of a workspace for one who reads them again and again: each record is read once."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._samples = Samples(workspace)
+        self._known: dict[tuple[str, bool], Sample] = {}
+
+    def listing(self) -> Listing:
+        """Return which samples there are now."""
+        return self._samples.listing()
+
+    def read(self, sample_id: str, removed: bool) -> Sample | None:
+        """Return one that is listed; None when it is gone. Entries of history and bin are immutable."""
+        known = self._known.get((sample_id, removed))
+        if known is None or known.latents_only or known.problem:  # which may have changed
+            try:
+                known = self._samples.get(sample_id, removed)
+            except ConfigError:
+                return None
+            self._known[sample_id, removed] = known
+        return known
+
+
 def _ids(names: Iterable[str]) -> list[str]:
     """Of the records among files' names, newest first."""
     found = (name.removesuffix(".json") for name in names if name.endswith(".json"))

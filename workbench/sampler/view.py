@@ -126,6 +126,26 @@ def actions(sample: Sample) -> list[tuple[str, str]]:
     ]
 
 
+REUSED = {
+    "settings": "The form now has the settings of this video.",
+    "seed": "The form now has the seed of this video.",
+    "change": "The form now changes this video: describe the new one.",
+    "continue": "The form now continues this video: describe what comes next.",
+}
+
+
+def reused(what: str, sample: Sample) -> dict[str, Any]:
+    """Return what a form takes over from a sample. what: a key of REUSED"""
+    settings = sample.settings.changed(seed=sample.record.get("seed", sample.settings.seed))
+    if what == "seed":
+        return {"seed": settings.seed}
+    if what == "change":
+        settings = settings.changed(video=str(sample.path), image="", continue_from="")
+    elif what == "continue":
+        settings = settings.changed(continue_from=str(sample.path), image="", video="")
+    return settings.model_dump(mode="json")
+
+
 def title(settings: SampleSettings | None) -> str:
     """The prompt, as the title of a sample, its lines in one."""
     return " / ".join(filter(None, settings.prompt.splitlines() if settings else ())) or "(no prompt)"

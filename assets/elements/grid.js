@@ -1,0 +1,348 @@
+// The videos of a comparison, all on one clock: as a grid, two under a wipe, two for a blind vote, checkpoint after checkpoint.
+// Each element gets the grid as `grids/show` has it; without `edits` (samples side by side, a report) nothing is marked.
+'use strict';
+
+const GRID_CLOCK = 'cmp';
+const MOST_PAIRS = 30; // of one blind vote
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+const nameOfColumn = (column) => capital(column.name || column.labels.filter(Boolean).join(', '));
+
+// Width by height of the place of a large video; a tiny one stands in the middle of a usual place.
+const shapeOf = (grid) => (grid.width > TINY ? grid.width / grid.height : 1.5).toFixed(3);
+
+const cellVideo = (grid, row, column, more = {}) => {
+  const cell = grid.cells[row]?.[column];
+  return cell?.url ? video(cell.url, `${nameOfColumn(grid.columns[column])}: ${grid.rows[row].prompt}`, { clock: GRID_CLOCK, width: grid.width, height: grid.height, ...more })
+    : skeleton(`aspect-ratio:${grid.width}/${grid.height}`);
+};
+
+// ---- pure logic: groups of columns, pairs for votes ----
+
+// Of two things that differ the inner one groups columns, so that the outer one can be walked along; the base model is in all groups.
+function columnGroups(columns) {
+  const rest = (column) => column.labels.slice(1).filter(Boolean).join(', ');
+  const names = [...new Set(columns.filter(({ base }) => !base).map(rest))];
+  return (names.length ? names : ['']).map((name) => ({
+    name, columns: columns.map((column, index) => ({ column, index })).filter(({ column }) => (column.base && !rest(column)) || rest(column) === name).map(({ index }) => index),
+  }));
+}
+
+// A number that only the text decides, for an order that looks like chance and stays the same.
+function hashOf(text) {
+  let found = 2166136261;
+  for (const letter of text) found = Math.imul(found ^ letter.codePointAt(0), 16777619) >>> 0;
+  return found;
+}
+
+// Pairs of videos of one row that nobody has voted on, in an order and with sides that look like chance: {row, left, right}.
+function pairsToVote(grid) {
+  const voted = new Set(grid.votes.map((keys) => [...keys].sort().join()));
+  const found = [];
+  grid.cells.forEach((cells, row) => cells.forEach((one, left) => cells.slice(left + 1).forEach((other, more) => {
+    if (!one.url || !other.url || one.rejected || other.rejected || voted.has([one.key, other.key].sort().join())) return;
+    const mark = hashOf(`${grid.grid} ${row} ${one.key} ${other.key}`);
+    const [first, second] = mark % 2 ? [left, left + 1 + more] : [left + 1 + more, left];
+    found.push({ row, left: first, right: second, mark });
+  })));
+  return found.sort((one, other) => one.mark - other.mark).slice(0, MOST_PAIRS);
+}
+
+// ---- the grid ----
+
+class GridPlayer extends WorkbenchElement {
+  static properties = ['grid', 'edits', 'measured', 'difference'];
+
+  at = [0, 0];
+
+  arrived() {
+    if (this.wired) return;
+    this.wired = true;
+    this.addEventListener('keydown', (event) => this.key(event));
+    this.addEventListener('focusin', ({ target }) => {
+      const cell = target.closest('.cell');
+      if (cell) this.at = [Number(cell.dataset.row), Number(cell.dataset.column)];
+    });
+  }
+
+  view() {
+    const { grid } = this;
+    if (!grid) return html``;
+    this.classList.toggle('measured', Boolean(this.measured));
+    this.classList.toggle('difference', Boolean(this.difference));
+    const many = grid.columns.length;
+    return html`<div class="grid-frame"><div class="comparison" role="grid" aria-label="${grid.title}" style="--cols:${many};--least:${many > 8 ? 180 : many > 4 ? 150 : 120}px"><div role="row">${
+      grid.columns.map((column, index) => this.head(column, index))}</div>${
+      grid.rows.map(({ prompt, label }, row) => html`<div role="row" data-id="row-${row}"><p class="prompt-of one-line" role="rowheader" title="${prompt}"><span>${prompt}${label && html` <span class="faint">${label}</span>`}${
+        grid.preserved?.includes(prompt) ? html` <span class="faint">should not change</span>` : ''}</span></p>${grid.cells[row].map((cell, column) => this.cell(cell, row, column))}</div>`)}</div></div>
+      <p class="fine faint">Hover or focus a video for its measurements. <kbd>Space</kbd> play, <kbd>,</kbd> <kbd>.</kbd> frame, <kbd>W</kbd> wipe${
+        this.edits && html`, <kbd>S</kbd> star, <kbd>X</kbd> reject, <kbd>B</kbd> best`}.</p>${this.large && this.largeDialog()}`;
+  }
+
+  head(column, index) {
+    const { grid } = this;
+    const [first, ...rest] = column.labels;
+    const best = grid.best.column === column.name && grid.best.column !== undefined;
+    const marks = [column.stars && `${column.stars} ★`, column.votes && `won ${column.won} of ${column.votes}`].filter(Boolean).join(' · ');
+    return html`<div class="column-head" role="columnheader" data-id="head-${index}"><b class="one-line" title="${nameOfColumn(column)}">${capital(first)}</b><span class="fine faint one-line" title="${column.confidence}">${
+      [rest.filter(Boolean).join(', '), marks].filter(Boolean).join(' · ')}</span>${best ? state('good', 'best') : this.edits && column.checkpoint ? button('Best', 'best', {
+      kind: 'quiet small', value: index, label: `Make ${nameOfColumn(column)} the best checkpoint of the run` }) : ''}</div>`;
+  }
+
+  cell(cell, row, column) {
+    const { grid } = this;
+    const here = this.at[0] === row && this.at[1] === column, name = nameOfColumn(grid.columns[column]), { reference } = grid.columns[column];
+    const overlaid = this.difference && reference !== column && grid.cells[row][reference]?.url;
+    return html`<div class="cell ${cell.rejected && 'rejected'}" data-id="${row}-${column}" data-row="${row}" data-column="${column}" tabindex="${here ? 0 : -1}" role="gridcell" data-do="open"
+      aria-label="${name}: ${grid.rows[row].prompt}${cell.starred ? ', starred' : ''}${cell.rejected ? ', rejected' : ''}">${cell.url ? html`${cellVideo(grid, row, column)}${
+      overlaid ? cellVideo(grid, row, reference) : ''}${this.edits && button('', 'star', { kind: 'square small mark', name: 'star', pressed: cell.starred, label: `Star: ${name}` })}${this.measurements(cell)}`
+      : this.doing(cell)}</div>`;
+  }
+
+  measurements(cell) {
+    const lines = cell.measurements ?? [];
+    return (lines.length || cell.outdated) && html`<dl class="measurements">${cell.outdated && html`<dt class="warn">older LoRA file</dt><dd></dd>`}${lines.map((one) => html`<dt>${one.title}</dt><dd
+      class="${one.warn && 'warn'}" title="${one.words}">${one.value || one.words}</dd>`)}</dl>`;
+  }
+
+  // A video that is not there yet.
+  doing(cell) {
+    const words = { waiting: 'waiting', generating: cell.total ? `step ${cell.step} of ${cell.total}` : cell.message || 'loading the model', missing: cell.message || 'not generated', failed: cell.message || 'failed' };
+    const again = this.edits && ['missing', 'failed'].includes(cell.state);
+    return html`<div class="coming" style="aspect-ratio:${this.grid.width}/${this.grid.height}">${cell.preview ? video(cell.preview.split('?')[0], 'Being generated', { version: cell.step }) : ''}<p
+      class="fine ${cell.state === 'failed' ? 'bad' : cell.state === 'generating' ? 'going' : 'faint'}">${words[cell.state] ?? cell.state}</p>${cell.total ? progress(cell.step / cell.total, 'This video') : ''}${
+      again ? button(cell.state === 'failed' ? 'Try again' : 'Generate', 'generate', { kind: 'small', value: cell.key }) : ''}</div>`;
+  }
+
+  // ---- one video large
+
+  largeDialog() {
+    const { grid, large: [row, column] } = this;
+    const cell = grid.cells[row][column], { details } = this;
+    return html`<dialog class="large-video" style="--shape:${shapeOf(grid)}" aria-label="${nameOfColumn(grid.columns[column])}"><div class="content"><div class="row tight"><h2 class="one-line">${nameOfColumn(grid.columns[column])}</h2><span class="spacer"></span>${
+      button('', 'previous', { kind: 'square small', name: 'left', label: 'The column before' })}${button('', 'next', { kind: 'square small', name: 'right', label: 'The next column' })}${button('Close', 'closeLarge', { kind: 'small' })}</div>
+      ${twoLines(grid.rows[row].prompt)}${cellVideo(grid, row, column)}<wb-scrubber .clock=${GRID_CLOCK} .frames=${grid.frames}></wb-scrubber>
+      <div class="row">${button('Download', 'download', { kind: 'small', name: 'download' })}${this.edits && html`${button('Download as GIF', 'gif', { kind: 'small' })}${linkTo('Use these settings', address('sample', 'cell', grid.grid, cell.key), {
+        kind: 'small' })}${button('Star', 'star', { kind: 'small', name: 'star', pressed: cell.starred })}${button('Reject', 'reject', { kind: 'small', name: 'close', pressed: cell.rejected })}`}</div>
+      <dl class="key-values">${(cell.measurements ?? []).map((one) => html`<dt title="${grid.help[one.name] ?? ''}">${one.title}</dt><dd class="${one.warn && 'warn'}"><b>${one.value}</b> ${one.words}</dd><dd
+        class="fine faint">${grid.help[one.name] ?? ''}</dd>`)}${(cell.details ?? details ?? []).map(([title, value]) => html`<dt>${title}</dt><dd>${value}</dd><dd></dd>`)}</dl></div></dialog>`;
+  }
+
+  updated() {
+    const dialog = this.querySelector('dialog.large-video');
+    if (!dialog || dialog.open) return;
+    dialog.addEventListener('close', () => { this.large = null; this.redraw(); this.focusCell(...this.at); });
+    dialog.addEventListener('click', ({ target }) => { if (target === dialog) dialog.close(); });
+    dialog.showModal();
+  }
+
+  open(target) {
+    const row = Number(target.dataset.row), column = Number(target.dataset.column);
+    if (this.grid.cells[row][column].url) this.show(row, column);
+  }
+
+  async show(row, column) {
+    this.large = this.at = [row, column];
+    this.details = null;
+    this.redraw();
+    const { key, details } = this.grid.cells[row][column];
+    if (details || !this.edits) return;
+    const found = await page.transport.call('grids/details', { name: this.grid.grid, key }).catch(() => ({ details: [] }));
+    if (this.large?.[0] === row && this.large[1] === column) { this.details = found.details; this.redraw(); }
+  }
+
+  closeLarge() { this.querySelector('dialog.large-video').close(); }
+
+  previous() { this.beside(-1); }
+
+  next() { this.beside(1); }
+
+  beside(by) {
+    const [row, column] = this.large, there = this.grid.cells[row].map((cell, index) => (cell.url ? index : -1)).filter((index) => index >= 0);
+    this.show(row, there[(there.indexOf(column) + by + there.length) % there.length]);
+  }
+
+  async download() {
+    const [row, column] = this.large;
+    await saveFile(this.grid.cells[row][column].url, `${this.grid.grid}-${row + 1}-${column + 1}.mp4`.replaceAll(/[^\w.-]+/g, '-'));
+  }
+
+  async gif() {
+    const [row, column] = this.large;
+    const made = await this.act('grids/export', { name: this.grid.grid, row: row + 1, column: column + 1, format: 'gif' });
+    if (made) await saveFile(made.file);
+  }
+
+  // ---- marks
+
+  placeOf(target) {
+    const cell = target?.closest?.('.cell');
+    return cell ? [Number(cell.dataset.row), Number(cell.dataset.column)] : this.large ?? this.at;
+  }
+
+  async star(target) { await this.mark('star', 'starred', ...this.placeOf(target)); }
+
+  async reject(target) { await this.mark('reject', 'rejected', ...this.placeOf(target)); }
+
+  async mark(verb, name, row, column) {
+    const cell = this.grid.cells[row][column];
+    await this.act(`grids/${verb}`, { name: this.grid.grid, row: row + 1, column: column + 1, off: cell[name] });
+  }
+
+  async best(target) { await this.choose(Number(target.dataset.value)); }
+
+  async choose(column) {
+    const { best, columns, grid } = this.grid, before = columns.findIndex(({ name }) => name === best.column);
+    await this.act('grids/best', { name: grid, column: column + 1 }, {
+      said: (one) => capital(one.message), undo: before < 0 ? null : () => page.transport.call('grids/best', { name: grid, column: before + 1 }),
+    });
+  }
+
+  async generate(target) { await this.act('grids/generate', { name: this.grid.grid, keys: [target.dataset.value] }); }
+
+  // ---- keys
+
+  focusCell(row, column) { this.at = [row, column]; this.draw(); this.querySelector(`[data-id="${row}-${column}"]`)?.focus(); }
+
+  key(event) {
+    const cell = event.target.closest('.cell');
+    if (!cell || event.target !== cell || event.ctrlKey || event.metaKey || event.altKey) return;
+    const row = Number(cell.dataset.row), column = Number(cell.dataset.column);
+    const go = (rows, columns) => this.focusCell(Math.min(Math.max(0, row + rows), this.grid.rows.length - 1), Math.min(Math.max(0, column + columns), this.grid.columns.length - 1));
+    const actions = {
+      ArrowUp: () => go(-1, 0), ArrowDown: () => go(1, 0), ArrowLeft: () => go(0, -1), ArrowRight: () => go(0, 1), Enter: () => this.open(cell),
+      ...(this.edits ? { s: () => this.star(cell), x: () => this.reject(cell), b: () => this.grid.columns[column].checkpoint && this.choose(column) } : {}),
+    };
+    const action = actions[event.key];
+    if (!action) return;
+    event.preventDefault();
+    event.stopPropagation();
+    action();
+  }
+}
+define('wb-grid', GridPlayer);
+
+// ---- two under a wipe ----
+
+// chosen: {row, left, right}, kept by whoever shows it;  event wb-chosen has other ones
+class GridWipe extends WorkbenchElement {
+  static properties = ['grid', 'chosen'];
+
+  share = 50;
+
+  view() {
+    const { grid } = this;
+    const last = grid.columns.length - 1;
+    const { row = 0, left = grid.columns[last].reference, right = last } = this.chosen ?? {};
+    const columns = grid.columns.map((column, index) => [index, nameOfColumn(column)]);
+    return html`<div class="row">${select(grid.rows.map(({ prompt, label }, index) => [index, [prompt, label].filter(Boolean).join(', ')]), row, 'aria-label="Prompt" name="row" data-change="choose"')}${
+      select(columns, left, 'aria-label="Left" name="left" data-change="choose"')}<span class="faint">against</span>${select(columns, right, 'aria-label="Right" name="right" data-change="choose"')}</div>
+      <div class="wipe" style="--shape:${shapeOf(grid)};--x:${this.share}%">${cellVideo(grid, row, left)}${cellVideo(grid, row, right)}<span class="name left">${nameOfColumn(grid.columns[left])}</span><span
+      class="name right">${nameOfColumn(grid.columns[right])}</span><span class="line"></span><input type="range" min="0" max="100" step="0.5" value="${this.share}" data-input="move" aria-label="Where the two videos meet"></div>`;
+  }
+
+  choose(target) {
+    const last = this.grid.columns.length - 1;
+    const detail = { row: 0, left: this.grid.columns[last].reference, right: last, ...this.chosen, [target.name]: Number(target.value) };
+    this.dispatchEvent(new CustomEvent('wb-chosen', { detail, bubbles: true }));
+  }
+
+  move(target) {
+    this.share = Number(target.value);
+    target.parentNode.style.setProperty('--x', `${this.share}%`);
+  }
+}
+define('wb-wipe', GridWipe);
+
+// ---- two for a blind vote ----
+
+class GridVote extends WorkbenchElement {
+  static properties = ['grid'];
+
+  done = 0;
+
+  view() {
+    const { grid } = this;
+    if (this.of !== grid.grid) Object.assign(this, { of: grid.grid, pairs: null, done: 0 });
+    if (!this.pairs?.length) this.pairs = pairsToVote(grid);
+    const pair = this.pairs[this.done];
+    if (!pair || this.over) return this.result();
+    const { row, left, right } = pair;
+    return html`<div class="section vote" style="--shape:${shapeOf(grid)}"><p>Which one is closer to “${grid.rows[row].prompt}”? <span class="faint">Pair ${this.done + 1} of ${this.pairs.length}; names are shown at the end.</span></p>
+      <div class="pair">${[['A', left, '←'], ['B', right, '→']].map(([name, column, key]) => html`<div class="section">${video(grid.cells[row][column].url, name, { clock: GRID_CLOCK, width: grid.width, height: grid.height })}${
+        button(html`${name} is better <kbd>${key}</kbd>`, 'decide', { kind: 'large', value: name })}</div>`)}</div>
+      <div class="row">${button(html`No difference <kbd>↓</kbd>`, 'decide', { value: '' })}<span class="spacer"></span>${this.done ? button('Show the result', 'end', { kind: 'quiet' }) : ''}<div style="width:160px">${
+        progress(this.done / this.pairs.length, 'Pairs')}</div></div></div>`;
+  }
+
+  result() {
+    const { grid } = this;
+    const ranked = grid.columns.filter(({ votes }) => votes).sort((one, other) => other.won / other.votes - one.won / one.votes);
+    const left = pairsToVote(grid).length;
+    return html`<div class="section vote"><h2>${ranked.length ? 'Result' : 'Nothing to vote on'}</h2>${ranked.length ? html`<div class="table-frame"><table class="table"><thead><tr><th>Column</th><th class="right">Won</th><th class="right">Votes</th><th>How
+      certain</th></tr></thead><tbody>${ranked.map((one) => html`<tr><td><b>${nameOfColumn(one)}</b></td><td class="right">${one.won}</td><td class="right">${one.votes}</td><td>${one.confidence}</td></tr>`)}</tbody></table></div>`
+      : html`<p class="faint">A vote needs two videos in one row.</p>`}<div class="row">${left ? button(`Vote on ${count(left, 'more pair')}`, 'more') : ''}</div></div>`;
+  }
+
+  async decide(target) { await this.vote(target.dataset.value); }
+
+  // better: "A", "B", or "" for neither
+  async vote(better) {
+    const pair = this.pairs[this.done];
+    if (!pair || this.over || this.voting) return;
+    this.voting = true;
+    const [won, lost] = better === 'B' ? [pair.right, pair.left] : [pair.left, pair.right];
+    const noted = await this.act('grids/vote', { name: this.grid.grid, row: pair.row + 1, better: won + 1, other: lost + 1, tie: !better });
+    this.voting = false;
+    if (!noted) return;
+    this.done += 1;
+    say(this.done < this.pairs.length ? `Pair ${this.done + 1} of ${this.pairs.length}` : 'All pairs are voted on.');
+    this.redraw();
+  }
+
+  end() { this.over = true; this.redraw(); }
+
+  more() { Object.assign(this, { over: false, pairs: null, done: 0 }); this.redraw(); }
+
+  press(key) {
+    const better = { ArrowLeft: 'A', ArrowRight: 'B', ArrowDown: '' }[key];
+    if (better === undefined || !this.pairs?.[this.done] || this.over) return false;
+    this.vote(better);
+    return true;
+  }
+}
+define('wb-vote', GridVote);
+
+// ---- checkpoint after checkpoint ----
+
+class GridFilm extends WorkbenchElement {
+  static properties = ['grid'];
+
+  row = 0;
+
+  group = 0;
+
+  view() {
+    const { grid } = this;
+    const groups = columnGroups(grid.columns), columns = groups[Math.min(this.group, groups.length - 1)].columns, row = Math.min(this.row, grid.rows.length - 1);
+    const last = columns.length - 1;
+    this.at = Math.min(this.at ?? last, last);
+    const now = columns[this.at];
+    return html`<div class="section film-view" style="--shape:${shapeOf(grid)}">${grid.rows.length > 1 || groups.length > 1 ? html`<div class="row">${grid.rows.length > 1 ? select(grid.rows.map(({ prompt, label }, index) => [
+      index, [prompt, label].filter(Boolean).join(', ')]), row, 'aria-label="Prompt" name="row" data-change="choose"') : ''}${groups.length > 1 ? select(groups.map(({ name }, index) => [index, name]), this.group,
+      'aria-label="Which columns" name="group" data-change="choose"') : ''}</div>` : ''}
+      <div class="film-stack">${columns.map((column, index) => html`<div data-id="large-${column}" class="${index === this.at && 'on'}" ?hidden=${columns.length > 16 && index !== this.at}>${
+        cellVideo(grid, row, column)}</div>`)}</div>
+      <div class="row tight"><b class="film-name">${nameOfColumn(grid.columns[now])}</b><input type="range" min="0" max="${last}" value="${this.at}" data-input="move" aria-label="Checkpoint" aria-valuetext="${
+        nameOfColumn(grid.columns[now])}"></div>
+      <div class="filmstrip">${columns.map((column, index) => html`<button type="button" data-id="strip-${column}" data-do="jump" data-value="${index}" aria-pressed="${index === this.at}" aria-label="${
+        nameOfColumn(grid.columns[column])}">${cellVideo(grid, row, column)}</button>`)}</div>
+      <p class="fine faint">One frame of every checkpoint. Drag to see when what you are after arrives.</p></div>`;
+  }
+
+  choose(target) { this[target.name] = Number(target.value); this.redraw(); }
+
+  move(target) { this.at = Number(target.value); this.redraw(); }
+
+  jump(target) { this.at = Number(target.dataset.value); this.redraw(); }
+}
+define('wb-film', GridFilm);

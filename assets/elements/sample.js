@@ -1,0 +1,404 @@
+// Sample: describe a video, generate it, look at it, go on from it. The form is a draft until it is cleared; what waits, the
+// result and the history are elements of their own (samples.js).
+'use strict';
+
+// Settings that have a place of their own; all others stand in the fold.
+const SAMPLE_FIELDS = ['model', 'prompt', 'negative_prompt', 'loras', 'guidance_scale', 'steps', 'seed', 'frames', 'image', 'video', 'continue_from'];
+const SLOTS = { image: ['First frame', 'image/*'], video: ['Video to change', 'video/*'], continue_from: ['Video to continue', 'video/*'] };
+const SCALES = [0, 1.5, 0.05]; // of the slider; the number beside it takes any
+const VIDEO_FILE = /\.(mp4|mov|webm|mkv|avi|gif)$/i;
+const PICTURE_FILE = /\.(png|jpe?g|webp|bmp)$/i;
+const OWN_FILE = /\.(mp4|json|safetensors)$/i; // that may hold settings
+
+// 'runs/ring=0.8' -> ['runs/ring', 0.8]
+function lorasScale(text) {
+  const found = /^(.+)=(-?[\d.]+(?:e-?\d+)?)$/i.exec(text);
+  return found && !/\.safetensors$/i.test(found[2]) ? [found[1], Number(found[2])] : [text, 1];
+}
+
+const withScale = (name, scale) => (scale === 1 ? name : `${name}=${scale}`);
+
+// Sizes as options: the model's own first, as "", and the one that is set, whatever it is.
+function sizeOptions(sizes, width, height) {
+  const texts = sizes.map(([wide, high]) => [`${wide}x${high}`, `${wide}×${high}`]);
+  const own = texts.length ? [['', texts[0][1]], ...texts.slice(1)] : [['', "The model's own"]];
+  const chosen = width || height ? `${width ?? sizes[0]?.[0] ?? '?'}x${height ?? sizes[0]?.[1] ?? '?'}` : '';
+  const listed = chosen === '' || own.some(([value]) => value === chosen);
+  return { options: listed ? own : [...own, [chosen, chosen.replace('x', '×')]], chosen };
+}
+
+// Numbers of frames as options, each with its seconds.
+function lengthOptions(lengths, own, fps, frames) {
+  const text = (number) => `${number} · ${(number / fps).toFixed(1)} s`;
+  const others = lengths.filter((number) => number !== own).map((number) => [number, text(number)]);
+  const more = frames && frames !== own && !lengths.includes(frames) ? [[frames, text(frames)]] : [];
+  return [['', own ? text(own) : "The model's own"], ...others, ...more];
+}
+
+class Sample extends FillingElement {
+  static properties = ['path', 'filling'];
+
+  plan = null;
+
+  submitted = drafts.read('sample requests').ids ?? [];
+
+  needs() { return { library: ['loras/list', { checkpoints: true }, 'once'], batch: ['settings/show', { form: 'batch' }, 'once'] }; }
+
+  // The id of the sample that is shown; "" for the newest.
+  get opened() { return /^\d/.test(this.path?.[0] ?? '') ? this.path[0] : ''; }
+
+  get heading() { return 'Sample'; }
+
+  arrived() {
+    this.filling ??= new Filling('sample', { where: 'sample', beside: { videos: 1, each_line: false, scenes: false }, check: (filling) => this.look(filling) });
+    super.arrived();
+    if (this.wired) return;
+    this.wired = true;
+    this.ready = this.filling.load();
+    this.handedOver();
+    this.addEventListener('wb-fill', ({ detail }) => this.fill(detail));
+    this.addEventListener('keydown', (event) => {
+      if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) { event.preventDefault(); this.querySelector('[data-do=generate]').click(); }
+    });
+    this.addEventListener('drop', ({ target }) => { this.onto = target.closest?.('[data-slot]')?.dataset.slot ?? ''; }, true);
+  }
+
+  changed(name) {
+    super.changed(name);
+    if (name === 'path' && this.wired) this.handedOver();
+  }
+
+  // What an address brings into the form: '#/sample/with/runs%2Fhiker' a LoRA or several, '#/sample/cell/GRID/KEY' the settings of a
+  // comparison's video.
+  async handedOver() {
+    const [what, ...names] = this.path ?? [];
+    const mark = JSON.stringify(this.path);
+    if ((what !== 'with' && what !== 'cell') || this.handing === mark) return;
+    this.handing = mark;
+    await this.ready;
+    window.location.replace(address('sample'));
+    this.handing = '';
+    if (what === 'with') {
+      const known = await page.transport.call('settings/choices', { form: 'sample', name: 'model' }).catch(() => []);
+      const loras = await page.transport.call('loras/list', { checkpoints: true }).catch(() => []);
+      const model = loras.find(({ name }) => name === names[0])?.base_model;
+      this.fill({ values: { loras: names, ...(known.some(({ value }) => value === model) ? { model } : {}) }, message: `The form now uses ${names.length === 1 ? 'this LoRA' : 'these LoRAs'}.` });
+    } else {
+      const found = await this.act('grids/details', { name: names[0], key: names[1] });
+      if (found) this.fill({ values: found.settings, message: 'The form now has the settings of this video.' });
+    }
+  }
+
+  async look(filling) {
+    this.plan = await page.transport.call('samples/plan', { values: { ...filling.values, ...filling.beside } });
+    return this.plan;
+  }
+
+  view() {
+    const { filling, plan } = this;
+    if (!filling?.settings.length) return html`<h1 tabindex="-1" class="unseen">Sample</h1>${skeleton('height:84px')}`;
+    const { problems } = filling;
+    const shown = [...SAMPLE_FIELDS, 'height', 'width', 'videos', 'each_line', 'scenes'];
+    return html`<h1 tabindex="-1" class="unseen">Sample</h1>
+      <div class="prompt-row"><label><span class="unseen">Prompt</span><textarea class="input" name="prompt" rows="2" maxlength="20000" placeholder="Describe a video"
+        aria-keyshortcuts="Control+Enter" data-input="typed" ?aria-invalid=${problems.prompt}>${filling.get('prompt')}</textarea></label>${
+        button(this.generateText(), 'generate', { kind: 'primary large', name: 'sample' })}</div>
+      ${problems.prompt && html`<p class="state bad" role="alert">${icon('bad')}${problems.prompt}</p>`}
+      ${plan?.lacking.length ? html`<p class="row minor"><span class="state warn">${icon('warn')}The prompt lacks ${plan.lacking.join(', ')}</span><span class="faint">with which the LoRA was trained:
+        without it the LoRA may show little.</span>${button(`Insert ${plan.lacking.join(', ')}`, 'insert', { kind: 'small' })}</p>` : ''}
+      ${otherProblems(filling, shown)}
+      <div class="sample-grid"><form class="section" data-submit="generate" aria-label="Settings">${this.form()}</form>
+        <div class="section sample-right"><wb-queue data-id="queue" .submitted=${this.submitted}></wb-queue><wb-result data-id="result" .sample=${this.opened}></wb-result></div></div>
+      <wb-history data-id="history" .opened=${this.opened}></wb-history>${this.adding && this.addDialog()}`;
+  }
+
+  generateText() {
+    const { videos, seconds } = this.plan ?? {};
+    return [videos > 1 ? `Generate ${videos}` : 'Generate', seconds && duration(seconds)].filter(Boolean).join(' · ');
+  }
+
+  updated() {
+    const dialog = this.querySelector('dialog.add-lora');
+    if (dialog && !dialog.open) {
+      dialog.addEventListener('close', () => { this.adding = false; this.redraw(); });
+      dialog.showModal();
+    }
+  }
+
+  // ---- the form
+
+  form() {
+    const { filling, plan } = this;
+    const { problems } = filling;
+    const off = new Set(filling.without);
+    const setting = (name) => filling.setting(name);
+    const { options, chosen } = sizeOptions(plan?.sizes ?? [], filling.get('width'), filling.get('height'));
+    const lengths = lengthOptions(plan?.lengths ?? [], plan?.own.frames, plan?.fps ?? 8, filling.get('frames'));
+    const others = filling.settings.filter(({ name }) => !SAMPLE_FIELDS.includes(name) && (!off.has(name) || filling.differs(name)));
+    const negative = !off.has('negative_prompt');
+    const slots = Object.keys(SLOTS).filter((name) => !off.has(name) || filling.get(name));
+    return html`${field('Model', this.control(setting('model')), plan?.model ?? '', problems.model)}
+      ${filling.adapted?.length ? html`<ul class="fine faint">${filling.adapted.map((note) => html`<li>${note}</li>`)}</ul>` : ''}
+      ${this.loraStack()}
+      <div class="two-columns">${settingField(filling, 'guidance_scale')}${settingField(filling, 'steps')}
+        <div class="field"><span><label for="sample-seed">Seed</label>${filling.get('seed') === null ? '' : button('random', 'random', { kind: 'link fine' })}</span><input class="input" id="sample-seed"
+          name="seed" value="${filling.get('seed') ?? ''}" placeholder="random" inputmode="numeric" autocomplete="off" data-input="typed" ?aria-invalid=${problems.seed}><span
+          class="hint ${problems.seed && 'bad'}">${problems.seed}</span></div>
+        ${field('Videos', html`<input class="input" type="number" min="1" max="100" name="videos" value="${filling.beside.videos}" data-input="noted">`, '', problems.videos)}
+        ${field('Size', select(options, chosen, `data-change="size" ${off.has('width') ? 'disabled' : ''}`), '', problems.width ?? problems.height)}
+        ${field('Frames', select(lengths, filling.get('frames') ?? '', 'name="frames" data-change="typed"'), '', problems.frames)}</div>
+      <div class="slots" role="group" aria-label="Pictures and videos to begin with">${slots.map((name) => this.slotOf(name))}</div>
+      ${this.sending !== undefined && progress(this.sending, 'Uploading')}
+      <details class="more-settings"><summary class="minor">${negative ? 'Negative prompt and ' : ''}${count(others.length + this.switches.length, negative ? 'more setting' : 'setting')}</summary>
+        <div class="section">${negative && html`<label class="field"><span>Negative prompt</span><textarea class="input" name="negative_prompt" rows="2" data-input="negative">${
+          filling.get('negative_prompt') ?? plan?.own.negative_prompt ?? ''}</textarea><span class="hint">${filling.differs('negative_prompt') ? 'Your own. Empty it for none.'
+          : plan?.own.negative_prompt ? "The model's own." : ''}</span></label>`}
+          ${this.switches.map(({ name, title, help }) => html`<div><label class="check"><input type="checkbox" name="${name}" data-change="noted"
+            ?checked=${filling.beside[name]}>${title}</label><p class="fine faint">${help}</p>${problems[name] && html`<p class="fine bad" role="alert">${problems[name]}</p>`}</div>`)}
+          ${others.map(({ name, help }) => settingField(filling, name, html`<span title="${help}">${help.split(/(?<=\.)\s/)[0]}</span>`))}</div></details>
+      <div class="row">${button('Settings of a file', 'chooseFile', { kind: 'quiet small', name: 'upload', title: 'A video or a LoRA made here, or its JSON. You can also drop it anywhere.' })}${
+        button('Clear', 'clear', { kind: 'quiet small' })}</div>
+      <wb-enhancer data-id="enhancer" .prompt=${filling.get('prompt')} .model=${filling.get('model')} .image=${filling.get('image')}></wb-enhancer>`;
+  }
+
+  // Of a batch what is on or off.
+  get switches() { return (this.batch ?? []).filter(({ kind }) => kind === 'switch'); }
+
+  loraStack() {
+    const { filling } = this;
+    const problem = filling.problems.loras;
+    const known = new Map((this.library ?? []).flatMap((one) => [[one.file, one], [one.name, one], [one.name.replace(/^runs\//, ''), one]]));
+    return html`<section class="section lora-stack"><div class="row tight"><h3>LoRAs</h3><span class="spacer"></span>${button('Add', 'add', { kind: 'small quiet', name: 'plus' })}</div>
+      <ul>${filling.get('loras').map((text, index) => {
+        const [name, scale] = lorasScale(text), lora = known.get(name);
+        const title = lora?.title ?? name.split('/').at(-1);
+        const about = lora?.verdict ?? { tone: 'faint', claim: lora?.base_model ?? '' };
+        return html`<li data-id="lora-${name}"><span class="one-line" title="${name}"><b>${title}</b> <span class="fine ${about.tone}" title="${about.evidence ?? ''}">${about.claim}</span></span>
+          <input class="input" value="${scale.toFixed(2)}" inputmode="decimal" aria-label="Scale of ${title}" data-at="${index}" data-change="scale">${
+          button('', 'without', { kind: 'quiet square small', name: 'close', label: `Remove ${title}`, value: index })}
+          <input type="range" min="${SCALES[0]}" max="${SCALES[1]}" step="${SCALES[2]}" value="${scale}" data-at="${index}" data-input="scale" aria-label="Scale of ${title}, slider"></li>`;
+      })}</ul>${problem ? html`<p class="fine bad" role="alert">${problem}</p>` : ''}</section>`;
+  }
+
+  slotOf(name) {
+    const [title] = SLOTS[name], file = this.filling.get(name), problem = this.filling.problems[name];
+    return html`<div data-id="slot-${name}" data-slot="${name}">${file ? html`<div class="slot-filled">${video(file, title)}${
+      button('', 'emptySlot', { kind: 'square small', name: 'close', label: `Remove: ${title}`, value: name })}<span class="fine one-line" title="${file}">${title}</span></div>`
+      : html`<button type="button" class="dropzone" data-do="fillSlot" data-value="${name}">${icon('plus')}<span class="fine">${title}</span></button>`}${
+      problem ? html`<p class="fine bad" role="alert">${problem}</p>` : ''}</div>`;
+  }
+
+  addDialog() {
+    const words = (this.wanted ?? '').toLowerCase().split(/\s+/).filter(Boolean);
+    const taken = new Set(this.filling.get('loras').map((text) => lorasScale(text)[0]));
+    const found = (this.filling.choices(this.filling.setting('loras')) ?? []).filter(({ title, value, group }) => !taken.has(value)
+      && words.every((word) => `${title} ${value} ${group}`.toLowerCase().includes(word)));
+    let group = null;
+    return html`<dialog class="add-lora" aria-label="Add a LoRA"><div class="content"><div class="row tight"><h2>Add a LoRA</h2><span class="spacer"></span>${
+      button('Close', 'closeAdd', { kind: 'small' })}</div><input class="input" type="search" placeholder="Find, or write a file's path or OWNER/NAME on the Hub" aria-label="Find a LoRA"
+      value="${this.wanted ?? ''}" data-input="find" autofocus><ul class="lora-choices">${found.slice(0, 200).map((one) => {
+        const head = one.group !== group && html`<li class="fine faint">${one.group}</li>`;
+        group = one.group;
+        return html`${head}<li>${button(one.title, 'take', { kind: 'quiet', value: one.value })}</li>`;
+      })}${/[/.]/.test(this.wanted ?? '') ? html`<li>${button(`Use ${this.wanted}`, 'take', { kind: 'quiet', value: this.wanted, name: 'plus' })}</li>` : ''}</ul>${
+      !found.length && !words.length ? html`<p class="faint">No LoRA here yet. ${linkTo('Train one', address('train', 'new'), { kind: 'small' })}</p>` : ''}</div></dialog>`;
+  }
+
+  // ---- what fields call
+
+  noted(target) { this.filling.note(target.name, target.type === 'checkbox' ? target.checked : target.value === '' ? 1 : Number(target.value)); }
+
+  random() { this.filling.reset('seed'); }
+
+  size(target) {
+    const [width, height] = target.value ? target.value.split('x').map(Number) : [null, null];
+    this.filling.set('width', width);
+    this.filling.set('height', height);
+  }
+
+  // The model's own is shown, and counts as not set.
+  negative(target) { this.filling.set('negative_prompt', target.value === (this.plan?.own.negative_prompt ?? '') ? null : target.value); }
+
+  scale(target) {
+    const loras = [...this.filling.get('loras')], at = Number(target.dataset.at), scale = Number(target.value);
+    if (!Number.isFinite(scale)) return;
+    loras[at] = withScale(lorasScale(loras[at])[0], scale);
+    this.filling.set('loras', loras);
+  }
+
+  without(target) { this.filling.set('loras', this.filling.get('loras').filter((_, index) => index !== Number(target.dataset.value))); }
+
+  add() { this.adding = true; this.wanted = ''; this.filling.lists.clear(); this.reread('library'); this.redraw(); }
+
+  find(target) { this.wanted = target.value; this.redraw(); }
+
+  take(target) { this.filling.set('loras', [...this.filling.get('loras'), target.dataset.value]); this.closeAdd(); }
+
+  closeAdd() { this.querySelector('dialog.add-lora').close(); }
+
+  insert() { this.filling.set('prompt', this.plan.with_words); }
+
+  clear() {
+    const { values, beside } = this.filling;
+    const kept = [{ ...values }, { ...beside }];
+    const put = ([some, others]) => {
+      this.filling.values = some;
+      this.filling.beside = others;
+      this.filling.problems = {};
+      this.filling.filled.clear();
+      this.filling.keep();
+      this.filling.later(0);
+    };
+    put([{}, { videos: 1, each_line: false, scenes: false }]);
+    toast('The form is cleared.', () => put(kept));
+  }
+
+  // ---- files
+
+  fillSlot(target) {
+    const name = target.dataset.value;
+    this.choose(SLOTS[name][1], (files) => this.putInto(name, files[0]));
+  }
+
+  emptySlot(target) { this.filling.reset(target.dataset.value); }
+
+  chooseFile() { this.choose('.mp4,.json,.safetensors', (files) => this.dropped(files)); }
+
+  choose(accept, then) {
+    const input = Object.assign(document.createElement('input'), { type: 'file', accept });
+    input.addEventListener('change', () => then([...input.files]));
+    input.click();
+  }
+
+  async send(file) {
+    this.sending = 0;
+    this.redraw();
+    try {
+      return (await page.transport.upload([file], (share) => { this.sending = share; this.redraw(); }))[0];
+    } catch (problem) {
+      if (!(problem instanceof Problem)) throw problem;
+      toast(problem.message, null, 'bad');
+      return null;
+    } finally {
+      this.sending = undefined;
+      this.redraw();
+    }
+  }
+
+  async putInto(name, file, sent = null) {
+    const path = sent ?? await this.send(file);
+    const kept = path && await this.act('samples/keep-file', { file: path, name });
+    if (kept) this.filling.fill({ [name]: kept.file, ...(name === 'video' ? { continue_from: '' } : name === 'continue_from' ? { video: '' } : {}) });
+  }
+
+  // A file that was dropped: into the slot under it; a video or a LoRA of ours fills the form, any other is what to begin with.
+  async dropped([file]) {
+    const { onto } = this;
+    this.onto = '';
+    if (onto) { this.putInto(onto, file); return; }
+    if (PICTURE_FILE.test(file.name)) { this.putInto('image', file); return; }
+    if (!OWN_FILE.test(file.name) && !VIDEO_FILE.test(file.name)) {
+      toast(`${file.name} is no picture, video or LoRA.`, null, 'bad');
+      return;
+    }
+    const path = await this.send(file);
+    if (!path) return;
+    await this.act('samples/read-file', { file: path }, { refused: (problem) => {
+      if (VIDEO_FILE.test(file.name)) this.putInto('video', file, path);
+      else toast(problem.message, null, 'bad');
+    } }).then((found) => found && this.fill(found));
+  }
+
+  // Take over what an operation answers: {values, scenes, message}.
+  fill({ values, scenes, message }) {
+    const before = [{ ...this.filling.values }, { ...this.filling.beside }];
+    this.filling.fill(values);
+    if (scenes) this.filling.note('scenes', true);
+    else if ('prompt' in values && this.filling.beside.scenes) this.filling.note('scenes', false);
+    toast(message, () => {
+      [this.filling.values, this.filling.beside] = before;
+      this.filling.filled.clear();
+      this.filling.keep();
+      this.filling.later(0);
+    });
+    this.querySelector('.prompt-row textarea').focus({ preventScroll: true });
+    window.scrollTo({ top: 0, behavior: calm.matches ? 'instant' : 'smooth' });
+  }
+
+  // ---- generating
+
+  async generate() {
+    const { filling } = this;
+    const answer = await this.act('samples/request', { ...filling.single, ...filling.beside }, {
+      refused: (problem) => {
+        filling.refuse(problem, this);
+        toast(problem.message, null, 'bad');
+      },
+    });
+    if (!answer) return;
+    this.submitted = [...this.submitted, answer.id, ...answer.more].slice(-60);
+    drafts.keep('sample requests', { ids: this.submitted });
+    say(`${count(1 + answer.more.length, 'video')} requested.`);
+    if (this.opened) goTo('sample');
+    this.redraw();
+  }
+
+  commands() { return [{ title: 'Generate a video', icon: 'sample', run: () => this.querySelector('[data-do=generate]').click() }]; }
+}
+define('wb-sample', Sample);
+
+// ---- the prompt enhancer: a language model writes a long prompt, which a person may change before it is used ----
+
+const ENHANCER_FIELDS = ['enhancer', 'base_url', 'endpoint_model', 'local_model'];
+
+class Enhancer extends FillingElement {
+  static properties = ['filling', 'prompt', 'model', 'image'];
+
+  needs() { return this.opened ? { now: ['samples/enhanced', {}] } : {}; }
+
+  view() {
+    const { filling, now } = this;
+    return html`<details data-id="fold"><summary class="minor" data-do="unfold">Prompt enhancer</summary>${this.opened && html`<div class="section">
+      <p class="fine faint">Video models follow long, detailed prompts better. A language model of yours turns a few words into one. Nothing is sent anywhere, and nothing used, before you press a button.</p>
+      ${filling?.settings.length ? html`${ENHANCER_FIELDS.map((name) => settingField(filling, name))}<details><summary class="minor">More settings</summary><div class="section">${
+        filling.settings.filter(({ name }) => !ENHANCER_FIELDS.includes(name)).map(({ name }) => settingField(filling, name))}</div></details>${
+        otherProblems(filling, filling.settings.map(({ name }) => name))}` : skeleton('height:120px')}
+      <div class="row">${now?.going ? button('Stop', 'stop', { kind: 'small', name: 'stop' }) : button('Write a long prompt', 'write', { kind: 'small' })}</div>
+      ${now?.going ? progress(null, now.message) : ''}${now?.message && html`<p class="fine ${now.going ? 'faint' : 'bad'}" role="status">${now.message}</p>`}
+      ${now?.prompt && html`<label class="field"><span>Written prompt</span><textarea class="input" rows="6" data-input="edit">${now.prompt}</textarea><span class="hint">${
+        now.limit ? `${now.tokens} of the ${now.limit} tokens that the video model reads.` : 'Edit it as you like.'}</span></label>
+        <div class="row">${button('Use this prompt', 'use', { kind: 'small' })}${button('Back to the short prompt', 'back', { kind: 'small quiet' })}</div>`}</div>`}</details>`;
+  }
+
+  unfold() {
+    if (this.opened) return;
+    this.opened = true;
+    this.follow();
+    page.transport.call('samples/enhanced').then(({ settings }) => {
+      this.filling = new Filling('enhancer', { where: 'enhancer', start: settings, check: async () => ({ problems: {} }) });
+      this.filling.load();
+    });
+    this.redraw();
+  }
+
+  edit(target) { this.text = target.value; }
+
+  async write() {
+    const { prompt, model, image } = this;
+    this.text = undefined;
+    await this.act('samples/enhance', { ...this.filling.single, prompt, model, image }, { refused: (problem) => this.filling.refuse(problem, this) });
+  }
+
+  async stop() { await this.act('samples/stop-enhancing', {}); }
+
+  async use() {
+    const found = await this.act('samples/use-enhanced', { text: this.text ?? this.now.prompt, prompt: this.prompt });
+    if (found) this.dispatchEvent(new CustomEvent('wb-fill', { detail: found, bubbles: true }));
+  }
+
+  back() {
+    const detail = { values: { prompt: this.now.short }, message: 'The form has the short prompt again.' };
+    this.dispatchEvent(new CustomEvent('wb-fill', { detail, bubbles: true }));
+  }
+}
+define('wb-enhancer', Enhancer);
