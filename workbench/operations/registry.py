@@ -45,6 +45,7 @@ class Noun:
 
 NOUNS = {
     "overview": Noun("", ""),
+    "home": Noun("", ""),
     "datasets": Noun("dataset", "/datasets/{name}"),
     "clips": Noun("dataset", "/datasets/{name}"),
     "settings": Noun("", ""),
@@ -194,7 +195,7 @@ class Operation:
     changes: bool
     visitors: Visitors
     job: Operation | None
-    watch: Callable[..., Callable[[], Snapshot]] | None
+    watch: Callable[..., Callable[[], Any]] | None
     confirm: Operation | None
     none: str
     says: Callable[[Any], str | Sequence[str]] | None
@@ -287,7 +288,7 @@ def operation(  # noqa: PLR0913 - all that is declared of one, in one place, eac
     changes: bool = False,
     visitors: Visitors = "never",
     job: Callable[..., Any] | None = None,
-    watch: Callable[..., Callable[[], Snapshot]] | None = None,
+    watch: Callable[..., Callable[[], Any]] | None = None,
     confirm: Callable[..., Any] | None = None,
     none: str = "",
     says: Callable[[Any], str | Sequence[str]] | None = None,

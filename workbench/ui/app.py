@@ -15,8 +15,10 @@ import gradio as gr
 from starlette.middleware import Middleware
 from starlette.routing import Mount
 
+from workbench.dataset_builder.cuts.scenes import STRIPS
 from workbench.dataset_builder.dataset import PLANS
 from workbench.dataset_builder.export import FOLDER as DOWNLOADS
+from workbench.demo import DEMO_CLIPS
 from workbench.demo_space import replays
 from workbench.demo_space.limits import Limits
 from workbench.display import charts
@@ -33,7 +35,6 @@ from workbench.ui.core.boundary import QUIET, UPWARDS, count_last_choices, on
 from workbench.ui.core.live import Live
 from workbench.ui.core.needless import remove_needless_boxes
 from workbench.ui.core.view import remembered, unseen_first
-from workbench.ui.datasets.cut import STRIPS
 from workbench.ui.datasets.tab import DatasetTab
 from workbench.ui.demo import banner, replay_tab
 from workbench.ui.home.tab import HomeTab
@@ -186,13 +187,15 @@ def _serve_folders(workspace: Workspace) -> None:
             workspace.grids,
             lora_names.folder(workspace),
             *(workspace.cache / name for name in (PLANS, STRIPS, vae_reconstruction.FOLDER, CONVERTED, DOWNLOADS)),
+            replays.SHIPPED,
+            DEMO_CLIPS,
         ]
     )
 
 
 def _may_serve(workspace: Workspace, path: str) -> bool:
     """Whether a file may be sent: Gradio follows links, and one in a dataset or a run may lead anywhere."""
-    whole, folders = os.path.abspath(path), [replays.SHIPPED]
+    whole, folders = os.path.abspath(path), [replays.SHIPPED, DEMO_CLIPS]
     folders += [Path(folder)] if (folder := os.environ.get("GRADIO_TEMP_DIR")) else []
     looks: list[Callable[[str], object]] = [workspace.inside, *(partial(confined, folder) for folder in folders)]
     for look in looks:

@@ -14,7 +14,7 @@ from workbench.clips.records import Clip
 from workbench.dataset_builder.checks.measures import find_letterbox
 from workbench.dataset_builder.cuts import cutting
 from workbench.dataset_builder.cuts.cutting import Cut, cut_of, master_of
-from workbench.dataset_builder.cuts.scenes import DETECTORS, cuts, filmstrip, scores
+from workbench.dataset_builder.cuts.scenes import DETECTORS, STRIPS, TILE_HEIGHT, TILES, cuts, filmstrip, scores
 from workbench.dataset_builder.cuts.splitting import SCORES
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.settings import SplitSettings, SplitTask
@@ -27,8 +27,6 @@ from workbench.ui.datasets.panel import DatasetHost, DatasetPanel, DatasetView
 from workbench.ui.datasets.task_part import TaskForm
 from workbench.workspace import Workspace
 
-STRIPS = "strips"  # below the workspace's cache
-TILES, TILE_HEIGHT = 24, 74
 DONE = "Cut; Undo takes it back."
 LONGEST_LOOK = 300.0  # seconds of source video that are scored while a person waits
 
