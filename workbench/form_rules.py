@@ -43,6 +43,9 @@ DECIDED_BY: Mapping[str, Collection[str]] = {
     "loras": ("force_loras",),
 }
 SIZES = ("frames", "height", "width")
+# Settings whose empty value stands for one of the model's facts of another name, or for something else.
+FACTS = {"preview_steps": "steps", "preview_guidance": "guidance_scale"}
+EMPTY = {"seed": "random"}
 
 
 def without_effect(cls: type[Settings], values: Mapping[str, Any]) -> list[str]:
@@ -137,6 +140,20 @@ def own_values(name: str) -> dict[str, str]:
     """What an empty setting stands for that only some models have: of this one, by name."""
     named = known_model(name)
     return {setting: str(own) for setting, own in named.own_settings.items() if str(own)} if named else {}
+
+
+def empty_values(cls: type[Settings], name: str) -> dict[str, str]:
+    """What the numbers of a form stand for with this model while they are empty, by setting."""
+    if (named := known_model(name)) is None:
+        return {}
+    own, found = own_values(name), dict[str, str]()
+    for spec in specs(cls):
+        if spec.optional and spec.kind in ("integer", "number"):
+            fact = FACTS.get(spec.name, spec.name)
+            text = own.get(fact) or (str(getattr(named.model, fact)) if hasattr(named.model, fact) else EMPTY.get(fact))
+            if text:
+                found[spec.name] = text
+    return found
 
 
 def summary(name: str) -> str:

@@ -699,6 +699,13 @@ def undo_import(workspace: Workspace, name: Name) -> Change:
     return Change.model_validate(dataset.history[-1])
 
 
+@operation(path="/datasets/{name}/send", changes=True, visitors="own session", job=job, shell=False)
+def send(workspace: Workspace, name: Name, settings: ExportSettings) -> DatasetTask:
+    """Write a dataset to a folder or an archive, or push it to the Hub."""
+    target = str(policy.checked(settings.target, "target")) if settings.target.strip() else ""
+    return start_task(Dataset.open(workspace, name), "export", settings.changed(target=target))
+
+
 @operation(path="/datasets/{name}/download", changes=True, visitors="own session", job=job, shell=False)
 def download(
     workspace: Workspace,

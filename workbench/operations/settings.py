@@ -21,7 +21,7 @@ from workbench.families import default_model
 from workbench.families.recipes import SUBJECTS
 from workbench.fit.gpus import HERE
 from workbench.fit.levels import suggest
-from workbench.form_rules import needless, without_effect
+from workbench.form_rules import adapted, empty_values, needless, summary, without_effect
 from workbench.operations.registry import Snapshot, operation
 from workbench.publishing.settings import LoraPush
 from workbench.runs.settings import TrainSettings
@@ -97,6 +97,15 @@ class Setting(Snapshot):
     source: str | None
     """What its value is chosen from, as `choices` lists it; null where its rule says all."""
 
+    also: str
+    """What other programs call it, separated by commas."""
+
+    rows: Annotated[int, Field(validation_alias="lines")]
+    """Height of its text field."""
+
+    path: bool
+    """Whether it may also name a file or a folder."""
+
 
 class SettingChoice(Snapshot):
     """One value that a setting can take in this workspace."""
@@ -122,6 +131,22 @@ class Checked(Snapshot):
 
     notes: tuple[str, ...]
     """A sentence for each given setting that has no effect."""
+
+    own: dict[str, str] = {}
+    """Setting -> what it stands for with this model while it is empty."""
+
+    model: str = ""
+    """The model in one line; "" where the form has none or it is not known."""
+
+
+class AdaptedValues(Snapshot):
+    """What another model changes in a form."""
+
+    values: dict[str, Any]
+    """Settings that the model does not have or cannot take -> their defaults."""
+
+    notes: tuple[str, ...]
+    """A sentence for each of them."""
 
 
 @operation(path="/settings/{form}", visitors="own session", shell=False)
@@ -157,11 +182,22 @@ def check(workspace: Workspace, form: Form, *, values: Values) -> Checked:
             )
     except ConfigError as error:
         return Checked(problems=error.problems or {"": str(error)}, without_effect=(), notes=())
+    named = str(getattr(settings, "model", "")) if isinstance(settings, TrainSettings | SampleSettings) else ""
     return Checked(
         problems={},
         without_effect=tuple(without_effect(FORMS[form], settings.model_dump())),
         notes=tuple(needless(settings, values)),
+        own=empty_values(FORMS[form], named) if named else {},
+        model=summary(named) if named else "",
     )
+
+
+@operation(path="/settings/{form}/adapt", visitors="own session", shell=False)
+def adapt(workspace: Workspace, form: Form, *, values: Values) -> AdaptedValues:
+    """List what the model that these values name does not have, or cannot take, and its defaults instead."""
+    usual = {spec.name: spec.default for spec in specs(FORMS[form])}
+    found = adapted(FORMS[form], {**usual, **values})
+    return AdaptedValues(values=found.values, notes=tuple(found.notes))
 
 
 class Recipe(Snapshot):

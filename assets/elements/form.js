@@ -1,0 +1,339 @@
+// Forms of settings, made from their declarations: what is typed, checked and kept; a field of one setting; the list of all of them.
+// Rules, sentences and choices come from the server: `settings/show`, `settings/choices`, `settings/check`, `settings/adapt`.
+'use strict';
+
+const CHECK_MS = 250;
+const OTHER = '\u0000other'; // the option under which a value that is not listed is typed
+
+// ---- values as fields hold them ----
+
+const textOfValue = (setting, value) => {
+  if (value === null || value === undefined) return '';
+  if (setting.kind === 'texts') return value.join('\n');
+  if (setting.kind === 'numbers') return Array.isArray(value) ? value.join(', ') : String(value);
+  return setting.kind === 'object' ? JSON.stringify(value) : String(value);
+};
+
+// What is typed as JSON has it; what fits no kind stays text, which the server refuses with a sentence.
+function valueOfText(setting, text) {
+  const bare = text.trim();
+  if (setting.kind === 'texts') return text.split('\n').map((line) => line.trim()).filter(Boolean);
+  if (bare === '' && setting.optional && (setting.kind !== 'text' || setting.source)) return null;
+  if (setting.kind === 'object') {
+    try { return JSON.parse(bare || '{}'); } catch { return text; }
+  }
+  if (setting.kind === 'numbers') {
+    const numbers = bare.split(/[\s,]+/).filter(Boolean).map(Number);
+    return numbers.every(Number.isFinite) ? numbers : text;
+  }
+  if (setting.kind === 'integer' || setting.kind === 'number') return bare !== '' && Number.isFinite(Number(bare)) ? Number(bare) : text;
+  return setting.rows > 1 ? text : bare;
+}
+
+const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
+
+// A value in words: "none", "on", "512 / 768", "1 step".
+function valueInWords(setting, value) {
+  if (value === null || value === undefined || value === '' || value.length === 0) return 'none';
+  if (typeof value === 'boolean') return value ? 'on' : 'off';
+  const text = Array.isArray(value) ? value.join(' / ') : typeof value === 'object' ? JSON.stringify(value) : String(value);
+  return setting.unit ? `${text} ${value === 1 ? setting.unit.replace(/s$/, '') : setting.unit}` : text;
+}
+
+// Settings of which every word is in their title, name, help, section or the names that other programs give them.
+function foundSettings(settings, typed) {
+  const words = typed.toLowerCase().replaceAll('_', ' ').split(/\s+/).filter(Boolean);
+  return settings.filter(({ title, name, help, section, also }) => {
+    const text = `${title} ${name} ${help} ${section} ${also}`.toLowerCase().replaceAll('_', ' ');
+    return words.every((word) => text.includes(word));
+  });
+}
+
+// ---- what a person fills in ----
+
+// A form that is being filled in. Elements show it (`wb-setting`, `wb-settings`) and are drawn again as it changes.
+//   form: which one, as `settings/show` takes it;  where: the address under which it is kept while it is a draft
+//   start: values at first;  beside: values of fields that are no settings, kept with it
+//   several: whether a number may be several, with commas between: they are in `tried` instead of in `values`
+//   check(filling): asked after each change for {problems, without_effect, notes}; the form's own check otherwise
+class Filling {
+  static declared = new Map();
+
+  constructor(form, { where = '', start = {}, beside = {}, several = false, check = null } = {}) {
+    const kept = where ? drafts.read(where) : {};
+    Object.assign(this, {
+      form, where, several, values: { ...start, ...kept.values }, beside: { ...beside, ...kept.beside }, settings: [], problems: {}, without: [], notes: [],
+      own: {}, filled: new Set(), listeners: new Set(), lists: new Map(), last: 0,
+    });
+    this.asked = check ?? (() => page.transport.call('settings/check', { form, values: this.values }));
+    this.resumed = Boolean(kept.values);
+  }
+
+  // Read the declarations; the same for all forms of a kind.
+  async load() {
+    if (!Filling.declared.has(this.form)) Filling.declared.set(this.form, page.transport.call('settings/show', { form: this.form }));
+    this.settings = await Filling.declared.get(this.form);
+    this.named = new Map(this.settings.map((setting) => [setting.name, setting]));
+    this.told();
+    await this.check();
+    return this;
+  }
+
+  setting(name) { return this.named?.get(name); }
+
+  get(name) { return name in this.values ? this.values[name] : this.setting(name)?.default; }
+
+  differs(name) { return name in this.values; }
+
+  // Set one, as it is typed. What equals the default is not given.
+  set(name, value) {
+    const setting = this.setting(name);
+    if (same(value, setting.default)) delete this.values[name]; else this.values[name] = value;
+    delete this.problems[name];
+    delete this.problems[''];
+    this.filled.delete(name);
+    this.keep();
+    if (name === 'model') this.adapt(); else this.later();
+  }
+
+  reset(name) { this.set(name, this.setting(name).default); }
+
+  note(name, value) {
+    this.beside[name] = value;
+    delete this.problems[name];
+    this.keep();
+    this.later();
+  }
+
+  // Fill in several at once, which are marked as filled in until they are changed.
+  fill(values) {
+    for (const [name, value] of Object.entries(values)) {
+      if (!this.setting(name)) continue;
+      if (!same(this.get(name), value)) this.filled.add(name);
+      if (same(value, this.setting(name).default)) delete this.values[name]; else this.values[name] = value;
+    }
+    this.problems = {};
+    this.keep();
+    this.later(0);
+  }
+
+  // What another model does not have, or cannot take, goes back to its default, and `notes` says so.
+  async adapt() {
+    const { values, notes } = await page.transport.call('settings/adapt', { form: this.form, values: this.values }).catch(() => ({ values: {}, notes: [] }));
+    for (const [name, value] of Object.entries(values)) {
+      if (same(value, this.setting(name).default)) delete this.values[name]; else this.values[name] = value;
+    }
+    this.adapted = notes;
+    this.keep();
+    this.later(0);
+  }
+
+  keep() {
+    if (this.where) drafts.keep(this.where, { values: this.values, beside: this.beside });
+    this.told();
+  }
+
+  // It was sent: what was typed is no draft any more.
+  forget() { drafts.forget(this.where); }
+
+  // Those of which several values are typed: ["learning_rate=1e-4, 3e-4"].
+  get tried() { return this.settings.filter(({ name }) => this.hasSeveral(name)).map(({ name }) => `${name}=${this.values[name]}`); }
+
+  hasSeveral(name) {
+    const value = this.values[name];
+    return this.several && typeof value === 'string' && ['integer', 'number'].includes(this.setting(name)?.kind) && value.includes(',');
+  }
+
+  // The others, as operations take them.
+  get single() { return Object.fromEntries(Object.entries(this.values).filter(([name]) => !this.hasSeveral(name))); }
+
+  later(wait = CHECK_MS) {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.check(), wait);
+    this.told();
+  }
+
+  // Ask what is wrong; an answer that a later change has overtaken does not count.
+  async check() {
+    this.last += 1;
+    const number = this.last;
+    this.checking = true;
+    try {
+      const answer = await this.asked(this);
+      if (number !== this.last) return;
+      this.problems = answer.problems;
+      if (!Object.keys(this.problems).length) this.without = answer.without_effect ?? [];
+      this.notes = answer.notes ?? [];
+      if (Object.keys(answer.own ?? {}).length) this.own = answer.own;
+      this.model = answer.model || this.model;
+    } catch (problem) {
+      if (!(problem instanceof Problem)) throw problem;
+      if (number === this.last) this.refuse(problem, null);
+    } finally {
+      if (number === this.last) { this.checking = false; this.told(); }
+    }
+  }
+
+  // Show why it was refused; the first field that is wrong is focused within `element`.
+  refuse(problem, element) {
+    this.problems = Object.keys(problem.problems).length ? { ...problem.problems } : { '': problem.message };
+    this.told();
+    if (element) setTimeout(() => (element.querySelector('[aria-invalid=true]') ?? element.querySelector('.problems'))?.focus());
+  }
+
+  // The choices of a setting now, undefined until they are there.
+  choices(setting) {
+    const mark = JSON.stringify([setting.name, this.get('model'), this.get('run')]);
+    if (!this.lists.has(mark)) {
+      this.lists.set(mark, undefined);
+      page.transport.call('settings/choices', { form: this.form, name: setting.name, values: this.single }).then((found) => {
+        this.lists.set(mark, found);
+        this.told();
+      }, () => this.lists.delete(mark));
+    }
+    return this.lists.get(mark);
+  }
+
+  told() { for (const one of this.listeners) one(); }
+}
+
+// An element that shows a form that is being filled in, its property `filling`.
+class FillingElement extends WorkbenchElement {
+  told = () => this.redraw();
+
+  arrived() { this.filling?.listeners.add(this.told); }
+
+  left() { this.filling?.listeners.delete(this.told); }
+
+  changed(name) {
+    if (name !== 'filling') return;
+    this.shown?.listeners.delete(this.told);
+    this.shown = this.filling;
+    if (this.present) this.filling?.listeners.add(this.told);
+  }
+
+  // ---- what fields call
+
+  typed(target) {
+    const setting = this.filling.setting(target.name);
+    this.filling.set(target.name, valueOfText(setting, target.value));
+  }
+
+  chosen(target) {
+    if (target.value === OTHER) { this.typing = target.name; this.redraw(); return; }
+    this.typed(target);
+  }
+
+  switched(target) { this.filling.set(target.name, target.checked); }
+
+  added(target) {
+    const before = this.filling.get(target.name) ?? [];
+    if (target.value) this.filling.set(target.name, [...before, target.value]);
+    target.value = '';
+  }
+
+  reset(target) { this.filling.reset(target.dataset.value); }
+
+  // The control of a setting: by its kind, with its choices where it has any.
+  control(setting) {
+    const { filling } = this;
+    const value = filling.get(setting.name);
+    const text = typeof value === 'string' ? value : textOfValue(setting, value);
+    const marks = new Markup(`name="${setting.name}" aria-label="${escaped(setting.title)}"${filling.problems[setting.name] ? ' aria-invalid="true"' : ''}${
+      filling.filled.has(setting.name) ? ' data-filled' : ''}`);
+    const placeholder = setting.optional || setting.kind === 'texts' ? filling.own[setting.name] ?? (setting.optional ? 'none' : '') : '';
+    if (setting.kind === 'switch') {
+      return html`<label class="check"><input type="checkbox" ${marks} data-change="switched" ?checked=${value}><span>${value ? 'On' : 'Off'}</span></label>`;
+    }
+    if (setting.kind === 'texts') {
+      const choices = setting.source ? filling.choices(setting) ?? [] : [];
+      return html`<textarea class="input" rows="${Math.max(setting.rows, setting.source ? 1 : 2)}" ${marks} placeholder="${placeholder || 'one a line'}" data-input="typed">${
+        text}</textarea>${choices.length ? html`<select class="input" name="${setting.name}" aria-label="Add to ${setting.title}" data-change="added"><option value="">Add ...</option>${
+        choices.map((one) => html`<option value="${one.value}">${one.title}</option>`)}</select>` : ''}`;
+    }
+    if (setting.source && this.typing !== setting.name) return this.list(setting, text, marks);
+    if (setting.kind === 'choice') {
+      return html`<select class="input" ${marks} data-change="chosen">${setting.choices.map((one) => html`<option ?selected=${one === value}>${one}</option>`)}</select>`;
+    }
+    if (setting.rows > 1) return html`<textarea class="input" rows="${setting.rows}" ${marks} placeholder="${placeholder}" data-input="typed">${text}</textarea>`;
+    const mode = { integer: filling.several ? 'text' : 'numeric', number: filling.several ? 'text' : 'decimal' }[setting.kind] ?? 'text';
+    return html`<input class="input" ${marks} value="${text}" inputmode="${mode}" placeholder="${placeholder}" autocomplete="off" spellcheck="false" data-input="typed">`;
+  }
+
+  // What is chosen from; a value that is not among it is listed, too, and where paths are allowed another one can be typed.
+  list(setting, text, marks) {
+    const choices = this.filling.choices(setting) ?? [];
+    const groups = [...new Set(choices.map(({ group }) => group))];
+    const options = (list) => list.map((one) => html`<option value="${one.value}" ?selected=${one.value === text}>${one.title}</option>`);
+    return html`<select class="input" ${marks} data-change="chosen">${(setting.optional || text === '') && html`<option value="" ?selected=${text === ''}>none</option>`}${
+      text !== '' && !choices.some(({ value }) => value === text) ? html`<option value="${text}" selected>${text}</option>` : ''}${groups.map((group) => {
+      const members = choices.filter((one) => one.group === group);
+      return group ? html`<optgroup label="${group}">${options(members)}</optgroup>` : options(members);
+    })}${(setting.path || setting.source === 'caption_models') && html`<option value="${OTHER}">Another ...</option>`}</select>`;
+  }
+}
+
+// One field.
+//   filling, name: what it shows;  hint: what stands below it, such as its cost;  label: instead of the setting's title
+class SettingField extends FillingElement {
+  static properties = ['filling', 'name', 'hint', 'label'];
+
+  view() {
+    const setting = this.filling?.setting(this.name);
+    if (!setting) return html`${field(this.label ?? this.name, skeleton('height:var(--wb-control)'))}`;
+    const unit = setting.unit && !setting.title.toLowerCase().includes(setting.unit) && !this.label ? html`<span class="faint">${setting.unit}</span>` : '';
+    return field(html`<span title="${setting.help}">${this.label ?? setting.title}</span>${unit}`, this.control(setting), this.hint ?? '', this.filling.problems[setting.name]);
+  }
+}
+define('wb-setting', SettingField);
+
+const settingField = (filling, name, hint = '', label = undefined) => html`<wb-setting data-id="setting-${name}" .filling=${filling} .name=${name} .hint=${hint} .label=${label}></wb-setting>`;
+
+// All settings of a form but `without`, with a search. `usual` says what "differ" is measured against, such as "the defaults".
+class SettingsList extends FillingElement {
+  static properties = ['filling', 'without', 'usual', 'placeholder'];
+
+  search = '';
+
+  view() {
+    const { filling } = this;
+    if (!filling?.settings.length) return skeleton('height:200px');
+    const all = filling.settings.filter(({ name }) => !this.without?.includes(name));
+    const off = new Set(filling.without.filter((name) => !filling.differs(name)));
+    const fits = foundSettings(all, this.search);
+    const shown = fits.filter(({ name }) => !off.has(name));
+    const differ = all.filter(({ name }) => filling.differs(name)).length;
+    const hidden = fits.length - shown.length;
+    const result = !fits.length ? `No setting is called “${this.search.trim()}”.`
+      : `${shown.length} of ${count(all.length, 'setting')}${hidden ? `, and ${hidden} more that ${hidden === 1 ? 'has' : 'have'} no effect with the others as they are` : ''}`;
+    let section = null;
+    return html`<header><h2>All settings</h2><span class="fine faint">${count(all.length, 'setting')}${differ ? `, of which ${differ} ${differ === 1 ? 'differs' : 'differ'} from ${
+      this.usual ?? 'the defaults'}` : ''}</span></header>
+      <input class="input find-setting" type="search" value="${this.search}" placeholder="${this.placeholder ?? 'Find: memory, flip, network_alpha, save_every'}" aria-label="Find a setting"
+        data-input="find"><p class="fine faint" role="status">${this.search.trim() && result}</p>
+      <div class="settings-list">${shown.map((setting) => {
+        const head = setting.section !== section && html`<h3 data-id="section-${setting.section}">${setting.section}</h3>`;
+        section = setting.section;
+        return html`${head}${this.line(setting)}`;
+      })}</div>`;
+  }
+
+  line(setting) {
+    const { filling } = this;
+    const problem = filling.problems[setting.name];
+    const differs = filling.differs(setting.name);
+    return html`<div class="setting ${differs && 'differs'}" data-id="line-${setting.name}"><div><b>${setting.title}</b>${setting.unit && html` <span class="faint">${setting.unit}</span>`}
+      <span class="mono fine faint" title="${setting.also ? `Elsewhere: ${setting.also}` : ''}">${setting.name}</span></div>
+      <div>${this.control(setting)}${problem ? html`<span class="fine bad" role="alert">${problem}</span>` : ''}${twoLines(setting.help)}</div>
+      <div>${differs && button('Default', 'reset', { kind: 'quiet small', value: setting.name, label: `${setting.title}: back to ${valueInWords(setting, setting.default)}` })}</div></div>`;
+  }
+
+  find(target) { this.search = target.value; this.redraw(); }
+}
+define('wb-settings', SettingsList);
+
+// What is wrong that belongs to no field that is shown. shown: names of the fields that say it themselves
+const otherProblems = (filling, shown = []) => {
+  const left = Object.entries(filling.problems).filter(([name]) => !shown.includes(name));
+  return left.length ? html`<ul class="problems bad" role="alert" tabindex="-1">${left.map(([name, text]) => html`<li>${filling.setting(name) ? html`<b>${filling.setting(name).title}:</b> ` : ''}${text}</li>`)}</ul>` : '';
+};
