@@ -15,11 +15,11 @@ const chosenClips = {
 //   dataset: its name;  clip: its card;  rows: of the field
 // An event `caption-done` says that Ctrl Enter was pressed.
 class Caption extends WorkbenchElement {
-  static properties = ['dataset', 'clip', 'rows'];
+  static properties = ['datasetName', 'clip', 'rows'];
 
   problem = '';
 
-  get where() { return `caption ${this.dataset} ${this.clip.id}`; }
+  get where() { return `caption ${this.datasetName} ${this.clip.id}`; }
 
   arrived() {
     if (this.wired) return;
@@ -54,9 +54,9 @@ class Caption extends WorkbenchElement {
     const { text, over } = drafts.read(this.where);
     if (text === undefined || this.saving) return true;
     this.saving = true;
-    const { clip, dataset, where } = this;
+    const { clip, datasetName, where } = this;
     try {
-      const made = await page.transport.call('clips/caption', { name: dataset, clip: clip.id, text, over });
+      const made = await page.transport.call('clips/caption', { name: datasetName, clip: clip.id, text, over });
       if (drafts.read(where).text === text) drafts.forget(where);
       clip.caption = made.caption;
       this.problem = '';
@@ -75,7 +75,7 @@ class Caption extends WorkbenchElement {
 
   async keepMine() {
     const { text } = drafts.read(this.where);
-    const made = await this.act('clips/caption', { name: this.dataset, clip: this.clip.id, text });
+    const made = await this.act('clips/caption', { name: this.datasetName, clip: this.clip.id, text });
     if (made) { this.clip.caption = made.caption; this.putBack(); }
   }
 
@@ -105,13 +105,13 @@ define('wb-caption', Caption);
 // What is done to the captions of the chosen clips, or of all when none is: find and replace, a text before or after, a tag, the
 // trigger word.   dataset: its name;  trigger: its trigger word
 class EditCaptions extends WorkbenchElement {
-  static properties = ['dataset', 'trigger'];
+  static properties = ['datasetName', 'trigger'];
 
-  needs() { return { tags: ['clips/tags', { name: this.dataset }] }; }
+  needs() { return { tags: ['clips/tags', { name: this.datasetName }] }; }
 
-  get kept() { return drafts.read(`edit captions ${this.dataset}`); }
+  get kept() { return drafts.read(`edit captions ${this.datasetName}`); }
 
-  get clips() { return [...chosenClips.of(this.dataset)]; }
+  get clips() { return [...chosenClips.of(this.datasetName)]; }
 
   view() {
     const { find = '', replacement = '', text = '', expression, match_case: matchCase, whole_word: wholeWord } = this.kept;
@@ -132,14 +132,14 @@ class EditCaptions extends WorkbenchElement {
   }
 
   note(target) {
-    drafts.keep(`edit captions ${this.dataset}`, { ...this.kept, [target.name]: target.type === 'checkbox' ? target.checked : target.value });
+    drafts.keep(`edit captions ${this.datasetName}`, { ...this.kept, [target.name]: target.type === 'checkbox' ? target.checked : target.value });
     this.would = null;
     this.redraw();
   }
 
   get search() {
     const { find, replacement = '', expression = false, match_case: matchCase = false, whole_word: wholeWord = false } = this.kept;
-    return { name: this.dataset, find, replacement, clips: this.clips, expression, match_case: matchCase, whole_word: wholeWord };
+    return { name: this.datasetName, find, replacement, clips: this.clips, expression, match_case: matchCase, whole_word: wholeWord };
   }
 
   async preview() {
@@ -148,7 +148,7 @@ class EditCaptions extends WorkbenchElement {
   }
 
   get undoing() {
-    return { said: ({ changed }) => `${count(changed, 'caption')} changed.`, undo: () => this.act('datasets/undo', { name: this.dataset }, { said: 'Undone.' }) };
+    return { said: ({ changed }) => `${count(changed, 'caption')} changed.`, undo: () => this.act('datasets/undo', { name: this.datasetName }, { said: 'Undone.' }) };
   }
 
   async replace() {
@@ -158,9 +158,9 @@ class EditCaptions extends WorkbenchElement {
   edit(target) {
     const { text } = this.kept;
     const verb = target.dataset.value;
-    return this.act(`clips/${verb}`, { name: this.dataset, clips: this.clips, [verb === 'remove-tag' ? 'tag' : 'text']: text }, this.undoing);
+    return this.act(`clips/${verb}`, { name: this.datasetName, clips: this.clips, [verb === 'remove-tag' ? 'tag' : 'text']: text }, this.undoing);
   }
 
-  write(target) { return this.act('clips/trigger', { name: this.dataset, [target.dataset.value]: true }, this.undoing); }
+  write(target) { return this.act('clips/trigger', { name: this.datasetName, [target.dataset.value]: true }, this.undoing); }
 }
 define('wb-edit-captions', EditCaptions);

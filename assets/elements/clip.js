@@ -22,22 +22,20 @@ class ClipPage extends WorkbenchElement {
 
   get name() { return this.path?.[0] ?? ''; }
 
-  get id() { return this.path?.[2] ?? ''; }
-
-  set id(_) { /* its own address says it */ }
+  get clipId() { return this.path?.[2] ?? ''; }
 
   get heading() { return this.clip?.name ?? 'Clip'; }
 
-  get clock() { return `clip ${this.id}`; }
+  get clock() { return `clip ${this.clipId}`; }
 
   get shape() { return preferences.read(`shape ${this.name}`, preferences.read('shape', { model: '', frames: null })); }
 
   needs() {
-    const of = { name: this.name, clip: this.id };
+    const of = { name: this.name, clip: this.clipId };
     const shape = this.shape;
     const all = { clip: ['clips/view', { ...of, ...shape }] };
-    if (this.clip?.cuttable && this.clip.id === this.id) all.source = ['clips/source', of, 'once'];
-    if (this.asked?.clip === this.id) all.back = ['clips/reconstruction', { id: this.asked.id }];
+    if (this.clip?.cuttable && this.clip.id === this.clipId) all.source = ['clips/source', of, 'once'];
+    if (this.asked?.clip === this.clipId) all.back = ['clips/reconstruction', { id: this.asked.id }];
     return all;
   }
 
@@ -52,12 +50,12 @@ class ClipPage extends WorkbenchElement {
 
   changed(name) {
     if (name !== 'path') return;
-    this.part = null;
+    this.chosenPart = null;
     this.box = undefined;
     this.cuts = null;
     this.cropping = false;
     this.played = null;
-    this.before = null;
+    this.earlier = null;
   }
 
   view() {
@@ -65,24 +63,24 @@ class ClipPage extends WorkbenchElement {
     if (this.refused.clip) return html`<div class="empty"><h1 tabindex="-1">Clip is not here</h1><p class="faint">${this.refused.clip.message}</p><div class="row">${linkTo(`Back to ${name}`, address('dataset', name), { kind: 'primary' })}</div></div>`;
     const { clip } = this;
     if (!clip) return html`<div class="head"><a class="faint" href="${address('dataset', name)}">${name}</a><span class="faint">/</span><h1 tabindex="-1">Clip</h1></div>${skeleton('aspect-ratio:3/2;max-width:640px')}`;
-    if (clip.id !== this.id) { queueMicrotask(() => this.open(clip.id, true)); return html``; }
+    if (clip.id !== this.clipId) { queueMicrotask(() => this.open(clip.id, true)); return html``; }
     if (clip.cuttable && !this.watches.has('source')) this.follow();
     const beside = (to, picture, label) => (to ? linkTo('', address('dataset', name, 'clip', to), { kind: 'square', name: picture, label }) : button('', 'stay', { kind: 'square', name: picture, label, off: true }));
     return html`<div class="head"><a class="faint" href="${address('dataset', name)}">${name}</a><span class="faint">/</span><h1 tabindex="-1" class="one-line" title="${clip.name}">${clip.name}</h1><span class="faint minor tight">${
       clip.number.toLocaleString('en-US')} of ${clip.of.toLocaleString('en-US')}</span><div class="actions">${beside(clip.previous, 'left', 'Previous clip')}${beside(clip.next, 'right', 'Next clip')}${menu([
-      ['Remove this clip', 'remove', '', 'bin', 'danger']])}</div></div>
+      ['Remove this clip', 'toBin', '', 'bin', 'danger']])}</div></div>
       <div class="split"><div class="section">${clip.cuttable && this.source ? this.cutter(clip, this.source) : this.still(clip)}${this.input(clip)}</div>${this.aside(clip)}</div>`;
   }
 
   still(clip) {
     if (clip.latents_model) return html`<p class="faint">Latents of ${clip.latents_model}, which go to the model as they are. There is no video to watch.</p>`;
     if (clip.cuttable && !this.refused.source) return skeleton('aspect-ratio:3/2;max-width:640px');
-    return html`<div class="limited">${video(clip.file, clip.name, { width: clip.width, height: clip.height })}</div>${this.refused.source && clip.cuttable ? refusal(this.refused.source) : ''}`;
+    return html`<div class="cutter" style="max-width:min(1280px, calc((100vh - 200px) * ${(clip.width / clip.height).toFixed(3)}))">${video(clip.file, clip.name, { width: clip.width, height: clip.height })}</div>${this.refused.source && clip.cuttable ? refusal(this.refused.source) : ''}`;
   }
 
   // ---- cutting
 
-  get span() { return this.part ?? { start: this.source.start, end: this.source.end }; }
+  get span() { return this.chosenPart ?? { start: this.source.start, end: this.source.end }; }
 
   get crop() { return this.box === undefined ? this.source.crop : this.box; }
 
@@ -96,14 +94,14 @@ class ClipPage extends WorkbenchElement {
     const { crop } = this;
     const share = (frame) => `${((100 * frame) / source.frames).toFixed(3)}%`;
     const used = `frames ${start + 1} to ${end}, ${((end - start) / source.fps).toFixed(1)} s`;
-    return html`<div class="section limited" style="--take:330px;gap:6px"><div class="stage" style="--aspect:${source.width}/${source.height}">${video(source.file, clip.name, { clock: this.clock, width: source.width, height: source.height })}${
+    return html`<div class="section cutter" style="max-width:min(1280px, calc((100vh - 330px) * ${(source.width / source.height).toFixed(3)}))"><div class="stage" style="--aspect:${source.width}/${source.height}">${video(source.file, clip.name, { clock: this.clock, width: source.width, height: source.height })}${
       this.cropping || crop ? this.cropBox(source) : ''}</div>
       <div class="film" data-do="jump">${video(source.strip, 'Frames of the source video')}<span class="out" style="left:0;width:${share(start)}"></span><span class="out" style="right:0;left:${share(end)}"></span>${
   source.taken.map(([from, to]) => html`<span class="taken" title="A clip already" style="left:${share(from)};width:${share(to - from)}"></span>`)}${(this.cuts ?? []).map((second) => html`<span class="mark" style="left:${share(second * source.fps)}"></span>`)}<span
       class="chosen" style="left:${share(start)};right:calc(100% - ${share(end)})"></span><span class="playhead"></span></div>
       <div class="dual"><label><span class="unseen">Start</span><input type="range" min="0" max="${source.frames}" value="${start}" name="start" data-input="trim" aria-valuetext="Starts at frame ${start + 1}"></label><label><span class="unseen">End</span><input
       type="range" min="0" max="${source.frames}" value="${end}" name="end" data-input="trim" aria-valuetext="Ends at frame ${end}"></label></div>
-      <wb-scrubber data-id="scrub-${this.id}" .clock=${this.clock} .frames=${source.frames} .speeds=${true}></wb-scrubber></div>
+      <wb-scrubber data-id="scrub-${this.clipId}" .clock=${this.clock} .frames=${source.frames} .speeds=${true}></wb-scrubber></div>
       <div class="row minor"><span class="faint">Used part</span><b>${used}</b><span class="faint">of ${source.frames}</span><span class="spacer"></span>${this.cutAnew ? html`${button('Keep as it was', 'forget', { kind: 'small quiet' })}${button(
   `Keep ${start === source.start && end === source.end ? 'this part of the picture' : `${count(end - start, 'frame')}`}`, 'apply', { kind: 'small primary' })}` : ''}</div>
       <div class="row">${button('Split here', 'splitHere', { kind: 'small' })}${this.cuts?.length ? button(`Split at ${count(this.cuts.length, 'cut')}`, 'splitAtCuts', { kind: 'small' }) : button('Find cuts', 'findCuts', { kind: 'small' })}${
@@ -124,7 +122,7 @@ class ClipPage extends WorkbenchElement {
   }
 
   updated() {
-    if (!this.source || this.clip?.id !== this.id) return;
+    if (!this.source || this.clip?.id !== this.clipId) return;
     const clock = Clock.named(this.clock);
     if (this.clockOf !== clock) {
       this.clockOf?.listeners.delete(this.ticked);
@@ -166,9 +164,9 @@ class ClipPage extends WorkbenchElement {
     this.show(target.name === 'start' ? span.start : span.end - 1);
   }
 
-  setPart(span) { this.part = boundedPart(span, this.source.frames); this.redraw(); }
+  setPart(span) { this.chosenPart = boundedPart(span, this.source.frames); this.redraw(); }
 
-  forget() { this.part = null; this.box = undefined; this.cropping = false; this.redraw(); }
+  forget() { this.chosenPart = null; this.box = undefined; this.cropping = false; this.redraw(); }
 
   startCrop() { this.cropping = !this.cropping; this.redraw(); }
 
@@ -196,9 +194,9 @@ class ClipPage extends WorkbenchElement {
 
   // ---- what is done to it. A clip that is cut gets another id.
 
-  get of() { return { name: this.name, clip: this.id }; }
+  get of() { return { name: this.name, clip: this.clipId }; }
 
-  undo(id = this.id) {
+  undo(id = this.clipId) {
     const { name } = this;
     return async () => { await this.act('datasets/undo', { name }, { said: 'Undone.' }); window.location.replace(address('dataset', name, 'clip', id)); };
   }
@@ -211,7 +209,7 @@ class ClipPage extends WorkbenchElement {
   async recut(operation, values, said) {
     const made = await this.act(operation, { ...this.of, ...values }, { said, undo: this.undo() });
     const one = Array.isArray(made) ? made[0] : made;
-    if (one) { this.forget(); this.cuts = null; if (one.id === this.id) this.reread('source'); else this.open(one.id, true); }
+    if (one) { this.forget(); this.cuts = null; if (one.id === this.clipId) this.reread('source'); else this.open(one.id, true); }
   }
 
   apply() {
@@ -234,16 +232,16 @@ class ClipPage extends WorkbenchElement {
   uncrop() { return this.recut('clips/uncrop', {}, 'The whole picture is back.'); }
 
   reset() {
-    const { name, id } = this;
+    const { name, clipId: id } = this;
     return this.recut('clips/reset-cut', { name, clip: undefined, clips: [id] }, 'The whole source video is back.');
   }
 
   rate(form) {
-    const fps = form.fps.value.trim(), { name, id } = this;
+    const fps = form.fps.value.trim(), { name, clipId: id } = this;
     return this.recut('clips/set-fps', { name, clip: undefined, clips: [id], fps: fps ? Number(fps) : null }, fps ? `It has ${fps} frames a second now.` : 'It has all frames of its source again.');
   }
 
-  async remove() {
+  async toBin() {
     const { name, clip } = this;
     const done = await this.act('clips/remove-clips', { name, clips: [clip.id] }, { said: `${clip.name} removed.`, undo: this.undo() });
     if (!done) return;
@@ -264,7 +262,7 @@ class ClipPage extends WorkbenchElement {
 
   reconstruction() {
     const { back } = this;
-    if (this.asked?.clip !== this.id) return '';
+    if (this.asked?.clip !== this.clipId) return '';
     if (!back || !back.message && !back.beside) return html`<div class="task" role="status">${progress(null, 'The VAE is at work')}<span class="minor">The VAE encodes and decodes the clip.</span></div>`;
     if (!back.beside) return html`<p class="state bad" role="alert">${icon('bad')}${back.message}</p>`;
     return html`<figure class="beside">${video(back.beside, 'The model input, and what the VAE gives back')}<figcaption class="minor faint">Left the model input, right what the VAE gives back: ${back.psnr.toFixed(1)} dB, the worst frame ${back.psnr_worst.toFixed(1)} dB.</figcaption></figure>`;
@@ -280,7 +278,7 @@ class ClipPage extends WorkbenchElement {
   async reconstruct() {
     const asked = await this.act('clips/reconstruct', { ...this.of, ...this.wanted });
     if (!asked) return;
-    this.asked = { clip: this.id, id: asked.id };
+    this.asked = { clip: this.clipId, id: asked.id };
     this.follow();
     this.redraw();
   }
@@ -289,7 +287,7 @@ class ClipPage extends WorkbenchElement {
 
   aside(clip) {
     const written = { '': '', hand: 'written by hand', file: 'came with the file' }[clip.caption_by] ?? `written by ${clip.caption_by}`;
-    return html`<aside class="aside"><div class="field"><span>Caption${written && html` <span class="faint">${written}</span>`}</span><wb-caption data-id="caption-${clip.id}" .dataset=${this.name} .clip=${clip} .rows=${6}></wb-caption>${
+    return html`<aside class="aside"><div class="field"><span>Caption${written && html` <span class="faint">${written}</span>`}</span><wb-caption data-id="caption-${clip.id}" .datasetName=${this.name} .clip=${clip} .rows=${6}></wb-caption>${
       clip.trigger_word && !clip.caption.includes(clip.trigger_word) ? html`<span class="hint">Trained as “${clip.trigger_word} ...”</span>` : ''}</div>
       <div class="row">${button('Write it with a model', 'writeIt', { kind: 'small' })}</div>${clip.caption.trim() ? '' : state('warn', 'No caption')}
       ${clip.marks.map((text) => state('warn', text))}

@@ -18,7 +18,7 @@ function withSaved(before, now, saved) {
 
 // dataset: its name;  trigger: its trigger word
 class Clips extends WorkbenchElement {
-  static properties = ['dataset', 'trigger'];
+  static properties = ['datasetName', 'trigger'];
 
   query = { search: '', only: 'all', order: 'given' };
 
@@ -29,7 +29,7 @@ class Clips extends WorkbenchElement {
   list = [];
 
   needs() {
-    return { cards: ['clips/cards', { name: this.dataset, ...this.query, first: this.first, most: PAGE }] };
+    return { cards: ['clips/cards', { name: this.datasetName, ...this.query, first: this.first, most: PAGE }] };
   }
 
   arrived() {
@@ -39,7 +39,7 @@ class Clips extends WorkbenchElement {
     this.addEventListener('caption-saved', ({ detail }) => { this.saved.add(detail); });
   }
 
-  get chosen() { return chosenClips.of(this.dataset); }
+  get chosen() { return chosenClips.of(this.datasetName); }
 
   view() {
     if (this.refused.cards) return refusal(this.refused.cards);
@@ -68,12 +68,12 @@ class Clips extends WorkbenchElement {
   }
 
   card(clip) {
-    const to = address('dataset', this.dataset, 'clip', clip.id);
+    const to = address('dataset', this.datasetName, 'clip', clip.id);
     const tag = clip.latents_model ? 'latents' : clip.image ? `${clip.width}×${clip.height}` : `${clip.seconds.toFixed(1)} s`;
     return html`<article class="clip" data-id="clip-${clip.id}"><a href="${to}" aria-label="Open ${clip.name}">${video(clip.latents_model ? clip.picture : clip.file, clip.name, { width: clip.width, height: clip.height, tag })}</a>
       <div class="name"><input type="checkbox" data-change="pick" name="${clip.id}" aria-label="Choose ${clip.name}" ?checked=${this.chosen.has(clip.id)}><a class="one-line" href="${to}" tabindex="-1" title="${clip.name}">${clip.name}</a>${
   clip.marks.length ? html`<span class="warn" title="${clip.marks.join(', ')}">${icon('warn', `Findings: ${clip.marks.join(', ')}`)}</span>` : ''}</div>
-      ${clip.tags.length ? html`<p class="fine faint">${clip.tags.join(', ')}</p>` : ''}<wb-caption .dataset=${this.dataset} .clip=${clip}></wb-caption></article>`;
+      ${clip.tags.length ? html`<p class="fine faint">${clip.tags.join(', ')}</p>` : ''}<wb-caption .datasetName=${this.datasetName} .clip=${clip}></wb-caption></article>`;
   }
 
   pager({ first, found }) {
@@ -85,7 +85,7 @@ class Clips extends WorkbenchElement {
   bulk() {
     const number = this.chosen.size;
     return html`<div class="floating" role="toolbar" aria-label="Chosen clips"><b>${number.toLocaleString('en-US')} chosen</b>${button('Write captions', 'captions')}${button('Edit captions', 'edit')}${button('Mark', 'ask', { value: 'mark' })}${
-      button('Frame rate', 'ask', { value: 'rate' })}${button('Cut', 'cut')}${button('Reset the cut', 'resetCut')}${button('Remove', 'remove', { name: 'bin' })}${button('All found', 'all')}${
+      button('Frame rate', 'ask', { value: 'rate' })}${button('Cut', 'cut')}${button('Reset the cut', 'resetCut')}${button('Remove', 'toBin', { name: 'bin' })}${button('All found', 'all')}${
       button('', 'none', { kind: 'square', name: 'close', label: 'Choose none' })}
       ${this.asking === 'mark' ? html`<form class="row tight" data-submit="mark"><input class="input" name="word" placeholder="A word, such as night" aria-label="Mark">${html`<button class="button">Mark ${number}</button>`}</form>` : ''}
       ${this.asking === 'rate' ? html`<form class="row tight" data-submit="rate"><input class="input" name="fps" inputmode="decimal" placeholder="Frames a second, empty for their own" aria-label="Frames a second"><button class="button">Set</button></form>` : ''}</div>`;
@@ -128,7 +128,7 @@ class Clips extends WorkbenchElement {
   // Go to the next clip without a caption, on a later page if need be.
   next(id) {
     const at = this.list.findIndex((clip) => clip.id === id);
-    const empty = (clip) => clip.id !== id && !(drafts.read(`caption ${this.dataset} ${clip.id}`).text ?? clip.caption).trim();
+    const empty = (clip) => clip.id !== id && !(drafts.read(`caption ${this.datasetName} ${clip.id}`).text ?? clip.caption).trim();
     const clip = this.list.slice(at + 1).find(empty) ?? (this.seen.missing === null ? this.list.find(empty) : null);
     if (clip) { this.focusOn(clip.id, 'textarea'); return; }
     if (this.seen.missing === null) { toast('Every clip has a caption.'); return; }
@@ -179,26 +179,26 @@ class Clips extends WorkbenchElement {
   none() { this.chosen.clear(); this.asking = ''; this.redraw(); }
 
   async all() {
-    const found = await this.act('clips/cards', { name: this.dataset, ...this.query, most: 1, ids: true });
+    const found = await this.act('clips/cards', { name: this.datasetName, ...this.query, most: 1, ids: true });
     for (const id of found?.ids ?? []) this.chosen.add(id);
     this.redraw();
   }
 
-  choose() { chooseFiles((files) => importInto(this.dataset, files)); }
+  choose() { chooseFiles((files) => importInto(this.datasetName, files)); }
 
-  captions() { goTo('dataset', this.dataset, 'captions'); }
+  captions() { goTo('dataset', this.datasetName, 'captions'); }
 
-  edit() { goTo('dataset', this.dataset, 'edit'); }
+  edit() { goTo('dataset', this.datasetName, 'edit'); }
 
-  cut() { goTo('dataset', this.dataset, 'split'); }
+  cut() { goTo('dataset', this.datasetName, 'split'); }
 
   ask(target) { this.asking = this.asking === target.dataset.value ? '' : target.dataset.value; this.redraw(); }
 
-  undo(text = 'Undone.') { return () => this.act('datasets/undo', { name: this.dataset }, { said: text }); }
+  undo(text = 'Undone.') { return () => this.act('datasets/undo', { name: this.datasetName }, { said: text }); }
 
   // Do something to the chosen clips; those that are cut anew have other ids then.
   async toChosen(operation, values, said, keep = false) {
-    const done = await this.act(operation, { name: this.dataset, clips: [...this.chosen], ...values }, { said, undo: this.undo() });
+    const done = await this.act(operation, { name: this.datasetName, clips: [...this.chosen], ...values }, { said, undo: this.undo() });
     if (done && !keep) this.chosen.clear();
     this.asking = '';
     this.redraw();
@@ -213,6 +213,6 @@ class Clips extends WorkbenchElement {
 
   resetCut() { return this.toChosen('clips/reset-cut', {}, (made) => `${count(made.length, 'clip')} reset to the whole source video.`); }
 
-  remove() { return this.toChosen('clips/remove-clips', {}, (made) => `${count(made.length, 'clip')} removed.`); }
+  toBin() { return this.toChosen('clips/remove-clips', {}, (made) => `${count(made.length, 'clip')} removed.`); }
 }
 define('wb-clips', Clips);

@@ -20,6 +20,7 @@ class Dataset extends WorkbenchElement {
     return {
       about: ['datasets/about', { name: this.name, ...this.shape }],
       models: ['settings/choices', { form: 'train', name: 'model' }, 'once'],
+      ...(this.tab === 'captions' ? { captioners: ['clips/list-captioners', {}, 'once'] } : {}),
     };
   }
 
@@ -36,8 +37,8 @@ class Dataset extends WorkbenchElement {
     if (!about) return html`<div class="head"><h1 tabindex="-1">${name}</h1></div>${skeleton('height:28px;width:60%')}${skeleton('height:300px')}`;
     this.watchImport(about);
     return html`${this.head(about)}${this.tabs(about)}${about.damage.map((text) => html`<p class="state bad" role="alert">${icon('bad')}${text}</p>`)}
-      <wb-import data-id="import" .task=${this.task('import')} .dataset=${name}></wb-import>
-      ${about.tasks.filter((one) => one.name !== 'import' && (one.activity || one.state !== 'finished') && one.name !== this.own(tab)).map((one) => html`<wb-task data-id="task-${one.name}" .task=${one} .dataset=${name}></wb-task>`)}
+      <wb-import data-id="import" .task=${this.task('import')} .datasetName=${name}></wb-import>
+      ${about.tasks.filter((one) => one.name !== 'import' && (one.activity || one.state !== 'finished') && one.name !== this.own(tab)).map((one) => html`<wb-task data-id="task-${one.name}" .task=${one} .datasetName=${name}></wb-task>`)}
       ${this.open(tab, about)}`;
   }
 
@@ -49,12 +50,12 @@ class Dataset extends WorkbenchElement {
   head(about) {
     const { clips, seconds, sizes, fps } = about.summary;
     const models = this.models ?? [];
-    const size = Object.keys(sizes), rate = Object.keys(fps);
+    const size = Object.keys(sizes), rate = Object.keys(fps).map((one) => String(Number(one)));
     const all = (list) => (list.length > 2 ? `${list[0]} and ${list.length - 1} more` : list.join(', ')).replace(/(\d)x(\d)/g, '$1×$2');
     return html`<div class="section" style="gap:10px"><div class="head"><h1 tabindex="-1" class="one-line" title="${about.title}">${about.title}</h1><div class="actions">${button('Add clips', 'choose', { name: 'plus' })}${menu([
       ['More ways to add', 'go', 'add', 'plus'], ['Write captions with a model', 'go', 'captions', 'edit'], ['Edit many captions', 'go', 'edit', 'find'], ['Cut clips', 'go', 'split', 'crop'],
       ['Title, group and notes', 'go', 'notes', 'settings'], ['Export', 'go', 'export', 'download'], about.undo && [`Undo: ${about.undo.slice(0, 40)}`, 'undo'], about.redo && [`Redo: ${about.redo.slice(0, 40)}`, 'redo'],
-      ['Move to the bin', 'remove', '', 'bin', 'danger']])}${clips ? button(`Train on ${count(clips, 'clip')}`, 'train', { kind: this.tab ? '' : 'primary' }) : ''}</div></div>
+      ['Move to the bin', 'toBin', '', 'bin', 'danger']])}${clips ? button(`Train on ${count(clips, 'clip')}`, 'train', { kind: this.tab ? '' : 'primary' }) : ''}</div></div>
       <div class="chips"><label class="chip"><span>Model</span><select aria-label="Model" data-change="judge" name="model"><option value="">any</option>${models.map(({ title, value }) => html`<option value="${value}" ?selected=${value === this.shape.model}>${title}</option>`)}${
   this.shape.model && !models.some(({ value }) => value === this.shape.model) ? html`<option value="${this.shape.model}" selected>${this.shape.model}</option>` : ''}</select>${icon('fold')}</label><label class="chip"><span>Frames</span><input aria-label="Frames" name="frames" inputmode="numeric"
   placeholder="its own" data-change="judge" value="${this.shape.frames ?? ''}"></label><label class="chip"><span>Trigger</span><input aria-label="Trigger word" placeholder="none" value="${about.trigger_word}" data-change="trigger"></label><span class="facts">${clips
@@ -73,24 +74,24 @@ class Dataset extends WorkbenchElement {
     const chosen = [...chosenClips.of(name)];
     const back = html`<div class="row"><h2>${DATASET_VIEWS[tab]}</h2><span class="spacer"></span>${linkTo('Back to the clips', address('dataset', name))}</div>`;
     const scope = (verb, none) => html`<p class="minor faint">${chosen.length ? `${verb} ${count(chosen.length, 'chosen clip')}.` : none}</p>`;
-    if (tab === 'input') return html`<wb-model-input data-id="input" .dataset=${name} .shape=${this.shape}></wb-model-input>`;
-    if (tab === 'history') return html`<wb-history data-id="history" .dataset=${name} .about=${about}></wb-history>`;
-    if (tab === 'export') return html`<wb-export data-id="export" .dataset=${name} .about=${about}></wb-export>`;
-    if (tab === 'add') return html`<wb-add data-id="add" .dataset=${name}></wb-add>`;
+    if (tab === 'input') return html`<wb-model-input data-id="input" .datasetName=${name} .shape=${this.shape}></wb-model-input>`;
+    if (tab === 'history') return html`<wb-history data-id="history" .datasetName=${name} .about=${about}></wb-history>`;
+    if (tab === 'export') return html`<wb-export data-id="export" .datasetName=${name} .about=${about}></wb-export>`;
+    if (tab === 'add') return html`<wb-add data-id="add" .datasetName=${name}></wb-add>`;
     if (tab === 'notes') return html`<wb-dataset-notes data-id="notes" .about=${about}></wb-dataset-notes>`;
-    if (tab === 'edit') return html`${back}<wb-edit-captions data-id="edit" .dataset=${name} .trigger=${about.trigger_word}></wb-edit-captions>`;
+    if (tab === 'edit') return html`${back}<wb-edit-captions data-id="edit" .datasetName=${name} .trigger=${about.trigger_word}></wb-edit-captions>`;
     if (tab === 'captions') {
-      return html`${back}${scope('A model describes', 'A model describes the clips without a caption. What you wrote by hand stays.')}<wb-task data-id="own" .task=${this.task('caption')} .dataset=${name}></wb-task>
-        <wb-task-form data-id="captions" .form=${'captions'} .where=${`dataset ${name} captions`} .first=${['captioner', 'which', 'model', 'base_url', 'instruction']} .without=${chosen.length ? ['which', 'chosen'] : ['chosen']}
+      return html`${back}${scope('A model describes', 'A model describes the clips without a caption. What you wrote by hand stays.')}${(this.captioners ?? []).map((one) => html`<p class="fine faint"><b>${one.title}.</b> ${one.needs}</p>`)}<wb-task data-id="own" .task=${this.task('caption')} .datasetName=${name}></wb-task>
+        <wb-task-form data-id="captions" .form=${'captions'} .where=${`dataset ${name} captions`} .first=${['captioner', 'which', 'model', 'base_url', 'endpoint_model', 'instruction']} .without=${chosen.length ? ['which', 'chosen'] : ['chosen']}
         .does=${'clips/auto-caption'} .values=${chosen.length ? { name, chosen } : { name }} .label=${'Write captions'} .said=${'A model writes captions in the background.'}></wb-task-form>`;
     }
     if (tab === 'split') {
-      return html`${back}${scope('Cuts', 'Cuts all clips, between shots or after so many seconds.')}<wb-task data-id="own" .task=${this.task('split')} .dataset=${name}></wb-task>
+      return html`${back}${scope('Cuts', 'Cuts all clips, between shots or after so many seconds.')}<wb-task data-id="own" .task=${this.task('split')} .datasetName=${name}></wb-task>
         <wb-task-form data-id="split" .form=${'split'} .where=${`dataset ${name} split`} .first=${['mode', 'detector', 'threshold', 'window_seconds', 'min_seconds', 'max_seconds', 'preview']} .without=${['clips']}
         .does=${'clips/split'} .values=${{ name, clips: chosen }} .label=${'Cut'} .said=${'Clips are cut in the background.'}></wb-task-form>`;
     }
-    return html`<div class="split"><wb-clips data-id="clips-${name}" .dataset=${name} .trigger=${about.trigger_word}></wb-clips>${
-      about.summary.clips ? html`<details class="aside" data-id="checks" ?open=${window.innerWidth > 1099}><summary>Checks</summary><wb-checks .dataset=${name} .shape=${this.shape} .task=${this.task('check')} .missing=${
+    return html`<div class="split"><wb-clips data-id="clips-${name}" .datasetName=${name} .trigger=${about.trigger_word}></wb-clips>${
+      about.summary.clips ? html`<details class="aside" data-id="checks" ?open=${window.innerWidth > 1099}><summary>Checks</summary><wb-checks .datasetName=${name} .shape=${this.shape} .task=${this.task('check')} .missing=${
         about.summary.missing_captions}></wb-checks></details>` : ''}</div>`;
   }
 
@@ -127,9 +128,9 @@ class Dataset extends WorkbenchElement {
     const shape = { ...this.shape, [target.name]: value };
     preferences.keep(`shape ${this.name}`, shape);
     preferences.keep('shape', shape);
-    this.before = this.about;
+    this.earlier = this.about;
     this.follow();
-    this.about ??= this.before; // what is shown stays until the answer is there
+    this.about ??= this.earlier; // what is shown stays until the answer is there
     this.redraw();
   }
 
@@ -144,7 +145,7 @@ class Dataset extends WorkbenchElement {
 
   async redo() { await this.act('datasets/redo', { name: this.name }, { said: ({ what }) => `Redone: ${what}.` }); }
 
-  async remove() {
+  async toBin() {
     const { name } = this;
     const [planned] = await this.act('datasets/to-remove', { name }) ?? [];
     if (!planned) return;
@@ -183,9 +184,9 @@ define('wb-dataset', Dataset);
 
 // What the last check found, by kind, with what each fix would do.   task: the check;  shape: model and frames it is for
 class Checks extends WorkbenchElement {
-  static properties = ['dataset', 'shape', 'task', 'missing'];
+  static properties = ['datasetName', 'shape', 'task', 'missing'];
 
-  needs() { return { checks: ['datasets/checks', { name: this.dataset }] }; }
+  needs() { return { checks: ['datasets/checks', { name: this.datasetName }] }; }
 
   view() {
     const { checks, task } = this;
@@ -193,9 +194,9 @@ class Checks extends WorkbenchElement {
     if (!checks) return html`${skeleton('height:60px')}${skeleton('height:60px')}`;
     const number = checks.kinds.reduce((sum, { count: found }) => sum + found, 0);
     return html`<p class="fine faint">${task?.activity ? '' : checks.checked_at ? html`${count(number, 'finding')}, ${ago(checks.checked_at)}` : 'Not checked yet.'}</p>
-      ${task?.activity ? html`<wb-task .task=${task} .dataset=${this.dataset}></wb-task>` : ''}
+      ${task?.activity ? html`<wb-task .task=${task} .datasetName=${this.datasetName}></wb-task>` : ''}
       <ul>${this.missing && !checks.kinds.some(({ kind }) => kind === 'no_caption') ? html`<li data-id="missing"><div class="title"><span class="warn">${icon('warn')}</span><b class="minor">${count(this.missing, 'clip has', 'clips have')} no caption</b></div>
-        <p class="faint">The model would learn ${this.missing === 1 ? 'it' : 'them'} under the trigger alone.</p><div>${linkTo('Write with a model', address('dataset', this.dataset, 'captions'), { kind: 'small' })}</div></li>` : ''}${
+        <p class="faint">The model would learn ${this.missing === 1 ? 'it' : 'them'} under the trigger alone.</p><div>${linkTo('Write with a model', address('dataset', this.datasetName, 'captions'), { kind: 'small' })}</div></li>` : ''}${
   checks.kinds.map((group) => this.group(group))}</ul>
       ${checks.checked_at && !number ? state('good', 'Nothing to fix') : ''}
       ${task?.activity ? '' : html`<div class="row">${checks.new_clips ? button(`Check ${count(checks.new_clips, checks.checked_at ? 'new clip' : 'clip')}`, 'check', { kind: 'small' }) : button('Check again', 'check', { kind: 'quiet small' })}</div>`}
@@ -205,10 +206,10 @@ class Checks extends WorkbenchElement {
   group(group) {
     const tone = group.tone === 'idle' ? 'idle' : group.tone;
     const [first, ...others] = group.fixes;
-    const sentences = group.findings.map(({ sentence, clips }) => html`<p class="faint">${clips.length === 1 ? html`<a href="${address('dataset', this.dataset, 'clip', clips[0])}">${sentence}</a>` : sentence}</p>`);
+    const sentences = group.findings.map(({ sentence, clips }) => html`<p class="faint">${clips.length === 1 ? html`<a href="${address('dataset', this.datasetName, 'clip', clips[0])}">${sentence}</a>` : sentence}</p>`);
     return html`<li data-id="${group.kind}-${group.title}"><div class="title"><span class="${tone}">${icon('warn', group.severity)}</span><b class="minor">${group.count > 1 ? `${group.count} × ` : ''}${group.title}</b></div>
       ${sentences[0]}${sentences.length > 1 ? html`<details><summary class="fine">All ${group.count}</summary>${sentences.slice(1)}${group.count > group.findings.length ? html`<p class="faint">and ${group.count - group.findings.length} more</p>` : ''}</details>` : ''}
-      ${group.kind === 'no_caption' ? html`<div>${linkTo('Write with a model', address('dataset', this.dataset, 'captions'), { kind: 'small' })}</div>` : first ? html`<p class="faint">${first.does}</p><div class="row tight">${this.fix(group, first, 'small')}${
+      ${group.kind === 'no_caption' ? html`<div>${linkTo('Write with a model', address('dataset', this.datasetName, 'captions'), { kind: 'small' })}</div>` : first ? html`<p class="faint">${first.does}</p><div class="row tight">${this.fix(group, first, 'small')}${
     others.length ? menu(others.map((one) => [`${one.label}: ${one.does}`, 'fixIt', `${group.kind} ${one.fix}`]), `Other ways: ${group.title}`) : ''}</div>` : ''}</li>`;
   }
 
@@ -216,25 +217,25 @@ class Checks extends WorkbenchElement {
 
   fixIt(target) {
     const [kind, how] = target.dataset.value.split(' ');
-    const name = this.dataset;
+    const name = this.datasetName;
     return this.act('datasets/fix', { name, kind, how }, {
       said: (task) => task.sentence || 'It is being fixed.', undo: () => this.act('datasets/undo', { name }, { said: 'Undone.' }),
     });
   }
 
-  check() { return this.act('datasets/check', { name: this.dataset, ...(this.shape.model ? this.shape : {}) }); }
+  check() { return this.act('datasets/check', { name: this.datasetName, ...(this.shape.model ? this.shape : {}) }); }
 }
 define('wb-checks', Checks);
 
 // What a model gets of all clips, the buckets that lose least, and the dataset in numbers.
 class ModelInput extends WorkbenchElement {
-  static properties = ['dataset', 'shape'];
+  static properties = ['datasetName', 'shape'];
 
   buckets = 3;
 
   needs() {
-    const of = { name: this.dataset, ...Object.fromEntries(Object.entries(this.shape ?? {}).filter(([, value]) => value)) };
-    return { plan: ['clips/plan', of, 'once'], groups: ['clips/plan', { ...of, buckets: this.buckets }, 'once'], numbers: ['datasets/stats', { name: this.dataset }, 'once'] };
+    const of = { name: this.datasetName, ...Object.fromEntries(Object.entries(this.shape ?? {}).filter(([, value]) => value)) };
+    return { plan: ['clips/plan', of, 'once'], groups: ['clips/plan', { ...of, buckets: this.buckets }, 'once'], numbers: ['datasets/stats', { name: this.datasetName }, 'once'] };
   }
 
   view() {
@@ -242,9 +243,9 @@ class ModelInput extends WorkbenchElement {
     const left = plan?.clips.filter(({ dropped }) => dropped) ?? [];
     const rows = plan ? [...left, ...plan.clips.filter(({ dropped }) => !dropped)] : [];
     const most = groups ? Math.max(1, ...Object.values(groups.buckets)) : 1;
-    return html`<section class="section"><h2>What the model gets</h2>${this.refused.plan ? refusal(this.refused.plan) : !plan ? skeleton('height:120px') : html`<p>${plan.sentence}</p><div class="table-frame tall"><table class="table"><thead><tr><th>Clip</th><th>Frames and picture</th><th>Use</th></tr></thead><tbody>${
-      rows.slice(0, 500).map((one) => html`<tr><td><a href="${address('dataset', this.dataset, 'clip', one.file_name.replace(/^.*\//, '').replace(/\.[^.]+$/, ''))}">${one.name}</a></td><td class="${one.dropped && 'bad'}">${one.sentence}</td><td class="faint">${[one.use, ...one.warnings].filter(Boolean).join('; ')}</td></tr>`)}</tbody></table></div>`}</section>
-      <section class="section"><header><h2>Buckets that lose least</h2><label class="row tight minor faint" style="width:200px">At most ${this.buckets}<input type="range" min="1" max="8" value="${this.buckets}" data-change="most" aria-label="Buckets at most"></label></header>${
+    return html`<section class="section"><header><h2>What the model gets</h2>${this.shape?.model ? '' : html`<span class="fine faint">of the built-in model: choose another one above</span>`}</header>${this.refused.plan ? refusal(this.refused.plan) : !plan ? skeleton('height:120px') : html`<p>${plan.sentence}</p><div class="table-frame tall"><table class="table"><thead><tr><th>Clip</th><th>Frames and picture</th><th>Use</th></tr></thead><tbody>${
+      rows.slice(0, 500).map((one) => html`<tr><td><a href="${address('dataset', this.datasetName, 'clip', one.file_name.replace(/^.*\//, '').replace(/\.[^.]+$/, ''))}">${one.name}</a></td><td class="${one.dropped && 'bad'}">${one.sentence}</td><td class="faint">${[one.use, ...one.warnings].filter(Boolean).join('; ')}</td></tr>`)}</tbody></table></div>`}</section>
+      <section class="section"><header><h2>Buckets that lose least</h2><label class="row tight minor faint" style="width:240px"><span class="tight">At most ${this.buckets}</span><input type="range" min="1" max="8" value="${this.buckets}" data-change="most" aria-label="Buckets at most"></label></header>${
   !groups ? skeleton('height:60px') : html`<p class="minor faint">${groups.sentence}</p><div class="bars">${Object.entries(groups.buckets).map(([name, clips]) => html`<span>${name}</span>${meter(clips / most, name)}<b>${clips}</b>`)}</div>${
     groups.clips.filter(({ dropped }) => dropped).slice(0, 50).map((one) => html`<p class="minor faint">${one.name}: ${one.dropped}</p>`)}`}</section>
       <section class="section"><h2>In numbers</h2>${!numbers ? skeleton('height:120px') : html`<p class="minor">${numbers.notes.join(' ')}</p><div class="numbers">${Object.values(numbers.histograms).map((one) => this.bars(`${one.title} (${one.unit})`, one.counts.map((number, index) => [
@@ -264,11 +265,11 @@ define('wb-model-input', ModelInput);
 
 // What was done, newest first, with the way back; the clips in the bin.
 class DatasetHistory extends WorkbenchElement {
-  static properties = ['dataset', 'about'];
+  static properties = ['datasetName', 'about'];
 
   shown = 100;
 
-  needs() { return { list: ['datasets/history', { name: this.dataset }], removed: ['clips/removed-clips', { name: this.dataset }] }; }
+  needs() { return { list: ['datasets/history', { name: this.datasetName }], removed: ['clips/removed-clips', { name: this.datasetName }] }; }
 
   view() {
     const { list, removed } = this;
@@ -283,32 +284,32 @@ class DatasetHistory extends WorkbenchElement {
 
   more() { this.shown += 200; this.redraw(); }
 
-  undo(target) { return this.act('datasets/undo', { name: this.dataset, number: Number(target.dataset.value) }, { said: ({ what }) => `Undone: ${what}.` }); }
+  undo(target) { return this.act('datasets/undo', { name: this.datasetName, number: Number(target.dataset.value) }, { said: ({ what }) => `Undone: ${what}.` }); }
 
-  redo() { return this.act('datasets/redo', { name: this.dataset }, { said: ({ what }) => `Redone: ${what}.` }); }
+  redo() { return this.act('datasets/redo', { name: this.datasetName }, { said: ({ what }) => `Redone: ${what}.` }); }
 
   restore(target) { return this.bring([target.dataset.value]); }
 
   all() { return this.bring(this.removed.map(({ id }) => id)); }
 
-  bring(clips) { return this.act('clips/restore-clips', { name: this.dataset, clips }, { said: `${count(clips.length, 'clip')} restored.` }); }
+  bring(clips) { return this.act('clips/restore-clips', { name: this.datasetName, clips }, { said: `${count(clips.length, 'clip')} restored.` }); }
 }
 define('wb-history', DatasetHistory);
 
 // The dataset as an archive to download, or in any layout at another place.
 class ExportDataset extends WorkbenchElement {
-  static properties = ['dataset', 'about'];
+  static properties = ['datasetName', 'about'];
 
   view() {
-    const { about, dataset } = this;
+    const { about, datasetName: dataset } = this;
     const task = about.tasks.find(({ name }) => name === 'export');
     return html`<div class="empty"><p>A folder of clips with a <span class="mono">.txt</span> beside each, as kohya, ai-toolkit and diffusion-pipe read it.</p><div class="row">${task?.activity ? '' : about.download
       ? html`<wb-download .file=${about.download} .size=${about.download_bytes}></wb-download>${button('Make it anew', 'make', { kind: 'quiet' })}` : button('Make a zip to download', 'make', { kind: 'primary', name: 'download', off: !about.summary.clips })}</div></div>
-      <wb-task .task=${task} .dataset=${dataset}></wb-task>
+      <wb-task .task=${task} .datasetName=${dataset}></wb-task>
       <details><summary>To a folder, an archive or the Hub</summary><wb-task-form .form=${'export'} .where=${`dataset ${dataset} export`} .first=${['layout', 'target', 'repo_id', 'private']} .does=${'datasets/send'} .values=${{ name: dataset }} .label=${'Export'} .said=${'The export has begun.'}></wb-task-form></details>`;
   }
 
-  make() { return this.act('datasets/download', { name: this.dataset }); }
+  make() { return this.act('datasets/download', { name: this.datasetName }); }
 }
 define('wb-export', ExportDataset);
 
@@ -370,16 +371,16 @@ define('wb-dataset-notes', DatasetNotes);
 
 // More ways to add: files and folders of this machine, datasets of the Hub, how files are read.   dataset: "" for a new one
 class AddClips extends WorkbenchElement {
-  static properties = ['dataset'];
+  static properties = ['datasetName'];
 
-  get where() { return `dataset ${this.dataset} add`; }
+  get where() { return `dataset ${this.datasetName} add`; }
 
   view() {
-    const { dataset } = this;
+    const { datasetName: dataset } = this;
     const title = dataset || this.title || '';
     return html`<div class="row"><h2>${dataset ? 'Add clips' : 'A new dataset'}</h2><span class="spacer"></span>${linkTo(dataset ? 'Back to the clips' : 'All datasets', dataset ? address('dataset', dataset) : address('dataset'))}</div>
       ${dataset ? '' : html`<div style="max-width:420px">${field('Title', html`<input class="input" value="${title}" data-input="name">`, 'In a few words, what its clips show.')}</div>`}
-      <wb-task-form data-id="form" .form=${'import'} .where=${this.where} .first=${['sources', 'hub_dataset', 'trigger_word']} .without=${['dataset']} .does=${'datasets/import'} .values=${{ name: title }} .label=${'Import'}
+      <wb-task-form data-id="form" .form=${'import'} .where=${this.where} .first=${['sources', 'hub_dataset', 'trigger_word']} .without=${['datasetName']} .does=${'datasets/import'} .values=${{ name: title }} .label=${'Import'}
         .begun=${(task) => goTo('dataset', task.dataset)}></wb-task-form>
       <div class="row">${button('Show what would be taken', 'preview', { kind: 'small' })}${button('Upload files with these options', 'upload', { kind: 'small', name: 'upload' })}</div>
       ${this.found ? html`<div class="task"><ul class="minor">${this.found.map((text) => html`<li>${text}</li>`)}</ul></div>` : ''}`;
@@ -389,17 +390,19 @@ class AddClips extends WorkbenchElement {
 
   name(target) { this.title = target.value; this.redraw(); }
 
+  // The values of the form but these.
+  valuesBut(...names) { return Object.fromEntries(Object.entries(this.values).filter(([name]) => !names.includes(name))); }
+
   async preview() {
-    const { sources = [], dataset: _, trigger_word: __, longest_side: ___, own_source: ____, ...rest } = this.values;
-    const found = await this.act('datasets/preview', { paths: sources, ...rest });
+    const found = await this.act('datasets/preview', { paths: this.values.sources ?? [], ...this.valuesBut('sources', 'trigger_word', 'longest_side', 'own_source') });
     this.found = found?.sentences ?? null;
     this.redraw();
   }
 
   // Files from the browser, read with the options of the form.
   upload() {
-    const { sources, hub_dataset: _, revision: __, hub_config: ___, own_source: ____, dataset: _____, ...settings } = this.values;
-    chooseFiles((files) => importInto(this.dataset || null, files, { settings, title: this.title ?? '' }));
+    const settings = this.valuesBut('sources', 'hub_dataset', 'revision', 'hub_config', 'own_source');
+    chooseFiles((files) => importInto(this.datasetName || null, files, { settings, title: this.title ?? '' }));
   }
 }
 define('wb-add', AddClips);

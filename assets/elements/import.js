@@ -64,12 +64,12 @@ const toneOf = (words) => OUTCOMES.find(([one]) => one === words)?.[1] ?? 'idle'
 
 // How an import goes, and what became of each file. task: of the dataset's `about`;  dataset: its name
 class ImportStrip extends WorkbenchElement {
-  static properties = ['task', 'dataset'];
+  static properties = ['task', 'datasetName'];
 
   view() {
     const { task } = this;
     if (!task || (!task.activity && !task.sentence)) return html``;
-    if (task.activity || !Object.keys(task.counts).length) return html`<wb-task .task=${task} .dataset=${this.dataset}></wb-task>`;
+    if (task.activity || !Object.keys(task.counts).length) return html`<wb-task .task=${task} .datasetName=${this.datasetName}></wb-task>`;
     const shown = OUTCOMES.filter(([words]) => task.counts[words]);
     return html`<div class="strip" role="status">${shown.map(([words, tone]) => state(tone, `${task.counts[words].toLocaleString('en-US')} ${words}`))}
       <span class="faint">${ago(task.ended_at)}</span>
@@ -82,14 +82,14 @@ class ImportStrip extends WorkbenchElement {
   }
 
   undo() {
-    const name = this.dataset;
+    const name = this.datasetName;
     return this.act('datasets/undo-import', { name }, {
       said: (change) => `${count(change.clips, 'clip')} removed again.`, undo: () => this.act('datasets/undo', { name }, { said: 'The clips are back.' }),
     });
   }
 
-  resume() { return this.act('datasets/start', { name: this.dataset, task: 'import' }); }
+  resume() { return this.act('datasets/start', { name: this.datasetName, task: 'import' }); }
 
-  dismiss() { return this.act('datasets/dismiss', { name: this.dataset, task: 'import' }); }
+  dismiss() { return this.act('datasets/dismiss', { name: this.datasetName, task: 'import' }); }
 }
 define('wb-import', ImportStrip);

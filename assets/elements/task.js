@@ -3,7 +3,7 @@
 
 // A task: progress and Stop while it works, then what came of it. task: of the dataset's `about`;  dataset: its name
 class Task extends WorkbenchElement {
-  static properties = ['task', 'dataset'];
+  static properties = ['task', 'datasetName'];
 
   view() {
     const { task } = this;
@@ -28,7 +28,7 @@ class Task extends WorkbenchElement {
 
   dismiss() { return this.tell('dismiss'); }
 
-  tell(verb) { return this.act(`datasets/${verb}`, { name: this.dataset, task: this.task.name }); }
+  tell(verb) { return this.act(`datasets/${verb}`, { name: this.datasetName, task: this.task.name }); }
 }
 define('wb-task', Task);
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, Strict
 
 from workbench import policy
+from workbench.captioners import captioners
 from workbench.clips import buckets as buckets_of
 from workbench.clips import frame_plan, records
 from workbench.clips.frame_plan import Shape, shape_for, shape_of
@@ -190,6 +191,19 @@ class Video(Snapshot):
 
     sentence: str
     """What it shows."""
+
+
+class CaptionerInfo(Snapshot):
+    """Something that writes captions."""
+
+    id: str
+    """What the setting `captioner` takes."""
+
+    title: str
+    """For people."""
+
+    needs: str
+    """Memory, download and what else, in a sentence."""
 
 
 class Edited(Snapshot):
@@ -470,6 +484,12 @@ def auto_caption(workspace: Workspace, name: Name, settings: CaptionSettings) ->
     """
     chosen = settings.changed(which="chosen") if settings.chosen else settings
     return start_task(Dataset.open(workspace, name), "caption", chosen)
+
+
+@operation(path="/captioners", visitors="own session", shell=False)
+def list_captioners(workspace: Workspace) -> list[CaptionerInfo]:
+    """List what can write captions, and what each needs."""
+    return [CaptionerInfo(id=one.id, title=one.title, needs=one.needs) for one in captioners().values()]
 
 
 @operation(visitors="own session", none="no caption would change", section=CAPTIONS)
