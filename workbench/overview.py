@@ -364,7 +364,7 @@ def _now_dataset(workspace: Workspace, line: DatasetLine, untrained: bool) -> No
         return NowLine(*about, "going", "at work", "", f"{line.activity}.", at, None, "Watch", page)
     if line.next_step:
         empty = next((clip for clip in read_clips(folder) if not clip.text.strip()), None)
-        label, to = ("Write captions", (*page, "clip", empty.id)) if empty else ("Open", page)
+        label, to = ("Write captions", (*page, "clip", empty.id)) if empty else ("Open it", page)
         return NowLine(*about, "warn", "to do", "", line.next_step, at, None, label, to)
     if untrained:
         text = f"{line.contents}; every clip has a caption."

@@ -25,6 +25,7 @@ class Caption extends WorkbenchElement {
     if (this.wired) return;
     this.wired = true;
     this.addEventListener('keydown', (event) => this.press(event));
+    this.addEventListener('focusout', () => this.save());
   }
 
   changed(name) {
@@ -35,7 +36,7 @@ class Caption extends WorkbenchElement {
     const { clip } = this;
     const draft = drafts.read(this.where);
     const text = draft.text ?? clip.caption;
-    return html`<textarea class="input caption ${!text.trim() && 'none'}" rows="${this.rows ?? 3}" placeholder="What does the clip show?" aria-label="Caption of ${clip.name}" data-input="typed" data-change="save"
+    return html`<textarea class="input caption ${!text.trim() && 'none'}" rows="${this.rows ?? 3}" placeholder="What does the clip show?" aria-label="Caption of ${clip.name}" data-input="typed"
       ?readonly=${Boolean(clip.latents_model && clip.caption_by === 'file')}>${text}</textarea>${this.problem ? html`<div class="state bad" role="alert"><span>${this.problem}</span></div><div class="row">${
       button('Keep mine', 'keepMine', { kind: 'small' })}${button('Take theirs', 'putBack', { kind: 'small' })}</div>` : ''}`;
   }
@@ -102,6 +103,8 @@ class Caption extends WorkbenchElement {
 }
 define('wb-caption', Caption);
 
+const captionsChanged = ({ changed }) => `${count(changed, 'caption')} changed.`;
+
 // What is done to the captions of the chosen clips, or of all when none is: find and replace, a text before or after, a tag, the
 // trigger word.   dataset: its name;  trigger: its trigger word
 class EditCaptions extends WorkbenchElement {
@@ -147,20 +150,16 @@ class EditCaptions extends WorkbenchElement {
     this.redraw();
   }
 
-  get undoing() {
-    return { said: ({ changed }) => `${count(changed, 'caption')} changed.`, undo: () => this.act('datasets/undo', { name: this.datasetName }, { said: 'Undone.' }) };
-  }
-
   async replace() {
-    if (await this.act('clips/replace', this.search, this.undoing)) { this.would = null; this.redraw(); }
+    if (await changeDataset('clips/replace', this.search, captionsChanged)) { this.would = null; this.redraw(); }
   }
 
   edit(target) {
     const { text } = this.kept;
     const verb = target.dataset.value;
-    return this.act(`clips/${verb}`, { name: this.datasetName, clips: this.clips, [verb === 'remove-tag' ? 'tag' : 'text']: text }, this.undoing);
+    return changeDataset(`clips/${verb}`, { name: this.datasetName, clips: this.clips, [verb === 'remove-tag' ? 'tag' : 'text']: text }, captionsChanged);
   }
 
-  write(target) { return this.act('clips/trigger', { name: this.datasetName, [target.dataset.value]: true }, this.undoing); }
+  write(target) { return changeDataset('clips/trigger', { name: this.datasetName, [target.dataset.value]: true }, captionsChanged); }
 }
 define('wb-edit-captions', EditCaptions);

@@ -196,18 +196,14 @@ class ClipPage extends WorkbenchElement {
 
   get of() { return { name: this.name, clip: this.clipId }; }
 
-  undo(id = this.clipId) {
-    const { name } = this;
-    return async () => { await this.act('datasets/undo', { name }, { said: 'Undone.' }); window.location.replace(address('dataset', name, 'clip', id)); };
-  }
-
   open(id, instead = false) {
     const to = address('dataset', this.name, 'clip', id);
     if (instead) window.location.replace(to); else window.location.hash = to;
   }
 
   async recut(operation, values, said) {
-    const made = await this.act(operation, { ...this.of, ...values }, { said, undo: this.undo() });
+    const { name, clipId: id } = this;
+    const made = await changeDataset(operation, { ...this.of, ...values }, typeof said === 'string' ? () => said : said, () => window.location.replace(address('dataset', name, 'clip', id)));
     const one = Array.isArray(made) ? made[0] : made;
     if (one) { this.forget(); this.cuts = null; if (one.id === this.clipId) this.reread('source'); else this.open(one.id, true); }
   }
@@ -243,7 +239,7 @@ class ClipPage extends WorkbenchElement {
 
   async toBin() {
     const { name, clip } = this;
-    const done = await this.act('clips/remove-clips', { name, clips: [clip.id] }, { said: `${clip.name} removed.`, undo: this.undo() });
+    const done = await changeDataset('clips/remove-clips', { name, clips: [clip.id] }, () => `${clip.name} removed.`, () => window.location.replace(address('dataset', name, 'clip', clip.id)));
     if (!done) return;
     if (clip.next || clip.previous) this.open(clip.next || clip.previous, true); else window.location.replace(address('dataset', name));
   }

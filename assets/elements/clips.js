@@ -194,11 +194,9 @@ class Clips extends WorkbenchElement {
 
   ask(target) { this.asking = this.asking === target.dataset.value ? '' : target.dataset.value; this.redraw(); }
 
-  undo(text = 'Undone.') { return () => this.act('datasets/undo', { name: this.datasetName }, { said: text }); }
-
   // Do something to the chosen clips; those that are cut anew have other ids then.
   async toChosen(operation, values, said, keep = false) {
-    const done = await this.act(operation, { name: this.datasetName, clips: [...this.chosen], ...values }, { said, undo: this.undo() });
+    const done = await changeDataset(operation, { name: this.datasetName, clips: [...this.chosen], ...values }, said);
     if (done && !keep) this.chosen.clear();
     this.asking = '';
     this.redraw();

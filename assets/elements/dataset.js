@@ -218,9 +218,7 @@ class Checks extends WorkbenchElement {
   fixIt(target) {
     const [kind, how] = target.dataset.value.split(' ');
     const name = this.datasetName;
-    return this.act('datasets/fix', { name, kind, how }, {
-      said: (task) => task.sentence || 'It is being fixed.', undo: () => this.act('datasets/undo', { name }, { said: 'Undone.' }),
-    });
+    return changeDataset('datasets/fix', { name, kind, how }, (task) => task.sentence || 'It is being fixed.');
   }
 
   check() { return this.act('datasets/check', { name: this.datasetName, ...(this.shape.model ? this.shape : {}) }); }
@@ -305,7 +303,7 @@ class ExportDataset extends WorkbenchElement {
     const task = about.tasks.find(({ name }) => name === 'export');
     return html`<div class="empty"><p>A folder of clips with a <span class="mono">.txt</span> beside each, as kohya, ai-toolkit and diffusion-pipe read it.</p><div class="row">${task?.activity ? '' : about.download
       ? html`<wb-download .file=${about.download} .size=${about.download_bytes}></wb-download>${button('Make it anew', 'make', { kind: 'quiet' })}` : button('Make a zip to download', 'make', { kind: 'primary', name: 'download', off: !about.summary.clips })}</div></div>
-      <wb-task .task=${task} .datasetName=${dataset}></wb-task>
+      ${about.download && task?.state === 'finished' ? '' : html`<wb-task data-id="own" .task=${task} .datasetName=${dataset}></wb-task>`}
       <details><summary>To a folder, an archive or the Hub</summary><wb-task-form .form=${'export'} .where=${`dataset ${dataset} export`} .first=${['layout', 'target', 'repo_id', 'private']} .does=${'datasets/send'} .values=${{ name: dataset }} .label=${'Export'} .said=${'The export has begun.'}></wb-task-form></details>`;
   }
 
@@ -380,7 +378,7 @@ class AddClips extends WorkbenchElement {
     const title = dataset || this.title || '';
     return html`<div class="row"><h2>${dataset ? 'Add clips' : 'A new dataset'}</h2><span class="spacer"></span>${linkTo(dataset ? 'Back to the clips' : 'All datasets', dataset ? address('dataset', dataset) : address('dataset'))}</div>
       ${dataset ? '' : html`<div style="max-width:420px">${field('Title', html`<input class="input" value="${title}" data-input="name">`, 'In a few words, what its clips show.')}</div>`}
-      <wb-task-form data-id="form" .form=${'import'} .where=${this.where} .first=${['sources', 'hub_dataset', 'trigger_word']} .without=${['datasetName']} .does=${'datasets/import'} .values=${{ name: title }} .label=${'Import'}
+      <wb-task-form data-id="form" .form=${'import'} .where=${this.where} .first=${['sources', 'hub_dataset', 'trigger_word']} .labels=${{ sources: 'Files and folders of this machine' }} .without=${['datasetName']} .does=${'datasets/import'} .values=${{ name: title }} .label=${'Import'}
         .begun=${(task) => goTo('dataset', task.dataset)}></wb-task-form>
       <div class="row">${button('Show what would be taken', 'preview', { kind: 'small' })}${button('Upload files with these options', 'upload', { kind: 'small', name: 'upload' })}</div>
       ${this.found ? html`<div class="task"><ul class="minor">${this.found.map((text) => html`<li>${text}</li>`)}</ul></div>` : ''}`;

@@ -8,6 +8,32 @@ function chooseFiles(chosen) {
   input.click();
 }
 
+// Change a dataset, say what was done, and offer to undo exactly that, whatever else is changed meanwhile.
+//   said: a function of the answer;  undone: called after Undo
+async function changeDataset(operation, values, said, undone = () => {}) {
+  const { name } = values;
+  try {
+    const answer = await page.transport.call(operation, values);
+    const { number, undoable } = (await page.transport.call('datasets/history', { name })).at(-1) ?? {};
+    const undo = async () => {
+      try {
+        const { what } = await page.transport.call('datasets/undo', { name, number });
+        toast(`Undone: ${what}.`);
+        undone();
+      } catch (problem) {
+        if (!(problem instanceof Problem)) throw problem;
+        toast(problem.message, null, 'bad');
+      }
+    };
+    toast(said(answer), undoable ? undo : null);
+    return answer;
+  } catch (problem) {
+    if (!(problem instanceof Problem)) throw problem;
+    toast(problem.message, null, 'bad');
+    return null;
+  }
+}
+
 // What a new dataset is called: as the first file, without its ending.
 const titleOf = (files) => files[0].name.replace(/(\.tar)?\.[^.]+$/, '');
 
@@ -82,10 +108,7 @@ class ImportStrip extends WorkbenchElement {
   }
 
   undo() {
-    const name = this.datasetName;
-    return this.act('datasets/undo-import', { name }, {
-      said: (change) => `${count(change.clips, 'clip')} removed again.`, undo: () => this.act('datasets/undo', { name }, { said: 'The clips are back.' }),
-    });
+    return changeDataset('datasets/undo-import', { name: this.datasetName }, ({ clips }) => `${count(clips, 'clip')} removed again.`);
   }
 
   resume() { return this.act('datasets/start', { name: this.datasetName, task: 'import' }); }

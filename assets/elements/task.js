@@ -34,9 +34,9 @@ define('wb-task', Task);
 
 // A form of a task. Its draft is kept by `where` until it has begun.
 //   form: as `settings/show` takes it;  first: settings that are shown at once;  without: those that are not shown
-//   does: 'noun/verb';  values: what else it gets;  label: of the button that starts it;  said: what is said then
+//   labels: other titles than the settings' own;  does: 'noun/verb';  values: what else it gets;  label: of the button that starts it;  said: what is said then
 class TaskForm extends WorkbenchElement {
-  static properties = ['form', 'where', 'first', 'without', 'does', 'values', 'label', 'said', 'begun'];
+  static properties = ['form', 'where', 'first', 'labels', 'without', 'does', 'values', 'label', 'said', 'begun'];
 
   arrived() {
     if (this.filling) return;
@@ -52,7 +52,7 @@ class TaskForm extends WorkbenchElement {
     const first = this.first.filter((name) => !off.has(name));
     const others = filling.settings.map(({ name }) => name).filter((name) => !off.has(name) && !first.includes(name));
     const changed = others.filter((name) => filling.differs(name)).length;
-    return html`<div class="task-fields">${first.map((name) => settingField(filling, name, filling.setting(name).help))}</div>
+    return html`<div class="task-fields">${first.map((name) => settingField(filling, name, filling.setting(name).help, this.labels?.[name]))}</div>
       ${others.length ? html`<details ?open=${others.some((name) => filling.problems[name])}><summary class="minor">${count(others.length, 'more setting')}${changed ? `, ${changed} changed` : ''}</summary>
         <div class="task-fields">${others.map((name) => settingField(filling, name, filling.setting(name).help))}</div></details>` : ''}
       ${otherProblems(filling, [...first, ...others])}<div class="row">${button(this.label, 'begin', { kind: 'primary' })}</div>`;
