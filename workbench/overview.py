@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from workbench import jobs
-from workbench.clips.records import INFO, METADATA
-from workbench.dataset_builder.snapshot import dataset_snapshot, task_snapshot
+from workbench.clips.records import INFO, METADATA, read_clips
+from workbench.dataset_builder.snapshot import dataset_snapshot, last_change, task_snapshot
 from workbench.dataset_builder.tasks import NAMES, Task
 from workbench.display import states
 from workbench.display.quantities import byte_size
@@ -67,6 +67,30 @@ class NextStep:
     label: str
     reason: str
     target: str = ""
+
+
+@dataclass(frozen=True)
+class NowLine:
+    """A run or dataset that something is to be done about, and the one thing to do.
+
+    tone, state: how it is;  claim: what matters of it, then `sentence`;  at: Unix time
+    share: of the steps of a run that trains, else None
+    label: of the button;  address: where it leads, or `operation` with `values`: what it calls
+    """
+
+    kind: str
+    name: str
+    title: str
+    tone: Tone
+    state: str
+    claim: str
+    sentence: str
+    at: float | None
+    share: float | None
+    label: str
+    address: tuple[str, ...] = ()
+    operation: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -155,6 +179,24 @@ class OverviewReader:
             },
             computer=self._computer(free),
         )
+
+    def now(self, seen: Overview) -> list[NowLine]:
+        """List what is happening or waits for somebody, each with one thing to do.
+
+        These are runs that train, wait or failed, finished ones that nobody has sampled, and datasets.
+        """
+        statuses, order = {one.name: one for one in self._statuses()}, list(self._waiting())
+        sampled = {lora for one in seen.samples for lora in one.settings.loras}
+        lines = [_now_active(statuses[one.name], one, order) for one in seen.active if one.name in statuses]
+        lines += [_now_failed(statuses[one.name], one) for one in seen.failed if one.name in statuses]
+        for one in seen.ended:
+            status = statuses.get(one.name)
+            used = any(name.endswith(one.name) for name in sampled)
+            if status and status.state is State.FINISHED and not used and not Run(status.folder).model:
+                read = partial(summary_of, Run(status.folder), ended=True)
+                diagnosis = self._kept_for(status.folder / "diagnosis", status.ended_at, read).diagnosis
+                lines.append(_now_finished(status, diagnosis))
+        return [*lines, *filter(None, (_now_dataset(self._workspace, one, not statuses) for one in seen.datasets))]
 
     def _run(self, status: Status, order: list[str]) -> RunLine:
         status, waiting = queue.with_position(self._workspace, status), status.name in order
@@ -271,3 +313,60 @@ def _next_steps(
         yield NextStep("demo", "Train the demo", "The whole loop on a small built-in model, in a few minutes.")
     if not datasets:
         yield NextStep("import", "Bring your clips", "Videos, folders or archives become a dataset.")
+
+
+# ---- one thing to do next -------------------------------------------------------------------------------------------
+
+
+def _now_active(status: Status, line: RunLine, order: list[str]) -> NowLine:
+    about, at = ("run", status.name, status.name, line.tone, line.state), status.started_at
+    if status.name in order:
+        place = order.index(status.name)
+        text = f"Starts after {order[place - 1]}." if place else "Starts when the device is free."
+        return NowLine(*about, "", text, at, None, "Queue", ("train",))
+    doing = "Training" if line.state == "running" else line.state.capitalize()
+    claim = doing if line.share is None else f"{doing} {line.share:.0%}"
+    return NowLine(*about, f"{claim}.", f"{line.activity}.", at, line.share, "Watch", ("train", status.name))
+
+
+def _now_failed(status: Status, line: RunLine) -> NowLine:
+    cause, _, advice = line.message.partition(". ")
+    saved = Run(status.folder).checkpoints
+    found = NowLine(
+        *("run", status.name, status.name, line.tone, line.state),
+        claim=f"{cause.removesuffix('.')}.",
+        sentence=advice,
+        at=status.ended_at,
+        share=None,
+        label="What to do",
+        address=("train", status.name),
+    )
+    if status.state is State.DIED and saved:  # nothing was wrong with its settings
+        resume = f"Resume from step {saved[-1]:,}"
+        return replace(found, label=resume, address=(), operation="runs/start", values={"name": status.name})
+    return found
+
+
+def _now_finished(status: Status, diagnosis: str) -> NowLine:
+    about, run = ("run", status.name, status.name), ("train", status.name)
+    if diagnosis == "destroyed":
+        text = "The run has finished, but the model makes noise."
+        return NowLine(*about, "bad", "finished", "Destroyed.", text, status.ended_at, None, "What to do", run)
+    text = "No sample was made with it yet."
+    return NowLine(*about, "good", "finished", "Finished.", text, status.ended_at, None, "Sample it", ("sample",))
+
+
+def _now_dataset(workspace: Workspace, line: DatasetLine, untrained: bool) -> NowLine | None:
+    """Say what a dataset waits for; None where nothing is to be done. untrained: whether there is no run yet"""
+    folder = workspace.datasets / line.name
+    about, page, at = ("dataset", line.name, line.title), ("dataset", line.name), last_change(folder)
+    if line.activity:
+        return NowLine(*about, "going", "at work", "", f"{line.activity}.", at, None, "Watch", page)
+    if line.next_step:
+        empty = next((clip for clip in read_clips(folder) if not clip.text.strip()), None)
+        label, to = ("Write captions", (*page, "clip", empty.id)) if empty else ("Open it", page)
+        return NowLine(*about, "warn", "to do", "", line.next_step, at, None, label, to)
+    if untrained:
+        text = f"{line.contents}; every clip has a caption."
+        return NowLine(*about, "good", "ready", "", text, at, None, "Train on it", ("train", "new"))
+    return None

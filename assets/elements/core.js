@@ -162,7 +162,8 @@ function morphNode(node, model) {
 // ---- elements ----
 
 // The base of the elements. A subclass has
-//   static properties  names of what its template gives it with `.name=`; each change draws it anew
+//   static properties  names of what its template gives it with `.name=`; each change draws it anew. Neither these nor methods
+//                      may be called as something that all elements have: `dataset`, `title`, `part`, `remove`, `before` ...
 //   needs()            what it shows: {field: ['runs/show', {name: this.name}]}, watched as long as it is there; with
 //                      'once' as a third part it is read once. `this.field` is undefined until the answer is there, and
 //                      `this.refused.field` says why there is none
@@ -306,9 +307,9 @@ function ownerOf(node) {
 
 // Make an element known. Its properties redraw it, and what it needs is asked for anew.
 function define(tag, kind) {
-  // A method called `remove` would take the place of the browser's own.
-  const hides = Object.getOwnPropertyNames(kind.prototype).find((name) => name !== 'constructor' && typeof Object.getOwnPropertyDescriptor(kind.prototype, name).value === 'function' && name in HTMLElement.prototype);
-  if (hides) throw new TypeError(`<${tag}>: the browser's elements have a method ${hides}(); call it otherwise`);
+  // A method called `remove` would be called by whoever takes the element out of the page.
+  const taken = [...kind.properties, ...Object.getOwnPropertyNames(kind.prototype)].find((name) => name !== 'constructor' && name in HTMLElement.prototype);
+  if (taken) throw new Error(`${tag}: every element has ${taken} already: use another name`);
   for (const name of kind.properties) {
     const field = `_${name}`;
     Object.defineProperty(kind.prototype, name, {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -83,6 +83,7 @@ class TaskSnapshot:
     share: of the work that is done, None while unknown;  activity: what it does now, "" unless it works
     sentence: how it ended, "" before;  details: more of that, a line each;  log: the end of it, of one that failed
     actions: what may be done now;  files: what became of each file of an import, the refused first
+    ended_at: Unix time;  counts: of an import that is over, outcome in words -> files;  new: clips that it added
     """
 
     name: Name
@@ -94,6 +95,9 @@ class TaskSnapshot:
     log: str
     actions: tuple[Literal["stop", "resume", "dismiss"], ...]
     files: tuple[FileResult, ...] = ()
+    ended_at: float | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    new: int = 0
 
 
 @dataclass(frozen=True)
@@ -220,6 +224,9 @@ def task_snapshot(task: Task) -> TaskSnapshot:
         log=log,
         actions=("stop",) if status.state.alive else (*resume, *dismiss),
         files=file_results(result),
+        ended_at=status.ended_at,
+        counts={words: count for name, words in OUTCOME_WORDS.items() if (count := result.get("counts", {}).get(name))},
+        new=len(result.get("new", ())),
     )
 
 

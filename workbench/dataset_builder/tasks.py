@@ -59,6 +59,7 @@ class TaskResult(BaseModel):
     message: str = ""
     counts: dict[str, int] = {}
     files: list[TaskFile] = []
+    new: list[str] = []
     problems: list[str] = []
     clips: int = 0
     parts: int = 0

@@ -6,21 +6,29 @@ source video, from which every part is cut, so that each can be made wider again
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, Strict
 
 from workbench import policy
+from workbench.captioners import captioners
 from workbench.clips import buckets as buckets_of
-from workbench.clips import records
-from workbench.clips.frame_plan import Shape, shape_of
+from workbench.clips import frame_plan, records
+from workbench.clips.frame_plan import Shape, shape_for, shape_of
+from workbench.dataset_builder import clip_list
 from workbench.dataset_builder.captions import editing
 from workbench.dataset_builder.captions.editing import Search
+from workbench.dataset_builder.clip_list import FILTERS, ORDERS, Filter, Order
+from workbench.dataset_builder.cuts import cutting, scenes
+from workbench.dataset_builder.cuts.cutting import cut_of, master_of
+from workbench.dataset_builder.cuts.splitting import SCORES
 from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.history import thumbnail_name
 from workbench.dataset_builder.settings import CaptionSettings, SplitTask
 from workbench.dataset_builder.snapshot import plan_sentence
+from workbench.dataset_builder.sources.columns import clean_caption
 from workbench.errors import ConfigError, Unknown
 from workbench.families import find_model
 from workbench.families.model import Model
@@ -33,6 +41,7 @@ from workbench.workspace import Workspace, is_slug
 CAPTIONS, CUTTING = "Captions", "Cutting"
 SHAPE = ("model", "frames", "height", "width", "fps")
 EACH = "Ids or names of clips"
+LONGEST_LOOK = 300.0  # seconds of source video that are searched for cuts while a person waits
 
 Clip = Annotated[str, Field(description="Id or name of the clip.")]
 Clips = Annotated[tuple[str, ...], Field(description=f"{EACH}.", min_length=1)]
@@ -44,6 +53,157 @@ Expression = Annotated[bool, Field(description="FIND is a regular expression; RE
 MatchCase = Annotated[bool, Field(description="Tell small letters from capitals.")]
 WholeWord = Annotated[bool, Field(description="Only where FIND is a word of its own.")]
 ShapeOf = Annotated[TrainSettings, Fields(only=SHAPE)]
+
+
+class ClipCard(ClipEntry):
+    """One clip, as a page of them shows it."""
+
+    file: str
+    """Path of its video, picture or latents."""
+
+    picture: str
+    """Path of its thumbnail; "" where there is none yet."""
+
+    first_frame: str
+    """Path of the picture that came with it as its first frame; "" for none."""
+
+    image: bool
+    """Whether it is a picture."""
+
+    caption_by: str
+    """`hand`, `file`, or the model that wrote the caption; "" without one."""
+
+    marks: tuple[str, ...]
+    """What the last check found in it, in a few words each."""
+
+
+class ClipCards(Snapshot):
+    """Some of the clips that a search found, in their order."""
+
+    clips: tuple[ClipCard, ...]
+    """Those of the page."""
+
+    first: int
+    """Position of the first of them among those that were found."""
+
+    found: int
+    """How many were found."""
+
+    all: int
+    """How many the dataset has."""
+
+    filters: dict[str, dict[str, Any]]
+    """Filter -> title, clips (how many of the dataset pass it)."""
+
+    orders: dict[str, str]
+    """Order -> its title."""
+
+    missing: int | None
+    """Position of the next found clip without a caption after this page, else of the first; null where none is."""
+
+    ids: tuple[str, ...]
+    """Of all that were found, where that was asked for."""
+
+
+class ClipView(ClipCard):
+    """One clip, where it stands among all, and what a model gets of it."""
+
+    number: int
+    """Its place, from 1."""
+
+    of: int
+    """How many clips there are."""
+
+    previous: str
+    """Id of the clip before it; "" for the first."""
+
+    next: str
+    """Id of the clip after it; "" for the last."""
+
+    missing: str
+    """Id of the next clip without a caption; "" where there is none."""
+
+    trigger_word: str
+    """Of the dataset."""
+
+    cuttable: bool
+    """Whether it can be cut: it is a video, and its source video is there."""
+
+    cut: bool
+    """Whether it is a part of its source video."""
+
+    use: str
+    """How much of it the chosen model gets, in words; "" without a model."""
+
+    warnings: tuple[str, ...]
+    """What is lost of it, a sentence each."""
+
+
+class Source(Snapshot):
+    """The source video of a clip, and what the clip takes of it."""
+
+    file: str
+    """Path of the source video."""
+
+    strip: str
+    """Path of a picture with frames of it in a row."""
+
+    tiles: int
+    """How many."""
+
+    frames: int
+    """Of the source video."""
+
+    fps: float
+    """Frames per second."""
+
+    width: int
+    """Pixels."""
+
+    height: int
+    """Pixels."""
+
+    start: int
+    """The clip's first frame."""
+
+    end: int
+    """The frame after its last."""
+
+    crop: tuple[int, int, int, int] | None
+    """Left, top, width and height of what the clip keeps of the picture; null for all of it."""
+
+    taken: tuple[tuple[int, int], ...]
+    """Parts that are clips already: first frame, frame after the last."""
+
+
+class Cuts(Snapshot):
+    """Where new shots begin in a clip."""
+
+    seconds: tuple[float, ...]
+    """Of the source video, as `split-at` takes them."""
+
+
+class Video(Snapshot):
+    """A video that was made to be looked at."""
+
+    file: str
+    """Its path."""
+
+    sentence: str
+    """What it shows."""
+
+
+class CaptionerInfo(Snapshot):
+    """Something that writes captions."""
+
+    id: str
+    """What the setting `captioner` takes."""
+
+    title: str
+    """For people."""
+
+    needs: str
+    """Memory, download and what else, in a sentence."""
 
 
 class Edited(Snapshot):
@@ -159,13 +319,160 @@ class Reconstruction(JobSnapshot):
         return f"It goes on in the background; the same command shows it again. Stop it: touch {stop}"
 
 
+# ---- looking
+
+
+SearchWords = Annotated[str, Field(description="Words that the caption or the name must have.", max_length=1000)]
+
+
+@operation(path="/datasets/{name}/cards", visitors="own session", shell=False)
+def cards(
+    workspace: Workspace,
+    name: Name,
+    *,
+    search: SearchWords = "",
+    only: Annotated[Filter, Field(description="Which clips.")] = "all",
+    order: Annotated[Order, Field(description="In which order.")] = "given",
+    first: Annotated[int, Field(ge=0, description="Position of the first clip.")] = 0,
+    most: Annotated[int, Field(ge=1, le=200, description="How many clips at most.")] = 48,
+    ids: Annotated[bool, Field(description="Whether to list the ids of all that were found.")] = False,
+) -> ClipCards:
+    """Show a page of the clips of a dataset."""
+    dataset = Dataset.open(workspace, name)
+    found = clip_list.listed(dataset.folder, search, only, order)
+    first = min(first, max(0, (len(found.clips) - 1) // most * most))
+    return ClipCards(
+        clips=tuple(ClipCard(**_card(dataset, one, found.marks)) for one in found.clips[first : first + most]),
+        first=first,
+        found=len(found.clips),
+        all=found.all,
+        filters={one: {"title": FILTERS[one][0], "clips": count} for one, count in found.counts.items()},
+        orders={one: title for one, (title, _) in ORDERS.items()},
+        missing=found.next_without_caption(first + most - 1),
+        ids=tuple(one.id for one in found.clips) if ids else (),
+    )
+
+
+def _card(dataset: Dataset, clip: records.Clip, marks: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    thumbnail = dataset.folder / thumbnail_name(clip)
+    return {
+        **dict(clip_entry(clip)),
+        "file": str(dataset.folder / clip.file_name),
+        "picture": str(thumbnail) if thumbnail.exists() else "",
+        "first_frame": str(dataset.folder / clip.first_frame) if clip.first_frame else "",
+        "image": clip.is_image,
+        "caption_by": clip.caption_by,
+        "marks": tuple(marks.get(clip.file_name, ())),
+    }
+
+
+@operation(path="/datasets/{name}/view", visitors="own session", shell=False)
+def view(
+    workspace: Workspace,
+    name: Name,
+    clip: Clip,
+    *,
+    model: Annotated[str, Field(description="Say what this model gets of it.", json_schema_extra={"path": True})] = "",
+    frames: Annotated[int | None, Field(ge=1, description="Frames to train with; the model's own without it.")] = None,
+) -> ClipView:
+    """Show one clip. One that was cut is found by its former id."""
+    dataset = Dataset.open(workspace, name)
+    clips, found = dataset.clips, clip_list.listed(dataset.folder)
+    try:
+        one = dataset.clip(clip)
+    except Unknown:
+        if (later := dataset.successor(f"clips/{clip}.mp4")) is None:
+            raise
+        one = later
+    at = clips.index(one)
+    missing = found.next_without_caption(at)
+    shape = shape_for(find_model(workspace.model(model)).model, frames) if model else None
+    planned = frame_plan.plan(one, shape) if shape else None
+    return ClipView(
+        **_card(dataset, one, found.marks)
+        | {"plan": (planned.dropped and f"left out: {planned.dropped}") or planned.sentence if planned else ""},
+        number=at + 1,
+        of=len(clips),
+        previous=clips[at - 1].id if at else "",
+        next=clips[at + 1].id if at + 1 < len(clips) else "",
+        missing=clips[missing].id if missing is not None and missing != at else "",
+        trigger_word=dataset.info.trigger_word,
+        cuttable=not (one.is_image or one.is_latents),
+        cut=bool(one.master),
+        use=planned.use if planned and not planned.dropped else "",
+        warnings=tuple(planned.warnings) if planned else (),
+    )
+
+
+@operation(path="/datasets/{name}/source", visitors="own session", shell=False)
+def source(workspace: Workspace, name: Name, clip: Clip) -> Source:
+    """Show the source video of a clip as a row of frames, and what the clip takes of it."""
+    dataset = Dataset.open(workspace, name)
+    one = dataset.clip(clip)
+    master = master_of(dataset.folder, one)
+    strip = scenes.filmstrip(master.path, workspace.cache / scenes.STRIPS, scenes.TILES, scenes.TILE_HEIGHT)
+    cut = cut_of(one, master)
+    others = [cut_of(other, master) for other in dataset.clips if one.master and other.master == one.master]
+    plain = {name: getattr(master, name) for name in ("frames", "fps", "width", "height")}
+    return Source(
+        **plain,
+        file=str(master.path),
+        strip=str(strip.path),
+        tiles=len(strip.times),
+        start=cut.start,
+        end=cut.end,
+        crop=cut.crop,
+        taken=tuple((other.start, other.end) for other in others if (other.start, other.end) != (cut.start, cut.end)),
+    )
+
+
+@operation(path="/datasets/{name}/find-cuts", visitors="own session", shell=False)
+def find_cuts(
+    workspace: Workspace,
+    name: Name,
+    clip: Clip,
+    threshold: Annotated[float, Field(gt=1, le=20, description="Lower finds more cuts.")] = scenes.DETECTORS[
+        "adaptive"
+    ].threshold,
+) -> Cuts:
+    """Find where new shots begin in a clip."""
+    dataset = Dataset.open(workspace, name)
+    one = dataset.clip(clip)
+    master = master_of(dataset.folder, one)
+    if master.frames / master.fps > LONGEST_LOOK:
+        raise ConfigError(f"{one.name} is longer than five minutes: split it as a task, with Cut clips")
+    cut = cut_of(one, master)
+    found = scenes.cuts(scenes.scores(master.path, "adaptive", dataset.folder / SCORES), threshold)
+    return Cuts(seconds=tuple(frame / master.fps for frame in found if cut.start < frame < cut.end))
+
+
+@operation(path="/datasets/{name}/planned", visitors="own session", shell=False)
+def planned(workspace: Workspace, name: Name, clip: Clip, settings: ShapeOf) -> Video:
+    """Write exactly what a model gets of a clip as a video."""
+    dataset = Dataset.open(workspace, name)
+    _, shape = _wanted(workspace, settings)
+    made = dataset.planned_video(dataset.clip(clip), shape)
+    return Video(file=str(made.path), sentence=made.plan.sentence)
+
+
 # ---- captions
 
 
 @operation(changes=True, visitors="own session", section=CAPTIONS)
-def caption(workspace: Workspace, name: Name, clip: Clip, text: Caption) -> ClipEntry:
+def caption(
+    workspace: Workspace,
+    name: Name,
+    clip: Clip,
+    text: Caption,
+    *,
+    over: Annotated[str | None, Field(description="Write only if the caption still is this one.")] = None,
+) -> ClipEntry:
     """Write the caption of a clip."""
-    return clip_entry(Dataset.open(workspace, name).set_caption(clip, text))
+    made = Dataset.open(workspace, name).set_caption(clip, text, over=over)
+    if over is not None and made.text != clean_caption(text):
+        sentence = f"Someone wrote another caption meanwhile: {made.text!r}"
+        raise ConfigError(sentence, {"text": sentence})
+    return clip_entry(made)
 
 
 @operation(arguments="name [chosen]", changes=True, visitors="own session", job=job, section=CAPTIONS)
@@ -177,6 +484,12 @@ def auto_caption(workspace: Workspace, name: Name, settings: CaptionSettings) ->
     """
     chosen = settings.changed(which="chosen") if settings.chosen else settings
     return start_task(Dataset.open(workspace, name), "caption", chosen)
+
+
+@operation(path="/captioners", visitors="own session", shell=False)
+def list_captioners(workspace: Workspace) -> list[CaptionerInfo]:
+    """List what can write captions, and what each needs."""
+    return [CaptionerInfo(id=one.id, title=one.title, needs=one.needs) for one in captioners().values()]
 
 
 @operation(visitors="own session", none="no caption would change", section=CAPTIONS)
@@ -260,6 +573,14 @@ def tags(
     return [Tag(tag=tag, clips=count) for tag, count in counts.most_common(most)]
 
 
+@operation(path="/datasets/{name}/mark", changes=True, visitors="own session", shell=False)
+def mark(
+    workspace: Workspace, name: Name, clips: Clips, word: Annotated[str, Field(description="Such as night.")]
+) -> Edited:
+    """Mark clips with a word of your own, which captions do not get."""
+    return Edited(changed=Dataset.open(workspace, name).tag(word, *clips))
+
+
 @operation(changes=True, visitors="own session", section=CAPTIONS)
 def remove_tag(
     workspace: Workspace, name: Name, tag: Annotated[str, Field(description="The tag.")], clips: OrAll = ()
@@ -296,6 +617,30 @@ def split_at(
 
 def _entries(found: Iterable[records.Clip]) -> list[ClipEntry]:
     return [clip_entry(one) for one in found]
+
+
+@operation(path="/datasets/{name}/recut", changes=True, visitors="own session", shell=False)
+def recut(
+    workspace: Workspace,
+    name: Name,
+    clip: Clip,
+    *,
+    start: Annotated[int, Field(ge=0, description="Its first frame in the source video.")],
+    end: Annotated[int, Field(ge=1, description="The frame after its last.")],
+    crop: Annotated[
+        tuple[int, int, int, int] | None,
+        Field(description="Left, top, width and height in the source video; null for the whole picture."),
+    ] = None,
+) -> ClipEntry:
+    """Let a clip be these frames and this part of the picture of its source video, as one change."""
+    dataset = Dataset.open(workspace, name)
+    one = dataset.clip(clip)
+    master = master_of(dataset.folder, one)
+    cut = cut_of(one, master)
+    span = None if (start, end) == (cut.start, cut.end) else (start / master.fps, end / master.fps)
+    if span is None and crop == cut.crop:
+        return clip_entry(one)
+    return clip_entry(cutting.trim_and_crop(dataset.folder, one, span, crop != cut.crop, crop))
 
 
 @operation(changes=True, visitors="own session", section=CUTTING)

@@ -6,7 +6,7 @@ An import, a check, an export ... is a task of the dataset, of which there is on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -18,8 +18,11 @@ from workbench.dataset_builder import library as dataset_library
 from workbench.dataset_builder.checks.findings import FIXES, CheckReport, Fix
 from workbench.dataset_builder.checks.statistics import Histogram
 from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.export import finished_download, start_download
 from workbench.dataset_builder.settings import CheckSettings, ExportSettings, ImportSettings
 from workbench.dataset_builder.snapshot import FileResult, Summary, TaskSnapshot, last_change, task_snapshot
+from workbench.dataset_builder.sources import uploads
+from workbench.dataset_builder.sources.files import first_names
 from workbench.dataset_builder.tasks import NAMES
 from workbench.dataset_builder.tasks import Name as TaskName
 from workbench.display.quantities import byte_size, duration, moment
@@ -30,7 +33,7 @@ from workbench.operations.registry import HIDDEN, Fields, JobSnapshot, Shown, Sn
 from workbench.operations.shared import Group, Label, Note, Text, grouped, noted
 from workbench.policy import size_of
 from workbench.settings import Settings
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, confined
 
 IN_AND_OUT, LOOKING, CHECKING = "In and out", "Looking", "Checking"
 NAMING, TASKS = "Naming, removing and undoing", "Background tasks"
@@ -41,6 +44,7 @@ PREVIEWED = (
     *("frames_as_video", "frame_rate"),
 )
 BAR, MOST_BARS = 40, 12  # characters of the longest bar, bars of a kind
+MOST_SHOWN = 40  # findings of a kind on the page
 MOST_OF_A_KIND = 5  # findings that the shell lists, unless one kind was asked for
 
 Name = Annotated[
@@ -98,6 +102,111 @@ class Entry(Snapshot):
 
     damage: Annotated[tuple[str, ...], Shown(text=" ".join)]
     """What of its records cannot be read and what to do about it, a sentence each."""
+
+
+class Card(Entry):
+    """One dataset, as a page of them shows it."""
+
+    cover: str
+    """Path of its first video or picture; "" without one."""
+
+    width: int
+    """Of that, pixels."""
+
+    height: int
+    """Pixels."""
+
+    activity: str
+    """What a background task does with it now; "" unless one works."""
+
+
+class About(Card):
+    """All of a dataset but its clips."""
+
+    facts: dict[str, str]
+    """The numbers in words: label -> value."""
+
+    next_steps: tuple[str, ...]
+    """What is still to do, a sentence each."""
+
+    left_out: int | None
+    """Clips that the chosen model would leave out; null where no model was chosen, or its frames are not legal."""
+
+    problem: str
+    """Why the chosen number of frames is not legal; "" where it is."""
+
+    tasks: tuple[TaskSnapshot, ...]
+    """Those that were ever started: name, state, share, activity, sentence, details, log, actions, files, counts, new,
+    ended_at."""
+
+    removed: int
+    """Clips in the bin of the dataset."""
+
+    undo: str
+    """The newest change that can be taken back, in words; "" for none."""
+
+    redo: str
+    """The newest undoing that can be taken back, in words; "" for none."""
+
+    download: str
+    """Path of the archive that was made to be downloaded; "" for none."""
+
+    download_bytes: int
+    """Its size."""
+
+
+class FixOffer(Snapshot):
+    """A way to fix the findings of a kind."""
+
+    fix: str
+    """What `fix` takes as `how`."""
+
+    label: str
+    """For a button."""
+
+    does: str
+    """What it would do to all of them, a sentence."""
+
+
+class KindOfFinding(Snapshot):
+    """All findings of a kind."""
+
+    kind: str
+    """What `fix` takes."""
+
+    title: str
+    """What was found, in a few words."""
+
+    severity: str
+    """`stops the training`, `hurts it` or `worth a look`."""
+
+    tone: str
+    """bad, warn or idle."""
+
+    count: int
+    """How many."""
+
+    findings: tuple[dict[str, Any], ...]
+    """The first: sentence, clips (their ids)."""
+
+    fixes: tuple[FixOffer, ...]
+    """What can be done, the best first."""
+
+
+class Checks(Snapshot):
+    """What the last check found, by kind."""
+
+    sentence: str
+    """The outcome in words; "" before the first check."""
+
+    checked_at: float | None
+    """Unix time; null before the first check."""
+
+    new_clips: int
+    """Clips of which nothing is known: all of them before the first check."""
+
+    kinds: tuple[KindOfFinding, ...]
+    """The worst first."""
 
 
 class ClipEntry(Snapshot):
@@ -176,7 +285,8 @@ class Details(Entry):
     """What is still to do, a sentence each."""
 
     tasks: Annotated[tuple[TaskSnapshot, ...], HIDDEN]
-    """Those that were ever started: name, state, share, activity, sentence, details, log, actions."""
+    """Those that were ever started: name, state, share, activity, sentence, details, log, actions, files, ended_at;
+    of an import also counts and new."""
 
     clips: Annotated[tuple[ClipEntry, ...], HIDDEN]
     """file_name, name, caption, tags, width, height, frames, fps, seconds, source ... of each."""
@@ -433,6 +543,9 @@ class Change(Snapshot):
     undoes: int | None
     """The number of the change that it took back, else null."""
 
+    undoable: bool = False
+    """Whether `undo` takes it back: it stands."""
+
     def text(self) -> Iterator[str]:
         yield self.sentence
 
@@ -540,6 +653,71 @@ def import_(
     return start_task(dataset, "import", settings.changed(dataset=dataset.name, sources=sources))
 
 
+@operation(path="/uploads", changes=True, visitors="own session", job=job, shell=False)
+def take(
+    workspace: Workspace,
+    name: Annotated[str, Field(title="Dataset", description='Name of the dataset; "" for a new one.')],
+    *,
+    files: Annotated[tuple[str, ...], Field(description="Paths that an upload to the page answered.", min_length=1)],
+    title: Annotated[str, Field(description="Of a new dataset; its first file names it without one.")] = "",
+    settings: Annotated[ImportSettings, Fields(only=(*PREVIEWED[5:], "layout", "longest_side", "trigger_word"))],
+) -> DatasetTask:
+    """Import files that were uploaded to the page, into a dataset or a new one."""
+    from workbench.dataset_builder.sources.survey import survey
+
+    given = [confined(uploads.inbox(), one) for one in files]
+    if not survey(given, settings.wanted_layout, settings.columns, settings.rate_of_frames).sources:
+        named = first_names([one.name for one in given])
+        raise ConfigError(f"there is no video or picture in {named}: drop the videos, too, or an archive of them")
+    dataset = Dataset.open(workspace, name) if name else Dataset.create(workspace, title.strip() or given[0].stem)
+    task = dataset.task("import")
+    if task.status.state.alive:
+        raise ConfigError(f"an import into {dataset.name} is running: wait until it is done, or stop it")
+    kept = tuple(map(str, uploads.keep(task.folder, files)))
+    return start_task(dataset, "import", settings.changed(dataset=dataset.name, sources=kept))
+
+
+@operation(path="/new-dataset", changes=True, visitors="own session", shell=False)
+def create(
+    workspace: Workspace,
+    title: Annotated[str, Field(description="In a few words, what its clips show.", min_length=1)],
+) -> Entry:
+    """Make a dataset without clips."""
+    return Entry(**_entry(Dataset.create(workspace, title)))
+
+
+@operation(path="/datasets/{name}/undo-import", changes=True, visitors="own session", shell=False)
+def undo_import(workspace: Workspace, name: Name) -> Change:
+    """Remove the clips that the last import has added, as one change that `undo` takes back."""
+    dataset = Dataset.open(workspace, name)
+    task = dataset.task("import")
+    there = {clip.file_name for clip in dataset.clips}
+    if task.status.state.alive or not (new := [one for one in task.result.get("new", ()) if one in there]):
+        raise ConfigError(f"{dataset.name} has no clip of its last import: there is nothing to undo")
+    dataset.remove(*new)
+    task.dismiss()
+    return Change.model_validate(dataset.history[-1])
+
+
+@operation(path="/datasets/{name}/send", changes=True, visitors="own session", job=job, shell=False)
+def send(workspace: Workspace, name: Name, settings: ExportSettings) -> DatasetTask:
+    """Write a dataset to a folder or an archive, or push it to the Hub."""
+    target = str(policy.checked(settings.target, "target")) if settings.target.strip() else ""
+    return start_task(Dataset.open(workspace, name), "export", settings.changed(target=target))
+
+
+@operation(path="/datasets/{name}/download", changes=True, visitors="own session", job=job, shell=False)
+def download(
+    workspace: Workspace,
+    name: Name,
+    settings: Annotated[ExportSettings, Fields(only=("layout", "trigger_word", "first_frames"))],
+) -> DatasetTask:
+    """Write a dataset to an archive that the page sends; the one before is removed."""
+    dataset = Dataset.open(workspace, name)
+    start_download(dataset.folder, settings)
+    return task_of(dataset, "export")
+
+
 @operation(arguments="name [target]", changes=True, visitors="own session", job=job, section=IN_AND_OUT)
 def export(
     workspace: Workspace,
@@ -592,6 +770,93 @@ def _entry(one: Dataset) -> dict[str, Any]:
     }
 
 
+def _watch_cards(workspace: Workspace) -> Callable[[], list[Card]]:
+    kept: dict[str, tuple[Any, Card]] = {}
+
+    def read() -> list[Card]:
+        found = []
+        for one in dataset_library.search(workspace):
+            mark = (one.version, one.group)
+            if kept.get(one.name, (None,))[0] != mark:
+                kept[one.name] = mark, Card(**_card(one))
+            found.append(kept[one.name][1].model_copy(update={"activity": _activity(one)}))
+        return found
+
+    return read
+
+
+@operation(path="/dataset-cards", visitors="own session", watch=_watch_cards, shell=False)
+def cards(workspace: Workspace) -> list[Card]:
+    """List every dataset with a video of it, those of a group together."""
+    return _watch_cards(workspace)()
+
+
+def _card(dataset: Dataset) -> dict[str, Any]:
+    shown = next((clip for clip in dataset.clips if not clip.is_latents), None)
+    return {
+        **_entry(dataset),
+        "cover": str(dataset.folder / shown.file_name) if shown else "",
+        "width": shown.width if shown else 0,
+        "height": shown.height if shown else 0,
+        "activity": _activity(dataset),
+    }
+
+
+def _activity(dataset: Dataset) -> str:
+    working = (task_snapshot(dataset.task(name)).activity for name in NAMES if (dataset.folder / f".{name}").exists())
+    return next(filter(None, working), "")
+
+
+def _watch_about(workspace: Workspace, name: str, model: str = "", frames: int | None = None) -> Callable[[], About]:
+    kept: dict[str, Any] = {}
+
+    def read() -> About:
+        dataset = Dataset.open(workspace, name)
+        mark = (dataset.name, dataset.version, *(dataset.task(one).version for one in NAMES))
+        alive = any(task["state"].alive for task in kept.get("tasks", ()))
+        if kept.get("mark") != mark or alive:
+            found = _about(workspace, dataset, model, frames)
+            kept.update(mark=mark, found=found, tasks=[vars(one) for one in found.tasks])
+        return kept["found"]  # type: ignore[no-any-return]
+
+    return read
+
+
+@operation(path="/datasets/{name}/about", visitors="own session", watch=_watch_about, shell=False)
+def about(
+    workspace: Workspace,
+    name: Name,
+    *,
+    model: ModelName = "",
+    frames: Annotated[int | None, Field(ge=1, description="Frames to train with; the model's own without it.")] = None,
+) -> About:
+    """Show a dataset without its clips: numbers, tasks, what can be undone."""
+    return _about(workspace, Dataset.open(workspace, name), model, frames)
+
+
+def _about(workspace: Workspace, dataset: Dataset, model: str, frames: int | None) -> About:
+    shape, problem = None, ""
+    try:
+        shape = shape_for(find_model(workspace.model(model)).model, frames) if model else None
+    except ConfigError as error:
+        problem = str(error)
+    seen = dataset.snapshot(shape)
+    undoable, redoable, archive = dataset.undoable, dataset.redoable, finished_download(dataset.folder)
+    return About(
+        **_card(dataset),
+        facts=seen.facts,
+        next_steps=seen.next_steps,
+        left_out=sum(one.dropped is not None for one in dataset.plans(shape)) if shape else None,
+        problem=problem,
+        tasks=seen.tasks,
+        removed=len(dataset.removed),
+        undo=undoable[0].what if undoable else "",
+        redo=redoable[0].what if redoable else "",
+        download=str(archive or ""),
+        download_bytes=archive.stat().st_size if archive else 0,
+    )
+
+
 @operation(path="/datasets/{name}", visitors="own session", section=LOOKING)
 def show(
     workspace: Workspace,
@@ -639,6 +904,55 @@ def stats(workspace: Workspace, name: Name) -> Statistics:
 def check(workspace: Workspace, name: Name, settings: CheckSettings) -> DatasetTask:
     """Look for what would stop or hurt a training."""
     return start_task(Dataset.open(workspace, name), "check", settings)
+
+
+def _watch_checks(workspace: Workspace, name: str) -> Callable[[], Checks]:
+    kept: dict[Any, Checks] = {}
+
+    def read() -> Checks:
+        dataset = Dataset.open(workspace, name)
+        mark = (dataset.name, dataset.version)
+        if mark not in kept:
+            kept.clear()
+            kept[mark] = _checks(dataset)
+        return kept[mark]
+
+    return read
+
+
+@operation(path="/datasets/{name}/checks", visitors="own session", watch=_watch_checks, shell=False)
+def checks(workspace: Workspace, name: Name) -> Checks:
+    """Show what the last check found, by kind, and what can be done about it."""
+    return _checks(Dataset.open(workspace, name))
+
+
+def _checks(dataset: Dataset) -> Checks:
+    if (report := dataset.report) is None:
+        return Checks(sentence="", checked_at=None, new_clips=len(dataset.clips), kinds=())
+    ids = {clip.file_name: clip.id for clip in dataset.clips}
+    return Checks(
+        sentence=report.sentence,
+        checked_at=report.checked_at,
+        new_clips=report.new_clips,
+        kinds=tuple(
+            KindOfFinding(
+                kind=group.kind,
+                title=group.title,
+                severity=group.severity.value,
+                tone=group.severity.tone,
+                count=len(group.findings),
+                findings=tuple(
+                    {"sentence": one.sentence, "clips": [ids[clip] for clip in one.clips]}
+                    for one in group.findings[:MOST_SHOWN]
+                ),
+                fixes=tuple(
+                    FixOffer(fix=fix.replace("_", "-"), label=FIXES[fix], does=dataset.preview_fix(group.findings, fix))
+                    for fix in group.fixes
+                ),
+            )
+            for group in report.groups
+        ),
+    )
 
 
 @operation(visitors="own session", section=CHECKING)
@@ -767,7 +1081,11 @@ def restore(workspace: Workspace, id: Annotated[str, Field(description="As `bin`
 @operation(visitors="own session", none="nothing was changed yet", section=NAMING)
 def history(workspace: Workspace, name: Name) -> list[Change]:
     """List what was done to a dataset, the oldest change first."""
-    return [Change.model_validate(one) for one in Dataset.open(workspace, name).history]
+    dataset = Dataset.open(workspace, name)
+    standing = {one.number for one in dataset.undoable}
+    return [
+        Change.model_validate(one).model_copy(update={"undoable": one.number in standing}) for one in dataset.history
+    ]
 
 
 @operation(changes=True, visitors="own session", section=NAMING)
@@ -815,4 +1133,14 @@ def stop(workspace: Workspace, name: Name, task: Task) -> DatasetTask:
             f"the task {task} of {dataset.name} is {status.state.value}: only a running one can be stopped"
         )
     dataset.task(task).stop()
+    return task_of(dataset, task)
+
+
+@operation(path="/datasets/{name}/dismiss", changes=True, visitors="own session", shell=False)
+def dismiss(workspace: Workspace, name: Name, task: Task) -> DatasetTask:
+    """Forget how a task ended; what it made stays."""
+    dataset = Dataset.open(workspace, name)
+    if dataset.task(task).status.state.alive:
+        raise ConfigError(f"the task {task} of {dataset.name} is at work: stop it first")
+    dataset.task(task).dismiss()
     return task_of(dataset, task)

@@ -45,6 +45,7 @@ class Noun:
 
 NOUNS = {
     "overview": Noun("", ""),
+    "home": Noun("", ""),
     "datasets": Noun("dataset", "/datasets/{name}"),
     "clips": Noun("dataset", "/datasets/{name}"),
     "settings": Noun("", ""),

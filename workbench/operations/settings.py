@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from workbench.captioners import captioners, find_captioner
 from workbench.choices import choices_of
 from workbench.compare.settings import GridSettings
 from workbench.dataset_builder.settings import (
@@ -207,7 +208,7 @@ def check(workspace: Workspace, form: Form, *, values: Values) -> Checked:
     named = str(getattr(settings, "model", "")) if isinstance(settings, TrainSettings | SampleSettings) else ""
     return Checked(
         problems={},
-        without_effect=tuple(without_effect(FORMS[form], settings.model_dump())),
+        without_effect=(*without_effect(FORMS[form], settings.model_dump()), *_unread(settings)),
         notes=tuple(needless(settings, values)),
         own=empty_values(FORMS[form], named) if named else {},
         model=summary(named) if named else "",
@@ -220,6 +221,16 @@ def adapt(workspace: Workspace, form: Form, *, values: Values) -> AdaptedValues:
     usual = {spec.name: spec.default for spec in specs(FORMS[form])}
     found = adapted(FORMS[form], {**usual, **values})
     return AdaptedValues(values=found.values, notes=tuple(found.notes))
+
+
+def _unread(settings: Settings) -> list[str]:
+    """Return what the chosen captioner, or the chosen way to cut, does not read."""
+    if isinstance(settings, CaptionSettings):
+        own = find_captioner(settings.captioner).reads
+        return [name for kind in captioners().values() for name in kind.reads if name not in own]
+    if isinstance(settings, SplitTask):
+        return ["window_seconds"] if settings.mode == "scenes" else ["detector", "threshold"]
+    return []
 
 
 class Recipe(Snapshot):

@@ -19,8 +19,10 @@ from starlette.middleware import Middleware
 from starlette.routing import Mount
 
 from workbench.api.app import ROOT, api
+from workbench.dataset_builder.cuts.scenes import STRIPS
 from workbench.dataset_builder.dataset import PLANS
 from workbench.dataset_builder.export import FOLDER as DOWNLOADS
+from workbench.demo import DEMO_CLIPS
 from workbench.demo_space import replays
 from workbench.errors import ConfigError
 from workbench.loras.converting import CONVERTED
@@ -45,8 +47,9 @@ def build(workspace: Workspace) -> gr.Blocks:
             workspace.samples,
             workspace.grids,
             lora_names.folder(workspace),
-            *(workspace.cache / name for name in (PLANS, vae_reconstruction.FOLDER, CONVERTED, DOWNLOADS)),
+            *(workspace.cache / name for name in (PLANS, STRIPS, vae_reconstruction.FOLDER, CONVERTED, DOWNLOADS)),
             replays.SHIPPED,
+            DEMO_CLIPS,
         ]
     )
     with gr.Blocks(title=elements.TITLE, analytics_enabled=False, delete_cache=(3600, 86400), fill_width=True) as page:
@@ -106,7 +109,7 @@ def launch_options(
 
 def _may_serve(workspace: Workspace, path: str) -> bool:
     """Whether a file may be sent: Gradio follows links, and one in a dataset or a run may lead anywhere."""
-    whole, folders = os.path.abspath(path), [replays.SHIPPED]
+    whole, folders = os.path.abspath(path), [replays.SHIPPED, DEMO_CLIPS]
     folders += [Path(folder)] if (folder := os.environ.get("GRADIO_TEMP_DIR")) else []
     looks: list[Callable[[str], object]] = [workspace.inside, *(partial(confined, folder) for folder in folders)]
     for look in looks:

@@ -89,6 +89,8 @@ def stills(path: Path, count: int) -> Iterator[tuple[float, Any]]:
 # ---- filmstrip -------------------------------------------------------------------------------------------------------
 
 WIDEST = 65_500  # pixels, what a JPEG can hold
+STRIPS = "strips"  # folder of the page's filmstrips, below the workspace's cache
+TILES, TILE_HEIGHT = 24, 74  # frames and pixels of one of those
 
 
 @dataclass(frozen=True)

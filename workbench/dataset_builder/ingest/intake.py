@@ -57,7 +57,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     results = _Results()
     began = time.monotonic()
     problems: list[str] = []
-    job.outcome = {"counts": results.counts, "files": results.files, "problems": problems}
+    job.outcome = {"counts": results.counts, "files": results.files, "problems": problems, "new": results.new}
 
     def on_survey(surveyed: Survey) -> None:
         problems[:] = surveyed.problems[:MOST_PROBLEMS]
@@ -70,7 +70,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     def on_progress(done: int, total: int, result: ImportResult | None) -> None:
         nonlocal began
         if result is not None:
-            results.add(result.name, result.outcome, ", ".join(result.notes))
+            results.add_result(result)
             sys.stdout.write(f"{result.sentence}\n")
         read = done - results.counts["known"]
         if not read:  # known files cost nothing, so they say nothing of the speed
@@ -111,11 +111,17 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
 
 
 class _Results:
-    """What became of the files of one import: how many have each outcome, and the first of each by name."""
+    """What became of the files of one import: how many have each outcome, the first of each by name, the new clips."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = dict.fromkeys((*OUTCOMES, SKIPPED), 0)
         self.files: list[dict[str, str]] = []
+        self.new: list[str] = []
+
+    def add_result(self, result: ImportResult) -> None:
+        self.add(result.name, result.outcome, ", ".join(result.notes))
+        if result.clip and result.outcome in ("taken", "converted"):
+            self.new.append(result.clip.file_name)
 
     def add(self, name: str, outcome: str, note: str) -> None:
         self.counts[outcome] += 1

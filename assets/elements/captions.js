@@ -1,0 +1,165 @@
+// Captions in place: a field that saves itself, and clips chosen for what is done to many at once.
+'use strict';
+
+// The clips of each dataset that a person has chosen: name -> ids. It outlives the views that show it.
+const chosenClips = {
+  all: new Map(),
+  of(dataset) {
+    if (!this.all.has(dataset)) this.all.set(dataset, new Set());
+    return this.all.get(dataset);
+  },
+};
+
+// The caption of a clip. What is typed is saved when the field is left, and with Ctrl Enter; Esc puts back what was there.
+// It is saved over the caption that was there when typing began: if somebody else wrote another one meanwhile, both are kept.
+//   dataset: its name;  clip: its card;  rows: of the field
+// An event `caption-done` says that Ctrl Enter was pressed.
+class Caption extends WorkbenchElement {
+  static properties = ['datasetName', 'clip', 'rows'];
+
+  problem = '';
+
+  get where() { return `caption ${this.datasetName} ${this.clip.id}`; }
+
+  arrived() {
+    if (this.wired) return;
+    this.wired = true;
+    this.addEventListener('keydown', (event) => this.press(event));
+    this.addEventListener('focusout', () => this.save());
+  }
+
+  changed(name) {
+    if (name === 'clip' && this.shown !== this.clip?.id) { this.shown = this.clip?.id; this.problem = ''; }
+  }
+
+  view() {
+    const { clip } = this;
+    const draft = drafts.read(this.where);
+    const text = draft.text ?? clip.caption;
+    return html`<textarea class="input caption ${!text.trim() && 'none'}" rows="${this.rows ?? 3}" placeholder="What does the clip show?" aria-label="Caption of ${clip.name}" data-input="typed"
+      ?readonly=${Boolean(clip.latents_model && clip.caption_by === 'file')}>${text}</textarea>${this.problem ? html`<div class="state bad" role="alert"><span>${this.problem}</span></div><div class="row">${
+      button('Keep mine', 'keepMine', { kind: 'small' })}${button('Take theirs', 'putBack', { kind: 'small' })}</div>` : ''}`;
+  }
+
+  get field() { return this.querySelector('textarea'); }
+
+  typed(target) {
+    const draft = drafts.read(this.where);
+    if (target.value === this.clip.caption) drafts.forget(this.where);
+    else drafts.keep(this.where, { text: target.value, over: draft.over ?? this.clip.caption });
+    target.classList.toggle('none', !target.value.trim());
+  }
+
+  // Save what was typed; true unless it was refused.
+  async save() {
+    const { text, over } = drafts.read(this.where);
+    if (text === undefined || this.saving) return true;
+    this.saving = true;
+    const { clip, datasetName, where } = this;
+    try {
+      const made = await page.transport.call('clips/caption', { name: datasetName, clip: clip.id, text, over });
+      if (drafts.read(where).text === text) drafts.forget(where);
+      clip.caption = made.caption;
+      this.problem = '';
+      say('Caption saved.');
+      this.dispatchEvent(new CustomEvent('caption-saved', { bubbles: true, detail: clip.id }));
+      return true;
+    } catch (problem) {
+      if (!(problem instanceof Problem)) throw problem;
+      this.problem = problem.message;
+      return false;
+    } finally {
+      this.saving = false;
+      this.redraw();
+    }
+  }
+
+  async keepMine() {
+    const { text } = drafts.read(this.where);
+    const made = await this.act('clips/caption', { name: this.datasetName, clip: this.clip.id, text });
+    if (made) { this.clip.caption = made.caption; this.putBack(); }
+  }
+
+  putBack() {
+    drafts.forget(this.where);
+    this.problem = '';
+    this.field.value = this.clip.caption;
+    this.field.classList.toggle('none', !this.clip.caption.trim());
+    this.redraw();
+  }
+
+  async press(event) {
+    if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      const { id } = this.clip;
+      if (await this.save()) this.dispatchEvent(new CustomEvent('caption-done', { bubbles: true, detail: id }));
+    } else if (event.key === 'Escape') {
+      event.preventDefault();
+      event.stopPropagation();
+      this.putBack();
+      this.closest('.clip')?.querySelector('a')?.focus();
+    }
+  }
+}
+define('wb-caption', Caption);
+
+const captionsChanged = ({ changed }) => `${count(changed, 'caption')} changed.`;
+
+// What is done to the captions of the chosen clips, or of all when none is: find and replace, a text before or after, a tag, the
+// trigger word.   dataset: its name;  trigger: its trigger word
+class EditCaptions extends WorkbenchElement {
+  static properties = ['datasetName', 'trigger'];
+
+  needs() { return { tags: ['clips/tags', { name: this.datasetName }] }; }
+
+  get kept() { return drafts.read(`edit captions ${this.datasetName}`); }
+
+  get clips() { return [...chosenClips.of(this.datasetName)]; }
+
+  view() {
+    const { find = '', replacement = '', text = '', expression, match_case: matchCase, whole_word: wholeWord } = this.kept;
+    const number = this.clips.length;
+    const of = number ? `in ${count(number, 'chosen clip')}` : 'in all clips';
+    const box = (name, title, on) => html`<label class="check"><input type="checkbox" name="${name}" data-change="note" ?checked=${Boolean(on)}>${title}</label>`;
+    return html`<div class="row" style="align-items:end"><div style="flex:1;min-width:180px">${field('Find', html`<input class="input" name="find" value="${find}" data-input="note">`)}</div><div style="flex:1;min-width:180px">${
+      field('Replace with', html`<input class="input" name="replacement" value="${replacement}" data-input="note">`)}</div></div>
+      <div class="row">${box('match_case', 'Match case', matchCase)}${box('whole_word', 'Whole words', wholeWord)}${box('expression', 'Regular expression', expression)}<span class="spacer"></span>${
+        button('Show what would change', 'preview', { kind: 'small', off: !find })}${button(`Replace ${of}`, 'replace', { kind: 'small', off: !find })}</div>
+      ${this.would ? html`<div class="table-frame"><table class="table"><caption class="unseen">What would change</caption><thead><tr><th>${count(this.would.length, 'caption')} would change</th><th>Now</th><th>Then</th></tr></thead><tbody>${
+        this.would.slice(0, 12).map((one) => html`<tr><td>${one.name}</td><td class="faint">${one.before}</td><td>${one.after}</td></tr>`)}</tbody></table></div>` : ''}
+      <div class="row" style="align-items:end"><div style="flex:1;min-width:180px">${field('Text', html`<input class="input" name="text" list="caption-tags" value="${text}" data-input="note"><datalist id="caption-tags">${
+        (this.tags ?? []).map(({ tag }) => html`<option value="${tag}"></option>`)}</datalist>`, `Put before or after captions ${of}, or a tag to remove from them.`)}</div></div>
+      <div class="row">${button('Put before', 'edit', { kind: 'small', value: 'prefix', off: !text })}${button('Put after', 'edit', { kind: 'small', value: 'suffix', off: !text })}${
+        button('Remove this tag', 'edit', { kind: 'small', value: 'remove-tag', off: !text })}${button('Write the trigger word into all captions', 'write', { kind: 'small', value: 'write', off: !this.trigger })}${
+        button('Take it out of all', 'write', { kind: 'small', value: 'remove', off: !this.trigger })}</div>`;
+  }
+
+  note(target) {
+    drafts.keep(`edit captions ${this.datasetName}`, { ...this.kept, [target.name]: target.type === 'checkbox' ? target.checked : target.value });
+    this.would = null;
+    this.redraw();
+  }
+
+  get search() {
+    const { find, replacement = '', expression = false, match_case: matchCase = false, whole_word: wholeWord = false } = this.kept;
+    return { name: this.datasetName, find, replacement, clips: this.clips, expression, match_case: matchCase, whole_word: wholeWord };
+  }
+
+  async preview() {
+    this.would = await this.act('clips/to-replace', this.search);
+    this.redraw();
+  }
+
+  async replace() {
+    if (await changeDataset('clips/replace', this.search, captionsChanged)) { this.would = null; this.redraw(); }
+  }
+
+  edit(target) {
+    const { text } = this.kept;
+    const verb = target.dataset.value;
+    return changeDataset(`clips/${verb}`, { name: this.datasetName, clips: this.clips, [verb === 'remove-tag' ? 'tag' : 'text']: text }, captionsChanged);
+  }
+
+  write(target) { return changeDataset('clips/trigger', { name: this.datasetName, [target.dataset.value]: true }, captionsChanged); }
+}
+define('wb-edit-captions', EditCaptions);

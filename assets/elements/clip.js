@@ -1,0 +1,319 @@
+// One clip: its video, the part and the picture that are used of its source video, its caption, what a model gets of it.
+'use strict';
+
+// Bring a part into the bounds of a source video: at least one frame, the start before the end.
+function boundedPart({ start, end }, frames) {
+  const from = Math.max(0, Math.min(Math.round(start), frames - 1));
+  return { start: from, end: Math.max(from + 1, Math.min(Math.round(end), frames)) };
+}
+
+// A crop after one of its corners was dragged to (x, y), in whole even pixels within the picture. corner: 'nw', 'ne', 'sw' or 'se'
+function draggedCrop([left, top, width, height], corner, x, y, wide, high) {
+  const even = (number, most) => Math.max(0, Math.min(2 * Math.round(number / 2), most - (most % 2)));
+  const least = 16;
+  let [west, north, east, south] = [left, top, left + width, top + height];
+  if (corner.includes('w')) west = Math.min(even(x, wide), east - least); else east = Math.max(even(x, wide), west + least);
+  if (corner.includes('n')) north = Math.min(even(y, high), south - least); else south = Math.max(even(y, high), north + least);
+  return [Math.max(0, west), Math.max(0, north), east - Math.max(0, west), south - Math.max(0, north)];
+}
+
+class ClipPage extends WorkbenchElement {
+  static properties = ['path'];
+
+  get name() { return this.path?.[0] ?? ''; }
+
+  get clipId() { return this.path?.[2] ?? ''; }
+
+  get heading() { return this.clip?.name ?? 'Clip'; }
+
+  get clock() { return `clip ${this.clipId}`; }
+
+  get shape() { return preferences.read(`shape ${this.name}`, preferences.read('shape', { model: '', frames: null })); }
+
+  needs() {
+    const of = { name: this.name, clip: this.clipId };
+    const shape = this.shape;
+    const all = { clip: ['clips/view', { ...of, ...shape }] };
+    if (this.clip?.cuttable && this.clip.id === this.clipId) all.source = ['clips/source', of, 'once'];
+    if (this.asked?.clip === this.clipId) all.back = ['clips/reconstruction', { id: this.asked.id }];
+    return all;
+  }
+
+  arrived() {
+    if (this.wired) return;
+    this.wired = true;
+    this.addEventListener('caption-done', () => { if (this.clip.missing) this.open(this.clip.missing); else toast('Every clip has a caption.'); });
+    this.addEventListener('pointerdown', (event) => this.grab(event));
+  }
+
+  left() { this.clockOf?.listeners.delete(this.ticked); this.clockOf = null; }
+
+  changed(name) {
+    if (name !== 'path') return;
+    this.chosenPart = null;
+    this.box = undefined;
+    this.cuts = null;
+    this.cropping = false;
+    this.played = null;
+    this.earlier = null;
+  }
+
+  view() {
+    const { name } = this;
+    if (this.refused.clip) return html`<div class="empty"><h1 tabindex="-1">Clip is not here</h1><p class="faint">${this.refused.clip.message}</p><div class="row">${linkTo(`Back to ${name}`, address('dataset', name), { kind: 'primary' })}</div></div>`;
+    const { clip } = this;
+    if (!clip) return html`<div class="head"><a class="faint" href="${address('dataset', name)}">${name}</a><span class="faint">/</span><h1 tabindex="-1">Clip</h1></div>${skeleton('aspect-ratio:3/2;max-width:640px')}`;
+    if (clip.id !== this.clipId) { queueMicrotask(() => this.open(clip.id, true)); return html``; }
+    if (clip.cuttable && !this.watches.has('source')) this.follow();
+    const beside = (to, picture, label) => (to ? linkTo('', address('dataset', name, 'clip', to), { kind: 'square', name: picture, label }) : button('', 'stay', { kind: 'square', name: picture, label, off: true }));
+    return html`<div class="head"><a class="faint" href="${address('dataset', name)}">${name}</a><span class="faint">/</span><h1 tabindex="-1" class="one-line" title="${clip.name}">${clip.name}</h1><span class="faint minor tight">${
+      clip.number.toLocaleString('en-US')} of ${clip.of.toLocaleString('en-US')}</span><div class="actions">${beside(clip.previous, 'left', 'Previous clip')}${beside(clip.next, 'right', 'Next clip')}${menu([
+      ['Remove this clip', 'toBin', '', 'bin', 'danger']])}</div></div>
+      <div class="split"><div class="section">${clip.cuttable && this.source ? this.cutter(clip, this.source) : this.still(clip)}${this.input(clip)}</div>${this.aside(clip)}</div>`;
+  }
+
+  still(clip) {
+    if (clip.latents_model) return html`<p class="faint">Latents of ${clip.latents_model}, which go to the model as they are. There is no video to watch.</p>`;
+    if (clip.cuttable && !this.refused.source) return skeleton('aspect-ratio:3/2;max-width:640px');
+    return html`<div class="cutter" style="max-width:min(1280px, calc((100vh - 200px) * ${(clip.width / clip.height).toFixed(3)}))">${video(clip.file, clip.name, { width: clip.width, height: clip.height })}</div>${this.refused.source && clip.cuttable ? refusal(this.refused.source) : ''}`;
+  }
+
+  // ---- cutting
+
+  get span() { return this.chosenPart ?? { start: this.source.start, end: this.source.end }; }
+
+  get crop() { return this.box === undefined ? this.source.crop : this.box; }
+
+  get cutAnew() {
+    const { source, span, crop } = this;
+    return span.start !== source.start || span.end !== source.end || JSON.stringify(crop) !== JSON.stringify(source.crop);
+  }
+
+  cutter(clip, source) {
+    const { start, end } = this.span;
+    const { crop } = this;
+    const share = (frame) => `${((100 * frame) / source.frames).toFixed(3)}%`;
+    const used = `frames ${start + 1} to ${end}, ${((end - start) / source.fps).toFixed(1)} s`;
+    return html`<div class="section cutter" style="max-width:min(1280px, calc((100vh - 330px) * ${(source.width / source.height).toFixed(3)}))"><div class="stage" style="--aspect:${source.width}/${source.height}">${video(source.file, clip.name, { clock: this.clock, width: source.width, height: source.height })}${
+      this.cropping || crop ? this.cropBox(source) : ''}</div>
+      <div class="film" data-do="jump">${video(source.strip, 'Frames of the source video')}<span class="out" style="left:0;width:${share(start)}"></span><span class="out" style="right:0;left:${share(end)}"></span>${
+  source.taken.map(([from, to]) => html`<span class="taken" title="A clip already" style="left:${share(from)};width:${share(to - from)}"></span>`)}${(this.cuts ?? []).map((second) => html`<span class="mark" style="left:${share(second * source.fps)}"></span>`)}<span
+      class="chosen" style="left:${share(start)};right:calc(100% - ${share(end)})"></span><span class="playhead"></span></div>
+      <div class="dual"><label><span class="unseen">Start</span><input type="range" min="0" max="${source.frames}" value="${start}" name="start" data-input="trim" aria-valuetext="Starts at frame ${start + 1}"></label><label><span class="unseen">End</span><input
+      type="range" min="0" max="${source.frames}" value="${end}" name="end" data-input="trim" aria-valuetext="Ends at frame ${end}"></label></div>
+      <wb-scrubber data-id="scrub-${this.clipId}" .clock=${this.clock} .frames=${source.frames} .speeds=${true}></wb-scrubber></div>
+      <div class="row minor"><span class="faint">Used part</span><b>${used}</b><span class="faint">of ${source.frames}</span><span class="spacer"></span>${this.cutAnew ? html`${button('Keep as it was', 'forget', { kind: 'small quiet' })}${button(
+  `Keep ${start === source.start && end === source.end ? 'this part of the picture' : `${count(end - start, 'frame')}`}`, 'apply', { kind: 'small primary' })}` : ''}</div>
+      <div class="row">${button('Split here', 'splitHere', { kind: 'small' })}${this.cuts?.length ? button(`Split at ${count(this.cuts.length, 'cut')}`, 'splitAtCuts', { kind: 'small' }) : button('Find cuts', 'findCuts', { kind: 'small' })}${
+  button('Crop', 'startCrop', { kind: 'small', name: 'crop', pressed: Boolean(this.cropping) })}${button('Crop black bars', 'bars', { kind: 'small' })}${source.crop ? button('Whole picture', 'uncrop', { kind: 'small' }) : ''}<form class="row tight" data-submit="rate"><input class="input rate" name="fps"
+  inputmode="decimal" placeholder="${Number(clip.fps.toFixed(2))} fps" aria-label="Frames a second"><button class="button small">Leave frames out</button></form>${clip.cut ? button('Reset', 'reset', { kind: 'small quiet' }) : ''}</div>
+      ${this.cropping ? this.cropNumbers(source) : ''}`;
+  }
+
+  cropBox(source) {
+    const [left, top, width, height] = this.crop ?? [0, 0, source.width, source.height];
+    const x = (number) => `${((100 * number) / source.width).toFixed(3)}%`, y = (number) => `${((100 * number) / source.height).toFixed(3)}%`;
+    return html`<div class="crop ${this.cropping && 'on'}" style="left:${x(left)};top:${y(top)};width:${x(width)};height:${y(height)}">${this.cropping ? ['nw', 'ne', 'sw', 'se'].map((corner) => html`<span class="corner ${corner}" data-corner="${corner}"></span>`) : ''}</div>`;
+  }
+
+  cropNumbers(source) {
+    const box = this.crop ?? [0, 0, source.width, source.height];
+    return html`<div class="row crop-numbers">${['Left', 'Top', 'Width', 'Height'].map((title, index) => html`<label class="field"><span>${title}</span><input class="input" type="number" step="2" min="0" max="${index % 2 ? source.height : source.width}" name="${index}" value="${box[index]}" data-change="number"></label>`)}<span class="fine faint">Drag the corners, or type pixels of the ${source.width}×${source.height} source.</span></div>`;
+  }
+
+  updated() {
+    if (!this.source || this.clip?.id !== this.clipId) return;
+    const clock = Clock.named(this.clock);
+    if (this.clockOf !== clock) {
+      this.clockOf?.listeners.delete(this.ticked);
+      this.clockOf = clock;
+      this.ticked = () => this.tick();
+      clock.listeners.add(this.ticked);
+    }
+    this.tick();
+  }
+
+  // The playhead follows the video, which plays the used part again and again.
+  tick() {
+    const { clockOf: clock, source } = this;
+    const head = this.querySelector('.playhead');
+    if (!head || !source || !clock) return;
+    const frame = clock.time * source.fps, { start, end } = this.span;
+    head.style.left = `${(100 * Math.min(1, frame / source.frames)).toFixed(2)}%`;
+    if (clock.playing && clock.duration && (frame >= end - 0.01 || frame < start - 1)) clock.seek((start + 0.5) / source.fps);
+  }
+
+  get frame() { return Math.min(this.source.frames - 1, Math.floor(Clock.named(this.clock).time * this.source.fps + 0.001)); }
+
+  show(frame) {
+    const clock = Clock.named(this.clock);
+    if (clock.playing) clock.play(false);
+    clock.seek((Math.max(0, Math.min(frame, this.source.frames - 1)) + 0.5) / this.source.fps);
+  }
+
+  jump(target, event) {
+    const edge = target.getBoundingClientRect();
+    this.show(Math.floor(((event.clientX - edge.left) / edge.width) * this.source.frames));
+  }
+
+  trim(target) {
+    const span = { ...this.span, [target.name]: Number(target.value) };
+    if (target.name === 'start') span.start = Math.min(span.start, span.end - 1); else span.end = Math.max(span.end, span.start + 1);
+    target.value = span[target.name];
+    this.setPart(span);
+    this.show(target.name === 'start' ? span.start : span.end - 1);
+  }
+
+  setPart(span) { this.chosenPart = boundedPart(span, this.source.frames); this.redraw(); }
+
+  forget() { this.chosenPart = null; this.box = undefined; this.cropping = false; this.redraw(); }
+
+  startCrop() { this.cropping = !this.cropping; this.redraw(); }
+
+  number(target) {
+    const box = [...this.crop ?? [0, 0, this.source.width, this.source.height]];
+    box[Number(target.name)] = Number(target.value);
+    this.box = box;
+    this.redraw();
+  }
+
+  grab(event) {
+    const { corner } = event.target.dataset ?? {};
+    if (!corner) return;
+    event.preventDefault();
+    const stage = this.querySelector('.stage').getBoundingClientRect(), { source } = this;
+    const move = ({ clientX, clientY }) => {
+      const x = ((clientX - stage.left) / stage.width) * source.width, y = ((clientY - stage.top) / stage.height) * source.height;
+      this.box = draggedCrop(this.crop ?? [0, 0, source.width, source.height], corner, x, y, source.width, source.height);
+      this.redraw();
+    };
+    const end = () => { window.removeEventListener('pointermove', move); window.removeEventListener('pointerup', end); };
+    window.addEventListener('pointermove', move);
+    window.addEventListener('pointerup', end);
+  }
+
+  // ---- what is done to it. A clip that is cut gets another id.
+
+  get of() { return { name: this.name, clip: this.clipId }; }
+
+  open(id, instead = false) {
+    const to = address('dataset', this.name, 'clip', id);
+    if (instead) window.location.replace(to); else window.location.hash = to;
+  }
+
+  async recut(operation, values, said) {
+    const { name, clipId: id } = this;
+    const made = await changeDataset(operation, { ...this.of, ...values }, typeof said === 'string' ? () => said : said, () => window.location.replace(address('dataset', name, 'clip', id)));
+    const one = Array.isArray(made) ? made[0] : made;
+    if (one) { this.forget(); this.cuts = null; if (one.id === this.clipId) this.reread('source'); else this.open(one.id, true); }
+  }
+
+  apply() {
+    const { start, end } = this.span;
+    return this.recut('clips/recut', { start, end, crop: this.crop }, (made) => `The clip is ${made.frames} frames of ${made.width}×${made.height} now.`);
+  }
+
+  splitHere() { return this.recut('clips/split-at', { seconds: [this.frame / this.source.fps] }, (made) => `Split into ${made.length} clips.`); }
+
+  splitAtCuts() { return this.recut('clips/split-at', { seconds: this.cuts }, (made) => `Split into ${made.length} clips.`); }
+
+  async findCuts() {
+    const found = await this.act('clips/find-cuts', this.of, { said: ({ seconds }) => (seconds.length ? '' : 'No cut was found: the clip shows one shot.') });
+    this.cuts = found?.seconds ?? null;
+    this.redraw();
+  }
+
+  bars() { return this.recut('clips/crop-bars', {}, 'The black bars are gone.'); }
+
+  uncrop() { return this.recut('clips/uncrop', {}, 'The whole picture is back.'); }
+
+  reset() {
+    const { name, clipId: id } = this;
+    return this.recut('clips/reset-cut', { name, clip: undefined, clips: [id] }, 'The whole source video is back.');
+  }
+
+  rate(form) {
+    const fps = form.fps.value.trim(), { name, clipId: id } = this;
+    return this.recut('clips/set-fps', { name, clip: undefined, clips: [id], fps: fps ? Number(fps) : null }, fps ? `It has ${fps} frames a second now.` : 'It has all frames of its source again.');
+  }
+
+  async toBin() {
+    const { name, clip } = this;
+    const done = await changeDataset('clips/remove-clips', { name, clips: [clip.id] }, () => `${clip.name} removed.`, () => window.location.replace(address('dataset', name, 'clip', clip.id)));
+    if (!done) return;
+    if (clip.next || clip.previous) this.open(clip.next || clip.previous, true); else window.location.replace(address('dataset', name));
+  }
+
+  stay() {}
+
+  // ---- what a model gets
+
+  input(clip) {
+    if (!this.shape.model) return html`<p class="fine faint">Choose a model in the <a class="link" href="${address('dataset', this.name)}">dataset</a> to see what it gets of this clip.</p>`;
+    return html`<section class="section"><header><h2>What the model gets</h2><span class="minor faint">${[clip.plan, clip.use].filter(Boolean).join('; ')}</span></header>
+      ${clip.warnings.map((text) => html`<p class="state warn">${icon('warn')}${text}</p>`)}
+      <div class="row">${button('Play the model input', 'play', { kind: 'small', name: 'play', off: clip.plan.startsWith('left out') })}${button('Play it through the VAE', 'reconstruct', { kind: 'small', off: clip.plan.startsWith('left out') })}</div>
+      ${this.played ? html`<figure class="beside">${video(this.played.file, 'The model input')}<figcaption class="minor faint">Exactly the model input: ${this.played.sentence}</figcaption></figure>` : ''}${this.reconstruction()}</section>`;
+  }
+
+  reconstruction() {
+    const { back } = this;
+    if (this.asked?.clip !== this.clipId) return '';
+    if (!back || !back.message && !back.beside) return html`<div class="task" role="status">${progress(null, 'The VAE is at work')}<span class="minor">The VAE encodes and decodes the clip.</span></div>`;
+    if (!back.beside) return html`<p class="state bad" role="alert">${icon('bad')}${back.message}</p>`;
+    return html`<figure class="beside">${video(back.beside, 'The model input, and what the VAE gives back')}<figcaption class="minor faint">Left the model input, right what the VAE gives back: ${back.psnr.toFixed(1)} dB, the worst frame ${back.psnr_worst.toFixed(1)} dB.</figcaption></figure>`;
+  }
+
+  get wanted() { return Object.fromEntries(Object.entries(this.shape).filter(([, value]) => value)); }
+
+  async play() {
+    this.played = await this.act('clips/planned', { ...this.of, ...this.wanted });
+    this.redraw();
+  }
+
+  async reconstruct() {
+    const asked = await this.act('clips/reconstruct', { ...this.of, ...this.wanted });
+    if (!asked) return;
+    this.asked = { clip: this.clipId, id: asked.id };
+    this.follow();
+    this.redraw();
+  }
+
+  // ---- beside it
+
+  aside(clip) {
+    const written = { '': '', hand: 'written by hand', file: 'came with the file' }[clip.caption_by] ?? `written by ${clip.caption_by}`;
+    return html`<aside class="aside"><div class="field"><span>Caption${written && html` <span class="faint">${written}</span>`}</span><wb-caption data-id="caption-${clip.id}" .datasetName=${this.name} .clip=${clip} .rows=${6}></wb-caption>${
+      clip.trigger_word && !clip.caption.includes(clip.trigger_word) ? html`<span class="hint">Trained as “${clip.trigger_word} ...”</span>` : ''}</div>
+      <div class="row">${button('Write it with a model', 'writeIt', { kind: 'small' })}</div>${clip.caption.trim() ? '' : state('warn', 'No caption')}
+      ${clip.marks.map((text) => state('warn', text))}
+      <dl class="about-clip"><dt>Size</dt><dd>${clip.width}×${clip.height}</dd>${clip.image ? html`<dt>Kind</dt><dd>picture</dd>` : html`<dt>Length</dt><dd>${clip.seconds.toFixed(1)} s, ${clip.frames} frames, ${Number(clip.fps.toFixed(2))} fps</dd>`}<dt>From</dt><dd class="one-line" title="${clip.source}">${clip.source}</dd>${
+  clip.span ? html`<dt>Part</dt><dd>${clip.span[0].toFixed(2)} to ${clip.span[1].toFixed(2)} s</dd>` : ''}${clip.crop ? html`<dt>Crop</dt><dd>${clip.crop[2]}×${clip.crop[3]} at ${clip.crop[0]}, ${clip.crop[1]}</dd>` : ''}${clip.tags.length ? html`<dt>Marks</dt><dd>${clip.tags.join(', ')}</dd>` : ''}</dl>
+      ${clip.first_frame ? html`<figure>${video(clip.first_frame, 'The first frame that came with it', { width: clip.width, height: clip.height })}<figcaption class="fine faint">The first frame that came with it</figcaption></figure>` : ''}
+      <hr><p class="fine faint"><kbd>J</kbd> <kbd>K</kbd> next, previous ${clip.cuttable ? html`<kbd>I</kbd> <kbd>O</kbd> start and end at the playhead ` : ''}<kbd>Ctrl Enter</kbd> next without a caption</p></aside>`;
+  }
+
+  writeIt() {
+    chosenClips.of(this.name).clear();
+    chosenClips.of(this.name).add(this.clip.id);
+    goTo('dataset', this.name, 'captions');
+  }
+
+  dropped(files) { importInto(this.name, files); }
+
+  press(key) {
+    const { clip } = this;
+    if (key === 'j' && clip?.next) { this.open(clip.next); return true; }
+    if (key === 'k' && clip?.previous) { this.open(clip.previous); return true; }
+    if (!this.source || !clip?.cuttable) return false;
+    const { frame, span } = this;
+    if (key === 'i') { this.setPart({ start: frame, end: frame >= span.end ? this.source.frames : span.end }); return true; }
+    if (key === 'o') { this.setPart({ start: frame < span.start ? 0 : span.start, end: frame + 1 }); return true; }
+    return false;
+  }
+
+  commands() {
+    return [{ title: 'Split the clip here', icon: 'crop', run: () => this.splitHere() }, { title: 'Crop the clip', icon: 'crop', run: () => this.startCrop() }];
+  }
+}
+define('wb-clip', ClipPage);

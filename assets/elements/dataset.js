@@ -1,0 +1,406 @@
+// One dataset: what it is for, its clips, the checks beside them, and in tabs what a model gets, its history, its export.
+'use strict';
+
+// Tabs and modes below a dataset's address -> what the window says.
+const DATASET_VIEWS = { '': 'Clips', input: 'Model input', history: 'History', export: 'Export', captions: 'Captions', edit: 'Edit captions', split: 'Cut clips', add: 'Add clips', notes: 'Title, group and notes' };
+
+class Dataset extends WorkbenchElement {
+  static properties = ['path'];
+
+  get name() { return this.path?.[0] ?? ''; }
+
+  get tab() { return this.path?.[1] ?? ''; }
+
+  get heading() { return this.tab ? `${this.about?.title ?? this.name}: ${DATASET_VIEWS[this.tab] ?? ''}` : this.about?.title ?? this.name; }
+
+  // For which model clips are judged, as a person chose it last for this dataset.
+  get shape() { return preferences.read(`shape ${this.name}`, preferences.read('shape', { model: '', frames: null })); }
+
+  needs() {
+    return {
+      about: ['datasets/about', { name: this.name, ...this.shape }],
+      models: ['settings/choices', { form: 'train', name: 'model' }, 'once'],
+      ...(this.tab === 'captions' ? { captioners: ['clips/list-captioners', {}, 'once'] } : {}),
+    };
+  }
+
+  arrived() {
+    this.keys = (event) => this.undoKey(event);
+    document.addEventListener('keydown', this.keys);
+  }
+
+  left() { document.removeEventListener('keydown', this.keys); }
+
+  view() {
+    const { about, name, tab } = this;
+    if (this.refused.about) return html`<div class="empty"><h1 tabindex="-1">${name} is not here</h1><p class="faint">${this.refused.about.message}</p><div class="row">${linkTo('All datasets', address('dataset'), { kind: 'primary' })}</div></div>`;
+    if (!about) return html`<div class="head"><h1 tabindex="-1">${name}</h1></div>${skeleton('height:28px;width:60%')}${skeleton('height:300px')}`;
+    this.watchImport(about);
+    return html`${this.head(about)}${this.tabs(about)}${about.damage.map((text) => html`<p class="state bad" role="alert">${icon('bad')}${text}</p>`)}
+      <wb-import data-id="import" .task=${this.task('import')} .datasetName=${name}></wb-import>
+      ${about.tasks.filter((one) => one.name !== 'import' && (one.activity || one.state !== 'finished') && one.name !== this.own(tab)).map((one) => html`<wb-task data-id="task-${one.name}" .task=${one} .datasetName=${name}></wb-task>`)}
+      ${this.open(tab, about)}`;
+  }
+
+  task(name) { return this.about.tasks.find((one) => one.name === name); }
+
+  // The task that a view shows itself.
+  own(tab) { return { captions: 'caption', split: 'split', export: 'export' }[tab]; }
+
+  head(about) {
+    const { clips, seconds, sizes, fps } = about.summary;
+    const models = this.models ?? [];
+    const size = Object.keys(sizes), rate = Object.keys(fps).map((one) => String(Number(one)));
+    const all = (list) => (list.length > 2 ? `${list[0]} and ${list.length - 1} more` : list.join(', ')).replace(/(\d)x(\d)/g, '$1×$2');
+    return html`<div class="section" style="gap:10px"><div class="head"><h1 tabindex="-1" class="one-line" title="${about.title}">${about.title}</h1><div class="actions">${button('Add clips', 'choose', { name: 'plus' })}${menu([
+      ['More ways to add', 'go', 'add', 'plus'], ['Write captions with a model', 'go', 'captions', 'edit'], ['Edit many captions', 'go', 'edit', 'find'], ['Cut clips', 'go', 'split', 'crop'],
+      ['Title, group and notes', 'go', 'notes', 'settings'], ['Export', 'go', 'export', 'download'], about.undo && [`Undo: ${about.undo.slice(0, 40)}`, 'undo'], about.redo && [`Redo: ${about.redo.slice(0, 40)}`, 'redo'],
+      ['Move to the bin', 'toBin', '', 'bin', 'danger']])}${clips ? button(`Train on ${count(clips, 'clip')}`, 'train', { kind: this.tab ? '' : 'primary' }) : ''}</div></div>
+      <div class="chips"><label class="chip"><span>Model</span><select aria-label="Model" data-change="judge" name="model"><option value="">any</option>${models.map(({ title, value }) => html`<option value="${value}" ?selected=${value === this.shape.model}>${title}</option>`)}${
+  this.shape.model && !models.some(({ value }) => value === this.shape.model) ? html`<option value="${this.shape.model}" selected>${this.shape.model}</option>` : ''}</select>${icon('fold')}</label><label class="chip"><span>Frames</span><input aria-label="Frames" name="frames" inputmode="numeric"
+  placeholder="its own" data-change="judge" value="${this.shape.frames ?? ''}"></label><label class="chip"><span>Trigger</span><input aria-label="Trigger word" placeholder="none" value="${about.trigger_word}" data-change="trigger"></label><span class="facts">${clips
+  ? html`<span><b>${clips.toLocaleString('en-US')}</b> ${clips === 1 ? 'clip' : 'clips'}</span><span><b>${duration(seconds)}</b></span><span><b>${all(size)}</b></span><span><b>${all(rate)}</b> fps</span>` : ''}${
+  about.left_out ? html`<a class="warn" href="${address('dataset', this.name, 'input')}">${count(about.left_out, 'clip')} left out by this model</a>` : ''}<span>changed ${ago(about.changed_at)}</span></span></div>${about.problem ? html`<p class="state bad" role="alert">${icon('bad')}${about.problem}</p>` : ''}</div>`;
+  }
+
+  tabs(about) {
+    const to = (tab) => (tab ? address('dataset', this.name, tab) : address('dataset', this.name));
+    const place = ['', 'input', 'history', 'export'].includes(this.tab) ? this.tab : '';
+    return tabs([[to(''), 'Clips', about.summary.clips], [to('input'), 'Model input'], [to('history'), 'History'], [to('export'), 'Export']], to(place), 'Dataset');
+  }
+
+  open(tab, about) {
+    const { name } = this;
+    const chosen = [...chosenClips.of(name)];
+    const back = html`<div class="row"><h2>${DATASET_VIEWS[tab]}</h2><span class="spacer"></span>${linkTo('Back to the clips', address('dataset', name))}</div>`;
+    const scope = (verb, none) => html`<p class="minor faint">${chosen.length ? `${verb} ${count(chosen.length, 'chosen clip')}.` : none}</p>`;
+    if (tab === 'input') return html`<wb-model-input data-id="input" .datasetName=${name} .shape=${this.shape}></wb-model-input>`;
+    if (tab === 'history') return html`<wb-history data-id="history" .datasetName=${name} .about=${about}></wb-history>`;
+    if (tab === 'export') return html`<wb-export data-id="export" .datasetName=${name} .about=${about}></wb-export>`;
+    if (tab === 'add') return html`<wb-add data-id="add" .datasetName=${name}></wb-add>`;
+    if (tab === 'notes') return html`<wb-dataset-notes data-id="notes" .about=${about}></wb-dataset-notes>`;
+    if (tab === 'edit') return html`${back}<wb-edit-captions data-id="edit" .datasetName=${name} .trigger=${about.trigger_word}></wb-edit-captions>`;
+    if (tab === 'captions') {
+      return html`${back}${scope('A model describes', 'A model describes the clips without a caption. What you wrote by hand stays.')}${(this.captioners ?? []).map((one) => html`<p class="fine faint"><b>${one.title}.</b> ${one.needs}</p>`)}<wb-task data-id="own" .task=${this.task('caption')} .datasetName=${name}></wb-task>
+        <wb-task-form data-id="captions" .form=${'captions'} .where=${`dataset ${name} captions`} .first=${['captioner', 'which', 'model', 'base_url', 'endpoint_model', 'instruction']} .without=${chosen.length ? ['which', 'chosen'] : ['chosen']}
+        .does=${'clips/auto-caption'} .values=${chosen.length ? { name, chosen } : { name }} .label=${'Write captions'} .said=${'A model writes captions in the background.'}></wb-task-form>`;
+    }
+    if (tab === 'split') {
+      return html`${back}${scope('Cuts', 'Cuts all clips, between shots or after so many seconds.')}<wb-task data-id="own" .task=${this.task('split')} .datasetName=${name}></wb-task>
+        <wb-task-form data-id="split" .form=${'split'} .where=${`dataset ${name} split`} .first=${['mode', 'detector', 'threshold', 'window_seconds', 'min_seconds', 'max_seconds', 'preview']} .without=${['clips']}
+        .does=${'clips/split'} .values=${{ name, clips: chosen }} .label=${'Cut'} .said=${'Clips are cut in the background.'}></wb-task-form>`;
+    }
+    return html`<div class="split"><wb-clips data-id="clips-${name}" .datasetName=${name} .trigger=${about.trigger_word}></wb-clips>${
+      about.summary.clips ? html`<details class="aside" data-id="checks" ?open=${window.innerWidth > 1099}><summary>Checks</summary><wb-checks .datasetName=${name} .shape=${this.shape} .task=${this.task('check')} .missing=${
+        about.summary.missing_captions}></wb-checks></details>` : ''}</div>`;
+  }
+
+  // When an import ends while it is looked at, the new clips are checked.
+  watchImport(about) {
+    const task = about.tasks.find(({ name }) => name === 'import');
+    const ended = this.importing && task && !task.activity && task.new;
+    this.importing = Boolean(task?.activity);
+    if (ended) page.transport.call('datasets/check', { name: this.name, ...this.checked }).catch(() => {});
+  }
+
+  // What clips are checked for, as `datasets/check` takes it.
+  get checked() { return this.shape.model ? this.shape : {}; }
+
+  // ---- doing
+
+  choose() { chooseFiles((files) => this.dropped(files)); }
+
+  dropped(files) { importInto(this.name, files); }
+
+  go(target) { goTo('dataset', this.name, target.dataset.value); }
+
+  train() {
+    const before = drafts.read('train/new');
+    const shape = Object.fromEntries(Object.entries(this.shape).filter(([, value]) => value));
+    drafts.keep('train/new', { ...before, values: { ...before.values, dataset: this.name, ...shape } });
+    goTo('train', 'new');
+  }
+
+  judge(target) {
+    const typed = target.value.trim();
+    const value = target.name === 'frames' ? (typed ? Number(typed) : null) : typed;
+    if (target.name === 'frames' && typed && !Number.isInteger(value)) { toast('Frames must be a whole number, or empty for the model’s own.', null, 'bad'); return; }
+    const shape = { ...this.shape, [target.name]: value };
+    preferences.keep(`shape ${this.name}`, shape);
+    preferences.keep('shape', shape);
+    this.earlier = this.about;
+    this.follow();
+    this.about ??= this.earlier; // what is shown stays until the answer is there
+    this.redraw();
+  }
+
+  trigger(target) {
+    const before = this.about.trigger_word, { name } = this;
+    return this.act('clips/trigger', { name, word: target.value }, {
+      said: ({ trigger_word: word }) => (word ? `Trigger word: ${word}.` : 'No trigger word.'), undo: () => this.act('clips/trigger', { name, word: before }),
+    });
+  }
+
+  async undo() { await this.act('datasets/undo', { name: this.name }, { said: ({ what }) => `Undone: ${what}.`, undo: () => this.redo() }); }
+
+  async redo() { await this.act('datasets/redo', { name: this.name }, { said: ({ what }) => `Redone: ${what}.` }); }
+
+  async toBin() {
+    const { name } = this;
+    const [planned] = await this.act('datasets/to-remove', { name }) ?? [];
+    if (!planned) return;
+    const done = await this.act('datasets/remove', { name }, {
+      said: `${name} is in the bin. ${planned.needed}`, undo: async () => { await this.act('datasets/restore', { id: await this.binned(name) }, { said: 'It is back.' }); goTo('dataset', name); },
+    });
+    if (done) goTo('dataset');
+  }
+
+  // What the bin calls a dataset that has just been removed.
+  async binned(name) {
+    const found = await page.transport.call('datasets/bin');
+    return (found.find(({ id }) => id === name || id.startsWith(`${name}.`) || id.startsWith(`${name}-`) || id.includes(name)) ?? found[0])?.id;
+  }
+
+  undoKey(event) {
+    if (event.key !== 'z' || !(event.ctrlKey || event.metaKey) || event.target.matches('input, textarea, select') || !this.about?.undo) return;
+    event.preventDefault();
+    if (event.shiftKey) this.redo(); else this.undo();
+  }
+
+  press(key, event) { return this.querySelector('wb-clips')?.press(key, event) ?? false; }
+
+  commands() {
+    const to = (tab) => address('dataset', this.name, tab);
+    return [
+      { title: `Write captions with a model`, icon: 'edit', to: to('captions') },
+      { title: `Export dataset ${this.name}`, icon: 'download', to: to('export') },
+      { title: `Cut clips of ${this.name}`, icon: 'crop', to: to('split') },
+      { title: `Train on ${this.name}`, icon: 'train', run: () => this.train() },
+      ...(this.about?.undo ? [{ title: `Undo: ${this.about.undo}`, icon: 'left', key: 'Ctrl Z', run: () => this.undo() }] : []),
+    ];
+  }
+}
+define('wb-dataset', Dataset);
+
+// What the last check found, by kind, with what each fix would do.   task: the check;  shape: model and frames it is for
+class Checks extends WorkbenchElement {
+  static properties = ['datasetName', 'shape', 'task', 'missing'];
+
+  needs() { return { checks: ['datasets/checks', { name: this.datasetName }] }; }
+
+  view() {
+    const { checks, task } = this;
+    if (this.refused.checks) return refusal(this.refused.checks);
+    if (!checks) return html`${skeleton('height:60px')}${skeleton('height:60px')}`;
+    const number = checks.kinds.reduce((sum, { count: found }) => sum + found, 0);
+    return html`<p class="fine faint">${task?.activity ? '' : checks.checked_at ? html`${count(number, 'finding')}, ${ago(checks.checked_at)}` : 'Not checked yet.'}</p>
+      ${task?.activity ? html`<wb-task .task=${task} .datasetName=${this.datasetName}></wb-task>` : ''}
+      <ul>${this.missing && !checks.kinds.some(({ kind }) => kind === 'no_caption') ? html`<li data-id="missing"><div class="title"><span class="warn">${icon('warn')}</span><b class="minor">${count(this.missing, 'clip has', 'clips have')} no caption</b></div>
+        <p class="faint">The model would learn ${this.missing === 1 ? 'it' : 'them'} under the trigger alone.</p><div>${linkTo('Write with a model', address('dataset', this.datasetName, 'captions'), { kind: 'small' })}</div></li>` : ''}${
+  checks.kinds.map((group) => this.group(group))}</ul>
+      ${checks.checked_at && !number ? state('good', 'Nothing to fix') : ''}
+      ${task?.activity ? '' : html`<div class="row">${checks.new_clips ? button(`Check ${count(checks.new_clips, checks.checked_at ? 'new clip' : 'clip')}`, 'check', { kind: 'small' }) : button('Check again', 'check', { kind: 'quiet small' })}</div>`}
+      <p class="fine faint">Clips that are imported here are checked by themselves.</p>`;
+  }
+
+  group(group) {
+    const tone = group.tone === 'idle' ? 'idle' : group.tone;
+    const [first, ...others] = group.fixes;
+    const sentences = group.findings.map(({ sentence, clips }) => html`<p class="faint">${clips.length === 1 ? html`<a href="${address('dataset', this.datasetName, 'clip', clips[0])}">${sentence}</a>` : sentence}</p>`);
+    return html`<li data-id="${group.kind}-${group.title}"><div class="title"><span class="${tone}">${icon('warn', group.severity)}</span><b class="minor">${group.count > 1 ? `${group.count} × ` : ''}${group.title}</b></div>
+      ${sentences[0]}${sentences.length > 1 ? html`<details><summary class="fine">All ${group.count}</summary>${sentences.slice(1)}${group.count > group.findings.length ? html`<p class="faint">and ${group.count - group.findings.length} more</p>` : ''}</details>` : ''}
+      ${group.kind === 'no_caption' ? html`<div>${linkTo('Write with a model', address('dataset', this.datasetName, 'captions'), { kind: 'small' })}</div>` : first ? html`<p class="faint">${first.does}</p><div class="row tight">${this.fix(group, first, 'small')}${
+    others.length ? menu(others.map((one) => [`${one.label}: ${one.does}`, 'fixIt', `${group.kind} ${one.fix}`]), `Other ways: ${group.title}`) : ''}</div>` : ''}</li>`;
+  }
+
+  fix({ kind }, { fix, label, does }, style) { return button(label, 'fixIt', { kind: style, value: `${kind} ${fix}`, title: does }); }
+
+  fixIt(target) {
+    const [kind, how] = target.dataset.value.split(' ');
+    const name = this.datasetName;
+    return changeDataset('datasets/fix', { name, kind, how }, (task) => task.sentence || 'It is being fixed.');
+  }
+
+  check() { return this.act('datasets/check', { name: this.datasetName, ...(this.shape.model ? this.shape : {}) }); }
+}
+define('wb-checks', Checks);
+
+// What a model gets of all clips, the buckets that lose least, and the dataset in numbers.
+class ModelInput extends WorkbenchElement {
+  static properties = ['datasetName', 'shape'];
+
+  buckets = 3;
+
+  needs() {
+    const of = { name: this.datasetName, ...Object.fromEntries(Object.entries(this.shape ?? {}).filter(([, value]) => value)) };
+    return { plan: ['clips/plan', of, 'once'], groups: ['clips/plan', { ...of, buckets: this.buckets }, 'once'], numbers: ['datasets/stats', { name: this.datasetName }, 'once'] };
+  }
+
+  view() {
+    const { plan, groups, numbers } = this;
+    const left = plan?.clips.filter(({ dropped }) => dropped) ?? [];
+    const rows = plan ? [...left, ...plan.clips.filter(({ dropped }) => !dropped)] : [];
+    const most = groups ? Math.max(1, ...Object.values(groups.buckets)) : 1;
+    return html`<section class="section"><header><h2>What the model gets</h2>${this.shape?.model ? '' : html`<span class="fine faint">of the built-in model: choose another one above</span>`}</header>${this.refused.plan ? refusal(this.refused.plan) : !plan ? skeleton('height:120px') : html`<p>${plan.sentence}</p><div class="table-frame tall"><table class="table"><thead><tr><th>Clip</th><th>Frames and picture</th><th>Use</th></tr></thead><tbody>${
+      rows.slice(0, 500).map((one) => html`<tr><td><a href="${address('dataset', this.datasetName, 'clip', one.file_name.replace(/^.*\//, '').replace(/\.[^.]+$/, ''))}">${one.name}</a></td><td class="${one.dropped && 'bad'}">${one.sentence}</td><td class="faint">${[one.use, ...one.warnings].filter(Boolean).join('; ')}</td></tr>`)}</tbody></table></div>`}</section>
+      <section class="section"><header><h2>Buckets that lose least</h2><label class="row tight minor faint" style="width:240px"><span class="tight">At most ${this.buckets}</span><input type="range" min="1" max="8" value="${this.buckets}" data-change="most" aria-label="Buckets at most"></label></header>${
+  !groups ? skeleton('height:60px') : html`<p class="minor faint">${groups.sentence}</p><div class="bars">${Object.entries(groups.buckets).map(([name, clips]) => html`<span>${name}</span>${meter(clips / most, name)}<b>${clips}</b>`)}</div>${
+    groups.clips.filter(({ dropped }) => dropped).slice(0, 50).map((one) => html`<p class="minor faint">${one.name}: ${one.dropped}</p>`)}`}</section>
+      <section class="section"><h2>In numbers</h2>${!numbers ? skeleton('height:120px') : html`<p class="minor">${numbers.notes.join(' ')}</p><div class="numbers">${Object.values(numbers.histograms).map((one) => this.bars(`${one.title} (${one.unit})`, one.counts.map((number, index) => [
+    `${this.short(one.edges[index])} to ${this.short(one.edges[index + 1])}`, number])))}${Object.entries(numbers.counts).map(([title, counts]) => this.bars(title, Object.entries(counts).slice(0, 12)))}</div>`}</section>`;
+  }
+
+  short(number) { return Number(number.toPrecision(3)); }
+
+  bars(title, rows) {
+    const most = Math.max(1, ...rows.map(([, number]) => number));
+    return html`<section class="section"><h3>${title}</h3><div class="bars">${rows.map(([name, number]) => html`<span class="one-line" title="${name}">${name}</span>${meter(number / most, name)}<b>${number}</b>`)}</div></section>`;
+  }
+
+  most(target) { this.buckets = Number(target.value); this.follow(); this.redraw(); }
+}
+define('wb-model-input', ModelInput);
+
+// What was done, newest first, with the way back; the clips in the bin.
+class DatasetHistory extends WorkbenchElement {
+  static properties = ['datasetName', 'about'];
+
+  shown = 100;
+
+  needs() { return { list: ['datasets/history', { name: this.datasetName }], removed: ['clips/removed-clips', { name: this.datasetName }] }; }
+
+  view() {
+    const { list, removed } = this;
+    if (!list) return html`${skeleton('height:160px')}`;
+    const newest = [...list].reverse();
+    return html`<section class="section"><h2>What was done</h2>${newest.length ? html`<ul class="now history">${newest.slice(0, this.shown).map((one) => html`<li data-id="change-${one.number}"><span class="faint">${icon(one.kind === 'note' ? 'upload' : one.kind === 'undo' ? 'left' : 'edit')}</span><span
+      class="what"><b>${one.sentence[0].toUpperCase()}${one.sentence.slice(1)}</b>${one.clips ? html` <span class="faint">${count(one.clips, 'clip')}</span>` : ''}</span><span class="when">${ago(one.time)}</span>${one.undoable ? button('Undo', 'undo', { kind: 'small', value: one.number, label: `Undo: ${one.sentence}` }) : html`<span></span>`}</li>`)}</ul>${
+  newest.length > this.shown ? html`<div class="row">${button('Show more', 'more')}</div>` : ''}` : html`<p class="faint">Nothing was done yet.</p>`}${this.about.redo ? html`<div class="row">${button(`Redo: ${this.about.redo}`, 'redo')}</div>` : ''}</section>
+      ${removed?.length ? html`<section class="section"><header><h2>Removed clips</h2><span class="fine faint">${removed.length}</span><span class="spacer"></span>${removed.length > 1 ? button('Restore all', 'all', { kind: 'small' }) : ''}</header><ul class="now">${removed.slice(0, this.shown).map((one) => html`<li
+        data-id="removed-${one.id}"><span class="faint">${icon('bin')}</span><b class="one-line" title="${one.name}">${one.name}</b><span class="what faint">${one.caption}</span><span></span>${button('Restore', 'restore', { kind: 'small', value: one.id })}</li>`)}</ul></section>` : ''}`;
+  }
+
+  more() { this.shown += 200; this.redraw(); }
+
+  undo(target) { return this.act('datasets/undo', { name: this.datasetName, number: Number(target.dataset.value) }, { said: ({ what }) => `Undone: ${what}.` }); }
+
+  redo() { return this.act('datasets/redo', { name: this.datasetName }, { said: ({ what }) => `Redone: ${what}.` }); }
+
+  restore(target) { return this.bring([target.dataset.value]); }
+
+  all() { return this.bring(this.removed.map(({ id }) => id)); }
+
+  bring(clips) { return this.act('clips/restore-clips', { name: this.datasetName, clips }, { said: `${count(clips.length, 'clip')} restored.` }); }
+}
+define('wb-history', DatasetHistory);
+
+// The dataset as an archive to download, or in any layout at another place.
+class ExportDataset extends WorkbenchElement {
+  static properties = ['datasetName', 'about'];
+
+  view() {
+    const { about, datasetName: dataset } = this;
+    const task = about.tasks.find(({ name }) => name === 'export');
+    return html`<div class="empty"><p>A folder of clips with a <span class="mono">.txt</span> beside each, as kohya, ai-toolkit and diffusion-pipe read it.</p><div class="row">${task?.activity ? '' : about.download
+      ? html`<wb-download .file=${about.download} .size=${about.download_bytes}></wb-download>${button('Make it anew', 'make', { kind: 'quiet' })}` : button('Make a zip to download', 'make', { kind: 'primary', name: 'download', off: !about.summary.clips })}</div></div>
+      ${about.download && task?.state === 'finished' ? '' : html`<wb-task data-id="own" .task=${task} .datasetName=${dataset}></wb-task>`}
+      <details><summary>To a folder, an archive or the Hub</summary><wb-task-form .form=${'export'} .where=${`dataset ${dataset} export`} .first=${['layout', 'target', 'repo_id', 'private']} .does=${'datasets/send'} .values=${{ name: dataset }} .label=${'Export'} .said=${'The export has begun.'}></wb-task-form></details>`;
+  }
+
+  make() { return this.act('datasets/download', { name: this.datasetName }); }
+}
+define('wb-export', ExportDataset);
+
+// A link that saves a file.   file: its path;  size: bytes
+class Download extends WorkbenchElement {
+  static properties = ['file', 'size'];
+
+  arrived() { this.find(); }
+
+  changed() { if (this.present) this.find(); }
+
+  async find() {
+    this.at = await page.transport.file(this.file);
+    this.redraw();
+  }
+
+  view() {
+    const name = this.file.replace(/^.*[\\/]/, '');
+    return html`${this.at ? html`<a class="button primary" href="${this.at}" download="${name}">${icon('download')}Download ${name} · ${bytes(this.size)}</a>` : ''}`;
+  }
+}
+define('wb-download', Download);
+
+// Title, group, notes.
+class DatasetNotes extends WorkbenchElement {
+  static properties = ['about'];
+
+  needs() { return { list: ['datasets/cards', {}] }; }
+
+  view() {
+    const { about } = this;
+    const groups = [...new Set((this.list ?? []).map(({ group }) => group).filter(Boolean))];
+    return html`<div class="row"><h2>${DATASET_VIEWS.notes}</h2><span class="spacer"></span>${linkTo('Back to the clips', address('dataset', about.name))}</div>
+      <div class="section" style="max-width:560px">${field('Title', html`<input class="input" value="${about.title}" data-change="rename">`, 'Its name is made from it. Runs still find it.', this.problem)}
+      ${field('Group', html`<input class="input" value="${about.group}" list="dataset-groups" data-change="group"><datalist id="dataset-groups">${groups.map((one) => html`<option value="${one}"></option>`)}</datalist>`, 'Datasets of a group stand together in the list.')}
+      ${field('Your notes', html`<textarea class="input" rows="6" data-change="note">${about.own_notes}</textarea>`, 'For yourself; they are not published.')}
+      <p class="fine faint">${about.created_at ? html`Made ${ago(about.created_at)}. ` : ''}Saved as you leave a field.</p></div>`;
+  }
+
+  async rename(target) {
+    const { name, title } = this.about;
+    this.problem = '';
+    try {
+      const made = await page.transport.call('datasets/rename', { name, title: target.value });
+      toast(`It is now called ${made.title}.`, () => this.act('datasets/rename', { name: made.name, title }).then((one) => one && goTo('dataset', one.name, 'notes')));
+      if (made.name !== name) goTo('dataset', made.name, 'notes');
+    } catch (problem) {
+      if (!(problem instanceof Problem)) throw problem;
+      this.problem = problem.message;
+      this.redraw();
+    }
+  }
+
+  group(target) { return this.act('datasets/group', { name: this.about.name, label: target.value.trim() }, { said: 'Group saved.' }); }
+
+  note(target) { return this.act('datasets/note', { name: this.about.name, text: target.value }, { said: 'Notes saved.' }); }
+}
+define('wb-dataset-notes', DatasetNotes);
+
+// More ways to add: files and folders of this machine, datasets of the Hub, how files are read.   dataset: "" for a new one
+class AddClips extends WorkbenchElement {
+  static properties = ['datasetName'];
+
+  get where() { return `dataset ${this.datasetName} add`; }
+
+  view() {
+    const { datasetName: dataset } = this;
+    const title = dataset || this.title || '';
+    return html`<div class="row"><h2>${dataset ? 'Add clips' : 'A new dataset'}</h2><span class="spacer"></span>${linkTo(dataset ? 'Back to the clips' : 'All datasets', dataset ? address('dataset', dataset) : address('dataset'))}</div>
+      ${dataset ? '' : html`<div style="max-width:420px">${field('Title', html`<input class="input" value="${title}" data-input="name">`, 'In a few words, what its clips show.')}</div>`}
+      <wb-task-form data-id="form" .form=${'import'} .where=${this.where} .first=${['sources', 'hub_dataset', 'trigger_word']} .labels=${{ sources: 'Files and folders of this machine' }} .without=${['datasetName']} .does=${'datasets/import'} .values=${{ name: title }} .label=${'Import'}
+        .begun=${(task) => goTo('dataset', task.dataset)}></wb-task-form>
+      <div class="row">${button('Show what would be taken', 'preview', { kind: 'small' })}${button('Upload files with these options', 'upload', { kind: 'small', name: 'upload' })}</div>
+      ${this.found ? html`<div class="task"><ul class="minor">${this.found.map((text) => html`<li>${text}</li>`)}</ul></div>` : ''}`;
+  }
+
+  get values() { return this.querySelector('wb-task-form').filling.values; }
+
+  name(target) { this.title = target.value; this.redraw(); }
+
+  // The values of the form but these.
+  valuesBut(...names) { return Object.fromEntries(Object.entries(this.values).filter(([name]) => !names.includes(name))); }
+
+  async preview() {
+    const found = await this.act('datasets/preview', { paths: this.values.sources ?? [], ...this.valuesBut('sources', 'trigger_word', 'longest_side', 'own_source') });
+    this.found = found?.sentences ?? null;
+    this.redraw();
+  }
+
+  // Files from the browser, read with the options of the form.
+  upload() {
+    const settings = this.valuesBut('sources', 'hub_dataset', 'revision', 'hub_config', 'own_source');
+    chooseFiles((files) => importInto(this.datasetName || null, files, { settings, title: this.title ?? '' }));
+  }
+}
+define('wb-add', AddClips);

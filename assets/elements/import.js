@@ -1,0 +1,118 @@
+// Clips come in: files are uploaded with their progress in sight, imported at once, and what became of each file is said.
+'use strict';
+
+// Let a person choose files.
+function chooseFiles(chosen) {
+  const input = Object.assign(document.createElement('input'), { type: 'file', multiple: true });
+  input.addEventListener('change', () => { if (input.files.length) chosen([...input.files]); });
+  input.click();
+}
+
+// Change a dataset, say what was done, and offer to undo exactly that, whatever else is changed meanwhile.
+//   said: a function of the answer;  undone: called after Undo
+async function changeDataset(operation, values, said, undone = () => {}) {
+  const { name } = values;
+  try {
+    const answer = await page.transport.call(operation, values);
+    const { number, undoable } = (await page.transport.call('datasets/history', { name })).at(-1) ?? {};
+    const undo = async () => {
+      try {
+        const { what } = await page.transport.call('datasets/undo', { name, number });
+        toast(`Undone: ${what}.`);
+        undone();
+      } catch (problem) {
+        if (!(problem instanceof Problem)) throw problem;
+        toast(problem.message, null, 'bad');
+      }
+    };
+    toast(said(answer), undoable ? undo : null);
+    return answer;
+  } catch (problem) {
+    if (!(problem instanceof Problem)) throw problem;
+    toast(problem.message, null, 'bad');
+    return null;
+  }
+}
+
+// What a new dataset is called: as the first file, without its ending.
+const titleOf = (files) => files[0].name.replace(/(\.tar)?\.[^.]+$/, '');
+
+// Uploads that are on their way, shown at the bottom of whatever place is open.
+class Uploads extends WorkbenchElement {
+  static going = new Set();
+
+  // The one element of the document, made when it is first needed.
+  static shown() {
+    let one = document.querySelector('wb-uploads');
+    if (!one) {
+      one = document.createElement('wb-uploads');
+      one.className = 'workbench';
+      document.body.append(one);
+    }
+    return one;
+  }
+
+  view() {
+    return html`${[...Uploads.going].map(({ number, words, share }) => html`<div class="upload" data-id="upload-${number}" role="status"><b>${words}</b>${
+      progress(share, 'Upload')}<span class="fine">${share === null ? '' : percent(share)}</span></div>`)}`;
+  }
+}
+define('wb-uploads', Uploads);
+
+// Upload files and import them into a dataset, or into a new one when `dataset` is null, and go there.
+//   settings: how they are read;  title: of a new dataset
+async function importInto(dataset, files, { settings = {}, title = '' } = {}) {
+  const one = { number: Math.random(), words: `Uploading ${files.length === 1 ? files[0].name : count(files.length, 'file')}`, share: 0 };
+  const draw = () => Uploads.shown().redraw();
+  Uploads.going.add(one);
+  draw();
+  try {
+    const paths = await page.transport.upload(files, (share) => { one.share = share; draw(); });
+    one.words = 'Looking at the files';
+    one.share = null;
+    draw();
+    const task = await page.transport.call('datasets/take', { name: dataset ?? '', title: title || titleOf(files), files: paths, ...settings });
+    goTo('dataset', task.dataset);
+    return task;
+  } catch (problem) {
+    if (!(problem instanceof Problem)) throw problem;
+    toast(problem.message, null, 'bad');
+    return null;
+  } finally {
+    Uploads.going.delete(one);
+    draw();
+  }
+}
+
+// The words of an import's outcomes with their tones, in the order in which people read them.
+const OUTCOMES = [['taken', 'good'], ['converted', 'good'], ['already here', 'idle'], ['refused', 'bad'], ['skipped', 'bad']];
+const toneOf = (words) => OUTCOMES.find(([one]) => one === words)?.[1] ?? 'idle';
+
+// How an import goes, and what became of each file. task: of the dataset's `about`;  dataset: its name
+class ImportStrip extends WorkbenchElement {
+  static properties = ['task', 'datasetName'];
+
+  view() {
+    const { task } = this;
+    if (!task || (!task.activity && !task.sentence)) return html``;
+    if (task.activity || !Object.keys(task.counts).length) return html`<wb-task .task=${task} .datasetName=${this.datasetName}></wb-task>`;
+    const shown = OUTCOMES.filter(([words]) => task.counts[words]);
+    return html`<div class="strip" role="status">${shown.map(([words, tone]) => state(tone, `${task.counts[words].toLocaleString('en-US')} ${words}`))}
+      <span class="faint">${ago(task.ended_at)}</span>
+      <details><summary>Each file</summary><div class="table-frame"><table class="table"><tbody>${task.files.map((file) => html`<tr><td>${
+        state(toneOf(file.outcome), file.outcome)}</td><td>${file.name}</td><td class="faint">${file.note}</td></tr>`)}</tbody></table></div>${
+        task.details.map((text) => html`<p class="faint">${text}</p>`)}</details>
+      ${task.state !== 'finished' ? state('bad', task.sentence) : ''}<span class="spacer"></span><span class="row tight">${task.new ? button('Undo import', 'undo', { kind: 'small' }) : ''}${
+      task.actions.includes('resume') ? button('Resume', 'resume', { kind: 'small' }) : ''}${
+      button('', 'dismiss', { kind: 'quiet square small', name: 'close', label: 'Dismiss' })}</span></div>`;
+  }
+
+  undo() {
+    return changeDataset('datasets/undo-import', { name: this.datasetName }, ({ clips }) => `${count(clips, 'clip')} removed again.`);
+  }
+
+  resume() { return this.act('datasets/start', { name: this.datasetName, task: 'import' }); }
+
+  dismiss() { return this.act('datasets/dismiss', { name: this.datasetName, task: 'import' }); }
+}
+define('wb-import', ImportStrip);

@@ -1,0 +1,73 @@
+// Background tasks of a dataset: how one goes and ends, and the form that starts one.
+'use strict';
+
+// A task: progress and Stop while it works, then what came of it. task: of the dataset's `about`;  dataset: its name
+class Task extends WorkbenchElement {
+  static properties = ['task', 'datasetName'];
+
+  view() {
+    const { task } = this;
+    if (!task) return html``;
+    if (task.activity) {
+      return html`<div class="task" role="status">${progress(task.share, task.activity)}<div class="row"><span class="minor live">${task.activity}</span><span class="spacer"></span>${
+        button('Stop', 'stop', { kind: 'small', name: 'stop' })}</div></div>`;
+    }
+    if (!task.sentence) return html``;
+    const tone = { finished: 'good', stopped: 'idle' }[task.state] ?? 'bad';
+    return html`<div class="task" role="status"><div class="row">${html`<p class="state ${tone}">${icon(TONE_ICONS[tone])}${task.sentence}</p>`}<span class="spacer"></span>${
+      task.actions.includes('resume') ? button('Resume', 'resume', { kind: 'small' }) : ''}${
+      task.actions.includes('dismiss') ? button('', 'dismiss', { kind: 'quiet square small', name: 'close', label: 'Dismiss' }) : ''}</div>
+      ${task.details.length ? html`<details ?open=${task.details.length < 4}><summary class="minor">${count(task.details.length, 'line')} more</summary><ul class="minor faint">${task.details.map(
+    (text) => html`<li>${text}</li>`)}</ul></details>` : ''}
+      ${task.log && html`<details><summary class="minor">Log</summary><pre class="log">${task.log}</pre></details>`}</div>`;
+  }
+
+  stop() { return this.tell('stop'); }
+
+  resume() { return this.tell('start'); }
+
+  dismiss() { return this.tell('dismiss'); }
+
+  tell(verb) { return this.act(`datasets/${verb}`, { name: this.datasetName, task: this.task.name }); }
+}
+define('wb-task', Task);
+
+// A form of a task. Its draft is kept by `where` until it has begun.
+//   form: as `settings/show` takes it;  first: settings that are shown at once;  without: those that are not shown
+//   labels: other titles than the settings' own;  does: 'noun/verb';  values: what else it gets;  label: of the button that starts it;  said: what is said then
+class TaskForm extends WorkbenchElement {
+  static properties = ['form', 'where', 'first', 'labels', 'without', 'does', 'values', 'label', 'said', 'begun'];
+
+  arrived() {
+    if (this.filling) return;
+    this.filling = new Filling(this.form, { where: this.where, start: this.start ?? {} });
+    this.filling.listeners.add(() => this.redraw());
+    this.filling.load();
+  }
+
+  view() {
+    const { filling, without = [] } = this;
+    if (!filling?.settings.length) return html`${skeleton('height:120px')}`;
+    const off = new Set([...without, ...filling.without.filter((name) => !filling.differs(name))]);
+    const first = this.first.filter((name) => !off.has(name));
+    const others = filling.settings.map(({ name }) => name).filter((name) => !off.has(name) && !first.includes(name));
+    const changed = others.filter((name) => filling.differs(name)).length;
+    return html`<div class="task-fields">${first.map((name) => settingField(filling, name, filling.setting(name).help, this.labels?.[name]))}</div>
+      ${others.length ? html`<details ?open=${others.some((name) => filling.problems[name])}><summary class="minor">${count(others.length, 'more setting')}${changed ? `, ${changed} changed` : ''}</summary>
+        <div class="task-fields">${others.map((name) => settingField(filling, name, filling.setting(name).help))}</div></details>` : ''}
+      ${otherProblems(filling, [...first, ...others])}<div class="row">${button(this.label, 'begin', { kind: 'primary' })}</div>`;
+  }
+
+  async begin() {
+    try {
+      const answer = await page.transport.call(this.does, { ...this.filling.values, ...this.values });
+      this.filling.forget();
+      if (this.said) toast(this.said);
+      this.begun?.(answer);
+    } catch (problem) {
+      if (!(problem instanceof Problem)) throw problem;
+      this.filling.refuse(problem, this);
+    }
+  }
+}
+define('wb-task-form', TaskForm);

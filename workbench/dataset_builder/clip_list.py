@@ -1,0 +1,85 @@
+"""A dataset's clips as lists show them: searched, filtered and sorted, up to ten thousand of them. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from workbench.clips.records import METADATA, Clip, read_clips
+from workbench.dataset_builder.checks.findings import FILE, read_findings
+from workbench.dataset_builder.checks.measures import FOLDER
+from workbench.dataset_builder.tasks import changed_at
+
+KEPT_DATASETS = 4
+Filter = Literal["all", "missing", "marked", "hand", "model", "images"]
+Order = Literal["given", "name", "length", "size", "caption"]
+FILTERS: dict[Filter, tuple[str, Callable[[Clip, bool], bool]]] = {
+    "all": ("All clips", lambda clip, marked: True),
+    "missing": ("Without a caption", lambda clip, marked: not clip.text.strip()),
+    "marked": ("With findings", lambda clip, marked: marked),
+    "hand": ("Written by hand", lambda clip, marked: clip.caption_by == "hand"),
+    "model": ("Written by a model", lambda clip, marked: clip.caption_by not in ("", "hand", "file")),
+    "images": ("Pictures", lambda clip, marked: clip.is_image),
+}
+"""Filter -> (its title, whether a clip, which may have findings, passes)."""
+ORDERS: dict[Order, tuple[str, Callable[[Clip], Any] | None]] = {
+    "given": ("As imported", None),
+    "name": ("By name", lambda clip: ((clip.source or clip.file_name).casefold(), clip.span or ())),
+    "length": ("By length", lambda clip: clip.seconds),
+    "size": ("By size", lambda clip: clip.width * clip.height),
+    "caption": ("By length of caption", lambda clip: len(clip.text)),
+}
+"""Order -> (its title, sort key)."""
+
+
+@dataclass(frozen=True)
+class ClipList:
+    """All clips that a query asks for, in its order.
+
+    Attributes:
+        counts: How many clips of the dataset pass each filter.
+        marks: file_name -> what the last check found in the clip, in a few words each.
+    """
+
+    clips: Sequence[Clip]
+    all: int
+    counts: dict[Filter, int]
+    marks: Mapping[str, Sequence[str]]
+
+    def next_without_caption(self, after: int) -> int | None:
+        """Return the position of the first clip without a caption after this one, else of the first of all."""
+        empty = [number for number, clip in enumerate(self.clips) if not clip.text.strip()]
+        return next((number for number in empty if number > after), empty[0] if empty else None)
+
+
+def listed(folder: Path, search: str = "", only: Filter = "all", order: Order = "given") -> ClipList:
+    """List the clips in a dataset's folder. Nothing is read again while its records and findings stay the same.
+
+    Args:
+        search: Words that the caption, the name or the file name must have, in any case.
+    """
+    marks = _marks(folder, changed_at([folder / METADATA, folder / FOLDER / FILE]))
+    clips, words = read_clips(folder), search.casefold().split()
+    passes = {
+        one: [clip for clip in clips if FILTERS[one][1](clip, clip.file_name in marks)] for one in get_args(Filter)
+    }
+    found = [clip for clip in passes[only] if all(word in _searched(clip) for word in words)]
+    if (key := ORDERS[order][1]) is not None:
+        found.sort(key=key)
+    return ClipList(found, len(clips), {one: len(passing) for one, passing in passes.items()}, marks)
+
+
+def _searched(clip: Clip) -> str:
+    return f"{clip.text} {clip.name} {clip.file_name}".casefold()
+
+
+@lru_cache(maxsize=KEPT_DATASETS)
+def _marks(folder: Path, version: tuple[int, ...]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for finding in read_findings(folder):
+        for name in finding.clips:
+            found.setdefault(name, []).append(finding.title)
+    return found
