@@ -18,7 +18,7 @@ function foundDatasets(list, typed) {
 }
 
 const MANY = 8; // datasets from which they are searched for
-const SHOWN = 60; // at most, until more are asked for
+const MOST_TILES = 60; // at most, until more are asked for
 
 class Datasets extends WorkbenchElement {
   static properties = ['path'];
@@ -27,7 +27,7 @@ class Datasets extends WorkbenchElement {
 
   typed = '';
 
-  shown = SHOWN;
+  shown = MOST_TILES;
 
   needs() { return { list: ['datasets/cards', {}], bin: ['datasets/bin', {}] }; }
 
@@ -46,7 +46,7 @@ class Datasets extends WorkbenchElement {
     ? groups.map((group) => html`<section class="section" data-id="group-${group}"><h2>${group || 'Without a group'}</h2>${this.tiles(found.slice(0, this.shown).filter((one) => one.group === group))}</section>`)
     : this.tiles(found.slice(0, this.shown), true)}
       ${found && !found.length && this.typed ? html`<p class="faint">No dataset has “${this.typed}”.</p>` : ''}
-      ${found?.length > this.shown ? html`<div class="row">${button(`Show ${Math.min(SHOWN, found.length - this.shown)} more`, 'more')}</div>` : ''}`;
+      ${found?.length > this.shown ? html`<div class="row">${button(`Show ${Math.min(MOST_TILES, found.length - this.shown)} more`, 'more')}</div>` : ''}`;
   }
 
   tiles(list, drop = false) {
@@ -65,9 +65,9 @@ class Datasets extends WorkbenchElement {
 
   // ---- doing
 
-  search(target) { this.typed = target.value; this.shown = SHOWN; this.redraw(); }
+  search(target) { this.typed = target.value; this.shown = MOST_TILES; this.redraw(); }
 
-  more() { this.shown += SHOWN; this.redraw(); }
+  more() { this.shown += MOST_TILES; this.redraw(); }
 
   choose() { chooseFiles((files) => importInto(null, files)); }
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from workbench.captioners import captioners, find_captioner
 from workbench.choices import choices_of
@@ -66,8 +66,17 @@ FORMS: dict[str, type[Settings]] = {
     "lora-cleanup": CleaningSettings,
     "live-sample": LiveSample,
 }
+
+
+def _known(form: str) -> str:
+    if form not in FORMS:
+        raise ValueError(f"{form[:80]!r}, must be one of {', '.join(FORMS)}")
+    return form
+
+
 Form = Annotated[
-    Literal[tuple(FORMS)],  # type: ignore[valid-type]  # their names, once
+    str,
+    AfterValidator(_known),
     Field(description="Of what: a run, a sample, a grid, a task of a dataset, or an operation on LoRAs."),
 ]
 Values = Annotated[
