@@ -16,7 +16,7 @@ const BROWSER = readonly([
   'setTimeout', 'clearTimeout', 'setInterval', 'clearInterval', 'requestAnimationFrame', 'cancelAnimationFrame', 'fetch', 'performance',
 ]);
 const MORE = readonly([
-  'customElements', 'sessionStorage', 'queueMicrotask', 'EventSource', 'XMLHttpRequest', 'FormData', 'File', 'Blob', 'Notification', 'structuredClone',
+  'atob', 'customElements', 'sessionStorage', 'queueMicrotask', 'EventSource', 'XMLHttpRequest', 'FormData', 'File', 'Blob', 'Notification', 'structuredClone',
 ]);
 const ELEMENTS = readFileSync(new URL('elements/order.txt', ASSETS), 'utf8').split(/\s+/).filter(Boolean);
 const languageOptions = (globals) => ({ ecmaVersion: 2024, sourceType: 'script', globals });

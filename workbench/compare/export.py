@@ -2,55 +2,29 @@
 mp4, GIF or PNG.
 
 The page opens anywhere and loads nothing; a notebook carries it in a frame, since its page cannot reach the kernel's
-files everywhere. Its player is that of the Compare tab (assets/grid.js, assets/grid.css).
+files everywhere. It is shown by the elements of Compare (assets/elements).
 """
 
 from __future__ import annotations
 
-import base64
 import html
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from workbench.clips import media
 from workbench.compare.grid import CellState, Grid
 from workbench.compare.snapshot import snapshot
+from workbench.display import elements
 from workbench.display.inline_html import heading, note
 from workbench.errors import ConfigError
-from workbench.paths import ASSETS
-from workbench.workspace import finite, replacing
+from workbench.workspace import replacing
 
 FOLDER = "export"
 FORMATS = ("mp4", "gif", "png")  # png: of a picture, which is a video of one frame
 PLAYER_LIMIT = 48 * 1024 * 1024  # bytes of videos; a notebook that carries more gets slow to open
 LOWEST, ROW, HIGHEST = 420, 240, 860  # height of the player, pixels: with one row, more for each other, at most
 TOO_LARGE = "These videos are too large for a notebook: export the grid, or open it in the web app."
-
-# Nothing is loaded, whatever a prompt contains: the browser itself refuses it.
-POLICY = (
-    "default-src 'none'; media-src blob: data:; img-src blob: data:; style-src 'unsafe-inline'; "
-    "script-src 'unsafe-inline'"
-)
-# What the player's style sheet takes from the page around it, beside assets/tokens.css.
-AROUND = """
-:root { color-scheme: light dark; --input-background-fill: var(--wb-panel); --block-background-fill: var(--wb-panel);
-  --button-secondary-background-fill: var(--wb-panel); --body-background-fill: var(--wb-page); }
-body { margin: 0; padding: 16px; font: 15px/1.45 system-ui, sans-serif; background: var(--body-background-fill);
-  color: var(--wb-text); }
-"""
-START = """
-const data = JSON.parse(document.getElementById('grid-data').textContent);
-for (const cell of data.cells.flat()) {
-  if (!cell.url) continue;
-  const text = document.getElementById(cell.url.slice(1)).textContent;
-  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-  cell.url = URL.createObjectURL(new Blob([bytes], { type: 'video/mp4' }));
-}
-player(document.getElementById('grid'), () => {}, { value: data }, null, () => {});
-"""
 
 
 def exported_page(grid: Grid) -> Path:
@@ -109,14 +83,9 @@ def _write_tiles(rows: list[list[Path]], path: Path) -> None:
 def page(grid: Grid) -> Iterator[str]:
     """The page's text in pieces: a video is read when its piece is requested. Raises ConfigError, OSError."""
     state = grid.state()
-    data = snapshot(grid, state, lambda file: f"#video-{file.stem}", details=True)
-    yield _head(state.title, data)
-    for key, video in {cell.key: cell.video for cell in state.all if cell.video}.items():
-        text = base64.b64encode(video.read_bytes()).decode()
-        yield f'<script type="text/plain" id="video-{key}">{text}</script>\n'
-    script = (ASSETS / "grid.js").read_text(encoding="utf-8").replace("</script", "<\\/script")
-    player = f"function player(element, trigger, props, server, watch) {{\n{script}\n}}"
-    yield f"<script>\n{player}\n{START}</script></body></html>\n"
+    data = snapshot(grid, state, lambda file: file.name, details=True)
+    videos = {cell.video.name: cell.video for cell in state.all if cell.video}
+    yield from elements.exported(state.title, "wb-exported-grid", {"grid": data}, videos)
 
 
 def grid_html(grid: Grid) -> str:
@@ -132,17 +101,4 @@ def grid_html(grid: Grid) -> str:
     return (
         f'{head}<iframe srcdoc="{html.escape("".join(page(grid)))}" title="{html.escape(state.title)}" '
         f'style="width:100%;height:{height}px;border:0;resize:vertical" allowfullscreen></iframe>'
-    )
-
-
-def _head(title: str, data: dict[str, Any]) -> str:
-    # What a person wrote must not end the element that holds it.
-    packed = json.dumps(finite(data), ensure_ascii=False).replace("<", "\\u003c")
-    tokens, css = ((ASSETS / f"{name}.css").read_text(encoding="utf-8") for name in ("tokens", "grid"))
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>{tokens}{AROUND}\n#grid {{ {css} }}</style></head>\n"
-        f'<body><div id="grid"></div>\n<script type="application/json" id="grid-data">{packed}</script>\n'
     )

@@ -5,10 +5,18 @@ The files are one text in the order of `order.txt`, without modules: a notebook 
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import re
+from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
+from typing import Any
 
+from workbench.display.html import escaped
 from workbench.paths import ASSETS
+from workbench.workspace import finite
 
 FOLDER = ASSETS / "elements"
 START = "start"  # the file with which the page begins
@@ -43,3 +51,43 @@ def style() -> str:
     parts = [file.read_text(encoding="utf-8") for name in order() if (file := FOLDER / f"{name}.css").exists()]
     base, tokens = ((FOLDER / f"{name}.css").read_text(encoding="utf-8") for name in ("base", "tokens"))
     return STYLE_COMMENT.sub("", f"{tokens}{ROOTS} {{\n{base}\n{''.join(parts)}}}\n")
+
+
+def exported(
+    title: str, element: str, properties: Mapping[str, Any], files: Mapping[str, Path], answers: Mapping[str, Any] = {}
+) -> Iterator[str]:
+    """Yield, in pieces, a document that shows an element with its data inside and loads nothing.
+
+    A file is read when its piece is asked for.
+
+    Args:
+        element: The element's tag.
+        properties: Of the element, as JSON has them.
+        files: Name in the data -> the video or picture.
+        answers: What operations have answered: '["runs/show",{"name":"cats"}]' -> the answer.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    show = f"(() => {{'use strict';\n{script()}\nshowExported(document.querySelector('.workbench'));}})();"
+    show = show.replace("</script", "<\\/script")
+    digest = base64.b64encode(hashlib.sha256(show.encode()).digest()).decode()
+    # Nothing is loaded and no other script runs, whatever a prompt contains: the browser itself refuses it.
+    policy = (
+        "default-src 'none'; media-src blob:; img-src blob: data:; style-src 'unsafe-inline'; "
+        f"script-src 'sha256-{digest}'"
+    )
+    # What a person wrote must not end the element that holds it.
+    data = json.dumps(finite({"element": element, "properties": properties, "answers": answers}), ensure_ascii=False)
+    yield (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escaped(title)}</title>\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
+        f"<style>{style()}\nbody {{ margin: 0; background: var(--wb-page); }} .workbench {{ padding: 24px; }}</style>"
+        f'</head>\n<body><div class="workbench exported"></div>\n<script type="application/json" id="wb-data">'
+        f"{data.replace('<', chr(92) + 'u003c')}</script>\n"
+    )
+    for name, path in files.items():
+        encoded = base64.b64encode(path.read_bytes()).decode()
+        yield f'<script type="text/plain" id="{escaped(name)}">{encoded}</script>\n'
+    yield f"<script>{show}</script></body></html>\n"

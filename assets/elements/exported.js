@@ -1,0 +1,64 @@
+// Elements with their data inside: an exported grid or report is one file that opens anywhere and asks nobody.
+// Data stand in <script type="application/json" id="wb-data">, each file as base64 in <script type="text/plain" id="its name">.
+'use strict';
+
+class DataInside {
+  // answers: by '["runs/show",{"name":"cats"}]', what operations have answered
+  constructor(answers = {}) {
+    this.answers = answers;
+    this.addresses = new Map();
+  }
+
+  async call(operation, values = {}) {
+    const key = JSON.stringify([operation, values]);
+    if (key in this.answers) return this.answers[key];
+    throw new Problem('This file holds what was exported. Open the workbench to see more, or to change anything.');
+  }
+
+  watch(operation, values, got, failed) {
+    this.call(operation, values).then(got, failed);
+    return () => {};
+  }
+
+  async file(name) {
+    if (!this.addresses.has(name)) {
+      const bytes = Uint8Array.from(atob(document.getElementById(name).textContent), (letter) => letter.charCodeAt(0));
+      this.addresses.set(name, URL.createObjectURL(new Blob([bytes], { type: name.endsWith('.png') ? 'image/png' : 'video/mp4' })));
+    }
+    return this.addresses.get(name);
+  }
+}
+
+// The grid of an exported page in the modes that change nothing.
+class ExportedGrid extends WorkbenchElement {
+  static properties = ['grid'];
+
+  mode = 'grid';
+
+  view() {
+    const { grid, mode } = this;
+    const shown = { grid: 'wb-grid', wipe: 'wb-wipe', film: 'wb-film' }[mode];
+    return html`<div class="head"><h1 tabindex="-1" class="one-line" title="${grid.title}">${grid.title}</h1><span class="minor faint one-line">${[grid.progress.text, ...grid.fixed].join(' · ')}</span></div>
+      <div class="bar" role="toolbar" aria-label="Compare">${segments('mode', [['grid', 'Grid'], ['wipe', 'Wipe'], ['film', 'Epochs']], mode, 'turn', 'Mode')}
+      <wb-scrubber .clock=${GRID_CLOCK} .frames=${grid.frames} .speeds=${true}></wb-scrubber></div>
+      ${shown === 'wb-grid' ? html`<wb-grid data-id="grid" .grid=${grid} .edits=${false} .measured=${false}></wb-grid>` : ''}${
+      shown === 'wb-wipe' ? html`<wb-wipe data-id="wipe" .grid=${grid} .chosen=${drafts.read(`wipe ${grid.grid}`)}></wb-wipe>` : ''}${
+      shown === 'wb-film' ? html`<wb-film data-id="film" .grid=${grid}></wb-film>` : ''}`;
+  }
+
+  arrived() {
+    this.addEventListener('wb-chosen', ({ detail }) => { drafts.keep(`wipe ${this.grid.grid}`, detail); this.redraw(); });
+  }
+
+  turn(target) { this.mode = target.value; this.redraw(); }
+}
+define('wb-exported-grid', ExportedGrid);
+
+// Show what the file holds: {element, properties, answers}.
+function showExported(root) {
+  const { element, properties, answers } = JSON.parse(document.getElementById('wb-data').textContent);
+  page.transport = new DataInside(answers);
+  const shown = document.createElement(element);
+  Object.assign(shown, properties);
+  root.append(shown);
+}
