@@ -146,21 +146,28 @@ class Chart extends WorkbenchElement {
   drawn(shown) {
     const { left, right, top, bottom, height, x, y, first, last, low, high, log } = shown;
     const across = ticks(first, last, Math.max(2, Math.min(5, (right - left) / 80)));
-    const up = log ? logTicks(low, high) : ticks(low, high, this.chart.small ? 2 : 3);
+    const up = log ? logTicks(low, high) : ticks(low, high, this.chart.small ? 2 : 4);
     const clip = `clip-${(this.number ??= Chart.made += 1)}`;
     const { cursor, drag } = this;
     return html`<svg viewBox="0 0 ${this.width} ${height}" width="${this.width}" height="${height}" aria-hidden="true"><defs><clipPath id="${clip}"><rect x="${left - 4}" y="0" width="${
       right - left + 8}" height="${bottom + 2}"/></clipPath></defs>${up.map((value) => html`<path class="grid" d="M${left} ${y(value).toFixed(1)}H${right}"/><text x="${
   left - 6}" y="${(y(value) + 4).toFixed(1)}" text-anchor="end">${shortNumber(value)}</text>`)}${across.map((step) => html`<text x="${x(step).toFixed(1)}" y="${
   height - 4}" text-anchor="middle">${step >= 1e5 ? `${step / 1000}k` : step.toLocaleString('en-US')}</text>`)}<g clip-path="url(#${clip})">${
-  this.lines.map((line) => this.curve(line, shown))}</g>${this.lines.map(({ points, end }) => end && points.length ? html`<text x="${right + 8}" y="${
-  (y(points[points.length - 1][1]) + 4).toFixed(1)}">${end}</text>` : '')}${drag && Math.abs(drag.to - drag.from) >= SMALLEST_DRAG ? html`<rect class="range" x="${
+  this.lines.map((line) => this.curve(line, shown))}</g>${this.ends(shown).map(({ end, at }) => html`<text x="${right + 8}" y="${(at + 4).toFixed(1)}">${end}</text>`)}${drag && Math.abs(drag.to - drag.from) >= SMALLEST_DRAG ? html`<rect class="range" x="${
   Math.min(drag.from, drag.to)}" y="${top}" width="${Math.abs(drag.to - drag.from)}" height="${bottom - top}"/>` : ''}${cursor !== null && cursor >= first && cursor <= last
   ? html`<g class="cursor"><path d="M${x(cursor).toFixed(1)} ${top}V${bottom}"/><path class="head" d="M${(x(cursor) - 5).toFixed(1)} 0h10l-5 6z"/>${
     this.lines.map(({ points, tone }) => {
       const found = pointAt(points, cursor);
       return found && (!log || found[1] > 0) ? html`<circle class="${tone}" cx="${x(found[0]).toFixed(1)}" cy="${y(found[1]).toFixed(1)}" r="3.5"/>` : '';
     })}</g>` : ''}</svg>`;
+  }
+
+  // Words at the ends of lines, apart from one another.
+  ends({ y, log }) {
+    const found = this.lines.filter(({ points, end }) => end && points.length && (!log || points[points.length - 1][1] > 0))
+      .map(({ points, end }) => ({ end, at: y(points[points.length - 1][1]) })).sort((one, other) => one.at - other.at);
+    for (let index = 1; index < found.length; index += 1) found[index].at = Math.max(found[index].at, found[index - 1].at + 12);
+    return found;
   }
 
   curve({ points, tone, style, marked }, { x, y, log, first, last }) {

@@ -11,6 +11,7 @@ const textOfValue = (setting, value) => {
   if (value === null || value === undefined) return '';
   if (setting.kind === 'texts') return value.join('\n');
   if (setting.kind === 'numbers') return Array.isArray(value) ? value.join(', ') : String(value);
+  if (typeof value === 'number' && value !== 0 && Math.abs(value) < 0.001) return value.toExponential();
   return setting.kind === 'object' ? JSON.stringify(value) : String(value);
 };
 
@@ -36,7 +37,7 @@ const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 function valueInWords(setting, value) {
   if (value === null || value === undefined || value === '' || value.length === 0) return 'none';
   if (typeof value === 'boolean') return value ? 'on' : 'off';
-  const text = Array.isArray(value) ? value.join(' / ') : typeof value === 'object' ? JSON.stringify(value) : String(value);
+  const text = Array.isArray(value) ? value.join(' / ') : textOfValue(setting, value);
   return setting.unit ? `${text} ${value === 1 ? setting.unit.replace(/s$/, '') : setting.unit}` : text;
 }
 
@@ -241,13 +242,13 @@ class FillingElement extends WorkbenchElement {
     const text = typeof value === 'string' ? value : textOfValue(setting, value);
     const marks = new Markup(`name="${setting.name}" aria-label="${escaped(setting.title)}"${filling.problems[setting.name] ? ' aria-invalid="true"' : ''}${
       filling.filled.has(setting.name) ? ' data-filled' : ''}`);
-    const placeholder = setting.optional || setting.kind === 'texts' ? filling.own[setting.name] ?? (setting.optional ? 'none' : '') : '';
+    const placeholder = filling.own[setting.name] ?? /Empty: ([^.]*)/.exec(setting.help)?.[1] ?? (setting.optional ? 'none' : '');
     if (setting.kind === 'switch') {
       return html`<label class="check"><input type="checkbox" ${marks} data-change="switched" ?checked=${value}><span>${value ? 'On' : 'Off'}</span></label>`;
     }
     if (setting.kind === 'texts') {
       const choices = setting.source ? filling.choices(setting) ?? [] : [];
-      return html`<textarea class="input" rows="${Math.max(setting.rows, setting.source ? 1 : 2)}" ${marks} placeholder="${placeholder || 'one a line'}" data-input="typed">${
+      return html`<textarea class="input" rows="${Math.max(setting.rows, setting.source ? 1 : 2)}" ${marks} placeholder="${placeholder}" data-input="typed">${
         text}</textarea>${choices.length ? html`<select class="input" name="${setting.name}" aria-label="Add to ${setting.title}" data-change="added"><option value="">Add ...</option>${
         choices.map((one) => html`<option value="${one.value}">${one.title}</option>`)}</select>` : ''}`;
     }
@@ -311,7 +312,7 @@ class SettingsList extends FillingElement {
       this.usual ?? 'the defaults'}` : ''}</span></header>
       <input class="input find-setting" type="search" value="${this.search}" placeholder="${this.placeholder ?? 'Find: memory, flip, network_alpha, save_every'}" aria-label="Find a setting"
         data-input="find"><p class="fine faint" role="status">${this.search.trim() && result}</p>
-      <div class="settings-list">${shown.map((setting) => {
+      <div class="settings-list ${this.search.trim() && 'searched'}">${shown.map((setting) => {
         const head = setting.section !== section && html`<h3 data-id="section-${setting.section}">${setting.section}</h3>`;
         section = setting.section;
         return html`${head}${this.line(setting)}`;
@@ -322,10 +323,10 @@ class SettingsList extends FillingElement {
     const { filling } = this;
     const problem = filling.problems[setting.name];
     const differs = filling.differs(setting.name);
-    return html`<div class="setting ${differs && 'differs'}" data-id="line-${setting.name}"><div><b>${setting.title}</b>${setting.unit && html` <span class="faint">${setting.unit}</span>`}
-      <span class="mono fine faint" title="${setting.also ? `Elsewhere: ${setting.also}` : ''}">${setting.name}</span></div>
-      <div>${this.control(setting)}${problem ? html`<span class="fine bad" role="alert">${problem}</span>` : ''}${twoLines(setting.help)}</div>
-      <div>${differs && button('Default', 'reset', { kind: 'quiet small', value: setting.name, label: `${setting.title}: back to ${valueInWords(setting, setting.default)}` })}</div></div>`;
+    return html`<div class="setting ${differs && 'differs'}" data-id="line-${setting.name}" title="${setting.help}"><div><b>${setting.title}</b>${setting.unit && html` <span class="faint">${setting.unit}</span>`}</div>
+      <div>${this.control(setting)}${problem ? html`<span class="fine bad" role="alert">${problem}</span>` : ''}<p class="help">${setting.help}</p></div>
+      <div><span class="mono fine faint" title="${setting.also ? `Elsewhere: ${setting.also}` : ''}">${setting.name}</span>${
+  differs && button('Default', 'reset', { kind: 'quiet small', value: setting.name, label: `${setting.title}: back to ${valueInWords(setting, setting.default)}` })}</div></div>`;
   }
 
   find(target) { this.search = target.value; this.redraw(); }

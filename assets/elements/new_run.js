@@ -51,8 +51,10 @@ class NewRun extends WorkbenchElement {
     }
     for (const name of filling.beside.changed) filling.filled.add(name);
     await filling.load();
-    // What is kept from the start, so that the address alone shows it again.
-    if (from && !filling.resumed) filling.keep();
+    if (filling.get('dataset')) return;
+    // As a rule it is the newest one that is wanted.
+    const { datasets } = await page.transport.call('overview/overview', {});
+    if (datasets.length && this.filling === filling && !filling.get('dataset')) filling.set('dataset', datasets[0].name);
   }
 
   async look(filling) {
@@ -208,7 +210,7 @@ class NewRun extends WorkbenchElement {
 
   fit() {
     const { plan, filling, measured } = this;
-    if (!plan) return html`${skeleton('height:48px')}${skeleton('height:12px')}${skeleton('height:40px')}`;
+    if (!plan || !filling) return html`${skeleton('height:48px')}${skeleton('height:12px')}${skeleton('height:40px')}`;
     const known = plan.fits !== null;
     const elsewhere = Boolean(filling.beside.target);
     const total = Math.max(plan.memory_gb, plan.need_gb) || 1;
@@ -216,12 +218,12 @@ class NewRun extends WorkbenchElement {
       plan.fits ? html`<br>about ${duration(plan.seconds)}` : ''}` : plan.advice || 'Its size is not known yet'}</h2>${known ? html`<div class="stack" role="img" aria-label="Memory: ${plan.parts.map(({ title, gb }) => `${title} ${gigabytes(gb)}`).join(', ')}">${
       plan.parts.map(({ gb, tone }) => html`<i class="${plan.fits ? tone : 'over'}" style="width:${((100 * gb) / total).toFixed(2)}%"></i>`)}</div><ul class="fine faint stack-parts">${plan.parts.map(({ title, gb, tone }) => html`<li><i class="${
       plan.fits ? tone : 'over'}"></i>${title}<span class="spacer"></span>${gigabytes(gb)}</li>`)}</ul>${plan.fits ? '' : html`<p class="minor">${plan.advice}</p>`}` : ''}</div>
-      ${otherProblems(filling, [...filling.settings.map(({ name }) => name), 'name'])}${this.startButton(known, elsewhere)}<p class="fine faint">${this.when()}</p>
+      ${otherProblems(filling, [...filling.settings.map(({ name }) => name), 'name'])}${this.startButton(known, elsewhere)}<p class="fine faint">${this.begins()}</p>
       ${known ? html`${plan.fits && plan.advice ? html`<p class="fine warn">${plan.advice}</p>` : ''}<div class="row">${measured?.alive ? html`${button('Stop measuring', 'stopMeasuring', { kind: 'small quiet' })}` : button('Measure it', 'measure', { kind: 'small quiet', title: 'Try some steps on this machine, for exact figures' })}${
         plan.gpus ? button('Use all GPUs', 'useGpus', { kind: 'small quiet', title: plan.gpus.sentence }) : ''}</div>${measured?.said && (measured.alive || this.measuring) ? html`<p class="fine" role="status">${measured.said}</p>${measured.alive ? progress(null, 'Measuring') : ''}` : ''}${this.phases()}` : ''}`;
   }
 
-  when() {
+  begins() {
     const { plan } = this;
     const done = plan.begins_in !== null && plan.seconds ? new Date(Date.now() + 1000 * (plan.begins_in + plan.runs * plan.seconds)) : null;
     const clock = done?.toLocaleTimeString('en-US', { hour: 'numeric', minute: '2-digit' });
@@ -259,8 +261,7 @@ class NewRun extends WorkbenchElement {
     try {
       const made = await page.transport.call('runs/create', { settings: filling.single, tried: filling.tried, name: name.trim() || null, fork, target });
       filling.forget();
-      this.begun = null;
-      this.filling = null;
+      this.begun = this.filling = null;
       toast(made.created.length > 1 ? `${made.created.length} runs are in the queue; each begins when the one before it is over.` : `${made.name} ${made.position ? 'is in the queue' : 'starts'}.`);
       goTo('train', made.created[0]);
     } catch (problem) {

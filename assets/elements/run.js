@@ -83,7 +83,7 @@ class RunPage extends WorkbenchElement {
 
   pill() {
     const { headline, share, step, position, activity } = this.now;
-    if (headline === 'running' && share === null) return state('going', activity || 'Loading', { pill: true });
+    if (headline === 'running' && share === null) return state('going', activity ? activity[0].toUpperCase() + activity.slice(1) : 'Loading', { pill: true });
     const shown = share === null ? '' : html` <span class="live">${percent(share)}</span>`;
     switch (headline) {
       case 'running': return state('going', html`Training${shown}`, { pill: true });
@@ -140,7 +140,7 @@ class RunPage extends WorkbenchElement {
       now.lora && ['Download the LoRA', 'downloadLora', '', 'download'],
       now.state === 'running' && now.headline !== 'waiting' && ['Show what it is doing', 'showStacks', '', 'find'],
       !now.alive && ['Rename', 'rename', '', 'edit'],
-      !now.alive && ['Move to the bin', 'remove', '', 'bin', 'danger'],
+      !now.alive && ['Move to the bin', 'toBin', '', 'bin', 'danger'],
     ], 'More actions');
   }
 
@@ -275,7 +275,7 @@ class RunPage extends WorkbenchElement {
     if (done) goTo('train', done.name);
   }
 
-  async remove() {
+  async toBin() {
     const { name } = this;
     const done = await this.act('runs/remove', { names: [name] }, { said: `${name} was moved to the bin.`, undo: async () => {
       await restoreRuns(this, [name]);
@@ -295,7 +295,7 @@ class RunPage extends WorkbenchElement {
     if (this.offered('stop') && headline !== 'waiting') found.push({ title: `Stop ${this.name}`, icon: 'stop', run: () => this.stop() });
     if (this.offered('save')) found.push({ title: 'Save a checkpoint now', icon: 'download', run: () => this.save() }, { title: 'Preview now', icon: 'play', run: () => this.preview() });
     if (this.offered('report')) found.push({ title: 'Write a report', icon: 'list', run: () => this.report() });
-    if (!this.now.alive) found.push({ title: `Move ${this.name} to the bin`, icon: 'bin', run: () => this.remove() });
+    if (!this.now.alive) found.push({ title: `Move ${this.name} to the bin`, icon: 'bin', run: () => this.toBin() });
     return found;
   }
 

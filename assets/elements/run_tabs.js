@@ -59,15 +59,15 @@ class RunOverview extends RunTab {
     const hidden = videos.steps.length > shown.length;
     const shape = `aspect-ratio:${videos.width || 3}/${videos.height || 2}`;
     return html`<header><h2>Previews</h2><span class="fine faint">same seed, all frames together</span><span class="spacer"></span>${videos.steps.length ? html`<wb-scrubber .clock=${'prev'} .frames=${videos.frames}></wb-scrubber>` : ''}</header>
-      ${shown.length || coming.length ? html`<div class="previews ${small && 'small'}" style="--columns:${shown.length + coming.length}">${[...shown, ...coming].map((step) => html`<span class="column">${title(step)}</span>`)}${
+      ${videos.rows.length ? html`<div class="previews ${small && 'small'}" style="--columns:${shown.length + coming.length}">${[...shown, ...coming].map((step) => html`<span class="column">${title(step)}</span>`)}${
         videos.rows.map(({ prompt, control, videos: files }) => html`<p class="prompt one-line" title="${prompt}">${prompt}${control && html` <span class="faint">should not change</span>`}</p>${
-          shown.map((step) => one(files[videos.steps.indexOf(step)], prompt, step))}${coming.map((step) => html`<div class="skeleton slot" style="${shape}"><span class="fine faint live">${this.due(step)}</span></div>`)}`)}</div>` : ''}
+          shown.map((step) => one(files[videos.steps.indexOf(step)], prompt, step))}${coming.map((step) => html`<div class="skeleton slot" style="${shape}"><span class="fine faint live">${this.inWords(step)}</span></div>`)}`)}</div>` : ''}
       ${hidden || this.every ? html`<div class="row">${button(this.every ? 'Show fewer' : `Show all ${videos.steps.length} steps`, 'everyStep', { kind: 'quiet small' })}</div>` : ''}
       ${videos.note && html`<p class="faint minor">${videos.note} ${now.actions.some(({ kind }) => kind === 'decode') ? button('Decode previews', 'decode', { kind: 'small' }) : ''}</p>`}
       ${this.request()}${this.scaled()}${this.live()}${this.inputs()}`;
   }
 
-  due(step) {
+  inWords(step) {
     const { now } = this;
     const seconds = now.step_seconds ? (step - now.step) * now.step_seconds : null;
     return now.headline === 'running' && seconds !== null ? (seconds > 0 ? `in ${duration(seconds)}` : 'now') : 'to come';

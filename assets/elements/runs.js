@@ -75,7 +75,7 @@ class RunTable extends WorkbenchElement {
     const open = !this.folded.has(group);
     const best = members.find((run) => run.best);
     return html`<tr class="group" data-id="group-${group}"><td><button type="button" class="button quiet small square ${open || 'shut'}" data-do="fold" data-value="${group}" aria-expanded="${open}"
-      aria-label="Group ${group}">${icon('fold')}</button></td><td colspan="3"><span class="row tight">${oneLine(group, 'b')} <span class="faint">${count(members.length, 'run')}</span></span></td>
+      aria-label="Group ${group}">${icon('fold')}</button></td><td class="named group-name"><b title="${group}">${group}</b> <span class="faint">${count(members.length, 'run')}</span></td><td class="wide"></td><td></td>
       <td class="right faint">${best ? `best ${loss(best.held_out[best.held_out.length - 1])}` : ''}</td><td class="wide"><a class="link" href="${compareAddress(members.slice(0, 8).map(({ name }) => name))}">Compare ${
       members.length > 8 ? 'the first 8' : members.length === 2 ? 'both' : `all ${members.length}`}</a></td><td class="when"></td></tr>`;
   }
@@ -237,7 +237,7 @@ class Runs extends WorkbenchElement {
     if (!this.choosing) return '';
     const { size } = this.chosen;
     return html`<div class="floating" role="group" aria-label="Chosen runs"><b>${size} chosen</b>${button('Compare', 'compare', { off: size < 2 || size > 8, title: size > 8 ? 'At most 8 can be compared' : '' })}${
-      button('Group', 'group', { off: !size })}${button('Move to the bin', 'remove', { off: !size, name: 'bin' })}${button('Done', 'choose')}</div>`;
+      button('Group', 'group', { off: !size })}${button('Move to the bin', 'toBin', { off: !size, name: 'bin' })}${button('Done', 'choose')}</div>`;
   }
 
   binPart() {
@@ -284,7 +284,7 @@ class Runs extends WorkbenchElement {
     this.choose();
   }
 
-  async remove() {
+  async toBin() {
     const names = [...this.chosen];
     const moved = await this.act('runs/remove', { names }, { said: `${count(names.length, 'run')} moved to the bin.`, undo: () => restoreRuns(this, names) });
     if (moved) this.choose();

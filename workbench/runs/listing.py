@@ -185,7 +185,9 @@ def differences(entries: Sequence[RunEntry]) -> list[str]:
 
 
 def _words(name: str, value: Any) -> str:
-    text = f"{value:g}".replace("e-0", "e-") if isinstance(value, float) else value_text(value)
+    text = value_text(value)
+    if isinstance(value, float):  # 1e-4 rather than 0.0001
+        text = f"{value:.1e}".replace(".0e", "e").replace("e-0", "e-") if 0 < value < 0.01 else f"{value:g}"
     return SHORT.get(name, f"{name.replace('_', ' ')} {{}}").format(text if len(text) <= 24 else f"{text[:23]}…")
 
 
