@@ -147,3 +147,9 @@ const empty = (text, ...actions) => html`<div class="empty"><p>${text}</p><div c
 
 // Why something cannot be shown.
 const refusal = (problem) => html`<p class="state bad" role="alert">${icon('bad')}${problem.message}</p>`;
+
+// Let the browser save a file of the server's. name: what it is called there; its own name otherwise
+const saveFile = async (path, name = path.split(/[\\/]/).at(-1)) => {
+  const link = Object.assign(document.createElement('a'), { href: await page.transport.file(path), download: name });
+  link.click();
+};

@@ -12,7 +12,7 @@ import contextlib
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from workbench.errors import ConfigError, Unknown
@@ -42,11 +42,12 @@ class CleaningSettings(Settings):
 
 @dataclass(frozen=True)
 class PlannedRemoval:
-    """One LoRA to be removed. paths: files and folders that are moved"""
+    """One LoRA to be removed. paths: files and folders that are moved;  id: what `restore` takes, once it is removed"""
 
     lora: LibraryLora
     paths: tuple[Path, ...]
     bytes: int
+    id: str = ""
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,7 @@ def clean(workspace: Workspace, settings: CleaningSettings) -> list[PlannedRemov
 
 
 def _moved(workspace: Workspace, planned: list[PlannedRemoval]) -> list[PlannedRemoval]:
+    moved = []
     for one in planned:
         lora = one.lora
         target = fresh_folder(folder(workspace) / REMOVED, lora.name.replace("/", "-").replace("@", "-step-"))
@@ -139,7 +141,8 @@ def _moved(workspace: Workspace, planned: list[PlannedRemoval]) -> list[PlannedR
         with writing(target):
             for path in one.paths:
                 disk.replace(path, target / path.name)
-    return planned
+        moved.append(replace(one, id=target.name))
+    return moved
 
 
 def removed(workspace: Workspace) -> list[RemovedLora]:

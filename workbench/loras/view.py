@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from workbench import policy
-from workbench.display.quantities import byte_size, duration, moment
+from workbench.display.quantities import byte_size, duration, moment, percent
 from workbench.families import lora_names
 from workbench.jobs import State, log_tail
 from workbench.loras.library import LibraryLora, notes
 from workbench.loras.removal import PlannedRemoval
 from workbench.loras.tasks import TASKS, LoraTask
+from workbench.runs.listing import summary_of
 
 LOG_LINES = 8
 
@@ -58,6 +60,64 @@ def strength(lora: LibraryLora) -> str:
 
 def total_size(planned: Iterable[PlannedRemoval]) -> str:
     return byte_size(sum(one.bytes for one in planned))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How good a LoRA is, as far as anything says so. tone: "good", "warn", "bad" or "idle"
+
+    claim: a few words;  evidence: the numbers behind it, "" for none
+    """
+
+    tone: str
+    claim: str
+    evidence: str = ""
+
+
+# Of a LoRA whose run is over, by the kind of the run's diagnosis.
+CLAIMS = {
+    "levelled off": ("good", "Good"),
+    "learning": ("idle", "Still learning at its end"),
+    "too early": ("idle", "Too short to tell"),
+    "too short": ("idle", "Too short to tell"),
+    "unclear": ("idle", "Unclear"),
+    "no effect yet": ("warn", "No effect yet"),
+    "not better": ("warn", "Not better than the base model"),
+    "not visible": ("warn", "No visible effect"),
+    "prior drift": ("bad", "Changes other prompts too"),
+    "over-fitting": ("bad", "Over-fitted"),
+    "getting worse": ("bad", "Worse at its end"),
+    "destroyed": ("bad", "Destroyed"),
+}
+
+
+def verdict(lora: LibraryLora) -> Verdict | None:
+    """Return what a run's metrics, an import or an operation say of a LoRA; None where nothing does."""
+    if lora.sound:
+        return Verdict("bad", "Damaged", lora.sound)
+    if lora.run is None:
+        return _verdict_of_notes(notes(lora))
+    if lora.step is not None:
+        return Verdict("good", "Best of its run") if lora.best else None
+    seen = summary_of(lora.run, ended=True)
+    if seen.diagnosis not in CLAIMS:
+        return None
+    losses = f"Held-out loss {seen.held_out[0]:.4f} → {seen.held_out[-1]:.4f}" if seen.held_out else ""
+    return Verdict(*CLAIMS[seen.diagnosis], losses)
+
+
+def _verdict_of_notes(known: Mapping[str, Any]) -> Verdict | None:
+    match, lost = known.get("match") or {}, known.get("error")
+    if match.get("nothing"):
+        return Verdict("bad", "Changes nothing", str(match["nothing"]))
+    if match:
+        matched, layers = int(match["matched"]), int(match["layers"])
+        if matched < layers:
+            return Verdict("warn", f"{layers - matched} of {layers} layers left out")
+        return Verdict("good", f"All {layers} layers fit its model")
+    if isinstance(lost, float) and (words := percent(lost)) != "nothing":
+        return Verdict("idle", f"{words} of the change lost")
+    return None
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -23,16 +25,19 @@ from workbench.loras.settings import (
     ResizeSettings,
 )
 from workbench.operations.registry import HIDDEN, JobSnapshot, Shown, Snapshot, operation
-from workbench.sampler.loras import split_scale
-from workbench.settings import Settings
-from workbench.workspace import Workspace, is_slug
+from workbench.sampler.loras import read_header, split_scale
+from workbench.settings import Settings, specs
+from workbench.workspace import Workspace, is_slug, read_object
 from workbench.workspace.lora_names import folder
+from workbench.workspace.records import read_once
 
 Name = Annotated[
     str,
     Field(title="LoRA", description="runs/RUN, runs/RUN@STEP or loras/NAME.", json_schema_extra={"source": "loras"}),
 ]
+JobId = Annotated[str, Field(title="Job", description="As the operation gave it.")]
 Match = dict[str, Any]
+MOST_VIDEOS = 6  # of one LoRA that are shown
 IN_THE_BIN = "in the bin: `workbench loras bin` lists it, `restore ID` brings one back, `empty-bin` deletes for good"
 
 
@@ -47,6 +52,35 @@ class Source(Snapshot):
 
     sha256: str
     """Hash of its file; "" where it is not known."""
+
+
+class Verdict(Snapshot):
+    """How good a LoRA is, as far as its run, its import or an operation says so."""
+
+    tone: str
+    """`good`, `warn`, `bad` or `idle`."""
+
+    claim: str
+    """A few words."""
+
+    evidence: str
+    """The numbers behind it; "" for none."""
+
+
+class LoraVideo(Snapshot):
+    """A video that a LoRA generated."""
+
+    file: str
+    """Path of the mp4."""
+
+    prompt: str
+    """What was asked for; "" where it is not recorded."""
+
+    width: int | None
+    """Of its frames, in pixels; null where it is not recorded."""
+
+    height: int | None
+    """Likewise."""
 
 
 class Lora(Snapshot):
@@ -108,6 +142,15 @@ class Lora(Snapshot):
     damaged: str
     """What is wrong with the file; "" when nothing is."""
 
+    model: Annotated[str, HIDDEN]
+    """The model's name here, which `--model` takes; "" where it is not known."""
+
+    video: Annotated[LoraVideo | None, HIDDEN]
+    """A video that it generated; null while there is none."""
+
+    verdict: Annotated[Verdict | None, Shown("verdict", lambda verdict: verdict.claim)]
+    """How good it is; null where nothing says so."""
+
     made_of: Annotated[tuple[Source, ...], HIDDEN]
     """For one that was made of others: name, weight and sha256 of each."""
 
@@ -120,6 +163,22 @@ class Lora(Snapshot):
         yield from (line for line in lora_names.lines(self.match or {}) if line[0] != "rank")
         for one in self.made_of:
             yield "made of", f"{one.weight:g} x {one.name}  {one.sha256[:16]}"
+
+
+class Details(Lora):
+    """A LoRA with all that is known of it."""
+
+    videos: Annotated[tuple[LoraVideo, ...], HIDDEN]
+    """Its newest preview videos."""
+
+    keeps: Annotated[str, HIDDEN]
+    """Why it cannot be removed now, the end of a sentence that begins with its title; "" where it can."""
+
+    fit: Annotated[tuple[tuple[str, str], ...], HIDDEN]
+    """What `match` says, as (label, value) for people."""
+
+    metadata: Annotated[dict[str, str], HIDDEN]
+    """The notes inside its file, long ones cut."""
 
 
 class Format(Snapshot):
@@ -154,6 +213,24 @@ class LoraJob(JobSnapshot):
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("id", "operation", "state", "made", "message")
 
+    activity: Annotated[str, HIDDEN]
+    """What it is doing with the time that is left, or how it ended, for people."""
+
+    tone: Annotated[str, HIDDEN]
+    """`going`, `good`, `bad` or `plain`."""
+
+    share: Annotated[float | None, HIDDEN]
+    """How much of it is done, from 0 to 1; null while that is unknown."""
+
+    log: Annotated[str, HIDDEN]
+    """The end of its log, where it failed without a sentence; else ""."""
+
+    fit: Annotated[tuple[tuple[str, str], ...], HIDDEN]
+    """What `reports` says, as (label, value) for people."""
+
+    ended_at: Annotated[float | None, HIDDEN]
+    """Unix time of its end; null before."""
+
     operation: str
     """`merge`, `resize`, `extract`, `fuse`, `import` or `convert`."""
 
@@ -185,6 +262,9 @@ class ToRemove(Snapshot):
 
     bytes: Annotated[int, Shown("size", byte_size, right=True)]
     """Size of its files."""
+
+    id: Annotated[str, HIDDEN]
+    """What `restore` takes, of one that was removed; else ""."""
 
 
 class Removed(Snapshot):
@@ -233,9 +313,22 @@ def list_(
 
 
 @operation(visitors="own session")
-def show(workspace: Workspace, name: Name) -> Lora:
+def show(workspace: Workspace, name: Name) -> Details:
     """Show the facts of a LoRA."""
-    return _lora(library.find(workspace, name))
+    one = library.find(workspace, name)
+    return Details(
+        **dict(_lora(one)),
+        videos=tuple(map(_video, one.previews[:MOST_VIDEOS])),
+        keeps=removal.reason_to_keep(one),
+        fit=tuple(view.match(one)),
+        metadata={} if one.sound else {key: text[:500] for key, text in read_header(one.path).metadata.items()},
+    )
+
+
+def _video(path: Path) -> LoraVideo:
+    record = read_once(path.with_suffix(".json"), read_object)
+    width, height = (size if isinstance(size := record.get(side), int) else None for side in ("width", "height"))
+    return LoraVideo(file=str(path), prompt=str(record.get("prompt", "")), width=width, height=height)
 
 
 @operation(visitors="own session")
@@ -252,6 +345,9 @@ def _lora(one: library.LibraryLora) -> Lora:
         file=str(one.path),
         run=one.run.name if one.run else None,
         strength=view.strength(one),
+        model=one.model,
+        video=_video(one.previews[0]) if one.previews else None,
+        verdict=None if (found := view.verdict(one)) is None else Verdict(**asdict(found)),
         previews=len(one.previews),
         marks=tuple(sorted(one.flags)),
         published=view.link(one),
@@ -265,13 +361,22 @@ def _lora(one: library.LibraryLora) -> Lora:
 
 
 @operation(visitors="own session")
-def job(
-    workspace: Workspace, id: Annotated[str, Field(title="Job", description="As the operation gave it.")]
-) -> LoraJob:
+def job(workspace: Workspace, id: JobId) -> LoraJob:
     """Show how far a merge, an import ... is, or what came of it."""
+    return _job(_task(workspace, id))
+
+
+@operation(changes=True, visitors="own session")
+def stop(workspace: Workspace, id: JobId) -> LoraJob:
+    """Stop an operation on LoRAs; nothing is made."""
+    jobs.stop(_task(workspace, id).folder)
+    return job(workspace, id)
+
+
+def _task(workspace: Workspace, id: str) -> tasks.LoraTask:
     if not is_slug(id):
         raise ConfigError(f"id is {id[:80]!r}: give the id that the operation answered")
-    return _job(tasks.read_task(folder(workspace) / tasks.JOBS / id))
+    return tasks.read_task(folder(workspace) / tasks.JOBS / id)
 
 
 @operation(visitors="own session", none="no operation on LoRAs in the last day")
@@ -318,11 +423,22 @@ def convert(workspace: Workspace, settings: ConvertSettings) -> LoraJob:
 
 
 def _start(workspace: Workspace, settings: Settings) -> LoraJob:
+    first = specs(type(settings))[0]  # what it is done with
+    if not getattr(settings, first.name):
+        sentence = f"{first.name} is empty: choose {'a LoRA' if first.source == 'loras' else 'what to start from'}"
+        raise ConfigError(sentence, {first.name: sentence})
     return _job(tasks.read_task(tasks.start(workspace, settings)))
 
 
 def _job(task: tasks.LoraTask) -> LoraJob:
+    shown = view.task_view(task)
     return LoraJob(
+        activity=shown.message,
+        tone=shown.tone,
+        share=shown.share,
+        log=shown.log,
+        fit=shown.matches,
+        ended_at=task.status.ended_at,
         id=task.id,
         folder=str(task.folder),
         operation=task.name,
@@ -378,7 +494,7 @@ def clean(workspace: Workspace, settings: CleaningSettings) -> list[ToRemove]:
 
 
 def _planned(found: Iterable[PlannedRemoval]) -> list[ToRemove]:
-    return [ToRemove(name=one.lora.name, bytes=one.bytes) for one in found]
+    return [ToRemove(name=one.lora.name, bytes=one.bytes, id=one.id) for one in found]
 
 
 @operation(visitors="own session", none="the bin is empty")

@@ -5,12 +5,14 @@ The token is the Hub's own login; no operation takes one. A dataset is pushed by
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from workbench import jobs
+from workbench.display.quantities import byte_size, duration
+from workbench.jobs import State
 from workbench.operations.registry import JobSnapshot, Snapshot, operation
 from workbench.publishing import account as logins
 from workbench.publishing import push
@@ -22,6 +24,12 @@ Name = Annotated[
     str,
     Field(title="LoRA", description="runs/RUN, runs/RUN@STEP or loras/NAME.", json_schema_extra={"source": "loras"}),
 ]
+
+WHATS: tuple[push.What, ...] = ("lora", "space")
+LOGIN = (
+    " Run `hf auth login` in a terminal on this machine, with a token that can write "
+    "(https://huggingface.co/settings/tokens). This page then notices by itself; it never asks for a token."
+)
 
 
 class Account(Snapshot):
@@ -38,6 +46,78 @@ class Account(Snapshot):
 
     problem: str
     """Why nobody is logged in, and what to do; "" when all is well."""
+
+
+class Place(Snapshot):
+    """Where a LoRA or its Space is on the Hub, or would go."""
+
+    repo_id: str
+    """The repository it went to last; else the one it would go to where none is named, "" while no owner is known."""
+
+    url: str
+    """Its address; "" while it is not there."""
+
+    private: bool
+    """Whether only its owners can see it."""
+
+    time: float | None
+    """Unix time of the last push; null before."""
+
+
+class Push(JobSnapshot):
+    """A push at work, or how it ended."""
+
+    repo_id: str
+    """The repository it goes to."""
+
+    url: str
+    """Its address on the Hub; "" before."""
+
+    commit: str
+    """The commit it made, or the latest one if nothing had changed; "" before."""
+
+    changed: bool
+    """Whether it made a new commit."""
+
+    activity: str
+    """What it is doing with the time that is left, or how it ended, for people."""
+
+    share: float | None
+    """How much of it is sent, from 0 to 1; null while that is unknown."""
+
+    @property
+    def goes_on(self) -> str:
+        what, _, name = self.id.partition("/")
+        return f"The push to {self.repo_id} goes on. See it again: workbench publish {what} {name}"
+
+    def outcome(self) -> Iterable[str]:
+        done = "pushed" if self.changed else "nothing has changed, so there is no new commit"
+        return (f"{done}: {self.url} (commit {self.commit[:8]})",)
+
+
+class Publishing(Snapshot):
+    """What is known before a push: who is logged in, where things are, how far a push is."""
+
+    account: Account
+    """As far as is known yet."""
+
+    known: bool
+    """Whether the Hub has answered who is logged in."""
+
+    login: str
+    """That nobody is logged in who can write, and how to; "" where somebody is, or the Hub is silent."""
+
+    lora: Place
+    """Of the LoRA."""
+
+    space: Place
+    """Of the Space that demonstrates it."""
+
+    push: Push | None
+    """The last push of the LoRA; null before the first."""
+
+    space_push: Push | None
+    """The last push of its Space; null before the first."""
 
 
 class Plan(Snapshot):
@@ -62,36 +142,47 @@ class Plan(Snapshot):
     """The text of its README."""
 
 
-class Push(JobSnapshot):
-    """A push at work, or how it ended."""
-
-    repo_id: str
-    """The repository it goes to."""
-
-    url: str
-    """Its address on the Hub; "" before."""
-
-    commit: str
-    """The commit it made, or the latest one if nothing had changed; "" before."""
-
-    changed: bool
-    """Whether it made a new commit."""
-
-    @property
-    def goes_on(self) -> str:
-        what, _, name = self.id.partition("/")
-        return f"The push to {self.repo_id} goes on. See it again: workbench publish {what} {name}"
-
-    def outcome(self) -> Iterable[str]:
-        done = "pushed" if self.changed else "nothing has changed, so there is no new commit"
-        return (f"{done}: {self.url} (commit {self.commit[:8]})",)
-
-
 @operation(path="/publishing/account", shell=False)
 def account(workspace: Workspace) -> Account:
     """Show who is logged in to the Hub."""
     found = logins.ask()
     return Account(name=found.name, owners=found.owners, reads_only=found.reads_only, problem=found.problem)
+
+
+@operation(path="/publishing/show", shell=False)
+def show(workspace: Workspace, name: Name) -> Publishing:
+    """Show who is logged in, where a LoRA and its Space are or would go, and how far a push is; never waits."""
+    who, found = logins.now(), push.find(workspace, name)
+    at_work = {what: push.status(workspace, what, name).state is not State.NEW for what in WHATS}
+    return Publishing(
+        account=Account(name=who.name, owners=who.owners, reads_only=who.reads_only, problem=who.problem),
+        known=who.known,
+        login=_login(who),
+        lora=_place(found.published, push.default_repo(who.name, found.title) if who.name else ""),
+        space=_place(
+            found.published.get("space") or {}, push.default_repo(who.name, found.title, "space") if who.name else ""
+        ),
+        push=job(workspace, f"lora/{name}") if at_work["lora"] else None,
+        space_push=job(workspace, f"space/{name}") if at_work["space"] else None,
+    )
+
+
+def _login(who: logins.Account) -> str:
+    if who.name and who.reads_only:
+        return f"You are logged in as {who.name}, with a token that can only read.{LOGIN}"
+    if who.known and not who.name and ("logged in" in who.problem or "refuses" in who.problem):
+        return f"Nobody is logged in to the Hub on this machine.{LOGIN}"
+    return ""
+
+
+def _place(known: Mapping[str, Any], otherwise: str) -> Place:
+    """Of what published.json says. otherwise: the repository where nothing is published yet"""
+    return Place(
+        repo_id=str(known.get("repo_id") or otherwise),
+        url=str(known.get("url") or ""),
+        private=bool(known.get("private")),
+        time=float(known["time"]) if isinstance(known.get("time"), int | float) else None,
+    )
 
 
 @operation(path="/publishing/plan-lora", shell=False)
@@ -144,7 +235,25 @@ def job(
         url=str(result.get("url") or ""),
         commit=str(result.get("commit") or ""),
         changed=bool(result.get("changed")),
+        activity=_activity(status, result),
+        share=status.step / status.total if status.total and status.phase == "uploading" else None,
     )
+
+
+def _activity(status: jobs.Status, result: Mapping[str, Any]) -> str:
+    """How far a push is, or how it ended."""
+    if status.state is State.STOPPING:
+        return "Stopping"
+    if status.state.alive and status.total and status.phase == "uploading":
+        left = f" · about {duration(status.seconds_left)} left" if status.seconds_left is not None else ""
+        return f"Uploading {byte_size(status.step)} of {byte_size(status.total)}{left}"
+    if status.state.alive:
+        return (status.phase or "starting").capitalize()
+    if status.state is State.FINISHED:
+        return "Published" if result.get("changed", True) else "Nothing has changed, so there is no new commit"
+    if status.state is State.STOPPED:
+        return status.message[:1].upper() + status.message[1:]
+    return f"Not published. {status.message} Publish again: the Hub skips what it already has."
 
 
 @operation(path="/publishing/lora", changes=True, job=job, shell=False)

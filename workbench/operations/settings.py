@@ -23,8 +23,17 @@ from workbench.families.recipes import SUBJECTS
 from workbench.fit.gpus import HERE
 from workbench.fit.levels import suggest
 from workbench.form_rules import adapted, empty_values, needless, summary, without_effect
+from workbench.loras.removal import CleaningSettings
+from workbench.loras.settings import (
+    ConvertSettings,
+    ExtractSettings,
+    FuseSettings,
+    LoraImportSettings,
+    MergeSettings,
+    ResizeSettings,
+)
 from workbench.operations.registry import Snapshot, operation
-from workbench.publishing.settings import LoraPush
+from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, parse, specs
@@ -43,10 +52,36 @@ FORMS: dict[str, type[Settings]] = {
     "captions": CaptionSettings,
     "export": ExportSettings,
     "publish": LoraPush,
+    "publish-space": SpacePush,
+    "lora-import": LoraImportSettings,
+    "convert": ConvertSettings,
+    "merge": MergeSettings,
+    "resize": ResizeSettings,
+    "fuse": FuseSettings,
+    "extract": ExtractSettings,
+    "lora-cleanup": CleaningSettings,
 }
 Form = Annotated[
-    Literal["train", "sample", "grid", "import", "split", "check", "captions", "export", "publish"],
-    Field(description="Of what: a run, a sample, a grid, or a task of a dataset."),
+    Literal[
+        "train",
+        "sample",
+        "grid",
+        "import",
+        "split",
+        "check",
+        "captions",
+        "export",
+        "publish",
+        "publish-space",
+        "lora-import",
+        "convert",
+        "merge",
+        "resize",
+        "fuse",
+        "extract",
+        "lora-cleanup",
+    ],
+    Field(description="Of what: a run, a sample, a grid, a task of a dataset or an operation on LoRAs."),
 ]
 Values = Annotated[
     dict[str, Any], Field(description="Settings that differ from their defaults, as a JSON object: setting -> value.")

@@ -1,0 +1,202 @@
+// One LoRA beside the library: how good it is, what its file says, and what can be made of it; the dialog in which that is done.
+'use strict';
+
+class OneLora extends WorkbenchElement {
+  static properties = ['name'];
+
+  needs() { return { lora: ['loras/show', { name: this.name }], formats: ['loras/formats', {}, 'once'] }; }
+
+  view() {
+    const { lora } = this;
+    if (this.refused.lora) return html`<aside class="aside">${refusal(this.refused.lora)}<div>${linkTo('Show all LoRAs', address('loras'))}</div></aside>`;
+    if (!lora) return html`<aside class="aside" aria-busy="true">${skeleton('height:28px')}${skeleton('aspect-ratio:3/2')}${skeleton('height:120px')}</aside>`;
+    const starred = lora.marks.includes('starred');
+    return html`<aside class="aside" aria-label="${lora.title}"><div class="row tight"><h2 class="one-line" title="${lora.title}">${lora.title}</h2><span class="spacer"></span>
+      ${button('', 'star', { kind: 'quiet small square', name: 'star', pressed: starred, label: starred ? 'Starred: nothing removes it' : 'Star: nothing removes it' })}
+      ${menu([['Move to the bin', 'toBin', '', 'bin']])}<a class="button quiet small square" href="#/loras" aria-label="Close" title="Close">${icon('close')}</a></div>
+      ${lora.videos.length > 0 && html`<div class="lora-videos">${lora.videos.map((one) => html`<div data-id="${one.file}" title="${one.prompt}">${videoOf(lora, one, { clock: `lora ${lora.name}` })}</div>`)}</div>`}
+      ${lora.verdict && html`<div>${verdictOf(lora, true)}</div>`}
+      <p class="minor faint">${[lora.verdict?.evidence, lora.origin].filter(Boolean).map((text) => `${text[0].toUpperCase()}${text.slice(1)}.`).join(' ')}</p>
+      <div class="row">${linkTo('Sample', address('sample', 'with', lora.name), { kind: 'primary' })}${lora.run && linkTo('Open its run', address('train', lora.run))}${
+        !lora.damaged && button('Download', 'download', { name: 'download' })}</div>
+      ${this.facts(lora)}
+      <ul>${!lora.damaged && html`<li data-id="programs"><div><b>For other programs</b></div><div class="row">${each(this.formats, ({ id, title, help }) => button(title.split(' (')[0], 'convert', { kind: 'small', value: id, title: `${title}: ${help}` }))}</div></li>
+        <li data-id="make"><div><b>Merge, resize, fuse</b></div><div class="row">${button('Merge with…', 'begin', { kind: 'small', value: 'merge' })}${
+        button('Resize…', 'begin', { kind: 'small', value: 'resize' })}${button('Fuse into the model…', 'begin', { kind: 'small', value: 'fuse' })}</div></li>
+        <li data-id="publish"><div><b>Publish to the Hub</b></div><wb-publish .name=${lora.name}></wb-publish></li>`}</ul></aside>`;
+  }
+
+  facts(lora) {
+    const rows = [
+      ['Trigger word', lora.trigger], ['Model', lora.base_model || 'unknown'], ['Rank', lora.strength], ['Steps', lora.steps?.toLocaleString('en-US')], ['Size', bytes(lora.bytes)],
+      ['Created', ago(lora.created)], ...lora.fit, ...lora.made_of.map((one) => ['Made of', `${one.weight} × ${one.name}`]),
+      ['On the Hub', lora.published && html`<a class="link" href="${lora.published}" target="_blank" rel="noopener">${lora.published.replace(/^https?:\/\//, '')}</a>`], ['Name', html`<span class="mono">${lora.name}</span>`],
+    ];
+    return html`<div class="lora-facts">${rows.filter(([, value]) => value).map(([label, value]) => html`<span>${label}</span><span>${value}</span>`)}</div>
+      ${Object.keys(lora.metadata).length > 0 && html`<details><summary class="minor">In the file's metadata</summary><div class="lora-facts mono fine">${
+      Object.entries(lora.metadata).map(([key, text]) => html`<span>${key}</span><span>${text}</span>`)}</div></details>`}`;
+  }
+
+  star() { return this.act('loras/star', { name: this.name, off: this.lora.marks.includes('starred') }); }
+
+  async toBin() {
+    if (this.lora.keeps) toast(`${this.lora.title} ${this.lora.keeps}.`, null, 'bad');
+    else if (await removeLoras(this, [this.name])) goTo('loras');
+  }
+
+  download() { return saveFile(this.lora.file, `${this.lora.title.replace(/[^\w.-]+/g, '-')}.safetensors`); }
+
+  convert(target) {
+    const format = this.formats.find(({ id }) => id === target.dataset.value);
+    return this.act('loras/convert', { lora: this.name, format: format.id }, { said: `Converting for ${format.title}. The file to download appears above.` });
+  }
+
+  begin(target) { this.closest('wb-loras').querySelector('wb-lora-task').begin(target.dataset.value, [this.name]); }
+}
+define('wb-lora', OneLora);
+
+// ---- the dialog of an operation: its settings, the bin, a cleanup
+
+// kind -> title, form, and what its button says; `of`: the setting that takes the chosen LoRAs
+const LORA_TASKS = {
+  import: { title: 'Import a LoRA', form: 'lora-import', go: 'Import' },
+  extract: { title: 'Extract a LoRA from a fine-tuned model', form: 'extract', go: 'Extract' },
+  merge: { title: 'Merge LoRAs', form: 'merge', go: 'Merge', of: 'loras' },
+  resize: { title: 'Resize a LoRA', form: 'resize', go: 'Resize', of: 'lora' },
+  fuse: { title: 'Fuse into the model', form: 'fuse', go: 'Fuse', of: 'loras' },
+  convert: { title: 'Convert for another program', form: 'convert', go: 'Convert', of: 'lora' },
+  clean: { title: 'Clean up', form: 'lora-cleanup' },
+  bin: { title: 'Bin' },
+};
+
+class LoraTask extends FillingElement {
+  static properties = ['filling'];
+
+  names = [];
+
+  // Only what is open is watched.
+  needs() {
+    if (this.kind === 'bin') return { bin: ['loras/bin', {}] };
+    return this.kind === 'convert' ? { formats: ['loras/formats', {}, 'once'] } : {};
+  }
+
+  begin(kind, names) {
+    const { form, of } = LORA_TASKS[kind];
+    Object.assign(this, { kind, names, found: undefined, sure: false });
+    // With several LoRAs a conversion is begun for each.
+    this.each = kind === 'convert' && names.length > 1;
+    const value = of === 'loras' ? names.map((name) => `${name}=1`) : names[0];
+    const start = of && names.length && !this.each ? { [of]: value } : {};
+    this.filling = form ? new Filling(form, { where: `loras ${kind}`, check: kind === 'clean' ? (filling) => this.look(filling) : null }) : null;
+    this.filling?.load().then((filling) => filling.fill(start));
+    this.follow();
+    this.draw();
+    this.querySelector('dialog').showModal();
+  }
+
+  close() { this.querySelector('dialog')?.close(); }
+
+  updated() {
+    const dialog = this.querySelector('dialog');
+    if (!dialog || dialog === this.dialog) return;
+    this.dialog = dialog;
+    dialog.addEventListener('close', () => { this.kind = ''; this.follow(); this.redraw(); });
+  }
+
+  view() {
+    if (!this.kind) return html``;
+    const { title } = LORA_TASKS[this.kind];
+    return html`<dialog aria-label="${title}"><form class="content" data-submit="${this.kind === 'clean' ? 'clean' : 'start'}"><div class="row"><h2>${title}</h2><span class="spacer"></span>${
+      button('', 'close', { kind: 'quiet small square', name: 'close', label: 'Close' })}</div>${this.kind === 'bin' ? this.removed() : this.fields()}</form></dialog>`;
+  }
+
+  fields() {
+    const { filling, kind } = this;
+    const shown = filling.settings.filter(({ name }) => !(this.each && ['lora', 'low_noise', 'target'].includes(name)));
+    const part = (list) => list.map(({ name, help }) => settingField(filling, name, help));
+    const rare = shown.filter(({ advanced }) => advanced);
+    const format = this.formats?.find(({ id }) => id === filling.get('format'));
+    return html`${kind === 'import' ? html`<button type="button" class="dropzone" data-do="choose">${icon('upload')}<strong>Choose a file</strong><span class="faint">.safetensors, or a checkpoint of torch (.pt, .bin, .ckpt); or drop it anywhere on this page</span></button>` : ''}
+      ${this.each && html`<p class="minor">${this.names.join(', ')}</p>`}
+      <div class="task-fields">${part(shown.filter(({ advanced }) => !advanced))}</div>${format && html`<p class="minor faint">${format.help}</p>`}
+      ${rare.length > 0 && html`<details><summary class="minor">More</summary><div class="task-fields">${part(rare)}</div></details>`}
+      ${otherProblems(filling, shown.map(({ name }) => name))}${kind === 'clean' ? this.cleaning() : html`<div class="row"><span class="spacer"></span><button class="button primary" ?disabled=${this.busy}>${
+      LORA_TASKS[kind].go}${this.each && ` ${count(this.names.length, 'LoRA')}`}</button></div>`}`;
+  }
+
+  async start() {
+    if (this.busy) return;
+    this.busy = true;
+    try {
+      const given = this.each ? this.names.map((lora) => ({ ...this.filling.single, lora })) : [this.filling.single];
+      for (const values of given) await page.transport.call(`loras/${this.kind}`, values);
+      this.filling.forget();
+      this.close();
+    } catch (problem) {
+      if (!(problem instanceof Problem)) throw problem;
+      this.filling.refuse(problem, this);
+    } finally {
+      this.busy = false;
+      this.redraw();
+    }
+  }
+
+  // A file of this computer is imported at once, with what the form says of it.
+  choose() {
+    const input = Object.assign(document.createElement('input'), { type: 'file', multiple: true, accept: '.safetensors,.pt,.bin,.ckpt' });
+    input.addEventListener('change', () => {
+      this.close();
+      this.closest('wb-loras').dropped([...input.files], this.filling.single);
+    });
+    input.click();
+  }
+
+  // ---- a cleanup: what it would remove is listed first
+
+  async look(filling) {
+    this.found = undefined;
+    this.found = await page.transport.call('loras/to-clean', filling.values);
+    this.redraw();
+    return { problems: {} };
+  }
+
+  cleaning() {
+    if (!this.found) return skeleton('height:60px');
+    if (!this.found.length) return html`<p class="minor faint">Nothing to remove: every LoRA is new, starred, best, published, or of an active run.</p>`;
+    const size = this.found.reduce((sum, one) => sum + one.bytes, 0);
+    return html`<div class="plan-files"><table class="table"><tbody>${this.found.map((one) => html`<tr><td>${one.name}</td><td class="right">${bytes(one.bytes)}</td></tr>`)}</tbody></table></div>
+      <div class="row"><span class="spacer"></span><button class="button primary">Move ${this.found.length} to the bin · ${bytes(size)}</button></div>`;
+  }
+
+  async clean() {
+    if (!this.found?.length) return;
+    if (await removeLoras(this, this.found.map(({ name }) => name))) {
+      this.close();
+      this.closest('wb-loras').reread('cleanup');
+    }
+  }
+
+  // ---- the bin
+
+  removed() {
+    if (this.refused.bin) return refusal(this.refused.bin);
+    if (!this.bin) return skeleton('height:120px');
+    if (!this.bin.length) return html`<p class="faint">The bin is empty.</p>`;
+    const size = this.bin.reduce((sum, one) => sum + one.bytes, 0);
+    return html`<div class="plan-files"><table class="table"><tbody>${this.bin.map((one) => html`<tr data-id="${one.id}"><td>${one.title}</td><td>${ago(one.time)}</td><td class="right">${bytes(one.bytes)}</td><td class="right">${
+      button('Restore', 'restore', { kind: 'small', value: one.id })}</td></tr>`)}</tbody></table></div>
+      <div class="row"><span class="spacer"></span>${this.sure ? html`<span class="minor">This cannot be undone.</span>${button(`Delete ${count(this.bin.length, 'LoRA')} for good`, 'emptyBin', { kind: 'danger' })}`
+      : button(`Empty the bin · ${bytes(size)}`, 'ask', { kind: 'danger' })}</div>`;
+  }
+
+  restore(target) { return this.act('loras/restore', { id: target.dataset.value }, { said: (lora) => `${lora.title} restored.` }); }
+
+  ask() { this.sure = true; this.redraw(); }
+
+  async emptyBin() {
+    await this.act('loras/empty-bin', {}, { said: ({ bytes: freed }) => `${bytes(freed)} freed.` });
+    this.sure = false;
+    this.redraw();
+  }
+}
+define('wb-lora-task', LoraTask);

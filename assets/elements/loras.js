@@ -1,0 +1,214 @@
+// The LoRA library: every LoRA as a card, what can be done with several of them, what goes on, and the bin.
+'use strict';
+
+const MOST_CARDS = 500; // the search finds among all
+const ENDED_SHOWN = 3; // operations that ended lately
+const ENDED_SECONDS = 3600;
+const LORA_FILE = /\.(safetensors|pt|bin|ckpt)$/i;
+
+const LORA_ORDERS = {
+  new: ['Newest first', (one, other) => other.created - one.created],
+  name: ['By name', (one, other) => one.title.localeCompare(other.title)],
+  rank: ['Highest rank first', (one, other) => other.rank - one.rank],
+  steps: ['Most steps first', (one, other) => (other.steps ?? 0) - (one.steps ?? 0)],
+  size: ['Largest first', (one, other) => other.bytes - one.bytes],
+};
+
+// Those that have every word in their title, name, trigger word, model, verdict or marks.
+function foundLoras(loras, typed, model = '') {
+  const words = typed.trim().toLowerCase().split(/\s+/).filter(Boolean);
+  return loras.filter((lora) => {
+    const text = [lora.title, lora.name, lora.trigger, lora.base_model, lora.verdict?.claim, ...lora.marks].join(' ').toLowerCase();
+    return (!model || lora.base_model === model) && words.every((word) => text.includes(word));
+  });
+}
+
+const verdictOf = ({ verdict }, pill = false) => verdict && state(verdict.tone, verdict.claim, { pill });
+
+const videoOf = (lora, { file, prompt, width, height }, more = {}) => video(file, prompt || `${lora.title}, a preview`, { width, height, ...more });
+
+class Loras extends WorkbenchElement {
+  static properties = ['path'];
+
+  typed = '';
+
+  model = '';
+
+  chosen = new Set();
+
+  dismissed = new Set();
+
+  checkpoints = preferences.read('checkpoints of runs', false);
+
+  order = preferences.read('order of LoRAs', 'new');
+
+  needs() {
+    return { loras: ['loras/list', { checkpoints: this.checkpoints }], tasks: ['loras/jobs', {}], cleanup: ['loras/to-clean', {}, 'once'] };
+  }
+
+  get opened() { return this.path?.[0] ?? ''; }
+
+  get heading() { return this.known.find(({ name }) => name === this.opened)?.title; }
+
+  // While another list is being read, the one before stays.
+  get known() { this.last = this.loras ?? this.last; return this.last ?? []; }
+
+  get shown() { return foundLoras(this.known, this.typed, this.model).sort(LORA_ORDERS[this.order][1]); }
+
+  view() {
+    const { known, shown, opened } = this;
+    const models = [...new Set(known.map((lora) => lora.base_model))].sort();
+    const size = known.reduce((sum, lora) => sum + lora.bytes, 0);
+    const unused = (this.cleanup ?? []).reduce((sum, one) => sum + one.bytes, 0);
+    return html`<div class="head"><h1 tabindex="-1">LoRAs</h1><span class="faint minor">${this.last && `${known.length.toLocaleString('en-US')}, ${bytes(size)}`}</span>
+      <div class="actions"><input class="input" type="search" value="${this.typed}" placeholder="Search names and triggers" aria-label="Search LoRAs" data-input="search" style="width:230px">
+      ${button('Import', 'begin', { name: 'plus', value: 'import' })}${menu([
+      ['Extract from a fine-tuned model', 'begin', 'extract'],
+      [this.checkpoints ? 'Hide checkpoints' : 'Show checkpoints too', 'toggleCheckpoints'],
+      [unused ? `Clean up, ${bytes(unused)}` : 'Clean up', 'begin', 'clean'],
+      ['Open the bin', 'begin', 'bin'],
+    ])}</div></div>
+      ${this.work()}
+      ${known.length > 1 && html`<div class="chips">${models.length > 1 && html`<label class="chip"><span>Model</span>${select([['', 'All'], ...models], this.model, 'data-change="choose" name="model"')}</label>`}
+        <label class="chip"><span>Order</span>${select(Object.entries(LORA_ORDERS).map(([key, [text]]) => [key, text]), this.order, 'data-change="choose" name="order"')}</label></div>`}
+      <div class="${opened ? 'split wide' : ''}"><div class="section">${this.cards(shown)}</div>
+      ${opened && html`<wb-lora data-id="opened" .name=${opened}></wb-lora>`}</div>
+      ${this.bar()}
+      <wb-lora-task data-id="task"></wb-lora-task>`;
+  }
+
+  cards(shown) {
+    if (this.refused.loras) return refusal(this.refused.loras);
+    if (!this.last) return html`<div class="tiles" style="--tile:200px">${[1, 2, 3, 4].map(() => skeleton('aspect-ratio:3/2'))}</div>`;
+    if (!this.last.length) {
+      return empty('Every finished run adds its LoRA here. LoRAs from other trainers and from the Hub can be imported.',
+        linkTo('Train a LoRA', address('train', 'new'), { kind: 'primary' }), button('Import a LoRA', 'begin', { value: 'import' }));
+    }
+    if (!shown.length) return empty('No LoRA matches.', button('Show all', 'showAll'));
+    return html`<div class="tiles" style="--tile:200px">${shown.slice(0, MOST_CARDS).map((lora) => this.card(lora))}</div>${
+      shown.length > MOST_CARDS && html`<p class="faint minor">The first ${MOST_CARDS} of ${shown.length} are shown. Search for the others.</p>`}`;
+  }
+
+  card(lora) {
+    const to = address('loras', lora.name);
+    return html`<article class="tile lora" data-id="${lora.name}" ${lora.name === this.opened ? new Markup('aria-current="true"') : ''}>
+      <a href="${to}" tabindex="-1" aria-hidden="true">${lora.video ? videoOf(lora, lora.video) : html`<div class="no-video faint fine">No video yet</div>`}</a>
+      <div class="row tight"><input type="checkbox" value="${lora.name}" data-change="pick" aria-label="Choose ${lora.title}" ?checked=${this.chosen.has(lora.name)}>
+        <a class="one-line" href="${to}" title="${lora.title}"><b>${lora.title}</b></a>${lora.marks.includes('starred') && icon('star', 'Starred')}</div>
+      <div>${verdictOf(lora)}</div><p class="fine faint">${lora.base_model || 'unknown model'} · rank ${lora.strength} · ${bytes(lora.bytes)}</p>
+      <p class="fine faint">${ago(lora.created)}${lora.trigger && html` · trigger <b>${lora.trigger}</b>`}${lora.published && ' · on the Hub'}</p></article>`;
+  }
+
+  // What goes on with LoRAs now, and what has just ended.
+  work() {
+    const since = Date.now() / 1000 - ENDED_SECONDS;
+    const ended = (this.tasks ?? []).filter((one) => one.tone !== 'going' && (one.ended_at ?? 0) > since && !this.dismissed.has(one.id));
+    const lines = [...(this.tasks ?? []).filter((one) => one.tone === 'going'), ...ended.slice(0, ENDED_SHOWN)];
+    if (!lines.length && !this.sending) return '';
+    return html`<ul class="lora-work" aria-label="Operations on LoRAs">${this.sending && html`<li data-id="sending">${state('going', 'Uploading')}<div><p class="one-line">${this.sending.name}</p>${
+      progress(this.sending.share, 'Upload')}</div></li>`}${lines.map((one) => html`<li data-id="${one.id}">${
+      state({ plain: 'idle' }[one.tone] ?? one.tone, one.operation[0].toUpperCase() + one.operation.slice(1))}<div><p class="minor">${one.activity}</p>${
+      one.tone === 'going' ? progress(one.share, one.activity) : ''}${one.fit.length > 0 && html`<details><summary class="fine faint">How it matched</summary>${one.fit.map(([label, value]) => html`<p class="fine faint">${label}: ${value}</p>`)}</details>`}${
+      one.log && html`<details><summary class="fine">Log</summary><pre class="log">${one.log}</pre></details>`}</div><div class="row tight">${
+      one.files.map((file) => button('Download', 'download', { kind: 'small', name: 'download', value: file, title: file.split('/').at(-1) }))}${
+      /^loras\//.test(one.made) && !one.files.length && linkTo('Open', address('loras', one.made), { kind: 'small' })}${
+      one.tone === 'going' ? button('Stop', 'stopTask', { kind: 'small', value: one.id }) : button('', 'dismiss', { kind: 'quiet small square', name: 'close', label: 'Dismiss', value: one.id })}</div></li>`)}</ul>`;
+  }
+
+  // What can be done with those that are chosen.
+  bar() {
+    const names = this.names();
+    if (!names.length) return '';
+    const models = new Set(this.known.filter(({ name }) => this.chosen.has(name)).map((lora) => lora.base_model));
+    return html`<div class="floating" role="toolbar" aria-label="With the chosen LoRAs"><b>${count(names.length, 'LoRA')}</b>
+      ${linkTo('Sample', address('sample', 'with', ...names), { kind: 'small' })}${linkTo('Compare', address('compare', 'new', ...names), { kind: 'small' })}
+      ${button('Convert', 'begin', { kind: 'small', value: 'convert' })}
+      ${button('Merge', 'begin', { kind: 'small', value: 'merge', off: models.size > 1, title: models.size > 1 ? 'These are for different models and cannot be merged.' : '' })}
+      ${names.length === 1 && linkTo('Publish', address('loras', names[0]), { kind: 'small' })}
+      ${button('Move to the bin', 'toBin', { kind: 'small', name: 'bin' })}${button('', 'clear', { kind: 'small square', name: 'close', label: 'Choose none' })}</div>`;
+  }
+
+  // Names of those that are chosen and still there, in the order of the cards.
+  names() { return this.known.map(({ name }) => name).filter((name) => this.chosen.has(name)); }
+
+  search(target) { this.typed = target.value; this.redraw(); }
+
+  choose(target) {
+    this[target.name] = target.value;
+    if (target.name === 'order') preferences.keep('order of LoRAs', target.value);
+    this.redraw();
+  }
+
+  showAll() { this.typed = ''; this.model = ''; this.redraw(); }
+
+  pick(target) {
+    if (target.checked) this.chosen.add(target.value); else this.chosen.delete(target.value);
+    this.redraw();
+  }
+
+  clear() { this.chosen.clear(); this.redraw(); }
+
+  toggleCheckpoints() {
+    this.checkpoints = !this.checkpoints;
+    preferences.keep('checkpoints of runs', this.checkpoints);
+    this.follow();
+    this.redraw();
+  }
+
+  begin(target) { this.querySelector('wb-lora-task').begin(target.dataset.value, this.names()); }
+
+  async toBin() { if (await removeLoras(this, this.names())) this.clear(); }
+
+  stopTask(target) { return this.act('loras/stop', { id: target.dataset.value }); }
+
+  dismiss(target) { this.dismissed.add(target.dataset.value); this.redraw(); }
+
+  download(target) { return saveFile(target.dataset.value); }
+
+  // ---- files dropped on the page: LoRAs are imported, all else becomes a dataset
+
+  // given: settings of the import, where a dialog has asked for them
+  async dropped(files, given = {}) {
+    const loras = files.filter(({ name }) => LORA_FILE.test(name));
+    const others = files.filter(({ name }) => !LORA_FILE.test(name));
+    if (others.length) importInto(null, others);
+    try {
+      for (const file of loras) {
+        const [source] = await page.transport.upload([file], (share) => { this.sending = { name: file.name, share }; this.redraw(); });
+        await this.act('loras/import', { ...given, source }, { said: `Importing ${file.name}.` });
+      }
+    } catch (problem) {
+      if (!(problem instanceof Problem)) throw problem;
+      toast(problem.message, null, 'bad');
+    } finally {
+      this.sending = null;
+      this.redraw();
+    }
+  }
+
+  // ---- the palette and keys
+
+  commands() {
+    return [['Import a LoRA', 'import', 'plus'], ['Extract a LoRA from a fine-tuned model', 'extract', 'loras'], ['Clean up LoRAs', 'clean', 'bin'], ['Open the bin of LoRAs', 'bin', 'bin']]
+      .map(([title, kind, name]) => ({ title, icon: name, run: () => this.querySelector('wb-lora-task').begin(kind, this.names()) }));
+  }
+
+  press(key) {
+    if (key === 'Escape' && this.opened) { goTo('loras'); return true; }
+    const step = { j: 1, k: -1 }[key];
+    const names = this.shown.map(({ name }) => name);
+    if (!step || !names.length) return false;
+    const at = names.indexOf(this.opened);
+    goTo('loras', names[Math.max(0, Math.min(names.length - 1, at < 0 ? 0 : at + step))]);
+    return true;
+  }
+}
+define('wb-loras', Loras);
+
+// Move LoRAs to the bin; whether that was done. element: whose call it is
+function removeLoras(element, names) {
+  return element.act('loras/remove', { names }, {
+    said: (gone) => `${gone.length === 1 ? gone[0].name : count(gone.length, 'LoRA')} moved to the bin, ${bytes(gone.reduce((sum, one) => sum + one.bytes, 0))}.`,
+    undo: async (gone) => { for (const { id } of gone) await element.act('loras/restore', { id }); },
+  });
+}
