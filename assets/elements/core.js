@@ -307,9 +307,12 @@ function ownerOf(node) {
 
 // Make an element known. Its properties redraw it, and what it needs is asked for anew.
 function define(tag, kind) {
-  // A method called `remove` would be called by whoever takes the element out of the page.
-  const taken = [...kind.properties, ...Object.getOwnPropertyNames(kind.prototype)].find((name) => name !== 'constructor' && name in HTMLElement.prototype);
-  if (taken) throw new Error(`${tag}: every element has ${taken} already: use another name`);
+  // A method called `remove` would take the place of the browser's own.
+  const hides = Object.getOwnPropertyNames(kind.prototype).find((name) => name !== 'constructor' && typeof Object.getOwnPropertyDescriptor(kind.prototype, name).value === 'function' && name in HTMLElement.prototype);
+  if (hides) throw new TypeError(`<${tag}>: the browser's elements have a method ${hides}(); call it otherwise`);
+  // A property `dataset` would hide what the DOM is changed by.
+  const taken = kind.properties.find((name) => name in HTMLElement.prototype);
+  if (taken) throw new TypeError(`<${tag}>: the browser's elements have a property ${taken}; call it otherwise`);
   for (const name of kind.properties) {
     const field = `_${name}`;
     Object.defineProperty(kind.prototype, name, {
