@@ -1,8 +1,8 @@
 """What many runs and many clips cost the page's server: `python benchmarks/large_workspace.py [--json FILE]`.
 
-A workspace of 1,000 finished runs, whose list the Train tab reads anew and looks at with each tick, and which
-`workbench runs` reads in a process of its own; and a dataset of 10,000 clips, which the Dataset tab opens and looks at
-again. Seconds of the processor's time; "ours" is the median, "most" the slowest.
+A workspace of 1,000 finished runs, whose list the page watches and `workbench runs` reads in a process of its own; and
+a dataset of 10,000 clips, which the page shows in parts. Seconds of the processor's time; "ours" is the median, "most"
+the slowest.
 """
 
 from __future__ import annotations
@@ -18,19 +18,36 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from common import arguments, report
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from workbench.ui.core.live import Live  # noqa: E402
-from workbench.ui.datasets.clip_grid import ClipGrid, PageQuery  # noqa: E402
-from workbench.ui.train.run_list import ListRequest, RunList  # noqa: E402
-
-from benchmarks.clip_grid import fill  # noqa: E402
 from tests.written_run import write_run  # noqa: E402
+from workbench.clips import media  # noqa: E402
+from workbench.clips.records import Clip, write_clips  # noqa: E402
+from workbench.dataset_builder import Dataset  # noqa: E402
+from workbench.operations.registry import operations  # noqa: E402
 from workbench.workspace import Workspace  # noqa: E402
 
+WORDS = (
+    "a",
+    "red",
+    "cat",
+    "jumps",
+    "over",
+    "the",
+    "lazy",
+    "dog",
+    "while",
+    "rain",
+    "falls",
+    "on",
+    "a",
+    "quiet",
+    "street",
+)
 TIMES = 9
 
 
@@ -48,23 +65,22 @@ def row(case: str, times: list[float]) -> dict[str, Any]:
     return {"case": case, "ours": statistics.median(times), "most": max(times), "reference": ""}
 
 
+def asked(workspace: Workspace, noun: str, verb: str, **values: Any) -> Callable[[], Any]:
+    """What the page's server does at each look: read the answer of an operation, and make JSON of it."""
+    one = next(one for one in operations(noun) if one.verb == verb)
+    read = one.reader(workspace, values) if one.watch else lambda: one(workspace, values)
+    return lambda: one.plain(read())
+
+
 def of_runs(workspace: Workspace, count: int) -> list[dict[str, Any]]:
-    """The list of runs: at the first tick, read anew, and at a tick between."""
+    """The list of runs: at the first look, and at each later one."""
     first = write_run(workspace, "run-0", steps=20)
     for number in range(1, count):
         shutil.copytree(first.folder, workspace.run(f"run-{number}"))
-    live = Live(workspace)
-    shown = RunList(live)
-    case = f"the list of {count:,} runs"
-
-    def anew() -> None:
-        live.refresh(None)
-        shown.found(ListRequest())
-
+    case, look = f"the list of {count:,} runs", asked(workspace, "runs", "list")
     return [
-        row(f"{case}, at first", seconds(anew, 1)),
-        row(f"{case}, read anew", seconds(anew)),
-        row(f"{case}, a tick", seconds(lambda: shown.value("run-0"))),
+        row(f"{case}, at first", seconds(look, 1)),
+        row(f"{case}, looked at again", seconds(look)),
         row("`workbench runs` of them, with Python's start", [in_shell(workspace) for _ in range(3)]),
     ]
 
@@ -79,16 +95,46 @@ def in_shell(workspace: Workspace) -> float:
 
 
 def of_clips(workspace: Workspace, count: int) -> list[dict[str, Any]]:
-    """A page of a dataset: when it is opened, another one, and at a tick."""
-    dataset = fill(workspace, count)
-    grid = ClipGrid(workspace)
+    """A page of a dataset: when it is opened, another one, and a search."""
+    name = fill(workspace, count).name
     case = f"a dataset of {count:,} clips"
     return [
-        row(f"{case}, opened", seconds(lambda: grid.page(PageQuery(dataset=dataset.name)), 1)),
-        row(f"{case}, another page", seconds(lambda: grid.page(PageQuery(dataset=dataset.name, page=7)))),
-        row(f"{case}, searched", seconds(lambda: grid.page(PageQuery(dataset=dataset.name, search="cat jumps")))),
-        row(f"{case}, a tick", seconds(lambda: grid.value(dataset))),
+        row(f"{case}, opened", seconds(asked(workspace, "clips", "cards", name=name), 1)),
+        row(f"{case}, another page", seconds(asked(workspace, "clips", "cards", name=name, first=336))),
+        row(f"{case}, searched", seconds(asked(workspace, "clips", "cards", name=name, search="cat jumps"))),
     ]
+
+
+def fill(workspace: Workspace, clips: int) -> Dataset:
+    """A dataset of that many clips: one video under many names, captions of their own."""
+    dataset = Dataset.create(workspace, "Many")
+    (dataset.folder / "clips").mkdir()
+    (dataset.folder / "thumbs").mkdir()
+    video, picture = workspace.root / "one.mp4", workspace.root / "one.jpg"
+    noise = np.random.default_rng(0).integers(0, 255, (9, 12, 18, 3), dtype=np.uint8)
+    media.encode(noise.repeat(40, axis=1).repeat(40, axis=2), video, 8)
+    media.thumbnail(video, picture)
+    records = []
+    for number in range(clips):
+        name = f"{number:016x}"
+        os.link(video, dataset.folder / "clips" / f"{name}.mp4")
+        os.link(picture, dataset.folder / "thumbs" / f"{name}.jpg")
+        text = " ".join(WORDS[(number + place) % len(WORDS)] for place in range(15 + number % 30))
+        records.append(
+            Clip(
+                file_name=f"clips/{name}.mp4",
+                text=f"{text} {number}",
+                caption_by="hand",
+                source=f"IMG_{clips - number:05}.MOV",
+                fps=8,
+                frames=9,
+                width=720,
+                height=480,
+                sha256=f"{number:064x}",
+            )
+        )
+    write_clips(dataset.folder, records)
+    return dataset
 
 
 def main() -> None:

@@ -2,8 +2,8 @@
 
 Counts what is in sight without scrolling, at each size and theme: font sizes and weights, colours, elements with a
 border, words, controls, the share of the screen that videos, pictures and charts have, and how far the page scrolls
-sideways. Without an address it measures this workbench's own tabs over a workspace, Train once with a run that goes on
-and once with one that has ended, where there are such. `--pictures FOLDER` keeps the screens.
+sideways. Without an address it measures this workbench's own places over a workspace. `--pictures FOLDER` keeps the
+screens.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.common import arguments, report  # noqa: E402
-from docs.screenshots import TABS, opened  # noqa: E402
+from docs.screenshots import PLACES, opened, show  # noqa: E402
 from scripts.browser import REMEDY, find  # noqa: E402
 from tests.browser.server import Server, launch  # noqa: E402
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 SIZES = ("1280x860", "1920x1080", "390x844")
 SETTLED_MS = 4000  # for videos and charts
-RUNS = {"train, running": ".badge.going", "train, finished": ".badge.good"}
 COUNTS = """() => {
     const text = new Map(), weights = new Set(), colours = new Set(), cells = new Set(), CELL = 4;
     const found = {words: 0, controls: 0, borders: 0};
@@ -93,10 +92,10 @@ COUNTS = """() => {
 
 
 def main() -> None:
-    parser = arguments((__doc__ or "").splitlines()[0], sizes=["390x844"], tabs=["home"])
+    parser = arguments((__doc__ or "").splitlines()[0], sizes=["390x844"], places=["home"])
     parser.add_argument("pages", nargs="*", metavar="NAME=URL", help="pages to measure in place of this workbench's")
-    parser.add_argument("--workspace", type=Path, help="what the workbench's tabs show; else an empty one")
-    parser.add_argument("--tabs", nargs="+", default=["home", "train", "compare", "sample"], choices=TABS)
+    parser.add_argument("--workspace", type=Path, help="what the workbench shows; else an empty one")
+    parser.add_argument("--places", nargs="+", default=["home", "run", "compare", "sample"], choices=PLACES)
     parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="WxH")
     parser.add_argument("--themes", nargs="+", default=["light"], choices=["light", "dark"])
     parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="keep each screen as a PNG")
@@ -129,7 +128,7 @@ def measure(browser: Browser, server: Server | None, options: argparse.Namespace
             found = (
                 others(browser, options.pages, view, theme)
                 if server is None
-                else own(opened(browser, server, view, theme), options.tabs)
+                else own(opened(browser, server, view, theme), options.places)
             )
             for name, page in found:
                 page.wait_for_timeout(SETTLED_MS)
@@ -148,24 +147,11 @@ def others(browser: Browser, pages: list[str], view: Any, theme: Any) -> Iterato
         page.context.close()
 
 
-def own(page: Page, tabs: list[str]) -> Iterator[tuple[str, Page]]:
-    """Each tab by its name; Train by each state in which a run of the workspace is."""
-    for tab in tabs:
-        page.locator(f"#tab-{tab}-button").click()
-        page.locator(f"#tab-{tab}").wait_for()
-        runs = {name: page.locator(f"#runs li:has({badge})") for name, badge in RUNS.items()} if tab == "train" else {}
-        page.wait_for_timeout(SETTLED_MS)
-        shown = False
-        for name, run in runs.items():
-            if run.count():
-                run.first.click()
-                page.mouse.move(0, 0)
-                page.evaluate("scrollTo(0, 0)")
-                yield name, page
-                shown = True
-        if not shown:
-            page.evaluate("scrollTo(0, 0)")
-            yield tab, page
+def own(page: Page, places: list[str]) -> Iterator[tuple[str, Page]]:
+    """Each place by its name."""
+    for name in places:
+        show(page, name)
+        yield name, page
     page.context.close()
 
 

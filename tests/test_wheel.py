@@ -6,7 +6,6 @@ downloaded. An sdist holds as much: a wheel of it is the same.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -17,15 +16,14 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
-from workbench.ui.server.page_config import SCRIPT_COMMENT, STYLE_COMMENT
 
 from tests.patience import PATIENCE, until
 from tests.serving import Page
-from workbench.paths import ASSETS, CODE
+from workbench.display import elements
+from workbench.paths import CODE
 
 pytestmark = pytest.mark.long
 
@@ -120,18 +118,6 @@ def of_page(page: Page) -> list[psutil.Process]:
     return [one for one in found if str(page.workspace) in (one.info["cmdline"] or ())]
 
 
-def longest_line(asset: str, comment: re.Pattern[str]) -> str:
-    """Of a script or a style sheet of the checkout, without its comments: no other file says the same."""
-    text = comment.sub("", (ASSETS / asset).read_text(encoding="utf-8"))
-    return max(map(str.strip, text.splitlines()), key=len)
-
-
-def config(html: str) -> dict[str, Any]:
-    """What the page's HTML says that the page is made of."""
-    found: dict[str, Any] = json.JSONDecoder().raw_decode(html.partition("window.gradio_config = ")[2])[0]
-    return found
-
-
 def test_the_wheel_is_small_and_holds_no_test(wheel: Path) -> None:
     assert wheel.stat().st_size < MOST_BYTES
     names = zipfile.ZipFile(wheel).namelist()
@@ -144,7 +130,9 @@ def test_the_sdist_holds_what_a_wheel_is_built_from_and_nothing_else(unpacked: P
     assert {name for name in files if "/" not in name} == SDIST
     few = {name for name in files if name.startswith(("docs/", "scripts/"))}
     assert few == {"docs/agent_skill.md", "docs/guide.md", "scripts/wheel_files.py"}
-    assert {"assets/page.js", "assets/style.css", "assets/tiny-cogvideox/model_index.json"} <= set(files)
+    assert {"assets/elements/core.js", "assets/elements/base.css", "assets/tiny-cogvideox/model_index.json"} <= set(
+        files
+    )
     assert not [name for name in files if LEFT_OVER.search(name)]
     assert max(files.values()) < MOST_BYTES_OF_ONE
     assert sum(files.values()) < 2 * MOST_BYTES
@@ -183,9 +171,10 @@ def test_the_notebooks_are_copied_and_nothing_is_replaced(workbench: Workbench, 
 def test_the_page_starts_from_an_installed_wheel(page: Page) -> None:
     with page.client() as client:
         html = client.get("/").text
-    made_of = config(html)
-    assert longest_line("page.js", SCRIPT_COMMENT) in made_of["js"]
-    assert longest_line("style.css", STYLE_COMMENT) in made_of["css"]
+        names = re.findall(r"elements/elements-[\w.]+", html)
+        assert len(names) == 2
+        for name, expected in zip(names, (elements.style(), elements.page_script()), strict=True):
+            assert client.get(f"/{name}").text == expected
     ended = of_page(page)
     assert [one for one in ended if any("shipped" in Path(part).parts for part in one.cmdline())]
     if os.name == "nt":  # has no Ctrl-C for one process

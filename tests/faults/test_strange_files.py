@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workbench.ui.datasets.cut import STRIPS
 
 from tests.loras.making import layer, write_lora
 from tests.shell import Shell
@@ -18,6 +17,7 @@ from tests.written_run import add_preview, write_run
 from workbench import jobs
 from workbench.compare.grid import Grid
 from workbench.dataset_builder import Dataset
+from workbench.dataset_builder.cuts.scenes import STRIPS
 from workbench.dataset_builder.dataset import PLANS
 from workbench.dataset_builder.export import FOLDER as DOWNLOADS
 from workbench.jobs import queue

@@ -11,14 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from workbench.ui.datasets import timeline
 
 from tests.patience import PATIENCE
 from workbench.clips import media
 from workbench.clips.records import Clip, write_clips
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.cuts import scenes, splitting
-from workbench.dataset_builder.cuts.cutting import Cut, master_of
 from workbench.dataset_builder.cuts.scenes import filmstrip
 from workbench.dataset_builder.cuts.splitting import Split, plan_split
 from workbench.dataset_builder.settings import SplitSettings
@@ -75,19 +73,6 @@ def test_its_filmstrip_looks_at_few_frames_all_over_it(dataset: Dataset, tmp_pat
     count = len(decoded)
     assert filmstrip(path, tmp_path, 24, 74) == strip
     assert len(decoded) == count, "the second time it is read from the cache"
-
-
-def test_the_timeline_counts_in_its_frames(dataset: Dataset, tmp_path: Path) -> None:
-    clip = dataset.clips[0]
-    master = master_of(dataset.folder, clip)
-    assert (master.frames, master.fps) == (FRAMES, FPS)
-    strip = filmstrip(master.path, tmp_path, 24, 74)
-    part = (FRAMES - 40, FRAMES - 8)
-    cuts = [0, 8, FRAMES - 1, FRAMES]
-    shown = timeline.value(clip.file_name, master, strip, Cut(*part), cuts)
-    assert (shown["frames"], shown["start_frame"], shown["end_frame"]) == (FRAMES, *part)
-    assert shown["cuts"] == [8, FRAMES - 1]
-    assert len(shown["times"]) == 24
 
 
 def test_a_part_of_its_end_is_exact_and_costs_its_own_frames(dataset: Dataset, decoded: list[int]) -> None:

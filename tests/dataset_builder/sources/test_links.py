@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import gradio as gr
 import pytest
-from workbench.ui.datasets.add import AddPanel
 
 from tests.drawing import draw
 from tests.patience import PATIENCE
@@ -20,6 +17,7 @@ from workbench.dataset_builder.sources.columns import USUAL
 from workbench.dataset_builder.sources.files import trees_of
 from workbench.dataset_builder.sources.survey import Survey, survey
 from workbench.errors import ConfigError, ExitCode
+from workbench.operations import datasets
 from workbench.policy import confine
 from workbench.workspace import Workspace
 
@@ -149,18 +147,10 @@ def confined() -> Iterator[Callable[..., None]]:
     confine([])
 
 
-def add_panel(workspace: Workspace, root: Path) -> AddPanel:
-    async def build() -> AddPanel:
-        with gr.Blocks():
-            return AddPanel(workspace, [root])
-
-    return asyncio.run(build())
-
-
-def imported(workspace: Workspace, panel: AddPanel, *paths: Path) -> Dataset:
-    """What the page's import makes of the paths that a person types or ticks."""
-    (name, *_) = panel._import(None, None, str(paths[0]), [*map(str, paths[1:])], ImportSettings())
-    dataset = Dataset.open(workspace, str(name))
+def imported(workspace: Workspace, *paths: Path) -> Dataset:
+    """What the page makes of the paths that a person types."""
+    task = datasets.import_(workspace, "New", ImportSettings(sources=tuple(map(str, paths))))
+    dataset = Dataset.open(workspace, task.id.partition("/")[0])
     dataset.task("import").wait(PATIENCE)
     return dataset
 
@@ -176,9 +166,9 @@ def test_a_page_imports_a_hub_cache_below_its_root_as_the_shell_does(
         "cache": [tmp_path / "root"],
     }[named]
     confined(tmp_path / "root", workspace.root)
-    panel = add_panel(workspace, tmp_path / "root")
-    assert "2 videos, 2 captions" in panel._survey(None, str(given[0]), [*map(str, given[1:])], ImportSettings())
-    dataset = imported(workspace, panel, *given)
+    found = datasets.preview(workspace, tuple(map(str, given)), settings=ImportSettings())
+    assert "2 videos, 2 captions" in str(found)
+    dataset = imported(workspace, *given)
     assert {clip.source: clip.text for clip in dataset.clips} == {"v0.mp4": "clip zero", "v1.mp4": "clip one"}
 
 
@@ -191,7 +181,7 @@ def test_neither_a_page_nor_its_import_follows_a_link_out_of_its_roots(
     found = survey([snapshot])
     assert [source.refused for source in found.sources] == [FORBIDDEN] * 2
     assert found.not_read == {"metadata.jsonl": FORBIDDEN}
-    dataset = imported(workspace, add_panel(workspace, snapshot), snapshot)
+    dataset = imported(workspace, snapshot)
     assert dataset.task("import").status.exit_code == ExitCode.BAD_DATA
     assert {result.notes for result in dataset.import_results} == {(FORBIDDEN,)}
     assert not next(iter(trees_of([snapshot], {}, USUAL))).beside
@@ -205,9 +195,8 @@ def test_a_name_that_leads_into_the_roots_from_elsewhere_is_refused(
     link(tmp_path / "other" / "v0.mp4", str(snapshot / "v0.mp4"))
     link(tmp_path / "root" / "deep", str(snapshot / "data"))
     confined(tmp_path / "root", workspace.root)
-    panel = add_panel(workspace, tmp_path / "root")
     for way in (tmp_path / "other" / "v0.mp4", tmp_path / "root" / "deep" / ".." / ".." / "private.mp4"):
         with pytest.raises(ConfigError, match="which this page may not read"):
-            panel._survey(None, str(way), None, ImportSettings())
+            datasets.preview(workspace, (str(way),), settings=ImportSettings())
         with pytest.raises(ConfigError, match="sources is .* which this page may not read"):
             Dataset.ensure(workspace, "new").start_import([way])
