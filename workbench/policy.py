@@ -155,6 +155,11 @@ def confine(roots: Sequence[Path]) -> None:
     _roots[:] = [root.resolve() for root in roots]
 
 
+def browsed() -> Path:
+    """Return the folder at which somebody begins to look for files: the first that is open, else the home."""
+    return _roots[0] if _roots else Path.home()
+
+
 def handed_on() -> dict[str, str]:
     """The variable by which a job learns to which folders this process is confined (`inherit`)."""
     return {ROOTS: json.dumps([str(root) for root in _roots])} if _roots else {}

@@ -20,11 +20,18 @@ function draggedCrop([left, top, width, height], corner, x, y, wide, high) {
 class ClipPage extends WorkbenchElement {
   static properties = ['path'];
 
+  threshold = 2; // of a cut: how much more than its neighbors a frame must differ
+
   get name() { return this.path?.[0] ?? ''; }
 
   get clipId() { return this.path?.[2] ?? ''; }
 
   get heading() { return this.clip?.name ?? 'Clip'; }
+
+  // Where a part and a crop are kept until they are applied.
+  get where() { return `cut ${this.name} ${this.clipId}`; }
+
+  keep() { drafts.keep(this.where, { part: this.chosenPart, box: this.box }); this.redraw(); }
 
   get clock() { return `clip ${this.clipId}`; }
 
@@ -50,12 +57,12 @@ class ClipPage extends WorkbenchElement {
 
   changed(name) {
     if (name !== 'path') return;
-    this.chosenPart = null;
-    this.box = undefined;
+    const { part = null, box } = drafts.read(this.where);
+    this.chosenPart = part;
+    this.box = box;
+    this.cropping = box !== undefined;
     this.cuts = null;
-    this.cropping = false;
     this.played = null;
-    this.earlier = null;
   }
 
   view() {
@@ -105,6 +112,7 @@ class ClipPage extends WorkbenchElement {
       <div class="row minor"><span class="faint">Used part</span><b>${used}</b><span class="faint">of ${source.frames}</span><span class="spacer"></span>${this.cutAnew ? html`${button('Keep as it was', 'forget', { kind: 'small quiet' })}${button(
   `Keep ${start === source.start && end === source.end ? 'this part of the picture' : `${count(end - start, 'frame')}`}`, 'apply', { kind: 'small primary' })}` : ''}</div>
       <div class="row">${button('Split here', 'splitHere', { kind: 'small' })}${this.cuts?.length ? button(`Split at ${count(this.cuts.length, 'cut')}`, 'splitAtCuts', { kind: 'small' }) : button('Find cuts', 'findCuts', { kind: 'small' })}${
+  this.cuts ? html`<label class="row tight faint">Sensitivity<input type="range" class="sensitivity" min="1.2" max="10" step="0.1" value="${this.threshold}" data-change="sensitivity" title="Lower finds more cuts" aria-label="Sensitivity: lower finds more cuts"></label>` : ''}${
   button('Crop', 'startCrop', { kind: 'small', name: 'crop', pressed: Boolean(this.cropping) })}${button('Crop black bars', 'bars', { kind: 'small' })}${source.crop ? button('Whole picture', 'uncrop', { kind: 'small' }) : ''}<form class="row tight" data-submit="rate"><input class="input rate" name="fps"
   inputmode="decimal" placeholder="${Number(clip.fps.toFixed(2))} fps" aria-label="Frames a second"><button class="button small">Leave frames out</button></form>${clip.cut ? button('Reset', 'reset', { kind: 'small quiet' }) : ''}</div>
       ${this.cropping ? this.cropNumbers(source) : ''}`;
@@ -164,9 +172,9 @@ class ClipPage extends WorkbenchElement {
     this.show(target.name === 'start' ? span.start : span.end - 1);
   }
 
-  setPart(span) { this.chosenPart = boundedPart(span, this.source.frames); this.redraw(); }
+  setPart(span) { this.chosenPart = boundedPart(span, this.source.frames); this.keep(); }
 
-  forget() { this.chosenPart = null; this.box = undefined; this.cropping = false; this.redraw(); }
+  forget() { drafts.forget(this.where); this.chosenPart = null; this.box = undefined; this.cropping = false; this.redraw(); }
 
   startCrop() { this.cropping = !this.cropping; this.redraw(); }
 
@@ -174,7 +182,7 @@ class ClipPage extends WorkbenchElement {
     const box = [...this.crop ?? [0, 0, this.source.width, this.source.height]];
     box[Number(target.name)] = Number(target.value);
     this.box = box;
-    this.redraw();
+    this.keep();
   }
 
   grab(event) {
@@ -185,7 +193,7 @@ class ClipPage extends WorkbenchElement {
     const move = ({ clientX, clientY }) => {
       const x = ((clientX - stage.left) / stage.width) * source.width, y = ((clientY - stage.top) / stage.height) * source.height;
       this.box = draggedCrop(this.crop ?? [0, 0, source.width, source.height], corner, x, y, source.width, source.height);
-      this.redraw();
+      this.keep();
     };
     const end = () => { window.removeEventListener('pointermove', move); window.removeEventListener('pointerup', end); };
     window.addEventListener('pointermove', move);
@@ -217,8 +225,10 @@ class ClipPage extends WorkbenchElement {
 
   splitAtCuts() { return this.recut('clips/split-at', { seconds: this.cuts }, (made) => `Split into ${made.length} clips.`); }
 
+  sensitivity(target) { this.threshold = Number(target.value); return this.findCuts(); }
+
   async findCuts() {
-    const found = await this.act('clips/find-cuts', this.of, { said: ({ seconds }) => (seconds.length ? '' : 'No cut was found: the clip shows one shot.') });
+    const found = await this.act('clips/find-cuts', { ...this.of, threshold: this.threshold }, { said: ({ seconds }) => (seconds.length ? '' : 'No cut was found: the clip shows one shot.') });
     this.cuts = found?.seconds ?? null;
     this.redraw();
   }

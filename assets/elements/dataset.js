@@ -373,20 +373,51 @@ class AddClips extends WorkbenchElement {
 
   get where() { return `dataset ${this.datasetName} add`; }
 
+  needs() { return this.browsing ? { folder: ['datasets/browse', { folder: this.at ?? '' }, 'once'] } : {}; }
+
   view() {
     const { datasetName: dataset } = this;
-    const title = dataset || this.title || '';
+    const title = dataset || this.titled;
     return html`<div class="row"><h2>${dataset ? 'Add clips' : 'A new dataset'}</h2><span class="spacer"></span>${linkTo(dataset ? 'Back to the clips' : 'All datasets', dataset ? address('dataset', dataset) : address('dataset'))}</div>
       ${dataset ? '' : html`<div style="max-width:420px">${field('Title', html`<input class="input" value="${title}" data-input="name">`, 'In a few words, what its clips show.')}</div>`}
       <wb-task-form data-id="form" .form=${'import'} .where=${this.where} .first=${['sources', 'hub_dataset', 'trigger_word']} .labels=${{ sources: 'Files and folders of this machine' }} .without=${['datasetName']} .does=${'datasets/import'} .values=${{ name: title }} .label=${'Import'}
-        .begun=${(task) => goTo('dataset', task.dataset)}></wb-task-form>
+        .begun=${(task) => { drafts.forget(`${this.where} title`); goTo('dataset', task.dataset); }}></wb-task-form>
       <div class="row">${button('Show what would be taken', 'preview', { kind: 'small' })}${button('Upload files with these options', 'upload', { kind: 'small', name: 'upload' })}</div>
+      ${this.browsing ? this.browser() : button('Browse this machine', 'browse', { kind: 'small quiet', name: 'list' })}
       ${this.found ? html`<div class="task"><ul class="minor">${this.found.map((text) => html`<li>${text}</li>`)}</ul></div>` : ''}`;
   }
 
-  get values() { return this.querySelector('wb-task-form').filling.values; }
+  get filling() { return this.querySelector('wb-task-form').filling; }
 
-  name(target) { this.title = target.value; this.redraw(); }
+  get values() { return this.filling.values; }
+
+  // What is on this machine: folders are opened, files and folders are taken.
+  browser() {
+    const { folder } = this;
+    if (this.refused.folder) return html`${refusal(this.refused.folder)}<div>${button('Start again', 'enter', { kind: 'small' })}</div>`;
+    if (!folder) return skeleton('height:120px');
+    const taken = new Set(this.filling?.get('sources') ?? []);
+    const inside = (name) => `${folder.path.replace(/[\\/]$/, '')}/${name}`;
+    const box = (name) => html`<label class="check"><input type="checkbox" name="${inside(name)}" data-change="take" ?checked=${taken.has(inside(name))}><span class="unseen">Take ${name}</span></label>`;
+    return html`<section class="section" aria-label="This machine"><div class="row"><b class="mono">${folder.path}</b>${folder.parent && button('Up', 'enter', { kind: 'small', value: folder.parent, name: 'left' })}<span class="spacer"></span>${
+      button('Close', 'browse', { kind: 'small quiet' })}</div><ul class="browser">${folder.folders.map((name) => html`<li data-id="in-${name}">${box(name)}${button(name, 'enter', { kind: 'quiet small', name: 'dataset', value: inside(name) })}</li>`)}${
+      folder.files.map((name) => html`<li data-id="file-${name}">${box(name)}<span class="minor">${name}</span></li>`)}</ul>${folder.more ? html`<p class="fine faint">and ${folder.more} more</p>` : ''}</section>`;
+  }
+
+  browse() { this.browsing = !this.browsing; this.follow(); this.redraw(); }
+
+  enter(target) { this.at = target.dataset.value; this.follow(); this.redraw(); }
+
+  take(target) {
+    const others = (this.filling.get('sources') ?? []).filter((one) => one !== target.name);
+    this.filling.set('sources', target.checked ? [...others, target.name] : others);
+    this.redraw();
+  }
+
+  // What a new dataset will be called.
+  get titled() { return drafts.read(`${this.where} title`).title ?? ''; }
+
+  name(target) { drafts.keep(`${this.where} title`, { title: target.value }); this.redraw(); }
 
   // The values of the form but these.
   valuesBut(...names) { return Object.fromEntries(Object.entries(this.values).filter(([name]) => !names.includes(name))); }
@@ -400,7 +431,7 @@ class AddClips extends WorkbenchElement {
   // Files from the browser, read with the options of the form.
   upload() {
     const settings = this.valuesBut('sources', 'hub_dataset', 'revision', 'hub_config', 'own_source');
-    chooseFiles((files) => importInto(this.datasetName || null, files, { settings, title: this.title ?? '' }));
+    chooseFiles((files) => importInto(this.datasetName || null, files, { settings, title: this.titled }));
   }
 }
 define('wb-add', AddClips);

@@ -12,7 +12,7 @@ import pytest
 from tests.dataset_builder.small import write_dataset
 from tests.patience import PATIENCE
 from tests.written_run import write_run
-from workbench import demo, jobs
+from workbench import demo, jobs, policy
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.tasks import Name as TaskName
 from workbench.errors import ConfigError, DataError, Unknown
@@ -144,6 +144,26 @@ def test_a_dataset_is_made_and_written_to_be_downloaded(call: Call, small: Datas
     assert (about["left_out"], about["problem"]) == (5, "")
     assert "frames" in call("datasets/about", name="small", model="tiny-cogvideox", frames=6)["problem"]
     assert {one["id"] for one in call("clips/list-captioners")} == {"vision_language", "endpoint"}
+
+
+def test_folders_of_this_machine_can_be_looked_through(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "open" / "films").mkdir(parents=True)
+    (tmp_path / "open" / "a.mp4").touch()
+    (tmp_path / "open" / ".hidden").touch()
+    monkeypatch.setattr(policy, "_roots", [tmp_path / "open"])
+    seen = call("datasets/browse")
+    assert seen == {
+        "path": str(tmp_path / "open"),
+        "parent": "",
+        "folders": ["films"],
+        "files": ["a.mp4"],
+        "more": 0,
+    }
+    assert call("datasets/browse", folder=str(tmp_path / "open" / "films"))["parent"] == str(tmp_path / "open")
+    with pytest.raises(ConfigError):
+        call("datasets/browse", folder=str(tmp_path))
 
 
 def test_what_waits_for_somebody_has_one_thing_to_do(call: Call, workspace: Workspace, small: Dataset) -> None:

@@ -13,7 +13,7 @@ from workbench.dataset_builder.checks.findings import FILE, read_findings
 from workbench.dataset_builder.checks.measures import FOLDER
 from workbench.dataset_builder.tasks import changed_at
 
-KEPT_DATASETS = 4
+KEPT_DATASETS, KEPT_LISTS = 4, 16
 Filter = Literal["all", "missing", "marked", "hand", "model", "images"]
 Order = Literal["given", "name", "length", "size", "caption"]
 FILTERS: dict[Filter, tuple[str, Callable[[Clip, bool], bool]]] = {
@@ -61,7 +61,12 @@ def listed(folder: Path, search: str = "", only: Filter = "all", order: Order = 
     Args:
         search: Words that the caption, the name or the file name must have, in any case.
     """
-    marks = _marks(folder, changed_at([folder / METADATA, folder / FOLDER / FILE]))
+    return _listed(folder, search, only, order, changed_at([folder / METADATA, folder / FOLDER / FILE]))
+
+
+@lru_cache(maxsize=KEPT_LISTS)
+def _listed(folder: Path, search: str, only: Filter, order: Order, version: tuple[int, ...]) -> ClipList:
+    marks = _marks(folder, version)
     clips, words = read_clips(folder), search.casefold().split()
     passes = {
         one: [clip for clip in clips if FILTERS[one][1](clip, clip.file_name in marks)] for one in get_args(Filter)

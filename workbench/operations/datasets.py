@@ -6,6 +6,7 @@ An import, a check, an export ... is a task of the dataset, of which there is on
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, ClassVar
 
@@ -44,6 +45,7 @@ PREVIEWED = (
     *("frames_as_video", "frame_rate"),
 )
 BAR, MOST_BARS = 40, 12  # characters of the longest bar, bars of a kind
+MOST_NAMES = 500  # folders, and files, of one folder
 MOST_SHOWN = 40  # findings of a kind on the page
 MOST_OF_A_KIND = 5  # findings that the shell lists, unless one kind was asked for
 
@@ -207,6 +209,25 @@ class Checks(Snapshot):
 
     kinds: tuple[KindOfFinding, ...]
     """The worst first."""
+
+
+class Folder(Snapshot):
+    """A folder of this machine, to choose from."""
+
+    path: str
+    """Where it is."""
+
+    parent: str
+    """Path of the folder above; "" where that is closed."""
+
+    folders: tuple[str, ...]
+    """Names of the folders in it, without hidden ones."""
+
+    files: tuple[str, ...]
+    """Names of its files."""
+
+    more: int
+    """How many are not listed."""
 
 
 class ClipEntry(Snapshot):
@@ -651,6 +672,33 @@ def import_(
     sources = tuple(_paths("sources", settings.sources))
     dataset = Dataset.ensure(workspace, name)
     return start_task(dataset, "import", settings.changed(dataset=dataset.name, sources=sources))
+
+
+@operation(path="/folders", shell=False)
+def browse(
+    workspace: Workspace,
+    folder: Annotated[str, Field(description="Its path; the first that is open without one.")] = "",
+) -> Folder:
+    """List what is in a folder of this machine."""
+    path = policy.checked(folder or str(policy.browsed()), "folder")
+    if not path.is_dir():
+        raise ConfigError(f"folder is {folder!r}, which is no folder: check the path")
+    try:
+        shown = [one for one in path.iterdir() if not one.name.startswith(".")]
+    except OSError as error:
+        raise ConfigError(f"folder is {folder!r}, which cannot be read: {error.strerror}") from error
+    parent = ""
+    with contextlib.suppress(ConfigError):
+        parent = str(policy.checked(str(path.parent), "folder")) if path.parent != path else ""
+    folders = sorted((one.name for one in shown if one.is_dir()), key=str.lower)
+    files = sorted((one.name for one in shown if not one.is_dir()), key=str.lower)
+    return Folder(
+        path=str(path),
+        parent=parent,
+        folders=tuple(folders[:MOST_NAMES]),
+        files=tuple(files[:MOST_NAMES]),
+        more=max(0, len(folders) - MOST_NAMES) + max(0, len(files) - MOST_NAMES),
+    )
 
 
 @operation(path="/uploads", changes=True, visitors="own session", job=job, shell=False)
