@@ -1,14 +1,9 @@
-"""The elements that show everything (assets/elements), as one script and one style sheet.
-
-The files are one text in the order of `order.txt`, without modules: a notebook takes a single module's text, and page,
-notebook and report load the same. Names say the content, so a browser keeps them for good.
-"""
+"""The elements as files of the page. Their names say the content, so a browser keeps them for good."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
-import re
 from functools import cache
 
 import brotli
@@ -16,41 +11,16 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from workbench.paths import ASSETS
+from workbench.display import elements
 
-FOLDER = ASSETS / "elements"
-COMMENT = re.compile(r"^[ \t]*//.*\n|^[ \t]+", re.MULTILINE)
-STYLE_COMMENT = re.compile(r"/\*.*?\*/\n?", re.DOTALL)
-ROOTS = ":is(wb-app, .workbench)"  # of the elements, in which all style sheets but the tokens hold
 ROUTE = "/elements"
-
-
-def order() -> list[str]:
-    """Names of the elements' files, without suffix, in the order in which they are one text."""
-    return (FOLDER / "order.txt").read_text(encoding="utf-8").split()
-
-
-@cache
-def script() -> str:
-    """Return all elements as one script. Each file has its own comments and "use strict", which are left out."""
-    files = [FOLDER / f"{name}.js" for name in order()]
-    text = "\n".join(COMMENT.sub("", file.read_text(encoding="utf-8")).replace("'use strict';\n", "") for file in files)
-    return f"(() => {{'use strict';\n{text}}})();"
-
-
-@cache
-def style() -> str:
-    """Return the style sheet: tokens for the whole document, all else for the elements alone."""
-    parts = [file.read_text(encoding="utf-8") for name in order() if (file := FOLDER / f"{name}.css").exists()]
-    base = (FOLDER / "base.css").read_text(encoding="utf-8")
-    tokens = (FOLDER / "tokens.css").read_text(encoding="utf-8")
-    return STYLE_COMMENT.sub("", f"{tokens}{ROOTS} {{\n{base}\n{''.join(parts)}}}\n")
+FRESH = True  # read the files anew at each opening, while they are written
 
 
 @cache
 def _file(suffix: str) -> tuple[str, str, dict[str, bytes]]:
     """(name, media type, {encoding: body}) of the script or the style sheet."""
-    text, kind = (script(), "text/javascript") if suffix == "js" else (style(), "text/css")
+    text, kind = (elements.script(), "text/javascript") if suffix == "js" else (elements.style(), "text/css")
     body = text.encode()
     name = f"elements-{hashlib.sha256(body).hexdigest()[:12]}.{suffix}"
     return name, kind, {"br": brotli.compress(body, quality=9), "gzip": gzip.compress(body, 9), "": body}
@@ -81,7 +51,7 @@ def routes() -> list[BaseRoute]:
 
     async def next_page(request: Request) -> Response:
         if FRESH:
-            for one in (script, style, _file):
+            for one in (elements.script, elements.style, _file):
                 one.cache_clear()
         return HTMLResponse(
             '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -90,6 +60,3 @@ def routes() -> list[BaseRoute]:
         )
 
     return [Route(f"{ROUTE}/{{name}}", answer), Route("/next", next_page)]
-
-
-FRESH = True  # read the files anew at each opening, while they are written
