@@ -47,6 +47,17 @@ export default [
     languageOptions: languageOptions({ ...BROWSER, ...MORE, ...readonly(ELEMENTS.slice(0, index).flatMap((one) => defined(`elements/${one}.js`))) }),
     rules: { eqeqeq: 'error', 'no-var': 'error', 'prefer-const': 'error', 'no-eval': 'error', ...definesForOthers },
   })),
+  // Within a notebook's frame, which has all others but the page's start, and around it.
+  {
+    files: ['assets/elements/notebook.js'],
+    languageOptions: languageOptions({ ...BROWSER, ...MORE, ...readonly(ELEMENTS.flatMap((one) => defined(`elements/${one}.js`))) }),
+    rules: { eqeqeq: 'error', 'no-var': 'error', 'prefer-const': 'error', 'no-eval': 'error' },
+  },
+  {
+    files: ['assets/elements/notebook_host.js'],
+    languageOptions: languageOptions({ ...BROWSER, ...readonly(['crypto', 'Uint32Array', 'PAGE']) }),
+    rules: { 'no-unused-vars': ['error', { vars: 'local', varsIgnorePattern: '^_' }] },
+  },
   {
     files: ['tests/browser_code/*.mjs', '*.mjs'],
     languageOptions: { ecmaVersion: 2024, sourceType: 'module', globals: readonly(['URL', 'console']) },

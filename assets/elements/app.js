@@ -191,9 +191,7 @@ class App extends WorkbenchElement {
   get open() { return this.querySelector('main').firstElementChild; }
 
   view() {
-    const [place = '', ...rest] = this.path;
-    const known = PLACES[place];
-    const tag = known?.element(rest);
+    const [place = ''] = this.path;
     const { lost, kept } = this.server;
     this.className = [lost && 'lost', this.dropping && 'dropping'].filter(Boolean).join(' ');
     const running = this.overview?.active.find((run) => run.state === 'running');
@@ -208,9 +206,20 @@ class App extends WorkbenchElement {
         button('', 'find', { kind: 'quiet square', name: 'find', label: 'Search or do' })}</div>
       ${this.overview?.notice && html`<details class="notice" open><summary>This is a demo</summary><p>${this.overview.notice}${this.overview.sign_in && html` If this Space is yours: <a class="link"
         href="${this.overview.sign_in}" target="_blank" rel="noopener">sign in</a> for the whole workbench.`}</p></details>`}
-      <main id="main">${tag && customElements.get(tag) ? new Markup(`<${tag} data-id="${tag}"></${tag}>`) : html`<div data-id="missing" class="empty"><h1 tabindex="-1">This page is not here</h1>
-        <p class="faint">It was renamed or moved to the bin, or the address is mistyped.</p><div class="row">${linkTo('Home', '#/', { kind: 'primary' })}${button('Search', 'find')}</div></div>`}</main></div>
-      <div class="overlay" aria-hidden="true"><strong style="font-size:var(--wb-text-5)">Drop to import</strong><span class="faint">Videos, pictures, folders, zips, and captions of the same names</span></div>
+      ${this.place()}</div>${this.around()}`;
+  }
+
+  // What the address names.
+  place() {
+    const [place = '', ...rest] = this.path;
+    const tag = PLACES[place]?.element(rest);
+    return html`<main id="main">${tag && customElements.get(tag) ? new Markup(`<${tag} data-id="${tag}"></${tag}>`) : html`<div data-id="missing" class="empty"><h1 tabindex="-1">This page is not here</h1>
+      <p class="faint">It was renamed or moved to the bin, or the address is mistyped.</p><div class="row">${linkTo('Home', '#/', { kind: 'primary' })}${button('Search', 'find')}</div></div>`}</main>`;
+  }
+
+  // What stands above it for a moment.
+  around() {
+    return html`<div class="overlay" aria-hidden="true"><strong style="font-size:var(--wb-text-5)">Drop to import</strong><span class="faint">Videos, pictures, folders, zips, and captions of the same names</span></div>
       <wb-notifications></wb-notifications>
       <wb-palette .commands=${(objects) => this.commands(objects)}></wb-palette>
       <dialog class="keys" aria-label="Keyboard shortcuts"><div class="content"><div class="row"><h2>Keyboard shortcuts</h2><span class="spacer"></span>${button('Close', 'closeKeys', { kind: 'small' })}</div>

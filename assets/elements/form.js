@@ -61,7 +61,7 @@ class Filling {
   static declared = new Map();
 
   constructor(form, { where = '', start = {}, beside = {}, several = false, check = null } = {}) {
-    const kept = where ? drafts.read(where) : {};
+    const kept = where ? drafts.read(where, form) : {};
     Object.assign(this, {
       form, where, several, values: { ...start, ...kept.values }, beside: { ...beside, ...kept.beside }, settings: [], problems: {}, without: [], notes: [],
       own: {}, filled: new Set(), listeners: new Set(), lists: new Map(), last: 0,
@@ -130,12 +130,12 @@ class Filling {
   }
 
   keep() {
-    if (this.where) drafts.keep(this.where, { values: this.values, beside: this.beside });
+    if (this.where) drafts.keep(this.where, { values: this.values, beside: this.beside }, this.form);
     this.told();
   }
 
   // It was sent: what was typed is no draft any more.
-  forget() { drafts.forget(this.where); }
+  forget() { drafts.forget(this.where, this.form); }
 
   // Those of which several values are typed: ["learning_rate=1e-4, 3e-4"].
   get tried() { return this.settings.filter(({ name }) => this.hasSeveral(name)).map(({ name }) => `${name}=${this.values[name]}`); }

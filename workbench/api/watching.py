@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
@@ -22,66 +20,13 @@ from fastapi import Request, Response
 from pydantic import TypeAdapter
 
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.operations.registry import REGISTRY, Operation, operations
-from workbench.workspace import Workspace, finite
+from workbench.operations.watched import BUG, LOG, SECONDS, Watched, named, watched
+from workbench.workspace import Workspace
 
-SECONDS = 1.0
 SILENT_SECONDS = 15.0  # then a comment is sent, so that proxies and browsers know that the stream is alive
 MOST_STREAMS = 256
 MOST_WATCHED = 24  # of one stream
 KEPT_SECONDS = 60.0  # for which an answer that nobody watches keeps its reader
-
-
-def named(name: str) -> Operation:
-    """Return the operation of "NOUN/VERB". Raises ConfigError for one that there is not."""
-    operations()
-    noun, _, verb = name.partition("/")
-    if (found := REGISTRY.get((noun, verb))) is None:
-        raise ConfigError(f"there is no operation {name[:80]!r}: docs/api_calls.md lists them")
-    return found
-
-
-BUG = "Something went wrong inside the workbench; see the terminal where it was started. Nothing was lost."
-LOG = logging.getLogger("workbench.api")
-
-
-class Watched:
-    """An answer that several tabs may show: read again at most once a second, for a tenth of the time at most."""
-
-    def __init__(self, operation: Operation, read: Callable[[], Any]) -> None:
-        self._operation, self._read = operation, read
-        self._lock = threading.Lock()
-        self._until, self._text = 0.0, ""
-        self.asked = time.monotonic()
-
-    @property
-    def fresh(self) -> bool:
-        """Whether `text` need not be read anew."""
-        return time.monotonic() < self._until
-
-    def text(self) -> str:
-        """Return the answer as JSON between braces: "value" or "problem"."""
-        self.asked = time.monotonic()
-        if self.fresh:
-            return self._text
-        with self._lock:
-            if not self.fresh:
-                began = time.monotonic()
-                try:
-                    value = json.dumps(finite(self._operation.plain(self._read())), separators=(",", ":"))
-                    self._text = f'"value":{value}'
-                except WorkbenchError as error:
-                    self._text = f'"problem":{json.dumps(str(error))}'
-                except Exception:
-                    LOG.exception("in %s/%s", self._operation.noun, self._operation.verb)
-                    self._text = f'"problem":{json.dumps(BUG)}'
-                ended = time.monotonic()
-                self._until = ended + max(SECONDS / 2, 10 * (ended - began))
-            return self._text
-
-    def forget(self) -> None:
-        """Let the next who asks read it anew."""
-        self._until = 0.0
 
 
 class Watching:
@@ -108,8 +53,8 @@ class Watching:
             LOG.exception("in %s", name)
             raise WorkbenchError(BUG) from error
         if one.changes:
-            for watched in self._watched.values():
-                watched.forget()
+            for each in self._watched.values():
+                each.forget()
             self._changed.set()
             self._changed = asyncio.Event()
         return answer
@@ -134,24 +79,8 @@ class Watching:
     def _of(self, name: str, values: Mapping[str, Any]) -> Watched:
         key = json.dumps([name, values], sort_keys=True)
         if key not in self._watched:
-            one = named(name)
-            if one.changes:
-                raise ConfigError(f"{name} changes something: it is called, not watched")
-            self._watched[key] = Watched(one, self._reader(one, values))
+            self._watched[key] = watched(self._workspace, name, values)
         return self._watched[key]
-
-    def _reader(self, one: Operation, values: Mapping[str, Any]) -> Callable[[], Any]:
-        """What reads an answer; bad input and what does not exist yet are refused at each reading, not at once."""
-        kept: list[Callable[[], Any]] = []
-
-        def read() -> Any:
-            if not one.watch:
-                return one(self._workspace, values)
-            if not kept:
-                kept.append(one.reader(self._workspace, values))
-            return kept[0]()
-
-        return read
 
     async def events(self, shown: Mapping[int, Watched], request: Request) -> AsyncIterator[str]:
         """Yield server-sent events until the browser has gone."""

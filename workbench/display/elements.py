@@ -46,6 +46,20 @@ def page_script() -> str:
 
 
 @cache
+def module() -> str:
+    """Return the ES module of a notebook's widget, which shows the elements in a frame of their own."""
+    host, inside = (
+        FOR_READERS.sub("", (FOLDER / f"{name}.js").read_text("utf-8")) for name in ("notebook_host", "notebook")
+    )
+    text = f"(() => {{'use strict';\n{script()}\n{inside}}})();".replace("</script", "<\\/script")
+    document = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><base href="about:srcdoc"><title>Workbench</title>'
+        f"<style>body{{margin:0}}{style()}</style></head><body><script>{text}</script></body></html>"
+    )
+    return f"const PAGE = {json.dumps(document)};\n{host}\nexport default {{ render }};\n"
+
+
+@cache
 def style() -> str:
     """Return the style sheet: tokens for the whole document, all else for the elements alone."""
     parts = [file.read_text(encoding="utf-8") for name in order() if (file := FOLDER / f"{name}.css").exists()]

@@ -1,0 +1,53 @@
+// A widget of a notebook: the elements in a frame of their own, so that neither their styles, keys and addresses nor those of the
+// notebook reach the other. anywidget calls `render`; the kernel answers by the widget's messages (workbench/notebook/widget.py).
+// `PAGE`, the frame's document, is put before this text.
+
+// Whether what a node stands on is dark, in whichever program shows the notebook.
+function standsOnDark(node) {
+  for (let one = node; one; one = one.parentElement ?? one.getRootNode().host) {
+    const [red, green, blue, alpha = 1] = getComputedStyle(one).backgroundColor.match(/[\d.]+/g)?.map(Number) ?? [0, 0, 0, 0];
+    if (alpha > 0.5) return 0.3 * red + 0.6 * green + 0.1 * blue < 128;
+  }
+  return false;
+}
+
+function render({ model, el }) {
+  const view = crypto.getRandomValues(new Uint32Array(2)).join('-');
+  const frame = Object.assign(document.createElement('iframe'), { title: model.get('label'), srcdoc: PAGE });
+  frame.style.cssText = 'display:block;width:100%;height:240px;border:0;border-radius:6px';
+  let inside = null;
+  let typing = false;
+  const host = {
+    address: () => model.get('address'),
+    moved: (address) => { model.set('address', address); model.save_changes(); },
+    draft: (name) => model.get('drafts')[name],
+    keep: (name, values) => {
+      const { [name]: _, ...others } = model.get('drafts');
+      typing = true;
+      model.set('drafts', values ? { ...others, [name]: JSON.parse(JSON.stringify(values)) } : others);
+      typing = false;
+      model.save_changes();
+    },
+    send: (message, buffers) => model.send({ ...message, view }, undefined, buffers),
+    grown: (height) => { frame.style.height = `${Math.min(height, model.get('height'))}px`; },
+  };
+  const heard = (message, buffers) => { if (!message.view || message.view === view) inside?.heard(message, buffers); };
+  const moved = () => inside?.go(model.get('address'));
+  const drafts = () => { if (!typing) inside?.drafted(); };
+  const themed = () => inside?.theme(standsOnDark(el));
+  model.on('msg:custom', heard);
+  model.on('change:address', moved);
+  model.on('change:drafts', drafts);
+  const observer = new MutationObserver(themed);
+  for (const node of [document.documentElement, document.body]) observer.observe(node, { attributes: true });
+  // A frame that is moved in the notebook loads again: what it showed and what was typed is kept in the model.
+  frame.addEventListener('load', () => { inside = frame.contentWindow.workbench(host); themed(); });
+  el.append(frame);
+  return () => {
+    observer.disconnect();
+    model.off('msg:custom', heard);
+    model.off('change:address', moved);
+    model.off('change:drafts', drafts);
+    model.send({ view, gone: true });
+  };
+}

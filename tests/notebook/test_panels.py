@@ -1,0 +1,257 @@
+"""Panels by their messages, as a notebook's page sends them, and what they start, without a page and without a job."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+import workbench
+from tests.cli.test_cli_runs import save
+from tests.loras.making import layer, put_lora
+from tests.patience import until
+from tests.written_run import write_run
+from workbench import Dataset, Run, Workspace
+from workbench.dataset_builder.settings import ExportSettings
+from workbench.display import inline_html
+from workbench.display.charts import thinned
+from workbench.errors import ConfigError
+from workbench.notebook import attach, clone_panel, compare_runs, fork_panel, form, sample_panel, train_panel
+from workbench.notebook.widget import PART, View
+from workbench.runs import display
+from workbench.runs.previews import Preview, RunPreviews
+from workbench.runs.settings import TrainSettings
+from workbench.settings import Settings
+
+Message = dict[str, Any]
+
+
+class Sent:
+    """What a view has sent. `last` waits for what a test asks about."""
+
+    def __init__(self, view: View, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.view, self.messages = view, list[tuple[Message, list[bytes]]]()
+        monkeypatch.setattr(view, "send", lambda message, buffers=(): self.messages.append((message, list(buffers))))
+
+    def ask(self, message: Message, *buffers: bytes) -> Message:
+        """The answer to a message."""
+        number = len(self.messages) + 1000
+        self.view._heard(None, {"view": "a", "number": number, **message}, buffers)
+        until(lambda: any(one.get("number") == number and "text" in one for one, _ in self.messages))
+        (found,) = [one for one, _ in self.messages if one.get("number") == number and "text" in one]
+        answer: Message = json.loads(found["text"])
+        return answer
+
+    def pushed(self, key: str) -> list[Any]:
+        return [json.loads(one["text"]) for one, _ in self.messages if one.get("key") == key]
+
+
+@pytest.fixture
+def sent(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Sent:
+    return Sent(View(workspace, "#/loras"), monkeypatch)
+
+
+@pytest.fixture
+def not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are written, no process begins."""
+    monkeypatch.setattr(Run, "start", lambda run: run.status)
+
+
+def test_public_names_are_sorted_there_and_loaded_only_when_used() -> None:
+    assert workbench.__all__ == sorted(workbench.__all__) == ["Dataset", "Run", "Samples", "Workspace"]
+    for name in workbench.__all__:
+        assert getattr(workbench, name).__name__ == name
+        assert name in dir(workbench)
+    with pytest.raises(AttributeError, match="Nothing"):
+        workbench.Nothing  # noqa: B018
+    check = "import sys, workbench; sys.exit(any(m in sys.modules for m in ('pydantic', 'torch', 'gradio', 'numpy')))"
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
+
+
+def test_panels_import_neither_torch_nor_gradio() -> None:
+    check = "import sys, workbench.notebook; sys.exit(any(m in sys.modules for m in ('torch', 'gradio', 'diffusers')))"
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
+
+
+# ---- messages
+
+
+def test_a_call_is_answered_or_refused_in_a_sentence(workspace: Workspace, sent: Sent) -> None:
+    put_lora(workspace, "ring", layer("a", 2, 8, 8))
+    assert sent.ask({"call": "loras/show", "values": {"name": "loras/ring"}})["value"]["title"] == "ring"
+    refused = sent.ask({"call": "loras/resize", "values": {"lora": "loras/ring", "rank": 0}})
+    assert "rank is 0" in refused["problems"]["rank"]
+    assert "there is no operation 'loras/shave'" in sent.ask({"call": "loras/shave", "values": {}})["problem"]
+
+
+def test_what_is_watched_is_pushed_after_each_change(workspace: Workspace, sent: Sent) -> None:
+    key = '["loras/list",{}]'
+    sent.view._heard(None, {"watch": key}, [])
+    until(lambda: sent.pushed(key) == [{"value": []}])
+    put_lora(workspace, "ring", layer("a", 2, 8, 8))
+    until(lambda: [one["name"] for one in sent.pushed(key)[-1]["value"]] == ["loras/ring"])
+    sent.ask({"call": "loras/star", "values": {"name": "loras/ring"}})
+    until(lambda: sent.pushed(key)[-1]["value"][0]["marks"] == ["starred"])
+    sent.view._heard(None, {"unwatch": key}, [])
+    assert not sent.view.watched
+    sent.view._heard(None, {"watch": '["loras/star",{}]'}, [])
+    assert "changes something" in sent.pushed('["loras/star",{}]')[0]["problem"]
+
+
+def test_a_file_comes_in_parts_and_once(sent: Sent, tmp_path: Path) -> None:
+    path = tmp_path / "a.mp4"
+    path.write_bytes(b"x" * (PART + 10))
+    about = sent.ask({"file": str(path), "version": ""})["value"]
+    assert about["type"] == "video/mp4"
+    assert sum(len(one) for _, parts in sent.messages for one in parts) == PART + 10
+    sent.messages.clear()
+    assert sent.ask({"file": str(path), "version": about["version"]})["value"] == about
+    assert not any(parts for _, parts in sent.messages)
+    assert "No such file" in sent.ask({"file": str(tmp_path / "gone"), "version": ""})["problem"]
+
+
+def test_an_upload_is_put_together(sent: Sent) -> None:
+    first = sent.ask({"upload": "../cat.mp4", "path": ""}, b"one")["value"]
+    assert sent.ask({"upload": "../cat.mp4", "path": first}, b"two")["value"] == first
+    assert Path(first).name == "cat.mp4"
+    assert Path(first).read_bytes() == b"onetwo"
+
+
+# ---- forms
+
+
+def test_a_form_holds_what_is_typed(workspace: Workspace) -> None:
+    panel = form(TrainSettings, workspace, learning_rate=5e-4, preview_prompts=["a ring"])
+    assert panel.settings == TrainSettings(learning_rate=5e-4, preview_prompts=("a ring",))
+    # As the page keeps it.
+    panel.drafts = {"train": {"values": {**panel.values, "frames": 9}, "beside": {"name": "x"}}}
+    assert panel.settings.frames == 9
+    panel.set(steps=0)
+    with pytest.raises(ConfigError, match="steps is 0"):
+        _ = panel.settings
+    with pytest.raises(ConfigError, match="did you mean rank"):
+        panel.set(rnak=1)
+    assert panel.drafts["train"]["beside"] == {"name": "x"}
+    assert form(ExportSettings, workspace).settings == ExportSettings()
+    with pytest.raises(ConfigError, match="Settings has no form"):
+        form(Settings, workspace)
+
+
+# ---- runs
+
+
+def test_a_finished_run_is_shown_from_its_files(workspace: Workspace) -> None:
+    run = write_run(workspace, "cats")
+    panel = attach(workspace)
+    assert panel.address == "#/train/cats"
+    bundle = panel._repr_mimebundle_()
+    assert bundle is not None
+    assert "application/vnd.jupyter.widget-view+json" in bundle[0]
+    assert bundle[0]["text/html"] == run._repr_html_()
+    panel.close()
+    assert not panel.watched
+
+
+def test_attaching_to_nothing_says_so(workspace: Workspace) -> None:
+    with pytest.raises(ConfigError, match="no run in this workspace"):
+        attach(workspace)
+    with pytest.raises(ConfigError, match="there is no run 'x'"):
+        attach(workspace, "x")
+
+
+def test_starting_with_a_bad_setting_says_so(workspace: Workspace) -> None:
+    panel = train_panel(workspace, TrainSettings(dataset=""))
+    with pytest.raises(ConfigError, match="dataset is empty"):
+        panel.start()
+    with pytest.raises(ConfigError, match="no run was started here"):
+        panel.wait()
+
+
+@pytest.mark.usefixtures("not_started")
+def test_clones_forks_and_sweeps_begin_from_a_form(workspace: Workspace, dataset: Dataset) -> None:
+    settings = TrainSettings(dataset=dataset.name, steps=20)
+    run = Run.create(workspace, settings, "one")
+    save(run, 10, settings)
+    with pytest.raises(ConfigError, match="no checkpoint of step 11: choose one of"):
+        fork_panel(workspace, "one", 11)
+    fork = fork_panel(workspace, "one", 10, learning_rate=1e-5)
+    assert fork.address == "#/train/new/from/one/10"
+    assert fork.start().parent["changed"] == {"learning_rate": [1e-4, 1e-5]}
+    assert fork.address == f"#/train/{fork.run.name}"
+    fork.set(rank="1, 2")
+    with pytest.raises(ConfigError, match="several values start runs at step 0"):
+        fork.start()
+    assert clone_panel(workspace, "one", rank=2).start().settings == settings.changed(rank=2)
+
+    panel = train_panel(workspace, settings)
+    panel.set(learning_rate="1e-4, 3e-4", rank=2)
+    panel.start()
+    assert [each.settings.learning_rate for each in panel.runs] == [1e-4, 3e-4]
+    assert panel.settings.rank == 2
+    assert panel.live.run.name == panel.runs[0].name
+
+
+def test_a_run_that_a_click_has_started_is_the_panels(workspace: Workspace) -> None:
+    run, panel = write_run(workspace, "cats"), train_panel(workspace)
+    panel.address = "#/train/cats/checkpoints"  # as the page sets it
+    assert panel.run.folder == run.folder
+
+
+def test_compared_runs_show_curves_and_a_table(workspace: Workspace) -> None:
+    slow, fast = write_run(workspace, "slow"), write_run(workspace, "fast", 100, learning_rate=3e-4)
+    one = compare_runs([slow])._repr_html_()
+    assert one.count('class="chart"') == 5
+    assert "Settings that differ" not in one
+    both = compare_runs([slow, fast])._repr_html_()
+    assert "Settings that differ" in both
+    assert "0.0003" in both
+
+
+# ---- samples
+
+
+def test_a_sample_is_refused_before_anything_is_asked_for(workspace: Workspace) -> None:
+    panel = sample_panel(workspace, prompt="a ring", steps=2)
+    assert (panel.settings.prompt, panel.address) == ("a ring", "#/sample")
+    with pytest.raises(ConfigError, match="name a run whose LoRA"):
+        panel.generate_with_and_without()
+    panel.set(loras=["nobody"])
+    with pytest.raises(ConfigError, match="no LoRA here"):
+        panel.generate()
+
+
+# ---- what stays in a notebook that is read without a kernel
+
+
+def test_videos_travel_inside_the_page(tmp_path: Path) -> None:
+    path = tmp_path / "a.mp4"
+    path.write_bytes(b"video")
+    assert 'src="data:video/mp4;base64,dmlkZW8="' in inline_html.video(path, source_width=48)
+    assert "pixelated" in inline_html.video(path, source_width=48)
+    assert "pixelated" not in inline_html.video(path, source_width=720)
+    with path.open("wb") as file:
+        file.truncate(inline_html.EMBED_LIMIT + 1)
+    assert "too large" in inline_html.video(path)
+    path.unlink()
+    assert "gone" in inline_html.video(path)
+
+
+def test_previews_are_a_table_of_prompts_by_steps_and_prompts_are_escaped(tmp_path: Path) -> None:
+    found: list[Preview] = []
+    prompts = ["<script>x</script>", "a ring"]
+    for step in range(0, 100, 10):
+        path = tmp_path / f"{step}.mp4"
+        path.write_bytes(b"v")
+        found += [Preview(step, index, prompt, path) for index, prompt in enumerate(prompts)]
+    table = display.previews(RunPreviews(tuple(found)), 64)
+    assert "<script>" not in table
+    ElementTree.fromstring(f"<div>{table}</div>".replace(" autoplay loop muted playsinline controls ", " "))
+    assert table.count("<video") == 2 * display.COLUMNS
+    assert "base model" in table
+    assert "step 90" in table
+    assert thinned([0, 10, 20, 30, 40, 50], 5)[0::4] == [0, 50]

@@ -1,0 +1,354 @@
+"""What a notebook shows: a dataset and its tasks, a run, the form of a new one, sampling; each with what it can do.
+
+The work itself is done by processes of their own, so a view made after a kernel restart shows it again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from IPython.core.getipython import get_ipython
+from IPython.display import HTML
+
+from workbench import jobs
+from workbench.compare.grid import Grid
+from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.settings import CaptionSettings, CheckSettings, ExportSettings, ImportSettings, SplitTask
+from workbench.dataset_builder.snapshot import task_snapshot
+from workbench.dataset_builder.tasks import Name, Task
+from workbench.display.inline_html import download
+from workbench.errors import ConfigError, WorkbenchError
+from workbench.notebook.widget import View, address
+from workbench.operations.settings import FORMS
+from workbench.runs import display
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
+from workbench.runs.snapshot import snapshot
+from workbench.runs.sweeps import created, parse_values
+from workbench.sampler import queue
+from workbench.sampler.inputs import kept
+from workbench.sampler.samples import Sample, Samples
+from workbench.sampler.settings import BatchSettings, SampleSettings, expand
+from workbench.sampler.view import samples_html
+from workbench.settings import Settings, parse, specs
+from workbench.workspace import Workspace
+
+S = TypeVar("S", bound=Settings)
+TASKS: dict[Name, type[Settings]] = {
+    "import": ImportSettings,
+    "split": SplitTask,
+    "check": CheckSettings,
+    "caption": CaptionSettings,
+    "export": ExportSettings,
+}
+
+
+class SettingsForm(View, Generic[S]):
+    """A settings object as fields: `settings` reads it, `set` fills it in."""
+
+    def __init__(self, workspace: Workspace, settings_class: type[S], values: Mapping[str, Any]) -> None:
+        name = next((name for name, kind in FORMS.items() if kind is settings_class), "")
+        if not name:
+            raise ConfigError(f"{settings_class.__name__} has no form: choose one of {', '.join(FORMS)}")
+        self.settings_class = settings_class
+        super().__init__(workspace, address("settings", name), name, values)
+
+    @property
+    def settings(self) -> S:
+        """The checked settings. Raises ConfigError."""
+        return parse(self.settings_class, self.values)
+
+
+def form(settings_class: type[S], workspace: Workspace | None = None, **values: Any) -> SettingsForm[S]:
+    """A form of a settings class, filled with the values given, else the defaults. Raises ConfigError."""
+    return SettingsForm(workspace or Workspace.open(), settings_class, values)
+
+
+def _given(settings: Settings | None) -> dict[str, Any]:
+    """Of settings what differs from the defaults, as JSON."""
+    return settings.model_dump(mode="json", exclude_defaults=True) if settings is not None else {}
+
+
+# ---- datasets -------------------------------------------------------------------------------------------------------
+
+
+class ClipCards(View):
+    """A dataset: its clips with their captions, what was found, its history."""
+
+    def __init__(self, dataset: Dataset, form: str = "", values: Mapping[str, Any] | None = None) -> None:
+        self.dataset = dataset
+        shown = address("dataset", dataset.name)
+        super().__init__(Workspace.of(dataset.folder), shown, form, values, label=dataset.name)
+
+    def html(self) -> str:
+        return self.dataset._repr_html_()
+
+
+def clip_cards(workspace: Workspace, dataset: str, settings: TrainSettings | None = None) -> ClipCards:
+    """The clips of a dataset with their captions; settings: a run's, for its frame plan. Raises ConfigError."""
+    return ClipCards(Dataset.open(workspace, dataset), "train", _given(settings))
+
+
+class TaskPanel(ClipCards):
+    """A dataset and one of its tasks, with the settings that `start` takes; `set` changes them."""
+
+    def __init__(self, dataset: Dataset, task: Name, values: Mapping[str, Any]) -> None:
+        if task not in TASKS:
+            raise ConfigError(f"there is no panel for the task {task!r}: choose one of {', '.join(TASKS)}")
+        self.name = task
+        given = {"dataset": dataset.name, "trigger_word": dataset.info.trigger_word} if task == "import" else {}
+        form = next(name for name, kind in FORMS.items() if kind is TASKS[task])
+        super().__init__(dataset, form, {**given, **values})
+
+    def html(self) -> str:
+        return ""
+
+    @property
+    def task(self) -> Task:
+        return self.dataset.task(self.name)
+
+    def start(self) -> jobs.Status:
+        """Check the settings and start. Raises ConfigError (also when a task is running already), CannotWrite."""
+        return self.task.start(_absolute(parse(TASKS[self.name], self.values)))
+
+    def wait(self, seconds: float | None = None) -> jobs.Status:
+        """Wait until it is over or the time is up; the view stays live. An interrupt leaves the task running."""
+        return self.task.wait(seconds)
+
+    @property
+    def lines(self) -> list[str]:
+        """What the last finished task said of its result, a sentence each; [] while there is none."""
+        seen = task_snapshot(self.task)
+        if seen.state is not jobs.State.FINISHED:
+            return []
+        found = [seen.sentence, *seen.details]
+        if self.name == "import":
+            found += [self.dataset.summary.sentence, *(one.sentence for one in seen.files)]
+        if self.name == "check" and (report := self.dataset.report) is not None:
+            found += [report.sentence, "dataset.report shows the findings."]
+        return list(filter(None, found))
+
+
+def _absolute(settings: Settings) -> Settings:
+    """The same with absolute paths: the job does not run in the notebook's folder."""
+    if isinstance(settings, ImportSettings):
+        return settings.changed(sources=[str(Path(path).expanduser().absolute()) for path in settings.sources])
+    if isinstance(settings, ExportSettings) and settings.target.strip():
+        return settings.changed(target=str(Path(settings.target.strip()).expanduser().absolute()))
+    return settings
+
+
+def task_panel(workspace: Workspace, dataset: str, task: Name, **values: Any) -> TaskPanel:
+    """A task of a dataset: import, split, check, caption or export; values: its settings. Raises ConfigError."""
+    return TaskPanel(Dataset.open(workspace, dataset), task, values)
+
+
+# ---- runs -----------------------------------------------------------------------------------------------------------
+
+
+class RunPanel(View):
+    """One run, live: state, failure or verdict, losses, previews, commands."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        super().__init__(Workspace.of(run.folder), address("train", run.name), label=run.name)
+        self.expect(("runs/show", {"name": run.name}))
+
+    def html(self) -> str:
+        return self.run._repr_html_()
+
+    def start(self, from_start: bool = False) -> None:
+        """Start the run, or resume it from its newest checkpoint; a running one is left alone.
+
+        from_start: it may begin at step 0 again where no checkpoint is whole; otherwise that is refused. Raises
+        ConfigError, CannotWrite.
+        """
+        self.run.start(from_start)
+
+    def wait(self, seconds: float | None = None) -> jobs.Status:
+        """Wait until the run is over or the time is up; the view stays live. An interrupt leaves the run alone."""
+        return self.run.wait(seconds)
+
+    def write_report(self) -> HTML:
+        """Write the run's report.html, as things stand; returns a link to it. Raises ConfigError, CannotWrite."""
+        return HTML(download(display.write_report(self.run)))
+
+
+def attach(workspace: Workspace, run_name: str | None = None) -> RunPanel:
+    """Show a run again, whoever started it: by name, else the newest. Raises ConfigError."""
+    runs = [Run.open(workspace, run_name)] if run_name is not None else Run.all(workspace)
+    if not runs:
+        raise ConfigError("there is no run in this workspace yet: start one with train_panel")
+    return RunPanel(runs[0])
+
+
+def preview_table(run: Run) -> HTML:
+    """The previews of a run as they are now, prompts by steps, to be kept in the notebook."""
+    seen = snapshot(run)
+    return HTML(display.viewed(display.previews(seen.previews, seen.width)))
+
+
+class TrainPanel(View):
+    """The form of a new run, and the run once it is started, by a click or by `start`.
+
+    A number may be several, with commas between: then `start` starts a run for each combination.
+    """
+
+    def __init__(
+        self, workspace: Workspace, settings: TrainSettings | None, parent: Run | None = None, step: int | None = None
+    ) -> None:
+        saved = parent.checkpoints if parent else []
+        if step is not None and parent is not None and step not in saved:
+            raise ConfigError(f"{parent.name} has no checkpoint of step {step}: choose one of {saved or 'none yet'}")
+        self.parent, self.step, self.runs = parent, step, list[Run]()
+        fork = ("from", parent.name, str(step)) if parent is not None and step is not None else ()
+        super().__init__(workspace, address("train", "new", *fork), "train", _given(settings))
+
+    @property
+    def settings(self) -> TrainSettings:
+        """The checked settings, without those of which several values are tried. Raises ConfigError."""
+        return parse(TrainSettings, {name: value for name, value in self.values.items() if name not in self._tried()})
+
+    def _tried(self) -> dict[str, str]:
+        numbers = {spec.name for spec in specs(TrainSettings) if spec.kind in ("integer", "number")}
+        return {
+            name: value
+            for name, value in self.values.items()
+            if name in numbers and isinstance(value, str) and "," in value
+        }
+
+    @property
+    def run(self) -> Run:
+        """The run that was started here, the first of several. Raises ConfigError before that."""
+        place, _, name = self.address.removeprefix("#/").partition("/")
+        if not self.runs and place == "train" and name.partition("/")[0] not in ("", "new"):
+            return Run.open(self.workspace, name.partition("/")[0])
+        if not self.runs:
+            raise ConfigError("no run was started here yet: press Start, or attach to a run by its name")
+        return self.runs[0]
+
+    @property
+    def live(self) -> RunPanel:
+        """The run's own view. Raises ConfigError before it was started."""
+        return RunPanel(self.run)
+
+    def start(self, title: str | None = None) -> Run:
+        """Start a run with the form's settings, or several, and show the first, which is returned.
+
+        Raises ConfigError, DataError, CannotWrite.
+        """
+        tried = [f"{name}={value}" for name, value in self._tried().items()]
+        title = title or (self.parent.name if self.parent else None)
+        if self.parent is not None and self.step is not None:
+            if tried:
+                raise ConfigError("several values start runs at step 0: use train_panel or clone_panel for them")
+            self.runs = [self.parent.fork(self.workspace, self.step, self.settings, title)]
+        else:
+            self.runs = created(self.workspace, self.settings, parse_values(tried), title)
+        for run in self.runs:
+            run.start()
+        self.expect(("runs/show", {"name": self.run.name}))
+        self.address = address("train", self.run.name)
+        return self.run
+
+    def wait(self, seconds: float | None = None) -> jobs.Status:
+        """Wait for what was started here; returns the status of the last. Raises ConfigError before that."""
+        end = None if seconds is None else time.monotonic() + seconds
+        status = self.run.status
+        for run in self.runs or [self.run]:
+            status = run.wait(None if end is None else max(0.0, end - time.monotonic()))
+        return status
+
+
+def train_panel(workspace: Workspace, settings: TrainSettings | None = None) -> TrainPanel:
+    """The form of a new run, Start, and the live run; settings: in the form at first."""
+    return TrainPanel(workspace, settings)
+
+
+def clone_panel(workspace: Workspace, run_name: str, **changed: Any) -> TrainPanel:
+    """The form of a run that starts at step 0 with another's settings, some changed. Raises ConfigError."""
+    parent = Run.open(workspace, run_name)
+    return TrainPanel(workspace, parent.settings.changed(**changed), parent)
+
+
+def fork_panel(workspace: Workspace, run_name: str, step: int, **changed: Any) -> TrainPanel:
+    """The form of a run that goes on from another's checkpoint, with settings changed. Raises ConfigError."""
+    parent = Run.open(workspace, run_name)
+    return TrainPanel(workspace, parent.settings.changed(**changed), parent, step)
+
+
+# ---- samples --------------------------------------------------------------------------------------------------------
+
+
+class SamplePanel(View):
+    """The form of a sample, the queue and the history; `generate` requests videos as the button does."""
+
+    def __init__(self, workspace: Workspace, values: Mapping[str, Any]) -> None:
+        super().__init__(workspace, address("sample"), "sample", values)
+        self.ids = queue.pending(workspace)
+
+    @property
+    def settings(self) -> SampleSettings:
+        """The checked settings. Raises ConfigError."""
+        return parse(SampleSettings, self.values)
+
+    def generate(self, *wanted: SampleSettings) -> list[str]:
+        """Request videos: of the settings given, else of the form's, as many as it asks for. Returns their ids.
+
+        Raises ConfigError, DeviceBusy (a training run holds the GPU).
+        """
+        batch = parse(BatchSettings, self.drafts.get(self.form_name, {}).get("beside", {}))
+        many = kept(self.workspace, wanted or expand(self.settings, batch))
+        self.ids = queue.submit_all(self.workspace, many, chains=0 if wanted else batch.chains)
+        return self.ids
+
+    def generate_with_and_without(self) -> list[str]:
+        """The form's video twice, from the same noise: by the base model, and with the LoRAs. Raises ConfigError."""
+        settings = self.settings.settled()
+        if not settings.loras:
+            raise ConfigError("loras is empty: name a run whose LoRA is to be compared with the base model")
+        return self.generate(settings.changed(loras=[]), settings)
+
+    def cancel(self) -> None:
+        """Cancel what is not done yet."""
+        queue.cancel_all(self.workspace, self.ids)
+
+    def wait(self, seconds: float | None = None) -> list[Sample]:
+        """Wait for the videos; returns the finished ones. Raises WorkbenchError."""
+        ended = [queue.wait(self.workspace, one, seconds) for one in self.ids]
+        for one in ended:
+            if one.state is queue.RequestState.FAILED:
+                raise WorkbenchError(one.message)
+        return [Samples(self.workspace).get(one.id) for one in ended if one.video]
+
+
+def sample_panel(workspace: Workspace, **values: Any) -> SamplePanel:
+    """A form filled with the values given, Generate, the queue and the history. Raises ConfigError."""
+    return SamplePanel(workspace, values)
+
+
+def side_by_side(samples: Sequence[Sample]) -> HTML:
+    """Finished samples beside one another, to be kept in the notebook."""
+    return HTML(samples_html(samples))
+
+
+# ---- objects as the last line of a cell -----------------------------------------------------------------------------
+
+
+def show_objects() -> None:
+    """Let runs, datasets, grids and the samples of a workspace show themselves by elements in this notebook."""
+    shell = get_ipython()
+    if shell is None:
+        return
+    shown: dict[type[Any], Callable[[Any], View]] = {
+        Run: RunPanel,
+        Dataset: ClipCards,
+        Grid: lambda grid: View(Workspace.of(grid.folder), address("compare", grid.name), label=grid.name),
+        Samples: lambda samples: SamplePanel(samples.workspace, {}),
+    }
+    for kind, view in shown.items():
+        show = lambda one, view=view: view(one)._repr_mimebundle_()  # noqa: E731
+        shell.display_formatter.mimebundle_formatter.for_type(kind, show)
