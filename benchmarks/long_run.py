@@ -49,7 +49,7 @@ SECONDS = 3  # as many ticks
 MEASURED, PREVIEWED, SAVED = 100, 500, 10_000  # every so many steps
 PROMPTS = ("a red ring moves left on a black background", "a blue ring turns")
 # A chart is painted when its curves are there.
-CHART = "#loss-chart svg path.curve"
+CHART = "main wb-chart svg path.line"
 # When the browser has painted them: in the task after the frame that follows their being there. Playwright itself looks
 # again when the page has done all else that it does as it opens, up to 0.4 s later.
 PAINTED = f"""window.painted = new Promise((done) => {{
@@ -65,7 +65,7 @@ PAINTED = f"""window.painted = new Promise((done) => {{
     seen.observe(document, {{childList: true, subtree: true}});
 }})"""
 REPAINTED = """() => new Promise((done) => {
-    const chart = document.querySelector("#loss-chart");
+    const chart = document.querySelector("main wb-chart");
     const seen = new MutationObserver(() => requestAnimationFrame(() => { seen.disconnect(); done(); }));
     seen.observe(chart, {childList: true, subtree: true, attributes: true});
 })"""
@@ -155,7 +155,7 @@ def update(page: Page, writer: Writer, steps: int) -> tuple[float, float]:
     page.evaluate(f"() => {{ window.repainted = ({REPAINTED})(); }}")
     writer.advance(steps)
     began = time.perf_counter()
-    page.locator("#run-head", has_text=f"{writer.step} of").wait_for()
+    page.locator("main wb-run .facts", has_text=f"{writer.step:,} of").wait_for()
     told = 1000 * (time.perf_counter() - began)
     page.evaluate("() => window.repainted")
     return told, 1000 * (time.perf_counter() - began)
@@ -195,7 +195,7 @@ def measure(
     context: BrowserContext, server: Server, writer: Writer, options: argparse.Namespace
 ) -> list[dict[str, Any]]:
     """Open the page several times, then watch it; times in milliseconds."""
-    process, url = psutil.Process(server.pid), f"{server.url}&tab=train"
+    process, url = psutil.Process(server.pid), f"{server.url}#/train/long"
     idle = megabytes(process)
     page, first = opening(context, url)  # the server reads the whole file, the browser has nothing of the page yet
     opened, openings = megabytes(process), []

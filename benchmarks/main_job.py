@@ -49,10 +49,6 @@ class Hand:
         what.fill(text)
         self.rows[-1]["fields"] += 1
 
-    def give(self, what: Locator, files: list[Path]) -> None:
-        what.set_input_files([str(path) for path in files])
-        self.rows[-1]["clicks"] += 1
-
     def done(self) -> list[dict[str, Any]]:
         """All stages, and their sum."""
         self._end()
@@ -94,45 +90,41 @@ def do(page: Page, url: str, steps: int) -> list[dict[str, Any]]:
     hand = Hand(page)
     hand.begin("open the page")
     page.goto(url)
-    bring = page.get_by_role("button", name="Bring your clips")
+    bring = page.get_by_role("button", name="Choose files").first
     bring.wait_for()
     hand.begin("import 4 clips")
-    import_clips(hand, bring)
+    with page.expect_file_chooser() as chooser:
+        hand.click(bring)
+    chooser.value.set_files([str(path) for path in CLIPS])
+    captions = page.locator("main article textarea")
+    captions.nth(3).wait_for()
+    page.locator("main wb-import, main .strip").get_by_text("4 taken").first.wait_for()
     hand.begin("caption them")
-    for number, caption in enumerate(page.locator("#clips .card textarea").all()):
+    for number, caption in enumerate(captions.all()):
         hand.fill(caption, f"a red circle moves left on a striped background, {number}")
-        caption.blur()
-    page.locator("#clips .card .state", has_text="saved").nth(3).wait_for()
+        caption.press("Control+Enter")
     hand.begin("start training")
-    hand.click(page.locator("#use-dataset"))
-    hand.fill(page.locator("#TrainSettings-preview_prompts textarea"), "a red circle on a striped background")
-    hand.fill(page.locator("#TrainSettings-steps input"), str(steps))
-    hand.click(page.locator("#start-training"))
-    page.locator("#run-head .badge.going").wait_for()
+    hand.click(page.get_by_role("button", name="Train on 4 clips"))
+    hand.fill(page.locator("main input[name=steps]").first, str(steps))
+    hand.fill(page.locator("main textarea[name=preview_prompts]").first, "a red circle on a striped background")
+    hand.click(page.locator("main button[data-do=start].large"))
+    page.locator("main wb-run .state.going, main wb-run .state.good").first.wait_for()
     hand.begin("first preview")
-    page.locator("#previews video").first.wait_for()
+    page.locator("main wb-run wb-video video").first.wait_for()
     hand.begin("the LoRA")
-    page.locator("#run-head .badge.good").wait_for()
+    page.locator("main wb-run .head .state", has_text="Finished").wait_for()
     hand.begin("a sample")
-    hand.click(page.locator("#sample-run"))
-    hand.click(page.locator("#generate"))
-    page.locator("#sample-result figure.result").wait_for()
+    hand.click(page.get_by_role("link", name="Sample it").or_(page.get_by_role("link", name="Sample", exact=True)).last)
+    hand.click(page.locator("main button[data-do=generate]"))
+    page.locator("main wb-result video").first.wait_for()
     hand.begin("compare")
-    hand.click(page.locator("#sample-result [data-do=grid]"))
-    page.locator(".video-grid figure[data-state=done]").first.wait_for()
+    hand.click(page.locator("main wb-result").get_by_role("button", name="Compare"))
+    make = page.locator("dialog[open] button[data-do=make]")
+    make.or_(page.locator("main wb-grid")).first.wait_for()
+    if make.count():
+        hand.click(make)
+    page.locator("main wb-grid wb-video video").first.wait_for()
     return hand.done()
-
-
-def import_clips(hand: Hand, bring: Locator) -> None:
-    page = hand.page
-    hand.click(bring)
-    hand.fill(page.locator("#dataset-title input, #dataset-title textarea"), "Stripes")
-    hand.click(page.locator("#create-dataset"))
-    page.get_by_role("heading", name="Stripes").wait_for()
-    hand.give(page.locator("#dataset-files input[type=file]"), CLIPS)
-    page.locator("#dataset-files").get_by_text(CLIPS[-1].stem).first.wait_for()
-    hand.click(page.locator("#import-clips"))
-    page.locator("#clips .card").nth(3).wait_for()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Make the pictures of docs/images: `python docs/screenshots.py` trains the demo in a real browser and films the page.
 
-Writes demo.webp, then every tab at 1280 px by light and dark, and Home and Train on a phone and at 1920 px. With
-`--workspace FOLDER` only the tabs, of what that workspace holds. `--every FOLDER` takes every tab at each size, light
+Writes demo.webp, then every place at 1280 px by light and dark, and Home and a run on a phone and at 1920 px. With
+`--workspace FOLDER` only the places, of what that workspace holds. `--every FOLDER` takes every place at each size, light
 and dark, to be looked at, and leaves docs/images as they are. Needs what browser tests need (scripts/browser.py).
 """
 
@@ -29,16 +29,18 @@ from workbench import jobs  # noqa: E402
 IMAGES = ROOT / "docs" / "images"
 VIEW = {"width": 1280, "height": 860}
 PHONE, WIDE = {"width": 390, "height": 844}, {"width": 1920, "height": 1080}
-# What stands on each tab once it is there; on Dataset and Train what has videos.
-TABS = {
-    "home": ".home section",
-    "dataset": "#clips .card",
-    "train": "#run-head h2",
-    "sample": "#sample-result figure.result",
-    "compare": ".video-grid figure",
-    "loras": "#lora-library .card",
+# Address of each place, and what stands in it once it is there. NAME: of the newest dataset, run, grid and LoRA.
+PLACES = {
+    "home": ("#/", "main wb-video video"),
+    "dataset": ("#/dataset/NAME", "main article"),
+    "train": ("#/train", "main table"),
+    "run": ("#/train/NAME", "main wb-chart svg"),
+    "new_run": ("#/train/new", "main .input"),
+    "sample": ("#/sample", "main wb-result video"),
+    "compare": ("#/compare/NAME", "main wb-grid video"),
+    "loras": ("#/loras", "main article"),
 }
-SECONDS = 4.0  # for videos and charts of a tab
+SECONDS = 4.0  # for videos and charts of a place
 QUALITY = 82
 WIDTH = 900  # pixels of the moving picture
 MOST_FRAMES = 36
@@ -51,8 +53,8 @@ def main() -> None:
     if path is None:
         sys.exit(REMEDY)
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workspace", type=Path, help="take the tabs of this workspace, and no film")
-    parser.add_argument("--every", type=Path, metavar="FOLDER", help="take every tab at each size, and no film")
+    parser.add_argument("--workspace", type=Path, help="take the places of this workspace, and no film")
+    parser.add_argument("--every", type=Path, metavar="FOLDER", help="take every place at each size, and no film")
     options = parser.parse_args()
     given, target = options.workspace, options.every or IMAGES
     target.mkdir(parents=True, exist_ok=True)
@@ -78,38 +80,47 @@ def main() -> None:
 
 def opened(browser: Browser, server: Server, view: dict[str, int], theme: str) -> Page:
     """The page in a browser profile of its own."""
-    page = browser.new_context(viewport=view).new_page()
+    page = browser.new_context(viewport=view, color_scheme=theme).new_page()
     page.set_default_timeout(PATIENCE_MS)
-    page.goto(f"{server.url}&__theme={theme}")
-    page.locator("#header").wait_for()
+    page.goto(server.url)
+    page.locator("main h1").first.wait_for(state="attached")
     return page
 
 
+def show(page: Page, place: str) -> None:
+    """Open a place and wait until it is whole."""
+    address, ready = PLACES[place]
+    kind = {"dataset": "dataset", "run": "run", "compare": "grid"}.get(place)
+    if kind:
+        objects = page.evaluate(
+            "fetch('api/v1/call/overview/objects', {method: 'POST'}).then((answer) => answer.json())"
+        )
+        address = next((one["address"] for one in objects if one["kind"] == kind), address.removesuffix("/NAME"))
+    page.evaluate("(address) => { location.hash = address }", address)
+    page.locator(f"{ready} >> visible=true").first.wait_for()
+
+
 def pictures(browser: Browser, server: Server) -> Iterator[tuple[str, Image.Image]]:
-    """Name and picture: of every tab, then Home and Train at other sizes."""
+    """Name and picture: of every place, then Home and a run at other sizes."""
     for theme, end in (("light", ""), ("dark", "-dark")):
         page = opened(browser, server, VIEW, theme)
-        yield from ((f"{tab}{end}", picture_of(page, tab)) for tab in TABS)
+        yield from ((f"{place}{end}", picture_of(page, place)) for place in PLACES)
     for view, end in ((PHONE, "-phone"), (WIDE, "-wide")):
         page = opened(browser, server, view, "light")
-        yield from ((f"{tab}{end}", picture_of(page, tab)) for tab in ("home", "train"))
+        yield from ((f"{place}{end}", picture_of(page, place)) for place in ("home", "run"))
 
 
 def every(browser: Browser, server: Server) -> Iterator[tuple[str, Image.Image]]:
-    """Name and picture of every tab at each size."""
+    """Name and picture of every place at each size."""
     for theme in ("light", "dark"):
         for size, view in (("1280", VIEW), ("phone", PHONE), ("1920", WIDE)):
             page = opened(browser, server, view, theme)
-            yield from ((f"{tab}-{theme}-{size}", picture_of(page, tab)) for tab in TABS)
+            yield from ((f"{place}-{theme}-{size}", picture_of(page, place)) for place in PLACES)
 
 
-def picture_of(page: Page, tab: str) -> Image.Image:
-    """A tab, from its top; of the Train tab the newest run that ended well."""
-    page.locator(f"#tab-{tab}-button").click()
-    page.locator(f"{TABS[tab]} >> visible=true").first.wait_for()
-    if tab == "train":
-        page.locator("#runs li:has(.badge.good)").first.click()
-        page.locator("#before-after video").first.wait_for()
+def picture_of(page: Page, place: str) -> Image.Image:
+    """A place, from its top."""
+    show(page, place)
     page.mouse.move(0, 0)
     time.sleep(SECONDS)
     page.evaluate("scrollTo(0, 0)")
@@ -123,28 +134,28 @@ def film(page: Page, server: Server) -> list[Image.Image]:
     demo.wait_for()
     take(page, frames)
     demo.click()
-    page.locator("#run-head .badge.going").wait_for()
+    page.locator("main wb-run .state.going").first.wait_for()
     run = server.workspace / "runs" / "demo"
     while jobs.status(run).state.alive:
         take(page, frames)
         time.sleep(1.0)
-    page.locator("#run-head .badge.good").wait_for()
-    page.locator("#before-after video").first.wait_for()
+    page.locator("main wb-run .head .state", has_text="Finished").wait_for()
     time.sleep(3.0)
     take(page, frames)
-    page.locator("#sample-run").click()
-    page.locator("#generate").click()
-    page.locator("#sample-result figure.result").wait_for()
+    page.get_by_role("link", name="Sample it").click()
+    page.locator("main button[data-do=generate]").click()
+    page.locator("main wb-result video").first.wait_for()
     for _ in range(3):
         time.sleep(1.0)
         take(page, frames)
-    page.get_by_role("tab", name="Compare").click()
-    page.locator("#grid-make").click()
-    page.wait_for_function(  # every video is generated and measured
-        """() => { const all = [...document.querySelectorAll('.video-grid figure')];
-            const ready = (one) => one.dataset.state === 'done' && one.querySelector('.measurements li');
-            return all.length && all.every(ready); }"""
-    )
+    page.locator("main wb-result").get_by_role("button", name="Compare").click()
+    make = page.locator("dialog[open] button[data-do=make]")
+    make.or_(page.locator("main wb-grid")).first.wait_for()
+    if make.count():
+        make.click()
+    page.locator("main wb-grid video").first.wait_for()
+    page.wait_for_function("!document.querySelector('main .making')")  # every video is generated
+    take(page, frames)
     return frames
 
 
