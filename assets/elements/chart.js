@@ -231,7 +231,7 @@ class Chart extends WorkbenchElement {
     event.preventDefault();
     event.stopPropagation();
     if (by) {
-      this.cursor = this.cursor === null ? stepBy(this.lines, by < 0 ? last : first, 0) : stepBy(this.lines, this.cursor, by * (event.shiftKey ? 10 : 1));
+      this.cursor = this.cursor === null && Math.abs(by) === 1 ? stepBy(this.lines, by < 0 ? last : first, 0) : stepBy(this.lines, this.cursor ?? first, by * (event.shiftKey ? 10 : 1));
       if (this.zoom && (this.cursor < first || this.cursor > last)) {
         const half = (last - first) / 2;
         this.zoom = [this.cursor - half, this.cursor + half];

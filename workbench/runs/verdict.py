@@ -44,9 +44,11 @@ def verdict_of(seen: RunSnapshot) -> Verdict | None:
         return Verdict("plain", "Not started yet.", "It trains when it is put into the queue.", seen.action("go on"))
     if state is State.PAUSED:
         freed = "Its device is free meanwhile. It goes on where it stopped."
-        return Verdict("plain", f"Paused at step {seen.status.step:,}.", freed, seen.action("sample"))
+        return Verdict("plain", f"Paused at step {seen.curves.last.get('step', 0):,}.", freed, seen.action("sample"))
     if state is State.STOPPED and seen.outcome:
-        return Verdict("plain", f"Stopped at step {seen.status.step:,}.", seen.outcome.text, seen.action("go on"))
+        return Verdict(
+            "plain", f"Stopped at step {seen.curves.last.get('step', 0):,}.", seen.outcome.text, seen.action("go on")
+        )
     if seen.diagnosis:
         claim, evidence = _split(seen.diagnosis)
         return Verdict(seen.diagnosis.tone, claim, evidence, _remedy(seen, seen.diagnosis))
@@ -60,7 +62,8 @@ def verdict_of(seen: RunSnapshot) -> Verdict | None:
 def _failed(seen: RunSnapshot) -> Verdict:
     assert seen.failure is not None
     found = seen.failure
-    at = f" at step {seen.status.step:,}" if seen.status.step else ""
+    step = seen.curves.last.get("step", 0)
+    at = f" at step {step:,}" if step else ""
     hints = [action.hint for action in found.actions if action.hint]
     until = [seen.diagnosis.sentence] if seen.diagnosis else []
     evidence = " ".join(filter(None, (found.message, found.facts, found.saved, found.advice, *hints, *until)))
