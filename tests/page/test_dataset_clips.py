@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 
 from tests.dataset_builder.small import write_dataset
 from tests.page.conftest import Site
+from tests.patience import PATIENCE
 from workbench import demo
 from workbench.dataset_builder import Dataset
 
@@ -38,13 +39,14 @@ def test_dropped_files_become_a_dataset_at_once_and_each_says_what_became_of_it(
         page.locator(".dropzone").click()
     chooser.value.set_files(films(tmp_path))
     strip = page.locator("wb-import .strip")
-    expect(strip).to_contain_text("2 taken")
+    expect(strip).to_contain_text("2 taken", timeout=1000 * PATIENCE)
     expect(strip).to_contain_text("1 refused")
     strip.get_by_text("Each file").click()
     expect(strip.locator("tr", has_text="notes.pdf")).to_be_visible()
     expect(page).to_have_url(re.compile("#/dataset/walk_0$"))
     expect(page.locator(".clip")).to_have_count(2)
-    expect(page.get_by_role("button", name="Check again")).to_be_visible()  # they were checked by themselves
+    # They are checked by themselves.
+    expect(page.get_by_role("button", name="Check again")).to_be_visible(timeout=1000 * PATIENCE)
     page.get_by_role("button", name="Undo import").click()
     expect(page.locator(".clip")).to_have_count(0)
     page.locator(".toast").get_by_role("button", name="Undo").click()
@@ -101,7 +103,7 @@ def test_a_clip_is_trimmed_and_cropped_by_keys_and_undo_brings_it_back(site: Sit
     page.get_by_role("button", name="Crop", exact=True).click()
     page.get_by_label("Width", exact=True).fill("16")
     page.get_by_role("button", name="Keep 5 frames").click()
-    expect(page.locator(".about-clip")).to_contain_text("16×32")
+    expect(page.locator(".about-clip")).to_contain_text("16×32", timeout=1000 * PATIENCE)
     expect(page.locator(".about-clip")).to_contain_text("5 frames")
     page.locator(".toast").get_by_role("button", name="Undo").click()
     expect(page).to_have_url(re.compile(f"{before}$"))

@@ -389,10 +389,10 @@ def _declared(function: Callable[..., Any]) -> Operation:
 
 
 def operations(*nouns: str) -> list[Operation]:
-    """Return the operations of these nouns, or of all, in the order of their declaration."""
+    """Return the operations of these nouns, or of all: noun by noun, in the order of their declaration."""
     for noun in nouns or NOUNS:
         importlib.import_module(f"{__package__}.{noun}")
-    return [one for one in REGISTRY.values() if one.noun in (nouns or NOUNS)]
+    return [one for noun in nouns or NOUNS for one in REGISTRY.values() if one.noun == noun]
 
 
 def keys_of(kind: type[Snapshot]) -> dict[str, str]:
