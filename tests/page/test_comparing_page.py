@@ -1,4 +1,4 @@
-"""Compare on the page: videos at one frame, marks by the keyboard, a wipe, a blind vote, a film; a comparison is made and removed."""
+"""Compare on the page: videos on one clock, marks by the keyboard, wipe, blind vote and film; new comparisons."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
-FRAMES, FPS = 33, 8
+FRAMES, FPS = 9, 8
 HOSTILE = '<img src=x onerror="window.broken = 1"></script>'
 VIDEOS = "[...document.querySelectorAll('wb-grid .cell video')]"
 
@@ -31,7 +31,7 @@ def grid(site: Site) -> Grid:
     for cells in made.state().cells:
         for place, cell in enumerate(cells):
             frames = np.zeros((FRAMES, 64, 96, 3), np.uint8)
-            frames[..., place] = np.arange(FRAMES)[:, None, None] * 7
+            frames[..., place] = np.arange(FRAMES)[:, None, None] * 20
             record = {"settings": cell.settings.model_dump(mode="json"), "loras": [], "seconds": 1.0, "steps": 2}
             write_sample(made.video(cell.key), frames, FPS, record)
     return made
@@ -43,20 +43,17 @@ def patient(page: Page) -> None:
 
 
 def at_one_frame(page: Page, number: int) -> None:
-    page.wait_for_function(
-        f"""wanted => {{ const videos = {VIDEOS};
-            return videos.length === 6 && videos.every((one) => one.paused && Math.floor(one.currentTime * 8 + 0.01) === wanted); }}""",
-        arg=number,
-    )
+    stands = f"one.paused && Math.floor({FPS} * one.currentTime + 0.01) === wanted"
+    page.wait_for_function(f"wanted => {VIDEOS}.length === 6 && {VIDEOS}.every((one) => {stands})", arg=number)
 
 
 def test_videos_of_a_grid_are_one_clock_and_marked_by_the_keyboard(site: Site, grid: Grid, page: Page) -> None:
     site.open(page, f"#/compare/{grid.name}")
     page.wait_for_function(f"{VIDEOS}.length === 6 && {VIDEOS}.every((one) => !one.paused && one.readyState > 1)")
-    page.locator("wb-scrubber input").fill("21")
-    at_one_frame(page, 20)
+    page.locator("wb-scrubber input").fill("6")
+    at_one_frame(page, 5)
     page.locator("body").press(".")
-    at_one_frame(page, 21)
+    at_one_frame(page, 6)
 
     page.locator(".cell[tabindex='0']").focus()
     for key in ("ArrowRight", "ArrowDown", "s"):
@@ -67,7 +64,7 @@ def test_videos_of_a_grid_are_one_clock_and_marked_by_the_keyboard(site: Site, g
     page.keyboard.press("x")
     page.locator(".cell.rejected").wait_for(state="detached")
     page.keyboard.press("b")
-    page.locator(".column-head", has_text="best").wait_for()
+    page.locator(".column-head .state.good").wait_for()
     page.keyboard.press("Enter")
     page.locator("dialog.large-video dd", has_text="a cat").wait_for()
     with page.expect_download() as download:

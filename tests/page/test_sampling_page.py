@@ -1,4 +1,4 @@
-"""Sample on the page: a form that is kept, videos that come and are cancelled, what is taken over from them, the history."""
+"""Sample on the page: a form that is kept, videos that come and are cancelled, what fills the form, the history."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests.loras.making import layer, put_lora
 from tests.page.conftest import Site
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until
 from workbench.sampler.samples import Samples, new_id, video_path, write_sample
 from workbench.sampler.settings import SampleSettings
 
@@ -50,7 +50,7 @@ def test_the_history_is_searched_turned_starred_emptied_and_brought_back(site: S
     page.get_by_text("1 to 24 of 30").wait_for()
     page.get_by_role("button", name="Older").click()
     page.wait_for_function(f"{TILES} === 6")
-    page.fill(".history-search", "number 7")
+    page.fill(".history-search", "number 12")
     page.wait_for_function(f"{TILES} === 1")
     page.locator(".sample-tile a").focus()
     page.keyboard.press("s")
@@ -141,7 +141,7 @@ def test_videos_come_live_and_one_is_cancelled(site: Site, page: Page) -> None:
     rows.nth(2).wait_for(state="detached")
     page.locator("wb-queue .queue .going", has_text="step").wait_for()
     page.reload()  # what was requested goes on
-    page.wait_for_function("!document.querySelector('wb-queue .queue')")
     page.locator("wb-result", has_text="a red ring moves left").wait_for()
     page.locator("wb-result .facts", has_text="80").wait_for()
-    assert len(Samples(site.workspace).history(100)) == before + 2
+    until(lambda: len(Samples(site.workspace).history(100)) == before + 2)
+    page.wait_for_function("!document.querySelector('wb-queue .queue')")
