@@ -197,16 +197,17 @@ class NewComparison extends FillingElement {
   view() {
     const { filling, proposed, start: { grid } } = this;
     if (!filling?.settings.length) return html``;
-    const others = filling.settings.filter(({ name }) => !GRID_FIELDS.includes(name));
+    const stacks = !filling.get('run') || filling.differs('loras');
+    const others = filling.settings.filter(({ name }) => !GRID_FIELDS.includes(name) && !(stacks && name === 'loras'));
     const title = grid ? `Columns of ${grid.title}` : 'New comparison';
     return html`<dialog class="new-comparison" aria-label="${title}"><form class="content" data-submit="make"><div class="row tight"><h2 class="one-line">${title}</h2><span class="spacer"></span>${button('Close', 'close', { kind: 'small' })}</div>
       <div class="two-columns">${field('Run', this.control(filling.setting('run')), '', filling.problems.run)}${filling.get('run') || grid ? '' : field('Model', select((this.models ?? []).map(({ value, title: text }) => [value, text]),
         this.beside.model, 'name="model" data-change="besides"'), 'Of a comparison without a run.')}</div>
-      ${this.checkpoints()}
+      ${this.checkpoints()}${stacks ? settingField(filling, 'loras', 'A column each.') : ''}
       ${field('Scales', html`<input class="input" name="scales" value="${(filling.get('scales') ?? []).join(', ')}" placeholder="1" data-input="typed" inputmode="decimal">`, 'How strongly the LoRA acts: 0.5, 0.75, 1.', filling.problems.scales)}
       ${field('Prompts', html`<textarea class="input" name="prompts" rows="4" placeholder="One a line; the run's preview prompts if empty" data-input="typed">${(filling.get('prompts') ?? []).join('\n')}</textarea>`, 'One a line, a row each.', filling.problems.prompts)}
       ${proposed?.lacking.length ? html`<p class="row minor"><span class="state warn">${icon('warn')}A prompt lacks ${proposed.lacking.join(', ')}</span>${button(`Insert ${proposed.lacking.join(', ')}`, 'insert', { kind: 'small' })}</p>` : ''}
-      <details><summary class="minor">LoRAs, seeds and ${count(others.length - 1, 'more setting')}</summary><div class="section">${others.map(({ name, help }) => settingField(filling, name, help))}${
+      <details><summary class="minor">${stacks ? 'Seeds' : 'LoRAs, seeds'} and ${count(others.length - (stacks ? 1 : 2), 'more setting')}</summary><div class="section">${others.map(({ name, help }) => settingField(filling, name, help))}${
         grid ? '' : field('Speed', select((this.speeds ?? []).map(({ value }) => value), this.beside.speed, 'name="speed" data-change="besides"'))}</div></details>
       ${otherProblems(filling, filling.settings.map(({ name }) => name))}<p class="minor faint" role="status">${proposed?.cost ?? ''}</p>
       <div class="row"><span class="spacer"></span><button type="button" class="button primary" data-do="make">${icon(grid ? 'good' : 'plus')}${grid ? 'Change and generate' : 'Compare'}</button></div></form></dialog>`;

@@ -83,7 +83,7 @@ class GridPlayer extends WorkbenchElement {
     const [first, ...rest] = column.labels;
     const best = grid.best.column === column.name && grid.best.column !== undefined;
     const marks = [column.stars && `${column.stars} ★`, column.votes && `won ${column.won} of ${column.votes}`].filter(Boolean).join(' · ');
-    return html`<div class="column-head" role="columnheader" data-id="head-${index}"><b class="one-line" title="${nameOfColumn(column)}">${capital(first)}</b><span class="fine faint one-line" title="${column.confidence}">${
+    return html`<div class="column-head" role="columnheader" data-id="head-${index}"><b class="one-line" title="${nameOfColumn(column)}">${capital(first)}</b><span class="fine faint one-line" title="${column.votes ? column.confidence : ''}">${
       [rest.filter(Boolean).join(', '), marks].filter(Boolean).join(' · ')}</span>${best ? state('good', 'best') : this.edits && column.checkpoint ? button('Best', 'best', {
       kind: 'quiet small', value: index, label: `Make ${nameOfColumn(column)} the best checkpoint of the run` }) : ''}</div>`;
   }

@@ -91,6 +91,7 @@ class Sample extends FillingElement {
 
   async look(filling) {
     this.plan = await page.transport.call('samples/plan', { values: { ...filling.values, ...filling.beside } });
+    filling.without = this.plan.without_effect; // also while something is missing: a model that wants a picture shows its slot
     return this.plan;
   }
 

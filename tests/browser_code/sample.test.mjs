@@ -1,0 +1,33 @@
+// LoRAs with their scales, sizes and lengths as a form offers them, what is chosen of a page of samples.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { elements } from './elements.mjs';
+
+const { lorasScale, withScale, sizeOptions, lengthOptions, pageRange, choosing } = elements(['lorasScale', 'withScale', 'sizeOptions', 'lengthOptions', 'pageRange', 'choosing']);
+
+test('a LoRA is a name with a scale, which is left out where it is 1', () => {
+  assert.deepEqual(lorasScale('runs/ring=0.8'), ['runs/ring', 0.8]);
+  assert.deepEqual(lorasScale('runs/ring@200'), ['runs/ring@200', 1]);
+  assert.deepEqual(lorasScale('/loras/a=b.safetensors'), ['/loras/a=b.safetensors', 1]);
+  assert.deepEqual(lorasScale('/loras/a=b.safetensors=-1.5'), ['/loras/a=b.safetensors', -1.5]);
+  assert.deepEqual([withScale('ring', 1), withScale('ring', 0.4)], ['ring', 'ring=0.4']);
+});
+
+test("the model's own size comes first; one that is set is listed, whatever it is", () => {
+  const sizes = [[720, 480], [480, 720]];
+  assert.deepEqual(sizeOptions(sizes, null, null), { options: [['', '720×480'], ['480x720', '480×720']], chosen: '' });
+  assert.deepEqual(sizeOptions(sizes, 480, 720).options.length, 2);
+  assert.deepEqual(sizeOptions(sizes, 256, null), { options: [['', '720×480'], ['480x720', '480×720'], ['256x480', '256×480']], chosen: '256x480' });
+});
+
+test('numbers of frames say how long they last', () => {
+  assert.deepEqual(lengthOptions([9, 17], 17, 8, null), [['', '17 · 2.1 s'], [9, '9 · 1.1 s']]);
+  assert.deepEqual(lengthOptions([9], 9, 8, 12).at(-1), [12, '12 · 1.5 s']);
+});
+
+test('a page of samples, and those between two that are chosen with Shift', () => {
+  assert.equal(pageRange({ page: 1, size: 24, matching: 1000, samples: Array(24).fill(0) }), '25 to 48 of 1,000');
+  assert.equal(pageRange({ page: 0, size: 24, matching: 0, samples: [] }), '');
+  assert.deepEqual([...choosing(new Set(['a']), ['a', 'b', 'c', 'd'], 'd', true, 'b')], ['a', 'b', 'c', 'd']);
+  assert.deepEqual([...choosing(new Set(['a', 'b']), ['a', 'b'], 'a', false, null)], ['b']);
+});
