@@ -1,4 +1,4 @@
-"""What a setting offers is one list for page, notebook and shell, and what is offered is accepted."""
+"""What a setting offers is one list for page and shell, and what is offered is accepted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import click
 import gradio as gr
 import pytest
-from ipywidgets import Combobox, Dropdown
 
 from tests.loras.making import layer, put_export, put_lora
 from workbench import choices
@@ -22,7 +21,6 @@ from workbench.dataset_builder.settings import CaptionSettings
 from workbench.families import find_model
 from workbench.fit.gpus import gpu_of
 from workbench.loras.settings import MergeSettings
-from workbench.notebook.form import form as notebook_form
 from workbench.runs.checks import initial_lora
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.loras import resolve
@@ -60,14 +58,12 @@ def on_page(cls: type[Settings], workspace: Workspace) -> Form[Any]:
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_page_notebook_and_shell_offer_the_same(cls: type[Settings], full: Workspace) -> None:
+def test_page_and_shell_offer_the_same(cls: type[Settings], full: Workspace) -> None:
     components = dict(zip([spec.name for spec in specs(cls)], on_page(cls, full).inputs, strict=True))
-    fields = notebook_form(cls, full).fields
     for spec in specs(cls):
         if spec.source or spec.choices:
             expected = offered(spec, full)
             assert on_component(components[spec.name], full) == expected
-            assert in_notebook(fields[spec.name], expected)
             assert in_shell(spec, full) == expected
 
 
@@ -76,16 +72,6 @@ def on_component(component: Any, workspace: Workspace) -> list[str]:
     if isinstance(component, gr.HTML):
         return [one["name"] for one in lora_stack.choices(workspace)]
     return [value for _, value in component.choices if value]
-
-
-def in_notebook(field: Any, expected: list[str]) -> bool:
-    """Whether a field lists these choices, or, being one of text, names the first of them."""
-    if isinstance(field, Dropdown):
-        values = [option[1] if isinstance(option, tuple) else option for option in field.options]
-        return [value for value in values if value] == expected
-    if isinstance(field, Combobox):
-        return list(field.options) == expected
-    return bool(field.placeholder.endswith(", ".join(expected[:3])))
 
 
 def in_shell(spec: Spec, workspace: Workspace) -> list[str]:
