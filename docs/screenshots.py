@@ -1,8 +1,8 @@
 """Make the pictures of docs/images: `python docs/screenshots.py` trains the demo in a real browser and films the page.
 
 Writes demo.webp, then every place at 1280 px by light and dark, and Home and a run on a phone and at 1920 px. With
-`--workspace FOLDER` only the places, of what that workspace holds. `--every FOLDER` takes every place at each size, light
-and dark, to be looked at, and leaves docs/images as they are. Needs what browser tests need (scripts/browser.py).
+`--workspace FOLDER` only the places, of what that workspace holds. `--every FOLDER` takes every place at each size,
+light and dark, to be looked at, and leaves docs/images as they are. Needs what browser tests need (scripts/browser.py).
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ PLACES = {
     "compare": ("#/compare/NAME", "main wb-grid video"),
     "loras": ("#/loras", "main article"),
 }
+OBJECTS = "fetch('api/v1/call/overview/objects', {method: 'POST'}).then((answer) => answer.json())"
 SECONDS = 4.0  # for videos and charts of a place
 QUALITY = 82
 WIDTH = 900  # pixels of the moving picture

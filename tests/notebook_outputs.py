@@ -15,6 +15,7 @@ from workbench.sampler import queue
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
+WIDGET = "application/vnd.jupyter.widget-view+json"
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 
 
@@ -71,6 +72,7 @@ def said(outputs: Iterable[NotebookNode]) -> str:
 
 
 def shown_pages(outputs: Iterable[NotebookNode]) -> list[str]:
-    """The HTML of the outputs, without the script of the charts."""
-    found = [output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})]
+    """The HTML of the outputs that are no widgets, without the script of the charts."""
+    shown = [output.data for output in outputs if "data" in output and WIDGET not in output.data]
+    found = [data["text/html"] for data in shown if "text/html" in data]
     return [page for page in found if not page.startswith("<script>")]

@@ -1,13 +1,11 @@
-"""What a setting offers is one list for page, notebook and shell, and what is offered is accepted."""
+"""What a setting offers is one list for page and shell, and what is offered is accepted."""
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import click
 import pytest
-from ipywidgets import Combobox, Dropdown
 
 from tests.loras.making import layer, put_export, put_lora
 from workbench import choices
@@ -20,7 +18,6 @@ from workbench.dataset_builder.settings import CaptionSettings
 from workbench.families import find_model
 from workbench.fit.gpus import gpu_of
 from workbench.loras.settings import MergeSettings
-from workbench.notebook.form import form as notebook_form
 from workbench.operations import settings as operations
 from workbench.operations.settings import FORMS
 from workbench.runs.checks import initial_lora
@@ -52,24 +49,12 @@ def of(cls: type[Settings], name: str) -> Spec:
 @pytest.mark.parametrize("cls", CLASSES)
 def test_page_notebook_and_shell_offer_the_same(cls: type[Settings], full: Workspace) -> None:
     form = next((name for name, known in FORMS.items() if known is cls), None)
-    fields = notebook_form(cls, full).fields
     for spec in specs(cls):
         if spec.source or spec.choices:
             expected = offered(spec, full)
             if form and spec.source:
                 assert [one.value for one in operations.choices(full, form, spec.name)] == expected
-            assert in_notebook(fields[spec.name], expected)
             assert in_shell(spec, full) == expected
-
-
-def in_notebook(field: Any, expected: list[str]) -> bool:
-    """Whether a field lists these choices, or, being one of text, names the first of them."""
-    if isinstance(field, Dropdown):
-        values = [option[1] if isinstance(option, tuple) else option for option in field.options]
-        return [value for value in values if value] == expected
-    if isinstance(field, Combobox):
-        return list(field.options) == expected
-    return bool(field.placeholder.endswith(", ".join(expected[:3])))
 
 
 def in_shell(spec: Spec, workspace: Workspace) -> list[str]:

@@ -71,7 +71,9 @@ HEAVY = {"torch", "torchvision", "diffusers", "transformers", "peft", "accelerat
 ONLY_IN = {
     **dict.fromkeys(HEAVY, {"families", "trainer", "sampler", "memory", "loras"}),
     "gradio": {"ui", "webui"},
+    "anywidget": {"notebook"},
     "ipywidgets": {"notebook"},
+    "traitlets": {"notebook"},
     "IPython": {"notebook"},
     "click": {"cli"},
     "rich": {"cli"},

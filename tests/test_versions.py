@@ -24,7 +24,8 @@ REQUIRED = [Requirement(line) for line in PROJECT["dependencies"]]
 OPTIONAL = [Requirement(line) for lines in PROJECT["optional-dependencies"].values() for line in lines]
 # Packages whose parts in C or own dependencies break first, by the names they are imported under; none needs torch.
 LOADED = "gradio, av, numpy, pydantic, psutil, PIL, click, rich, sentencepiece, google.protobuf, pynvml, "
-LOADED += "jupyterlab, ipywidgets, scenedetect, cv2, httpx, regex, huggingface_hub, safetensors.numpy, transformers"
+LOADED += "jupyterlab, ipywidgets, anywidget, scenedetect, cv2, httpx, regex, huggingface_hub, safetensors.numpy, "
+LOADED += "transformers"
 
 
 @pytest.mark.parametrize("wanted", [*REQUIRED, *OPTIONAL], ids=str)

@@ -4,7 +4,7 @@
 const WIDE = window.matchMedia('(min-width: 1680px)');
 const STARTS = ['go on', 'from start'];
 // Where a LoRA, or a checkpoint of one, is tried.
-const sampleAddress = (lora) => address('sample', 'lora', lora);
+const sampleAddress = (lora) => address('sample', 'with', lora);
 // Where the form of a new run has what another one had: its settings, or to continue from a checkpoint.
 const fromAddress = (name, step = null) => address('train', 'new', 'from', name, ...(step === null ? [] : [String(step)]));
 

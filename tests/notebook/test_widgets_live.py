@@ -24,26 +24,32 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 ROOT = Path(__file__).resolve().parent.parent.parent
 FRAME = "iframe[title='Video LoRA Workbench']"
-CELLS = (
-    f"import sys; sys.path.insert(0, {str(ROOT)!r})\nimport time\nfrom workbench import Run, Workspace, notebook\n"
-    "from workbench.notebook.widget import View\nworkspace = Workspace.open('workspace')\n"
-    "view = View(workspace, '#/loras')\nview",
-    "again = View(workspace, '#/loras/loras%2Flion')\ndisplay(again)\n"
-    "while not view.address.endswith('ring'):\n    time.sleep(0.1)\nprint('saw', view.address)",
-    "from workbench.runs.settings import TrainSettings\nform = notebook.form(TrainSettings, workspace)\nform",
+BEGIN = (
+    f"import sys; sys.path.insert(0, {str(ROOT)!r})\nimport time\nfrom workbench import Workspace, notebook\n"
+    "from workbench.loras import library\n"
+    "from workbench.notebook.widget import View\nfrom workbench.runs.settings import TrainSettings\n"
+    "workspace = Workspace.open('workspace')\nview = View(workspace, '#/loras')\nview"
+)
+LINKS = (
+    "again = View(workspace, '#/loras/loras%2Flion')\nagain",
+    "print('saw', view.address)\nlibrary.star(workspace, 'loras/lion')\ntime.sleep(600)",
+)
+FORM = (
+    "form = notebook.form(TrainSettings, workspace)\nform",
     "form.set(rank=24)\nprint('steps', form.settings.steps)",
 )
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[str]:
+def lab(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     """The address of a notebook in a JupyterLab that is its own."""
     import nbformat
 
     workspace = Workspace.open(tmp_path / "workspace")
     for name in ("ring", "lion"):
         put_lora(workspace, name, layer("transformer_blocks.0.attn1.to_q", 4, 8, 8), 8.0)
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
+    cells = [nbformat.v4.new_code_cell(cell) for cell in (BEGIN, *request.param)]
+    notebook = nbformat.v4.new_notebook(cells=cells)
     nbformat.write(notebook, tmp_path / "a.ipynb")
     places = {f"JUPYTER_{name}_DIR": str(tmp_path / f".{name}") for name in ("RUNTIME", "CONFIG", "DATA")}
     places |= {
@@ -52,7 +58,12 @@ def lab(tmp_path: Path) -> Iterator[str]:
     }
     port = own_port()
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}"]
-    command += ["--IdentityProvider.token=t", f"--ServerApp.root_dir={tmp_path}", "--LabApp.news_url="]
+    command += [
+        "--LabApp.expose_app_in_browser=True",
+        "--IdentityProvider.token=t",
+        f"--ServerApp.root_dir={tmp_path}",
+        "--LabApp.news_url=",
+    ]
     with (tmp_path / "lab.log").open("w") as log:
         server = subprocess.Popen(command, env=os.environ | places, stdout=log, stderr=subprocess.STDOUT)
     until(lambda: answers(f"http://127.0.0.1:{port}/api?token=t"))
@@ -81,36 +92,41 @@ def page(lab: str) -> Iterator[Page]:
         page = browser.new_page(viewport={"width": 1280, "height": 1000})
         page.set_default_timeout(PATIENCE * 1000)
         page.goto(lab)
-        page.locator(".jp-NotebookPanel .jp-Cell").nth(len(CELLS) - 1).wait_for(state="attached")
+        page.locator(".jp-NotebookPanel .jp-Cell").first.wait_for()
+        page.locator(".jp-Dialog .jp-mod-accept").click()  # the only kernel
         page.locator("[data-status=idle]").first.wait_for(state="attached")
         yield page
         browser.close()
 
 
-def run(page: Page, cell: int) -> None:
-    """Run a cell, without waiting for its end."""
-    page.locator(".jp-CodeCell .jp-InputArea-editor .cm-content").nth(cell).click()
-    page.keyboard.press("Shift+Enter")
+def run_next(page: Page) -> None:
+    """Run the cell whose turn it is, without waiting for its end."""
+    page.evaluate("void jupyterapp.commands.execute('notebook:run-cell-and-select-next')")
 
 
 def shown(page: Page, number: int) -> FrameLocator:
     return page.frame_locator(FRAME).nth(number)
 
 
-def test_a_notebook_shows_elements_while_a_cell_runs_and_knows_what_is_clicked(page: Page) -> None:
-    run(page, 0)
+@pytest.mark.parametrize("lab", [LINKS], ids=["links"], indirect=True)
+def test_links_lead_within_a_widget_and_changes_are_pushed_while_a_cell_runs(page: Page) -> None:
+    run_next(page)
     first = shown(page, 0)
     first.locator(".tile.lora").nth(1).wait_for()
     notebook = page.url
-    run(page, 1)
-    # The cell goes on until the first widget is somewhere else; meanwhile the second one shows its LoRA.
-    shown(page, 1).locator("wb-lora h2:text('lion')").wait_for()
+    run_next(page)
+    second = shown(page, 1)
+    second.locator("wb-lora h2:text('lion')").wait_for()
     first.locator(".tile.lora a.one-line:has-text('ring')").click()
     first.locator("wb-lora h2:text('ring')").wait_for()
-    page.get_by_text("saw #/loras/loras%2Fring").wait_for()
-    assert page.url == notebook, "a link of a widget leads within the widget"
     first.locator("wb-lora [aria-label^='Star:']").click()
     first.locator("wb-lora [aria-label^='Starred:']").wait_for()
+    assert page.url == notebook, "a link of a widget leads within the widget"
+    run_next(page)
+    page.get_by_text("saw #/loras/loras%2Fring").wait_for()
+    # The cell goes on; what it has changed is pushed meanwhile.
+    second.locator("wb-lora [aria-label^='Starred:']").wait_for()
+    assert page.locator("[data-status=busy]").count()
     assert first.locator("html.light").count() == 1
     page.evaluate("document.body.style.background = 'black'; document.body.dataset.jpThemeLight = 'false'")
     page.add_style_tag(content=".jp-NotebookPanel *, .jp-NotebookPanel { background-color: #111 !important }")
@@ -118,12 +134,13 @@ def test_a_notebook_shows_elements_while_a_cell_runs_and_knows_what_is_clicked(p
     first.locator("html.dark").wait_for(state="attached")
 
 
+@pytest.mark.parametrize("lab", [FORM], ids=["form"], indirect=True)
 def test_a_form_is_shared_by_the_kernel_and_the_page(page: Page) -> None:
-    for cell in (0, 2):
-        run(page, cell)
+    for _ in range(2):
+        run_next(page)
     form = shown(page, 1)
     form.locator("[name=steps]").fill("77")
-    run(page, 3)
+    run_next(page)
     page.get_by_text("steps 77").wait_for()
     form.locator("[name=rank]").wait_for()
     until(lambda: form.locator("[name=rank]").input_value() == "24")

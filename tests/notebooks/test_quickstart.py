@@ -92,6 +92,7 @@ def test_colab_gets_the_workbench_and_keeps_its_own_widgets(monkeypatch: pytest.
     monkeypatch.setattr("sys.path", list(sys.path))
     exec(install_cell(), {})
     assert [command[0] for command in commands] == ["git", sys.executable]
+    assert commands[1][-3].startswith("anywidget>=")
     assert commands[1][-2:] == ["-e", "/content/video-lora-workbench"]
     # Colab's page speaks ipywidgets 7 only: an installation that asks for more would take its widgets away.
     assert "ipywidgets" not in (ROOT / "requirements.txt").read_text()

@@ -31,6 +31,7 @@ import traitlets
 
 from workbench.display import elements
 from workbench.errors import WorkbenchError
+from workbench.operations.registry import operations
 from workbench.operations.settings import FORMS
 from workbench.operations.watched import SECONDS, Watched, named, watched
 from workbench.settings import parse
@@ -64,6 +65,7 @@ class View(anywidget.AnyWidget):
             form: The form that is filled in there, as `settings/show` names it.
             values: Its values at first, in place of the defaults.
         """
+        operations()  # loaded here: threads that load the same modules at once would wait for one another
         self.workspace, self.form_name = workspace, form
         self.watched: dict[str, Watched] = {}
         self.sent: dict[str, str] = {}
