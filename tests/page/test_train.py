@@ -23,7 +23,8 @@ pytestmark = pytest.mark.browser
 # Methods of elements that hide one of the browser's: a `remove` of ours would be called when an element goes.
 HIDING = """() => {
     const ours = ['constructor', 'connectedCallback', 'disconnectedCallback', 'connectedMoveCallback'];
-    const here = [...document.querySelectorAll('*')].map((one) => one.localName).filter((name) => name.startsWith('wb-'));
+    const all = [...document.querySelectorAll("*")].map((one) => one.localName);
+    const here = all.filter((name) => name.startsWith("wb-"));
     const tags = new Set([...here, 'wb-run', 'wb-new-run', 'wb-run-overview', 'wb-run-checkpoints', 'wb-run-notes']);
     const found = [];
     for (const tag of tags) {
