@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
-import gradio as gr
 import numpy as np
 import pytest
 from PIL import Image
-from workbench.ui.sample.tab import SampleTab
 
 from workbench import policy
 from workbench.clips import media
 from workbench.errors import ConfigError
+from workbench.operations import samples
 from workbench.sampler.inputs import kept
 from workbench.sampler.samples import new_id, settings_of, shareable, video_path, write_sample
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
@@ -99,25 +96,6 @@ def test_what_holds_no_settings_is_refused_in_a_sentence(workspace: Workspace, t
             settings_of(tmp_path / name, workspace)
 
 
-def test_the_page_takes_the_settings_of_a_video(
-    workspace: Workspace, made: tuple[Path, SampleSettings], tmp_path: Path
-) -> None:
-    (video, settings), joined = made, tmp_path / "joined.mp4"
-
-    async def build() -> SampleTab:
-        with gr.Blocks():
-            return SampleTab(workspace)
-
-    tab = asyncio.run(build())
-    left, scenes, filled = tab._read_back(str(video))
-    assert left is None
-    assert not scenes
-    assert tab.form.parse([update["value"] for update in tab.form.write(filled)]) == settings
-
-    media.encode(FRAMES, joined, 8, comment=json.dumps({"settings": {"prompt": "x\ny"}, "scenes": []}))
-    assert tab._read_back(str(joined))[1], "each line of its prompt is a scene"
-
-
 def test_a_line_may_have_a_first_frame_of_its_own(workspace: Workspace, tmp_path: Path) -> None:
     for name in ("ship.png", "cat.png", "all.png"):
         Image.new("RGB", (8, 8), name[:1] == "s" and "red" or "blue").save(tmp_path / name)
@@ -144,14 +122,9 @@ def test_the_page_holds_the_pictures_of_lines_to_its_rules(
     monkeypatch.setattr(policy, "_roots", [workspace.root.resolve()])
     Image.new("RGB", (8, 8)).save(tmp_path / "outside.png")
 
-    async def build() -> SampleTab:
-        with gr.Blocks():
-            return SampleTab(workspace)
-
-    form = asyncio.run(build()).form
-    held: dict[str, Any] = {**SampleSettings().model_dump(mode="json"), "prompt": f"x@@{tmp_path / 'outside.png'}"}
+    settings = SampleSettings(prompt=f"x@@{tmp_path / 'outside.png'}")
     with pytest.raises(ConfigError, match="this page may not read"):
-        form.each(form.parse([update["value"] for update in form.write(held)]), True, 1, False)
+        samples.request(workspace, settings, BatchSettings(each_line=True))
 
 
 def test_no_video_that_ships_names_a_path(request: pytest.FixtureRequest) -> None:
