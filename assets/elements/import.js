@@ -35,7 +35,13 @@ async function changeDataset(operation, values, said, undone = () => {}) {
 }
 
 // What a new dataset is called: as the first file, without its ending.
-const titleOf = (files) => files[0].name.replace(/(\.tar)?\.[^.]+$/, '');
+function titleOf(files) {
+  const names = files.map(({ name }) => name.replace(/(\.tar)?\.[^.]+$/, ''));
+  let common = names[0];
+  for (const name of names) while (!name.startsWith(common)) common = common.slice(0, -1);
+  const title = names.length === 1 ? common : common.replace(/[\s\d_.-]+$/, '');
+  return title.length > 1 ? title : `Clips of ${new Date().toLocaleDateString('en-US', { month: 'short', day: 'numeric' })}`;
+}
 
 // Uploads that are on their way, shown at the bottom of whatever place is open.
 class Uploads extends WorkbenchElement {

@@ -82,7 +82,11 @@ class Sample extends FillingElement {
       const known = await page.transport.call('settings/choices', { form: 'sample', name: 'model' }).catch(() => []);
       const loras = await page.transport.call('loras/list', { checkpoints: true }).catch(() => []);
       const model = loras.find(({ name }) => name === names[0])?.base_model;
-      this.fill({ values: { loras: names, ...(known.some(({ value }) => value === model) ? { model } : {}) }, message: `The form now uses ${names.length === 1 ? 'this LoRA' : 'these LoRAs'}.` });
+      // An empty prompt becomes the one by which the run was watched.
+      const run = /^runs\/([^@]+)/.exec(names[0])?.[1];
+      const watched = run && !this.filling.get('prompt') ? await page.transport.call('progress/previews', { name: run }).catch(() => null) : null;
+      const prompt = watched?.rows[0]?.prompt;
+      this.fill({ values: { loras: names, ...(known.some(({ value }) => value === model) ? { model } : {}), ...(prompt ? { prompt } : {}) }, message: `The form now uses ${names.length === 1 ? 'this LoRA' : 'these LoRAs'}.` });
     } else {
       const found = await this.act('grids/details', { name: names[0], key: names[1] });
       if (found) this.fill({ values: found.settings, message: 'The form now has the settings of this video.' });

@@ -36,7 +36,9 @@ test('datasets are found by every word of name, trigger, group or notes', () => 
 test('a dataset, an import and a recorded run in a line', () => {
   assert.equal(datasetFacts({ summary: { clips: 1, seconds: 94, missing_captions: 0 } }), '1 clip · 2 min · ready');
   assert.equal(datasetFacts({ summary: { clips: 24, seconds: 27, missing_captions: 4 } }), '24 clips · 27 s · 4 without a caption');
-  assert.deepEqual([titleOf([{ name: 'cats phone.tar.gz' }]), titleOf([{ name: 'cat.mp4' }])], ['cats phone', 'cat']);
+  const titles = [['cats phone.tar.gz'], ['cat.mp4'], ['cat_01.mp4', 'cat_02.mp4', 'cat_02.txt']].map((names) => titleOf(names.map((name) => ({ name }))));
+  assert.deepEqual(titles, ['cats phone', 'cat', 'cat']);
+  assert.match(titleOf([{ name: '01_red.mp4' }, { name: '02_blue.mp4' }]), /^Clips of \w+ \d+$/);
   assert.deepEqual([toneOf('refused'), toneOf('taken'), toneOf('anything')], ['bad', 'good', 'idle']);
   assert.equal(exampleFacts({ clips: 24, model: 'Tiny', seconds: 381.3, device: 'processor, 2 cores' }), '24 clips, Tiny, 6 min on 2 cores.');
 });
