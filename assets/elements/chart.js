@@ -136,7 +136,7 @@ class Chart extends WorkbenchElement {
     const shown = this.width ? (this.scale = this.measure()) : null;
     return html`<div class="legend fine"><span>step <b>${Math.round(at).toLocaleString('en-US')}</b></span>${chart.lines.map((line) => {
       const found = pointAt(line.points, at);
-      return html`<button type="button" data-do="toggle" data-value="${line.name}" aria-pressed="${!this.off.has(line.name)}" title="Show or hide ${line.name}"><i class="${
+      return html`<button type="button" data-do="toggle" data-value="${line.name}" aria-pressed="${String(!this.off.has(line.name))}" title="Show or hide ${line.name}"><i class="${
         line.tone} ${line.style}"></i>${line.name} <b>${found ? loss(found[1]) : '-'}</b></button>`;
     })}${this.zoom && button('Show all', 'all', { kind: 'quiet small' })}</div>
       <div class="plot" tabindex="0" role="application" aria-roledescription="chart" aria-label="${chart.title}, steps ${Math.round(shown?.first ?? 0)} to ${

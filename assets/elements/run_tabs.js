@@ -277,7 +277,7 @@ class RunNotes extends RunTab {
   view() {
     const { now, typed } = this;
     const known = [...new Set(this.runs.map(({ group }) => group).filter(Boolean))];
-    return html`<div class="section" style="max-width:760px">${field('Notes', html`<textarea class="input" rows="6" name="notes" placeholder="What did you want to find out?" data-input="type">${typed.notes ?? now.own_notes}</textarea>`)}${
+    return html`<div class="section" style="max-width:760px">${field('Notes', html`<textarea class="input" rows="6" name="notes" placeholder="What did you want to find out?" data-input="type">${typed.notes ?? this.kept?.[this.name] ?? now.own_notes}</textarea>`)}${
       field('Group', html`<input class="input" name="group" list="groups-of-runs" value="${typed.group ?? now.group}" autocomplete="off" data-change="regroup"><datalist id="groups-of-runs">${known.map((one) => html`<option value="${one}">`)}</datalist>`,
         'Runs of a group stand together in the list. Empty: no group.')}<p class="fine faint" role="status">${this.problem ? html`<span class="bad">${this.problem}</span>` : this.saving ? 'Saving ...' : 'Saved as you type.'}</p></div>`;
   }
@@ -298,6 +298,8 @@ class RunNotes extends RunTab {
     try {
       await page.transport.call('runs/note', { name, text });
       this.problem = '';
+      // The field keeps what stands in it, whatever comes back: one may be in the middle of a word.
+      this.kept = { [name]: text };
       if (drafts.read(draft).notes === text) drafts.forget(draft);
     } catch (problem) {
       if (!(problem instanceof Problem)) throw problem;

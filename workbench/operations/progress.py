@@ -11,7 +11,7 @@ import importlib.util
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -173,6 +173,9 @@ class RunState(Snapshot):
 def _state(workspace: Workspace, name: str) -> RunState:
     now = seen(workspace, name)
     status, verdict, settings = now.status, verdict_of(now), now.settings
+    if verdict and settings and now.waits:
+        with contextlib.suppress(WorkbenchError):  # where it cannot be estimated, nothing is said of it
+            verdict = replace(verdict, evidence=estimate(workspace, settings).summary)
     report = now.run.folder / REPORT
     return RunState(
         name=name,
