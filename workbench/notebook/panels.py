@@ -155,7 +155,7 @@ class RunPanel(View):
     def __init__(self, run: Run) -> None:
         self.run = run
         super().__init__(Workspace.of(run.folder), address("train", run.name), label=run.name)
-        self.expect(("runs/show", {"name": run.name}))
+        self.expect(*_asked_of(run))
 
     def html(self) -> str:
         return self.run._repr_html_()
@@ -175,6 +175,15 @@ class RunPanel(View):
     def write_report(self) -> HTML:
         """Write the run's report.html, as things stand; returns a link to it. Raises ConfigError, CannotWrite."""
         return HTML(download(display.write_report(self.run)))
+
+
+def _asked_of(run: Run) -> list[tuple[str, dict[str, Any]]]:
+    """What a run's element asks for first."""
+    of_run = {"name": run.name}
+    return [
+        ("runs/list", {"sort": "newest"}),
+        *((f"progress/{one}", of_run) for one in ("state", "previews", "curves")),
+    ]
 
 
 def attach(workspace: Workspace, run_name: str | None = None) -> RunPanel:
@@ -250,7 +259,7 @@ class TrainPanel(View):
             self.runs = created(self.workspace, self.settings, parse_values(tried), title)
         for run in self.runs:
             run.start()
-        self.expect(("runs/show", {"name": self.run.name}))
+        self.expect(*_asked_of(self.run))
         self.address = address("train", self.run.name)
         return self.run
 

@@ -1,7 +1,7 @@
 """A widget that shows elements: their calls are answered by the library in this kernel, and what they watch is pushed.
 
-Pushes come from a thread, so that what is shown changes while a cell runs. A call is answered between cells, or at once
-where the notebook gives widgets a subshell of the kernel (JupyterLab 4.4 and ipykernel 7).
+Pushes come from a thread, so that what is shown changes while a cell runs. What the page asks for, a kernel answers
+between cells: `expect` pushes what will be asked for when a cell has started a run and waits for it.
 
 Messages of the frontend carry `view`, which of the model's views it is, and `number`, which its answer repeats:
 
@@ -31,7 +31,7 @@ import traitlets
 
 from workbench.display import elements
 from workbench.errors import WorkbenchError
-from workbench.operations.registry import operations
+from workbench.operations.registry import REGISTRY, operations
 from workbench.operations.settings import FORMS
 from workbench.operations.watched import SECONDS, Watched, named, watched
 from workbench.settings import parse
@@ -91,8 +91,9 @@ class View(anywidget.AnyWidget):
 
     def expect(self, *asked: tuple[str, Mapping[str, Any]]) -> None:
         """Push these answers from now on: while a cell runs nothing can be asked for."""
-        for one in asked:
-            self._watch(json.dumps(one, separators=(",", ":"), ensure_ascii=False))
+        for name, values in asked:
+            if tuple(name.split("/")) in REGISTRY:
+                self._watch(json.dumps([name, values], separators=(",", ":"), ensure_ascii=False))
 
     def html(self) -> str:
         """Return what is shown where there is no kernel."""
