@@ -55,7 +55,7 @@ class Sample extends FillingElement {
     if (this.wired) return;
     this.wired = true;
     this.ready = this.filling.load();
-    this.handedOver();
+    this.handover = this.handedOver();
     this.addEventListener('wb-fill', ({ detail }) => this.fill(detail));
     this.addEventListener('keydown', (event) => {
       if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) { event.preventDefault(); this.querySelector('[data-do=generate]').click(); }
@@ -65,7 +65,7 @@ class Sample extends FillingElement {
 
   changed(name) {
     super.changed(name);
-    if (name === 'path' && this.wired) this.handedOver();
+    if (name === 'path' && this.wired) this.handover = this.handedOver();
   }
 
   // What an address brings into the form: '#/sample/with/runs%2Fhiker' a LoRA or several, '#/sample/cell/GRID/KEY' the settings of a
@@ -333,6 +333,7 @@ class Sample extends FillingElement {
   // ---- generating
 
   async generate() {
+    await this.handover; // what the address brought is in the form
     const { filling } = this;
     const answer = await this.act('samples/request', { ...filling.single, ...filling.beside }, {
       refused: (problem) => {
