@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.browser.conftest import Site
 from tests.fake_hub import TOKEN, FakeHub
 from tests.loras.making import layer, put_lora, write_lora
-from tests.page.conftest import Site
 from tests.patience import PATIENCE
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.conftest import Site
 from tests.dataset_builder.small import write_dataset
-from tests.page.conftest import Site
 from tests.patience import PATIENCE
 from workbench import demo
 from workbench.dataset_builder import Dataset

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tests.page.conftest import Site
+from tests.browser.conftest import Site
 from tests.patience import PATIENCE
 from tests.written_grid import run_to_compare
 from workbench.compare import Grid, GridSettings

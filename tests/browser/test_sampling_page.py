@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.browser.conftest import Site
 from tests.loras.making import layer, put_lora
-from tests.page.conftest import Site
 from tests.patience import PATIENCE, until
 from workbench.sampler.samples import Samples, new_id, video_path, write_sample
 from workbench.sampler.settings import SampleSettings

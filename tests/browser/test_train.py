@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.browser.conftest import Site
 from tests.browser.stripes import few_clips
-from tests.page.conftest import Site
 from tests.patience import until
 from tests.written_run import ended, write_run
 from workbench.errors import ExitCode
