@@ -1,5 +1,5 @@
 // What the elements define, for tests of their logic: `elements(['fuzzy', 'duration'])` returns them. The files are one text, as
-// in the browser, over the little of a browser that they need to be read; what draws is tested in a real one (tests/page).
+// in the browser, over the little of a browser that they need to be read; what draws is tested in a real one (tests/browser).
 import { readFileSync } from 'node:fs';
 
 const FOLDER = new URL('../../assets/elements/', import.meta.url);

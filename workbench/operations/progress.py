@@ -177,6 +177,8 @@ def _state(workspace: Workspace, name: str) -> RunState:
         with contextlib.suppress(WorkbenchError):  # where it cannot be estimated, nothing is said of it
             verdict = replace(verdict, evidence=estimate(workspace, settings).summary)
     report = now.run.folder / REPORT
+    # Until the first step a job counts clips that it encodes, not steps.
+    begun = bool(now.curves.last) or (settings is not None and status.total == settings.steps)
     return RunState(
         name=name,
         state=status.state.value,
@@ -184,8 +186,8 @@ def _state(workspace: Workspace, name: str) -> RunState:
         alive=status.state.alive,
         activity=now.activity,
         step=now.curves.last.get("step", 0),
-        steps=status.total or (settings.steps if settings else None),
-        share=now.share,
+        steps=status.total if begun else settings.steps if settings and not settings.epochs else None,
+        share=now.share if begun or not status.state.alive or now.waits else None,
         step_seconds=now.curves.last.get("seconds"),
         time_left=now.time_left,
         position=now.position,
