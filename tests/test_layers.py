@@ -109,9 +109,10 @@ WITH_TORCH = {
     PACKAGE / "families" / f"{name}.py"
     for name in (*("cogvideox/attention", "phenaki/tokenizer", "phenaki/transformer"),)
 }
-# Where an error of any kind may be caught for good: a page's handler, a clip or a sample among many, a tracker.
+# Where an error of any kind may be caught for good: what elements ask, a clip or a sample among many, a tracker.
 CATCH_ALL = {
-    "workbench/ui/core/boundary.py",
+    "workbench/api/watching.py",
+    "workbench/operations/watched.py",
     "workbench/dataset_builder/ingest/worker.py",
     "workbench/sampler/worker.py",
     "workbench/trainer/trackers.py",  # third-party programs; a failure of theirs does not end the run

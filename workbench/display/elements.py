@@ -16,7 +16,6 @@ from typing import Any
 
 from workbench.display.html import escaped
 from workbench.paths import ASSETS
-from workbench.workspace import finite
 
 FOLDER = ASSETS / "elements"
 START = "start"  # the file with which the page begins
@@ -76,7 +75,7 @@ def exported(
 
     Args:
         element: The element's tag.
-        properties: Of the element, as JSON has them.
+        properties: Of the element, as JSON has them (`workspace.finite`).
         files: Name in the data -> the video or picture.
         answers: What operations have answered: '["runs/show",{"name":"cats"}]' -> the answer.
 
@@ -92,13 +91,13 @@ def exported(
         f"script-src 'sha256-{digest}'"
     )
     # What a person wrote must not end the element that holds it.
-    data = json.dumps(finite({"element": element, "properties": properties, "answers": answers}), ensure_ascii=False)
+    data = json.dumps({"element": element, "properties": properties, "answers": answers}, ensure_ascii=False)
     yield (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escaped(title)}</title>\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
         f"<style>{style()}\nbody {{ margin: 0; background: var(--wb-page); }} .workbench {{ padding: 24px; }}</style>"
-        f'</head>\n<body><div class="workbench exported"></div>\n<script type="application/json" id="wb-data">'
+        f'</head>\n<body><div class="exported workbench"></div>\n<script type="application/json" id="wb-data">'
         f"{data.replace('<', chr(92) + 'u003c')}</script>\n"
     )
     for name, path in files.items():

@@ -53,7 +53,7 @@ def build(workspace: Workspace) -> gr.Blocks:
         ]
     )
     with gr.Blocks(title=elements.TITLE, analytics_enabled=False, delete_cache=(3600, 86400), fill_width=True) as page:
-        gr.HTML("<noscript>The workbench needs JavaScript.</noscript>", elem_id="workbench")
+        gr.HTML("<noscript>This page needs JavaScript.</noscript>", elem_id="workbench")
         if worker.on_zero_gpu():  # a GPU is lent to calls of the page alone: samples are generated inside of one
             worker.announce(workspace)
             gr.Timer(SECONDS).tick(worker.answering(workspace), show_progress="hidden", api_visibility="private")

@@ -64,7 +64,7 @@ def routes() -> list[BaseRoute]:
             '<!doctype html><html lang="en"><head><meta charset="utf-8">'
             f'<meta name="viewport" content="width=device-width,initial-scale=1"><title>{TITLE}</title>'
             f'<link rel="icon" href="./favicon.ico"><style>body{{margin:0}}</style>{head()}</head>'
-            "<body><noscript>The workbench needs JavaScript.</noscript></body></html>"
+            "<body><noscript>This page needs JavaScript.</noscript></body></html>"
         )
         # Asked for each time: who has logged out gets the login, a new version is seen at once.
         return HTMLResponse(text, headers={"cache-control": "private, no-cache"})
