@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import threading
 import time
@@ -73,50 +72,21 @@ def test_what_strangers_and_unknown_calls_ask_for_costs_no_memory(page: Page, cl
     assert client.get("/config").status_code == 200
 
 
-def test_calls_that_no_page_makes_are_refused_and_never_a_fault(page: Page, client: httpx.Client) -> None:
-    config = client.get("/config").json()
-    known = next(one for one in config["dependencies"] if one["backend_fn"] and len(one["inputs"]) == 1)
-    right = call(known["id"], [None])
+def test_calls_that_no_page_makes_are_refused_and_never_a_fault(client: httpx.Client) -> None:
+    """Gradio's own routes are there, though the page calls none of them but for uploads."""
+    right = call(0, [None])
     for session in (None, 3, "", "a b", "é", "x" * 65, "../a", {}, [], "a/b"):
         assert client.post("/gradio_api/queue/join", json={**right, "session_hash": session}).status_code == 400
-    for number in (None, -1, 10**9, "0", 1.5, {}, []):
+    for number in (None, -1, 0, 10**9, "0", 1.5, {}, []):
         assert client.post("/gradio_api/queue/join", json={**right, "fn_index": number}).status_code == 404
-    for data in (None, [], [1, 2], {}, "a", 3):
-        assert client.post("/gradio_api/queue/join", json={**right, "data": data}).status_code == 400
     for body in (b"", b"{", b"[]", b"null", b'"a"', b"\xff\xfe", b'{"a": NaN', b"[" * 100_000, b'{"a":' * 5000):
         for path in ("queue/join", "run/a", "call/a", "component_server", "cancel"):
             assert client.post(f"/gradio_api/{path}", content=body).status_code == 400, (path, body[:10])
     for value in (None, "a", -1, 1, {}, [MARKUP]):
         asked = {"session_hash": "abc", "component_id": value, "fn_name": "save_caption", "data": value}
         assert client.post("/gradio_api/component_server", json=asked).status_code == 404
-    grid = next(one["id"] for one in config["components"] if "clips_page" in str(one["props"].get("server_fns")))
-    for value in (None, "a", {}, {"dataset": "\0"}, {"dataset": "../..", "page": 10**15}, {"dataset": MARKUP}):
-        asked = {"session_hash": "abc", "component_id": grid, "fn_name": "clips_page", "data": value}
-        answer = client.post("/gradio_api/component_server", json=asked)
-        assert answer.status_code == 200, value
-        assert answer.json()["problem"], value
-    asked |= {"data": {"dataset": "a", "page": 10**30}}
-    assert client.post("/gradio_api/component_server", json=asked).status_code == 400, "no number of this page"
     large = b'{"data": "' + b"x" * 17_000_000 + b'"}'
     assert client.post("/gradio_api/queue/join", content=large).status_code == 413
-
-
-def test_a_message_shows_markup_as_text(page: Page, client: httpx.Client) -> None:
-    handlers = [one for one in client.get("/config").json()["dependencies"] if one["backend_fn"] and one["inputs"]]
-    said, left = list[str](), 0
-    for one in handlers[30:130]:
-        asked = call(one["id"], [MARKUP] * len(one["inputs"]), "toasts")
-        left += client.post("/gradio_api/queue/join", json=asked).status_code == 200
-    assert left
-    with client.stream("GET", "/gradio_api/queue/data?session_hash=toasts") as stream:
-        for line in stream.iter_lines():
-            message = json.loads(line[5:]) if line.startswith("data:") else {"msg": ""}
-            said += [message["log"]] if message["msg"] == "log" else []
-            left -= message["msg"] == "process_completed"
-            if not left:
-                break
-    assert [text for text in said if "&lt;img" in text], "some of them name what they were given"
-    assert not [text for text in said if "<img" in text]
 
 
 def test_an_upload_that_is_broken_off_leaves_nothing(page: Page, client: httpx.Client) -> None:

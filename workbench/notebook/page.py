@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import urlsplit
 
 from workbench import jobs
 from workbench.display.html import escaped
@@ -56,9 +56,7 @@ class PageView:
     @property
     def url(self) -> str:
         """The address of the tab, with the token."""
-        parts = urlsplit(self.address)
-        query = {"token": parse_qs(parts.query)["token"][0], "tab": self.tab}
-        return parts._replace(query=urlencode(query)).geturl()
+        return urlsplit(self.address)._replace(fragment=f"/{self.tab}").geturl()
 
     def stop(self) -> None:
         """End the page, in every notebook that shows it. Runs and tasks go on."""
@@ -81,7 +79,7 @@ class PageView:
             from google.colab import output
 
             parts = urlsplit(self.url)
-            path = f"/?{parts.query}"
+            path = f"/?{parts.query}#{parts.fragment}"
             output.serve_kernel_port_as_iframe(parts.port, path=path, height=str(self.height))
             return
         from IPython.display import display
