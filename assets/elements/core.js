@@ -325,7 +325,7 @@ function define(tag, kind) {
       },
     });
   }
-  if (!customElements.get(tag)) customElements.define(tag, kind);
+  customElements.define(tag, kind);
 }
 
 // ---- what a person has begun, by address: it survives a reload of the tab ----

@@ -75,7 +75,7 @@ class Dataset extends WorkbenchElement {
     const back = html`<div class="row"><h2>${DATASET_VIEWS[tab]}</h2><span class="spacer"></span>${linkTo('Back to the clips', address('dataset', name))}</div>`;
     const scope = (verb, none) => html`<p class="minor faint">${chosen.length ? `${verb} ${count(chosen.length, 'chosen clip')}.` : none}</p>`;
     if (tab === 'input') return html`<wb-model-input data-id="input" .datasetName=${name} .shape=${this.shape}></wb-model-input>`;
-    if (tab === 'history') return html`<wb-history data-id="history" .datasetName=${name} .about=${about}></wb-history>`;
+    if (tab === 'history') return html`<wb-dataset-history data-id="history" .datasetName=${name} .about=${about}></wb-dataset-history>`;
     if (tab === 'export') return html`<wb-export data-id="export" .datasetName=${name} .about=${about}></wb-export>`;
     if (tab === 'add') return html`<wb-add data-id="add" .datasetName=${name}></wb-add>`;
     if (tab === 'notes') return html`<wb-dataset-notes data-id="notes" .about=${about}></wb-dataset-notes>`;
@@ -292,7 +292,7 @@ class DatasetHistory extends WorkbenchElement {
 
   bring(clips) { return this.act('clips/restore-clips', { name: this.datasetName, clips }, { said: `${count(clips.length, 'clip')} restored.` }); }
 }
-define('wb-history', DatasetHistory);
+define('wb-dataset-history', DatasetHistory);
 
 // The dataset as an archive to download, or in any layout at another place.
 class ExportDataset extends WorkbenchElement {

@@ -296,6 +296,24 @@ class SettingsList extends FillingElement {
 
   search = '';
 
+  // Help opens at the field that has the focus; while the pointer is down nothing opens or closes, so that nothing moves below it.
+  helped = '';
+
+  arrived() {
+    super.arrived?.();
+    if (this.watchesFocus) return;
+    this.watchesFocus = true;
+    const help = (name) => { if (this.helped !== name) { this.helped = name; this.redraw(); } };
+    let pressed = false;
+    let next = '';
+    this.addEventListener('focusin', ({ target }) => {
+      next = target.closest('.setting')?.dataset.id ?? '';
+      if (!pressed) help(next);
+    });
+    window.addEventListener('pointerdown', () => { pressed = true; }, true);
+    for (const end of ['pointerup', 'pointercancel']) window.addEventListener(end, () => setTimeout(() => { pressed = false; help(next); }), true);
+  }
+
   view() {
     const { filling } = this;
     if (!filling?.settings.length) return skeleton('height:200px');
@@ -323,7 +341,7 @@ class SettingsList extends FillingElement {
     const { filling } = this;
     const problem = filling.problems[setting.name];
     const differs = filling.differs(setting.name);
-    return html`<div class="setting ${differs && 'differs'}" data-id="line-${setting.name}" title="${setting.help}"><div><b>${setting.title}</b>${setting.unit && html` <span class="faint">${setting.unit}</span>`}</div>
+    return html`<div class="setting ${differs && 'differs'} ${this.helped === `line-${setting.name}` && 'helped'}" data-id="line-${setting.name}" title="${setting.help}"><div><b>${setting.title}</b>${setting.unit && html` <span class="faint">${setting.unit}</span>`}</div>
       <div>${this.control(setting)}${problem ? html`<span class="fine bad" role="alert">${problem}</span>` : ''}<p class="help">${setting.help}</p></div>
       <div><span class="mono fine faint" title="${setting.also ? `Elsewhere: ${setting.also}` : ''}">${setting.name}</span>${
   differs && button('Default', 'reset', { kind: 'quiet small', value: setting.name, label: `${setting.title}: back to ${valueInWords(setting, setting.default)}` })}</div></div>`;
