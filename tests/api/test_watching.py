@@ -61,9 +61,9 @@ def test_a_stream_tells_at_once_and_after_each_change(page: Page) -> None:
 def test_what_several_show_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watching = Watching(Workspace.open(tmp_path))
     read: list[str] = []
-    listed = next(one for one in operations("runs") if one.verb == "list")
+    listed = next(one for one in operations("targets") if one.verb == "list")
     monkeypatch.setattr(type(listed), "__call__", lambda one, workspace, values: read.append(one.verb) or [])
-    shown = [watching.open('[[1, "runs/list", {}]]')[1] for _ in range(50)]
+    shown = [watching.open('[[1, "targets/list", {}]]')[1] for _ in range(50)]
     assert {one.text() for one in shown} == {'"value":[]'}
     assert read == ["list"]
     asyncio.run(watching.call("runs/remove", {"names": ["none"]}))

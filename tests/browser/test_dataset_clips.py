@@ -43,7 +43,7 @@ def test_dropped_files_become_a_dataset_at_once_and_each_says_what_became_of_it(
     expect(strip).to_contain_text("1 refused")
     strip.get_by_text("Each file").click()
     expect(strip.locator("tr", has_text="notes.pdf")).to_be_visible()
-    expect(page).to_have_url(re.compile("#/dataset/walk_0$"))
+    expect(page).to_have_url(re.compile("#/dataset/clips-of-[\w-]+$"))
     expect(page.locator(".clip")).to_have_count(2)
     # They are checked by themselves.
     expect(page.get_by_role("button", name="Check again")).to_be_visible(timeout=1000 * PATIENCE)

@@ -677,7 +677,9 @@ def import_(
 @operation(path="/folders", shell=False)
 def browse(
     workspace: Workspace,
-    folder: Annotated[str, Field(description="Its path; the first that is open without one.")] = "",
+    folder: Annotated[
+        str, Field(description="Its path; the first that is open without one.", json_schema_extra={"path": True})
+    ] = "",
 ) -> Folder:
     """List what is in a folder of this machine."""
     path = policy.checked(folder or str(policy.browsed()), "folder")
@@ -706,7 +708,10 @@ def take(
     workspace: Workspace,
     name: Annotated[str, Field(title="Dataset", description='Name of the dataset; "" for a new one.')],
     *,
-    files: Annotated[tuple[str, ...], Field(description="Paths that an upload to the page answered.", min_length=1)],
+    files: Annotated[
+        tuple[str, ...],
+        Field(description="Paths that an upload to the page answered.", min_length=1, json_schema_extra={"path": True}),
+    ],
     title: Annotated[str, Field(description="Of a new dataset; its first file names it without one.")] = "",
     settings: Annotated[ImportSettings, Fields(only=(*PREVIEWED[5:], "layout", "longest_side", "trigger_word"))],
 ) -> DatasetTask:

@@ -608,7 +608,7 @@ def reuse(
     return Filled(values=view.reused(what, one), scenes=joined, message=view.REUSED[what])
 
 
-File = Annotated[str, Field(description="Path of a file.")]
+File = Annotated[str, Field(description="Path of a file.", json_schema_extra={"path": True})]
 
 
 @operation(path="/samples/read-file", changes=True, visitors="own session", shell=False)

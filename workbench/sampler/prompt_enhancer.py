@@ -32,7 +32,7 @@ from workbench.jobs.devices import DeviceChoice, pick_device
 from workbench.sampler.inputs import read_picture
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, field
-from workbench.workspace import Workspace, append_line, read_json, write_json
+from workbench.workspace import Workspace, append_line, make_folder, read_json, write_json
 from workbench.workspace.records import read_json_lines
 
 MODULE = "workbench.sampler.prompt_enhancer"
@@ -183,6 +183,7 @@ def take(workspace: Workspace, text: str, prompt: str) -> str:
     if not text:
         raise ConfigError("the written prompt is empty: write one first")
     line = {"prompt": text, "short": found.short if found else prompt, "time": time.time()}
+    make_folder(folder_of(workspace))
     append_line(folder_of(workspace) / ACCEPTED, json.dumps(line, ensure_ascii=False))
     return text
 
