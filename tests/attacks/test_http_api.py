@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,8 +16,6 @@ from tests.written_run import write_run
 from workbench.api.app import ROOT
 from workbench.api.key import api_token_of
 from workbench.api.open_requests import MOST
-from workbench.ui.app import launch_options
-from workbench.ui.server.guard import Rules
 from workbench.workspace import Workspace, write_json
 
 STREAMS = 100
@@ -134,9 +131,3 @@ def test_many_open_streams_leave_the_page_alone(page: Page) -> None:
             return answer.status_code == 200
 
     until(free, lambda: "no place is free after all have gone", every=0.2)
-
-
-def test_the_page_of_the_demo_has_no_api(tmp_path: Path) -> None:
-    workspace = Workspace.open(tmp_path)
-    routes = launch_options(workspace, Rules())["app_kwargs"]["routes"]
-    assert not [one for one in routes if getattr(one, "path", "") == ROOT]

@@ -36,6 +36,7 @@ from workbench.errors import ConfigError
 from workbench.families import default_model
 from workbench.jobs import admission
 from workbench.loras.settings import LoraImportSettings
+from workbench.operations.registry import operations
 from workbench.runs.settings import TrainSettings
 from workbench.sampler import queue, worker
 from workbench.sampler.prompt_enhancer import PromptSettings
@@ -104,6 +105,15 @@ def test_what_is_left_is_allowed(home: Path, monkeypatch: pytest.MonkeyPatch) ->
     parse(SplitSettings, {"clips": ["clips/a.mp4"]})
     monkeypatch.delenv(policy.VARIABLE)
     parse(TrainSettings, {"steps": 100_000, "preview_images": ["/a.png"]})
+
+
+def test_what_is_never_for_visitors_is_refused_before_anything_is_read(home: Path) -> None:
+    workspace = Workspace.open(home / "workspace")
+    never = [one for one in operations() if one.visitors == "never"]
+    assert {"publishing", "targets", "machine"} <= {one.noun for one in never}
+    for one in never:
+        with pytest.raises(ConfigError, match="switched off in this demo"):
+            one.call(workspace, one.inputs.model_construct())
 
 
 def test_a_job_that_is_switched_off_does_not_start(home: Path) -> None:
