@@ -60,5 +60,6 @@ function showExported(root) {
   page.transport = new DataInside(answers);
   const shown = document.createElement(element);
   Object.assign(shown, properties);
-  root.append(shown);
+  const spoken = Object.assign(document.createElement('div'), { id: 'wb-say', className: 'unseen', ariaLive: 'polite' });
+  root.append(shown, spoken);
 }

@@ -18,7 +18,7 @@ from workbench.compare.snapshot import snapshot
 from workbench.display import elements
 from workbench.display.inline_html import heading, note
 from workbench.errors import ConfigError
-from workbench.workspace import replacing
+from workbench.workspace import finite, replacing
 
 FOLDER = "export"
 FORMATS = ("mp4", "gif", "png")  # png: of a picture, which is a video of one frame
@@ -85,7 +85,7 @@ def page(grid: Grid) -> Iterator[str]:
     state = grid.state()
     data = snapshot(grid, state, lambda file: file.name, details=True)
     videos = {cell.video.name: cell.video for cell in state.all if cell.video}
-    yield from elements.exported(state.title, "wb-exported-grid", {"grid": data}, videos)
+    yield from elements.exported(state.title, "wb-exported-grid", {"grid": finite(data)}, videos)
 
 
 def grid_html(grid: Grid) -> str:

@@ -16,7 +16,6 @@ from typing import Any
 
 from workbench.display.html import escaped
 from workbench.paths import ASSETS
-from workbench.workspace import finite
 
 FOLDER = ASSETS / "elements"
 START = "start"  # the file with which the page begins
@@ -76,7 +75,7 @@ def exported(
 
     Args:
         element: The element's tag.
-        properties: Of the element, as JSON has them.
+        properties: Of the element, as JSON has them: finite numbers.
         files: Name in the data -> the video or picture.
         answers: What operations have answered: '["runs/show",{"name":"cats"}]' -> the answer.
 
@@ -92,7 +91,7 @@ def exported(
         f"script-src 'sha256-{digest}'"
     )
     # What a person wrote must not end the element that holds it.
-    data = json.dumps(finite({"element": element, "properties": properties, "answers": answers}), ensure_ascii=False)
+    data = json.dumps({"element": element, "properties": properties, "answers": answers}, ensure_ascii=False)
     yield (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escaped(title)}</title>\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
