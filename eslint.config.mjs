@@ -1,5 +1,4 @@
-// Rules for the browser code in assets/. Each component NAME is served as one script of elements.js, NAME.logic.js and
-// NAME.js (workbench/ui/core/render.py), so what the first ones define is known in the last.
+// Rules for the browser code in assets/elements.
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import js from '@eslint/js';
 
@@ -9,7 +8,6 @@ const readonly = (names) => Object.fromEntries(names.map((name) => [name, 'reado
 const defined = (file) => (existsSync(new URL(file, ASSETS))
   ? [...readFileSync(new URL(file, ASSETS), 'utf8').matchAll(DEFINITION)].map((match) => match[1]) : []);
 
-const GRADIO = readonly(['element', 'trigger', 'props', 'server', 'watch']);
 const BROWSER = readonly([
   'window', 'document', 'navigator', 'location', 'localStorage', 'getComputedStyle', 'console', 'URL', 'CSS', 'Image', 'Event',
   'CustomEvent', 'KeyboardEvent', 'Element', 'HTMLElement', 'Node', 'MutationObserver', 'ResizeObserver', 'IntersectionObserver',
@@ -21,26 +19,9 @@ const MORE = readonly([
 const ELEMENTS = readFileSync(new URL('elements/order.txt', ASSETS), 'utf8').split(/\s+/).filter(Boolean);
 const languageOptions = (globals) => ({ ecmaVersion: 2024, sourceType: 'script', globals });
 const definesForOthers = { 'no-unused-vars': ['error', { vars: 'local' }] };
-const shared = /^elements\.js$|\.logic\.js$/;
-const components = readdirSync(ASSETS).filter((file) => file.endsWith('.js') && !shared.test(file));
 
 export default [
-  { files: ['assets/*.js', 'assets/elements/*.js', 'tests/browser_code/*.mjs', '*.mjs'], ...js.configs.recommended },
-  {
-    files: ['assets/*.js'],
-    rules: { eqeqeq: 'error', 'no-var': 'error', 'prefer-const': 'error', 'no-eval': 'error', 'no-implied-eval': 'error' },
-  },
-  // Others use what these define; the logic knows nothing of a page.
-  { files: ['assets/elements.js'], languageOptions: languageOptions(BROWSER), rules: definesForOthers },
-  { files: ['assets/*.logic.js'], languageOptions: languageOptions({}), rules: definesForOthers },
-  ...components.map((file) => ({
-    files: [`assets/${file}`],
-    languageOptions: {
-      ...languageOptions(
-        { ...BROWSER, ...GRADIO, ...readonly([...defined('elements.js'), ...defined(file.replace('.js', '.logic.js'))]) }),
-      parserOptions: { ecmaFeatures: { globalReturn: true } }, // it is the body of a function
-    },
-  })),
+  { files: ['assets/elements/*.js', 'tests/browser_code/*.mjs', '*.mjs'], ...js.configs.recommended },
   // The elements are one text in the order of order.txt: whatever an earlier file defines is known in a later one.
   ...ELEMENTS.map((name, index) => ({
     files: [`assets/elements/${name}.js`],

@@ -330,6 +330,7 @@ LIGHT = (
     "workbench.dataset_builder.dataset",
     "workbench.dataset_builder.dataset",
     "workbench.runs.display",
+    "workbench.runs.report",
     "workbench.dataset_builder.captions.captioning",
     "workbench.captioners",
     "workbench.dataset_builder.checks.findings",

@@ -312,14 +312,13 @@ class App extends WorkbenchElement {
   closeKeys() { this.querySelector('dialog.keys').close(); }
 
   key(event) {
-    const { key, target } = event;
+    const { key } = event;
     if ((event.ctrlKey || event.metaKey) && key.toLowerCase() === 'k') {
       event.preventDefault();
       this.palette.show();
       return;
     }
-    const types = target.matches?.('input:not([type=checkbox]):not([type=radio]):not([type=range]), textarea, select, [contenteditable]');
-    if (types || event.ctrlKey || event.metaKey || event.altKey || this.querySelector('dialog[open]')) return;
+    if (isTyped(event) || this.querySelector('dialog[open]')) return;
     const place = this.going && Object.entries(PLACES).find(([, one]) => one.key === key);
     this.going = false;
     if (place) {
@@ -336,11 +335,8 @@ class App extends WorkbenchElement {
     } else if (key === '/') {
       event.preventDefault();
       (this.querySelector('main input[type=search]') ?? this.querySelector('.find')).focus();
-    } else if ((key === ' ' && target.matches('body, h1, main')) || key === ',' || key === '.') {
-      const scrubber = this.querySelector('main wb-scrubber');
-      if (!scrubber) return;
+    } else if (playKey(this.querySelector('main wb-scrubber'), event)) {
       event.preventDefault();
-      if (key === ' ') scrubber.toggle(); else scrubber.step(key === ',' ? -1 : 1);
     }
   }
 

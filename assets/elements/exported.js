@@ -51,6 +51,13 @@ class ExportedGrid extends WorkbenchElement {
   }
 
   turn(target) { this.mode = target.value; this.redraw(); }
+
+  press(key) {
+    if (key !== 'w') return false;
+    this.mode = this.mode === 'wipe' ? 'grid' : 'wipe';
+    this.redraw();
+    return true;
+  }
 }
 define('wb-exported-grid', ExportedGrid);
 
@@ -60,5 +67,9 @@ function showExported(root) {
   page.transport = new DataInside(answers);
   const shown = document.createElement(element);
   Object.assign(shown, properties);
-  root.append(shown);
+  const spoken = Object.assign(document.createElement('div'), { id: 'wb-say', className: 'unseen', ariaLive: 'polite' });
+  root.append(shown, spoken);
+  document.addEventListener('keydown', (event) => {
+    if (!isTyped(event) && (shown.press?.(event.key) || playKey(root.querySelector('wb-scrubber'), event))) event.preventDefault();
+  });
 }

@@ -70,7 +70,7 @@ class GridPlayer extends WorkbenchElement {
     this.classList.toggle('measured', Boolean(this.measured));
     this.classList.toggle('difference', Boolean(this.difference));
     const many = grid.columns.length;
-    return html`<div class="grid-frame"><div class="comparison" role="grid" aria-label="${grid.title}" style="--cols:${many};--least:${many > 8 ? 180 : many > 4 ? 150 : 120}px"><div role="row">${
+    return html`<div class="grid-frame"><div class="comparison ${grid.width <= TINY && 'small'}" role="grid" aria-label="${grid.title}" style="--cols:${many};--least:${many > 8 ? 180 : many > 4 ? 150 : 120}px"><div role="row">${
       grid.columns.map((column, index) => this.head(column, index))}</div>${
       grid.rows.map(({ prompt, label }, row) => html`<div role="row" data-id="row-${row}"><p class="prompt-of one-line" role="rowheader" title="${prompt}"><span>${prompt}${label && html` <span class="faint">${label}</span>`}${
         grid.preserved?.includes(prompt) ? html` <span class="faint">should not change</span>` : ''}</span></p>${grid.cells[row].map((cell, column) => this.cell(cell, row, column))}</div>`)}</div></div>

@@ -7,6 +7,13 @@ const LARGEST = 12;
 // What an example says of itself in a line: "24 clips, Tiny CogVideoX, 6 min on 2 cores."
 const exampleFacts = ({ clips, model, seconds, device }) => `${count(clips, 'clip')}, ${model}, ${duration(seconds)} on ${device.replace(/^processor, /, '')}.`;
 
+// A slider over steps with previews, which calls `scrub`. at: the place in `steps` that is shown;  label: what is seen there
+const stepSlider = (steps, at, label) => {
+  const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => steps[Math.round(share * (steps.length - 1))]);
+  return html`<div class="steps"><input type="range" min="0" max="${steps.length - 1}" value="${at}" data-input="scrub" aria-label="Training step" aria-valuetext="${label}">
+    <div class="ticks">${ticks.map((tick, index) => html`<span>${!index ? 'Before training' : index === 4 ? `Step ${tick}` : tick}</span>`)}</div></div>`;
+};
+
 // A run that truly happened: a clip of its training beside what the model makes at a step, with a slider over the steps.
 class Example extends WorkbenchElement {
   static properties = ['example'];
@@ -14,18 +21,16 @@ class Example extends WorkbenchElement {
   view() {
     const { example } = this;
     if (!example) return html`<div class="duo">${skeleton('aspect-ratio:1')}${skeleton('aspect-ratio:1')}</div>${skeleton('height:44px')}`;
-    const last = example.previews.length - 1;
-    this.at = Math.min(this.at ?? Math.round(0.6 * last), last);
+    const steps = example.previews.map(([step]) => step);
+    this.at = Math.min(this.at ?? Math.round(0.6 * (steps.length - 1)), steps.length - 1);
     const [step, file] = example.previews[this.at];
     const size = { width: example.width, height: example.height };
     const label = step ? `What the model makes at step ${step}` : 'What the model makes before training';
-    const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => example.previews[Math.round(share * last)][0]);
     return html`<div class="duo" style="--largest:${LARGEST * example.width}px">
       <figure>${video(example.clip, 'One of the training clips', { clock: 'example', width: example.width, height: example.height })}<figcaption>One of ${
         count(example.clips, 'training clip')}</figcaption></figure>
       <figure>${video(file, label, { clock: 'example', ...size })}<figcaption><span>What the model makes</span><b>${step ? `step ${step}` : 'before training'}</b></figcaption></figure></div>
-      <div class="steps"><input type="range" min="0" max="${last}" value="${this.at}" data-input="scrub" aria-label="Training step" aria-valuetext="${label}">
-        <div class="ticks">${ticks.map((tick, index) => html`<span>${!index ? 'Before training' : index === 4 ? `Step ${tick}` : tick}</span>`)}</div></div>
+      ${stepSlider(steps, this.at, label)}
       <p class="minor faint one-line" title="${example.prompt}">“${example.prompt}”</p>`;
   }
 

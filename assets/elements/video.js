@@ -216,3 +216,16 @@ class WorkbenchScrubber extends WorkbenchElement {
   rate(target) { this.of.setSpeed(Number(target.value)); }
 }
 define('wb-scrubber', WorkbenchScrubber);
+
+// ---- keys
+
+// Whether a key goes to a field, or to the browser.
+const isTyped = ({ target, ctrlKey, metaKey, altKey }) => ctrlKey || metaKey || altKey || Boolean(
+  target.matches?.('input:not([type=checkbox]):not([type=radio]):not([type=range]), textarea, select, [contenteditable]'));
+
+// Space plays and pauses, comma and period go by a frame. Returns whether the key was one of them.
+function playKey(scrubber, { key, target }) {
+  if (!scrubber || !((key === ' ' && target.matches('body, h1, main')) || key === ',' || key === '.')) return false;
+  if (key === ' ') scrubber.toggle(); else scrubber.step(key === ',' ? -1 : 1);
+  return true;
+}

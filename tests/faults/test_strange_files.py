@@ -25,9 +25,9 @@ from workbench.loras.converting import CONVERTED
 from workbench.loras.library import all_loras
 from workbench.runs import checkpoints, display
 from workbench.runs.data import ENCODINGS
-from workbench.runs.previews import read_previews
 from workbench.runs.run import Run
 from workbench.runs.snapshot import snapshot
+from workbench.runs.view import videos
 from workbench.sampler import vae_reconstruction
 from workbench.sampler.samples import Samples
 from workbench.workspace import Workspace, read_json, write_json
@@ -94,7 +94,7 @@ def read_all(shell: Shell, workspace: Workspace) -> None:
     snapshot(Run(workspace.run("bad")))
     run = Run(workspace.run("bad"))
     display.run_html(run)
-    display.training_inputs(read_previews(run.folder), 64)
+    videos(snapshot(run))
 
 
 def files(workspace: Workspace, run: Run) -> list[Path]:

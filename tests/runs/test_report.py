@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.drawing import MakeClip
 from tests.written_run import NOW, add_preview, ended, two_sessions, write_run
-from workbench.display import charts
 from workbench.errors import ExitCode
 from workbench.runs import display
-from workbench.runs.display import write_report
 from workbench.runs.metrics import SESSIONS, read_sessions, record_session, training_seconds
+from workbench.runs.report import write_report
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import snapshot
 from workbench.workspace import Workspace, append_line, write_json
 
 EVIL = '<img src=x onerror="alert(1)">'
-VOID = {"meta", "br", "img"}
 
 
 @pytest.fixture(scope="module")
@@ -42,57 +41,63 @@ def written(run: Run) -> str:
     return path.read_text(encoding="utf-8")
 
 
-class Tags(HTMLParser):
-    """What is open, what is embedded, what is read from elsewhere."""
+def data(text: str) -> dict[str, Any]:
+    """What the file holds for its elements: properties and answers."""
+    found = re.search(r'<script type="application/json" id="wb-data">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    read: dict[str, Any] = json.loads(found[1])
+    return read
 
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.sources: list[str] = []
-        self.feed(text)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.sources += [value or "" for name, value in attrs if name in ("src", "href", "poster", "data")]
-        if tag not in VOID:
-            self.open.append(tag)
+def rows(text: str, title: str) -> list[list[str]]:
+    """The rows of all tables of a section."""
+    sections = {one["title"]: one["parts"] for one in data(text)["properties"]["report"]["sections"]}
+    return [row for part in sections[title] for row in part.get("rows", ())]
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """It closes itself."""
 
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
+def answer(text: str, operation: str, **more: bool) -> dict[str, Any]:
+    """What an operation has answered about the run."""
+    asked = json.dumps([operation, {"name": "cats", **more}], separators=(",", ":"))
+    found: dict[str, Any] = data(text)["answers"][asked]
+    return found
 
 
 def test_it_needs_nothing_but_itself(run: Run, clip: Path) -> None:
     for step in (0, 100, 200):
         add_preview(run, step, clip)
     text = written(run)
-    tags = Tags(text)
-    assert not tags.open
-    assert len(tags.sources) == 3
-    assert all(source.startswith("data:video/mp4;base64,") for source in tags.sources)
-    assert text.count("<script") == 1
-    digest = base64.b64encode(hashlib.sha256(charts.script().encode()).digest()).decode()
-    assert f"default-src 'none'; style-src 'unsafe-inline'; media-src data:; script-src 'sha256-{digest}'" in text
-    assert "url(" not in text
-    assert "@import" not in text
+    names = re.findall(r'<script type="text/plain" id="([^"]*)">', text)
+    assert names == [f"previews/step-{step:08d}/0.mp4" for step in (0, 100, 200)]
+    assert [*answer(text, "progress/previews")["rows"][0]["videos"]] == names
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    allowed = "default-src 'none'; media-src blob:; img-src blob: data:; style-src 'unsafe-inline'; script-src 'sha256-"
+    assert f"{allowed}{digest}'" in text
+    assert "url(" not in text.partition("<body>")[0]
+    assert not re.search(r"""(src|href)=["']?https?://""", text.partition("<script>")[0])
+    assert str(run.folder.parent) not in text.replace(f"In the folder {run.folder}:", "")
 
 
 def test_it_says_how_the_run_went_and_what_was_set(run: Run) -> None:
     text = written(run)
+    head = data(text)["properties"]["report"]["head"]
     diagnosis = snapshot(run).diagnosis
     assert diagnosis is not None
-    assert diagnosis.sentence in text
-    assert "DoRA of rank 16" in text
-    changed, _, defaults = text.partition("<details><summary>")
-    assert "<td>0.0003</td><td>0.0001</td>" in changed
-    assert "Weight decay" not in changed
-    assert "Weight decay" in defaults
-    assert text.count('<figure class="chart"') == 5 + 5  # loss three times, change, learning rate; a chart a band
-    assert "best checkpoint, step 200" in text
-    assert "held out, to measure with</td><td>9x40x48</td><td>1" in text
-    assert re.search(r"<td>200</td><td>0\.\d+</td><td>.* kB</td><td>newest, lowest held-out loss</td>", text)
-    assert "<td>torch</td><td>2.13</td>" in text
+    assert head["verdict"]["claim"] == diagnosis.sentence
+    assert head["what"].startswith("DoRA of rank 16 on ")
+    sections = {one["title"]: one["parts"] for one in data(text)["properties"]["report"]["sections"]}
+    changed, folded = sections["Settings"]
+    assert ["0.0003", "0.0001"] in [row[2:] for row in changed["rows"]]
+    assert "Weight decay" not in [row[1] for row in changed["rows"]]
+    assert "Weight decay" in [row[1] for row in folded["rows"]]
+    assert folded["folded"]
+    charts = [*answer(text, "progress/curves")["charts"], *answer(text, "progress/curves", more=True)["charts"]]
+    assert len(charts) == 5 + 5  # loss three times, change, learning rate; a chart a band
+    assert [200, "best checkpoint, step 200"] in [line.get("marked") for one in charts for line in one["lines"]]
+    assert ["held out, to measure with", "9x40x48", "1"] in rows(text, "Data")
+    (newest,) = [row for row in rows(text, "Checkpoints") if row[0] == "200"]
+    assert newest[3] == "newest, lowest held-out loss"
+    assert ["torch", "2.13"] in rows(text, "Machine and versions")
 
 
 def test_what_people_wrote_is_shown_as_text(workspace: Workspace, clip: Path) -> None:
@@ -100,9 +105,9 @@ def test_what_people_wrote_is_shown_as_text(workspace: Workspace, clip: Path) ->
     add_preview(run, 0, clip, EVIL)
     write_json(run.folder / "parent.json", {"run": EVIL, "step": 1, "changed": {"rank": [EVIL, 2]}})
     ended(run.folder, "failed", ExitCode.BUG, EVIL)
-    text = written(run)
+    text = written(run).partition("<script>")[0]
     assert "<img" not in text
-    assert text.count("&lt;img") >= 5
+    assert text.count(EVIL.replace("<", "\\u003c").replace('"', '\\"')) >= 5
 
 
 def test_a_failed_run_says_why(run: Run) -> None:
@@ -118,10 +123,11 @@ def test_videos_are_thinned_to_fit_first_and_last_stay(run: Run, clip: Path, mon
     add_preview(run, 200, clip, stem="0-scale-0.5", scale=0.5)  # not one of the steps' own
     monkeypatch.setattr(display, "EMBEDDED", 4.5 * clip.stat().st_size)
     text = written(run)
-    assert re.findall(r"<th>(base model|step \d+)</th>", text) == ["base model", "step 100", "step 200"]
-    assert text.count("<video") == 3 + 2  # the newest again, at either scale
-    assert "<th>LoRA at 0.5</th>" in text
-    assert "8 more steps have previews" in text
+    shown = answer(text, "progress/previews")
+    assert shown["steps"] == [0, 100, 200]
+    assert text.count('<script type="text/plain"') == 3 + 1  # the newest again, at half its scale
+    assert shown["scaled"]["scales"] == [0.5, 1.0]
+    assert "8 more steps have previews" in shown["note"]
 
 
 def test_a_run_that_never_started_has_a_report(workspace: Workspace) -> None:
@@ -134,7 +140,8 @@ def test_a_run_that_never_started_has_a_report(workspace: Workspace) -> None:
 
 def test_its_time_is_that_of_training(run: Run) -> None:
     two_sessions(run)
-    assert re.search(r"<dt[^>]*>training time</dt>\s*<dd[^>]*>1 min 10 s</dd>", written(run))
+    facts = data(written(run))["properties"]["report"]["head"]["facts"]
+    assert {"label": "training time", "text": "1 min 10 s", "tone": "plain"} in facts
 
 
 def test_starts_tell_time_and_machine(run: Run) -> None:
@@ -148,4 +155,4 @@ def test_starts_tell_time_and_machine(run: Run) -> None:
     assert training_seconds(run.folder) == pytest.approx(970, abs=1)  # until the last line before the resume
     text = written(run)
     assert "went on from the checkpoint of step 100" in text
-    assert "<td>before</td><td>CPU</td>" in text
+    assert ["before", "CPU"] in rows(text, "Machine and versions")

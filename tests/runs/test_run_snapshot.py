@@ -24,8 +24,9 @@ from workbench.runs import snapshot as snapshots
 from workbench.runs.analysis.curves import curves_of
 from workbench.runs.analysis.diagnosis import Diagnosis, beside_failure, diagnose
 from workbench.runs.checkpoints import folder_of
-from workbench.runs.display import controls, run_html, write_report
+from workbench.runs.display import controls, run_html
 from workbench.runs.metrics import MetricsWriter
+from workbench.runs.report import write_report
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot, SnapshotReader, load_fact, snapshot

@@ -32,7 +32,7 @@ from workbench.families.ltx import FAMILY as LTX
 from workbench.families.wan import FAMILY as WAN
 from workbench.jobs.devices import pick_device
 from workbench.runs import checkpoints
-from workbench.runs.display import write_report
+from workbench.runs.report import write_report
 from workbench.runs.run import Run
 from workbench.sampler import queue
 from workbench.sampler.generate import Sampler

@@ -41,7 +41,7 @@ def replay(folder: Path | None, page: Path | None) -> None:
         raise ConfigError("this copy comes with no replay: name the folder of one")
     chosen = found[0]
     if page:
-        write_text(page, f"<!doctype html><meta charset='utf-8'>{replays.standalone(chosen)}")
+        write_text(page, "".join(replays.page(chosen)))
         say(f"written: {page}")
         return
     say(f"{chosen.record['title']}  {chosen.record['description']}")

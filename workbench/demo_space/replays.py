@@ -8,23 +8,21 @@
     previews  [seconds, step, prompt's number, file]; `prompts` holds the prompts
 
 Made from a run's folder by `record`: times are those of the run's own lines and files. It holds no weights, clips or
-paths of the machine. `player` renders it as HTML for the page, a notebook or a file of its own; the browser's part is
-assets/replay.js.
+paths of the machine. `page` makes one file of it, shown by an element (assets/elements/replay.js).
 """
 
 from __future__ import annotations
 
-import base64
-import html
 import json
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from workbench import __version__
+from workbench.display import elements
 from workbench.display.quantities import duration
 from workbench.errors import ConfigError, DataError
 from workbench.paths import ASSETS
@@ -33,7 +31,6 @@ from workbench.runs.run import Run
 from workbench.workspace import confined, disk, read_json, write_text, writing
 
 SHIPPED = ASSETS / "replays"
-SCRIPT, STYLE = ASSETS / "replay.js", ASSETS / "replay.css"
 REPLAY, PREVIEWS = "replay.json", "previews"
 POINTS = 600  # training lines that are kept, evenly; all measurements are
 SMOOTH = 0.03  # share of a new loss in the mean
@@ -54,7 +51,6 @@ SETTINGS = (
     "precision",
     "seed",
 )
-TITLES = ("loss of the run, and of clips it was not trained on", "the previews at that moment")
 
 
 @dataclass(frozen=True)
@@ -164,12 +160,12 @@ def _short(value: float | None) -> float | None:
 # ---- replaying ------------------------------------------------------------------------------------------------------
 
 
-def player(replay: Replay, address: Callable[[Path], str]) -> str:
-    """The replay as HTML; assets/replay.js makes it interactive. address: where the browser finds a file."""
+def page(replay: Replay) -> Iterator[str]:
+    """Yield, in pieces, a page that needs nothing else. Raises OSError when a preview cannot be read."""
     record = replay.record
-    files = {name: address(replay.folder / name) for *_, name in record["previews"]}
-    values = {**record, "previews": [[*rest, files[name]] for *rest, name in record["previews"]]}
-    settings = ", ".join(f"{name} {value}" for name, value in record["settings"].items() if value is not None)
+    width, height = record["size"]
+    steps = sorted({step for _, step, *_ in record["previews"]})
+    seconds = {step: when for when, step, *_ in reversed(record["previews"])}
     facts = [
         record.get("model_title") or record["model"],
         f"{record['steps']:,} steps",
@@ -177,33 +173,30 @@ def player(replay: Replay, address: Callable[[Path], str]) -> str:
         record.get("device", ""),
         f"workbench {record['versions']['workbench']}",
     ]
-    data = html.escape(json.dumps(values, allow_nan=False), quote=True)
-    description = f"<p>{html.escape(record['description'])}</p>" if record.get("description") else ""
-    return (
-        f'<section class="replay" data-replay="{data}"><h3>{html.escape(record["title"])}</h3>'
-        f'<p class="facts-line">{html.escape(" · ".join(filter(None, facts)))}</p>{description}'
-        '<div class="controls"><button type="button" class="play">Play</button>'
-        '<input type="range" min="0" max="1000" value="0" step="1" aria-label="Time of the run">'
-        '<output>at the start</output></div><div class="moment">'
-        f'<figure class="curve" aria-label="{TITLES[0]}"></figure>'
-        f'<div class="videos" aria-label="{TITLES[1]}"></div></div>'
-        f"<details><summary>Its settings</summary><p>{html.escape(settings)}</p></details></section>"
-    )
+    rows = []
+    for number, prompt in enumerate(record["prompts"]):
+        made = {step: name for _, step, of, name in record["previews"] if of == number}
+        rows.append({"prompt": prompt, "videos": [made.get(step) for step in steps]})
+    curve = {"tone": "faint", "style": "line", "name": "loss, mean of the last steps", "points": _curve(record, 3)}
+    measured = {"tone": "accent", "style": "dots", "name": "held-out clips", "points": _curve(record, 4)}
+    data = {
+        "title": record["title"],
+        "description": record.get("description", ""),
+        "facts": [*filter(None, facts)],
+        "chart": {"title": "Loss", "note": "", "lines": [one for one in (curve, measured) if one["points"]]},
+        "steps": steps,
+        "seconds": [seconds[step] for step in steps],
+        "rows": rows,
+        "settings": ", ".join(f"{name} {value}" for name, value in record["settings"].items() if value is not None),
+        "width": width,
+        "height": height,
+    }
+    files = {name: replay.folder / name for *_, name in record["previews"]}
+    return elements.exported(record["title"], "wb-replay", {"replay": data}, files)
 
 
-def embedded(path: Path) -> str:
-    """A file's content as an address of its own, for pages in one file."""
-    return "data:video/mp4;base64," + base64.b64encode(path.read_bytes()).decode()
-
-
-def standalone(replay: Replay) -> str:
-    """A page that needs nothing else: for a notebook's output, or a file to open."""
-    script = SCRIPT.read_text(encoding="utf-8")
-    style = STYLE.read_text(encoding="utf-8")
-    return (
-        f"<style>{style}</style><div>{player(replay, embedded)}</div>"
-        f"<script>(function (element) {{ {script} }})(document.currentScript.previousElementSibling);</script>"
-    )
+def _curve(record: dict[str, Any], column: int) -> list[tuple[int, float]]:
+    return [(point[1], point[column]) for point in record["points"] if point[column] is not None]
 
 
 def at(replay: Replay, seconds: float) -> str:

@@ -1,13 +1,12 @@
-"""Charts as text: curves with axes and legend (SVG), histograms and bars (HTML); a script for what a person does there.
+"""Charts as text: curves with axes and legend (SVG), histograms and bars (HTML).
 
-The page, the notebook and the report render the same: colours come from `--series-1` to `--series-8` and the text's own
-colour, so a chart is light or dark as its surroundings are (assets/charts.css). Where `script` runs, it plots the same
-curves at the width there is, with values on hover, zoom and a log axis; elsewhere the chart stays as it was rendered.
+A notebook keeps them where nothing is live; the page and what it exports draw curves by an element of their own
+(assets/elements/chart.js). Colours come from `--series-1` to `--series-8` and the text's own colour, so a chart is
+light or dark as its surroundings are (assets/charts.css).
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ COLOURS = ("#2f6fd0", "#b8650f", "#1f8a4c", "#b5459b", "#0d8191", "#c23434", "#7
 BAR = f"var(--series-1,{COLOURS[0]})"
 LEFT, RIGHT, TOP, BOTTOM = 44.0, 14.0, 12.0, 26.0
 DOTS = 60  # measured points that each get a dot, at most
-DIGITS = 5  # of a value that the script reads
 EDGE = 0.02  # share of the raw values, at either end, that may lie outside
 
 
@@ -77,37 +75,21 @@ class Scale:
         return self.start + (self.end - self.start) * share
 
 
-def chart(
-    title: str, series: Sequence[Line], size: tuple[int, int] = (360, 220), note: str = "", owner: str | None = ""
-) -> str:
+def chart(title: str, series: Sequence[Line], size: tuple[int, int] = (360, 220), note: str = "") -> str:
     """A figure: title and legend above, the curves below. "" when no curve has a point.
 
-    size: width and height of the chart, pixels; it is scaled to the space there is;  note: a line beside the title;
-    owner: whose curves these are; zoom and hidden curves belong to owner and title. None: it is one of `together`
+    size: width and height of the chart, pixels; it is scaled to the space there is;  note: a line beside the title
     """
     plotted = [one for one in series if one.finite]
     if not plotted:
         return ""
     label = f"{title}: " + ", ".join(one.name for one in plotted)
-    alone = "" if owner is None else f' data-charts="{escaped(title)}" data-owner="{escaped(owner)}"'
     return (
-        f'<figure class="chart"{alone}><figcaption><b>{escaped(title)}</b>'
+        f'<figure class="chart"><figcaption><b>{escaped(title)}</b>'
         + (f'<span class="aside">{escaped(note)}</span>' if note else "")
-        + (legend([(one.name, one.css, one.style) for one in plotted]) if alone and len(plotted) > 1 else "")
-        + f'</figcaption><div class="plot" data-lines="{escaped(_data(plotted))}">'
-        f'<svg viewBox="0 0 {size[0]} {size[1]}" role="img" aria-label="{escaped(label)}">{plot(plotted, size)}</svg>'
-        "</div></figure>"
-    )
-
-
-def together(title: str, keys: Sequence[Line], charts: Sequence[str], owner: str) -> str:
-    """Small charts of the same curves side by side, below one title and legend; "" without any. keys: the curves"""
-    if not any(charts):
-        return ""
-    names = legend([(one.name, one.css, one.style) for one in keys])
-    return (
-        f'<div class="charts-together" data-charts="{escaped(title)}" data-owner="{escaped(owner)}">'
-        f'<div class="heading"><b>{escaped(title)}</b>{names}</div><div class="multiples">{"".join(charts)}</div></div>'
+        + (legend([(one.name, one.css, one.style) for one in plotted]) if len(plotted) > 1 else "")
+        + f'</figcaption><div class="plot"><svg viewBox="0 0 {size[0]} {size[1]}" role="img" '
+        f'aria-label="{escaped(label)}">{plot(plotted, size)}</svg></div></figure>'
     )
 
 
@@ -116,30 +98,8 @@ def style() -> str:
     return f"<style>{(ASSETS / 'charts.css').read_text(encoding='utf-8')}</style>"
 
 
-def script() -> str:
-    """What makes the charts of a document react to pointer and keyboard; once is enough, more do no harm."""
-    files = (ASSETS / f"{name}.js" for name in ("elements", "charts.logic", "charts"))
-    return "(() => {\n" + "\n".join(file.read_text(encoding="utf-8") for file in files) + "})();"
-
-
-def _data(series: Sequence[Line]) -> str:
-    """The curves for the script."""
-    lines = [
-        {
-            "name": one.name,
-            "css": one.css,
-            "style": one.style,
-            "steps": [step for step, _ in one.finite],
-            "values": [float(f"{value:.{DIGITS}g}") for _, value in one.finite],
-            "marked": one.marked,
-        }
-        for one in series
-    ]
-    return json.dumps(lines, separators=(",", ":"))
-
-
 def plot(series: Sequence[Line], size: tuple[int, int]) -> str:
-    """What stands inside of the SVG: axes and curves (assets/charts.logic.js makes the same)."""
+    """What stands inside of the SVG: axes and curves."""
     width, height = size
     steps = [step for one in series for step, _ in one.finite]
     across = Scale(min(steps), max(*steps, min(steps) + 1), LEFT, width - RIGHT)

@@ -75,7 +75,7 @@ def exported(
 
     Args:
         element: The element's tag.
-        properties: Of the element, as JSON has them (`workspace.finite`).
+        properties: Of the element, as JSON has them: finite numbers.
         files: Name in the data -> the video or picture.
         answers: What operations have answered: '["runs/show",{"name":"cats"}]' -> the answer.
 

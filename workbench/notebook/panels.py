@@ -24,6 +24,7 @@ from workbench.errors import ConfigError, WorkbenchError
 from workbench.notebook.widget import View, address
 from workbench.operations.settings import FORMS
 from workbench.runs import display
+from workbench.runs.report import write_report
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import snapshot
@@ -174,7 +175,7 @@ class RunPanel(View):
 
     def write_report(self) -> HTML:
         """Write the run's report.html, as things stand; returns a link to it. Raises ConfigError, CannotWrite."""
-        return HTML(download(display.write_report(self.run)))
+        return HTML(download(write_report(self.run)))
 
 
 def _asked_of(run: Run) -> list[tuple[str, dict[str, Any]]]:

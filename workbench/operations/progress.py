@@ -10,9 +10,9 @@ import contextlib
 import importlib.util
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from pydantic import Field
@@ -27,18 +27,17 @@ from workbench.operations.runs import Name, Names
 from workbench.paths import without_folders
 from workbench.runs.analysis.curves import NO_CURVES, Curves, smoothed
 from workbench.runs.checkpoints import folder_of
-from workbench.runs.display import REPORT
 from workbench.runs.failures import LOG_LINES
-from workbench.runs.previews import Preview
+from workbench.runs.report import REPORT
 from workbench.runs.run import EXPORT, Run, forks_of
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot, SnapshotReader
 from workbench.runs.verdict import verdict_of
+from workbench.runs.view import Tone, chart, line, main_charts, more_charts, videos
 from workbench.workspace import Workspace
 
 FRESH_SECONDS = 0.5
 KEPT_RUNS = 24
-DIGITS = 5  # of a point of a curve
 DISTINCT = 300  # steps that can be told apart in a chart
 MOST_COMPARED = 8  # more runs cannot be told apart by their lines
 RECENT_SECONDS = 86400.0  # how long a run that is over is told of
@@ -309,52 +308,8 @@ class RunVideos(Snapshot):
 
 def _videos(workspace: Workspace, name: str) -> RunVideos:
     now = seen(workspace, name)
-    found, settings = now.previews, now.settings
-    every = settings.preview_every if settings else 0
-    steps = sorted({*found.steps, *(one.step for one in found.controls)})
-    rows = [
-        {"prompt": prompt, "control": False, "videos": [_path(found.at(index, step)) for step in steps]}
-        for index, prompt in found.prompts.items()
-    ]
-    controls = {(one.index, one.step): one for one in found.controls}
-    for index in sorted({index for index, _ in controls}):
-        prompt = next(one.prompt for (number, _), one in controls.items() if number == index)
-        rows.append(
-            {"prompt": prompt, "control": True, "videos": [_path(controls.get((index, step))) for step in steps]}
-        )
-    last = now.status.total or (settings.steps if settings else 0)
-    coming: list[int] = []
-    if every and now.status.state.alive and now.headline in ("running", "paused", "starting"):
-        first = (now.curves.last.get("step", 0) // every + 1) * every
-        coming = [step for step in (min(first, last), min(first + every, last)) if step not in steps]
-    model = None
-    if settings is not None:
-        with contextlib.suppress(ConfigError):  # a model that is not known here
-            model = settings.resolved.model
-    return RunVideos(
-        width=now.width,
-        height=(settings.height or (model.height if model else 0)) if settings else 0,
-        frames=(settings.preview_frames or settings.frames or (model.frames if model else 0)) if settings else 0,
-        steps=tuple(steps),
-        rows=tuple(rows),
-        scaled=_scaled(found.by_scale),
-        live=tuple(
-            {"prompt": one.prompt, "facts": ", ".join(one.facts), "video": str(one.video)} for one in found.live
-        ),
-        inputs=tuple(
-            {
-                "caption": one.caption,
-                "clip": str(one.clip),
-                "reconstruction": str(one.reconstruction) if one.reconstruction else None,
-            }
-            for one in found.inputs
-        ),
-        note=now.preview_note,
-        every=every,
-        last=last,
-        coming=tuple(dict.fromkeys(coming)),
-        preview_seconds=_preview_seconds(workspace, settings) if settings else None,
-    )
+    cost = _preview_seconds(workspace, now.settings) if now.settings else None
+    return RunVideos(**videos(now), preview_seconds=cost)
 
 
 def _preview_seconds(workspace: Workspace, settings: TrainSettings) -> float | None:
@@ -365,22 +320,6 @@ def _preview_seconds(workspace: Workspace, settings: TrainSettings) -> float | N
         if times and found.times.parts.get("previews"):
             return round(found.times.parts["previews"] / times / settings.previews_at_once, 1)
     return None
-
-
-def _path(one: Preview | None) -> str | None:
-    return None if one is None else str(one.video)
-
-
-def _scaled(rows: Sequence[Sequence[Preview]]) -> dict[str, Any] | None:
-    if not rows:
-        return None
-    scales = sorted({one.scale for row in rows for one in row})
-    found = [{"prompt": row[0].prompt, "videos": [_path(_at(row, scale)) for scale in scales]} for row in rows]
-    return {"step": rows[0][0].step, "scales": scales, "rows": found}
-
-
-def _at(row: Sequence[Preview], scale: float) -> Preview | None:
-    return next((one for one in row if one.scale == scale), None)
 
 
 @operation(shell=False, visitors="own session", watch=lambda workspace, name: lambda: _videos(workspace, name))
@@ -400,83 +339,6 @@ class Charts(Snapshot):
 
     note: str
     """Why there is no chart; "" where there are some."""
-
-
-Tone = Literal["accent", "accent-2", "text", "faint", "edge"]
-
-
-def _line(
-    name: str, points: Sequence[tuple[float, float]], tone: Tone, style: str = "line", **more: Any
-) -> dict[str, Any]:
-    """A curve as a chart takes it. style: `line`, `thin` (may leave the chart above and below), `dots` or `dashed`"""
-    kept = [(step, float(f"{value:.{DIGITS}g}")) for step, value in points]
-    return {"name": name, "points": kept, "tone": tone, "style": style, **more}
-
-
-def _chart(title: str, lines: Sequence[Mapping[str, Any]], note: str = "", **more: Any) -> dict[str, Any]:
-    return {"title": title, "note": note, "lines": [one for one in lines if one["points"]], **more}
-
-
-def main_charts(curves: Curves, best: int | None) -> list[dict[str, Any]]:
-    """Return the charts that say most. best: step of the best checkpoint"""
-    means = curves.detrended()
-    raw = [(mean.step, mean.value) for mean in means] or curves.losses.points()
-    held_out = curves.held_out_losses.points()
-    marked = None
-    if best is not None and len(held_out) > 2 and best in curves.held_out:
-        marked = [best, f"best checkpoint, step {best}"]
-    loss = [
-        _line("each step", raw, "edge", "thin"),
-        _line("smoothed", smoothed(means or curves.losses.means()), "faint"),
-        _line("held-out", held_out, "accent", "dots", marked=marked),
-    ]
-    change = [
-        _line("own captions", curves.own_changes.points(), "accent", "dots"),
-        _line("drift", curves.other_changes.points(), "faint", "dots"),
-    ]
-    note = "without the effect of the sampled noise levels" if means else ""
-    return [
-        _chart("Loss", loss, note),
-        _chart("Held-out loss by noise level", _noise_lines(curves)),
-        _chart("Change of the output", change),
-    ]
-
-
-def more_charts(curves: Curves) -> list[dict[str, Any]]:
-    """Return the others: the loss in each band of noise, the learning rate, the loss of each step as it was."""
-    found = [
-        _chart(
-            f"Noise {curves.band_name(band)}",
-            [_line("smoothed", training.smoothed(), "faint"), _line("held-out", measured.points(), "accent", "dots")],
-            small=True,
-        )
-        for band, (training, measured) in enumerate(zip(curves.bands, curves.held_out_bands, strict=True))
-    ]
-    found.append(_chart("Learning rate", [_line("learning rate", curves.rates.points(), "accent")]))
-    if curves.detrended():
-        steps = [
-            _line("each step", curves.losses.points(), "edge", "thin"),
-            _line("smoothed", curves.losses.smoothed(), "faint"),
-        ]
-        found.append(_chart("Loss per step", steps, "with the effect of the sampled noise levels"))
-    return found
-
-
-def _noise_lines(curves: Curves) -> list[dict[str, Any]]:
-    """The held-out loss at high, middle and low noise: the mean of the bands of each."""
-    points = [band.points() for band in curves.held_out_bands]
-    parts: tuple[tuple[str, Tone, str, tuple[int, ...]], ...] = (
-        ("high noise", "accent", "motion", (3, 4)),
-        ("middle", "accent-2", "shapes", (2,)),
-        ("low noise", "faint", "details", (0, 1)),
-    )
-    lines = []
-    for name, tone, end, bands in parts:
-        steps = [dict(points[band]) for band in bands]
-        common = [step for step in steps[0] if all(step in one for one in steps)]
-        means = [(step, sum(one[step] for one in steps) / len(steps)) for step in common]
-        lines.append(_line(name, means, tone, "dots", end=end))
-    return lines
 
 
 def _charts(found: Sequence[dict[str, Any]]) -> Charts:
@@ -538,7 +400,7 @@ def compared(workspace: Workspace, names: Names) -> Charts:
     found = []
     for title, points_of, dots in kinds:
         lines = [
-            _line(
+            line(
                 name,
                 points_of(one),
                 TONES[number % len(TONES)],
@@ -546,7 +408,7 @@ def compared(workspace: Workspace, names: Names) -> Charts:
             )
             for number, (name, one) in enumerate(runs)
         ]
-        found.append(_chart(title, lines))
+        found.append(chart(title, lines))
     return _charts(found)
 
 

@@ -18,7 +18,6 @@ from workbench.operations.shared import Group, Label, Note, Text, grouped, noted
 from workbench.remote.targets import LOCAL, choose_target, resolve_target
 from workbench.runs import checkpoints
 from workbench.runs.analysis.comparison import compare as side_by_side
-from workbench.runs.display import write_report
 from workbench.runs.failures import LOG_LINES as LOG_SEARCHED
 from workbench.runs.failures import STACKS, failure_of
 from workbench.runs.listing import (
@@ -34,6 +33,7 @@ from workbench.runs.listing import (
 )
 from workbench.runs.metrics import METRICS
 from workbench.runs.previews import LiveSample, Preview
+from workbench.runs.report import write_report
 from workbench.runs.run import DECODING, Run, remove_run, removed_runs, rename_run, restore_run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot, SnapshotReader, snapshot

@@ -86,7 +86,7 @@ class Comparison:
             if title == TRAINING and detrended:
                 points_of = _detrended
             lines = [Line(one.name, points_of(one.curves), colour, style) for colour, one in enumerate(self.runs, 1)]
-            found.append(chart(title, lines, SIZE, owner=" ".join(self.names)))
+            found.append(chart(title, lines, SIZE))
         return [one for one in found if one]
 
     def _repr_html_(self) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from workbench.display.charts import Line, Point, chart, together
+from workbench.display.charts import Line, chart
 from workbench.runs.analysis.visible_effect import VisibleEffect, from_line
 from workbench.runs.metrics import MetricsReader
 
@@ -278,9 +278,7 @@ class Detrending:
 # Each line of the metrics is read once, and memory does not grow with the steps; only measurements, which are few, are
 # all kept. If a run went back to a checkpoint, its metrics are read from the start again.
 
-WIDE, NARROW, SMALL = (600, 250), (345, 250), (215, 150)  # pixels
-BAND_KEYS = (Line("training, smoothed", []), Line("held-out clips", [], 2, "dots"))
-NOISE_COLOURS = (1, 5, 3, 2, 6)  # from little noise to much: blue to red
+WIDE = (600, 250)  # of a chart, pixels
 NO_CURVES = "The curves begin with the first step."
 BANDS = 5  # of noise, equally likely in training, the least noise first
 BAND_POINTS = 200
@@ -384,7 +382,7 @@ class Curves:
         }
         return {name: points for name, points in found.items() if points}
 
-    # ---- as charts, the same in every face
+    # ---- as a chart of a notebook that is not live
 
     def loss_chart(self, best: int | None) -> str:
         """The loss, detrended where the noise levels are known, that of held-out clips, and the best checkpoint.
@@ -395,51 +393,12 @@ class Curves:
         raw = [(mean.step, mean.value) for mean in means] or self.losses.points()
         held_out = self.held_out_losses.points()
         marked = (best, f"best checkpoint, step {best}") if best is not None and len(held_out) > 2 else None
-        lines = _training_lines(raw, smoothed(means or self.losses.means()))
-        lines.append(Line("held-out clips", held_out, 2, "dots", marked))
-        return chart("Loss", lines, WIDE, "without the effect of the sampled noise levels" if means else "", self.name)
-
-    def step_loss_chart(self) -> str:
-        """The loss of each step and smoothed, as the optimizer saw it; "" where `loss_chart` shows it already."""
-        if not self.detrended():
-            return ""
-        lines = _training_lines(self.losses.points(), self.losses.smoothed())
-        return chart("Loss per step", lines, NARROW, owner=self.name)
-
-    def change_chart(self) -> str:
-        """How much the model's output has changed, on its own captions and on preservation prompts (prior drift)."""
-        own = Line("its own captions", self.own_changes.points(), 3, "dots")
-        others = Line("others: prior drift", self.other_changes.points(), 6, "dots")
-        return chart("Change of the model's output", [own, others], NARROW, owner=self.name)
-
-    def learning_rate_chart(self) -> str:
-        """The learning rate by step."""
-        return chart("Learning rate", [Line("learning rate", self.rates.points(), 7)], NARROW, owner=self.name)
-
-    def noise_level_chart(self) -> str:
-        """The loss of held-out clips, a curve for each band of noise; "" where it was not measured by bands."""
-        last = len(self.held_out_bands) - 1
-        words = {0: ", little noise", last: ", much noise"}
         lines = [
-            Line(f"{self.band_name(band)}{words.get(band, '')}", held_out.points(), NOISE_COLOURS[band])
-            for band, held_out in enumerate(self.held_out_bands)
+            Line("training, each step", raw, 1, "faint"),
+            Line("smoothed", smoothed(means or self.losses.means())),
+            Line("held-out clips", held_out, 2, "dots", marked),
         ]
-        return chart("Held-out loss by noise level", lines, NARROW, owner=self.name)
-
-    def band_charts(self) -> str:
-        """A small chart for each band of noise, little noise first, below a common legend; "" without any."""
-        charts = []
-        for band, (training, held_out) in enumerate(zip(self.bands, self.held_out_bands, strict=True)):
-            measured = held_out.points()
-            moved = f"{measured[-1][1] / measured[0][1] - 1:+.0%}" if len(measured) > 1 and measured[0][1] else ""
-            pairs = zip(BAND_KEYS, (training.smoothed(), measured), strict=True)
-            lines = [replace(key, points=points) for key, points in pairs]
-            charts.append(chart(self.band_name(band), lines, SMALL, moved.replace("-", "\N{MINUS SIGN}"), None))
-        return together("Loss by noise level, little noise to much", BAND_KEYS, charts, self.name)
-
-
-def _training_lines(raw: Sequence[Point], soft: Sequence[Point]) -> list[Line]:
-    return [Line("training, each step", raw, 1, "faint"), Line("smoothed", soft)]
+        return chart("Loss", lines, WIDE, "without the effect of the sampled noise levels" if means else "")
 
 
 def curves_of(run: Run) -> Curves:

@@ -1,0 +1,50 @@
+// A recorded run as one file (`workbench replay --page`): what it showed at each step with previews, and its curves.
+'use strict';
+
+const REPLAY_MS = 30000; // from end to end
+
+// replay: {title, description, facts, chart, steps, seconds: of each step, rows: [{prompt, videos}], settings, width, height}
+class Replay extends WorkbenchElement {
+  static properties = ['replay'];
+
+  at = 0;
+
+  view() {
+    const { replay, at } = this;
+    const { title, description, facts, chart, steps, seconds, rows, settings } = replay;
+    const size = { clock: 'replay', width: replay.width, height: replay.height };
+    const words = steps[at] ? `step ${steps[at].toLocaleString('en-US')}` : 'before training';
+    const moment = `${steps[at] ? words : 'Before training'}, ${seconds[at] ? `${duration(seconds[at])} after it began` : 'as it began'}`;
+    return html`<header class="section"><div class="head"><h1 tabindex="-1" class="one-line" title="${title}">${title}</h1></div><p class="minor faint">${facts.join(' · ')}</p>${description && html`<p>${description}</p>`}</header>
+      <div class="row tight">${button(this.timer ? 'Pause' : 'Play', 'toggle', { kind: 'steady', name: this.timer ? 'pause' : 'play' })}<span class="minor">${moment}</span><span class="spacer"></span><wb-scrubber .clock=${'replay'}></wb-scrubber></div>
+      ${stepSlider(steps, at, words)}
+      <div class="overview"><section class="section" aria-label="Previews"><div class="tiles">${rows.map(({ prompt, videos }) => html`<figure class="tile ${replay.width <= TINY && 'small'}"><div class="pair">${
+        video(videos[0], `${prompt}, before training`, { ...size, tag: 'before' })}${video(videos[at], `${prompt}, ${words}`, { ...size, tag: words })}</div><figcaption>${twoLines(prompt)}</figcaption></figure>`)}</div></section>
+      <wb-charts .charts=${[chart]} .until=${0}></wb-charts></div>
+      <details><summary class="link">Its settings</summary><p class="minor faint">${settings}</p></details>`;
+  }
+
+  // The curves are read at the moment that is shown.
+  updated() {
+    const chart = this.querySelector('wb-chart');
+    if (!chart || this.read === this.at) return;
+    this.read = this.at;
+    chart.cursor = this.replay.steps[this.at];
+    chart.redraw();
+  }
+
+  left() { clearInterval(this.timer); }
+
+  scrub(target) { this.stop(); this.at = Number(target.value); this.redraw(); }
+
+  toggle() {
+    if (this.timer) { this.stop(); return; }
+    const last = this.replay.steps.length - 1;
+    if (this.at === last) this.at = 0;
+    this.timer = setInterval(() => { this.at += 1; if (this.at >= last) this.stop(); this.redraw(); }, REPLAY_MS / Math.max(1, last));
+    this.redraw();
+  }
+
+  stop() { clearInterval(this.timer); this.timer = 0; this.redraw(); }
+}
+define('wb-replay', Replay);

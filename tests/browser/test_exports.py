@@ -1,0 +1,129 @@
+"""What is exported opens from the disk without a server: the report of a run, a grid, a replay. Nothing is requested."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from tests.written_grid import FRAMES, write_grid
+from tests.written_run import add_preview
+from workbench.compare.export import export_page
+from workbench.demo_space import replays
+from workbench.runs.report import write_report
+from workbench.runs.run import Run
+from workbench.sampler.samples import write_sample
+from workbench.workspace import Workspace
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+pytestmark = pytest.mark.browser
+
+WIDTH = 200  # pixels, of a tiny video at most
+# Whether all videos are there, stand still, and show the same moment, which is not the first.
+TOGETHER = """() => {
+    const videos = [...document.querySelectorAll('wb-video video')];
+    const apart = videos.map((one) => Math.abs(one.currentTime - videos[0].currentTime));
+    const still = videos.every((one) => one.readyState >= 2 && one.paused && !one.seeking);
+    return still && videos[0].currentTime > 0 && Math.max(...apart) < 0.02;
+}"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A report, a grid and a replay; whatever they were made from is gone."""
+    folder = tmp_path_factory.mktemp("exports")
+    workspace = Workspace.open(folder / "workspace")
+    grid = write_grid(workspace)
+    frames = np.zeros((FRAMES, 64, 64, 3), np.uint8)
+    for number, cell in enumerate(grid.state().all):
+        record = {"settings": cell.settings.model_dump(mode="json"), "loras": [], "seconds": 2.0}
+        write_sample(grid.video(cell.key), frames + np.uint8(40 * number), 8, record)
+    run = Run.open(workspace, "first")
+    clip = grid.video(grid.state().all[0].key)
+    for step in range(0, 201, 40):
+        add_preview(run, step, clip, "a cat")
+    found = {"report": folder / "report.html", "grid": folder / "grid.html", "replay": folder / "replay.html"}
+    write_report(run).rename(found["report"])
+    export_page(grid).rename(found["grid"])
+    found["replay"].write_text("".join(replays.page(replays.shipped()[0])), encoding="utf-8")
+    workspace.root.rename(folder / "elsewhere")
+    return found
+
+
+@pytest.fixture
+def asked(page: Page) -> list[str]:
+    """Whatever the page requests besides the file and what is inside of it."""
+    found: list[str] = []
+    page.on("request", lambda one: None if re.match("file:|blob:|data:", one.url) else found.append(one.url))
+    page.on("console", lambda said: found.append(said.text) if said.type == "error" else None)
+    return found
+
+
+def scrub(slider: Locator) -> None:
+    """Drag to the middle, as a person does."""
+    slider.click()
+    slider.page.wait_for_function(TOGETHER)
+
+
+def test_a_report_plays_its_previews_together_and_its_curves_are_read_and_zoomed(
+    files: dict[str, Path], page: Page, asked: list[str]
+) -> None:
+    page.goto(files["report"].as_uri())
+    page.get_by_role("heading", name="first").wait_for()
+    assert page.locator(".previews wb-video").count() == 4, "the base model and three of five steps"
+    page.get_by_role("button", name="Show all 6 steps").click()
+    page.locator(".previews wb-video >> nth=5").wait_for()
+    scrub(page.get_by_label("Frame"))
+    chart = page.get_by_label(re.compile("^Loss, steps 0 to 200"))
+    legend = page.locator("wb-chart", has=chart).locator(".legend")
+    chart.focus()
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowLeft")
+    legend.get_by_text("step 199").wait_for()
+    assert "step 199" in page.locator("#wb-say").inner_text()
+    page.keyboard.press("+")
+    page.get_by_label(re.compile("^Loss, steps 1[0-9][0-9] to 200")).wait_for()
+    page.keyboard.press("Escape")
+    chart.wait_for()
+    page.get_by_role("button", name=re.compile("Loss in each band of noise")).click()
+    page.get_by_role("heading", name="Learning rate").wait_for()
+    page.get_by_text("settings were left at their defaults").click()
+    page.get_by_role("cell", name="weight_decay").wait_for()
+    assert asked == []
+
+
+def test_a_grid_plays_together_by_keys_too_and_tiny_videos_stay_small(
+    files: dict[str, Path], page: Page, asked: list[str]
+) -> None:
+    page.goto(files["grid"].as_uri())
+    page.get_by_role("heading", name="first").wait_for()
+    cells = page.locator(".cell wb-video")
+    assert cells.count() == 6
+    assert max(box["width"] for one in cells.all() if (box := one.bounding_box())) <= WIDTH
+    scrub(page.get_by_label("Frame"))
+    before = page.get_by_text(re.compile(r"^frame \d of 9$")).inner_text()
+    page.keyboard.press(".")
+    page.get_by_text(f"frame {int(before.split()[1]) + 1} of 9").wait_for()
+    page.wait_for_function(TOGETHER)
+    page.keyboard.press("w")
+    page.get_by_label("Where the two videos meet").wait_for()
+    assert asked == []
+
+
+def test_a_replay_goes_through_a_run(files: dict[str, Path], page: Page, asked: list[str]) -> None:
+    page.goto(files["replay"].as_uri())
+    page.get_by_text("Before training, as it began").wait_for()
+    step = page.get_by_label("Training step")
+    step.focus()
+    page.keyboard.press("End")
+    page.get_by_text(re.compile(r"^step 1,500, 6 min after it began")).wait_for()
+    page.locator(".legend").get_by_text("step 1,500").wait_for()
+    page.get_by_role("button", name="Play").first.click()
+    page.get_by_role("button", name="Pause").first.wait_for()
+    page.get_by_text("Before training, as it began").wait_for()
+    assert asked == []

@@ -1,0 +1,249 @@
+"""The report of a run: one file with everything about it, made at any time, that opens anywhere and loads nothing.
+
+The elements of a run show what it holds (assets/elements/report.js).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from workbench import __version__
+from workbench.display import elements
+from workbench.display.inline_html import EMBED_LIMIT
+from workbench.display.quantities import moment
+from workbench.errors import ConfigError
+from workbench.jobs import State
+from workbench.runs.analysis.curves import NO_CURVES
+from workbench.runs.data import read_lock
+from workbench.runs.display import fitting
+from workbench.runs.metrics import RunSession, read_sessions
+from workbench.runs.model_card import lora_words
+from workbench.runs.run import CARD, Run
+from workbench.runs.settings import TrainSettings
+from workbench.runs.snapshot import CHECKPOINT_HEADS, RunSnapshot, snapshot
+from workbench.runs.view import main_charts, more_charts, videos
+from workbench.settings import specs, value_text
+from workbench.workspace import finite, replacing
+
+REPORT = "report.html"
+ROLES = {"train": "trained on", "known": "known, to be kept", "held_out": "held out, to measure with"}
+CAPTIONS = 60  # most clips listed
+Table = dict[str, Any]  # heads, rows: texts
+
+
+def write_report(run: Run) -> Path:
+    """Write the run's report.html. Raises ConfigError if its settings cannot be read, CannotWrite."""
+    settings, seen = run.settings, snapshot(run)
+    sessions = read_sessions(run.folder)
+    shown, files = _videos(seen)
+    curves = seen.curves
+    answers = {
+        _asked("progress/previews", name=run.name): shown,
+        _asked("progress/curves", name=run.name): _charts(main_charts(curves, seen.best_step)),
+        _asked("progress/curves", name=run.name, more=True): _charts(more_charts(curves)),
+    }
+    sections = {
+        "Settings": _settings(settings, seen.parent),
+        "Data": _data(run.folder, sessions),
+        "Checkpoints": [_table(CHECKPOINT_HEADS, [one.row for one in seen.checkpoints])],
+        "What happened": [_table(("when", "what"), _history(seen, sessions))],
+        "How to use it": _use(run),
+        "Machine and versions": [_table((), _machine(sessions))],
+    }
+    report = {
+        # What the overview asks of a run; it is over as far as a report goes, and nothing can be done with it.
+        "now": {"name": run.name, "headline": seen.headline, "step": seen.curves.last.get("step", 0), "actions": []},
+        "head": _head(seen, settings),
+        "sections": [{"title": title, "parts": parts} for title, parts in sections.items()],
+        "made": f"Video LoRA Workbench {__version__}, {time.strftime('%d %B %Y, %H:%M')}. "
+        "This file holds all that it shows.",
+    }
+    title = f"{run.name}: report of a training run"
+    path = run.folder / REPORT
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(elements.exported(title, "wb-report", {"report": report}, files, finite(answers)))
+    return path
+
+
+def _asked(operation: str, **values: Any) -> str:
+    """Return a question as an element asks it."""
+    return json.dumps([operation, values], separators=(",", ":"), ensure_ascii=False)
+
+
+def _charts(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    drawn = [one for one in found if one["lines"]]
+    return {"charts": drawn, "note": "" if drawn else NO_CURVES}
+
+
+# ---- videos: named inside of the file as they are below the run's folder
+
+
+def _videos(seen: RunSnapshot) -> tuple[dict[str, Any], dict[str, Path]]:
+    """Return the previews of as many steps as fit, first and last among them, and the files that are shown.
+
+    Of what should not change the base model's and the newest are kept.
+    """
+    found, files = videos(seen), dict[str, Path]()
+
+    def named(path: str | None) -> str | None:
+        if path is None or not Path(path).is_file() or Path(path).stat().st_size > EMBED_LIMIT:
+            return None
+        name = Path(path).relative_to(seen.run.folder).as_posix()
+        files[name] = Path(path)
+        return name
+
+    kept = fitting(seen.previews)
+    controls = sorted({one.step for one in seen.previews.controls})
+    ends = {*controls[:1], *controls[-1:]}
+    columns = [(number, step) for number, step in enumerate(found["steps"]) if step in ends or step in kept]
+    found["steps"] = [step for _, step in columns]
+    for row in found["rows"]:
+        of_step = ends if row["control"] else kept
+        row["videos"] = [named(row["videos"][number]) if step in of_step else None for number, step in columns]
+    for row in (found["scaled"] or {}).get("rows", ()):
+        row["videos"] = [*map(named, row["videos"])]
+    inputs = [{**one, **{part: named(one[part]) for part in ("clip", "reconstruction")}} for one in found["inputs"]]
+    found["inputs"] = [one for one in inputs if one["clip"]]
+    if left := len(seen.previews.steps) - len(kept):
+        folder = seen.previews.previews[0].video.parent.parent
+        found["note"] = f"{left} more steps have previews: {folder}. {found['note']}".strip()
+    return found | {"live": [], "coming": []}, files
+
+
+# ---- how it went
+
+
+def _head(seen: RunSnapshot, settings: TrainSettings) -> dict[str, Any]:
+    datasets = ", ".join([settings.dataset, *settings.more_datasets])
+    trained = "full fine-tuning of" if settings.method == "full" else f"{lora_words(settings)} on"
+    model = settings.model
+    with contextlib.suppress(ConfigError):  # an unknown model
+        model = settings.resolved.model.title
+    failure, diagnosis = seen.failure, seen.diagnosis
+    notes = (*seen.notes, *filter(None, [seen.outcome]))
+    return {
+        "name": seen.name,
+        "state": seen.headline,
+        "tone": seen.tone,
+        "doing": " · ".join(filter(None, (seen.activity, seen.time_left))),
+        "what": f"{trained} {model}, dataset {datasets}",
+        "notes": [{"text": one.text, "tone": one.tone} for one in notes],
+        "failure": {"cause": failure.cause, "sentences": failure.sentences, "log": failure.tail} if failure else None,
+        "verdict": {"tone": diagnosis.tone, "claim": diagnosis.sentence, "evidence": diagnosis.advice}
+        if diagnosis
+        else None,
+        "facts": [{"label": one.label, "text": one.text, "tone": one.tone} for one in seen.facts],
+    }
+
+
+# ---- parts of a section: a table, a list, text or code; each may have a title, and be folded below it
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[object]], title: str = "", folded: bool = False) -> Table:
+    return {"title": title, "folded": folded, "heads": heads, "rows": [[*map(str, row)] for row in rows]}
+
+
+def _list(title: str, sentences: Sequence[str]) -> dict[str, Any]:
+    return {"title": title, "list": sentences}
+
+
+def _settings(chosen: TrainSettings, parent: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what was set, then a fork's changes, then the defaults, folded."""
+    values, defaults = chosen.model_dump(mode="json"), TrainSettings().model_dump(mode="json")
+    known = specs(TrainSettings)
+    changed = [spec for spec in known if values[spec.name] != defaults[spec.name] or spec.name == "model"]
+    same = [spec for spec in known if spec not in changed]
+    texts = {spec: value_text(values[spec.name], spec.unit) for spec in known}
+    rows = [(spec.section, spec.title, texts[spec], value_text(defaults[spec.name], spec.unit)) for spec in changed]
+    rest = [(spec.section, spec.title, texts[spec], spec.name) for spec in same]
+    parts = [_table(("part", "setting", "value", "default"), rows)]
+    if parent:
+        rows_of_fork = [(name, *pair) for name, pair in parent.get("changed", {}).items()]
+        title = f"A fork of {parent['run']} at step {parent['step']}"
+        parts += [_table(("setting", "there", "here"), rows_of_fork, title), _list("", parent.get("dropped", ()))]
+    folded = f"{len(same)} settings were left at their defaults"
+    return [*parts, _table(("part", "setting", "value", "name"), rest, folded, folded=True)]
+
+
+def _data(folder: Path, sessions: Sequence[RunSession]) -> list[dict[str, Any]]:
+    """Return the clips by role and shape, one by one, and why others were left out."""
+    clips = read_lock(folder)
+    if not clips:
+        return []
+    counts = Counter((clip["role"], _shape(clip)) for clip in clips)
+    ordered = sorted(counts.items(), key=lambda pair: (list(ROLES).index(pair[0][0]), pair[0][1]))
+    rows = [(ROLES[role], shape, count) for (role, shape), count in ordered]
+    listed = [
+        (ROLES[clip["role"]], clip["name"], _shape(clip), _weight(clip), clip["caption"]) for clip in clips[:CAPTIONS]
+    ]
+    if len(clips) > CAPTIONS:
+        listed.append((f"and {len(clips) - CAPTIONS} more", "", "", "", ""))
+    return [
+        _table(("role", "frames x height x width", "clips"), rows),
+        _table(
+            ("role", "clip", "shape", "weight", "caption"),
+            listed,
+            f"The {len(clips)} clips and their captions",
+            folded=True,
+        ),
+        _list("Left out", sessions[-1].dropped if sessions else ()),
+    ]
+
+
+def _shape(clip: dict[str, Any]) -> str:
+    _, _, height, width = clip["crop"]
+    return f"{len(clip['indices'])}x{height}x{width}"
+
+
+def _weight(clip: dict[str, Any]) -> str:
+    repeats, weight = clip.get("repeats", 1), clip.get("weight", 1.0)
+    return f"{repeats} times, weight {weight:g}" if (repeats, weight) != (1, 1.0) else ""
+
+
+def _history(seen: RunSnapshot, sessions: Sequence[RunSession]) -> list[tuple[str, str]]:
+    rows, status = [], seen.status
+    for session in sessions:
+        what = f"went on from the checkpoint of step {session.step}" if session.step else "started"
+        what = f"resumed after a pause at step {session.step}" if session.paused else what
+        rows.append((_moment(session.time), f"{what}; {session.note}" if session.note else what))
+    if not sessions and status.started_at:
+        rows.append((_moment(status.started_at), "started"))
+    if status.ended_at or status.state is State.DIED:
+        rows.append((_moment(status.ended_at), f"{status.state}" + (f": {status.message}" if status.message else "")))
+    return rows
+
+
+def _moment(seconds: float | None) -> str:
+    return moment(seconds) if seconds else ""
+
+
+def _use(run: Run) -> list[dict[str, Any]]:
+    """Return the model card's code; before the export, a hint."""
+    path = run.folder / CARD
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    found = re.search(r"```python\n(.*?)```", text, re.DOTALL)
+    if not found:
+        hint = "Nothing was exported yet: a run that finishes writes its LoRA and the code to use it."
+        return [{"title": "", "text": hint}]
+    return [{"title": "", "text": f"In the folder {run.folder}:"}, {"title": "", "code": found[1].strip()}]
+
+
+def _machine(sessions: Sequence[RunSession]) -> list[tuple[str, str]]:
+    """Return device, precision and versions of the last session, and other devices of earlier ones."""
+    if not sessions:
+        return []
+    last = sessions[-1]
+    rows = [("device", last.device), ("precision", last.precision)]
+    if last.trained:
+        rows.append(("trained values", f"{last.trained:,}"))
+    others = sorted({session.device for session in sessions if session.device != last.device})
+    if others:
+        rows.append(("before", ", ".join(others)))
+    return [*rows, *sorted(last.versions.items())]

@@ -1,0 +1,164 @@
+"""What the elements of a run show, as plain data: its videos by prompt and step, and its curves ready to be drawn.
+
+The page gets them from operations, again and again; a report holds them as they were. No torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from workbench.errors import ConfigError
+from workbench.runs.analysis.curves import Curves, smoothed
+from workbench.runs.previews import Preview
+from workbench.runs.snapshot import RunSnapshot
+
+DIGITS = 5  # of a point of a curve
+
+# ---- videos
+
+
+def videos(now: RunSnapshot) -> dict[str, Any]:
+    """Return the videos that a run has made, by their paths; the operation `progress/previews` describes it."""
+    found, settings = now.previews, now.settings
+    every = settings.preview_every if settings else 0
+    steps = sorted({*found.steps, *(one.step for one in found.controls)})
+    rows = [
+        {"prompt": prompt, "control": False, "videos": [_path(found.at(index, step)) for step in steps]}
+        for index, prompt in found.prompts.items()
+    ]
+    controls = {(one.index, one.step): one for one in found.controls}
+    for index in sorted({index for index, _ in controls}):
+        prompt = next(one.prompt for (number, _), one in controls.items() if number == index)
+        rows.append(
+            {"prompt": prompt, "control": True, "videos": [_path(controls.get((index, step))) for step in steps]}
+        )
+    last = now.status.total or (settings.steps if settings else 0)
+    coming: list[int] = []
+    if every and now.status.state.alive and now.headline in ("running", "paused", "starting"):
+        first = (now.curves.last.get("step", 0) // every + 1) * every
+        coming = [step for step in (min(first, last), min(first + every, last)) if step not in steps]
+    model = None
+    if settings is not None:
+        with contextlib.suppress(ConfigError):  # a model that is not known here
+            model = settings.resolved.model
+    return {
+        "width": now.width,
+        "height": (settings.height or (model.height if model else 0)) if settings else 0,
+        "frames": (settings.preview_frames or settings.frames or (model.frames if model else 0)) if settings else 0,
+        "steps": tuple(steps),
+        "rows": tuple(rows),
+        "scaled": _scaled(found.by_scale),
+        "live": tuple(
+            {"prompt": one.prompt, "facts": ", ".join(one.facts), "video": str(one.video)} for one in found.live
+        ),
+        "inputs": tuple(
+            {
+                "caption": one.caption,
+                "clip": str(one.clip),
+                "reconstruction": str(one.reconstruction) if one.reconstruction else None,
+            }
+            for one in found.inputs
+        ),
+        "note": now.preview_note,
+        "every": every,
+        "last": last,
+        "coming": tuple(dict.fromkeys(coming)),
+    }
+
+
+def _path(one: Preview | None) -> str | None:
+    return None if one is None else str(one.video)
+
+
+def _scaled(rows: Sequence[Sequence[Preview]]) -> dict[str, Any] | None:
+    if not rows:
+        return None
+    scales = sorted({one.scale for row in rows for one in row})
+    found = [{"prompt": row[0].prompt, "videos": [_path(_at(row, scale)) for scale in scales]} for row in rows]
+    return {"step": rows[0][0].step, "scales": scales, "rows": found}
+
+
+def _at(row: Sequence[Preview], scale: float) -> Preview | None:
+    return next((one for one in row if one.scale == scale), None)
+
+
+# ---- curves: title, note, small, and lines of name, points, tone, style
+
+
+Tone = Literal["accent", "accent-2", "text", "faint", "edge"]
+
+
+def line(
+    name: str, points: Sequence[tuple[float, float]], tone: Tone, style: str = "line", **more: Any
+) -> dict[str, Any]:
+    """A curve as a chart takes it. style: `line`, `thin` (may leave the chart above and below), `dots` or `dashed`"""
+    kept = [(step, float(f"{value:.{DIGITS}g}")) for step, value in points]
+    return {"name": name, "points": kept, "tone": tone, "style": style, **more}
+
+
+def chart(title: str, lines: Sequence[Mapping[str, Any]], note: str = "", **more: Any) -> dict[str, Any]:
+    return {"title": title, "note": note, "lines": [one for one in lines if one["points"]], **more}
+
+
+def main_charts(curves: Curves, best: int | None) -> list[dict[str, Any]]:
+    """Return the charts that say most. best: step of the best checkpoint"""
+    means = curves.detrended()
+    raw = [(mean.step, mean.value) for mean in means] or curves.losses.points()
+    held_out = curves.held_out_losses.points()
+    marked = None
+    if best is not None and len(held_out) > 2 and best in curves.held_out:
+        marked = [best, f"best checkpoint, step {best}"]
+    loss = [
+        line("each step", raw, "edge", "thin"),
+        line("smoothed", smoothed(means or curves.losses.means()), "faint"),
+        line("held-out", held_out, "accent", "dots", marked=marked),
+    ]
+    change = [
+        line("own captions", curves.own_changes.points(), "accent", "dots"),
+        line("drift", curves.other_changes.points(), "faint", "dots"),
+    ]
+    note = "without the effect of the sampled noise levels" if means else ""
+    return [
+        chart("Loss", loss, note),
+        chart("Held-out loss by noise level", _noise_lines(curves)),
+        chart("Change of the output", change),
+    ]
+
+
+def more_charts(curves: Curves) -> list[dict[str, Any]]:
+    """Return the others: the loss in each band of noise, the learning rate, the loss of each step as it was."""
+    found = [
+        chart(
+            f"Noise {curves.band_name(band)}",
+            [line("smoothed", training.smoothed(), "faint"), line("held-out", measured.points(), "accent", "dots")],
+            small=True,
+        )
+        for band, (training, measured) in enumerate(zip(curves.bands, curves.held_out_bands, strict=True))
+    ]
+    found.append(chart("Learning rate", [line("learning rate", curves.rates.points(), "accent")]))
+    if curves.detrended():
+        steps = [
+            line("each step", curves.losses.points(), "edge", "thin"),
+            line("smoothed", curves.losses.smoothed(), "faint"),
+        ]
+        found.append(chart("Loss per step", steps, "with the effect of the sampled noise levels"))
+    return found
+
+
+def _noise_lines(curves: Curves) -> list[dict[str, Any]]:
+    """The held-out loss at high, middle and low noise: the mean of the bands of each."""
+    points = [band.points() for band in curves.held_out_bands]
+    parts: tuple[tuple[str, Tone, str, tuple[int, ...]], ...] = (
+        ("high noise", "accent", "motion", (3, 4)),
+        ("middle", "accent-2", "shapes", (2,)),
+        ("low noise", "faint", "details", (0, 1)),
+    )
+    lines = []
+    for name, tone, end, bands in parts:
+        steps = [dict(points[band]) for band in bands]
+        common = [step for step in steps[0] if all(step in one for one in steps)]
+        means = [(step, sum(one[step] for one in steps) / len(steps)) for step in common]
+        lines.append(line(name, means, tone, "dots", end=end))
+    return lines
