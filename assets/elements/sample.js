@@ -114,7 +114,7 @@ class Sample extends FillingElement {
       ${otherProblems(filling, shown)}
       <div class="sample-grid"><form class="section" data-submit="generate" aria-label="Settings">${this.form()}</form>
         <div class="section sample-right"><wb-queue data-id="queue" .submitted=${this.submitted}></wb-queue><wb-result data-id="result" .sample=${this.opened}></wb-result></div></div>
-      <wb-history data-id="history" .opened=${this.opened}></wb-history>${this.adding && this.addDialog()}`;
+      <wb-sample-history data-id="history" .opened=${this.opened}></wb-sample-history>${this.adding && this.addDialog()}`;
   }
 
   generateText() {
@@ -161,7 +161,7 @@ class Sample extends FillingElement {
           ${this.switches.map(({ name, title, help }) => html`<div><label class="check"><input type="checkbox" name="${name}" data-change="noted"
             ?checked=${filling.beside[name]}>${title}</label><p class="fine faint">${help}</p>${problems[name] && html`<p class="fine bad" role="alert">${problems[name]}</p>`}</div>`)}
           ${others.map(({ name, help }) => settingField(filling, name, html`<span title="${help}">${help.split(/(?<=\.)\s/)[0]}</span>`))}</div></details>
-      <div class="row">${button('Settings of a file', 'chooseFile', { kind: 'quiet small', name: 'upload', title: 'A video or a LoRA made here, or its JSON. You can also drop it anywhere.' })}${
+      <div class="row">${button('Settings from a file', 'chooseFile', { kind: 'quiet small', name: 'upload', title: 'A video or a LoRA made here, or its JSON. You can also drop it anywhere.' })}${
         button('Clear', 'clear', { kind: 'quiet small' })}</div>
       <wb-enhancer data-id="enhancer" .prompt=${filling.get('prompt')} .model=${filling.get('model')} .image=${filling.get('image')}></wb-enhancer>`;
   }

@@ -75,7 +75,7 @@ class SampleResult extends WorkbenchElement {
       shown.scenes.length ? html`<ol class="scenes">${shown.scenes.map((one) => html`<li>${one}</li>`)}</ol>` : twoLines(shown.title)}${
       shown.short ? html`<p class="fine faint">Written by a language model from: ${shown.short}</p>` : ''}</div><span class="faint">${ago(shown.created)}</span>${menu([
         can.has('change') && ['Change this video', 'reuse', 'change', 'brush'], ['Move to the bin', 'moveToBin', '', 'bin', 'danger']])}</div>
-      <div class="facts">${facts.slice(0, 3).map(([name, value]) => html`<span>${name} <b>${value}</b></span>`)}${shown.width ? html`<span><b>${shown.width}×${shown.height}</b></span>` : ''}${
+      <div class="facts">${facts.slice(0, 3).map(([name, value]) => html`<span>${name} <b>${value}</b></span>`)}${shown.width && shown.height ? html`<span><b>${shown.width}×${shown.height}</b></span>` : ''}${
         shown.loras.map((one) => html`<span title="${one.fits}">${one.name} <b>${Number(one.scale || 1).toFixed(2)}</b></span>`)}${facts.slice(3).map(([name, value]) => html`<span>${name} <b>${value}</b></span>`)}</div>
       ${shown.loras.filter(({ left_out: left }) => left).map((one) => html`<p class="state warn">${icon('warn')}${one.name}: left out ${one.left_out}</p>`)}
       <div class="row">${RESULT_BUTTONS.filter(([name]) => can.has(name)).map(([name, text]) => button(text, name === 'grid' ? 'compare' : name === 'decode' ? 'decode' : 'reuse', { kind: 'small', value: name }))}${
@@ -254,4 +254,4 @@ class SampleHistory extends WorkbenchElement {
     action();
   }
 }
-define('wb-history', SampleHistory);
+define('wb-sample-history', SampleHistory);

@@ -17,7 +17,7 @@ from typing import Any
 
 from workbench import hub, policy
 from workbench.clips.frame_plan import Shape, shape_of
-from workbench.clips.records import METADATA
+from workbench.clips.records import INFO, METADATA
 from workbench.errors import ConfigError
 from workbench.families.model import Model
 from workbench.families.settings import check_own
@@ -54,6 +54,8 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
         if not (workspace.dataset(name) / METADATA).exists():
             has = "has" if setting == "more_datasets" else "is"
             why = "which this workspace does not have: choose another, or make it from clips"
+            if (workspace.dataset(name) / INFO).exists():
+                why = "which has no clips yet: import some, or choose another"
             if name in Bin(workspace.datasets, "dataset").names:
                 why = f"which was removed: workbench dataset restore {name}"
             raise _refusal(setting, f"{setting} {has} {name!r}, {why}")

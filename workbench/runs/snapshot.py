@@ -418,7 +418,7 @@ def metric_facts(curves: Curves, diagnosis: Diagnosis | None = None) -> Iterator
         own, others = list(curves.changes.values())[-1]
         drifts = diagnosis is not None and diagnosis.kind == "prior drift"
         yield Fact("change", "change on its own captions", f"{own:.1%}")
-        share = f" ({others / own:.2f} of it)" if own else ""
+        share = f" ({others / own:.2f} of the change)" if own else ""
         yield Fact("prior_drift", "prior drift", f"{others:.1%}{share}", tone="bad" if drifts else "plain")
     if (effect := curves.effect) is not None:
         yield Fact("visible_effect", "visible effect", effect.words, tone="bad" if effect.spoiled else "plain")
