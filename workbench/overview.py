@@ -263,7 +263,7 @@ class OverviewReader:
             gpu=device.is_gpu,
             memory_used=None if busy.memory_used_gb is None else busy.memory_used_gb * GIGABYTE,
             memory_total=busy.memory_total_gb * GIGABYTE,
-            busy=None if busy.utilisation is None else busy.utilisation / 100,
+            busy=None if busy.utilization is None else busy.utilization / 100,
             disk_free=free,
             disk_low=free < LITTLE_SPACE,
         )

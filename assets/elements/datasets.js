@@ -32,7 +32,7 @@ class Datasets extends WorkbenchElement {
   needs() { return { list: ['datasets/cards', {}], bin: ['datasets/bin', {}] }; }
 
   view() {
-    if (this.path?.[1] === 'add') return html`<div class="head"><h1 tabindex="-1">New dataset</h1></div><wb-add .datasetName=${''}></wb-add>`;
+    if (this.path?.[1] === 'add') return html`<div class="head"><h1 tabindex="-1">New dataset</h1><div class="actions">${linkTo('All datasets', address('dataset'))}</div></div><wb-add .datasetName=${''}></wb-add>`;
     const { list } = this;
     const found = list && foundDatasets(list, this.typed);
     const groups = found ? [...new Set(found.slice(0, this.shown).map(({ group }) => group))] : [];

@@ -26,8 +26,8 @@ class RunOverview extends RunTab {
   view() {
     const { now, videos, charts } = this;
     if (now.headline === 'waiting' && !now.step) return empty('Previews and curves appear with the first step.');
-    return html`<div class="overview"><section class="section" aria-label="Previews">${videos ? this.previews() : skeleton('height:220px')}</section><div class="section" aria-label="Curves">${
-      charts ? html`<wb-charts .charts=${charts.charts} .until=${now.alive ? now.steps : 0}></wb-charts>${charts.note && html`<p class="faint minor">${charts.note}</p>`}${this.details()}` : skeleton('height:220px')}</div></div>`;
+    return html`<div class="overview"><section class="section" aria-label="Previews">${videos ? this.previews() : skeleton('height:220px')}</section><section class="section" aria-label="Curves">${
+      charts ? html`<wb-charts .charts=${charts.charts} .until=${now.alive ? now.steps : 0}></wb-charts>${charts.note && html`<p class="faint minor">${charts.note}</p>`}${this.details()}` : skeleton('height:220px')}</section></div>`;
   }
 
   details() {

@@ -165,8 +165,8 @@ class SampleHistory extends WorkbenchElement {
   }
 
   tile(one) {
-    const tag = one.width && one.width <= TINY ? `${one.width}×${one.height}` : one.length ? `${one.length.toFixed(1)} s` : '';
-    return html`<div class="tile sample-tile ${this.chosen.has(one.id) && 'chosen'}" data-id="${one.id}"><a href="${this.binned ? '#/sample' : address('sample', one.id)}" aria-label="${one.title}"
+    const tag = one.width && one.height && one.width <= TINY ? `${one.width}×${one.height}` : one.length ? `${one.length.toFixed(1)} s` : '';
+    return html`<div class="tile sample-tile ${this.chosen.has(one.id) && 'chosen'}" data-id="${one.id}"><a href="${this.binned ? '#/sample' : address('sample', one.id)}" aria-label="${[one.title, one.video ? tag : 'latents only'].filter(Boolean).join(', ')}"
       ${new Markup(one.id === this.opened ? 'aria-current="true"' : '')}>${one.video ? video(one.video, one.title, { tag, width: one.width, height: one.height }) : html`<wb-video .tag=${'latents only'}></wb-video>`}</a>${twoLines(one.title)}
       <p class="about"><span class="one-line">${one.about}</span><span class="spacer"></span>${ago(one.created)}</p><div class="marks"><input type="checkbox" aria-label="Choose: ${one.title}" value="${one.id}"
       data-do="choose" ?checked=${this.chosen.has(one.id)}>${this.binned ? '' : button('', 'star', { kind: 'square small', name: 'star', value: one.id, pressed: one.starred, label: 'Star' })}</div></div>`;

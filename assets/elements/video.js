@@ -107,11 +107,11 @@ class WorkbenchVideo extends WorkbenchElement {
     const { width, height, tag } = this;
     this.style.aspectRatio = width && height ? `${width} / ${height}` : '';
     this.classList.toggle('tiny', Boolean(width && width <= TINY));
-    if (!this.source) return html`${tag && html`<span class="tag" aria-hidden="true">${tag}</span>`}`;
+    if (!this.source) return html`${tag && html`<span class="tag">${tag}</span>`}`;
     const picture = /\.(png|jpe?g|webp|gif)$/i.test(this.file);
     return html`${picture ? html`<img src="${this.source}" alt="${this.label}">` : html`<video src="${this.source}" muted loop playsinline
       disablepictureinpicture preload="auto" aria-label="${this.label}" ?controls=${this.controls}></video>`}${
-      tag && html`<span class="tag" aria-hidden="true">${tag}</span>`}`;
+      tag && html`<span class="tag">${tag}</span>`}`;
   }
 
   arrived() { inSight.observe(this); }

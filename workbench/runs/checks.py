@@ -35,7 +35,7 @@ NOT_PORTABLE = {
     "pissa": "moves a part of the base model's weights into the LoRA",
     "olora": "moves a part of the base model's weights into the LoRA",
     "corda": "moves a part of the base model's weights into the LoRA",
-    "loftq": "quantises the base model and puts the error into the LoRA",
+    "loftq": "quantizes the base model and puts the error into the LoRA",
     "eva": "needs a pass over the data before the start, which is not built",
 }
 # What an accelerate configuration would add.

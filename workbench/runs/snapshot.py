@@ -443,7 +443,7 @@ def time_facts(run: Path, status: Status, sessions: list[RunSession]) -> Iterato
 def load_fact(device: str, load: Load) -> Fact:
     """Describe the load of the machine's device."""
     what = "processor" if device.startswith("processor") else "GPU"
-    busy = "" if load.utilisation is None else f"{load.utilisation:.0f} %"
+    busy = "" if load.utilization is None else f"{load.utilization:.0f} %"
     memory = "" if load.memory_used_gb is None else f"{load.memory_used_gb:.1f} of "
     return Fact("load", f"{what} load", ", ".join(filter(None, [busy, f"{memory}{load.memory_total_gb:.0f}"])), "GB")
 

@@ -280,7 +280,7 @@ class Detrending:
 
 WIDE, NARROW, SMALL = (600, 250), (345, 250), (215, 150)  # pixels
 BAND_KEYS = (Line("training, smoothed", []), Line("held-out clips", [], 2, "dots"))
-NOISE_COLOURS = (1, 5, 3, 2, 6)  # from little noise to much: blue to red
+NOISE_COLORS = (1, 5, 3, 2, 6)  # from little noise to much: blue to red
 NO_CURVES = "The curves begin with the first step."
 BANDS = 5  # of noise, equally likely in training, the least noise first
 BAND_POINTS = 200
@@ -421,7 +421,7 @@ class Curves:
         last = len(self.held_out_bands) - 1
         words = {0: ", little noise", last: ", much noise"}
         lines = [
-            Line(f"{self.band_name(band)}{words.get(band, '')}", held_out.points(), NOISE_COLOURS[band])
+            Line(f"{self.band_name(band)}{words.get(band, '')}", held_out.points(), NOISE_COLORS[band])
             for band, held_out in enumerate(self.held_out_bands)
         ]
         return chart("Held-out loss by noise level", lines, NARROW, owner=self.name)

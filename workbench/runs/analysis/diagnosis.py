@@ -4,7 +4,7 @@ RULES is all of it, and the first rule that holds wins: what must be true of the
 sentence that says so, and what to do next. A sentence quotes the newest measurement, which is the one that the page
 shows, and a rule holds only where the median of the last three agrees with it.
 
-The noise of a measurement is how far it lies from the straight line through its neighbours (pseudo-residuals of Gasser,
+The noise of a measurement is how far it lies from the straight line through its neighbors (pseudo-residuals of Gasser,
 Sroka, Jennen-Steinmetz, Biometrika 1986; the median makes it robust). The first measurement does not count while there
 are enough others: a loss falls steeply at first, and that is no noise. "Rising" takes the Mann-Kendall test (one-sided,
 p < 0.005) and a rise larger than any before the lowest point, or a loss that merely wanders would be called rising.
@@ -660,7 +660,7 @@ def _fall(curves: Curves, bands: Sequence[int]) -> float | None:
 
 
 def noise_of(values: Sequence[float]) -> float:
-    """The standard deviation of a curve's jumps about the straight lines through its neighbours; 0 for under three."""
+    """The standard deviation of a curve's jumps about the straight lines through its neighbors; 0 for under three."""
     jumps = [
         abs(middle - (before + after) / 2)
         for before, middle, after in zip(values, values[1:], values[2:], strict=False)
