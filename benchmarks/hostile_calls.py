@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.common import arguments, report  # noqa: E402
-from tests.drawing import COLOURS, draw  # noqa: E402
+from tests.drawing import COLORS, draw  # noqa: E402
 from tests.serving import Page  # noqa: E402
 from workbench import jobs  # noqa: E402
 from workbench.clips import media  # noqa: E402
@@ -124,8 +124,8 @@ def fill(folder: Path) -> Workspace:
     """A workspace with a dataset and a run, so that handlers have something to work on."""
     workspace, given = Workspace.open(folder / "workspace"), folder / "given"
     given.mkdir()
-    for colour in COLOURS:
-        media.encode(draw(9, (64, 64), colour), given / f"{colour}.mp4", 8)
+    for color in COLORS:
+        media.encode(draw(9, (64, 64), color), given / f"{color}.mp4", 8)
     Dataset.create(workspace, "Squares").import_files([given])
     Run.create(workspace, TrainSettings(dataset="squares", steps=10, held_out=1), "a run")
     return workspace

@@ -1,6 +1,6 @@
 """How calm a page looks: `python benchmarks/page_calm.py [NAME=URL ...] [--workspace FOLDER] [--json FILE]`.
 
-Counts what is in sight without scrolling, at each size and theme: font sizes and weights, colours, elements with a
+Counts what is in sight without scrolling, at each size and theme: font sizes and weights, colors, elements with a
 border, words, controls, the share of the screen that videos, pictures and charts have, and how far the page scrolls
 sideways. Without an address it measures this workbench's own places over a workspace. `--pictures FOLDER` keeps the
 screens.
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 SIZES = ("1280x860", "1920x1080", "390x844")
 SETTLED_MS = 4000  # for videos and charts
 COUNTS = """() => {
-    const text = new Map(), weights = new Set(), colours = new Set(), cells = new Set(), CELL = 4;
+    const text = new Map(), weights = new Set(), colors = new Set(), cells = new Set(), CELL = 4;
     const found = {words: 0, controls: 0, borders: 0};
     const controls = 'a[href], button, input, select, textarea, summary, [role=button], [role=tab], [role=switch]';
     const content = 'video, canvas, img, svg, iframe', SMALLEST = 40;
-    const seen = (colour) => !/[,/] 0(\\.0\\d*)?\\)$|transparent/.test(colour);
+    const seen = (color) => !/[,/] 0(\\.0\\d*)?\\)$|transparent/.test(color);
     const within = (box, edge) => ({left: Math.max(box.left, edge.left), top: Math.max(box.top, edge.top),
         right: Math.min(box.right, edge.right), bottom: Math.min(box.bottom, edge.bottom)});
     const large = (box) => box.right - box.left > 1 && box.bottom - box.top > 1;
@@ -43,12 +43,12 @@ COUNTS = """() => {
         const shown = style.visibility === 'visible' && large(mine);
         if (shown) {
             found.controls += element.matches(controls);
-            if (seen(style.backgroundColor)) colours.add(style.backgroundColor);
+            if (seen(style.backgroundColor)) colors.add(style.backgroundColor);
             const lines = ['Top', 'Right', 'Bottom', 'Left'].map((side) => [parseFloat(style[`border${side}Width`]) &&
                 style[`border${side}Style`] !== 'none', style[`border${side}Color`]]);
-            const drawn = lines.filter(([wide, colour]) => wide && seen(colour));
+            const drawn = lines.filter(([wide, color]) => wide && seen(color));
             if (drawn.length && !(element instanceof SVGElement)) found.borders += 1;
-            for (const [, colour] of drawn) colours.add(colour);
+            for (const [, color] of drawn) colors.add(color);
             const svg = element.closest('svg');
             const own = box.width > SMALLEST && box.height > SMALLEST && (!svg || svg === element);
             if (own && element.matches(content)) {
@@ -79,12 +79,12 @@ COUNTS = """() => {
         const size = parseFloat(style.fontSize).toFixed(1);
         text.set(size, (text.get(size) ?? 0) + all.length);
         weights.add(style.fontWeight);
-        colours.add(style.color);
+        colors.add(style.color);
     };
     const edge = {left: 0, top: 0, right: innerWidth, bottom: innerHeight};
     read(document.body, edge);
     const own = document.scrollingElement;
-    return {sizes: text.size, weights: weights.size, colours: colours.size, ...found,
+    return {sizes: text.size, weights: weights.size, colors: colors.size, ...found,
         'content %': Math.round(100 * cells.size * CELL * CELL / (innerWidth * innerHeight)),
         'sideways px': Math.max(0, own.scrollWidth - innerWidth),
         px: [...text].sort((one, other) => one[0] - other[0]).map(([size, words]) => `${+size}:${words}`).join(' ')};

@@ -91,15 +91,15 @@ def write_model(folder: Path, transformer: dict[str, Any], vae: dict[str, Any], 
 
 def make_clips(workspace: Workspace, count: int, frames: int, size: tuple[int, int], fps: float = 8) -> None:
     """The dataset `squares` with so many clips of (width, height) unless it is there."""
-    from tests.drawing import COLOURS, draw
+    from tests.drawing import COLORS, draw
 
     if (workspace.datasets / "squares").exists():
         return
     given = workspace.root / "given"
     given.mkdir(exist_ok=True)
-    colours = list(COLOURS)
+    colors = list(COLORS)
     for number in range(count):
         path = given / f"{number}.mp4"
-        media.encode(draw(frames, size, colours[number % len(colours)]), path, fps)
+        media.encode(draw(frames, size, colors[number % len(colors)]), path, fps)
         path.with_suffix(".txt").write_text(f"a square moves right, {number}")
     Dataset.create(workspace, "Squares").import_files([given])

@@ -27,7 +27,7 @@ from workbench.trainer.encoding_job import MODULE, EncodeSettings, plan_encoding
 from workbench.workspace import Workspace  # noqa: E402
 
 PATIENCE = 1800.0
-COLOURS = ("red", "green", "blue", "yellow")
+COLORS = ("red", "green", "blue", "yellow")
 
 
 def make_dataset(workspace: Workspace, count: int) -> None:
@@ -35,14 +35,14 @@ def make_dataset(workspace: Workspace, count: int) -> None:
     folder = workspace.dataset("drawn")
     (folder / "clips").mkdir(parents=True)
     clips = []
-    for number, colour in zip(range(count), itertools.cycle(COLOURS), strict=False):
+    for number, color in zip(range(count), itertools.cycle(COLORS), strict=False):
         path = folder / "clips" / f"{number}.mp4"
-        media.encode(draw(17, (64 + 2 * (number % 32), 64 + 2 * (number // 32)), colour), path, 8)
+        media.encode(draw(17, (64 + 2 * (number % 32), 64 + 2 * (number // 32)), color), path, 8)
         width, height = 64 + 2 * (number % 32), 64 + 2 * (number // 32)
         clips.append(
             Clip(
                 file_name=f"clips/{number}.mp4",
-                text=f"a {colour} square, {number}",
+                text=f"a {color} square, {number}",
                 fps=8,
                 frames=17,
                 width=width,

@@ -110,12 +110,10 @@ def compute(warm: WarmHosts | None) -> Callable[..., subprocess.CompletedProcess
 
 @pytest.fixture(scope="session")
 def make_clip() -> MakeClip:
-    """Write a real mp4: make_clip(path, frames=9, size=(64, 64), fps=8, colour="red") -> path."""
+    """Write a real mp4: make_clip(path, frames=9, size=(64, 64), fps=8, color="red") -> path."""
 
-    def make(
-        path: Path, frames: int = 9, size: tuple[int, int] = (64, 64), fps: float = 8, colour: str = "red"
-    ) -> Path:
-        media.encode(draw(frames, size, colour), path, fps)
+    def make(path: Path, frames: int = 9, size: tuple[int, int] = (64, 64), fps: float = 8, color: str = "red") -> Path:
+        media.encode(draw(frames, size, color), path, fps)
         return path
 
     return make
@@ -138,9 +136,9 @@ def shell(capsys: pytest.CaptureFixture[str], workspace: Workspace, monkeypatch:
 def imported(tmp_path_factory: pytest.TempPathFactory, make_clip: MakeClip) -> Path:
     """A dataset folder of six captioned clips, 17 or 18 frames, 64x64, 8 fps, trigger word "zwx"; never change it."""
     base = tmp_path_factory.mktemp("imported")
-    for number, colour in enumerate(("red", "green", "blue", "yellow", "red", "blue")):
-        clip = make_clip(base / "given" / f"{number}.mp4", 17 + number // 4, colour=colour)
-        clip.with_suffix(".txt").write_text(f"a {colour} square moving right, {number}")
+    for number, color in enumerate(("red", "green", "blue", "yellow", "red", "blue")):
+        clip = make_clip(base / "given" / f"{number}.mp4", 17 + number // 4, color=color)
+        clip.with_suffix(".txt").write_text(f"a {color} square moving right, {number}")
     dataset = Dataset.create(Workspace.open(base / "workspace"), "Squares", trigger_word="zwx")
     dataset.import_files([base / "given"])
     return dataset.folder

@@ -18,7 +18,7 @@ from workbench.jobs.devices import Device
 from workbench.trainer.stall_timeout import StallTimeout
 from workbench.workspace import Workspace
 
-MODULE, BEHAVIOUR, LIMIT = "tests.idle_jobs", "IDLE_BEHAVIOUR", 2.0  # seconds
+MODULE, BEHAVIOR, LIMIT = "tests.idle_jobs", "IDLE_BEHAVIOR", 2.0  # seconds
 DEVICES = {"cpu": Device("cpu", "processor", 1.0), "gpu": Device("cuda", "a card", 1.0, uuid="GPU-1")}
 
 
@@ -60,13 +60,13 @@ def queued(job: jobs.Job, device: str) -> None:
 
 
 def main() -> None:
-    folder, behaviour = Path(sys.argv[1]), os.environ[BEHAVIOUR]
+    folder, behavior = Path(sys.argv[1]), os.environ[BEHAVIOR]
     with jobs.Job(folder) as job:
-        if behaviour in DEVICES:
-            queued(job, behaviour)
+        if behavior in DEVICES:
+            queued(job, behavior)
         else:
             with StallTimeout(job, LIMIT / 60):
-                globals()[behaviour](job)
+                globals()[behavior](job)
     sys.exit(job.exit_code)
 
 

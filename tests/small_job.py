@@ -14,30 +14,30 @@ from workbench import jobs
 from workbench.errors import DataError
 from workbench.jobs import gpu_lock
 
-BEHAVIOUR = "WORKBENCH_TEST_BEHAVIOUR"
+BEHAVIOR = "WORKBENCH_TEST_BEHAVIOR"
 
 
-def work(job: jobs.Job, behaviour: str) -> None:
-    """Beat until told to stop, unless the behaviour says otherwise."""
+def work(job: jobs.Job, behavior: str) -> None:
+    """Beat until told to stop, unless the behavior says otherwise."""
     (job.folder / "environment.json").write_text(json.dumps(dict(os.environ)))
     with (job.folder / "starts").open("a") as file:
         file.write(f"{os.getpid()}\n")
-    if behaviour == "finish":
+    if behavior == "finish":
         job.outcome = {"lora": "lora.safetensors"}
         return
-    if behaviour == "fail":
+    if behavior == "fail":
         raise DataError("no usable clips: import some")
-    if behaviour == "crash":
+    if behavior == "crash":
         raise ZeroDivisionError("a bug")
-    if behaviour == "hold":
+    if behavior == "hold":
         with gpu_lock.hold(job.folder, "GPU-1", f"run {job.folder.name}"):
             run(job)
-    if behaviour == "saves":  # is asked to end while it saves, and does not hear of it
+    if behavior == "saves":  # is asked to end while it saves, and does not hear of it
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         job.beat("saving a checkpoint", 1, 2)
         time.sleep(4.0)
         (job.folder / "saved").touch()
-    if behaviour == "deaf":  # ignores the stop command and SIGTERM, and has a child of its own
+    if behavior == "deaf":  # ignores the stop command and SIGTERM, and has a child of its own
         child = subprocess.Popen(["sleep", "600"])
         (job.folder / "child").write_text(str(child.pid))
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -63,11 +63,11 @@ def run(job: jobs.Job) -> None:
 
 
 def main() -> None:
-    folder, behaviour = Path(sys.argv[1]), os.environ.get(BEHAVIOUR, "run")
-    if behaviour == "silent":  # dies before it says anything
+    folder, behavior = Path(sys.argv[1]), os.environ.get(BEHAVIOR, "run")
+    if behavior == "silent":  # dies before it says anything
         time.sleep(600)
     with jobs.Job(folder) as job:
-        work(job, behaviour)
+        work(job, behavior)
     sys.exit(job.exit_code)
 
 

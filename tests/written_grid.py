@@ -23,13 +23,14 @@ def run_to_compare(workspace: Workspace, prompts: tuple[str, ...]) -> Run:
     return run
 
 
-def write_grid(workspace: Workspace, prompts: tuple[str, ...] = ("a cat", "a dog")) -> Grid:
-    """A grid of that run; the videos of the base model are done."""
+def write_grid(workspace: Workspace, prompts: tuple[str, ...] = ("a cat", "a dog"), done: int = 1) -> Grid:
+    """A grid of that run; the videos of the first columns are done, by default those of the base model."""
     run_to_compare(workspace, prompts)
     grid = Grid.create(workspace, GridSettings(run="first"))
     frames = np.zeros((FRAMES, 64, 64, 3), np.uint8)
     frames += np.arange(0, 20 * FRAMES, 20, np.uint8)[:, None, None, None]  # each is brighter than the one before
     for row in grid.state().cells:
-        record = {"settings": row[0].settings.model_dump(mode="json"), "loras": [], "seconds": 2.0}
-        write_sample(grid.video(row[0].key), frames, 8, record)
+        for cell in row[:done]:
+            record = {"settings": cell.settings.model_dump(mode="json"), "loras": [], "seconds": 2.0}
+            write_sample(grid.video(cell.key), frames, 8, record)
     return grid

@@ -55,6 +55,7 @@ class DatasetLine:
     name: str
     title: str
     contents: str
+    clips: int
     activity: str
     next_step: str
 
@@ -262,7 +263,7 @@ class OverviewReader:
             gpu=device.is_gpu,
             memory_used=None if busy.memory_used_gb is None else busy.memory_used_gb * GIGABYTE,
             memory_total=busy.memory_total_gb * GIGABYTE,
-            busy=None if busy.utilisation is None else busy.utilisation / 100,
+            busy=None if busy.utilization is None else busy.utilization / 100,
             disk_free=free,
             disk_low=free < LITTLE_SPACE,
         )
@@ -285,7 +286,7 @@ def _failure(status: Status) -> str:
 def _dataset_line(folder: Path) -> DatasetLine:
     seen = dataset_snapshot(folder)
     next_step = seen.next_steps[0] if seen.next_steps else ""
-    return DatasetLine(seen.name, seen.title, seen.summary.sentence, "", next_step)
+    return DatasetLine(seen.name, seen.title, seen.summary.sentence, seen.summary.clips, "", next_step)
 
 
 def _next_steps(
@@ -326,7 +327,8 @@ def _now_active(status: Status, line: RunLine, order: list[str]) -> NowLine:
         return NowLine(*about, "", text, at, None, "Queue", ("train",))
     doing = "Training" if line.state == "running" else line.state.capitalize()
     claim = doing if line.share is None else f"{doing} {line.share:.0%}"
-    return NowLine(*about, f"{claim}.", f"{line.activity}.", at, line.share, "Watch", ("train", status.name))
+    text = f"{line.activity[:1].upper()}{line.activity[1:]}." if line.activity else ""
+    return NowLine(*about, f"{claim}.", text, at, line.share, "Watch", ("train", status.name))
 
 
 def _now_failed(status: Status, line: RunLine) -> NowLine:

@@ -245,7 +245,17 @@ class App extends WorkbenchElement {
     if (before === this.path.slice(0, 2).join('/')) return;
     window.scrollTo(0, 0);
     // The heading of a new object is where a screen reader and the Tab key go on.
-    queueMicrotask(() => this.querySelector('main h1')?.focus({ preventScroll: true }));
+    this.headed?.disconnect();
+    this.headed = new MutationObserver(() => this.focusHeading());
+    this.headed.observe(this.querySelector('main'), { childList: true, subtree: true });
+    queueMicrotask(() => this.focusHeading());
+  }
+
+  // The heading may come later, with what it names; by then a person may have gone elsewhere.
+  focusHeading() {
+    const heading = this.querySelector('main h1');
+    if (heading && document.activeElement === document.body) heading.focus({ preventScroll: true });
+    if (heading || document.activeElement !== document.body) this.headed.disconnect();
   }
 
   nameWindow() {

@@ -150,7 +150,7 @@ class Chart extends WorkbenchElement {
     const clip = `clip-${(this.number ??= Chart.made += 1)}`;
     const { cursor, drag } = this;
     return html`<svg viewBox="0 0 ${this.width} ${height}" width="${this.width}" height="${height}" aria-hidden="true"><defs><clipPath id="${clip}"><rect x="${left - 4}" y="0" width="${
-      right - left + 8}" height="${bottom + 2}"/></clipPath></defs>${up.map((value) => html`<path class="grid" d="M${left} ${y(value).toFixed(1)}H${right}"/><text x="${
+      right - left + 11}" height="${bottom + 2}"/></clipPath></defs>${up.map((value) => html`<path class="grid" d="M${left} ${y(value).toFixed(1)}H${right}"/><text x="${
   left - 6}" y="${(y(value) + 4).toFixed(1)}" text-anchor="end">${shortNumber(value)}</text>`)}${across.map((step) => html`<text x="${x(step).toFixed(1)}" y="${
   height - 4}" text-anchor="middle">${step >= 1e5 ? `${step / 1000}k` : step.toLocaleString('en-US')}</text>`)}<g clip-path="url(#${clip})">${
   this.lines.map((line) => this.curve(line, shown))}</g>${this.ends(shown).map(({ end, at }) => html`<text x="${right + 8}" y="${(at + 4).toFixed(1)}">${end}</text>`)}${drag && Math.abs(drag.to - drag.from) >= SMALLEST_DRAG ? html`<rect class="range" x="${

@@ -70,7 +70,7 @@ class Clips extends WorkbenchElement {
   card(clip) {
     const to = address('dataset', this.datasetName, 'clip', clip.id);
     const tag = clip.latents_model ? 'latents' : clip.image ? `${clip.width}×${clip.height}` : `${clip.seconds.toFixed(1)} s`;
-    return html`<article class="clip" data-id="clip-${clip.id}"><a href="${to}" aria-label="Open ${clip.name}">${video(clip.latents_model ? clip.picture : clip.file, clip.name, { width: clip.width, height: clip.height, tag })}</a>
+    return html`<article class="clip" data-id="clip-${clip.id}"><a href="${to}" aria-label="Open ${clip.name}, ${tag}">${video(clip.latents_model ? clip.picture : clip.file, clip.name, { width: clip.width, height: clip.height, tag })}</a>
       <div class="name"><input type="checkbox" data-change="pick" name="${clip.id}" aria-label="Choose ${clip.name}" ?checked=${this.chosen.has(clip.id)}><a class="one-line" href="${to}" tabindex="-1" title="${clip.name}">${clip.name}</a>${
   clip.marks.length ? html`<span class="warn" title="${clip.marks.join(', ')}">${icon('warn', `Findings: ${clip.marks.join(', ')}`)}</span>` : ''}</div>
       ${clip.tags.length ? html`<p class="fine faint">${clip.tags.join(', ')}</p>` : ''}<wb-caption .datasetName=${this.datasetName} .clip=${clip}></wb-caption></article>`;

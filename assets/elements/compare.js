@@ -80,7 +80,7 @@ class Compare extends WorkbenchElement {
     const edits = !SAMPLE_IDS.test(name), { mode } = this, { all, done, going, open, text } = grid.progress;
     const modes = edits ? MODES : MODES.filter(([one]) => one !== 'vote');
     const others = this.grids?.map((one) => [one.name, one.about ? `${one.title}: ${one.about}` : one.title]) ?? [[name, grid.title]];
-    return html`<div class="head"><h1 tabindex="-1" class="one-line" title="${grid.title}">${grid.title}</h1><span class="minor faint one-line">${[text, ...grid.fixed, grid.run && `run ${grid.run}`].filter(Boolean).join(' · ')}</span>
+    return html`<div class="head"><h1 tabindex="-1" class="one-line" title="${grid.title}">${grid.title}</h1><span class="minor faint one-line">${[open ? '' : text, ...grid.fixed, grid.run && grid.run !== grid.title && `run ${grid.run}`].filter(Boolean).join(' · ')}</span>
       <div class="actions">${edits ? button('New comparison', 'make', { name: 'plus' }) : linkTo('Back to Sample', address('sample'))}</div></div>
       ${edits && (going || open) ? html`<div class="row tight making">${going ? html`<div style="flex:1">${progress(done / all, 'Videos')}</div>${button('Stop', 'stop', { kind: 'small', name: 'stop' })}`
         : html`<span class="state warn">${icon('warn')}${count(open, 'video')} ${open === 1 ? 'is' : 'are'} missing</span>${button(open === 1 ? 'Generate it' : `Generate ${open} videos`, 'generate', { kind: 'small primary' })}`}</div>` : ''}

@@ -12,10 +12,13 @@
 
 const page = { transport: null };
 
+// A sentence as it begins on the page: the shell prints the same one after its own "error: ". File names stay as they are.
+const sentence = (text) => (/^[a-z]+('s)?[ ,;:]/.test(text ?? '') ? text[0].toUpperCase() + text.slice(1) : text);
+
 // Why an operation was refused: `message` for people, `problems` by setting.
 class Problem extends Error {
   constructor(message, problems = {}) {
-    super(message);
+    super(sentence(message));
     this.problems = problems;
   }
 }
@@ -305,8 +308,12 @@ function ownerOf(node) {
   return one;
 }
 
+const defined = new Set(); // in this copy of the script; a notebook loads several
+
 // Make an element known. Its properties redraw it, and what it needs is asked for anew.
 function define(tag, kind) {
+  if (defined.has(tag)) throw new TypeError(`<${tag}> is defined twice; call one of them otherwise`);
+  defined.add(tag);
   // A method called `remove` would take the place of the browser's own.
   const hides = Object.getOwnPropertyNames(kind.prototype).find((name) => name !== 'constructor' && typeof Object.getOwnPropertyDescriptor(kind.prototype, name).value === 'function' && name in HTMLElement.prototype);
   if (hides) throw new TypeError(`<${tag}>: the browser's elements have a method ${hides}(); call it otherwise`);

@@ -55,7 +55,7 @@ class Dataset extends WorkbenchElement {
     return html`<div class="section" style="gap:10px"><div class="head"><h1 tabindex="-1" class="one-line" title="${about.title}">${about.title}</h1><div class="actions">${button('Add clips', 'choose', { name: 'plus' })}${menu([
       ['More ways to add', 'go', 'add', 'plus'], ['Write captions with a model', 'go', 'captions', 'edit'], ['Edit many captions', 'go', 'edit', 'find'], ['Cut clips', 'go', 'split', 'crop'],
       ['Title, group and notes', 'go', 'notes', 'settings'], ['Export', 'go', 'export', 'download'], about.undo && [`Undo: ${about.undo.slice(0, 40)}`, 'undo'], about.redo && [`Redo: ${about.redo.slice(0, 40)}`, 'redo'],
-      ['Move to the bin', 'toBin', '', 'bin', 'danger']])}${clips ? button(`Train on ${count(clips, 'clip')}`, 'train', { kind: this.tab ? '' : 'primary' }) : ''}</div></div>
+      ['Move to the bin', 'toBin', '', 'bin', 'danger']])}${clips ? button(`Train on ${count(clips, 'clip')}`, 'train', { kind: ['', 'input', 'history', 'notes'].includes(this.tab) ? 'primary' : '' }) : ''}</div></div>
       <div class="chips"><label class="chip"><span>Model</span><select aria-label="Model" data-change="judge" name="model"><option value="">any</option>${models.map(({ title, value }) => html`<option value="${value}" ?selected=${value === this.shape.model}>${title}</option>`)}${
   this.shape.model && !models.some(({ value }) => value === this.shape.model) ? html`<option value="${this.shape.model}" selected>${this.shape.model}</option>` : ''}</select>${icon('fold')}</label><label class="chip"><span>Frames</span><input aria-label="Frames" name="frames" inputmode="numeric"
   placeholder="its own" data-change="judge" value="${this.shape.frames ?? ''}"></label><label class="chip"><span>Trigger</span><input aria-label="Trigger word" placeholder="none" value="${about.trigger_word}" data-change="trigger"></label><span class="facts">${clips
@@ -378,12 +378,12 @@ class AddClips extends WorkbenchElement {
   view() {
     const { datasetName: dataset } = this;
     const title = dataset || this.titled;
-    return html`<div class="row"><h2>${dataset ? 'Add clips' : 'A new dataset'}</h2><span class="spacer"></span>${linkTo(dataset ? 'Back to the clips' : 'All datasets', dataset ? address('dataset', dataset) : address('dataset'))}</div>
+    return html`${dataset ? html`<div class="row"><h2>Add clips</h2><span class="spacer"></span>${linkTo('Back to the clips', address('dataset', dataset))}</div>` : ''}
       ${dataset ? '' : html`<div style="max-width:420px">${field('Title', html`<input class="input" value="${title}" data-input="name">`, 'In a few words, what its clips show.')}</div>`}
       <wb-task-form data-id="form" .form=${'import'} .where=${this.where} .first=${['sources', 'hub_dataset', 'trigger_word']} .labels=${{ sources: 'Files and folders of this machine' }} .without=${['datasetName']} .does=${'datasets/import'} .values=${{ name: title }} .label=${'Import'}
         .begun=${(task) => { drafts.forget(`${this.where} title`); goTo('dataset', task.dataset); }}></wb-task-form>
       <div class="row">${button('Show what would be taken', 'preview', { kind: 'small' })}${button('Upload files with these options', 'upload', { kind: 'small', name: 'upload' })}</div>
-      ${this.browsing ? this.browser() : button('Browse this machine', 'browse', { kind: 'small quiet', name: 'list' })}
+      ${this.browsing ? this.browser() : html`<div class="row">${button('Browse this machine', 'browse', { kind: 'small', name: 'list' })}</div>`}
       ${this.found ? html`<div class="task"><ul class="minor">${this.found.map((text) => html`<li>${text}</li>`)}</ul></div>` : ''}`;
   }
 

@@ -32,7 +32,7 @@ class Datasets extends WorkbenchElement {
   needs() { return { list: ['datasets/cards', {}], bin: ['datasets/bin', {}] }; }
 
   view() {
-    if (this.path?.[1] === 'add') return html`<div class="head"><h1 tabindex="-1">New dataset</h1></div><wb-add .datasetName=${''}></wb-add>`;
+    if (this.path?.[1] === 'add') return html`<div class="head"><h1 tabindex="-1">New dataset</h1><div class="actions">${linkTo('All datasets', address('dataset'))}</div></div><wb-add .datasetName=${''}></wb-add>`;
     const { list } = this;
     const found = list && foundDatasets(list, this.typed);
     const groups = found ? [...new Set(found.slice(0, this.shown).map(({ group }) => group))] : [];
@@ -50,7 +50,7 @@ class Datasets extends WorkbenchElement {
   }
 
   tiles(list, drop = false) {
-    return html`<div class="tiles single" style="--tile:300px">${list.map((one) => html`<div class="tile" data-id="dataset-${one.name}"><a href="${address('dataset', one.name)}"
+    return html`<div class="tiles single" style="--tile:300px">${list.map((one) => html`<div class="tile of-dataset" data-id="dataset-${one.name}"><a href="${address('dataset', one.name)}"
       aria-label="Open ${one.title}">${one.cover ? video(one.cover, one.title, { width: one.width, height: one.height }) : html`<span class="no-clips">${icon('dataset')}</span>`}</a>
       <a class="one-line" href="${address('dataset', one.name)}" title="${one.title}"><b>${one.title}</b></a><p class="about"><span class="one-line">${
       one.damage.length ? state('bad', 'damaged') : one.activity ? state('going', one.activity) : datasetFacts(one)}</span><span class="spacer"></span>${ago(one.changed_at)}</p></div>`)}${

@@ -249,7 +249,7 @@ class FillingElement extends WorkbenchElement {
     if (setting.kind === 'texts') {
       const choices = setting.source ? filling.choices(setting) ?? [] : [];
       return html`<textarea class="input" rows="${Math.max(setting.rows, setting.source ? 1 : 2)}" ${marks} placeholder="${placeholder}" data-input="typed">${
-        text}</textarea>${choices.length ? html`<select class="input" name="${setting.name}" aria-label="Add to ${setting.title}" data-change="added"><option value="">Add ...</option>${
+        text}</textarea>${choices.length ? html`<select class="input" name="${setting.name}" aria-label="Add to ${setting.title}" data-change="added"><option value="">Add…</option>${
         choices.map((one) => html`<option value="${one.value}">${one.title}</option>`)}</select>` : ''}`;
     }
     if (setting.source && this.typing !== setting.name) return this.list(setting, text, marks);
@@ -270,7 +270,7 @@ class FillingElement extends WorkbenchElement {
       text !== '' && !choices.some(({ value }) => value === text) ? html`<option value="${text}" selected>${text}</option>` : ''}${groups.map((group) => {
       const members = choices.filter((one) => one.group === group);
       return group ? html`<optgroup label="${group}">${options(members)}</optgroup>` : options(members);
-    })}${(setting.path || setting.source === 'caption_models') && html`<option value="${OTHER}">Another ...</option>`}</select>`;
+    })}${(setting.path || setting.source === 'caption_models') && html`<option value="${OTHER}">Another…</option>`}</select>`;
   }
 }
 
@@ -354,5 +354,5 @@ define('wb-settings', SettingsList);
 // What is wrong that belongs to no field that is shown. shown: names of the fields that say it themselves
 const otherProblems = (filling, shown = []) => {
   const left = Object.entries(filling.problems).filter(([name]) => !shown.includes(name));
-  return left.length ? html`<ul class="problems bad" role="alert" tabindex="-1">${left.map(([name, text]) => html`<li>${filling.setting(name) ? html`<b>${filling.setting(name).title}:</b> ` : ''}${text}</li>`)}</ul>` : '';
+  return left.length ? html`<ul class="problems bad" role="alert" tabindex="-1">${left.map(([name, text]) => html`<li>${filling.setting(name) ? html`<b>${filling.setting(name).title}:</b> ` : ''}${sentence(text)}</li>`)}</ul>` : '';
 };

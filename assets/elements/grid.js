@@ -10,10 +10,13 @@ const nameOfColumn = (column) => capital(column.name || column.labels.filter(Boo
 // Width by height of the place of a large video; a tiny one stands in the middle of a usual place.
 const shapeOf = (grid) => (grid.width > TINY ? grid.width / grid.height : 1.5).toFixed(3);
 
+// Why there is no video in a cell.
+const whyMissing = (cell) => cell?.message || { waiting: 'waiting', generating: 'loading the model', failed: 'failed' }[cell?.state] || 'not generated';
+
 const cellVideo = (grid, row, column, more = {}) => {
   const cell = grid.cells[row]?.[column];
   return cell?.url ? video(cell.url, `${nameOfColumn(grid.columns[column])}: ${grid.rows[row].prompt}`, { clock: GRID_CLOCK, width: grid.width, height: grid.height, ...more })
-    : skeleton(`aspect-ratio:${grid.width}/${grid.height}`);
+    : html`<div class="coming" style="aspect-ratio:${grid.width}/${grid.height}"><p class="fine faint">${whyMissing(cell)}</p></div>`;
 };
 
 // ---- pure logic: groups of columns, pairs for votes ----
@@ -93,9 +96,9 @@ class GridPlayer extends WorkbenchElement {
     const here = this.at[0] === row && this.at[1] === column, name = nameOfColumn(grid.columns[column]), { reference } = grid.columns[column];
     const overlaid = this.difference && reference !== column && grid.cells[row][reference]?.url;
     return html`<div class="cell ${cell.rejected && 'rejected'}" data-id="${row}-${column}" data-row="${row}" data-column="${column}" tabindex="${here ? 0 : -1}" role="gridcell" data-do="open"
-      aria-label="${name}: ${grid.rows[row].prompt}${cell.starred ? ', starred' : ''}${cell.rejected ? ', rejected' : ''}">${cell.url ? html`${cellVideo(grid, row, column)}${
+      ${new Markup(cell.url ? `aria-label="${escaped(`${name}: ${grid.rows[row].prompt}${cell.starred ? ', starred' : ''}${cell.rejected ? ', rejected' : ''}`)}"` : '')}>${cell.url ? html`${cellVideo(grid, row, column)}${
       overlaid ? cellVideo(grid, row, reference) : ''}${this.edits && button('', 'star', { kind: 'square small mark', name: 'star', pressed: cell.starred, label: `Star: ${name}` })}${this.measurements(cell)}`
-      : this.doing(cell)}</div>`;
+      : this.doing(cell, name, grid.rows[row].prompt)}</div>`;
   }
 
   measurements(cell) {
@@ -105,11 +108,10 @@ class GridPlayer extends WorkbenchElement {
   }
 
   // A video that is not there yet.
-  doing(cell) {
-    const words = { waiting: 'waiting', generating: cell.total ? `step ${cell.step} of ${cell.total}` : cell.message || 'loading the model', missing: cell.message || 'not generated', failed: cell.message || 'failed' };
+  doing(cell, name, prompt) {
     const again = this.edits && ['missing', 'failed'].includes(cell.state);
     return html`<div class="coming" style="aspect-ratio:${this.grid.width}/${this.grid.height}">${cell.preview ? video(cell.preview.split('?')[0], 'Being generated', { version: cell.step }) : ''}<p
-      class="fine ${cell.state === 'failed' ? 'bad' : cell.state === 'generating' ? 'going' : 'faint'}">${words[cell.state] ?? cell.state}</p>${cell.total ? progress(cell.step / cell.total, 'This video') : ''}${
+      class="fine ${cell.state === 'failed' ? 'bad' : cell.state === 'generating' ? 'going' : 'faint'}"><span class="unseen">${name}: ${prompt}, </span>${cell.total ? `step ${cell.step} of ${cell.total}` : whyMissing(cell)}</p>${cell.total ? progress(cell.step / cell.total, 'This video') : ''}${
       again ? button(cell.state === 'failed' ? 'Try again' : 'Generate', 'generate', { kind: 'small', value: cell.key }) : ''}</div>`;
   }
 
@@ -335,7 +337,7 @@ class GridFilm extends WorkbenchElement {
       <div class="row tight"><b class="film-name">${nameOfColumn(grid.columns[now])}</b><input type="range" min="0" max="${last}" value="${this.at}" data-input="move" aria-label="Checkpoint" aria-valuetext="${
         nameOfColumn(grid.columns[now])}"></div>
       <div class="filmstrip">${columns.map((column, index) => html`<button type="button" data-id="strip-${column}" data-do="jump" data-value="${index}" aria-pressed="${index === this.at}" aria-label="${
-        nameOfColumn(grid.columns[column])}">${cellVideo(grid, row, column)}</button>`)}</div>
+        nameOfColumn(grid.columns[column])}${grid.cells[row][column].url ? '' : `, ${whyMissing(grid.cells[row][column])}`}">${cellVideo(grid, row, column)}</button>`)}</div>
       <p class="fine faint">One frame of every checkpoint. Drag to see when what you are after arrives.</p></div>`;
   }
 

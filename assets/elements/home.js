@@ -110,9 +110,10 @@ class Home extends WorkbenchElement {
 
   samples({ samples }) {
     if (!samples.length) return '';
+    const tag = (one) => (one.width && one.width <= TINY ? `${one.width}×${one.height}` : one.seconds ? `${one.seconds.toFixed(1)} s` : '');
     return html`<section class="section"><header><h2>Newest samples</h2><a class="link minor" href="#/sample">All samples</a></header><div class="tiles single" style="--tile:300px">${samples.map((one) => html`<div
-      class="tile" data-id="sample-${one.id}"><a href="${address('sample', one.id)}" aria-label="Open the sample: ${one.prompt}">${video(one.video, one.prompt, { width: one.width, height: one.height, tag: one.width <= TINY
-      ? `${one.width}×${one.height}` : one.seconds ? `${one.seconds.toFixed(1)} s` : '' })}</a>${twoLines(one.prompt)}<p class="about">${oneLine(one.loras)}<span class="spacer"></span>${ago(one.at)}</p></div>`)}</div></section>`;
+      class="tile" data-id="sample-${one.id}"><a href="${address('sample', one.id)}" aria-label="Open the sample: ${[one.prompt, tag(one)].filter(Boolean).join(', ')}">${video(one.video, one.prompt, {
+        width: one.width, height: one.height, tag: tag(one) })}</a>${twoLines(one.prompt)}<p class="about">${oneLine(one.loras)}<span class="spacer"></span>${ago(one.at)}</p></div>`)}</div></section>`;
   }
 
   // ---- a first visit
@@ -125,7 +126,7 @@ class Home extends WorkbenchElement {
       ['Train in the background', 'Previews and a verdict tell if it learns.', middle?.[1], address('train')],
       ['Sample, compare, publish', 'At any scale, in ComfyUI too.', last?.[1], address('sample')],
     ];
-    return html`<section class="section"><header><h2>How it goes</h2></header><div class="tiles" style="--tile:240px">${ways.map(([title, text, file, to], index) => html`<a class="tile" href="${to}">${
+    return html`<section class="section"><header><h2>How it goes</h2></header><div class="tiles" style="--tile:240px">${ways.map(([title, text, file, to], index) => html`<a class="tile way" href="${to}">${
       file ? video(file, title, size) : skeleton('aspect-ratio:3/2')}<b>${index + 1}. ${title}</b><span class="minor faint">${text}</span></a>`)}</div></section>`;
   }
 

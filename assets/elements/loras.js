@@ -18,7 +18,7 @@ const LORA_ORDERS = {
 function foundLoras(loras, typed, model = '') {
   const words = typed.trim().toLowerCase().split(/\s+/).filter(Boolean);
   return loras.filter((lora) => {
-    const text = [lora.title, lora.name, lora.trigger, lora.base_model, lora.verdict?.claim, ...lora.marks].join(' ').toLowerCase();
+    const text = [lora.title, lora.name, lora.trigger, lora.base_model, lora.model_title, lora.verdict?.claim, ...lora.marks].join(' ').toLowerCase();
     return (!model || lora.base_model === model) && words.every((word) => text.includes(word));
   });
 }
@@ -57,7 +57,7 @@ class Loras extends WorkbenchElement {
 
   view() {
     const { known, shown, opened } = this;
-    const models = [...new Set(known.map((lora) => lora.base_model))].sort();
+    const models = new Map(known.filter((lora) => lora.base_model).map((lora) => [lora.base_model, lora.model_title]));
     const size = known.reduce((sum, lora) => sum + lora.bytes, 0);
     const unused = (this.cleanup ?? []).reduce((sum, one) => sum + one.bytes, 0);
     return html`<div class="head"><h1 tabindex="-1">LoRAs</h1><span class="faint minor">${this.last && `${known.length.toLocaleString('en-US')}, ${bytes(size)}`}</span>
@@ -69,7 +69,7 @@ class Loras extends WorkbenchElement {
       ['Open the bin', 'begin', 'bin'],
     ])}</div></div>
       ${this.work()}
-      ${known.length > 1 && html`<div class="chips">${models.length > 1 && html`<label class="chip"><span>Model</span>${select([['', 'All'], ...models], this.model, 'data-change="choose" name="model"')}</label>`}
+      ${known.length > 1 && html`<div class="chips">${models.size > 1 && html`<label class="chip"><span>Model</span>${select([['', 'All'], ...[...models].sort()], this.model, 'data-change="choose" name="model"')}</label>`}
         <label class="chip"><span>Order</span>${select(Object.entries(LORA_ORDERS).map(([key, [text]]) => [key, text]), this.order, 'data-change="choose" name="order"')}</label></div>`}
       <div class="${opened ? 'split wide' : ''}"><div class="section">${this.cards(shown)}</div>
       ${opened && html`<wb-lora data-id="opened" .name=${opened}></wb-lora>`}</div>
@@ -95,7 +95,7 @@ class Loras extends WorkbenchElement {
       <a href="${to}" tabindex="-1" aria-hidden="true">${lora.video ? videoOf(lora, lora.video) : html`<div class="no-video faint fine">No video yet</div>`}</a>
       <div class="row tight"><input type="checkbox" value="${lora.name}" data-change="pick" aria-label="Choose ${lora.title}" ?checked=${this.chosen.has(lora.name)}>
         <a class="one-line" href="${to}" title="${lora.title}"><b>${lora.title}</b></a>${lora.marks.includes('starred') && icon('star', 'Starred')}</div>
-      <div>${verdictOf(lora)}</div><p class="fine faint">${lora.base_model || 'unknown model'} · rank ${lora.strength} · ${bytes(lora.bytes)}</p>
+      <div>${verdictOf(lora)}</div><p class="fine faint">${[lora.model_title || 'Unknown model', lora.rank > 0 && `rank ${lora.strength}`].filter(Boolean).join(' · ')} · ${bytes(lora.bytes)}</p>
       <p class="fine faint">${ago(lora.created)}${lora.trigger && html` · trigger <b>${lora.trigger}</b>`}${lora.published && ' · on the Hub'}</p></article>`;
   }
 

@@ -2,7 +2,7 @@
 // Everything that is said is answered by plans/look while one types.
 'use strict';
 
-const SUBJECTS = [['', 'Choose ...'], ['character', 'Character'], ['object', 'Object'], ['style', 'Look or style'], ['motion', 'Motion'], ['camera', 'Camera move'], ['effect', 'Effect']];
+const SUBJECTS = [['', 'Choose…'], ['character', 'Character'], ['object', 'Object'], ['style', 'Look or style'], ['motion', 'Motion'], ['camera', 'Camera move'], ['effect', 'Effect']];
 const FIELDS = ['dataset', 'model', 'frames', 'height', 'width', 'steps', 'learning_rate', 'rank', 'batch_size', 'preview_prompts', 'start_from'];
 const MEASURED_MS = 1000; // between looks at a measurement
 const shapeText = ({ frames, height, width }) => `${frames} at ${width}×${height}`;
@@ -54,7 +54,8 @@ class NewRun extends WorkbenchElement {
     if (filling.get('dataset')) return;
     // As a rule it is the newest one that is wanted.
     const { datasets } = await page.transport.call('overview/overview', {});
-    if (datasets.length && this.filling === filling && !filling.get('dataset')) filling.set('dataset', datasets[0].name);
+    const newest = datasets.find(({ clips }) => clips) ?? datasets[0];
+    if (newest && this.filling === filling && !filling.get('dataset')) filling.set('dataset', newest.name);
   }
 
   async look(filling) {
@@ -88,7 +89,7 @@ class NewRun extends WorkbenchElement {
     const one = (name, label) => settingField(filling, name, hints[name] ?? '', label);
     const { subject } = filling.beside;
     const missing = filling.problems.dataset && !filling.get('dataset');
-    return html`${this.forking()}<div class="eight">${field('What to teach', select(SUBJECTS, subject, 'name="subject" data-change="teach"'), this.teaching ? 'filling in ...' : 'fills in the rest')}${
+    return html`${this.forking()}<div class="eight">${field('What to teach', select(SUBJECTS, subject, 'name="subject" data-change="teach"'), this.teaching ? 'filling in…' : 'fills in the rest')}${
       one('dataset')}${one('model')}${this.shape()}${one('steps')}${one('learning_rate')}${one('rank')}${one('batch_size', 'Batch')}</div>
       ${this.messages()}
       ${missing ? html`<p class="minor">${linkTo('Make a dataset from clips', address('dataset'), { kind: 'small', name: 'upload' })}</p>` : ''}
@@ -117,7 +118,7 @@ class NewRun extends WorkbenchElement {
     const known = shapes.some((one) => same(one, now));
     const problem = filling.problems.frames ?? filling.problems.height ?? filling.problems.width;
     const by_hand = this.reshaping || (shapes.length && !known);
-    const options = [...shapes.map((one) => [JSON.stringify(one), shapeText(one)]), [OTHER, 'Another ...']];
+    const options = [...shapes.map((one) => [JSON.stringify(one), shapeText(one)]), [OTHER, 'Another…']];
     return html`${field('Frames and size', select(options, by_hand ? OTHER : JSON.stringify(now), `data-change="reshape" aria-label="Frames and size"${problem ? ' aria-invalid="true"' : ''}`), plan?.hints.frames ?? '', by_hand ? '' : problem)}${
       by_hand ? html`<div class="by-hand">${settingField(filling, 'frames')}${settingField(filling, 'width')}${settingField(filling, 'height')}</div>` : ''}`;
   }
@@ -142,7 +143,7 @@ class NewRun extends WorkbenchElement {
     if (now && ![...options, ...forks].some(([value]) => value === now)) options.push([now, now.replace('fork ', '').replace('@', ', step ')]);
     const problem = filling.problems.start_from;
     return field('Continue from', html`<select class="input" data-change="originate" ${new Markup(problem ? 'aria-invalid="true"' : '')}>${options.map(([value, text]) => html`<option value="${value}" ?selected=${value === now}>${text}</option>`)}${
-      forks.length ? html`<optgroup label="Weights and optimizer">${forks.map(([value, text]) => html`<option value="${value}" ?selected=${value === now}>${text}</option>`)}</optgroup>` : ''}<option value="${OTHER}">A file ...</option></select>`,
+      forks.length ? html`<optgroup label="Weights and optimizer">${forks.map(([value, text]) => html`<option value="${value}" ?selected=${value === now}>${text}</option>`)}</optgroup>` : ''}<option value="${OTHER}">A file…</option></select>`,
     fork ? 'with its optimizer' : now ? 'its weights alone' : '', problem);
   }
 

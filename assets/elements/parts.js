@@ -81,13 +81,14 @@ const bytes = (size) => {
   return `${of === 1 || size / of >= 100 ? Math.round(size / of) : (size / of).toFixed(1)} ${unit}`;
 };
 
-// How long ago, with the whole date as its title. moment: Unix time in seconds, or a date as text
+// How long ago, from a month on the date, with the whole date as its title. moment: Unix time in seconds, or a date as text
 const ago = (moment) => {
   if (!moment) return '';
   const date = new Date(typeof moment === 'number' ? 1000 * moment : moment);
   const minutes = (Date.now() - date) / 60000;
   const words = minutes < 1 ? 'just now' : minutes < 60 ? `${Math.round(minutes)} min ago` : minutes < 1440
-    ? `${Math.round(minutes / 60)} h ago` : minutes < 2880 ? 'yesterday' : `${Math.round(minutes / 1440)} days ago`;
+    ? `${Math.round(minutes / 60)} h ago` : minutes < 2880 ? 'yesterday' : minutes < 43200 ? `${Math.round(minutes / 1440)} days ago`
+    : date.toLocaleDateString('en-US', { year: 'numeric', month: 'short', day: 'numeric' });
   const whole = date.toLocaleString('en-US', { dateStyle: 'full', timeStyle: 'short' });
   return html`<time datetime="${date.toISOString()}" title="${whole}">${words}</time>`;
 };
@@ -114,7 +115,7 @@ const menu = (items, label = 'More') => html`<details class="menu"><summary clas
 
 // A field below its name. control: the input;  hint: what stands below it, such as its cost;  problem: why it is refused
 const field = (title, control, hint = '', problem = '') => html`<label class="field"><span>${title}</span>${control}${
-  problem ? html`<span class="hint bad" role="alert">${problem}</span>` : html`<span class="hint">${hint}</span>`}</label>`;
+  problem ? html`<span class="hint bad" role="alert">${sentence(problem)}</span>` : html`<span class="hint">${hint}</span>`}</label>`;
 
 // options: texts, or [value, text] each
 const select = (options, chosen, attributes = '') => html`<select class="input" ${new Markup(attributes)}>${options.map((option) => {

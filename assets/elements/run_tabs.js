@@ -26,8 +26,8 @@ class RunOverview extends RunTab {
   view() {
     const { now, videos, charts } = this;
     if (now.headline === 'waiting' && !now.step) return empty('Previews and curves appear with the first step.');
-    return html`<div class="overview"><section class="section" aria-label="Previews">${videos ? this.previews() : skeleton('height:220px')}</section><div class="section" aria-label="Curves">${
-      charts ? html`<wb-charts .charts=${charts.charts} .until=${now.alive ? now.steps : 0}></wb-charts>${charts.note && html`<p class="faint minor">${charts.note}</p>`}${this.details()}` : skeleton('height:220px')}</div></div>`;
+    return html`<div class="overview"><section class="section" aria-label="Previews">${videos ? this.previews() : skeleton('height:220px')}</section><section class="section" aria-label="Curves">${
+      charts ? html`<wb-charts .charts=${charts.charts} .until=${now.alive ? now.steps : 0}></wb-charts>${charts.note && html`<p class="faint minor">${charts.note}</p>`}${this.details()}` : skeleton('height:220px')}</section></div>`;
   }
 
   details() {
@@ -151,8 +151,8 @@ class RunCheckpoints extends RunTab {
   view() {
     const { now } = this;
     if (!now.checkpoints.length) return empty(now.alive ? 'The first checkpoint is written as the settings say, or at once with "Save a checkpoint now".' : 'This run wrote no checkpoint.');
-    return html`<div class="table-frame"><table class="table"><thead><tr><th scope="col"><span class="unseen">Star</span></th><th scope="col">Step</th><th scope="col" class="right">Held-out</th><th scope="col" class="wide">Change</th><th scope="col"
-      class="wide">Drift</th><th scope="col" class="wide right">Size</th><th scope="col"><span class="unseen">Actions</span></th></tr></thead><tbody>${now.checkpoints.map((one) => this.row(one))}</tbody></table></div>
+    return html`<div class="table-frame"><table class="table"><thead><tr><th scope="col"><span class="unseen">Star</span></th><th scope="col">Step</th><th scope="col" class="right">Held-out</th><th scope="col" class="wide right">Change</th><th scope="col"
+      class="wide right">Drift</th><th scope="col" class="wide right">Size</th><th scope="col"><span class="unseen">Actions</span></th></tr></thead><tbody>${now.checkpoints.map((one) => this.row(one))}</tbody></table></div>
       ${this.pruning()}${now.parent?.run ? html`<p class="minor faint">This run continues <a class="link" href="${address('train', now.parent.run)}">${now.parent.run}</a> from step ${now.parent.step}.</p>` : ''}
       <p class="fine faint">Starred checkpoints are kept. "Continue from here" fills in the form of a new run that goes on with this checkpoint's weights and optimizer, with other settings or clips where you change them.</p>`;
   }
@@ -163,7 +163,7 @@ class RunCheckpoints extends RunTab {
     const why = one.reasons.filter((reason) => !['starred', 'newest'].includes(reason) && !(one.best && reason.startsWith('lowest')));
     return html`<tr data-id="step-${one.step}"><td>${button('', 'star', { kind: 'quiet small square', name: 'star', value: String(one.step), label: `Star step ${one.step}`, title: 'Starred checkpoints are kept', pressed: one.starred })}</td><td><b>${
       one.step.toLocaleString('en-US')}</b> ${one.best ? html`<span title="Lowest held-out loss whose previews are good">${state('good', 'best')}</span>` : ''}<span class="fine faint wide">${why.join(', ')}</span></td><td class="right">${
-      one.held_out === null ? '-' : one.held_out.toFixed(3)}</td><td class="wide">${share(one.change)}</td><td class="wide">${share(one.drift)}</td><td class="wide right">${bytes(one.bytes)}</td><td><span class="row tight end">${
+      one.held_out === null ? '-' : one.held_out.toFixed(3)}</td><td class="wide right">${share(one.change)}</td><td class="wide right">${share(one.drift)}</td><td class="wide right">${bytes(one.bytes)}</td><td><span class="row tight end">${
       linkTo('Sample', sampleAddress(`runs/${name}@${one.step}`), { kind: 'small' })}<span class="wide row tight">${linkTo('Continue from here', fromAddress(name, one.step), { kind: 'small' })}${
       one.file && button('Download', 'download', { kind: 'small', name: 'download', value: String(one.step) })}</span></span></td></tr>`;
   }
@@ -279,7 +279,7 @@ class RunNotes extends RunTab {
     const known = [...new Set(this.runs.map(({ group }) => group).filter(Boolean))];
     return html`<div class="section" style="max-width:760px">${field('Notes', html`<textarea class="input" rows="6" name="notes" placeholder="What did you want to find out?" data-input="type">${typed.notes ?? this.kept?.[this.name] ?? now.own_notes}</textarea>`)}${
       field('Group', html`<input class="input" name="group" list="groups-of-runs" value="${typed.group ?? now.group}" autocomplete="off" data-change="regroup"><datalist id="groups-of-runs">${known.map((one) => html`<option value="${one}">`)}</datalist>`,
-        'Runs of a group stand together in the list. Empty: no group.')}<p class="fine faint" role="status">${this.problem ? html`<span class="bad">${this.problem}</span>` : this.saving ? 'Saving ...' : 'Saved as you type.'}</p></div>`;
+        'Runs of a group stand together in the list. Empty: no group.')}<p class="fine faint" role="status">${this.problem ? html`<span class="bad">${this.problem}</span>` : this.saving ? 'Saving…' : 'Saved as you type.'}</p></div>`;
   }
 
   type(target) {

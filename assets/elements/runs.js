@@ -76,7 +76,7 @@ class RunTable extends WorkbenchElement {
     const best = members.find((run) => run.best);
     return html`<tr class="group" data-id="group-${group}"><td><button type="button" class="button quiet small square ${open || 'shut'}" data-do="fold" data-value="${group}" aria-expanded="${String(open)}"
       aria-label="Group ${group}">${icon('fold')}</button></td><td class="named group-name"><b title="${group}">${group}</b> <span class="faint">${count(members.length, 'run')}</span></td><td class="wide"></td><td></td>
-      <td class="right faint">${best ? `best ${loss(best.held_out[best.held_out.length - 1])}` : ''}</td><td class="wide"><a class="link" href="${compareAddress(members.slice(0, 8).map(({ name }) => name))}">Compare ${
+      <td class="right faint">${best ? `best ${best.held_out[best.held_out.length - 1].toFixed(3)}` : ''}</td><td class="wide"><a class="link" href="${compareAddress(members.slice(0, 8).map(({ name }) => name))}">Compare ${
       members.length > 8 ? 'the first 8' : members.length === 2 ? 'both' : `all ${members.length}`}</a></td><td class="when"></td></tr>`;
   }
 

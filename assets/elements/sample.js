@@ -114,7 +114,7 @@ class Sample extends FillingElement {
       ${otherProblems(filling, shown)}
       <div class="sample-grid"><form class="section" data-submit="generate" aria-label="Settings">${this.form()}</form>
         <div class="section sample-right"><wb-queue data-id="queue" .submitted=${this.submitted}></wb-queue><wb-result data-id="result" .sample=${this.opened}></wb-result></div></div>
-      <wb-history data-id="history" .opened=${this.opened}></wb-history>${this.adding && this.addDialog()}`;
+      <wb-sample-history data-id="history" .opened=${this.opened}></wb-sample-history>${this.adding && this.addDialog()}`;
   }
 
   generateText() {
@@ -142,7 +142,7 @@ class Sample extends FillingElement {
     const others = filling.settings.filter(({ name }) => !SAMPLE_FIELDS.includes(name) && (!off.has(name) || filling.differs(name)));
     const negative = !off.has('negative_prompt');
     const slots = Object.keys(SLOTS).filter((name) => !off.has(name) || filling.get(name));
-    return html`${field('Model', this.control(setting('model')), plan?.model ?? '', problems.model)}
+    return html`${field('Model', this.control(setting('model')), sentence(plan?.model ?? '').replace(/(\d)x(\d)/, '$1×$2'), problems.model)}
       ${filling.adapted?.length ? html`<ul class="fine faint">${filling.adapted.map((note) => html`<li>${note}</li>`)}</ul>` : ''}
       ${this.loraStack()}
       <div class="two-columns">${settingField(filling, 'guidance_scale')}${settingField(filling, 'steps')}
@@ -161,7 +161,7 @@ class Sample extends FillingElement {
           ${this.switches.map(({ name, title, help }) => html`<div><label class="check"><input type="checkbox" name="${name}" data-change="noted"
             ?checked=${filling.beside[name]}>${title}</label><p class="fine faint">${help}</p>${problems[name] && html`<p class="fine bad" role="alert">${problems[name]}</p>`}</div>`)}
           ${others.map(({ name, help }) => settingField(filling, name, html`<span title="${help}">${help.split(/(?<=\.)\s/)[0]}</span>`))}</div></details>
-      <div class="row">${button('Settings of a file', 'chooseFile', { kind: 'quiet small', name: 'upload', title: 'A video or a LoRA made here, or its JSON. You can also drop it anywhere.' })}${
+      <div class="row">${button('Settings from a file', 'chooseFile', { kind: 'quiet small', name: 'upload', title: 'A video or a LoRA made here, or its JSON. You can also drop it anywhere.' })}${
         button('Clear', 'clear', { kind: 'quiet small' })}</div>
       <wb-enhancer data-id="enhancer" .prompt=${filling.get('prompt')} .model=${filling.get('model')} .image=${filling.get('image')}></wb-enhancer>`;
   }

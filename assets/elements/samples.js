@@ -75,7 +75,7 @@ class SampleResult extends WorkbenchElement {
       shown.scenes.length ? html`<ol class="scenes">${shown.scenes.map((one) => html`<li>${one}</li>`)}</ol>` : twoLines(shown.title)}${
       shown.short ? html`<p class="fine faint">Written by a language model from: ${shown.short}</p>` : ''}</div><span class="faint">${ago(shown.created)}</span>${menu([
         can.has('change') && ['Change this video', 'reuse', 'change', 'brush'], ['Move to the bin', 'moveToBin', '', 'bin', 'danger']])}</div>
-      <div class="facts">${facts.slice(0, 3).map(([name, value]) => html`<span>${name} <b>${value}</b></span>`)}${shown.width ? html`<span><b>${shown.width}×${shown.height}</b></span>` : ''}${
+      <div class="facts">${facts.slice(0, 3).map(([name, value]) => html`<span>${name} <b>${value}</b></span>`)}${shown.width && shown.height ? html`<span><b>${shown.width}×${shown.height}</b></span>` : ''}${
         shown.loras.map((one) => html`<span title="${one.fits}">${one.name} <b>${Number(one.scale || 1).toFixed(2)}</b></span>`)}${facts.slice(3).map(([name, value]) => html`<span>${name} <b>${value}</b></span>`)}</div>
       ${shown.loras.filter(({ left_out: left }) => left).map((one) => html`<p class="state warn">${icon('warn')}${one.name}: left out ${one.left_out}</p>`)}
       <div class="row">${RESULT_BUTTONS.filter(([name]) => can.has(name)).map(([name, text]) => button(text, name === 'grid' ? 'compare' : name === 'decode' ? 'decode' : 'reuse', { kind: 'small', value: name }))}${
@@ -165,8 +165,8 @@ class SampleHistory extends WorkbenchElement {
   }
 
   tile(one) {
-    const tag = one.width && one.width <= TINY ? `${one.width}×${one.height}` : one.length ? `${one.length.toFixed(1)} s` : '';
-    return html`<div class="tile sample-tile ${this.chosen.has(one.id) && 'chosen'}" data-id="${one.id}"><a href="${this.binned ? '#/sample' : address('sample', one.id)}" aria-label="${one.title}"
+    const tag = one.width && one.height && one.width <= TINY ? `${one.width}×${one.height}` : one.length ? `${one.length.toFixed(1)} s` : '';
+    return html`<div class="tile sample-tile ${this.chosen.has(one.id) && 'chosen'}" data-id="${one.id}"><a href="${this.binned ? '#/sample' : address('sample', one.id)}" aria-label="${[one.title, one.video ? tag : 'latents only'].filter(Boolean).join(', ')}"
       ${new Markup(one.id === this.opened ? 'aria-current="true"' : '')}>${one.video ? video(one.video, one.title, { tag, width: one.width, height: one.height }) : html`<wb-video .tag=${'latents only'}></wb-video>`}</a>${twoLines(one.title)}
       <p class="about"><span class="one-line">${one.about}</span><span class="spacer"></span>${ago(one.created)}</p><div class="marks"><input type="checkbox" aria-label="Choose: ${one.title}" value="${one.id}"
       data-do="choose" ?checked=${this.chosen.has(one.id)}>${this.binned ? '' : button('', 'star', { kind: 'square small', name: 'star', value: one.id, pressed: one.starred, label: 'Star' })}</div></div>`;
@@ -254,4 +254,4 @@ class SampleHistory extends WorkbenchElement {
     action();
   }
 }
-define('wb-history', SampleHistory);
+define('wb-sample-history', SampleHistory);

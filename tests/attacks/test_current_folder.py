@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE
-from tests.small_job import BEHAVIOUR
+from tests.small_job import BEHAVIOR
 from workbench import jobs
 from workbench.jobs import State
 
@@ -44,7 +44,7 @@ def test_the_command_opens_our_own_page(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_job_imports_nothing_from_here(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(BEHAVIOUR, "finish")
+    monkeypatch.setenv(BEHAVIOR, "finish")
     jobs.start(tmp_path / "job", "tests.small_job")
     assert jobs.wait(tmp_path / "job", PATIENCE).state is State.FINISHED, jobs.log_tail(tmp_path / "job")
     assert not list(folder.glob("*.sprung"))

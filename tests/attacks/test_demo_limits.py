@@ -154,7 +154,7 @@ def test_an_archive_unpacks_no_more_than_one_may_have(home: Path) -> None:
 def test_jobs_that_are_started_at_once_are_counted_one_after_the_other(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(small_job.BEHAVIOUR, "run")
+    monkeypatch.setenv(small_job.BEHAVIOR, "run")
     refused: list[ConfigError] = []
 
     def start(number: int) -> None:

@@ -66,7 +66,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_job_gets_what_it_needs_and_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(small_job.BEHAVIOUR, "finish")
+    monkeypatch.setenv(small_job.BEHAVIOR, "finish")
     folder = tmp_path / "job"
     folder.mkdir()
     jobs.start(folder, "tests.small_job")

@@ -69,7 +69,7 @@ def full(site: Site) -> Iterator[Site]:
     ended(broken.folder, "failed", 3, "CUDA out of memory. Tried to allocate 2.00 GiB")
     add_sample(workspace, "a ball rolls over the floor")
     put_lora(workspace, "cat", layer("blocks.0.to_q", 4, 8, 8))
-    write_grid(workspace)
+    write_grid(workspace, done=2)
     dataset = Dataset.open(workspace, "stripes")
     clips = dataset.clips
     write_report(dataset.folder, 0.0, "any", clips, [finding_of("still", "it stands still", clips[:1])])

@@ -108,11 +108,11 @@ def test_files_that_are_chosen_fill_the_form(site: Site, samples: list[str], pag
     site.open(page, "#/sample")
     page.locator("[data-slot=video] .dropzone").wait_for()
     with page.expect_file_chooser() as chooser:
-        page.get_by_role("button", name="Settings of a file").click()
+        page.get_by_role("button", name="Settings from a file").click()
     chooser.value.set_files(video_path(site.workspace, samples[5]))
     page.wait_for_function(f"{VALUE.format('textarea[name=prompt]')}.includes('number 5')")
     with page.expect_file_chooser() as chooser:
-        page.get_by_role("button", name="Settings of a file").click()
+        page.get_by_role("button", name="Settings from a file").click()
     chooser.value.set_files(site.workspace.root / "loras" / "cat" / "lora.safetensors")
     page.locator(".lora-stack li", has_text="cat").wait_for()
     page.select_option("select[name=model]", label="Tiny CogVideoX, image to video (built in)")

@@ -317,7 +317,7 @@ def test_before_and_after_are_one_video_and_one_picture(tmp_path: Path, make_cli
 
     from workbench.clips import media
 
-    before, after = make_clip(tmp_path / "b.mp4", colour="red"), make_clip(tmp_path / "a.mp4", colour="blue")
+    before, after = make_clip(tmp_path / "b.mp4", color="red"), make_clip(tmp_path / "a.mp4", color="blue")
     pairs = [VideoPair("a square", before, after), VideoPair("another square", after, before)]
     side_by_side(pairs, tmp_path / "both.mp4")
     contact_sheet(pairs, tmp_path / "both.png")

@@ -267,7 +267,7 @@ def test_the_trigger_word(shell: Shell, dataset: Dataset) -> None:
 
 
 def test_ctrl_c_leaves_a_task_alone_and_stop_ends_it(shell: Shell, workspace: Workspace, tmp_path: Path) -> None:
-    # Ten-bit colours, so that each file is encoded anew and all of them take far longer than what is done here.
+    # Ten-bit colors, so that each file is encoded anew and all of them take far longer than what is done here.
     long = write_video(tmp_path / "long.mp4", draw(300, (320, 180)), pixels="yuv420p10le").read_bytes()
     (tmp_path / "many").mkdir()
     for number in range(40):

@@ -29,7 +29,7 @@ def test_whole_clip_when_it_is_just_long_enough() -> None:
 
 
 @pytest.mark.parametrize(("width", "height"), [(1920, 1080), (1080, 1920), (100, 37), (720, 480), (721, 479)])
-def test_picture_covers_the_wanted_size_and_is_cut_from_its_centre(width: int, height: int) -> None:
+def test_picture_covers_the_wanted_size_and_is_cut_from_its_center(width: int, height: int) -> None:
     found = plan(clip(width=width, height=height), Shape(9, 480, 720, 8))
     top, left, cut_height, cut_width = found.crop
     assert (cut_height, cut_width) == (480, 720)

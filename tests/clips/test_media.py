@@ -28,11 +28,11 @@ def test_written_clip_plays_in_every_browser_and_reads_back(tmp_path: Path) -> N
     assert [entry.name for entry in path.parent.iterdir()] == ["clip.mp4"]
 
 
-def test_colours_survive_the_round_trip(tmp_path: Path) -> None:
-    for colour in ((255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0), (200, 120, 40)):
-        media.encode(np.full((2, 32, 32, 3), colour, np.uint8), tmp_path / "plain.mp4", 8)
+def test_colors_survive_the_round_trip(tmp_path: Path) -> None:
+    for color in ((255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0), (200, 120, 40)):
+        media.encode(np.full((2, 32, 32, 3), color, np.uint8), tmp_path / "plain.mp4", 8)
         shown = media.read_frames(tmp_path / "plain.mp4", [1])[0, 16, 16].astype(int)
-        assert np.abs(shown - colour).max() <= 4, (colour, shown)
+        assert np.abs(shown - color).max() <= 4, (color, shown)
 
 
 def test_odd_sizes_gain_a_row_and_a_column(tmp_path: Path) -> None:

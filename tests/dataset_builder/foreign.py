@@ -112,8 +112,8 @@ def write_pictures(folder: Path) -> None:
     clear = picture.convert("RGBA")
     clear.putalpha(Image.linear_gradient("L").resize(clear.size).point(lambda value: 255 if value > 128 else 0))
     clear.save(folder / "cutout.webp", lossless=True)
-    grey = np.linspace(0, 65535, 64 * 64).reshape(64, 64).astype(np.uint16)
-    Image.fromarray(grey).save(folder / "grey.png")
+    gray = np.linspace(0, 65535, 64 * 64).reshape(64, 64).astype(np.uint16)
+    Image.fromarray(gray).save(folder / "gray.png")
     picture.save(folder / "moving.webp", save_all=True, append_images=[picture.rotate(90)], duration=100)
     (folder / "torn.png").write_bytes((folder / "picture.mp4").read_bytes()[:150])
 
@@ -204,9 +204,9 @@ def write_menagerie(folder: Path) -> None:
     write_video(folder / "web.webm", codec="libvpx")
     write_video(folder / "tv.mp4", fps=30000 / 1001)
     write_latin(folder / "latin.mp4")
-    write_video(folder / "fine.mp4", draw(24, colour="blue"))
+    write_video(folder / "fine.mp4", draw(24, color="blue"))
     (folder / "again.mp4").write_bytes((folder / "fine.mp4").read_bytes())
-    write_video(folder / "name.mp4", draw(24, colour="green")).rename(folder / ODD_NAME)
+    write_video(folder / "name.mp4", draw(24, color="green")).rename(folder / ODD_NAME)
     for number, name in enumerate(ODD_NAMES):
         write_video(folder / "name.mp4", draw(5 + number)).rename(folder / os.fsdecode(name))
 

@@ -28,9 +28,9 @@ from workbench.jobs.limited import Watch
 CONVERTED = {
     "turned.mov": "turned upright",
     "uneven.mkv": "evened to 30 fps",
-    "ten_bit.mp4": "10-bit colours",
-    "hdr.mkv": "HDR colours",
-    "full.mp4": "full-range colours",
+    "ten_bit.mp4": "10-bit colors",
+    "hdr.mkv": "HDR colors",
+    "full.mp4": "full-range colors",
     "two.mp4": "2 video tracks",
     "stretched.mp4": "stretched pixels",
     "interlaced.mp4": "interlaced lines",
@@ -60,7 +60,7 @@ def write(folder: Path) -> None:
     write_video(folder / "half.mp4", foreign.noisy(48), fps=24, container={"movflags": "+faststart"})
     foreign.cut(folder / "half.mp4", lambda data: len(data) * 6 // 10)
     write_video(folder / "web.webm", codec="libvpx")
-    write_video(folder / "fine.mp4", draw(24, colour="blue"))
+    write_video(folder / "fine.mp4", draw(24, color="blue"))
     foreign.write_latin(folder / "latin.mp4")
     (folder / "noise.mp4").write_bytes(np.random.default_rng(0).bytes(50_000))
     foreign.write_sound(folder / "sound.mp4")

@@ -1,4 +1,4 @@
-"""Generated pictures that look and compress like filmed ones: clouds of colour at every scale, a moving camera."""
+"""Generated pictures that look and compress like filmed ones: clouds of color at every scale, a moving camera."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def scenery(seed: int, frames: int, size: tuple[int, int] = (128, 96), speed: fl
     scene = np.zeros((wide[1], wide[0], 3))
     for scale in (2, 4, 8, 16, 32):
         cells = chance.uniform(-1, 1, (3, max(2, wide[1] * scale // 64), max(2, wide[0] * scale // 64)))
-        cells = 0.7 * cells[:1] + 0.3 * cells  # more light and dark than colour
+        cells = 0.7 * cells[:1] + 0.3 * cells  # more light and dark than color
         planes = [Image.fromarray(one.astype(np.float32)).resize(wide, Image.Resampling.BICUBIC) for one in cells]
         scene += np.stack([np.asarray(plane) for plane in planes], -1) / scale**0.7
     scene = 128 + 45 * scene / scene.std() + chance.uniform(-40, 40, 3)

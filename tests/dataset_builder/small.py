@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.drawing import COLOURS, draw
+from tests.drawing import COLORS, draw
 from workbench.clips import media
 from workbench.clips.records import Clip, DatasetInfo, file_sha256, write_clips, write_info
 
@@ -25,7 +25,7 @@ def write_dataset(folder: Path, captions: Sequence[str] = CAPTIONS, trigger_word
     clips = []
     for number, text in enumerate(captions):
         path = folder / "clips" / f"{(number * 7 + 3) % 16:016x}.mp4"
-        media.encode(draw(2 + number, (32, 32), list(COLOURS)[number % 4]), path, 8)
+        media.encode(draw(2 + number, (32, 32), list(COLORS)[number % 4]), path, 8)
         clips.append(
             Clip(
                 file_name=f"clips/{path.name}",

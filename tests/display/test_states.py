@@ -28,7 +28,7 @@ def test_a_badge_is_a_word_a_tone_and_an_icon_that_is_not_read_out(word: str) ->
     assert f'class="badge {states.tone_of(word)}"' in html.badge(word)
 
 
-def test_good_bad_going_and_idle_are_told_apart_without_their_colour() -> None:
+def test_good_bad_going_and_idle_are_told_apart_without_their_color() -> None:
     tones = {states.tone_of(word): states.icon_path(word) for word in ("finished", "failed", "running", "stopped")}
     assert set(tones) == {"good", "bad", "going", "idle"}
     assert len(set(tones.values())) == 4

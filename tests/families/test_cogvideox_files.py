@@ -57,7 +57,7 @@ def test_alpha_is_found_where_each_trainer_writes_it(
     assert found.tensors.keys() == pair().keys()
 
 
-def test_a_rank_stabilised_scale_is_worked_into_alpha() -> None:
+def test_a_rank_stabilized_scale_is_worked_into_alpha() -> None:
     """rsLoRA scales by alpha / sqrt(r): alpha 8 at rank 4 is 4, which alpha / r gives with 16."""
     notes = {"transformer.r": 4, "transformer.lora_alpha": 8, "transformer.use_rslora": True}
     found = FAMILY.lora_weights(prefixed(pair(rank=4)), {"lora_adapter_metadata": json.dumps(notes)})

@@ -91,7 +91,7 @@ def toy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return Toy(family, folder, family.toy(folder, variant))
 
 
-def test_a_folder_is_recognised_and_its_facts_are_legal(toy: Toy) -> None:
+def test_a_folder_is_recognized_and_its_facts_are_legal(toy: Toy) -> None:
     family, model = find_model(str(toy.folder))
     assert family is toy.family
     model.check_shape(model.frames, model.height, model.width)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.patience import until
 from tests.serving import Page
-from tests.small_job import BEHAVIOUR
+from tests.small_job import BEHAVIOR
 from workbench import jobs
 from workbench.jobs import leftovers, log
 from workbench.workspace import Workspace
@@ -74,7 +74,7 @@ def test_a_job_sweeps_its_folder_and_its_log_keeps_its_head_and_its_tail(tmp_pat
     line = b"a line of the log of a run that says too much\n"
     with (tmp_path / jobs.LOG).open("wb") as file:
         file.write(b"the first line\n" + line * (log.MOST // len(line) + 1))
-    jobs.start(tmp_path, "tests.small_job", env={BEHAVIOUR: "run"})
+    jobs.start(tmp_path, "tests.small_job", env={BEHAVIOR: "run"})
     try:
         until(lambda: not left.exists())
         until(lambda: log.TAIL < (tmp_path / jobs.LOG).stat().st_size <= log.HEAD + log.TAIL + 200)

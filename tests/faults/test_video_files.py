@@ -206,11 +206,11 @@ def test_a_picture_too_wide_for_any_codec_is_refused_in_words(tmp_path: Path) ->
     assert refusal(tmp_path / "wide.png").startswith("too large: 65000x17, at most 8192 a side")
 
 
-def write_coloured(path: Path, pixels: str = "yuv420p", **colours: int) -> Path:
+def write_colored(path: Path, pixels: str = "yuv420p", **colors: int) -> Path:
     with av.open(str(path), "w") as file:
         stream: Any = file.add_stream("libx264", rate=12)
         stream.width, stream.height, stream.pix_fmt = 64, 64, pixels
-        for name, value in colours.items():
+        for name, value in colors.items():
             setattr(stream.codec_context, name, value)
         for number, picture in enumerate(draw(6)):
             frame = av.VideoFrame.from_ndarray(picture, "rgb24")
@@ -221,14 +221,14 @@ def write_coloured(path: Path, pixels: str = "yuv420p", **colours: int) -> Path:
 
 
 @pytest.mark.parametrize("matrix", [8, 10, 11, 12, 13, 14])
-def test_rare_colours_are_refused_in_words(tmp_path: Path, matrix: int) -> None:
-    path = write_coloured(tmp_path / "rare.mp4", "yuv444p" if matrix == 8 else "yuv420p", colorspace=matrix)
-    assert refusal(path).startswith("its colours are of a rare kind that cannot be converted (yuv4")
+def test_rare_colors_are_refused_in_words(tmp_path: Path, matrix: int) -> None:
+    path = write_colored(tmp_path / "rare.mp4", "yuv444p" if matrix == 8 else "yuv420p", colorspace=matrix)
+    assert refusal(path).startswith("its colors are of a rare kind that cannot be converted (yuv4")
 
 
-def test_colours_that_few_players_show_rightly_are_converted(tmp_path: Path) -> None:
-    result = judged(write_coloured(tmp_path / "wide.mp4", colorspace=9), tmp_path)
-    assert result.notes == ("rare colours brought to those that every player shows rightly (BT.709)",)
+def test_colors_that_few_players_show_rightly_are_converted(tmp_path: Path) -> None:
+    result = judged(write_colored(tmp_path / "wide.mp4", colorspace=9), tmp_path)
+    assert result.notes == ("rare colors brought to those that every player shows rightly (BT.709)",)
     assert media.probe(tmp_path / result.clip.file_name).matrix == 1
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.idle_jobs import BEHAVIOUR, MODULE
+from tests.idle_jobs import BEHAVIOR, MODULE
 from tests.patience import PATIENCE, until
 from tests.runs.test_run_queue import end_all
 from workbench import jobs
@@ -33,7 +33,7 @@ def queue(workspace: Workspace) -> Iterator[list[Run]]:
         (workspace.runs / name).mkdir()
         TrainSettings(dataset="squares", device="cpu").save(workspace.runs / name / jobs.CONFIG)
         made.append(Run(workspace.runs / name))
-        run_queue.enqueue(workspace, name, MODULE, {BEHAVIOUR: "cpu"})
+        run_queue.enqueue(workspace, name, MODULE, {BEHAVIOR: "cpu"})
     until((made[0].folder / "turn").exists)
     until(lambda: "is held by run run-00" in made[1].status.phase)
     yield made
@@ -107,7 +107,7 @@ def test_a_living_run_cannot_be_taken_over(workspace: Workspace) -> None:
     folder = workspace.runs / "cats"
     folder.mkdir()
     TrainSettings(dataset="squares", device="cpu").save(folder / jobs.CONFIG)
-    run_queue.enqueue(workspace, "cats", MODULE, {BEHAVIOUR: "cpu"})
+    run_queue.enqueue(workspace, "cats", MODULE, {BEHAVIOR: "cpu"})
     try:
         until((folder / "turn").exists)
         before = read_json(folder / jobs.PROCESS)

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from tests.patience import PATIENCE, until
-from tests.small_job import BEHAVIOUR
+from tests.small_job import BEHAVIOR
 from workbench import jobs
 from workbench.errors import ConfigError, DeviceBusy, ExitCode
 from workbench.jobs import State, gpu_lock, platform, processes
@@ -37,8 +37,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         jobs.kill(tmp_path)
 
 
-def start(folder: Path, behaviour: str = "run") -> jobs.Status:
-    return jobs.start(folder, MODULE, env={BEHAVIOUR: behaviour})
+def start(folder: Path, behavior: str = "run") -> jobs.Status:
+    return jobs.start(folder, MODULE, env={BEHAVIOR: behavior})
 
 
 def stepping(folder: Path) -> bool:
@@ -272,7 +272,7 @@ def test_a_command_carries_its_payload_and_is_taken_once(folder: Path) -> None:
 def test_a_job_that_is_put_off_while_its_last_process_is_on_its_way_out_gets_another(folder: Path) -> None:
     write(folder, jobs.PROCESS, myself())  # it has said how it ended, and lives
     write(folder, jobs.RESULT, {"status": "stopped", "exit_code": 90, "message": "", "ended_at": 1.0})
-    jobs.put_off(folder, MODULE, {BEHAVIOUR: "run"}, contextlib.nullcontext())
+    jobs.put_off(folder, MODULE, {BEHAVIOR: "run"}, contextlib.nullcontext())
     jobs.start_waiting(folder)
     until(lambda: jobs.status(folder).state is State.RUNNING)
     assert jobs.status(folder).pid != os.getpid()
@@ -311,7 +311,7 @@ def test_a_pid_that_now_belongs_to_someone_else_is_never_touched(folder: Path) -
 
 
 def test_a_job_run_by_hand_is_found_and_can_be_ended(folder: Path) -> None:
-    child = subprocess.Popen([sys.executable, "-m", MODULE, str(folder)], env={**os.environ, BEHAVIOUR: "deaf"})
+    child = subprocess.Popen([sys.executable, "-m", MODULE, str(folder)], env={**os.environ, BEHAVIOR: "deaf"})
     until(lambda: (folder / "deaf").exists())
     assert jobs.status(folder).pid == child.pid
     jobs.kill(folder)

@@ -18,7 +18,7 @@ def test_the_dataset_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypatc
     workspace, outputs = executed("2_dataset.ipynb", tmp_path, monkeypatch)
     dataset, again = (Dataset.open(workspace, name) for name in ("footage-tour", "footage-tour-again"))
     assert len(dataset.clips) == CLIPS
-    assert all(clip.text.endswith("flat colours") for clip in dataset.clips)
+    assert all(clip.text.endswith("flat colors") for clip in dataset.clips)
     assert sum(not result.usable for result in dataset.import_results) == 1
     shots = [clip for clip in dataset.clips if clip.source == "recording.mp4"]
     spans = [(0.0, 2.125), (2.125, 4.25), (4.25, 6.375)]

@@ -79,7 +79,7 @@ def run(workspace: Workspace, weights: Path, make_clip: MakeClip, tmp_path: Path
                 "settings": {"prompt": prompt, "loras": [f"{made.folder}/lora.safetensors"]},
             }
             video = made.folder / "previews" / f"step-{step:08d}" / f"{place}.mp4"
-            clip = make_clip(tmp_path / "clip.mp4", colour="red" if step else "blue", size=(40, 40))
+            clip = make_clip(tmp_path / "clip.mp4", color="red" if step else "blue", size=(40, 40))
             media.encode(media.read_frames(clip, range(9)), video, 8, comment=str(record))
             write_json(video.with_suffix(".json"), record)
     return made

@@ -49,7 +49,7 @@ def test_orders_and_the_sections_of_groups(entries: list[RunEntry]) -> None:
     assert names(ordered(entries, "state")) == ["birds", "cats", "dogs"]  # what goes on, what failed, what is over
     assert names(ordered(entries, "active"))[-1] == "birds"  # it began in 1970
     with pytest.raises(ConfigError, match="choose one of newest, active, name"):
-        ordered(entries, "colour")  # type: ignore[arg-type]
+        ordered(entries, "color")  # type: ignore[arg-type]
     assert [(title, names(part)) for title, part in by_group(ordered(entries))] == [
         (NO_GROUP, ["birds", "cats"]),
         ("rank study", ["dogs"]),

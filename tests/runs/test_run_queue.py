@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.idle_jobs import BEHAVIOUR, MODULE
+from tests.idle_jobs import BEHAVIOR, MODULE
 from tests.patience import PATIENCE, until
 from workbench import jobs
 from workbench.errors import ConfigError, ExitCode
@@ -117,7 +117,7 @@ def test_a_failed_run_does_not_stop_the_next_and_neither_does_a_killed_one(
     names = ("fails", "dies", "lasts")
     jobs_by_name = {name: runs(name) for name in names}
     for name in names:
-        queue.enqueue(workspace, name, MODULE, {BEHAVIOUR: "cpu"})
+        queue.enqueue(workspace, name, MODULE, {BEHAVIOR: "cpu"})
     turn = {name: run.folder / "turn" for name, run in jobs_by_name.items()}
     until(turn["fails"].exists)
     phase(jobs_by_name["dies"], "held by run fails")
@@ -142,7 +142,7 @@ def test_who_only_keeps_a_model_warm_lets_go_of_the_gpu(workspace: Workspace, ru
     sampler = threading.Thread(target=keep_warm)
     sampler.start()
     taken.wait()
-    jobs.start(run.folder, MODULE, env={BEHAVIOUR: "gpu"})
+    jobs.start(run.folder, MODULE, env={BEHAVIOR: "gpu"})
     until((run.folder / "turn").exists)
     sampler.join()
     assert gpu_lock.holder(workspace.locks) == "run training"

@@ -62,7 +62,7 @@ def test_a_finished_run_has_its_numbers_and_its_outcome(workspace: Workspace) ->
     assert (seen.headline, seen.tone, seen.share, seen.time_left) == ("finished", "good", 1.0, "")
     assert facts["held_out_loss"] == "0.8000 → 0.6071"
     assert facts["lowest_held_out_loss"] == "0.6071 at step 200"
-    assert facts["prior_drift"].endswith("(0.10 of it)")
+    assert facts["prior_drift"].endswith("(0.10 of the change)")
     assert facts["learning_rate"] == "1.00e-04"
     assert facts["lora"] == "2.0 MB"
     assert "load" not in facts

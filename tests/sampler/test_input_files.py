@@ -44,10 +44,10 @@ def test_a_picture_cut_short_is_refused(tmp_path: Path) -> None:
     [(5, 8.0, [3, 6, 9, 12, 15]), (1, 8.0, [15]), (3, 24.0, [13, 14, 15]), (17, 8.0, [0, *range(16)])],
 )
 def test_the_last_frames_come_at_the_wanted_rate(tmp_path: Path, count: int, fps: float, expected: list[int]) -> None:
-    """16 frames at 24 a second, each of a grey of its own; too short for the wanted rate: the last ones as they are."""
-    greys = np.linspace(0, 240, 16).astype(np.uint8)
-    video = np.broadcast_to(greys[:, None, None, None], (16, 32, 32, 3))
-    media.encode(np.ascontiguousarray(video), tmp_path / "greys.mp4", 24.0)
-    found = last_frames(tmp_path / "greys.mp4", count, fps, 16, 16)
+    """16 frames at 24 a second, each of a gray of its own; too short for the wanted rate: the last ones as they are."""
+    grays = np.linspace(0, 240, 16).astype(np.uint8)
+    video = np.broadcast_to(grays[:, None, None, None], (16, 32, 32, 3))
+    media.encode(np.ascontiguousarray(video), tmp_path / "grays.mp4", 24.0)
+    found = last_frames(tmp_path / "grays.mp4", count, fps, 16, 16)
     assert found.shape == (count, 16, 16, 3)
-    assert np.abs(found.mean((1, 2, 3)) - greys[expected]).max() < 4
+    assert np.abs(found.mean((1, 2, 3)) - grays[expected]).max() < 4

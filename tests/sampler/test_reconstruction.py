@@ -64,7 +64,7 @@ def test_a_demo_clip_comes_back_and_is_there_at_once_when_asked_again(workspace:
     both = media.read_frames(found.beside, range(SHAPE.frames))
     assert back.shape == given.shape
     assert both.shape == (SHAPE.frames, SHAPE.height, 2 * SHAPE.width, 3)
-    # The videos show what the number says, but for what an mp4's coarser colours take from so small a picture.
+    # The videos show what the number says, but for what an mp4's coarser colors take from so small a picture.
     assert vae_reconstruction.similarity(given, back)["psnr"] == pytest.approx(found.psnr, abs=2.5)
     assert vae_reconstruction.similarity(given, both[:, :, : SHAPE.width])["psnr"] > 30
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.idle_jobs import BEHAVIOUR, MODULE
+from tests.idle_jobs import BEHAVIOR, MODULE
 from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.errors import ExitCode
@@ -21,11 +21,11 @@ from workbench.trainer.stall_timeout import STACKS
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The folders of four jobs, by behaviour, once all of them are over."""
+    """The folders of four jobs, by behavior, once all of them are over."""
     folders = {name: tmp_path_factory.mktemp(name) for name in ("silent", "native", "busy", "patient")}
     for name, folder in folders.items():
         checkpoints.publish(folder, 10, lambda target: (target / "lora.safetensors").write_bytes(b"x"))
-        jobs.start(folder, MODULE, env={BEHAVIOUR: name})
+        jobs.start(folder, MODULE, env={BEHAVIOR: name})
     for folder in folders.values():
         assert not jobs.wait(folder, PATIENCE).state.alive, jobs.log_tail(folder)
     return folders
@@ -52,10 +52,10 @@ def test_a_call_that_keeps_the_interpreter_s_lock_is_ended_too(ended: dict[str, 
     assert shown.rule == "hang in native code"
 
 
-@pytest.mark.parametrize("behaviour", ["busy", "patient"])
-def test_a_run_that_speaks_or_said_it_would_be_silent_is_left_alone(ended: dict[str, Path], behaviour: str) -> None:
-    assert jobs.status(ended[behaviour]).state is State.FINISHED
-    assert not (ended[behaviour] / STACKS).exists()
+@pytest.mark.parametrize("behavior", ["busy", "patient"])
+def test_a_run_that_speaks_or_said_it_would_be_silent_is_left_alone(ended: dict[str, Path], behavior: str) -> None:
+    assert jobs.status(ended[behavior]).state is State.FINISHED
+    assert not (ended[behavior] / STACKS).exists()
 
 
 def test_a_living_run_whose_steps_stopped_coming_is_shown_as_hanging(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """What small pictures of a clip's frames tell: blur, shake, flashes, similarity. Nothing is decoded.
 
-Pictures are uint8, grey [H, W] or BGR [H, W, 3].
+Pictures are uint8, gray [H, W] or BGR [H, W, 3].
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Flash = tuple[int, int, float]
 BLUR_WINDOW = 11  # pixels
-NEIGHBOURS = 4  # frames to each side that say how much change is usual there
+NEIGHBORS = 4  # frames to each side that say how much change is usual there
 SMALLEST_FLASH = 8.0  # levels
 UNSTEADY = 3.0  # times the usual step of brightness
 RETURNED = 0.5  # of a flash's height: as near as this to what was before counts as back
@@ -51,7 +51,7 @@ def halved(picture: Picture) -> Any:
     return shrunk(picture, max(1, picture.shape[1] // 2), max(1, picture.shape[0] // 2))
 
 
-def grey(picture: Pixels) -> Any:
+def gray(picture: Pixels) -> Any:
     """A BGR picture's brightness."""
     import cv2
 
@@ -59,11 +59,11 @@ def grey(picture: Pixels) -> Any:
 
 
 def tiny(picture: Pixels) -> bytes:
-    """A BGR picture in grey, TINY pixels."""
-    return bytes(grey(shrunk(picture, TINY[1], TINY[0])))
+    """A BGR picture in gray, TINY pixels."""
+    return bytes(gray(shrunk(picture, TINY[1], TINY[0])))
 
 
-def blur(grey: Pixels) -> float:
+def blur(gray: Pixels) -> float:
     """0 (sharp) to 1 (blurred): how little of a picture's detail a further blur takes (Crete and others, 2007).
 
     Unlike the variance of the Laplacian it hardly depends on how much there is to see. A picture far out of focus has
@@ -71,7 +71,7 @@ def blur(grey: Pixels) -> float:
     """
     import numpy as np
 
-    exact = grey.astype(np.float32)  # rounded levels would count as detail
+    exact = gray.astype(np.float32)  # rounded levels would count as detail
     return max(_blur_along(one) for picture in (exact, halved(exact)) for one in (picture, picture.T))
 
 
@@ -89,7 +89,7 @@ def _blur_along(picture: Picture) -> float:
 
 
 def camera_move(before: Pixels, after: Pixels) -> tuple[float, float] | None:
-    """Pixels by which the camera moved the middle of the grey picture (right, down).
+    """Pixels by which the camera moved the middle of the gray picture (right, down).
 
     Points that are easy to find again are followed, and the movement, turn and zoom is taken that most of them agree
     on: so what moves on its own does not count. None where they do not agree, or only in one part of the picture.
@@ -131,7 +131,7 @@ def shake(moves: Sequence[tuple[float, float] | None], width: int) -> float:
 def flashes(pictures: Pixels, fps: float) -> list[Flash]:
     """(first frame, frame where it is over, height in levels) of each jump of brightness after which all is as before.
 
-    pictures: grey [F, h, w], one a frame; very small ones will do. A few frames of another picture are no flash.
+    pictures: gray [F, h, w], one a frame; very small ones will do. A few frames of another picture are no flash.
     """
     import numpy as np
 
@@ -157,12 +157,12 @@ def _usual(steps: NDArray[np.float64], frame: int) -> float:
     """The median of the steps around a frame, its own left out."""
     import numpy as np
 
-    around = [*steps[max(1, frame - NEIGHBOURS) : frame], *steps[frame + 1 : frame + 1 + NEIGHBOURS]]
+    around = [*steps[max(1, frame - NEIGHBORS) : frame], *steps[frame + 1 : frame + 1 + NEIGHBORS]]
     return float(np.median(around)) if around else 0.0
 
 
 def fingerprint(pictures: Sequence[Pixels]) -> bytes:
-    """A few frames at 8x8 pixels, in colour."""
+    """A few frames at 8x8 pixels, in color."""
     return b"".join(shrunk(picture, PRINT_SIDE, PRINT_SIDE).tobytes() for picture in pictures)
 
 
@@ -171,7 +171,7 @@ def alike(prints: Sequence[bytes], threshold: float) -> list[list[int]]:
 
     The difference is the root of the mean square in levels, over the contrast of the two, so that two different dark
     clips are not taken for one. Measured: copies written anew reach 0.11, with much grain 0.14; pieces of one shot in
-    which hardly anything moves 0.2 to 0.3; two shapes of one colour on one ground 0.5; other scenes 1 and more. A clip
+    which hardly anything moves 0.2 to 0.3; two shapes of one color on one ground 0.5; other scenes 1 and more. A clip
     joins a group when it is like any of it.
     """
     import numpy as np

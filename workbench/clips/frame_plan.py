@@ -1,7 +1,7 @@
 """The frame plan: which frames of a clip, and which part of the picture, a model will see. Pure arithmetic.
 
 Frames are taken at the model's frame rate by timestamp: one window from the middle of the clip (`plan`), or by another
-rule (`take`). The picture is scaled to cover the wanted size and cropped from the centre, so nothing is stretched,
+rule (`take`). The picture is scaled to cover the wanted size and cropped from the center, so nothing is stretched,
 unless that is asked for.
 """
 

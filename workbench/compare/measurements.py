@@ -5,7 +5,7 @@
     grids/<slug>/.measurements/       the job that measures; clips.json: signatures of the run's clips
 
 Once for each video; one that was generated again, or whose base was, is measured again. Signatures tell whether a LoRA
-has memorized a clip, as they tell near-duplicate clips (clips.frame_metrics): four frames at 8x8 pixels, in colour; of
+has memorized a clip, as they tell near-duplicate clips (clips.frame_metrics): four frames at 8x8 pixels, in color; of
 a clip those that training took.
 """
 
@@ -127,7 +127,7 @@ def of_video(path: Path) -> dict[str, Any]:
         large.append(frame_metrics.small(frame, SHARP_LONGEST, "gray"))
     if not small:
         raise DataError(f"{path.name} has no frames: generate it again")
-    # In colour: a red thing on a green ground may be as bright as that.
+    # In color: a red thing on a green ground may be as bright as that.
     halved = [frame_metrics.halved(picture).astype(np.float32) for picture in small[::stride]]
     moved = [float(np.abs(after - before).mean()) for before, after in zip(halved, halved[1:], strict=False)]
     indices = sorted({int((part + 0.5) * len(large) / SHARP_FRAMES) for part in range(SHARP_FRAMES)})

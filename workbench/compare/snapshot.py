@@ -127,7 +127,7 @@ def _columns(state: GridState, marked: Marks) -> list[dict[str, Any]]:
 
 
 def _heads(state: GridState) -> list[list[dict[str, Any]]]:
-    """The lines above the columns; equal neighbours of the outer line are one head."""
+    """The lines above the columns; equal neighbors of the outer line are one head."""
     by_line = list(zip(*(column.labels for column in state.columns), strict=True))
     lines: list[list[dict[str, Any]]] = []
     for labels in by_line:

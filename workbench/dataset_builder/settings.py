@@ -179,7 +179,7 @@ class CheckSettings(NamesModel):
     cut: float = field(
         2.0, title="Cut", section=LIMITS, low=1.5, high=20.0, unit="times the usual change", advanced=True
     )
-    """The score, against its neighbours, from which a frame counts as a cut; splitting uses 2."""
+    """The score, against its neighbors, from which a frame counts as a cut; splitting uses 2."""
 
     fewest_words: int = field(3, title="Fewest words", section=LIMITS, low=1, high=100, unit="words", advanced=True)
     """Captions with fewer words are called very short."""
@@ -237,7 +237,7 @@ class SplitSettings(Settings):
     """scenes: where one shot ends and the next begins. windows: after so many seconds, whatever they show."""
 
     detector: DetectorName = field("adaptive", title="Scene detector", section=PIECES)
-    """adaptive: a frame that differs far more than its neighbours do, calm in fast motion. content: by colour and
+    """adaptive: a frame that differs far more than its neighbors do, calm in fast motion. content: by color and
     light, for calm footage. hash: by shapes, not misled by flashes."""
 
     threshold: float | None = field(None, title="Threshold", section=PIECES, low=0.0, high=255.0)

@@ -1,7 +1,7 @@
 """Charts as text: curves with axes and legend (SVG), histograms and bars (HTML).
 
 A notebook keeps them where nothing is live; the page and what it exports draw curves by an element of their own
-(assets/elements/chart.js). Colours come from `--series-1` to `--series-8` and the text's own colour, so a chart is
+(assets/elements/chart.js). Colors come from `--series-1` to `--series-8` and the text's own color, so a chart is
 light or dark as its surroundings are (assets/charts.css).
 """
 
@@ -18,9 +18,9 @@ from workbench.paths import ASSETS
 
 Point = tuple[float, float]  # (step, value)
 T = TypeVar("T")
-# What a colour is where no style sheet names it.
-COLOURS = ("#2f6fd0", "#b8650f", "#1f8a4c", "#b5459b", "#0d8191", "#c23434", "#7a5bd0", "#7d6d16")
-BAR = f"var(--series-1,{COLOURS[0]})"
+# What a color is where no style sheet names it.
+COLORS = ("#2f6fd0", "#b8650f", "#1f8a4c", "#b5459b", "#0d8191", "#c23434", "#7a5bd0", "#7d6d16")
+BAR = f"var(--series-1,{COLORS[0]})"
 LEFT, RIGHT, TOP, BOTTOM = 44.0, 14.0, 12.0, 26.0
 DOTS = 60  # measured points that each get a dot, at most
 EDGE = 0.02  # share of the raw values, at either end, that may lie outside
@@ -30,13 +30,13 @@ EDGE = 0.02  # share of the raw values, at either end, that may lie outside
 class Line:
     """One curve. Points come by step; those that are not finite are left out.
 
-    colour: its number in the palette, from 1;  style: "faint" lies behind and may leave the chart at top and bottom,
+    color: its number in the palette, from 1;  style: "faint" lies behind and may leave the chart at top and bottom,
     "dots" is a line through few measured points;  marked: a step to ring, with a word
     """
 
     name: str
     points: Sequence[Point]
-    colour: int = 1
+    color: int = 1
     style: Literal["line", "faint", "dots"] = "line"
     marked: tuple[float, str] | None = None
 
@@ -46,13 +46,13 @@ class Line:
 
     @property
     def css(self) -> str:
-        index = (self.colour - 1) % len(COLOURS)
-        return f"var(--series-{index + 1},{COLOURS[index]})"
+        index = (self.color - 1) % len(COLORS)
+        return f"var(--series-{index + 1},{COLORS[index]})"
 
 
 @dataclass(frozen=True)
 class StackedBar:
-    """A bar of parts. parts: (name, value, colour as CSS) each;  text: the whole;  over: whether it is too long"""
+    """A bar of parts. parts: (name, value, color as CSS) each;  text: the whole;  over: whether it is too long"""
 
     name: str
     text: str
@@ -209,7 +209,7 @@ def _ring(one: Line, across: Scale, up: Scale) -> str:
 
 
 def legend(keys: Iterable[tuple[str, str, str]]) -> str:
-    """Names beside their colours. keys: (name, colour as CSS, style of the line)"""
+    """Names beside their colors. keys: (name, color as CSS, style of the line)"""
     parts = (
         f'<span class="key {style}"><i style="color:{css}"></i>{escaped(name)}</span>' for name, css, style in keys
     )
@@ -257,7 +257,7 @@ def bars(title: str, counts: Mapping[str, int], most: int = 12) -> str:
 
 
 def stacked(bars: Sequence[StackedBar], limit: float, keys: Sequence[tuple[str, str]]) -> str:
-    """A bar of parts for each name; all have one scale, on which the limit is marked. keys: (name, colour as CSS)"""
+    """A bar of parts for each name; all have one scale, on which the limit is marked. keys: (name, color as CSS)"""
     longest = max([limit, *(sum(value for _, value, _ in one.parts) for one in bars)])
     lines = "".join(_stacked(one, longest, limit) for one in bars)
     return f'<div class="stacked">{lines}{legend([(name, css, "square") for name, css in keys])}</div>'

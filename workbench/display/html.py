@@ -54,7 +54,7 @@ def facts(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def badge(text: str, tone: Tone | None = None) -> str:
-    """A word in a coloured pill with its icon. tone: of a word that is no state"""
+    """A word in a colored pill with its icon. tone: of a word that is no state"""
     tone = tone or tone_of(text)
     return f'<span class="badge {tone}">{icon(text, tone)}{escaped(text)}</span>'
 

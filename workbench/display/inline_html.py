@@ -14,9 +14,9 @@ from workbench.display.html import PIXEL_ART, escaped
 from workbench.display.states import Tone, icon, tone_of
 
 EMBED_LIMIT = 8 * 1024 * 1024  # bytes; a notebook that carries more than this per video gets slow to open
-BLUE, AMBER, GREEN, RED, GREY = "#2f6fd0", "#b26a00", "#2e7d32", "#c62828", "#6b7688"
-TONE_COLOURS: dict[Tone, str] = {"plain": GREY, "going": BLUE, "idle": GREY, "good": GREEN, "warn": AMBER, "bad": RED}
-NOTE_COLOURS = {"plain": "inherit", "error": RED, "good": GREEN}
+BLUE, AMBER, GREEN, RED, GRAY = "#2f6fd0", "#b26a00", "#2e7d32", "#c62828", "#6b7688"
+TONE_COLORS: dict[Tone, str] = {"plain": GRAY, "going": BLUE, "idle": GRAY, "good": GREEN, "warn": AMBER, "bad": RED}
+NOTE_COLORS = {"plain": "inherit", "error": RED, "good": GREEN}
 CELL = 'style="padding:4px 6px;text-align:left;vertical-align:top;font-weight:normal;border:0;background:none"'
 
 
@@ -74,9 +74,7 @@ def download(path: Path) -> str:
 def note(text: str, kind: str = "plain") -> str:
     """A sentence. kind: plain, error or good."""
     faint = ";opacity:.75" if kind == "plain" else ""
-    return (
-        f'<div style="color:{NOTE_COLOURS[kind]}{faint};line-height:1.4;overflow-wrap:anywhere">{escaped(text)}</div>'
-    )
+    return f'<div style="color:{NOTE_COLORS[kind]}{faint};line-height:1.4;overflow-wrap:anywhere">{escaped(text)}</div>'
 
 
 def heading(text: str) -> str:
@@ -85,9 +83,9 @@ def heading(text: str) -> str:
 
 
 def badge(text: str, tone: Tone | None = None) -> str:
-    """A word in a coloured pill with its icon. tone: of a word that is no state"""
+    """A word in a colored pill with its icon. tone: of a word that is no state"""
     tone = tone or tone_of(text)
-    style = f"background:{TONE_COLOURS[tone]};color:#fff;border-radius:9px;padding:1px 9px"
+    style = f"background:{TONE_COLORS[tone]};color:#fff;border-radius:9px;padding:1px 9px"
     return f'<span style="{style}">{icon(text, tone)}{escaped(text)}</span>'
 
 

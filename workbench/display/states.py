@@ -1,6 +1,6 @@
-"""How a state looks, wherever one is shown: its tone, which has a colour, and its icon. Its word stands beside it.
+"""How a state looks, wherever one is shown: its tone, which has a color, and its icon. Its word stands beside it.
 
-Runs, jobs, the queue, samples and findings use the same. Icons are lines on a square of 16, drawn in the text's colour
+Runs, jobs, the queue, samples and findings use the same. Icons are lines on a square of 16, drawn in the text's color
 and left out for screen readers, which read the word.
 """
 

@@ -86,7 +86,7 @@ def default_model() -> str:
 def find_model(name: str) -> ResolvedModel:
     """The model of a name, with its family. Looks at this disk alone. Raises ConfigError.
 
-    name: a known id, or a known model's name on the Hub, in any case, under either organisation; a folder in diffusers'
+    name: a known id, or a known model's name on the Hub, in any case, under either organization; a folder in diffusers'
           layout; OWNER/NAME of a Hub repository in that layout, whose configs `settled_model` has fetched. All but a
           folder may go on with :VARIANT and @REVISION.
     """

@@ -416,7 +416,7 @@ class Family(ABC):
     def encode_video(self, vae: Any, video: torch.Tensor) -> Tensors:
         """Moments of clips [B, 3, F, H, W] in [-1, 1]: enough to sample latents from, scaled as the denoiser wants.
 
-        By default {"mean", "std"}: [B, C, f, h, w] float32, normalised per channel.
+        By default {"mean", "std"}: [B, C, f, h, w] float32, normalized per channel.
         """
         import torch
 
@@ -427,7 +427,7 @@ class Family(ABC):
         return {"mean": (posterior.mean.float() - center) / spread, "std": self.posterior_share * std}
 
     def latent_scale(self, vae: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """(mean, deviation) by which latents are normalised, [1, C, 1, 1, 1], on the VAE's device."""
+        """(mean, deviation) by which latents are normalized, [1, C, 1, 1, 1], on the VAE's device."""
         import torch
 
         found, (device, _) = (vae.config.latents_mean, vae.config.latents_std), device_and_dtype(vae)
@@ -463,7 +463,7 @@ class Family(ABC):
             return self.decoded(vae, scaled, noise).float().clamp(-1, 1)
 
     def decoded(self, vae: Any, latents: torch.Tensor, noise: torch.Generator | None) -> torch.Tensor:
-        """The VAE's own answer to latents that are no longer normalised."""
+        """The VAE's own answer to latents that are no longer normalized."""
         video: torch.Tensor = vae.decode(latents, return_dict=False)[0]
         return video
 

@@ -104,7 +104,7 @@ class LoraWeights:
 
     tensors: by peft's names, without the family's `lora_prefix`, as `set_peft_model_state_dict` takes them
     rank:    of its matrices, the largest where layers differ
-    alpha:   what makes alpha / rank the scale it was trained with (a rank-stabilised scale is included); None when the
+    alpha:   what makes alpha / rank the scale it was trained with (a rank-stabilized scale is included); None when the
              file does not say, then stock loaders take alpha = rank
     origin:  who wrote it, in words: "diffusers", "SAT" ...
     alphas:  layer -> its alpha, where it is another than `alpha`

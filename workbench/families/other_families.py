@@ -1,6 +1,6 @@
 """Models and LoRAs that a person may bring and this version cannot take: what they are, and what can be taken instead.
 
-Recognised by the pipeline's class, by the layers' names of a checkpoint or a LoRA, and a model by being one file in its
+Recognized by the pipeline's class, by the layers' names of a checkpoint or a LoRA, and a model by being one file in its
 authors' layout, as ComfyUI has them.
 """
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from workbench.clips.records import METADATA
-from workbench.display.charts import COLOURS, StackedBar, stacked
+from workbench.display.charts import COLORS, StackedBar, stacked
 from workbench.display.html import escaped
 from workbench.display.quantities import duration
 from workbench.errors import ConfigError
@@ -37,7 +37,7 @@ GPU_HELP = (
 )
 TIGHT = 0.93  # of what is usable: an estimate may be off by that much
 FAR_GB = 1000.0  # more than any GPU has: from here on a figure says nothing
-# Parts that have a colour of the charts' series, red being left for what does not fit; the others are grey.
+# Parts that have a color of the charts' series, red being left for what does not fit; the others are gray.
 SERIES = {
     "weights": 1,
     "trained weights": 1,
@@ -229,7 +229,7 @@ def _lines(path: Path, _: int) -> int:
 def phases_html(fit: Fit) -> str:
     """A bar a phase, of its parts, and a legend; below, what is needed beside the GPU."""
     names = {name for phase in fit.phases for name, gb in phase.parts.items() if gb >= SMALLEST_GB}
-    keys = [(name, _colour(name)) for name in SERIES if name in names]
+    keys = [(name, _color(name)) for name in SERIES if name in names]
     facts = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(text)}</dd>" for name, text in fit.beside)
     head = f"On {fit.gpu.name}, {fit.gpu.memory_gb:.0f} GB. The line marks what it has."
     bars = stacked([_bar(fit, phase) for phase in fit.phases], fit.gpu.memory_gb, [*keys, ("others", OTHERS)])
@@ -240,13 +240,13 @@ def _bar(fit: Fit, phase: Phase) -> StackedBar:
     """Its parts are estimated; where the whole was measured they fill it in the same proportions."""
     large = {name: gb for name, gb in phase.parts.items() if gb >= SMALLEST_GB}
     scale = phase.gb / (sum(large.values()) or 1.0)
-    parts = [(f"{name} {gb_text(gb)}", gb * scale, _colour(name)) for name, gb in large.items()]
+    parts = [(f"{name} {gb_text(gb)}", gb * scale, _color(name)) for name, gb in large.items()]
     how = "measured" if phase.measured is not None else "estimated"
     return StackedBar(
         phase.name, f"{gb_text(phase.gb)} {how}", parts, f"{how}: {phase.made_of}", not fit.phase_fits(phase)
     )
 
 
-def _colour(part: str) -> str:
+def _color(part: str) -> str:
     number = SERIES.get(part)
-    return OTHERS if number is None else f"var(--series-{number},{COLOURS[number - 1]})"
+    return OTHERS if number is None else f"var(--series-{number},{COLORS[number - 1]})"

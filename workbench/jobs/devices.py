@@ -79,9 +79,9 @@ MISSING = {
 
 @dataclass(frozen=True)
 class Load:
-    """How busy a device is now: `utilisation` in percent, memory in GiB. None where nobody tells."""
+    """How busy a device is now: `utilization` in percent, memory in GiB. None where nobody tells."""
 
-    utilisation: float | None
+    utilization: float | None
     memory_used_gb: float | None
     memory_total_gb: float
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -12,7 +13,7 @@ from pydantic import Field
 from workbench import jobs
 from workbench.display.quantities import byte_size, moment
 from workbench.errors import ConfigError
-from workbench.families import lora_names
+from workbench.families import known_model, lora_names
 from workbench.loras import library, removal, tasks, view
 from workbench.loras.converting import formats as known_formats
 from workbench.loras.removal import CleaningSettings, PlannedRemoval
@@ -108,6 +109,9 @@ class Lora(Snapshot):
 
     base_model: Annotated[str, Shown("base model")]
     """The model that it is for, as its file says it."""
+
+    model_title: Annotated[str, HIDDEN]
+    """What people call that model; "" where it is not known."""
 
     trigger: Annotated[str, Shown("trigger word")]
     """What a prompt has to say; "" for nothing."""
@@ -346,6 +350,7 @@ def _lora(one: library.LibraryLora) -> Lora:
         run=one.run.name if one.run else None,
         strength=view.strength(one),
         model=one.model,
+        model_title=_title_of(one.model or one.base_model),
         video=_video(one.previews[0]) if one.previews else None,
         verdict=None if (found := view.verdict(one)) is None else Verdict(**asdict(found)),
         previews=len(one.previews),
@@ -355,6 +360,13 @@ def _lora(one: library.LibraryLora) -> Lora:
         made_of=tuple(Source(**part) for part in notes.get("made_of", [])),
         match=notes.get("match") or None,
     )
+
+
+@cache
+def _title_of(model: str) -> str:
+    """What people call a model: "Tiny CogVideoX"; the name itself where nothing else is known."""
+    known = known_model(model) if model else None
+    return known.model.title.removesuffix(" (built in)") if known else model
 
 
 # ---- making others of them, in the background

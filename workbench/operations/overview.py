@@ -34,7 +34,7 @@ class Overview(Snapshot):
     """The newest: id, video, prompt, problem."""
 
     datasets: Lines
-    """The newest: name, title, contents, activity, next_step."""
+    """The newest: name, title, contents, clips (how many), activity, next_step."""
 
     next_steps: Lines
     """What to do next: kind, label, reason, target."""

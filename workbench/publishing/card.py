@@ -142,7 +142,7 @@ def _limits(facts: Facts) -> str:
     if warning := facts.family.lora_formats[0].warning:
         lines.append(f"{warning} (`workbench loras convert`).")
     if facts.card is None or not facts.card.losses:
-        lines.append("Nothing was held out of its training, so how well it generalises was not measured.")
+        lines.append("Nothing was held out of its training, so how well it generalizes was not measured.")
     if facts.card is None or facts.card.changes is None:
         lines.append("Whether it changes prompts that have nothing to do with it was not measured.")
     return "\n".join(f"- {line}" for line in lines)

@@ -110,7 +110,7 @@ class HubJobsTarget(Settings):
     """The image's Python with the workbench."""
 
     namespace: str = field("", title="Namespace", section=JOB, advanced=True)
-    """The user or organisation that pays. Empty: you."""
+    """The user or organization that pays. Empty: you."""
 
 
 KINDS: dict[str, type[Settings]] = {"ssh": SshTarget, "slurm": SlurmTarget, "hf-jobs": HubJobsTarget}

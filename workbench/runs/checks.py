@@ -17,7 +17,7 @@ from typing import Any
 
 from workbench import hub, policy
 from workbench.clips.frame_plan import Shape, shape_of
-from workbench.clips.records import METADATA
+from workbench.clips.records import INFO, METADATA
 from workbench.errors import ConfigError
 from workbench.families.model import Model
 from workbench.families.settings import check_own
@@ -35,7 +35,7 @@ NOT_PORTABLE = {
     "pissa": "moves a part of the base model's weights into the LoRA",
     "olora": "moves a part of the base model's weights into the LoRA",
     "corda": "moves a part of the base model's weights into the LoRA",
-    "loftq": "quantises the base model and puts the error into the LoRA",
+    "loftq": "quantizes the base model and puts the error into the LoRA",
     "eva": "needs a pass over the data before the start, which is not built",
 }
 # What an accelerate configuration would add.
@@ -54,6 +54,8 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
         if not (workspace.dataset(name) / METADATA).exists():
             has = "has" if setting == "more_datasets" else "is"
             why = "which this workspace does not have: choose another, or make it from clips"
+            if (workspace.dataset(name) / INFO).exists():
+                why = "which has no clips yet: import some, or choose another"
             if name in Bin(workspace.datasets, "dataset").names:
                 why = f"which was removed: workbench dataset restore {name}"
             raise _refusal(setting, f"{setting} {has} {name!r}, {why}")

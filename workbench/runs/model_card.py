@@ -185,7 +185,7 @@ def what(model: Model, facts: CardFacts, trigger_word: str = "") -> str:
 def lora_words(settings: TrainSettings) -> str:
     """ "DoRA of rank 16"."""
     return (
-        f"{'rank-stabilised ' if settings.rslora else ''}{'DoRA' if settings.dora else 'LoRA'} of rank {settings.rank}"
+        f"{'rank-stabilized ' if settings.rslora else ''}{'DoRA' if settings.dora else 'LoRA'} of rank {settings.rank}"
     )
 
 

@@ -315,7 +315,7 @@ class LoraSettings(Settings):
     dora: bool = field(False, title="DoRA", advanced=True)
     """Also train the length of each weight row: often better at low rank, slower."""
 
-    rslora: bool = field(False, title="Rank-stabilised scale", advanced=True)
+    rslora: bool = field(False, title="Rank-stabilized scale", advanced=True)
     """Scale by alpha / square root of the rank, so that high ranks learn as fast as low ones."""
 
     lora_init: Literal["default", "gaussian", "orthogonal", "pissa", "olora", "eva", "corda", "loftq"] = field(

@@ -418,7 +418,7 @@ def metric_facts(curves: Curves, diagnosis: Diagnosis | None = None) -> Iterator
         own, others = list(curves.changes.values())[-1]
         drifts = diagnosis is not None and diagnosis.kind == "prior drift"
         yield Fact("change", "change on its own captions", f"{own:.1%}")
-        share = f" ({others / own:.2f} of it)" if own else ""
+        share = f" ({others / own:.2f} of the change)" if own else ""
         yield Fact("prior_drift", "prior drift", f"{others:.1%}{share}", tone="bad" if drifts else "plain")
     if (effect := curves.effect) is not None:
         yield Fact("visible_effect", "visible effect", effect.words, tone="bad" if effect.spoiled else "plain")
@@ -443,7 +443,7 @@ def time_facts(run: Path, status: Status, sessions: list[RunSession]) -> Iterato
 def load_fact(device: str, load: Load) -> Fact:
     """Describe the load of the machine's device."""
     what = "processor" if device.startswith("processor") else "GPU"
-    busy = "" if load.utilisation is None else f"{load.utilisation:.0f} %"
+    busy = "" if load.utilization is None else f"{load.utilization:.0f} %"
     memory = "" if load.memory_used_gb is None else f"{load.memory_used_gb:.1f} of "
     return Fact("load", f"{what} load", ", ".join(filter(None, [busy, f"{memory}{load.memory_total_gb:.0f}"])), "GB")
 

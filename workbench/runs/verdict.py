@@ -66,7 +66,8 @@ def _failed(seen: RunSnapshot) -> Verdict:
     at = f" at step {step:,}" if step else ""
     hints = [action.hint for action in found.actions if action.hint]
     until = [seen.diagnosis.sentence] if seen.diagnosis else []
-    evidence = " ".join(filter(None, (found.message, found.facts, found.saved, found.advice, *hints, *until)))
+    message = found.message and f"{found.message[0].upper()}{found.message[1:].rstrip('.')}."
+    evidence = " ".join(filter(None, (message, found.facts, found.saved, found.advice, *hints, *until)))
     action = next((one for one in found.actions if not one.hint), None)
     return Verdict("bad", f"{found.cause}{at}.", evidence, action)
 

@@ -86,8 +86,8 @@ def _tiles(vae: Any, wanted: bool) -> Iterator[None]:
 class LatentPreviewer:
     """Small pictures of latents without the VAE's decoder.
 
-    Colours are nearly linear in latents. The line is fitted once for each VAE, by least squares, on an encoded picture
-    of coloured squares: one pass of the VAE's encoder over one small frame.
+    Colors are nearly linear in latents. The line is fitted once for each VAE, by least squares, on an encoded picture
+    of colored squares: one pass of the VAE's encoder over one small frame.
     """
 
     def __init__(self, family: Family, vae: Any, spatial: int) -> None:
@@ -96,8 +96,8 @@ class LatentPreviewer:
 
         side = SQUARES * LATENTS
         generator = torch.Generator().manual_seed(0)
-        colours = torch.rand(3, SQUARES, SQUARES, generator=generator) * 2 - 1
-        grid = colours.repeat_interleave(LATENTS, 1).repeat_interleave(LATENTS, 2)
+        colors = torch.rand(3, SQUARES, SQUARES, generator=generator) * 2 - 1
+        grid = colors.repeat_interleave(LATENTS, 1).repeat_interleave(LATENTS, 2)
         clip = grid.repeat_interleave(spatial, 1).repeat_interleave(spatial, 2)[None, :, None]
         self._frame_axis = family.frame_axis
         moments = family.encode_video(vae, clip)
@@ -115,8 +115,8 @@ class LatentPreviewer:
     def frames(self, latents: torch.Tensor) -> np.ndarray:
         """uint8 [f, h, w, 3] of latents [1, ...]."""
         values = latents.movedim(self._frame_axis, 1)[0].float().cpu().permute(0, 2, 3, 1)
-        colours = values @ self._matrix[:-1] + self._matrix[-1]
-        pixels: np.ndarray = ((colours.clamp(-1, 1) + 1) * 127.5).byte().numpy()
+        colors = values @ self._matrix[:-1] + self._matrix[-1]
+        pixels: np.ndarray = ((colors.clamp(-1, 1) + 1) * 127.5).byte().numpy()
         return pixels
 
     def webp(self, latents: torch.Tensor, seconds: float) -> bytes:

@@ -48,7 +48,7 @@ PICTURE = "The picture is the video's first frame: describe it as it is, and wha
 INSTRUCTION = """\
 Rewrite the idea below as one prompt for a model that generates a video of a few seconds in a single take.
 Write one paragraph of 80 to 130 English words, in whole sentences and in the present tense, like a caption by \
-somebody who has watched that video. Say who or what is seen and how it looks (shape, colour, material, clothes), what \
+somebody who has watched that video. Say who or what is seen and how it looks (shape, color, material, clothes), what \
 it does from beginning to end, what surrounds it, where the light comes from and what mood it gives, how the camera \
 stands or moves, and the style of the picture.
 Keep everything the idea says, its unusual words and names letter by letter. Add only what fits it and can be seen: no \

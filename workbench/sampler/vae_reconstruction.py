@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 MODULE = "workbench.sampler.vae_reconstruction"
 FOLDER, VIDEO, BESIDE = "reconstructions", "reconstruction.mp4", "beside.mp4"
 WHAT, SHAPE = "What", "Shape"
-MEANING = "30 dB and more look alike; under 25 dB the VAE loses what a LoRA could have learnt"
+MEANING = "30 dB and more look alike; under 25 dB the VAE loses what a LoRA could have learned"
 WORKING_GB = 14.0  # what the VAE needs at the largest published shape where it does not work in tiles
 GPU_TIMEOUT = 30.0  # seconds a warm sampler gets to unload its model
 WINDOW = 7  # pixels; of the structural similarity
@@ -259,8 +259,8 @@ def similarity(given: Pixels, back: Pixels) -> dict[str, float]:
 
     one, other = (torch.from_numpy(video).float() / 255 for video in (given, back))
     errors = (one - other).square().mean((1, 2, 3))
-    grey = torch.tensor([0.299, 0.587, 0.114])
-    similar = torch.stack([_ssim(a @ grey, b @ grey) for a, b in zip(one, other, strict=True)])
+    gray = torch.tensor([0.299, 0.587, 0.114])
+    similar = torch.stack([_ssim(a @ gray, b @ gray) for a, b in zip(one, other, strict=True)])
     return {
         "psnr": _decibels(errors.mean()),
         "psnr_worst": _decibels(errors.max()),

@@ -93,10 +93,10 @@ def report(record: Mapping[str, Any]) -> list[str]:
     """A record as lines: each LoRA and how it fitted; then seed, steps and duration."""
     lines = []
     for lora in applied_loras(record):
-        labelled = [("", lora.fits), ("scale ", lora.scale), ("rank ", lora.rank), ("alpha ", lora.alpha)]
+        labeled = [("", lora.fits), ("scale ", lora.scale), ("rank ", lora.rank), ("alpha ", lora.alpha)]
         beside = "" if lora.made_for.startswith("written by ") else "made for "
-        labelled += [(beside, lora.made_for), ("left out ", lora.left_out)]
-        lines.append(f"{lora.name}: {', '.join(label + value for label, value in labelled if value)}")
+        labeled += [(beside, lora.made_for), ("left out ", lora.left_out)]
+        lines.append(f"{lora.name}: {', '.join(label + value for label, value in labeled if value)}")
     seconds = duration(float(record.get("seconds") or 0))
     return [*lines, f"seed {record.get('seed')}, {record.get('steps')} steps, {seconds}"]
 

@@ -39,18 +39,18 @@ def test_an_edit_is_one_entry_of_the_history_and_one_undo(dataset: Dataset) -> N
 @pytest.mark.parametrize(
     ("search", "replacement", "result"),
     [
-        (Search("cat"), "dog", "A dog, a dogalogue and a dog. (dog)"),
-        (Search("cat", match_case=True), "dog", "A Cat, a dogalogue and a dog. (dog)"),
-        (Search("cat", whole_word=True), "dog", "A dog, a catalogue and a dog. (dog)"),
-        (Search("(cat)"), r"\1", r"A Cat, a catalogue and a cat. \1"),
-        (Search("(c)at", expression=True), r"\1ub", "A Cub, a cubalogue and a cub. (cub)"),
-        (Search("cat|and", expression=True, whole_word=True), "x", "A x, a catalogue x a x. (x)"),
-        (Search(r"\W+", expression=True), "  ", "A Cat a catalogue and a cat cat"),
+        (Search("cat"), "dog", "A dog, a dogalog and a dog. (dog)"),
+        (Search("cat", match_case=True), "dog", "A Cat, a dogalog and a dog. (dog)"),
+        (Search("cat", whole_word=True), "dog", "A dog, a catalog and a dog. (dog)"),
+        (Search("(cat)"), r"\1", r"A Cat, a catalog and a cat. \1"),
+        (Search("(c)at", expression=True), r"\1ub", "A Cub, a cubalog and a cub. (cub)"),
+        (Search("cat|and", expression=True, whole_word=True), "x", "A x, a catalog x a x. (x)"),
+        (Search(r"\W+", expression=True), "  ", "A Cat a catalog and a cat cat"),
     ],
 )
 def test_find_and_replace(dataset: Dataset, search: Search, replacement: str, result: str) -> None:
     clip = dataset.clips[2]
-    dataset.set_caption(clip.file_name, "A Cat, a catalogue and a cat. (cat)")
+    dataset.set_caption(clip.file_name, "A Cat, a catalog and a cat. (cat)")
     before = dataset.clip(clip.file_name)
     [seen] = editing.preview_replace(dataset.folder, search, replacement, [clip.id])
     assert seen == Rewritten(clip.name, before.text, result)

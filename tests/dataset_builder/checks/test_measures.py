@@ -98,7 +98,7 @@ def test_copies_are_told_from_clips_that_are_merely_dark() -> None:
 
 
 def test_demo_clips_written_anew_are_copies_and_no_two_of_them_are(tmp_path: Path) -> None:
-    """Flat colours that hardly differ: orange on red, yellow on orange."""
+    """Flat colors that hardly differ: orange on red, yellow on orange."""
     clips = sorted(clip for pattern in ALIKE for clip in (DEMO / "known").glob(f"{pattern}.mp4"))
     clips += sorted((DEMO / "stripes").glob("*.mp4"))
     assert len(clips) == 32
@@ -176,11 +176,11 @@ def test_what_was_measured_before_a_stop_stays(tmp_path: Path) -> None:
 SIZE = (192, 128)
 
 
-def barred(left: int, top: int, right: int, bottom: int, colour: int = 0) -> np.ndarray:
+def barred(left: int, top: int, right: int, bottom: int, color: int = 0) -> np.ndarray:
     """A scene of 10 frames behind bars that are so thick."""
     video = scenery(3, 10, SIZE, speed=4)
     inside = video[:, top : SIZE[1] - bottom, left : SIZE[0] - right].copy()
-    video[:] = colour
+    video[:] = color
     video[:, top : SIZE[1] - bottom, left : SIZE[0] - right] = inside
     return video
 
@@ -191,7 +191,7 @@ def found(video: np.ndarray, tmp_path: Path, crf: int = 18) -> Box | None:
 
 
 @pytest.mark.parametrize(
-    ("bars", "colour", "box"),
+    ("bars", "color", "box"),
     [
         ((0, 16, 0, 16), 0, (0, 16, 192, 96)),  # letterbox
         ((56, 0, 56, 0), 0, (56, 0, 80, 128)),  # pillarbox
@@ -202,8 +202,8 @@ def found(video: np.ndarray, tmp_path: Path, crf: int = 18) -> Box | None:
         ((0, 16, 0, 0), 0, None),  # on one side alone: may be the scene
     ],
 )
-def test_bars(tmp_path: Path, bars: tuple[int, int, int, int], colour: int, box: Box | None) -> None:
-    assert found(barred(*bars, colour), tmp_path) == box
+def test_bars(tmp_path: Path, bars: tuple[int, int, int, int], color: int, box: Box | None) -> None:
+    assert found(barred(*bars, color), tmp_path) == box
 
 
 def test_noise_and_a_logo_in_the_bars(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def only(folder: Path) -> Clip:
 
 
 def stored(path: Path, start: int = 0, end: int | None = None) -> np.ndarray:
-    """Frames as they are stored, uint8 [F, 3/2 H, W]: no conversion of colours blurs the comparison."""
+    """Frames as they are stored, uint8 [F, 3/2 H, W]: no conversion of colors blurs the comparison."""
     return np.stack(
         [frame.to_ndarray() for _, frame in itertools.islice(frames_from(path, start), (end or 10**6) - start)]
     )
@@ -80,14 +80,14 @@ def test_crop_and_rate_take_the_right_pixels_and_frames(folder: Path) -> None:
     new = make_part(folder, clip, Cut(5, 53, crop=(16, 8, 64, 48), fps=8))
     assert (new.frames, new.fps, new.width, new.height, new.crop) == (16, 8, 64, 48, (16, 8, 64, 48))
     wanted = whole[6:53:3, 8:56, 16:80]  # the middle one of every three
-    assert psnr(media.read_frames(folder / new.file_name, range(16)), wanted) >= 40  # colours have half the pixels
+    assert psnr(media.read_frames(folder / new.file_name, range(16)), wanted) >= 40  # colors have half the pixels
     uneven = make_part(folder, clip, Cut(0, 75, fps=25 * 24 / 30))
     assert uneven.frames == 62
     assert media.probe(folder / uneven.file_name).frames == 62
 
 
-def test_the_colours_stay_whatever_they_are_called(tmp_path: Path) -> None:
-    """A file whose colours have no name is taken byte for byte; its parts must not be shown in others."""
+def test_the_colors_stay_whatever_they_are_called(tmp_path: Path) -> None:
+    """A file whose colors have no name is taken byte for byte; its parts must not be shown in others."""
     write_video(tmp_path / "plain.mp4", scenery(2, 12), fps=12)
     dataset = Dataset.create(Workspace.open(tmp_path / "workspace"), "Plain")
     assert dataset.import_files([tmp_path / "plain.mp4"])[0].outcome == "taken"

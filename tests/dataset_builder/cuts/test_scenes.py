@@ -110,7 +110,7 @@ def test_a_damaged_clip_is_told(tmp_path: Path) -> None:
 
 
 def brightening(frames: int) -> np.ndarray:
-    """Frame n is grey of level 20 + n * 200 / frames, so that a picture tells its number."""
+    """Frame n is gray of level 20 + n * 200 / frames, so that a picture tells its number."""
     levels = 20 + np.arange(frames) * 200 / frames
     return np.broadcast_to(levels[:, None, None, None], (frames, 32, 64, 3)).astype(np.uint8)
 

@@ -85,11 +85,11 @@ def test_refused_with_the_reason_in_words(built: Dataset, name: str, reason: str
         ("hole.mp4", "cut off or damaged: kept the first 0.42 s (10 frames)"),
         ("turned.mov", "turned upright"),
         ("uneven.mkv", "evened to 30 fps"),
-        ("ten_bit.mp4", "10-bit colours brought to 8 bits"),
-        ("hdr.mkv", "HDR colours brought to ordinary ones"),
-        ("hlg.mp4", "HDR colours brought to ordinary ones"),
-        ("camera.mov", "10-bit colours brought to 8 bits"),
-        ("full.mp4", "full-range colours brought to video range"),
+        ("ten_bit.mp4", "10-bit colors brought to 8 bits"),
+        ("hdr.mkv", "HDR colors brought to ordinary ones"),
+        ("hlg.mp4", "HDR colors brought to ordinary ones"),
+        ("camera.mov", "10-bit colors brought to 8 bits"),
+        ("full.mp4", "full-range colors brought to video range"),
         ("clear.webm", "transparency removed"),
         ("two.mp4", "2 video tracks: the first one taken (64x64 h264)"),
         ("odd.mkv", "cut by one row or column to an even size"),
@@ -102,7 +102,7 @@ def test_refused_with_the_reason_in_words(built: Dataset, name: str, reason: str
         ("scan.bmp", "a picture (BMP): made a clip of one frame"),
         ("photo.JPG", "turned upright"),
         ("cutout.webp", "transparent parts made white"),
-        ("grey.png", "16-bit colours brought to 8 bits"),
+        ("gray.png", "16-bit colors brought to 8 bits"),
         ("web.webm", "rewritten for exact frame access (vp8 yuv420p)"),
     ],
 )
@@ -186,7 +186,7 @@ def test_hdr_is_tone_mapped_not_merely_shortened(built: Dataset, name: str) -> N
     assert np.abs(frames[0].astype(int) - cut_short).max() > 15
 
 
-def test_colours_of_the_source_are_kept(built: Dataset) -> None:
+def test_colors_of_the_source_are_kept(built: Dataset) -> None:
     for name in ("talking.mov", "full.mp4", "two.mp4"):
         source = [picture for _, picture in media.decode(Path(result_of(built, name).source))]
         assert np.abs(clip_of(built, name)[1].astype(int) - np.stack(source)).mean() < 1.5
@@ -199,7 +199,7 @@ def test_long_recording_is_taken_and_said_to_need_splitting(built: Dataset) -> N
 
 def test_pictures_become_clips_of_one_frame(built: Dataset) -> None:
     shown = {}
-    for name in ("picture.mp4", "scan.bmp", "photo.JPG", "cutout.webp", "grey.png"):
+    for name in ("picture.mp4", "scan.bmp", "photo.JPG", "cutout.webp", "gray.png"):
         clip, frames = clip_of(built, name)
         assert (clip.frames, clip.is_image) == (1, True)
         shown[name] = frames[0].astype(int)
@@ -208,8 +208,8 @@ def test_pictures_become_clips_of_one_frame(built: Dataset) -> None:
     assert shown["photo.JPG"][:12, -12:].min() > 200  # the white corner went from the left to the right
     assert shown["cutout.webp"][:28].min() > 235
     assert np.abs(shown["cutout.webp"][36:] - shown["picture.mp4"][36:]).mean() < 3
-    assert shown["grey.png"][0].mean() < 10
-    assert 115 < shown["grey.png"][32].mean() < 140
+    assert shown["gray.png"][0].mean() < 10
+    assert 115 < shown["gray.png"][32].mean() < 140
 
 
 def test_damage_is_never_trained_on(built: Dataset) -> None:

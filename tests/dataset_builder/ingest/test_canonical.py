@@ -54,7 +54,7 @@ def test_the_video_is_copied_byte_for_byte(tmp_path: Path, name: str, fps: float
 
 def test_what_has_more_wrong_with_it_is_written_anew(tmp_path: Path) -> None:
     made, target = taken(write_video(tmp_path / "ten.mp4", draw(24), pixels="yuv420p10le", sound=True))
-    assert made.changes == ("10-bit colours brought to 8 bits", "sound removed")
+    assert made.changes == ("10-bit colors brought to 8 bits", "sound removed")
     assert media.probe(target).frames == 24
 
 

@@ -64,8 +64,8 @@ def test_importing_again_keeps_captions_and_adds_what_is_new(
     workspace: Workspace, tmp_path: Path, make_clip: MakeClip
 ) -> None:
     given = tmp_path / "given"
-    for name, colour in (("a", "red"), ("b", "green"), ("c", "blue")):
-        make_clip(given / f"{name}.mp4", 4, colour=colour)
+    for name, color in (("a", "red"), ("b", "green"), ("c", "blue")):
+        make_clip(given / f"{name}.mp4", 4, color=color)
     (given / "a.txt").write_text("a red square")
     dataset = Dataset.create(workspace, "Squares")
     dataset.import_files([given])
@@ -73,7 +73,7 @@ def test_importing_again_keeps_captions_and_adds_what_is_new(
     dataset.set_caption(dataset.clips[0].file_name, "edited by hand")
     (given / "a.txt").write_text("another text")
     (given / "b.txt").write_text("a green square")
-    make_clip(given / "d.mp4", 4, colour="yellow")
+    make_clip(given / "d.mp4", 4, color="yellow")
     (given / "e.mp4").write_bytes((given / "a.mp4").read_bytes())
     outcomes = [result.outcome for result in dataset.import_files([given])]
     assert outcomes == ["known", "known", "known", "taken", "known"]
@@ -112,8 +112,8 @@ def test_a_torn_last_line_is_passed_over(tmp_path: Path) -> None:
 def test_what_was_cut_up_removed_or_exported_is_known_again(workspace: Workspace, tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir()
-    for name, colour in (("kept", "red"), ("cut", "green"), ("out", "blue")):
-        write_video(given / f"{name}.mov", draw(4, colour=colour), sound=True)
+    for name, color in (("kept", "red"), ("cut", "green"), ("out", "blue")):
+        write_video(given / f"{name}.mov", draw(4, color=color), sound=True)
     dataset = Dataset.create(workspace, "Again")
     kept, cut, out = dataset.import_files([given / f"{name}.mov" for name in ("kept", "cut", "out")])
     dataset.remove(cut.clip.file_name, out.clip.file_name)
@@ -157,8 +157,8 @@ def test_of_equal_contents_the_one_given_first_is_kept(
 
 def test_members_of_an_archive_are_judged_one_by_one(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:
     with zipfile.ZipFile(tmp_path / "clips.zip", "w") as archive:
-        for name, colour in (("a", "red"), ("b", "blue")):
-            archive.write(make_clip(tmp_path / f"{name}.mp4", 4, colour=colour), f"inside/{name}.mp4")
+        for name, color in (("a", "red"), ("b", "blue")):
+            archive.write(make_clip(tmp_path / f"{name}.mp4", 4, color=color), f"inside/{name}.mp4")
         archive.writestr("inside/page.mp4", "<html>")
     sources = [SourceFile(tmp_path / "clips.zip", name, f"inside/{name}.mp4") for name in ("a", "b", "page", "missing")]
     dataset = Dataset.create(workspace, "Zip")

@@ -30,7 +30,7 @@ FRAMES = FPS * 60 * MINUTES
 
 @pytest.fixture(scope="module")
 def half_an_hour(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset of one clip, 1,800 frames of 32x32: grey that grows lighter, so that a picture tells its time."""
+    """A dataset of one clip, 1,800 frames of 32x32: gray that grows lighter, so that a picture tells its time."""
     folder = tmp_path_factory.mktemp("long") / "long"
     levels = (20 + np.arange(FRAMES) * 200 / FRAMES).astype(np.uint8)
     media.encode(np.broadcast_to(levels[:, None, None, None], (FRAMES, 32, 32, 3)), folder / "clips/long.mp4", FPS)

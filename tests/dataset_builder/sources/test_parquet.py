@@ -48,7 +48,7 @@ def content(source: SourceFile, folder: Path) -> bytes:
 def test_a_table_of_a_folder_is_read_like_an_archive(
     tmp_path: Path, make_clip: MakeClip, shell: Shell, workspace: Workspace
 ) -> None:
-    videos = [make_clip(tmp_path / f"{colour}.mp4", colour=colour).read_bytes() for colour in ("red", "blue")]
+    videos = [make_clip(tmp_path / f"{color}.mp4", color=color).read_bytes() for color in ("red", "blue")]
     given = tmp_path / "given"
     for number, video in enumerate(videos):
         rows = {"video": [{"bytes": video, "path": f"{number}.mp4"}], "caption": [f"clip {number}"]}

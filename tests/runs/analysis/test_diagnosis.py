@@ -228,7 +228,7 @@ def test_a_great_change_with_a_lower_loss_is_learning(tmp_path: Path) -> None:
 def test_a_run_that_has_ended_is_not_told_to_wait_or_to_go_on(tmp_path: Path) -> None:
     for name, shape, measurements, advice in (
         ("learning", falling, 40, "fork its newest checkpoint with more steps"),
-        ("levelled", flattening, 40, "More clips or a lower learning rate"),
+        ("leveled", flattening, 40, "More clips or a lower learning rate"),
     ):
         (tmp_path / name).mkdir()
         curves = curves_of(tmp_path / name, shape, falling, measurements=measurements)

@@ -32,7 +32,7 @@ def test_what_differs_and_what_came_of_it(runs: list[Run]) -> None:
     results = dict(made.results)
     assert results["steps"] == ["200", "100"]
     assert results["best checkpoint"] == ["step 200", "step 100"]
-    assert all("(0.10 of it)" in drift for drift in results["prior drift"])
+    assert all("(0.10 of the change)" in drift for drift in results["prior drift"])
     assert results["state"] == ["finished", "finished"]
 
 

@@ -57,7 +57,7 @@ def test_videos_are_compared_with_those_of_step_0_of_the_same_prompt(
     workspace: Workspace, make_clip: MakeClip, tmp_path: Path
 ) -> None:
     run = write_run(workspace, "cats")
-    one, other = make_clip(tmp_path / "0.mp4"), make_clip(tmp_path / "1.mp4", colour="blue")
+    one, other = make_clip(tmp_path / "0.mp4"), make_clip(tmp_path / "1.mp4", color="blue")
     add_preview(run, 0, one, "a cat")
     add_preview(run, 0, one, "a dog", "control-0")
     assert measure(run.folder, 200) is None, "there is nothing to compare yet"

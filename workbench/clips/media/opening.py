@@ -47,7 +47,7 @@ class VideoFacts:
     width, height: as stored, after rotation; sample_aspect: width of a stored pixel over its height
     frames, seconds: as declared, 0 when the file does not say
     rotation, flipped: degrees counter-clockwise to turn it upright, after which left and right change places or not
-    matrix: FFmpeg's number of the YUV colours (1 is BT.709, 2 is "not said"); full_range: luma from 0 to 255
+    matrix: FFmpeg's number of the YUV colors (1 is BT.709, 2 is "not said"); full_range: luma from 0 to 255
     guessed_fps: FFmpeg's second opinion on the frame rate, from its times and its codec
     tracks: how many video tracks there are;  track: the number of the one that is read, from 1
     passed_over: why the ones before it are not read, "" for the first

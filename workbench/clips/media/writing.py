@@ -13,9 +13,9 @@ from workbench.workspace import disk, sync_folder, writing
 if TYPE_CHECKING:
     from workbench.clips.media.reading import Pixels
 
-BT709, LIMITED_RANGE = 1, 1  # FFmpeg's numbers for the colours every browser assumes
+BT709, LIMITED_RANGE = 1, 1  # FFmpeg's numbers for the colors every browser assumes
 KEYFRAME_EVERY = 30  # a seek decodes at most this many frames in vain
-# A constant quantiser bounds the error of every block: 46 dB and more even in a frame of plain noise, where a constant
+# A constant quantizer bounds the error of every block: 46 dB and more even in a frame of plain noise, where a constant
 # rate factor of the same file size on ordinary footage falls to 40. Slower presets make it no smaller, only slower.
 FAITHFUL = {"qp": "13", "preset": "superfast"}
 
@@ -26,7 +26,7 @@ class VideoWriter:
     """An mp4 every browser plays (H.264 yuv420p, index first), there whole or not at all. A context manager.
 
     crf, preset: for videos to be shown; without a crf it is written faithfully (FAITHFUL), for clips to be learned from
-    like:        a PyAV frame whose colours (matrix, primaries, transfer) the frames have; BT.709 without one
+    like:        a PyAV frame whose colors (matrix, primaries, transfer) the frames have; BT.709 without one
     comment:     kept in the file's metadata
     """
 
@@ -67,7 +67,7 @@ class VideoWriter:
         context.color_range = LIMITED_RANGE
 
     def write(self, frame: Any) -> None:
-        """Append a PyAV frame of the writer's size and colours in yuv420p."""
+        """Append a PyAV frame of the writer's size and colors in yuv420p."""
         import av
 
         frame.pts, frame.time_base = self.frames, self._stream.codec_context.time_base

@@ -51,7 +51,7 @@ class Severity(StrEnum):
 
     @property
     def tone(self) -> Tone:
-        """Which has its colour and its icon."""
+        """Which has its color and its icon."""
         tones: dict[Severity, Tone] = {Severity.STOPS: "bad", Severity.HURTS: "warn", Severity.LOOK: "idle"}
         return tones[self]
 

@@ -200,9 +200,9 @@ def _look_at_pictures(path: Path, frames: int, fps: float, on_frame: Callable[[]
         width = color.shape[1]
         scorer.look(color)
         if number % stride == 0 or number % shake_stride == 0:
-            grey = frame_metrics.grey(color)
+            gray = frame_metrics.gray(color)
         if number % stride == 0:
-            half = frame_metrics.halved(grey)
+            half = frame_metrics.halved(gray)
             if second:
                 motion.append(float(cv2.absdiff(half, second[-1]).mean()))
             second.append(half)
@@ -210,8 +210,8 @@ def _look_at_pictures(path: Path, frames: int, fps: float, on_frame: Callable[[]
                 still.append(is_unchanged())
         if number % shake_stride == 0:
             if steady is not None:
-                moves.append(frame_metrics.camera_move(steady, grey))
-            steady = grey
+                moves.append(frame_metrics.camera_move(steady, gray))
+            steady = gray
         if number in prints_at:
             prints.append(color)
         if number in sharp_at:
@@ -236,7 +236,7 @@ def _look_at_pictures(path: Path, frames: int, fps: float, on_frame: Callable[[]
 BAR_LOOKS = 16  # frames
 BLACK, BLACK_SHARE = 32, 0.7  # level, and share of an outermost line, for a logo
 PIECES, SHORTEST = 32, 12  # a line is looked at in pieces of so many pixels or more, whose means noise hardly moves
-TOLERANCE = 8.0  # levels by which a piece of a bar may differ from the bar's colour, in any frame
+TOLERANCE = 8.0  # levels by which a piece of a bar may differ from the bar's color, in any frame
 IN_BAR = 0.25  # share of a line's pieces that differ at most in a bar, for a logo; beside it half and more do
 BEGINS = 0.6  # share of a bar's length along which the picture begins at one time
 EDGE = 8  # lines over which an encoder may blur the edge: the block it works in
@@ -294,11 +294,11 @@ def _bar(video: Video) -> int:
     import numpy as np
 
     lines = video.shape[1]
-    colour = np.median(video[:, : max(2, int(THINNEST * lines))], axis=(0, 1, 2))
-    differs = np.abs(video - colour).max(axis=3)  # [frames, lines, pieces]: in any colour
+    color = np.median(video[:, : max(2, int(THINNEST * lines))], axis=(0, 1, 2))
+    differs = np.abs(video - color).max(axis=3)  # [frames, lines, pieces]: in any color
     in_bar = (differs.max(axis=0) > TOLERANCE).mean(axis=1) <= IN_BAR
     bar = lines if in_bar.all() else int(np.argmin(in_bar))
-    if colour.max() >= BLACK or not max(2, THINNEST * lines) <= bar <= THICKEST * lines:
+    if color.max() >= BLACK or not max(2, THINNEST * lines) <= bar <= THICKEST * lines:
         return 0
     if (differs[:, bar : bar + EDGE] > TOLERANCE / 2).mean(axis=2).max() < BEGINS:
         return 0  # a thing that moves over a black ground
@@ -361,7 +361,7 @@ def _reader() -> Any:
 
 
 def _position(corners: Sequence[Sequence[float]], width: int, height: int) -> str:
-    """ "top left", "bottom", "middle" ...: by the thirds of the picture that its centre lies in."""
+    """ "top left", "bottom", "middle" ...: by the thirds of the picture that its center lies in."""
     across = sum(float(x) for x, _ in corners) / 4 / width
     down = sum(float(y) for _, y in corners) / 4 / height
     words = ["top", "", "bottom"][min(2, int(3 * down))], ["left", "", "right"][min(2, int(3 * across))]

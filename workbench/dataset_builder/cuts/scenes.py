@@ -142,8 +142,8 @@ def _rendered(path: Path, count: int, height: int) -> bytes:
 DetectorName = Literal["adaptive", "content", "hash"]
 RECIPE = 2  # goes up when the same clip would score differently
 LONGEST_SIDE = 128  # pixels; larger pictures score alike and take longer
-LEAST_CONTENT = 15.0  # AdaptiveDetector's own: below it a frame differs too little to be a cut, whatever its neighbours
-NEIGHBOURS, MOST_TIMES = 2, 255.0  # AdaptiveDetector's own, too: frames to each side, and where the ratio ends
+LEAST_CONTENT = 15.0  # AdaptiveDetector's own: below it a frame differs too little to be a cut, whatever its neighbors
+NEIGHBORS, MOST_TIMES = 2, 255.0  # AdaptiveDetector's own, too: frames to each side, and where the ratio ends
 HASH_SIZE, HASH_FACTOR = 8, 2  # HashDetector's own
 
 
@@ -156,7 +156,7 @@ class Detector(NamedTuple):
 
 
 DETECTORS: dict[DetectorName, Detector] = {
-    # PySceneDetect's 3.0 misses cuts between fast shots of few frames a second, whose neighbours differ, too.
+    # PySceneDetect's 3.0 misses cuts between fast shots of few frames a second, whose neighbors differ, too.
     "adaptive": Detector(2.0, 1.2, 10.0),  # how many times more a frame differs than the frames around it do
     "content": Detector(27.0, 5.0, 80.0),  # how much hue, saturation and brightness differ, 0 to 255
     "hash": Detector(0.35, 0.1, 0.8),  # which share of a coarse black-and-white picture turns over, 0 to 1
@@ -223,7 +223,7 @@ class Scorer:
 
     @property
     def tiny(self) -> frame_metrics.Pixels:
-        """All frames in grey, uint8 [F, h, w]."""
+        """All frames in gray, uint8 [F, h, w]."""
         import numpy as np
 
         return np.frombuffer(self._tiny, np.uint8).reshape(-1, *frame_metrics.TINY)
@@ -234,21 +234,21 @@ class Scorer:
 
         values = np.array(self._differs, np.float32)
         if self._name == "adaptive":
-            values = _against_neighbours(values)
+            values = _against_neighbors(values)
         for first, over, _ in frame_metrics.flashes(self.tiny, fps):
             values[first : over + 1] = 0
         return values
 
 
-def _against_neighbours(content: Scores) -> Scores:
-    """AdaptiveDetector's ratio, at a clip's ends with the neighbours that there are: stray frames of another shot."""
+def _against_neighbors(content: Scores) -> Scores:
+    """AdaptiveDetector's ratio, at a clip's ends with the neighbors that there are: stray frames of another shot."""
     import numpy as np
 
     content = np.concatenate([[np.nan], content[1:]])  # nothing is before the first frame
     windows = np.lib.stride_tricks.sliding_window_view(
-        np.pad(content, NEIGHBOURS, constant_values=np.nan), 2 * NEIGHBOURS + 1
+        np.pad(content, NEIGHBORS, constant_values=np.nan), 2 * NEIGHBORS + 1
     )
-    others = np.delete(windows, NEIGHBOURS, axis=1)
+    others = np.delete(windows, NEIGHBORS, axis=1)
     usual = np.nansum(others, axis=1) / np.maximum(1, np.isfinite(others).sum(axis=1))
     ratio = np.minimum(content / np.maximum(usual, 1e-5), MOST_TIMES)
     return np.where(content >= LEAST_CONTENT, ratio, 0).astype(np.float32)

@@ -524,13 +524,13 @@ def picture_changes(about: VideoFacts, longest_side: int | None = None) -> list[
     if about.interlaced:
         changes.append("interlaced lines joined to whole pictures")
     if about.hdr:
-        changes.append("HDR colours brought to ordinary ones")
+        changes.append("HDR colors brought to ordinary ones")
     elif about.bits > 8:
-        changes.append(f"{about.bits}-bit colours brought to 8 bits")
+        changes.append(f"{about.bits}-bit colors brought to 8 bits")
     if about.matrix not in (*PLAIN_MATRICES, RGB) and not about.hdr:
-        changes.append("rare colours brought to those that every player shows rightly (BT.709)")
+        changes.append("rare colors brought to those that every player shows rightly (BT.709)")
     if about.full_range:
-        changes.append("full-range colours brought to video range")
+        changes.append("full-range colors brought to video range")
     if about.alpha:
         changes.append("transparent parts made white" if about.codec in ("gif", "apng") else "transparency removed")
     return changes
@@ -557,7 +557,7 @@ def converted(
                 raise SizeChanged
             if graph is not None:
                 yield from _pushed(graph, None, about, waiting)
-            # Another kind of pixels halfway through: what is plain at first may be full of colours later.
+            # Another kind of pixels halfway through: what is plain at first may be full of colors later.
             steps = steps or (_filters(about, longest_side, True) if kind is not None else [])
             graph, kind = _graph(steps, frame) if steps else None, new
         if graph is None:
@@ -574,15 +574,15 @@ def _filters(about: VideoFacts, longest_side: int | None, needed: bool = False) 
     if not needed and about.pixel_format == "yuv420p" and not picture_changes(about, longest_side):
         return []
     width, height = reduced(square_size(about), longest_side)
-    colours = "out_range=tv"
+    colors = "out_range=tv"
     if about.hdr or about.matrix not in PLAIN_MATRICES:
-        colours += ":out_color_matrix=bt709"
+        colors += ":out_color_matrix=bt709"
     if about.hdr:
-        colours += ":out_primaries=bt709:out_transfer=bt709:intent=perceptual"
+        colors += ":out_primaries=bt709:out_transfer=bt709:intent=perceptual"
     turns = {90: [("transpose", "cclock")], 180: [("hflip", ""), ("vflip", "")], 270: [("transpose", "clock")]}
     return [
         *([("bwdif", "mode=send_frame")] if about.interlaced else []),
-        ("scale", f"w={width}:h={height}:flags=lanczos+accurate_rnd:{colours}"),
+        ("scale", f"w={width}:h={height}:flags=lanczos+accurate_rnd:{colors}"),
         *turns.get(about.rotation, []),
         *([("hflip", "")] if about.flipped else []),
         ("crop", "trunc(iw/2)*2:trunc(ih/2)*2:0:0"),
@@ -617,4 +617,4 @@ def _pushed(graph: Any, frame: Any, about: VideoFacts, waiting: deque[float]) ->
                 yield waiting.popleft(), frame
     except (av.FFmpegError, ValueError) as error:
         kind = f"{about.pixel_format}, matrix {about.matrix}" + (", HDR" if about.hdr else "")
-        raise DataError(f"its colours are of a rare kind that cannot be converted ({kind}): {REWRITE}") from error
+        raise DataError(f"its colors are of a rare kind that cannot be converted ({kind}): {REWRITE}") from error

@@ -122,9 +122,9 @@ def _upright_rgb(picture: Any) -> tuple[Any, list[str]]:
         changes.append("turned upright")
     profile = picture.info.get("icc_profile")
     picture = ImageOps.exif_transpose(picture)
-    if picture.mode.startswith(("I", "F")):  # 16 bits of grey; converting would cut them off at 255
+    if picture.mode.startswith(("I", "F")):  # 16 bits of gray; converting would cut them off at 255
         picture = picture.point(lambda value: value / 257).convert("L")
-        changes.append("16-bit colours brought to 8 bits")
+        changes.append("16-bit colors brought to 8 bits")
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")
         if picture.getextrema()[3][0] < 255:
@@ -137,7 +137,7 @@ def _upright_rgb(picture: Any) -> tuple[Any, list[str]]:
 
 
 def _to_srgb(picture: Any, profile: bytes) -> Any:
-    """The colours that an embedded profile means (phones write Display P3); as they are when it makes no sense."""
+    """The colors that an embedded profile means (phones write Display P3); as they are when it makes no sense."""
     from PIL import ImageCms
 
     try:

@@ -59,7 +59,7 @@ class JointAttention:
             query, key = attn.norm_q(query), attn.norm_k(key)
         if image_rotary_emb is not None:
             query, key = _rotated(query, text, image_rotary_emb), _rotated(key, text, image_rotary_emb)
-        # Normalising may leave another number format than the value's.
+        # Normalizing may leave another number format than the value's.
         query, key = query.to(value.dtype), key.to(value.dtype)
         attended = attn.to_out[1](attn.to_out[0](self._attend(query, key, value).flatten(2)))
         return attended[:, text:], attended[:, :text]
@@ -68,7 +68,7 @@ class JointAttention:
 def _rotated(heads: torch.Tensor, text: int, positions: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
     """Heads [B, T, H, W] with the video's tokens rotated by their positions' angles (cos, sin: [video tokens, W]).
 
-    The text in front is rotated by 0, so that nothing has to be split. Neighbouring values are one complex
+    The text in front is rotated by 0, so that nothing has to be split. Neighboring values are one complex
     number, as in the stock pipeline.
     """
     cos, sin = (

@@ -1,6 +1,6 @@
 """The CogVideoX models, published and built in; what LoRAs on them were trained with; and trainers' formats of those.
 
-Sources: the models' pages on the Hub and the README of THUDM/CogVideo. The organisation is named zai-org today, and
+Sources: the models' pages on the Hub and the README of THUDM/CogVideo. The organization is named zai-org today, and
 the Hub knows both names. Where no run of a subject was published, the nearest that was is named as such. No torch.
 
 The transformer's layers are called, by programs that read or write LoRAs of CogVideoX:
@@ -153,7 +153,7 @@ SMALL: tuple[Value, ...] = (
 _BUILT_IN = Recipe(
     subject="style",
     evidence=(
-        "Measured on the built-in models: a texture, a colour, a shape and two ways of moving show in 86 to 100 %."
+        "Measured on the built-in models: a texture, a color, a shape and two ways of moving show in 86 to 100 %."
     ),
     clips=Advice("24 clips.", MEASURED),
     captions=Advice("One short sentence in the model's own words, with a new word for what is new.", MEASURED),

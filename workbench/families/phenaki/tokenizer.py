@@ -1,4 +1,4 @@
-"""The tokenizer: clips to grids of codes and back (C-ViViT, arXiv 2210.02399, with finite scalar quantisation,
+"""The tokenizer: clips to grids of codes and back (C-ViViT, arXiv 2210.02399, with finite scalar quantization,
 
 arXiv 2309.15505).
 

@@ -85,7 +85,7 @@ class Comparison:
         for title, points_of, style in CHARTS:
             if title == TRAINING and detrended:
                 points_of = _detrended
-            lines = [Line(one.name, points_of(one.curves), colour, style) for colour, one in enumerate(self.runs, 1)]
+            lines = [Line(one.name, points_of(one.curves), color, style) for color, one in enumerate(self.runs, 1)]
             found.append(chart(title, lines, SIZE))
         return [one for one in found if one]
 

@@ -4,7 +4,7 @@ RULES is all of it, and the first rule that holds wins: what must be true of the
 sentence that says so, and what to do next. A sentence quotes the newest measurement, which is the one that the page
 shows, and a rule holds only where the median of the last three agrees with it.
 
-The noise of a measurement is how far it lies from the straight line through its neighbours (pseudo-residuals of Gasser,
+The noise of a measurement is how far it lies from the straight line through its neighbors (pseudo-residuals of Gasser,
 Sroka, Jennen-Steinmetz, Biometrika 1986; the median makes it robust). The first measurement does not count while there
 are enough others: a loss falls steeply at first, and that is no noise. "Rising" takes the Mann-Kendall test (one-sided,
 p < 0.005) and a rise larger than any before the lowest point, or a loss that merely wanders would be called rising.
@@ -70,7 +70,7 @@ NEAR = 0.7  # of the change on its own captions: other prompts change nearly as 
 # Levels of noise (docs/diagnosis.md, "Why the previews decide").
 LITTLE_NOISE, MUCH_NOISE = (0, 1), (3, 4)  # bands of the held-out loss
 LAGS = 0.5  # of what the loss fell by at little noise: less of it at much noise is named
-# When a run has levelled off.
+# When a run has leveled off.
 STILL = 0.05  # of the whole gain, in the last third; twice that where it is less than the noise
 RUN_DOWN = 0.3  # of its highest value: a learning rate below that by its schedule brings little
 # What the advice names.
@@ -281,7 +281,7 @@ class Numbers:
         return self.held_out and len(halves) == 2 and halves[1].value < halves[0].value
 
     @property
-    def levelled_off(self) -> bool:
+    def leveled_off(self) -> bool:
         """Whether the last third of the measurements brought next to nothing of the gain."""
         third = len(self.values) // 3
         if third < 3:
@@ -444,7 +444,7 @@ def _hidden_advice(of: Numbers) -> Iterator[str]:
         yield f"Samples keep the base model's shapes and movement, which much noise decides.{more}"
 
 
-def _levelled_advice(of: Numbers) -> Iterator[str]:
+def _leveled_advice(of: Numbers) -> Iterator[str]:
     little = "ore clips or a lower learning rate may bring a little more."
     if (left := of.rate_left) < RUN_DOWN:
         yield (
@@ -525,9 +525,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "levelled off",
         "good",
-        lambda of: of.better and of.levelled_off,
-        lambda of: f"Levelled off: {_lower(of)}, but the last third of the run brought next to nothing.",
-        _levelled_advice,
+        lambda of: of.better and of.leveled_off,
+        lambda of: f"Leveled off: {_lower(of)}, but the last third of the run brought next to nothing.",
+        _leveled_advice,
     ),
     Rule("learning", "good", lambda of: of.better, lambda of: f"Learning: {_lower(of)}.", _learning_advice),
     Rule(
@@ -660,7 +660,7 @@ def _fall(curves: Curves, bands: Sequence[int]) -> float | None:
 
 
 def noise_of(values: Sequence[float]) -> float:
-    """The standard deviation of a curve's jumps about the straight lines through its neighbours; 0 for under three."""
+    """The standard deviation of a curve's jumps about the straight lines through its neighbors; 0 for under three."""
     jumps = [
         abs(middle - (before + after) / 2)
         for before, middle, after in zip(values, values[1:], values[2:], strict=False)

@@ -20,7 +20,7 @@ from workbench.ui.server import guard
 KEPT = Path("/data")  # where a Space's storage is mounted, if it has any
 FRAMES = ("https://huggingface.co",)
 LOGIN = ("OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES", "OPENID_PROVIDER_URL")
-MANAGES = ("admin", "write")  # roles in an organisation that owns the Space
+MANAGES = ("admin", "write")  # roles in an organization that owns the Space
 
 
 def rules() -> guard.Rules:
@@ -58,7 +58,7 @@ class Owner:
         return isinstance(login, dict) and self.owns(login)
 
     def owns(self, login: dict[str, Any]) -> bool:
-        """Whether a login is the owner's, or one's who manages the organisation that the Space belongs to."""
+        """Whether a login is the owner's, or one's who manages the organization that the Space belongs to."""
         until, who = login.get("expires_at"), login.get("userinfo")
         if not isinstance(until, int | float) or until < time.time() or not isinstance(who, dict):
             return False

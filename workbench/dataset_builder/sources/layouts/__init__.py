@@ -24,7 +24,7 @@ PRECEDENCE = {
 
 def fitting(tree: Tree) -> list[Layout]:
     """The layouts that the tree may be read as, the likeliest first; none when it holds no videos or pictures."""
-    return [layout for layout in LAYOUTS if layout.recognise(tree)]
+    return [layout for layout in LAYOUTS if layout.recognize(tree)]
 
 
 def captions_of(tree: Tree, layouts: Sequence[Layout], notes: ReadingNotes) -> dict[str, str]:

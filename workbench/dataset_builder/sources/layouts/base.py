@@ -1,4 +1,4 @@
-"""What a layout of a video dataset is: how it is recognised and read, and which files it consists of.
+"""What a layout of a video dataset is: how it is recognized and read, and which files it consists of.
 
 Layouts read a `Tree` (a folder, files given together, or an archive), so each works in all of them.
 """
@@ -211,7 +211,7 @@ class Layout(ABC):
     shards = False
 
     @abstractmethod
-    def recognise(self, tree: Tree) -> bool:
+    def recognize(self, tree: Tree) -> bool:
         """Whether the tree looks like this layout."""
 
     @abstractmethod

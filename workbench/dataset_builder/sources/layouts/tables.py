@@ -53,7 +53,7 @@ class Table(Layout):
     file: str
     endings: tuple[str, ...]
 
-    def recognise(self, tree: Tree) -> bool:
+    def recognize(self, tree: Tree) -> bool:
         return bool(tree.named) and any(
             table.name.lower().endswith(self.endings) and (table.names or table.file in (CSV, METADATA))
             for table in _tables(tree)

@@ -52,7 +52,7 @@ class Sidecars(Layout):
     title = "A .txt file next to each video"
     reads = "texts"
 
-    def recognise(self, tree: Tree) -> bool:
+    def recognize(self, tree: Tree) -> bool:
         return bool(tree.named)
 
     def captions(self, tree: Tree, notes: ReadingNotes) -> dict[str, str]:
@@ -130,7 +130,7 @@ class Labels(Layout):
     title = "Folders videos and labels"
     reads = "labels"
 
-    def recognise(self, tree: Tree) -> bool:
+    def recognize(self, tree: Tree) -> bool:
         return bool(labels(tree))
 
     def captions(self, tree: Tree, notes: ReadingNotes) -> dict[str, str]:
@@ -199,7 +199,7 @@ class Lists(Layout):
     pictures = True
     reads = "lists"
 
-    def recognise(self, tree: Tree) -> bool:
+    def recognize(self, tree: Tree) -> bool:
         return bool(tree.named) and bool(_lists(tree))
 
     def captions(self, tree: Tree, notes: ReadingNotes) -> dict[str, str]:
@@ -349,7 +349,7 @@ class WebDatasetShards(Layout):
     reads = "texts"
     shards = True
 
-    def recognise(self, tree: Tree) -> bool:
+    def recognize(self, tree: Tree) -> bool:
         if not tree.path.name.lower().endswith((".tar", ".tar.gz", ".tgz")):
             return False
         texts = {key for key, suffix in map(_split, tree.files) if suffix in (*_suffixes(tree), ID)}
