@@ -1,4 +1,4 @@
-"""What is exported opens from the disk without a server: the report of a run, a grid, a replay. Nothing is requested."""
+"""What is exported opens from the disk without a server and asks for nothing: the report of a run, a grid, a replay."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 WIDTH = 200  # pixels, of a tiny video at most
-# Whether all videos are there, stand still, and show the same moment, which is not the first.
+READY = "() => [...document.querySelectorAll('wb-video')].every((one) => one.querySelector('video')?.readyState >= 2)"
+# Whether all videos stand still and show the same moment, which is not the first.
 TOGETHER = """() => {
     const videos = [...document.querySelectorAll('wb-video video')];
     const apart = videos.map((one) => Math.abs(one.currentTime - videos[0].currentTime));
-    const still = videos.every((one) => one.readyState >= 2 && one.paused && !one.seeking);
+    const still = videos.every((one) => one.paused && !one.seeking);
     return still && videos[0].currentTime > 0 && Math.max(...apart) < 0.02;
 }"""
 
@@ -65,8 +66,9 @@ def asked(page: Page) -> list[str]:
 
 
 def scrub(slider: Locator) -> None:
-    """Drag to the middle, as a person does."""
-    slider.click()
+    """Go to the middle of the videos, once they are there."""
+    slider.page.wait_for_function(READY)
+    slider.fill("5")  # a click where it stands already would change nothing
     slider.page.wait_for_function(TOGETHER)
 
 
