@@ -1,4 +1,4 @@
-"""What is exported opens from the disk without a server and asks for nothing: the report of a run, a grid, a replay."""
+"""What is exported opens from the disk without a server (a report, a grid, a replay), and nothing is requested."""
 
 from __future__ import annotations
 
