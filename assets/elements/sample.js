@@ -55,7 +55,7 @@ class Sample extends FillingElement {
     if (this.wired) return;
     this.wired = true;
     this.ready = this.filling.load();
-    this.handover = this.handedOver();
+    this.handover = Promise.all([this.handover, this.handedOver()]);
     this.addEventListener('wb-fill', ({ detail }) => this.fill(detail));
     this.addEventListener('keydown', (event) => {
       if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) { event.preventDefault(); this.querySelector('[data-do=generate]').click(); }
@@ -65,7 +65,7 @@ class Sample extends FillingElement {
 
   changed(name) {
     super.changed(name);
-    if (name === 'path' && this.wired) this.handover = this.handedOver();
+    if (name === 'path' && this.wired) this.handover = Promise.all([this.handover, this.handedOver()]);
   }
 
   // What an address brings into the form: '#/sample/with/runs%2Fhiker' a LoRA or several, '#/sample/cell/GRID/KEY' the settings of a
