@@ -223,7 +223,7 @@ class App extends WorkbenchElement {
       <wb-notifications></wb-notifications>
       <wb-palette .commands=${(objects) => this.commands(objects)}></wb-palette>
       <dialog class="keys" aria-label="Keyboard shortcuts"><div class="content"><div class="row"><h2>Keyboard shortcuts</h2><span class="spacer"></span>${button('Close', 'closeKeys', { kind: 'small' })}</div>
-        <div class="key-values" style="grid-template-columns:1fr auto">${KEYS.map(([text, key]) => html`<span>${text}</span><kbd>${key}</kbd>`)}</div></div></dialog>
+        <div class="key-values" style="grid-template-columns:1fr auto">${KEYS.map(([text, key]) => html`<span>${text}</span><span><kbd>${key}</kbd></span>`)}</div></div></dialog>
       <div class="toast ${this.said && 'on'} ${this.said?.tone}" role="${this.said?.tone === 'bad' ? 'alert' : 'status'}">${this.said && html`<span>${this.said.text}</span>${
         this.said.undo ? button('Undo', 'undo') : button('', 'closeToast', { kind: 'square', name: 'close', label: 'Close' })}`}</div>
       <div id="wb-say" class="unseen" role="status"></div>`;

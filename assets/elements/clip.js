@@ -300,7 +300,7 @@ class ClipPage extends WorkbenchElement {
       <dl class="about-clip"><dt>Size</dt><dd>${clip.width}×${clip.height}</dd>${clip.image ? html`<dt>Kind</dt><dd>picture</dd>` : html`<dt>Length</dt><dd>${clip.seconds.toFixed(1)} s, ${clip.frames} frames, ${Number(clip.fps.toFixed(2))} fps</dd>`}<dt>From</dt><dd class="one-line" title="${clip.source}">${clip.source}</dd>${
   clip.span ? html`<dt>Part</dt><dd>${clip.span[0].toFixed(2)} to ${clip.span[1].toFixed(2)} s</dd>` : ''}${clip.crop ? html`<dt>Crop</dt><dd>${clip.crop[2]}×${clip.crop[3]} at ${clip.crop[0]}, ${clip.crop[1]}</dd>` : ''}${clip.tags.length ? html`<dt>Marks</dt><dd>${clip.tags.join(', ')}</dd>` : ''}</dl>
       ${clip.first_frame ? html`<figure>${video(clip.first_frame, 'The first frame that came with it', { width: clip.width, height: clip.height })}<figcaption class="fine faint">The first frame that came with it</figcaption></figure>` : ''}
-      <hr><p class="fine faint"><kbd>J</kbd> <kbd>K</kbd> next, previous ${clip.cuttable ? html`<kbd>I</kbd> <kbd>O</kbd> start and end at the playhead ` : ''}<kbd>Ctrl Enter</kbd> next without a caption</p></aside>`;
+      <hr><p class="fine faint" style="line-height:2"><kbd>J</kbd> <kbd>K</kbd> next, previous ${clip.cuttable ? html`<kbd>I</kbd> <kbd>O</kbd> start and end at the playhead ` : ''}<kbd>Ctrl Enter</kbd> next without a caption</p></aside>`;
   }
 
   writeIt() {

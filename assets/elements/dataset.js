@@ -51,7 +51,7 @@ class Dataset extends WorkbenchElement {
     const { clips, seconds, sizes, fps } = about.summary;
     const models = this.models ?? [];
     const size = Object.keys(sizes), rate = Object.keys(fps).map((one) => String(Number(one)));
-    const all = (list) => (list.length > 2 ? `${list[0]} and ${list.length - 1} more` : list.join(', ')).replace(/(\d)x(\d)/g, '$1×$2');
+    const all = (list) => (list.length > 2 ? `${list[0]} and ${list.length - 1} more` : list.join(', '));
     return html`<div class="section" style="gap:10px"><div class="head"><h1 tabindex="-1" class="one-line" title="${about.title}">${about.title}</h1><div class="actions">${button('Add clips', 'choose', { name: 'plus' })}${menu([
       ['More ways to add', 'go', 'add', 'plus'], ['Write captions with a model', 'go', 'captions', 'edit'], ['Edit many captions', 'go', 'edit', 'find'], ['Cut clips', 'go', 'split', 'crop'],
       ['Title, group and notes', 'go', 'notes', 'settings'], ['Export', 'go', 'export', 'download'], about.undo && [`Undo: ${about.undo.slice(0, 40)}`, 'undo'], about.redo && [`Redo: ${about.redo.slice(0, 40)}`, 'redo'],
@@ -59,7 +59,7 @@ class Dataset extends WorkbenchElement {
       <div class="chips"><label class="chip"><span>Model</span><select aria-label="Model" data-change="judge" name="model"><option value="">any</option>${models.map(({ title, value }) => html`<option value="${value}" ?selected=${value === this.shape.model}>${title}</option>`)}${
   this.shape.model && !models.some(({ value }) => value === this.shape.model) ? html`<option value="${this.shape.model}" selected>${this.shape.model}</option>` : ''}</select>${icon('fold')}</label><label class="chip"><span>Frames</span><input aria-label="Frames" name="frames" inputmode="numeric"
   placeholder="its own" data-change="judge" value="${this.shape.frames ?? ''}"></label><label class="chip"><span>Trigger</span><input aria-label="Trigger word" placeholder="none" value="${about.trigger_word}" data-change="trigger"></label><span class="facts">${clips
-  ? html`<span><b>${clips.toLocaleString('en-US')}</b> ${clips === 1 ? 'clip' : 'clips'}</span><span><b>${duration(seconds)}</b></span><span><b>${all(size)}</b></span><span><b>${all(rate)}</b> fps</span>` : ''}${
+  ? html`<span><b>${clips.toLocaleString('en-US')}</b> ${clips === 1 ? 'clip' : 'clips'}</span><span><b>${duration(seconds)}</b></span><span><b>${withTimes(all(size))}</b></span><span><b>${all(rate)}</b> fps</span>` : ''}${
   about.left_out ? html`<a class="warn" href="${address('dataset', this.name, 'input')}">${count(about.left_out, 'clip')} left out by this model</a>` : ''}<span>changed ${ago(about.changed_at)}</span></span></div>${about.problem ? html`<p class="state bad" role="alert">${icon('bad')}${about.problem}</p>` : ''}</div>`;
   }
 
@@ -241,10 +241,10 @@ class ModelInput extends WorkbenchElement {
     const left = plan?.clips.filter(({ dropped }) => dropped) ?? [];
     const rows = plan ? [...left, ...plan.clips.filter(({ dropped }) => !dropped)] : [];
     const most = groups ? Math.max(1, ...Object.values(groups.buckets)) : 1;
-    return html`<section class="section"><header><h2>What the model gets</h2>${this.shape?.model ? '' : html`<span class="fine faint">of the built-in model: choose another one above</span>`}</header>${this.refused.plan ? refusal(this.refused.plan) : !plan ? skeleton('height:120px') : html`<p>${plan.sentence}</p><div class="table-frame tall"><table class="table"><thead><tr><th>Clip</th><th>Frames and picture</th><th>Use</th></tr></thead><tbody>${
-      rows.slice(0, 500).map((one) => html`<tr><td><a href="${address('dataset', this.datasetName, 'clip', one.file_name.replace(/^.*\//, '').replace(/\.[^.]+$/, ''))}">${one.name}</a></td><td class="${one.dropped && 'bad'}">${one.sentence}</td><td class="faint">${[one.use, ...one.warnings].filter(Boolean).join('; ')}</td></tr>`)}</tbody></table></div>`}</section>
+    return html`<section class="section"><header><h2>What the model gets</h2>${this.shape?.model ? '' : html`<span class="fine faint">of the built-in model: choose another one above</span>`}</header>${this.refused.plan ? refusal(this.refused.plan) : !plan ? skeleton('height:120px') : html`<p>${withTimes(plan.sentence)}</p><div class="table-frame tall"><table class="table"><thead><tr><th>Clip</th><th>Frames and picture</th><th>Use</th></tr></thead><tbody>${
+      rows.slice(0, 500).map((one) => html`<tr><td><a href="${address('dataset', this.datasetName, 'clip', one.file_name.replace(/^.*\//, '').replace(/\.[^.]+$/, ''))}">${one.name}</a></td><td class="${one.dropped && 'bad'}">${withTimes(one.sentence)}</td><td class="faint">${[one.use, ...one.warnings].filter(Boolean).join('; ')}</td></tr>`)}</tbody></table></div>`}</section>
       <section class="section"><header><h2>Buckets that lose least</h2><label class="row tight minor faint" style="width:240px"><span class="tight">At most ${this.buckets}</span><input type="range" min="1" max="8" value="${this.buckets}" data-change="most" aria-label="Buckets at most"></label></header>${
-  !groups ? skeleton('height:60px') : html`<p class="minor faint">${groups.sentence}</p><div class="bars">${Object.entries(groups.buckets).map(([name, clips]) => html`<span>${name}</span>${meter(clips / most, name)}<b>${clips}</b>`)}</div>${
+  !groups ? skeleton('height:60px') : html`<p class="minor faint">${groups.sentence}</p><div class="bars">${Object.entries(groups.buckets).map(([name, clips]) => html`<span>${withTimes(name)}</span>${meter(clips / most, name)}<b>${clips}</b>`)}</div>${
     groups.clips.filter(({ dropped }) => dropped).slice(0, 50).map((one) => html`<p class="minor faint">${one.name}: ${one.dropped}</p>`)}`}</section>
       <section class="section"><h2>In numbers</h2>${!numbers ? skeleton('height:120px') : html`<p class="minor">${numbers.notes.join(' ')}</p><div class="numbers">${Object.values(numbers.histograms).map((one) => this.bars(`${one.title} (${one.unit})`, one.counts.map((number, index) => [
     `${this.short(one.edges[index])} to ${this.short(one.edges[index + 1])}`, number])))}${Object.entries(numbers.counts).map(([title, counts]) => this.bars(title, Object.entries(counts).slice(0, 12)))}</div>`}</section>`;

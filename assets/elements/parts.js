@@ -60,6 +60,8 @@ const state = (tone, text, { pill = false, name = TONE_ICONS[tone] } = {}) => ht
 // ---- numbers and times as people read them ----
 
 const count = (number, one, many = `${one}s`) => `${number.toLocaleString('en-US')} ${number === 1 ? one : many}`;
+// Sizes in a sentence of the library's, which the shell prints as well: 720x480 -> 720×480
+const withTimes = (text) => text?.replace(/(\d)x(\d)/g, '$1×$2');
 const percent = (share) => `${Math.round(100 * share)}%`;
 const loss = (value) => (value === null || value === undefined ? '-' : value < 0.001 ? value.toPrecision(2) : value.toFixed(value < 1 ? 4 : 3));
 

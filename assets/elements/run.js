@@ -168,7 +168,7 @@ class RunPage extends WorkbenchElement {
     return html`<div class="facts">${now.step || now.alive ? html`<span>step <b class="live">${now.step.toLocaleString('en-US')}</b>${now.steps ? ` of ${now.steps.toLocaleString('en-US')}` : ''}</span>` : ''}${
       shown('loss', 'loss')}${shown('held_out_loss', 'held-out')}${shown('change', 'change')}${shown('prior_drift', 'drift')}${shown('step_seconds', '', ' a step')}${shown('memory', '')}${
       shown('stops_at', 'time limit')}${all.length ? html`<details class="all-facts"><summary class="link">All figures</summary><dl>${all.map((one) => html`<dt>${one.label}</dt><dd>${
-      `${one.value} ${one.unit}`.trim()}</dd>`)}</dl></details>` : ''}</div>${now.notes.map(({ text, tone }) => html`<p class="minor ${tone === 'bad' ? 'bad' : 'faint'}">${text}</p>`)}`;
+      `${one.value} ${one.unit}`.trim()}</dd>`)}</dl></details>` : ''}</div>${now.notes.filter(({ text }) => !text.startsWith(now.verdict?.claim.replace(/\.$/, '') ?? ' ')).map(({ text, tone }) => html`<p class="minor ${tone === 'bad' ? 'bad' : 'faint'}">${text}</p>`)}`;
   }
 
   // ---- what is said of it, and the one thing to do

@@ -142,7 +142,7 @@ class Sample extends FillingElement {
     const others = filling.settings.filter(({ name }) => !SAMPLE_FIELDS.includes(name) && (!off.has(name) || filling.differs(name)));
     const negative = !off.has('negative_prompt');
     const slots = Object.keys(SLOTS).filter((name) => !off.has(name) || filling.get(name));
-    return html`${field('Model', this.control(setting('model')), sentence(plan?.model ?? '').replace(/(\d)x(\d)/, '$1×$2'), problems.model)}
+    return html`${field('Model', this.control(setting('model')), withTimes(sentence(plan?.model ?? '')), problems.model)}
       ${filling.adapted?.length ? html`<ul class="fine faint">${filling.adapted.map((note) => html`<li>${note}</li>`)}</ul>` : ''}
       ${this.loraStack()}
       <div class="two-columns">${settingField(filling, 'guidance_scale')}${settingField(filling, 'steps')}

@@ -39,7 +39,9 @@ def verdict_of(seen: RunSnapshot) -> Verdict | None:
         return Verdict("plain", _waits(seen), "")
     if seen.status.hanging:
         silent = f"No sign of life for {duration(seen.status.silent_seconds)}."
-        return Verdict("bad", silent, "Its stacks say where it stands.", seen.action("stacks"))
+        limit = seen.settings.stall_timeout if seen.settings else 0
+        end = f" After {limit:g} minutes it ends itself and writes them down." if limit else ""
+        return Verdict("bad", silent, f"Its stacks say where it stands.{end}", seen.action("stacks"))
     if state is State.NEW:
         return Verdict("plain", "Not started yet.", "It trains when it is put into the queue.", seen.action("go on"))
     if state is State.PAUSED:
