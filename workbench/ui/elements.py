@@ -11,6 +11,7 @@ import os
 from functools import cache
 
 import brotli
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -29,18 +30,35 @@ def on_space() -> bool:
     return "SPACE_ID" in os.environ
 
 
+KINDS = {"css": "text/css", "js": "text/javascript"}
+
+
 @cache
-def _file(suffix: str) -> tuple[str, str, dict[str, bytes]]:
-    """(name, media type, {encoding: body}) of the script ("js") or the style sheet ("css")."""
-    text, kind = (elements.page_script(), "text/javascript") if suffix == "js" else (elements.style(), "text/css")
-    body = text.encode()
-    name = f"elements-{hashlib.sha256(body).hexdigest()[:12]}.{suffix}"
-    return name, kind, {"br": brotli.compress(body, quality=9), "gzip": gzip.compress(body, 9), "": body}
+def _text(suffix: str) -> bytes:
+    """The script ("js") or the style sheet ("css")."""
+    return (elements.page_script() if suffix == "js" else elements.style()).encode()
+
+
+def _name(suffix: str) -> str:
+    return f"elements-{hashlib.sha256(_text(suffix)).hexdigest()[:12]}.{suffix}"
+
+
+@cache
+def _body(suffix: str, encoding: str) -> bytes:
+    """What is sent; Brotli's best takes a second, once."""
+    text = _text(suffix)
+    return brotli.compress(text, quality=11) if encoding == "br" else gzip.compress(text, 9) if encoding else text
+
+
+def prepare() -> None:
+    """Compress both files before anybody asks for them."""
+    for suffix in KINDS:
+        _body(suffix, "br")
 
 
 def head() -> str:
     """Return what a head needs for the elements: their style, and their script, which starts last."""
-    style, script = (f".{ROUTE}/{_file(suffix)[0]}" for suffix in ("css", "js"))
+    style, script = (f".{ROUTE}/{_name(suffix)}" for suffix in KINDS)
     return f'<link rel="stylesheet" href="{style}"><script src="{script}" defer></script>'
 
 
@@ -48,16 +66,15 @@ def routes() -> list[BaseRoute]:
     """Return the routes of the two files, and of the page's document but on a Space."""
 
     async def file(request: Request) -> Response:
-        found = next((one for one in map(_file, ("js", "css")) if one[0] == request.path_params["name"]), None)
-        if found is None:
+        suffix = next((one for one in KINDS if _name(one) == request.path_params["name"]), None)
+        if suffix is None:
             return Response("The page has changed: reload it.", 404)
-        _, kind, forms = found
         known = {one.split(";")[0].strip() for one in request.headers.get("accept-encoding", "").split(",")}
         encoding = next((one for one in ("br", "gzip") if one in known), "")
+        body = await run_in_threadpool(_body, suffix, encoding)
         headers = {"cache-control": "private, max-age=31536000, immutable", "vary": "accept-encoding"}
-        return Response(
-            forms[encoding], media_type=kind, headers=headers | ({"content-encoding": encoding} if encoding else {})
-        )
+        headers |= {"content-encoding": encoding} if encoding else {}
+        return Response(body, media_type=KINDS[suffix], headers=headers)
 
     async def document(_: Request) -> Response:
         text = (

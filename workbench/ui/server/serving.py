@@ -45,6 +45,7 @@ def serve(chosen: argparse.Namespace) -> None:
     """The whole workbench over one workspace. Ends the process when the port is taken."""
     workspace = Workspace.open(chosen.workspace)
     os.environ["GRADIO_TEMP_DIR"] = str(workspace.cache / "page")
+    from workbench.ui import elements
     from workbench.ui.app import build, launch_options
 
     more = {"server_name": chosen.host, "server_port": chosen.port}
@@ -53,6 +54,7 @@ def serve(chosen: argparse.Namespace) -> None:
     policy.confine([*roots, workspace.root])
     threading.Thread(target=_sweep, args=(workspace,), daemon=True).start()
     page = build(workspace)
+    threading.Thread(target=elements.prepare, daemon=True).start()
     accepted = spaces.rules() if chosen.space else rules(chosen)
     access = Access.made(workspace.root, chosen.password, accepted.frames)
     # uvicorn reads it: whose word is taken for the address that a request comes from.
