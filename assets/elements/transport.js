@@ -4,6 +4,10 @@
 
 // Ask again after so many milliseconds when the server is away, at first and at most.
 const RETRY = [1000, 8000];
+// Of a tab that nobody sees: how long it keeps its stream, how often it looks, and for how long.
+const UNSEEN_MS = 60_000;
+const BETWEEN_LOOKS_MS = 30_000;
+const LOOK_MS = 5000;
 
 class HttpTransport {
   constructor(root = '.') {
@@ -12,6 +16,26 @@ class HttpTransport {
     this.last = 0;
     this.lost = null; // since when the server is away
     this.kept = []; // calls that wait for it
+    document.addEventListener('visibilitychange', () => this.rest());
+  }
+
+  // A browser keeps six connections to a server at most, for all its tabs: a tab that nobody has seen for a while gives its
+  // own back, and looks in now and then for the window's title and for runs that have ended.
+  rest() {
+    clearTimeout(this.sleep);
+    clearInterval(this.looks);
+    if (!document.hidden) {
+      if (this.resting) { this.resting = false; this.connect(); }
+      return;
+    }
+    this.sleep = setTimeout(() => {
+      this.resting = true;
+      this.stream?.close();
+      this.looks = setInterval(() => {
+        this.connect();
+        setTimeout(() => { if (this.resting) this.stream?.close(); }, LOOK_MS);
+      }, BETWEEN_LOOKS_MS);
+    }, UNSEEN_MS);
   }
 
   async call(operation, values = {}) {
