@@ -146,7 +146,7 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
 
     def __new__(cls, *arguments: Any, **options: Any) -> Any:
         kind = _kind(arguments[0], options) if cls is Popen and arguments and "env" in options else ""
-        if kind in cls.hosts:
+        if kind in cls.hosts and options.get("stderr") != subprocess.PIPE:  # a host hands on its own, or a file
             with contextlib.suppress(ConnectionError):  # none was begun, or all tests are over
                 asking, environment = connected(cls.hosts[kind])
                 if fits(kind, environment, options["env"]):
