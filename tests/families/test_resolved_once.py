@@ -16,15 +16,13 @@ FINDS = {
     "loras/converting.py": 2,
     "loras/making.py": 2,
     "loras/opened.py": 2,
-    "operations/clips.py": 1,
-    "operations/datasets.py": 1,
+    "operations/clips.py": 2,
+    "operations/datasets.py": 2,
     "publishing/facts.py": 1,
     "runs/from_scratch.py": 1,
     "sampler/prompt_enhancer.py": 1,
     "sampler/vae_reconstruction.py": 1,
     "trainer/latent_decoding.py": 1,
-    "ui/datasets/model_view.py": 1,
-    "ui/datasets/panel.py": 1,
 }
 # Forms, in which a name may be half written; and where the Hub may be asked.
 OTHERS = {
