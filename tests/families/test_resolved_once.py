@@ -28,7 +28,7 @@ FINDS = {
 OTHERS = {
     "known_model": {
         *("choices.py", "form_rules.py", "runs/settings.py", "sampler/settings.py", "sampler/view.py"),
-        *("fit/estimate.py", "ui/core/model_part.py"),
+        *("fit/estimate.py", "operations/loras.py", "operations/plans.py", "operations/samples.py"),
     },
     "settled_model": {"fit/estimate.py", "runs/sweeps.py", "sampler/generate.py"},
 }
