@@ -16,7 +16,8 @@ import threading
 import webbrowser
 from pathlib import Path
 
-from workbench import policy
+from workbench import jobs, policy
+from workbench.errors import WorkbenchError
 from workbench.jobs import leftovers, platform
 from workbench.ui.server import bodies, connections, guard, spaces
 from workbench.ui.server.login import Access
@@ -45,7 +46,6 @@ def serve(chosen: argparse.Namespace) -> None:
     """The whole workbench over one workspace. Ends the process when the port is taken."""
     workspace = Workspace.open(chosen.workspace)
     os.environ["GRADIO_TEMP_DIR"] = str(workspace.cache / "page")
-    from workbench.ui import elements
     from workbench.ui.app import build, launch_options
 
     more = {"server_name": chosen.host, "server_port": chosen.port}
@@ -54,7 +54,7 @@ def serve(chosen: argparse.Namespace) -> None:
     policy.confine([*roots, workspace.root])
     threading.Thread(target=_sweep, args=(workspace,), daemon=True).start()
     page = build(workspace)
-    threading.Thread(target=elements.prepare, daemon=True).start()
+    threading.Thread(target=prepare, args=(workspace,), daemon=True).start()
     accepted = spaces.rules() if chosen.space else rules(chosen)
     access = Access.made(workspace.root, chosen.password, accepted.frames)
     # uvicorn reads it: whose word is taken for the address that a request comes from.
@@ -73,6 +73,21 @@ def serve(chosen: argparse.Namespace) -> None:
     if chosen.open:
         webbrowser.open(address)
     page.block_thread()
+
+
+def prepare(workspace: Workspace) -> None:
+    """Do what the first visitor would wait for: compress the elements, and read the run that is likely to be opened.
+
+    Of 100,000 steps that takes a second or two.
+    """
+    from workbench.operations import progress
+    from workbench.ui import elements
+
+    elements.prepare()
+    known = jobs.jobs_in(workspace.runs)
+    for status in [one for one in known if one.state.alive][:1] or known[:1]:
+        with contextlib.suppress(WorkbenchError):  # the page says what is wrong with the run
+            progress.seen(workspace, status.name)
 
 
 def serve_visitors(chosen: argparse.Namespace) -> None:
