@@ -1,9 +1,9 @@
 """Many open pages at once: `python benchmarks/many_sessions.py [--json FILE] [--smallest]`.
 
-A real page over a small workspace with a run that goes on. Sessions open the stream that a tab with that run has; then
-a line is written to the run's files again and again, and measured is how long each session waits until it is told
-(median, p95), with one session and with all, beside the server's memory and processor time. The goal: a p95 below two
-seconds, since the server looks once a second.
+A real server holds a small workspace with a run in progress. Each session opens the same event stream as a browser tab
+that shows the run. The benchmark advances the run's step repeatedly and measures how long each session waits to hear
+about it (median, p95), first with one session and then with all of them, along with the server's memory and CPU time.
+The goal is a p95 below two seconds, because the server looks once a second.
 """
 
 from __future__ import annotations

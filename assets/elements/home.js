@@ -60,7 +60,7 @@ class Home extends WorkbenchElement {
         ${this.exploring && example ? this.about(example) : ''}`}</div>
       <div class="section bring"><button type="button" class="dropzone" data-do="choose">${icon('upload')}<strong>Bring your clips</strong><span class="minor faint">Drop videos, pictures, a folder or a zip
         anywhere on this page. Import starts at once.</span><span class="button">Choose files</span></button>${this.demoRow(first)}</div></section>
-      ${!now ? this.waiting() : first ? this.goes(example) : html`${this.todo(now)}${this.samples(now)}`}`;
+      ${!now ? this.waiting() : first ? this.goes(example) : html`${this.entries(now)}${this.samples(now)}`}`;
   }
 
   about(example) {
@@ -83,12 +83,12 @@ class Home extends WorkbenchElement {
 
   // ---- what waits for somebody
 
-  todo(now) {
-    if (!now.todo.length) {
+  entries(now) {
+    if (!now.entries.length) {
       return html`<section class="section"><header><h2>Now</h2></header><p class="faint">Nothing runs, and nothing waits for you.</p></section>`;
     }
-    const main = now.todo.findIndex(({ operation }) => operation); // the one filled button of the page
-    return html`<section class="section"><header><h2>Now</h2></header><ul class="now">${now.todo.map((line, index) => this.line(line, index === main))}</ul></section>`;
+    const main = now.entries.findIndex(({ operation }) => operation); // the one filled button of the page
+    return html`<section class="section"><header><h2>Now</h2></header><ul class="now">${now.entries.map((line, index) => this.line(line, index === main))}</ul></section>`;
   }
 
   line(line, primary) {
@@ -102,7 +102,7 @@ class Home extends WorkbenchElement {
   }
 
   async go(target) {
-    const line = this.now.todo.find(({ kind, name }) => `${kind}-${name}` === target.dataset.value);
+    const line = this.now.entries.find(({ kind, name }) => `${kind}-${name}` === target.dataset.value);
     await this.act(line.operation, line.values, { said: `${line.title}: ${line.label.toLowerCase()}.` });
   }
 

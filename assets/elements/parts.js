@@ -14,7 +14,6 @@ const ICONS = {
   sun: 'M8 5a3 3 0 1 0 0 6 3 3 0 0 0 0-6zM8 1v1.5M8 13.5V15M1 8h1.5M13.5 8H15M3 3l1 1M12 12l1 1M3 13l1-1M12 4l1-1',
   moon: 'M13 9.5A5.5 5.5 0 0 1 6.5 3 5.5 5.5 0 1 0 13 9.5z',
   system: 'M2 3h12v8H2zM6 14h4',
-  bell: 'M4 11V7a4 4 0 0 1 8 0v4l1 1H3zM7 14h2',
   play: 'M5 3.5v9l7.5-4.5z',
   pause: 'M5 3.5v9M11 3.5v9',
   stop: 'M4 4h8v8H4z',

@@ -33,7 +33,7 @@ SIZES = ((1280, 800), (1920, 1080), (390, 844))
 IMPACTS = ("minor", "moderate", "serious", "critical")
 FINDINGS = """async () => (await axe.run(document, {resultTypes: ['violations']})).violations
     .map(({id, impact, nodes}) => ({id, impact, nodes: nodes.map(({html}) => html.slice(0, 150))}))"""
-# Each view, and what stands in it once it is whole.
+# The address of each view, and an element that shows it has loaded.
 VIEWS = {
     "home": ("#/", "main h1"),
     "datasets": ("#/dataset", "main wb-video"),

@@ -43,8 +43,8 @@ def patient(page: Page) -> None:
 
 
 def at_one_frame(page: Page, number: int) -> None:
-    stands = f"one.paused && Math.floor({FPS} * one.currentTime + 0.01) === wanted"
-    page.wait_for_function(f"wanted => {VIDEOS}.length === 6 && {VIDEOS}.every((one) => {stands})", arg=number)
+    shows_it = f"one.paused && Math.floor({FPS} * one.currentTime + 0.01) === wanted"
+    page.wait_for_function(f"wanted => {VIDEOS}.length === 6 && {VIDEOS}.every((one) => {shows_it})", arg=number)
 
 
 def test_videos_of_a_grid_are_one_clock_and_marked_by_the_keyboard(site: Site, grid: Grid, page: Page) -> None:

@@ -55,7 +55,7 @@ def test_two_visitors_at_once_see_their_own(browser: Browser, demo: Demo) -> Non
     assert two.evaluate(FETCH, "/etc/passwd") == 403
     assert one.evaluate("document.cookie") == "", "the cookie is out of reach of scripts"
 
-    # What is switched off is refused with a sentence, whoever asks.
+    # An operation that the demo disables responds with an error, even when called directly.
     refused = one.evaluate(CALL, ["publishing/lora", {"name": "runs/demo", "repo_id": "me/x"}])
     assert "switched off in this demo" in refused["error"]
 

@@ -68,7 +68,7 @@ def asked(page: Page) -> list[str]:
 def scrub(slider: Locator) -> None:
     """Go to the middle of the videos, once they are there."""
     slider.page.wait_for_function(READY)
-    slider.fill("5")  # a click where it stands already would change nothing
+    slider.fill("5")  # clicking at the current position would not change the value
     slider.page.wait_for_function(TOGETHER)
 
 

@@ -168,14 +168,14 @@ def test_folders_of_this_machine_can_be_looked_through(
 
 def test_what_waits_for_somebody_has_one_thing_to_do(call: Call, workspace: Workspace, small: Dataset) -> None:
     write_run(workspace, "cats")
-    lines = {one["name"]: one for one in call("home/now")["todo"]}
+    lines = {one["name"]: one for one in call("home/now")["entries"]}
     assert (lines["cats"]["label"], lines["cats"]["address"]) == ("Sample it", ["sample"])
     assert lines["small"]["label"] == "Write captions"
     assert lines["small"]["address"] == ["dataset", "small", "clip", small.clips[1].id]
 
 
 def test_a_first_visit_sees_a_run_that_happened(call: Call) -> None:
-    assert call("home/now") == {"todo": [], "samples": [], "first": True}
+    assert call("home/now") == {"entries": [], "samples": [], "first": True}
     example = call("home/example")
     assert example["previews"][0][0] == 0
     assert all(Path(one).exists() for one in (example["clip"], *(file for _, file in example["previews"])))

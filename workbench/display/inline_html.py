@@ -89,12 +89,6 @@ def badge(text: str, tone: Tone | None = None) -> str:
     return f'<span style="{style}">{icon(text, tone)}{escaped(text)}</span>'
 
 
-def log_box(text: str) -> str:
-    """The end of a log."""
-    style = "max-height:220px;overflow:auto;font-size:85%;line-height:1.35;white-space:pre-wrap;margin:0"
-    return f'<pre style="{style}">{escaped(text) or "nothing yet"}</pre>'
-
-
 # ---- several things
 
 

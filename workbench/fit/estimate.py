@@ -13,8 +13,6 @@ from pathlib import Path
 import psutil
 
 from workbench.clips.records import METADATA
-from workbench.display.charts import COLORS, StackedBar, stacked
-from workbench.display.html import escaped
 from workbench.display.quantities import duration
 from workbench.errors import ConfigError
 from workbench.families import known_model, settled_model
@@ -22,7 +20,6 @@ from workbench.families.base import ResolvedModel
 from workbench.families.facts import ModelFacts
 from workbench.families.model import Model
 from workbench.fit import measurement, memory, timing
-from workbench.fit.constants import SMALLEST_GB
 from workbench.fit.gpus import HERE, GpuModel, gpu_of
 from workbench.fit.measurement import Measurement
 from workbench.fit.memory import Phase, gb_text, parts_text
@@ -37,18 +34,6 @@ GPU_HELP = (
 )
 TIGHT = 0.93  # of what is usable: an estimate may be off by that much
 FAR_GB = 1000.0  # more than any GPU has: from here on a figure says nothing
-# Parts that have a color of the charts' series, red being left for what does not fit; the others are gray.
-SERIES = {
-    "weights": 1,
-    "trained weights": 1,
-    "LoRA": 2,
-    "activations": 3,
-    "VAE": 4,
-    "backward pass": 5,
-    "text encoder": 7,
-    "optimizer": 8,
-}
-OTHERS = "var(--wb-idle,#566070)"
 
 
 @dataclass(frozen=True)
@@ -221,32 +206,3 @@ def clips_of(workspace: Workspace, settings: TrainSettings) -> int:
 def _lines(path: Path, _: int) -> int:
     with path.open("rb") as file:
         return sum(1 for line in file if line.strip())
-
-
-# ---- as HTML, for the page and the notebook
-
-
-def phases_html(fit: Fit) -> str:
-    """A bar a phase, of its parts, and a legend; below, what is needed beside the GPU."""
-    names = {name for phase in fit.phases for name, gb in phase.parts.items() if gb >= SMALLEST_GB}
-    keys = [(name, _color(name)) for name in SERIES if name in names]
-    facts = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(text)}</dd>" for name, text in fit.beside)
-    head = f"On {fit.gpu.name}, {fit.gpu.memory_gb:.0f} GB. The line marks what it has."
-    bars = stacked([_bar(fit, phase) for phase in fit.phases], fit.gpu.memory_gb, [*keys, ("others", OTHERS)])
-    return f'<p class="hint">{escaped(head)}</p>{bars}<dl class="beside">{facts}</dl>'
-
-
-def _bar(fit: Fit, phase: Phase) -> StackedBar:
-    """Its parts are estimated; where the whole was measured they fill it in the same proportions."""
-    large = {name: gb for name, gb in phase.parts.items() if gb >= SMALLEST_GB}
-    scale = phase.gb / (sum(large.values()) or 1.0)
-    parts = [(f"{name} {gb_text(gb)}", gb * scale, _color(name)) for name, gb in large.items()]
-    how = "measured" if phase.measured is not None else "estimated"
-    return StackedBar(
-        phase.name, f"{gb_text(phase.gb)} {how}", parts, f"{how}: {phase.made_of}", not fit.phase_fits(phase)
-    )
-
-
-def _color(part: str) -> str:
-    number = SERIES.get(part)
-    return OTHERS if number is None else f"var(--series-{number},{COLORS[number - 1]})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from workbench.display.quantities import byte_size, duration, moment, percent
 from workbench.families import lora_names
 from workbench.jobs import State, log_tail
 from workbench.loras.library import LibraryLora, notes
-from workbench.loras.removal import PlannedRemoval
 from workbench.loras.tasks import TASKS, LoraTask
 from workbench.runs.listing import summary_of
 
@@ -56,10 +55,6 @@ def strength(lora: LibraryLora) -> str:
     """Rank, and alpha where it differs: "16", "16, alpha 8", "up to 7"."""
     alpha = "" if lora.alpha is None or lora.alpha == lora.rank or lora.mixed else f", alpha {lora.alpha:g}"
     return f"{'up to ' if lora.mixed else ''}{lora.rank}{alpha}{', DoRA' if lora.dora else ''}"
-
-
-def total_size(planned: Iterable[PlannedRemoval]) -> str:
-    return byte_size(sum(one.bytes for one in planned))
 
 
 @dataclass(frozen=True)

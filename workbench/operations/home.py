@@ -67,7 +67,7 @@ class Line(Snapshot):
 class Now(Snapshot):
     """What is happening, and what waits for somebody."""
 
-    todo: tuple[Line, ...]
+    entries: tuple[Line, ...]
     """The most urgent first."""
 
     samples: tuple[dict[str, Any], ...]
@@ -139,7 +139,7 @@ def _watch_now(workspace: Workspace) -> Callable[[], Now]:
     def read() -> Now:
         seen = reader.read()
         return Now(
-            todo=tuple(Line.model_validate(one) for one in reader.now(seen)),
+            entries=tuple(Line.model_validate(one) for one in reader.now(seen)),
             samples=tuple(_sample(one) for one in seen.samples if not one.problem),
             first=seen.empty,
         )

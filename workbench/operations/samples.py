@@ -153,17 +153,19 @@ def _requests(workspace: Workspace, ids: Iterable[str]) -> list[Requested]:
     return [request_of(queue.progress(workspace, one)) for one in ids]
 
 
+Words = Annotated[str, Field(max_length=1000, description="Words that all occur in prompt, model, LoRAs or seed.")]
+Show = Annotated[
+    Literal["all", "starred", "removed"],
+    Field(description="All in the history, the starred ones, or those in the bin."),
+]
+
+
 @operation(path="/samples", visitors="own session", none="no sample: workbench sample PROMPT generates one")
 def list_(
     workspace: Workspace,
     *,
-    search: Annotated[
-        str, Field(max_length=1000, description="Words that all occur in prompt, model, LoRAs or seed.")
-    ] = "",
-    show: Annotated[
-        Literal["all", "starred", "removed"],
-        Field(description="All in the history, the starred ones, or those in the bin."),
-    ] = "all",
+    search: Words = "",
+    show: Show = "all",
     since: Day = "",
     until: LastDay = "",
     limit: Annotated[int, Field(ge=1, le=1000, description="How many at most.")] = 50,
@@ -445,13 +447,8 @@ def _watched_page(workspace: Workspace, **asked: Any) -> Callable[[], Page]:
 def page(
     workspace: Workspace,
     *,
-    search: Annotated[
-        str, Field(max_length=1000, description="Words that all occur in prompt, model, LoRAs or seed.")
-    ] = "",
-    show: Annotated[
-        Literal["all", "starred", "removed"],
-        Field(description="All in the history, the starred ones, or those in the bin."),
-    ] = "all",
+    search: Words = "",
+    show: Show = "all",
     since: Day = "",
     until: LastDay = "",
     page: Annotated[int, Field(ge=0, description="Its number, from 0.")] = 0,
@@ -464,7 +461,7 @@ def page(
 def _page(
     reader: SampleReader,
     search: str,
-    show: Literal["all", "starred", "removed"],
+    show: Show,
     since: str,
     until: str,
     page: int,

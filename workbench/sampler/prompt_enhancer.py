@@ -188,14 +188,6 @@ def take(workspace: Workspace, text: str, prompt: str) -> str:
     return text
 
 
-def own_words(workspace: Workspace) -> str:
-    """The short prompt that the last one was written from. Raises ConfigError where there is none."""
-    found = written(workspace)
-    if found is None:
-        raise ConfigError("no prompt was written yet, so there is none to go back to")
-    return found.short
-
-
 def shorts(workspace: Workspace) -> dict[str, str]:
     """Every long prompt that was used -> the short one that it was written from."""
     records = read_json_lines(folder_of(workspace) / ACCEPTED)

@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from workbench.display.inline_html import figure, note, picture, row
+from workbench.display.inline_html import figure, note, row
 from workbench.display.quantities import duration
 from workbench.errors import ConfigError, ExitCode
 from workbench.families import known_model, lora_names
 from workbench.families.lora_files import is_lora_file
 from workbench.sampler.loras import split_scale
 from workbench.sampler.queue import Progress, RequestState
-from workbench.sampler.samples import LATENTS, Sample
+from workbench.sampler.samples import Sample
 from workbench.sampler.settings import SampleSettings
-from workbench.workspace import read_json
 
 CHECKPOINT = re.compile(r"([^/]+)/checkpoints/step-0*(\d+)/lora\.safetensors$")
 UNFIT = "fit"  # a word of every refusal of a LoRA that belongs to another model
@@ -267,17 +266,3 @@ def _figure(one: Sample, width: int) -> str:
 def line(settings: SampleSettings | None) -> str:
     """A sample in a line: prompt, LoRAs, seed."""
     return " · ".join(filter(None, (title(settings), subtitle(settings))))
-
-
-def progress_html(now: Progress) -> str:
-    """How far a request is, with its latent preview; of a finished one the video."""
-    if now.video is not None:
-        record = read_json(now.video.with_suffix(".json"))
-        if now.video.suffix == LATENTS:
-            return note(f"{line(now.settings)}: {LATENTS_ONLY}. {'. '.join(report(record))}")
-        width = width_of(now.settings, record) if now.settings else None
-        return figure(now.video, f"{line(now.settings)}. {'. '.join(report(record))}", VIDEO_WIDTH, width)
-    view = request_view(now)
-    kind = "error" if now.state is RequestState.FAILED else "plain"
-    text = note(f"{view.title} · {view.subtitle}: {view.status}. {view.message}", kind)
-    return text + (picture(now.picture, "preview", VIDEO_WIDTH) if now.picture else "")
