@@ -56,13 +56,14 @@ class Caption extends WorkbenchElement {
     if (text === undefined || this.saving) return true;
     this.saving = true;
     const { clip, datasetName, where } = this;
+    // Said first: the changed list may be here before the answer, and would drop a card that its filter finds no longer.
+    this.dispatchEvent(new CustomEvent('caption-saving', { bubbles: true, detail: clip.id }));
     try {
       const made = await page.transport.call('clips/caption', { name: datasetName, clip: clip.id, text, over });
       if (drafts.read(where).text === text) drafts.forget(where);
       clip.caption = made.caption;
       this.problem = '';
       say('Caption saved.');
-      this.dispatchEvent(new CustomEvent('caption-saved', { bubbles: true, detail: clip.id }));
       return true;
     } catch (problem) {
       if (!(problem instanceof Problem)) throw problem;

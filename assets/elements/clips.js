@@ -36,7 +36,7 @@ class Clips extends WorkbenchElement {
     if (this.wired) return;
     this.wired = true;
     this.addEventListener('caption-done', ({ detail }) => this.next(detail));
-    this.addEventListener('caption-saved', ({ detail }) => { this.saved.add(detail); });
+    this.addEventListener('caption-saving', ({ detail }) => { this.saved.add(detail); });
   }
 
   get chosen() { return chosenClips.of(this.datasetName); }
