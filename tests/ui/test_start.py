@@ -38,12 +38,27 @@ def test_building_the_page_loads_nothing_heavy(tmp_path: Path) -> None:
     assert done.stdout.strip() == ""
 
 
+def test_threads_of_the_server_parse_no_source(tmp_path: Path) -> None:
+    """Two that parse at once end the process on Python 3.11: SystemError, AST constructor recursion depth mismatch."""
+    script = (
+        "import ast; from workbench.workspace import Workspace; from workbench.ui import app; "
+        "from workbench.ui.server import serving; from workbench.operations.registry import operations; "
+        f"workspace = Workspace.open({str(tmp_path)!r}); app.build(workspace); app.launch_options(workspace); "
+        "parse, parsed = ast.parse, []; ast.parse = lambda *a, **k: parsed.append(a) or parse(*a, **k); "
+        "serving._sweep(workspace); serving.prepare(workspace); list(operations()); print(len(parsed))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "0"
+
+
 def test_the_server_comes_up_and_says_where(tmp_path: Path) -> None:
     began = time.monotonic()
     process = server("--workspace", str(tmp_path), GRADIO_SHARE="true", GRADIO_SERVER_NAME="0.0.0.0")
     try:
         assert process.stdout is not None
-        line = next(line for line in process.stdout if "http" in line)
+        said: list[str] = []
+        line = next((line for line in process.stdout if said.append(line) or "http" in line), "")
+        assert line, f"the server ended: {''.join(said)}"
         print(f"ready after {time.monotonic() - began:.1f} s")
         url = line.split(": ", 1)[1].split()[0]
         assert url.startswith("http://127.0.0.1:")

@@ -278,7 +278,9 @@ class Operation:
 
 
 class OfSignature(Settings):
-    """Base of inputs that were made of a signature."""
+    """Base of inputs that were made of a signature: their sentences come from the docstring's Args, not from a class."""
+
+    model_config = ConfigDict(use_attribute_docstrings=False)
 
 
 REGISTRY: dict[tuple[str, str], Operation] = {}

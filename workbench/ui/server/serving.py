@@ -52,17 +52,18 @@ def serve(chosen: argparse.Namespace) -> None:
     local = [Path.home(), Path("/")] if chosen.host in LOCAL else []
     roots = [Path(root) for root in chosen.root or local]
     policy.confine([*roots, workspace.root])
-    threading.Thread(target=_sweep, args=(workspace,), daemon=True).start()
     page = build(workspace)
-    threading.Thread(target=prepare, args=(workspace,), daemon=True).start()
     accepted = spaces.rules() if chosen.space else rules(chosen)
     access = Access.made(workspace.root, chosen.password, accepted.frames)
+    launching = launch_options(workspace, accepted, access=access)
+    # Threads start when every operation is imported: pydantic parses the source of a class for its fields' docstrings,
+    # and two threads that parse at once make Python 3.11 fail with a SystemError (python/cpython#106905).
+    threading.Thread(target=_sweep, args=(workspace,), daemon=True).start()
+    threading.Thread(target=prepare, args=(workspace,), daemon=True).start()
     # uvicorn reads it: whose word is taken for the address that a request comes from.
     os.environ["FORWARDED_ALLOW_IPS"] = chosen.forwarded_allow_ips
     try:
-        app, url, _ = page.launch(
-            prevent_thread_lock=True, **more, **launch_options(workspace, accepted, access=access)
-        )
+        app, url, _ = page.launch(prevent_thread_lock=True, **more, **launching)
     except OSError:
         sys.exit(TAKEN.format(chosen.port or "7860 and the hundred above"))
     guard.outermost(app)
