@@ -163,9 +163,7 @@ def whole_run(table: Table, title: str, run: Run) -> Path | None:
     """Train from clips to export, resuming once. Returns the exported LoRA."""
     import torch
 
-    from workbench.trainer.export import export
-    from workbench.trainer.loop import train_step
-    from workbench.trainer.previews import preview, preview_at_start
+    from workbench.trainer.loop import export, preview, preview_at_start, train_step
 
     made: Session | None = None
     slot = Slot()
@@ -206,8 +204,7 @@ def whole_run(table: Table, title: str, run: Run) -> Path | None:
 
 def level(table: Table, title: str, run: Run) -> None:
     """Train two steps and make a preview with other settings."""
-    from workbench.trainer.loop import train_step
-    from workbench.trainer.previews import preview
+    from workbench.trainer.loop import preview, train_step
 
     made: Session | None = None
     half = run.settings.precision != "fp32"

@@ -34,7 +34,7 @@ from workbench.clips import media
 from workbench.compare.grid import Grid
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.jobs import queue, tickets
+from workbench.jobs import queue
 from workbench.loras.library import all_loras
 from workbench.operations.registry import Operation, operations
 from workbench.runs import checkpoints
@@ -103,7 +103,7 @@ def fill(workspace: Workspace) -> None:
     for name in ("good", "bad"):
         _fill_run(workspace, name, clip)
     waits = Run.create(workspace, TrainSettings(dataset="good", steps=10, held_out=1), "waits")
-    tickets.write(waits.folder, "workbench.trainer", {})
+    jobs.put_off(waits.folder, "workbench.trainer", {}, contextlib.nullcontext())
     write_json(workspace.runs / queue.QUEUE, ["waits"])
     for name in ("good", "bad"):
         tensors = layer("blocks.0.attn1.to_q", 2, 8, 8)

@@ -49,7 +49,10 @@ def patient(job: jobs.Job) -> None:
 
 def queued(job: jobs.Job, device: str) -> None:
     """Takes its turn, says so, and holds the device until it is told to fail or to stop."""
-    with queue.acquired(Workspace(job.folder.parent.parent), [DEVICES[device]], job):
+    workspace = Workspace(job.folder.parent.parent)
+    if not workspace.runs.exists():  # a task of a dataset
+        workspace = Workspace(job.folder.parent.parent.parent)
+    with queue.acquired(workspace, [DEVICES[device]], job, f"{job.folder.name[1:]} of {job.folder.parent.name}"):
         (job.folder / "turn").write_text(str(time.time()))
         job.beat("training", 1, 2)
         while not (job.folder / "fail").exists():

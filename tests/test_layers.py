@@ -96,7 +96,7 @@ ONLY_IN = {
     **dict.fromkeys(("msvcrt", "_winapi", "winreg", "filelock"), {"workspace", "jobs"}),
 }
 # What Windows lacks: names of os and signal, arguments of subprocess.
-SYSTEM_FILES = {PACKAGE / "workspace" / "disk.py", PACKAGE / "jobs" / "platform.py", PACKAGE / "jobs" / "guards.py"}
+SYSTEM_FILES = {PACKAGE / "workspace" / "disk.py", PACKAGE / "jobs" / "platform.py", PACKAGE / "jobs" / "limited.py"}
 _OS = "fork killpg getpgid getsid setsid getuid geteuid nice mkfifo statvfs symlink chown O_NOFOLLOW O_NONBLOCK sync"
 _OS += " replace rename"  # which fail on Windows while somebody reads the file
 _SIGNAL = "SIGKILL SIGSTOP SIGCONT SIGHUP SIGUSR1 SIGUSR2 SIGPROF SIGALRM SIGCHLD setitimer pthread_kill"
@@ -254,7 +254,7 @@ def test_what_one_operating_system_has_is_known_in_one_place() -> None:
                 found = node.value
             else:
                 continue
-            home = "workspace/disk.py, jobs/platform.py or jobs/guards.py"
+            home = "workspace/disk.py, jobs/platform.py or jobs/limited.py"
             wrong.append(f"{file.relative_to(ROOT)}:{node.lineno} names {found}: it belongs in {home}")
     assert not wrong, "\n".join(wrong)
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import errno
 import re
 from enum import IntEnum
+from typing import Self
 
 
 class ExitCode(IntEnum):
@@ -57,6 +58,11 @@ class ConfigError(WorkbenchError):
     """A setting breaks a rule."""
 
     exit_code = ExitCode.BAD_CONFIG
+
+    @classmethod
+    def of(cls, setting: str, sentence: str) -> Self:
+        """The error of one setting, beside which a form shows the sentence."""
+        return cls(sentence, {setting: sentence})
 
 
 class Unknown(ConfigError):

@@ -22,7 +22,7 @@ FINDS = {
     "runs/from_scratch.py": 1,
     "sampler/prompt_enhancer.py": 1,
     "sampler/vae_reconstruction.py": 1,
-    "trainer/latent_decoding.py": 1,
+    "trainer/previewer.py": 1,
 }
 # Forms, in which a name may be half written; and where the Hub may be asked.
 OTHERS = {

@@ -10,8 +10,7 @@ from workbench.dataset_builder import Dataset
 from workbench.families.model import Model
 from workbench.runs.run import Run
 from workbench.trainer import loop
-from workbench.trainer.loop import follow_commands
-from workbench.trainer.previews import preview, preview_at_start
+from workbench.trainer.loop import follow_commands, preview, preview_at_start
 from workbench.workspace import Workspace
 
 

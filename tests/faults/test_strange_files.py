@@ -17,18 +17,12 @@ from tests.written_run import add_preview, write_run
 from workbench import jobs
 from workbench.compare.grid import Grid
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.cuts.scenes import STRIPS
-from workbench.dataset_builder.dataset import PLANS
-from workbench.dataset_builder.export import FOLDER as DOWNLOADS
 from workbench.jobs import queue
-from workbench.loras.converting import CONVERTED
 from workbench.loras.library import all_loras
 from workbench.runs import checkpoints, display
-from workbench.runs.data import ENCODINGS
 from workbench.runs.run import Run
 from workbench.runs.snapshot import snapshot
 from workbench.runs.view import videos
-from workbench.sampler import vae_reconstruction
 from workbench.sampler.samples import Samples
 from workbench.workspace import Workspace, read_json, write_json
 from workbench.workspace.strange_names import RULES, strange_names
@@ -167,14 +161,6 @@ def test_one_bad_line_of_metrics_breaks_nothing(shell: Shell, workspace: Workspa
         file.write("[" * 100_000 + "\n" + json.dumps({"step": 21, "loss": 0.25}) + "\n")
     assert bad.metrics[-1] == {"step": 21, "loss": 0.25}
     assert "21/20" in shell("runs").out
-
-
-def test_the_folders_of_the_cache_are_our_own(workspace: Workspace) -> None:
-    """Every folder that the workbench makes there, by the constants that name them."""
-    ours = {PLANS, STRIPS, CONVERTED, DOWNLOADS, vae_reconstruction.FOLDER, ENCODINGS}
-    for name in (*ours, "loras", "page", "measured"):
-        (workspace.cache / name).mkdir(parents=True)
-    assert strange_names(workspace) == []
 
 
 def test_strange_names_anywhere_are_left_out_and_named(

@@ -18,7 +18,7 @@ from tests.patience import PATIENCE, until
 from tests.runs.test_run_queue import end_all
 from workbench import jobs
 from workbench.errors import ExitCode
-from workbench.jobs import State, platform, tickets
+from workbench.jobs import State, platform, reading
 from workbench.jobs import queue as run_queue
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
@@ -33,7 +33,7 @@ def queue(workspace: Workspace) -> Iterator[list[Run]]:
         (workspace.runs / name).mkdir()
         TrainSettings(dataset="squares", device="cpu").save(workspace.runs / name / jobs.CONFIG)
         made.append(Run(workspace.runs / name))
-        run_queue.enqueue(workspace, name, MODULE, {BEHAVIOR: "cpu"})
+        run_queue.submit(workspace, workspace.runs / name, MODULE, env={BEHAVIOR: "cpu"})
     until((made[0].folder / "turn").exists)
     until(lambda: "is held by run run-00" in made[1].status.phase)
     yield made
@@ -90,8 +90,8 @@ def test_a_waiting_run_has_no_process_and_nothing_that_is_killed_stops_it(
 
     # A copy of a run that waits waits for nothing, and neither does one of before the machine was started anew.
     copy = shutil.copytree(queue[10].folder, workspace.runs / "copy")
-    assert (Run(copy).status.state, Run(copy).status.message) == (State.DIED, tickets.LOST)
-    ticket = queue[11].folder / tickets.WAITING
+    assert (Run(copy).status.state, Run(copy).status.message) == (State.DIED, reading.LOST)
+    ticket = queue[11].folder / reading.TICKET
     assert ticket.stat().st_mode & 0o077 == 0
     ticket.write_text(ticket.read_text().replace(platform.boot_id(), "another"))
     assert queue[11].status.state is State.DIED
@@ -107,7 +107,7 @@ def test_a_living_run_cannot_be_taken_over(workspace: Workspace) -> None:
     folder = workspace.runs / "cats"
     folder.mkdir()
     TrainSettings(dataset="squares", device="cpu").save(folder / jobs.CONFIG)
-    run_queue.enqueue(workspace, "cats", MODULE, {BEHAVIOR: "cpu"})
+    run_queue.submit(workspace, folder, MODULE, env={BEHAVIOR: "cpu"})
     try:
         until((folder / "turn").exists)
         before = read_json(folder / jobs.PROCESS)

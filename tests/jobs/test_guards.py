@@ -19,9 +19,8 @@ import pytest
 
 from tests.jobs.test_limited import MODULE
 from tests.patience import PATIENCE
-from workbench.jobs import guards, limited, platform
-from workbench.jobs.guards import BasicLimits, ChildGuard, ExtendedLimits, JobGuard, WatchingGuard
-from workbench.jobs.limited import ChildLost, LimitedChild
+from workbench.jobs import limited, platform
+from workbench.jobs.limited import BasicLimits, ChildLost, ExtendedLimits, JobGuard, LimitedChild, WatchingGuard
 
 JOB, PROCESS = 0x1_0000_0010, 0x2_0000_0020  # handles have 64 bits
 MEMORY = 6 * 1024**3
@@ -64,7 +63,7 @@ class Library:
         self._refuses, self._granted = refuses, granted
         for name, prototype in PROTOTYPES.items():
             setattr(self, name, ctypes.CFUNCTYPE(*prototype)(self._function(name)))
-        guards.declared(self)
+        limited.declared(self)
 
     def _function(self, name: str) -> Any:
         def called(*arguments: Any) -> int:
@@ -102,10 +101,10 @@ def test_structures_and_numbers_are_those_of_windows() -> None:
         assert [name for name, *_ in kind._fields_] == list(fields)
         for name, place in fields.items():
             assert (getattr(kind, name).offset, getattr(kind, name).size) == place, name
-    assert guards.JOB_TIME == 0x4
-    assert guards.ALWAYS == 0x8 | 0x100 | 0x400 | 0x2000
-    assert (guards.SET_QUOTA, guards.TERMINATE) == (0x100, 0x1)
-    assert (guards.EXTENDED_LIMITS, guards.OUT_OF_TIME) == (9, 0x718)
+    assert limited.JOB_TIME == 0x4
+    assert limited.ALWAYS == 0x8 | 0x100 | 0x400 | 0x2000
+    assert (limited.SET_QUOTA, limited.TERMINATE) == (0x100, 0x1)
+    assert (limited.EXTENDED_LIMITS, limited.OUT_OF_TIME) == (9, 0x718)
 
 
 def test_a_child_is_limited_before_its_first_task_and_its_time_starts_anew_with_progress() -> None:
@@ -133,31 +132,10 @@ def test_what_windows_refuses_leaves_nothing_open_and_the_parent_watches(
         JobGuard(77, MEMORY, library)
     opened = [handle for handle, call in ((PROCESS, 3), (JOB, 1)) if number >= call]
     assert library.calls == [*STARTED[: number + 1], *(("CloseHandle", handle) for handle in opened)]
-    monkeypatch.setattr(guards, "PORTABLE", True)
-    monkeypatch.setattr(guards, "ON_WINDOWS", True)
-    monkeypatch.setattr(guards, "kernel32", lambda: library)
-    assert isinstance(guards.guard(77, MEMORY), WatchingGuard)
-
-
-def test_windows_takes_job_objects_and_other_systems_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guards, "PORTABLE", False)
-    assert type(guards.guard(77, MEMORY)) is ChildGuard
-    monkeypatch.setattr(guards, "PORTABLE", True)
-    assert isinstance(guards.guard(77, MEMORY), WatchingGuard)
-    monkeypatch.setattr(guards, "ON_WINDOWS", True)
-    monkeypatch.setattr(guards, "kernel32", Library)
-    assert isinstance(guards.guard(77, MEMORY), JobGuard)
-    monkeypatch.undo()
-    with pytest.raises(OSError, match="only Windows"):
-        guards.kernel32()
-
-
-def test_a_limit_that_cannot_be_set_anew_stays() -> None:
-    library = Library(refuses="SetInformationJobObject", granted=2)
-    guard = JobGuard(os.getpid(), MEMORY, library)
-    guard.begin(1.0)
-    guard.progress()
-    assert library.calls[-1] == limit(1.0)
+    monkeypatch.setattr(limited, "PORTABLE", True)
+    monkeypatch.setattr(limited, "ON_WINDOWS", True)
+    monkeypatch.setattr(limited, "kernel32", lambda: library)
+    assert isinstance(limited.guard(77, MEMORY), WatchingGuard)
 
 
 def guard_with(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,13 +217,13 @@ except OSError:
 
 
 @pytest.mark.skipif(sys.platform != "win32", reason="only Windows has job objects")
-@pytest.mark.parametrize(("code", "ended"), [(SPINS, guards.OUT_OF_TIME), (TAKES, 7), (STARTS, 8), ("input()", None)])
+@pytest.mark.parametrize(("code", "ended"), [(SPINS, limited.OUT_OF_TIME), (TAKES, 7), (STARTS, 8), ("input()", None)])
 def test_windows_holds_a_child_to_its_limits(code: str, ended: int | None) -> None:
     program, variables = platform.python()
     command = [program, "-c", f"import subprocess, sys\ninput()\n{code}"]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **variables})
     assert child.stdin is not None
-    guard = JobGuard(child.pid, 500_000_000, guards.kernel32())
+    guard = JobGuard(child.pid, 500_000_000, limited.kernel32())
     with guard.task(1.0):
         child.stdin.write(b"begin\n")
         child.stdin.flush()

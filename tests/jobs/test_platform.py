@@ -19,15 +19,6 @@ ROOT = Path(__file__).resolve().parents[2]
 THIS = "tests/jobs/test_platform.py::test_the_tests_of_jobs_pass_with_it"
 
 
-@pytest.mark.long
-def test_the_tests_of_jobs_pass_with_it() -> None:
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "tests/jobs", f"--deselect={THIS}"]
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, VARIABLE: "portable"}, capture_output=True, encoding="utf-8"
-    )
-    assert done.returncode == 0, done.stdout[-4000:]
-
-
 def test_it_is_chosen_by_a_variable() -> None:
     code = "from workbench.workspace import disk; print(disk.PORTABLE)"
     for value, name in (("portable", "True"), ("", "False")):
@@ -65,12 +56,6 @@ def test_a_process_is_ended_with_all_that_it_started(tmp_path: Path, monkeypatch
     assert process.wait(PATIENCE) < 0
     until(lambda: platform.start_time(child) is None)
     platform.end(process.pid)  # gone: nothing is done
-
-
-def test_a_process_is_known_by_its_start() -> None:
-    mine = platform.start_time(os.getpid())
-    assert mine is not None
-    assert mine == platform.start_time(os.getpid()) != platform.start_time(1)  # a parent may start in the same moment
 
 
 def test_a_process_ends_with_its_parent(tmp_path: Path) -> None:

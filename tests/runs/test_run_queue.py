@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.idle_jobs import BEHAVIOR, MODULE
+from tests.idle_jobs import BEHAVIOR, DEVICES, MODULE
 from tests.patience import PATIENCE, until
 from workbench import jobs
 from workbench.errors import ConfigError, ExitCode
@@ -42,7 +42,8 @@ def runs(workspace: Workspace) -> Iterator[Callable[[str], Run]]:
 def end_all(workspace: Workspace) -> None:
     """End every run, waiting or not, and what would start the next."""
     starter = workspace.runs / queue.STARTER
-    for folder in (starter, *workspace.runs.glob("*/"), starter):  # a run that ends may start it anew
+    tasks = workspace.datasets.glob("*/.*/")
+    for folder in (starter, *workspace.runs.glob("*/"), *tasks, starter):  # a run that ends may start it anew
         jobs.kill(folder)
 
 
@@ -93,7 +94,7 @@ def test_a_paused_run_that_goes_first_is_named_on_those_that_wait_and_is_not_cou
     sleeper = subprocess.Popen(["sleep", "600"], start_new_session=True)
     write_json(paused.folder / jobs.PROCESS, {**processes.identity(sleeper.pid), "started_at": time.time()})
     write_json(paused.folder / jobs.HEARTBEAT, {"phase": "paused", "paused": True, "time": time.time()})
-    queue.join(workspace, "paused", first=True)
+    queue.join(workspace, queue.Entry.of(workspace, paused.folder, "", ()), first=True)
     first.start()
     second.start()
     phase(first, "first in the queue; run paused is paused and goes first: resume or stop it")
@@ -117,7 +118,7 @@ def test_a_failed_run_does_not_stop_the_next_and_neither_does_a_killed_one(
     names = ("fails", "dies", "lasts")
     jobs_by_name = {name: runs(name) for name in names}
     for name in names:
-        queue.enqueue(workspace, name, MODULE, {BEHAVIOR: "cpu"})
+        queue.submit(workspace, workspace.runs / name, MODULE, env={BEHAVIOR: "cpu"})
     turn = {name: run.folder / "turn" for name, run in jobs_by_name.items()}
     until(turn["fails"].exists)
     phase(jobs_by_name["dies"], "held by run fails")
@@ -128,6 +129,31 @@ def test_a_failed_run_does_not_stop_the_next_and_neither_does_a_killed_one(
     os.kill(jobs_by_name["dies"].status.pid or 0, signal.SIGKILL)
     until(turn["lasts"].exists)
     assert queue.order(workspace) == []
+
+
+def test_a_task_that_needs_the_device_waits_its_turn_like_a_run(
+    workspace: Workspace, runs: Callable[[str], Run]
+) -> None:
+    """And one that needs none starts at once."""
+    task, other = (workspace.datasets / "cats" / name for name in (".caption", ".check"))
+    first, last = runs("first"), runs("last")
+    with gpu_lock.hold(workspace.locks, "", "a person's own script"):
+        first.start()
+        queue.submit(workspace, task, MODULE, [DEVICES["cpu"]], "caption of cats", env={BEHAVIOR: "cpu"})
+        last.start()
+        assert queue.order(workspace) == ["first", "datasets/cats/.caption", "last"]
+        phase(last, "third in the queue, after caption of cats")
+        assert (
+            queue.with_position(workspace, jobs.status(task)).phase == "waiting: second in the queue, after run first"
+        )
+        assert queue.submit(workspace, other, MODULE, env={BEHAVIOR: "busy"}).pid is not None
+        first.stop()
+        until(lambda: "held by a person's own script" in jobs.status(task).phase)
+    until((task / "turn").exists)
+    phase(last, "the processor is held by caption of cats")
+    jobs.stop(task)
+    last.stop()
+    assert jobs.wait(task, PATIENCE).state is State.STOPPED
 
 
 def test_who_only_keeps_a_model_warm_lets_go_of_the_gpu(workspace: Workspace, runs: Callable[[str], Run]) -> None:

@@ -90,13 +90,6 @@ def test_a_lora_that_half_fits_is_taken_when_forced(
     assert np.array_equal(forced.frames, generate(sampler, workspace, f"{tmp_path}/kept.safetensors").frames)
 
 
-def test_a_scale_of_nothing_is_the_model_alone(
-    sampler: Sampler, workspace: Workspace, write_lora: WriteLora, tmp_path: Path
-) -> None:
-    lora = write_lora(tmp_path / "one.safetensors", 1)
-    assert np.array_equal(generate(sampler, workspace, f"{lora}=0").frames, generate(sampler, workspace).frames)
-
-
 def test_weights_trained_beside_a_lora_come_and_go_with_it(
     sampler: Sampler, workspace: Workspace, write_lora: WriteLora, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,7 @@ from workbench.jobs.devices import Device
 from workbench.sampler import queue
 from workbench.sampler.queue import RequestState, cancel, pending, progress, stop_worker, submit, wait
 from workbench.sampler.samples import Samples, new_id, settings_of
-from workbench.sampler.settings import BatchSettings, SampleSettings, WorkerSettings, expand, joined_settings
+from workbench.sampler.settings import BatchSettings, SampleSettings, expand, joined_settings
 from workbench.sampler.view import actions, scenes_of, title
 from workbench.workspace import Workspace, write_json
 
@@ -272,13 +272,6 @@ def test_a_stopped_worker_says_so(served: Workspace, ask: Callable[..., SampleSe
     assert progress(served, active).message == "The sampling worker was stopped before this video was done: try again."
 
 
-def test_an_idle_worker_leaves(workspace: Workspace) -> None:
-    folder = queue.worker_folder(workspace)
-    WorkerSettings(idle_seconds=0.2).save(folder / jobs.CONFIG)
-    jobs.start(folder, queue.MODULE)
-    assert jobs.wait(folder, PATIENCE).state is jobs.State.FINISHED
-
-
 def test_a_busy_gpu_is_said_at_once_and_no_worker_starts(
     workspace: Workspace, ask: Callable[..., SampleSettings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,11 +323,6 @@ def test_while_another_job_has_the_gpu_only_requests_for_the_processor_are_taken
     assert taken.settings.seed == 1
     assert queue.take(folder, lambda settings: settings.device != "cpu") is None
     assert queue.take(folder) is not None
-
-
-def test_importing_the_client_loads_no_torch() -> None:
-    code = "import sys, workbench.sampler; print([m for m in ('torch', 'diffusers', 'gradio') if m in sys.modules])"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
 def test_a_picture_that_a_page_is_about_to_load_outlives_its_request(tmp_path: Path) -> None:

@@ -54,14 +54,6 @@ def test_settings_come_back_from_video_and_json(workspace: Workspace) -> None:
     assert settings_of(path.with_suffix(".json")) == expected
 
 
-def test_float_and_uint8_frames_give_the_same_video(tmp_path: Path) -> None:
-    as_uint8 = (frames() * 255).round().astype(np.uint8)
-    write_sample(tmp_path / "a.mp4", frames(), 8, {"settings": {}})
-    write_sample(tmp_path / "b.mp4", as_uint8, 8, {"settings": {}})
-    assert (tmp_path / "a.mp4").read_bytes() == (tmp_path / "b.mp4").read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "a.mp4", "b.json", "b.mp4"]
-
-
 def test_history_is_newest_first_and_limited(workspace: Workspace) -> None:
     made = [make(workspace) for _ in range(3)]
     samples = Samples(workspace)
@@ -229,12 +221,3 @@ def test_a_lora_without_a_run_keeps_the_first_videos_it_drew_alone_as_its_previe
 def test_only_ids_name_samples(workspace: Workspace, name: str) -> None:
     with pytest.raises(ConfigError, match="choose one from the history"):
         Samples(workspace).remove(name)
-
-
-def test_a_file_without_settings_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    write_sample(tmp_path / "a.mp4", frames(), 8, {"seed": 1})
-    with pytest.raises(ConfigError, match="a.mp4 holds no sample settings"):
-        settings_of(tmp_path / "a.mp4")
-    (tmp_path / "list.json").write_text("[]")
-    with pytest.raises(ConfigError, match="list.json holds no settings"):
-        settings_of(tmp_path / "list.json")

@@ -100,31 +100,6 @@ def test_a_run_that_began_with_the_first_defaults_keeps_them(
     assert schedule_of(session(run)).shift == 5
 
 
-def test_values_that_a_run_names_are_taken_whatever_the_defaults(
-    workspace: Workspace, dataset: Dataset, tmp_path: Path
-) -> None:
-    values = {"timestep_density": "uniform", "timestep_shift": 5.0, "image_dropout": 0.25, "batch_size": 5}
-    run = create(workspace, WAN.toy(tmp_path / "toy", "image-2.1").source, **values)
-    made = session(run)
-    shown = torch.cat([given_of(made, step) for step in range(1, 60)])
-    assert 0.15 < 1 - shown.float().mean() < 0.35
-    schedule = schedule_of(made)
-    assert (schedule.density, schedule.shift) == ("uniform", 5.0)
-
-
-def given_of(made: Session, step: int) -> torch.Tensor:
-    given = made.inputs.batch(step, 0).inputs.given
-    assert given is not None
-    assert given.beside is not None
-    return given.beside.flatten(1).any(1)
-
-
-def test_wan_is_always_shown_its_picture(workspace: Workspace, dataset: Dataset, tmp_path: Path) -> None:
-    made = session(create(workspace, WAN.toy(tmp_path / "toy", "image-2.1").source, batch_size=5))
-    assert torch.cat([given_of(made, step) for step in range(1, 60)]).all()
-    made.metrics.close()
-
-
 def test_a_text_run_of_ltx_is_shown_its_own_first_frame_now_and_then(
     workspace: Workspace, dataset: Dataset, tmp_path: Path
 ) -> None:

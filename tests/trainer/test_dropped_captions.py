@@ -17,7 +17,7 @@ from workbench.families.model import Model
 from workbench.families.wan import FAMILY, FIRST, NEGATIVE_PROMPT
 from workbench.runs import model_card
 from workbench.runs.model_card import CardFacts
-from workbench.trainer.previews import preview
+from workbench.trainer.loop import preview
 from workbench.trainer.session import Session
 from workbench.workspace import Workspace
 

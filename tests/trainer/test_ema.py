@@ -75,16 +75,3 @@ def test_the_average_stands_in_for_the_weights_and_gives_way_again() -> None:
         raise RuntimeError("out of memory")
     assert all(torch.equal(parameter, value) for (_, parameter), value in zip(named, trained, strict=True))
     assert not torch.equal(trained[0], ema.tensors()["first"])
-
-
-def test_half_precision_weights_are_averaged_in_float32() -> None:
-    """In bfloat16 the steps of a slow average round away to nothing."""
-    named = make(torch.bfloat16)
-    ema = Ema(named, 0.999)
-    train(named, ema, [9000])
-    before = ema.tensors()["first"]
-    train(named, ema, [9001])
-    expected = 0.999 * before + 0.001 * named[0][1].detach().float()
-    torch.testing.assert_close(ema.tensors()["first"], expected, rtol=0, atol=1e-6)
-    with ema.applied():
-        assert named[0][1].dtype == torch.bfloat16

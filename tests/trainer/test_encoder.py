@@ -70,20 +70,6 @@ def test_a_clip_too_large_for_the_device_is_encoded_in_tiles_and_those_after_it(
     assert all(made.clip_key(item) in made.cache for item in items)
 
 
-def test_a_clip_that_does_not_fit_in_tiles_either_is_said(
-    workspace: Workspace, dataset: Dataset, toy_model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = encoder(workspace, toy_model)
-    settings = TrainSettings(dataset="squares", model=str(toy_model.source), held_out=0)
-
-    def none(vae: Any, video: torch.Tensor) -> Any:
-        raise no_memory()
-
-    monkeypatch.setattr(made.family, "encode_video", none)
-    with pytest.raises(torch.OutOfMemoryError):
-        made.encode_clips([Piece(load_data(workspace, settings).train[0])], lambda *_: None)
-
-
 def test_pictures_are_encoded_in_tiles_too_and_their_encoder_is_loaded_once(
     workspace: Workspace, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,6 @@ from workbench.families.model import Model
 from workbench.runs import checkpoints
 from workbench.runs.run import Run
 from workbench.trainer.batch_inputs import FirstFrames
-from workbench.trainer.previews import preview_at_start
 from workbench.workspace import Workspace
 
 pytestmark = pytest.mark.long
@@ -198,17 +197,6 @@ def test_a_picture_that_came_with_a_clip_is_what_the_model_is_shown(
     assert [round(float(value)) for value in shown] == [10, 200, 30]
     assert all((picture != pictures[given.id]).any() for name, picture in pictures.items() if name != given.id)
     made.metrics.close()
-
-
-def test_a_run_that_is_shown_low_resolution_generates_its_previews(
-    workspace: Workspace, dataset: Dataset, picture_model: Model
-) -> None:
-    run = create(workspace, picture_model.source, condition="low resolution", preview_every=5, preview_steps=1)
-    made = session(run)
-    preview_at_start(made)
-    made.close()
-    assert [preview.step for preview in run.previews] == [0, 0]
-    assert len(list(run.folder.glob("previews/*/input-*.mp4"))) == 2
 
 
 def test_controls_of_a_run_that_is_shown_pictures_are_clips_it_is_to_keep(

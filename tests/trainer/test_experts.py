@@ -33,8 +33,7 @@ from workbench.runs.sweeps import checked, created
 from workbench.sampler.generate import Sampler
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings
-from workbench.trainer.export import export
-from workbench.trainer.previews import preview
+from workbench.trainer.loop import export, preview
 from workbench.workspace import Workspace, read_json
 
 PROMPT, STEPS = "a red circle moves left", 4

@@ -15,7 +15,7 @@ from workbench.clips import media
 from workbench.clips.frame_plan import Taking, shape_for, take
 from workbench.clips.records import Clip
 from workbench.dataset_builder import Dataset
-from workbench.errors import ConfigError, ExitCode
+from workbench.errors import ExitCode
 from workbench.families import find_model
 from workbench.families.phenaki import FAMILY
 from workbench.families.phenaki.models import TINY, NewModelSettings
@@ -24,7 +24,6 @@ from workbench.runs.metrics import read_metrics
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import tokenizer
-from workbench.trainer.encoding_job import EncodeSettings, plan_encoding
 from workbench.trainer.loop import training_loop
 from workbench.workspace import Workspace
 
@@ -168,20 +167,6 @@ def test_what_cannot_be_trained_is_refused_and_leaves_no_model(
     assert re.search(match, answer.err), answer.err
     assert not list((workspace.root / "models").glob("*"))
     assert [run.name for run in Run.all(workspace)] == ["other"]
-
-
-def test_captions_need_a_t5(tmp_path: Path) -> None:
-    (tmp_path / "model_index.json").write_text('{"text_encoder": ["transformers", "UMT5EncoderModel"]}')
-    with pytest.raises(ConfigError, match="whose encoder is a UMT5EncoderModel: choose one with a T5"):
-        FAMILY.create(tmp_path / "new", SMALL, tmp_path, {}, seed=0)
-
-
-def test_clips_are_not_encoded_ahead_by_a_tokenizer_that_will_be_trained(
-    workspace: Workspace, dataset: Dataset
-) -> None:
-    settings = small_run(workspace).settings
-    with pytest.raises(ConfigError, match="tokenizer_steps is 4"):
-        plan_encoding(workspace, settings, EncodeSettings())
 
 
 @pytest.mark.parametrize(("frames", "fps"), [(9, 8), (40, 8), (40, 30), (41, 23.976), (20, 2.4), (300, 59.94)])

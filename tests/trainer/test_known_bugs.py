@@ -6,7 +6,6 @@ several shapes in test_batches.py (B37), frames of long clips in test_frame_plan
 
 from __future__ import annotations
 
-import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,20 +13,13 @@ from typing import Any
 import pytest
 import torch
 
-from tests.drawing import MakeClip
 from tests.driving import create, go, session
-from tests.shell import Shell
-from workbench.clips import media
 from workbench.dataset_builder import Dataset
-from workbench.errors import ConfigError
-from workbench.families import find_model, models
+from workbench.families import find_model
 from workbench.families.model import Model
 from workbench.runs import checkpoints
-from workbench.runs.settings import TrainSettings
-from workbench.trainer import encoder
-from workbench.trainer.encoder import Cache, Encoder, read_video
-from workbench.trainer.loop import train_step
-from workbench.trainer.previews import preview
+from workbench.trainer.encoder import Cache, Encoder
+from workbench.trainer.loop import preview, train_step
 from workbench.workspace import Workspace
 
 CPU = torch.device("cpu")
@@ -139,44 +131,6 @@ def test_b7_the_old_checkpoint_goes_after_the_new_one_is_there_and_the_order_goe
     ]
 
 
-def test_b8_b35_without_a_tracker_there_is_none_and_previews_are_kept_all_the_same(
-    workspace: Workspace, dataset: Dataset, toy_model: Model
-) -> None:
-    run = create(workspace, toy_model.source, preview_steps=1)
-    assert run.settings.tracker == "none"
-    made = go(run, 1)
-    preview(made, ["a red square"])
-    assert not made.accelerator.trackers
-    assert [preview.prompt for preview in run.previews] == ["a red square"]
-
-
-def test_b9_a_switch_turned_off_is_off(shell: Shell, workspace: Workspace, dataset: Dataset) -> None:
-    assert TrainSettings().changed(exact=False).exact is False
-    with pytest.raises(ConfigError, match="true or false"):
-        TrainSettings().changed(exact="False")
-
-
-@pytest.mark.parametrize("model", models(), ids=lambda model: model.id)
-def test_b10_every_known_model_has_its_sizes_checked(model: Model) -> None:
-    with pytest.raises(ConfigError, match="height"):
-        model.check_shape(model.frames, model.height + 1, model.width)
-    with pytest.raises(ConfigError, match="frames"):
-        model.check_shape(model.frames + 1, model.height, model.width)
-
-
-def test_b14_weights_work_for_batches_of_any_size(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
-    run = create(workspace, toy_model.source, loss_weighting="min-snr", batch_size=5)
-    go(run, 2)
-    assert all(math.isfinite(line["loss"]) for line in run.metrics)
-
-
-def test_b17_b18_b40_the_format_comes_from_the_weights_not_from_a_name(toy_model: Model, tmp_path: Path) -> None:
-    family, _ = find_model(toy_model.source)
-    for name in ("my-5b-model", "my-2b-model"):
-        shutil.copytree(toy_model.source, tmp_path / name)
-        assert family.stored_dtype(tmp_path / name) == "float32"
-
-
 def test_b19_saving_takes_nothing_from_the_model(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
     made = go(create(workspace, toy_model.source), 1)
     before = {name: value.clone() for name, value in made.bare_transformer.state_dict().items()}
@@ -184,38 +138,3 @@ def test_b19_saving_takes_nothing_from_the_model(workspace: Workspace, dataset: 
     after = made.bare_transformer.state_dict()
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
-
-
-def test_b20_previews_have_the_frames_that_are_trained(
-    workspace: Workspace, dataset: Dataset, toy_model: Model
-) -> None:
-    run = create(workspace, toy_model.source, frames=17, preview_steps=1)
-    preview(go(run, 0), ["a"])
-    assert media.probe(run.previews[0].video).frames == 17
-
-
-def test_b21_what_is_kept_in_memory_is_bounded(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(encoder, "MEMORY_BYTES", 1000)
-    entries = Cache(tmp_path)
-    for number in range(10):
-        entries.put(f"entry{number}", {"x": torch.full((100,), float(number))})
-    assert all(entries.get(f"entry{number}")["x"][0] == number for number in (*range(10), 0, 5))
-    assert entries._bytes <= 1000
-
-
-def test_b22_pixels_stay_in_range_and_one_frame_keeps_its_axis(
-    workspace: Workspace, dataset: Dataset, make_clip: MakeClip, toy_model: Model
-) -> None:
-    item = session(create(workspace, toy_model.source, held_out=0)).data.train[0]
-    video = read_video(item)
-    assert video.shape[:3] == (1, 3, 9)
-    assert float(video.abs().max()) <= 1.0
-    assert read_video(item, first_only=True).shape[:3] == (1, 3, 1)
-
-
-def test_b34_every_timestep_is_drawn(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
-    made = session(create(workspace, toy_model.source, batch_size=200))
-    seen = {int(t) for step in range(1, 60) for t in made.inputs.batch(step, 0).inputs.timesteps}
-    assert seen == set(range(1000))

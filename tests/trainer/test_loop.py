@@ -14,7 +14,6 @@ from workbench.dataset_builder import Dataset
 from workbench.errors import CannotWrite, ConfigError, NonFiniteLoss, ResumeRefused
 from workbench.families.model import Model
 from workbench.runs import checkpoints
-from workbench.runs.checks import check
 from workbench.runs.metrics import read_sessions
 from workbench.trainer.loop import train_step, training_loop
 from workbench.workspace import Workspace, read_json, write_json
@@ -35,11 +34,6 @@ def test_when_the_time_is_up_it_saves_and_stops(workspace: Workspace, dataset: D
     assert run.checkpoints == [1]
     stops_at = read_sessions(run.folder)[-1].stops_at
     assert stops_at == pytest.approx(began, abs=5)  # when it was made, though loading came in between
-
-
-def test_epochs_become_steps(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
-    run = create(workspace, toy_model.source, epochs=4.0, batch_size=2, gradient_accumulation=2, held_out=0)
-    assert run.settings.steps == 6  # 6 clips, 4 at a time, 4 times
 
 
 @pytest.mark.parametrize("values", [{"ema_decay": 0.9}, {"optimizer": "schedule-free"}], ids=["EMA", "schedule-free"])
@@ -142,8 +136,3 @@ def test_what_cannot_work_is_refused_before_a_run_is_written(
     with pytest.raises(ConfigError, match=said):
         create(workspace, toy_model.source, **values)
     assert not list(workspace.runs.glob("*/config.json"))
-
-
-def test_checks_need_no_weights(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
-    run = create(workspace, toy_model.source)
-    assert check(workspace, run.settings).frames == 9

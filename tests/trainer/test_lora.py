@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import load, save
 
 from workbench.errors import DataError, WorkbenchError
 from workbench.families import find_model
@@ -18,14 +17,6 @@ from workbench.runs.settings import TrainSettings
 from workbench.trainer import lora
 
 CPU = torch.device("cpu")
-
-
-def test_metadata_is_written_in_one_order_and_the_tensors_stay() -> None:
-    tensors = {"b": torch.randn(3), "a": torch.arange(4)}
-    first = lora.with_metadata(save(tensors), {"z": "1", "a": "2"})
-    assert first == lora.with_metadata(save(tensors), {"a": "2", "z": "1"})
-    assert all(torch.equal(load(first)[name], tensor) for name, tensor in tensors.items())
-    assert first.index(b'"a":"2"') < first.index(b'"z":"1"')
 
 
 def test_the_file_says_what_it_is(toy_model: Model, tmp_path: Path) -> None:

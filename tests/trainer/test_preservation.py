@@ -15,7 +15,7 @@ from workbench.families import families
 from workbench.families.model import Model
 from workbench.families.wan import FAMILY as WAN
 from workbench.runs.run import Run
-from workbench.trainer.loop import preservation_loss, train_step, training_targets
+from workbench.trainer.loop import preservation_loss, train_step
 from workbench.trainer.session import Session
 from workbench.workspace import Workspace
 
@@ -151,18 +151,6 @@ def test_known_clips_teach_nothing_and_hold_the_model_to_what_it_was(
         made.close()
 
 
-@pytest.mark.parametrize(
-    "values", [{"gradient_checkpointing": "full", "blocks_to_swap": 1}, {"gradient_checkpointing": "offloaded"}]
-)
-def test_memory_levels_change_no_bit_of_known_clips(
-    workspace: Workspace, dataset: Dataset, toy_model: Model, values: dict[str, Any]
-) -> None:
-    plain, ours = (create(workspace, toy_model.source, **TOWARDS, **level) for level in ({}, values))
-    for run in (plain, ours):
-        go(run, 4).close()
-    assert losses_of_clips(plain) == losses_of_clips(ours)
-
-
 @pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
 def test_each_family_is_held_to_its_base_model_or_refuses(
     workspace: Workspace, dataset: Dataset, family: Any, tmp_path: Path
@@ -176,17 +164,6 @@ def test_each_family_is_held_to_its_base_model_or_refuses(
     go(run, 4).close()
     assert min(losses_of_clips(run)[0]) == pytest.approx(0, abs=1e-6)
     assert min(losses_of_clips(run)[-1]) > 0
-
-
-def test_without_a_regularization_dataset_it_changes_nothing(
-    workspace: Workspace, dataset: Dataset, toy_model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Session, "base_model", lambda _: pytest.fail("no base model is asked"))
-    values = TOWARDS | {"regularization_dataset": None, "method": "full", "learning_rate": 1e-5}
-    made = session(create(workspace, toy_model.source, **values))
-    monkeypatch.setattr(made.ranks, "count", 2, raising=False)
-    assert training_targets(made, made.inputs.batch(1, 0)) is None
-    made.close()
 
 
 @pytest.mark.parametrize("values", [{"method": "full"}, {"train_also": ["norm_final"]}], ids=["full", "beside a LoRA"])

@@ -23,8 +23,7 @@ from workbench.runs.previews import controls_of, previews_of
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.samples import settings_of, write_sample
 from workbench.trainer import lora
-from workbench.trainer.latent_decoding import decode_latents
-from workbench.trainer.previewer import PreviewClip, Previewer, PreviewPrompt, at_scale
+from workbench.trainer.previewer import PreviewClip, Previewer, PreviewPrompt, at_scale, decode_latents
 from workbench.workspace import Workspace, read_json
 
 CPU = torch.device("cpu")

@@ -49,8 +49,3 @@ import torch
 assert torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1)).item() == 2
 assert "torch._dynamo.backends.registry" in sys.modules
 """
-
-
-def test_the_8_bit_optimizer_is_imported_without_the_compiler_which_works_afterwards() -> None:
-    done = subprocess.run([sys.executable, "-c", WITHOUT_COMPILER], capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr

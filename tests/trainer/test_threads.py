@@ -95,16 +95,6 @@ def test_the_fewest_threads_that_are_about_as_fast_as_any_are_taken(
     assert torch.get_num_threads() == chosen
 
 
-def test_who_has_decided_already_decides(
-    four_threads: None, alone: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
-) -> None:
-    Threads(tmp_path, 3).choose(lambda: clock.go(1 / torch.get_num_threads()))
-    assert torch.get_num_threads() == 3, "its checkpoint"
-    monkeypatch.setenv(threads.VARIABLE, "3")
-    Threads(tmp_path, None).choose(lambda: clock.go(1 / torch.get_num_threads()))
-    assert torch.get_num_threads() == 3, "a person"
-
-
 def test_a_run_steps_back_once_others_want_the_cores(
     four_threads: None, alone: None, tmp_path: Path, clock: Clock
 ) -> None:

@@ -63,11 +63,6 @@ def test_a_missing_package_is_named_before_the_start(monkeypatch: pytest.MonkeyP
         check_tracker(TrainSettings(tracker="all"))
 
 
-def test_every_number_of_a_line_is_sent_under_its_own_name() -> None:
-    line = {"step": 3, "time": 1.0, "loss": 0.5, "samples": [[1, 0.5]], "held_out_bands": [0.1, None], "note": "x"}
-    assert trackers.values(line) == {"loss": 0.5, "held_out_bands/0": 0.1}
-
-
 def test_tensorboard_goes_on_in_the_same_folder_and_hides_what_comes_again(run: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -153,12 +148,6 @@ def test_weights_and_biases_stays_offline_where_nobody_is_logged_in(tracked: tup
     assert kept == {f"run-{json.loads((run / trackers.RECORD).read_text())['id']}.wandb"}
 
 
-def test_a_tracker_that_cannot_start_costs_a_line_and_itself(run: Path) -> None:
-    (run / "tensorboard").write_text("a file where the folder should be")
-    (said,) = log(run, "tensorboard", 1, 3)
-    assert said.startswith("the tracker tensorboard could not be started and is off from here on, the run goes on: ")
-
-
 def test_a_tracker_that_breaks_later_is_turned_off_once(run: Path) -> None:
     class Broken:
         """A tracker whose server is gone after the first line."""
@@ -193,9 +182,3 @@ def test_a_tracker_that_breaks_later_is_turned_off_once(run: Path) -> None:
         "the tracker tensorboard could not be written to and is off from here on, the run goes on: the server went away"
     ]
     assert accelerator.trackers[0].lines == 3
-
-
-def test_no_tracker_asks_nothing_of_the_accelerator(run: Path) -> None:
-    assert trackers.accelerator_options(run, TrainSettings()) == {}
-    assert log(run, "none", 1, 3) == []
-    assert list(run.iterdir()) == []

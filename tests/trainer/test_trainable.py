@@ -15,10 +15,8 @@ from workbench.families.lora_files import plain_name
 from workbench.families.model import Model
 from workbench.families.model_inputs import ModelInputs
 from workbench.runs.settings import TrainSettings
-from workbench.sampler.adapters import file_beside
 from workbench.trainer import lora
 from workbench.trainer.trainable import LORA, Trainable, continue_from
-from workbench.workspace.lora_names import ALSO
 
 CPU = torch.device("cpu")
 
@@ -111,14 +109,6 @@ def test_only_what_is_named_is_trained(toy: Toy) -> None:
     assert f"{sum(p.numel() for p in found.parameters):,} values" in found.summary
     with pytest.raises(ConfigError, match=r"train_also has 'nothing'.*patch_embed"):
         toy.trained(train_also=["nothing"])
-
-
-def test_weights_beside_a_lora_have_the_names_of_the_model(toy: Toy, tmp_path: Path) -> None:
-    toy.trained(train_also=["patch_embed"]).write(tmp_path, {"base_model": "toy", "step": "7", "seed": "0"})
-    assert file_beside(tmp_path / LORA) == tmp_path / ALSO, "a sample finds them"
-    base = toy.transformer()
-    missing, unexpected = base.load_state_dict(load_file(tmp_path / ALSO), strict=False)
-    assert not unexpected
 
 
 def test_a_lora_goes_on_as_strong_as_it_was(toy: Toy, tmp_path: Path) -> None:

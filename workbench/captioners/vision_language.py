@@ -8,7 +8,6 @@ the processors would sample again at rates of their own. The processors need a t
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from workbench import policy
 from workbench.captioners.base import Captioner, CaptionFailed, CaptionModel, whole_sentences
 from workbench.errors import ConfigError, ModelUnavailable, OutOfMemory
-from workbench.jobs import gpu_lock, processes
+from workbench.jobs import processes
 from workbench.jobs.devices import Device, pick_device
 from workbench.jobs.torch_devices import free_memory
 from workbench.paths import extra_command
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from workbench.clips.media import Pixels
     from workbench.workspace import Workspace
 
-UNLOAD_SECONDS = 30.0  # seconds a warm sampler gets to unload its model
 FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
 INSTALL = f"install the extra: {extra_command('caption')}, with torchvision from where torch came from"
 
@@ -44,7 +42,7 @@ CHOICES = (
 
 
 class VisionLanguage(Captioner):
-    """A model on this machine's GPU, or on its processor (slow). Holds the GPU's lock while it is open."""
+    """A model on this machine's GPU, or on its processor (slow). Its job holds the GPU."""
 
     id: ClassVar[str] = "vision_language"
     title: ClassVar[str] = "A vision-language model on this machine"
@@ -57,8 +55,7 @@ class VisionLanguage(Captioner):
     choices: ClassVar[tuple[CaptionModel, ...]] = CHOICES
 
     def __init__(self, settings: CaptionerSettings, workspace: Workspace) -> None:
-        self._settings, self._locks = settings, workspace.locks
-        self._held = contextlib.ExitStack()
+        self._settings = settings
         self._model: Any = None
         self._processor: Any = None
 
@@ -76,8 +73,6 @@ class VisionLanguage(Captioner):
         check_torchvision()
         device = pick_device(self._settings.device)
         folder = fetch(self._settings.model)
-        if device.is_gpu:
-            self._held.enter_context(gpu_lock.hold(self._locks, device.uuid, "captions", UNLOAD_SECONDS))
         import torch
 
         try:
@@ -103,7 +98,6 @@ class VisionLanguage(Captioner):
         if self._model is not None:
             self._model = self._processor = None
             free_memory()
-        self._held.close()
 
     def _inputs(self, frames: Pixels, fps: float, instruction: str) -> Any:
         """What the model takes: one picture, or a video whose frames are at the times that `fps` says."""

@@ -18,6 +18,7 @@ from workbench.cli.options import (
     with_workspace,
 )
 from workbench.cli.printing import say
+from workbench.jobs import queue
 from workbench.remote.slurm import submit_encoding
 from workbench.runs.settings import DataSettings, TrainSettings
 from workbench.trainer.encoding_job import MODULE, EncodeSettings, plan_encoding
@@ -54,7 +55,7 @@ def encode(
             say(f"submitted job {number} to {target}")
         say(f"the nodes share the work in {folder.parent}")
         return 0
-    jobs.start(folder, MODULE)
+    queue.submit(workspace, folder, MODULE)
 
     def outcome() -> list[str]:
         status = jobs.status(folder)

@@ -28,8 +28,9 @@ from pydantic import BaseModel, Field
 from workbench import jobs, policy
 from workbench.captioners.keys import handed_over
 from workbench.errors import ConfigError
+from workbench.jobs import queue
 from workbench.settings import Settings
-from workbench.workspace import read_json
+from workbench.workspace import Workspace, read_json
 from workbench.workspace.records import read_record
 
 MODULE = "workbench.dataset_builder"
@@ -75,10 +76,11 @@ class TaskResult(BaseModel):
 
 
 class TaskModule(Protocol):
-    """What each of those modules offers; one may also have `check(dataset, settings)`.
+    """What each of those modules offers; one may also have these:
 
-    It raises ConfigError for what is wrong with the settings beyond each by itself, before anything is started: it
-    reads little and loads no model.
+    check(dataset, settings)   raises ConfigError for what is wrong with the settings beyond each by itself, before
+                               anything is started: it reads little and loads no model
+    devices(config)            the devices that the task needs to itself, for which it waits its turn
     """
 
     def run(self, dataset: Path, config: Path, job: jobs.Job) -> None:
@@ -113,8 +115,12 @@ class Task:
     def go_on(self) -> jobs.Status:
         """Start it again with the settings it had: after a stop, a failure, a power cut. Raises ConfigError."""
         settings = read_json(self.folder / jobs.CONFIG)
+        needs = getattr(task_module(self.folder), "devices", lambda config: ())
+        devices = needs(self.folder / jobs.CONFIG)
         with handed_over(str(settings.get("key_variable", "")), str(settings.get("base_url", ""))) as secrets:
-            return jobs.start(self.folder, MODULE, secrets["stdin"], {**secrets["env"], **policy.handed_on()})
+            env = {**secrets["env"], **policy.handed_on()}
+            workspace, title = Workspace.of(self.folder.parent), f"{self.name} of {self.folder.parent.name}"
+            return queue.submit(workspace, self.folder, MODULE, devices, title, env=env, stdin=secrets["stdin"])
 
     def stop(self) -> None:
         """Ask it to end; what is done stays. Raises CannotWrite."""
@@ -129,7 +135,7 @@ class Task:
 
     @property
     def status(self) -> jobs.Status:
-        return jobs.status(self.folder)
+        return queue.with_position(Workspace.of(self.folder.parent), jobs.status(self.folder))
 
     @property
     def version(self) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ HUB = "WORKBENCH_DEMO_HUB"  # repositories that visitors may name, by commas; th
 MEGABYTE = 1024**2
 JOBS = (
     "workbench.trainer",
-    "workbench.trainer.latent_decoding",
+    "workbench.trainer.previewer",
     "workbench.trainer.trial",
     "workbench.jobs.queue",
     "workbench.sampler",

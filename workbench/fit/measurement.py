@@ -4,7 +4,7 @@
     cache/measured/KEY.json    {device, phases: {phase: GiB}, host_gb, step_seconds, checkpoint_bytes, ran_out, time}
 
 The key is the hash of all that decides the figures: model, device, and those settings that change what is computed at
-a time. Nothing is ever left in runs/. No torch.
+a time. It leaves no run. No torch.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from typing import Any
 
 from workbench import jobs
 from workbench.errors import ConfigError
+from workbench.jobs import queue
 from workbench.jobs.devices import Device, pick_device
 from workbench.runs.checks import check, check_device
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, read_json, write_json
 
 MODULE = "workbench.trainer.trial"
-FOLDER = ".measuring"
+FOLDER, TITLE = ".measuring", "a measurement"
 HELP = "Some real steps, a preview and a save in a process of their own. Takes a minute or more, leaves no run."
 # Settings that change the figures; every other one can change without a new measurement.
 MATTERS = (
@@ -113,7 +114,7 @@ def start(workspace: Workspace, settings: TrainSettings) -> Path:
             shutil.rmtree(status.folder, ignore_errors=True)
     if not jobs.status(folder).state.alive:
         settings.save(folder / jobs.CONFIG)
-    jobs.start(folder, MODULE)
+    queue.submit(workspace, folder, MODULE, [device], TITLE)
     return folder
 
 

@@ -7,7 +7,7 @@ The folder holds everything; any process may read it at any time and derives the
                      memory_ran_out} of a process that was killed, where its starter still lived
     heartbeat.json   {phase, step, total, time, still, step_seconds, message, paused}: where it is, written by the job
     control/NAME     a file a command (stop, pause, resume, save, preview); the job takes it by deleting it
-    waiting.json     of a job that waits and has no process yet (tickets)
+    waiting.json     of a job that waits and has no process yet (reading.Ticket)
     job.log          the job's output (log)
     result.json      {status, exit_code, message, ended_at, ...}: how it ended, written last, by the job
 

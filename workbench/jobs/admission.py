@@ -68,7 +68,8 @@ def _living(home: Path) -> list[str]:
         record = read_object(path)
         if processes.alive(record) and record.get("module") != STARTER:
             found.append(str(record.get("module")))
-    return [*found, *(TRAINER for _ in home.glob(f"{RUNS}/waiting.json"))]
+    waiting = (str(read_object(path).get("module")) for path in (home / "workspace").rglob("waiting.json"))
+    return [*found, *waiting]
 
 
 def limit_process() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import threading
 import time
@@ -13,15 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import CannotWrite, ConfigError, ExitCode
-from workbench.jobs import admission, log, platform, processes, tickets
+from workbench.jobs import admission, platform, processes
 from workbench.jobs.job import STACKS, START_LOCK, Command, clear, ended
 from workbench.jobs.locks import locked
 from workbench.jobs.log import LOG
-from workbench.jobs.reading import CONTROL, PROCESS, RESULT, State, Status, status
-from workbench.workspace import make_folder, read_object, write_json, writing
+from workbench.jobs.reading import CONTROL, PROCESS, RESULT, TICKET, State, Status, status, ticket
+from workbench.workspace import disk, make_folder, read_object, write_json, writing
 
 WITHDRAWN = "Stopped while it waited for its turn; start it again to put it into the queue."
 EXIT_SECONDS = 10.0  # that a process which has written its result may take to end
+WITH_PASSWORD = re.compile(r"://[^/\s]*@")  # of a proxy's address, which is not written
+ANSWER_SECONDS = 4.0  # that a job may take to write what it was asked for
 SAVING, SAVE_SECONDS = "saving", 60.0  # how the phase of a job begins that saves; so long it may take when it is to end
 FORCED = "Ended by force before it could save. Start it again: it goes on from what it saved last."
 
@@ -52,11 +55,14 @@ def start(
         return status(folder)
 
 
-def put_off(folder: Path, module: str, env: Mapping[str, str], noting: AbstractContextManager[object]) -> Status:
+def put_off(
+    folder: Path, module: str, env: Mapping[str, str], noting: AbstractContextManager[object], entry: Any = None
+) -> Status:
     """As `start`, but the job gets its process from `start_waiting`; until then it waits, and costs nothing.
 
-    noting: is entered around the moment from which on it waits
+    noting: is entered around the moment from which on it waits;  entry: its entry in the queue
     """
+    make_folder(folder)
     with locked(folder / START_LOCK):
         now = status(folder)
         if now.state.alive:
@@ -64,7 +70,11 @@ def put_off(folder: Path, module: str, env: Mapping[str, str], noting: AbstractC
         with admission.starting(module), noting:
             _await_exit(folder)
             clear(folder)
-            tickets.write(folder, module, {**processes.environment(module=module), **env})
+            every = {**processes.environment(module=module), **env}
+            kept = {name: value for name, value in every.items() if not WITH_PASSWORD.search(value)}
+            origin = {"time": time.time(), "boot_id": platform.boot_id(), "inode": folder.stat().st_ino}
+            record = {"module": module, "environment": kept, "entry": entry, **origin}
+            write_json(folder / TICKET, record, mode=0o600)
             (folder / PROCESS).unlink(missing_ok=True)  # the previous process may not have ended yet
         return status(folder)
 
@@ -72,23 +82,23 @@ def put_off(folder: Path, module: str, env: Mapping[str, str], noting: AbstractC
 def start_waiting(folder: Path) -> None:
     """Give a job that waits its process. Whoever else did so before is no harm. Raises CannotWrite."""
     with locked(folder / START_LOCK):
-        ticket = tickets.read(folder)
-        if ticket is not None and ticket.holds and ticket.own:
+        waits = ticket(folder)
+        if waits is not None and waits.holds and waits.own:
             if not processes.alive(read_object(folder / PROCESS)):
-                environment = {**processes.environment(module=ticket.module), **ticket.environment}
-                _spawn(folder, ticket.module, subprocess.DEVNULL, environment)
-            tickets.remove(folder)
+                environment = {**processes.environment(module=waits.module), **waits.environment}
+                _spawn(folder, waits.module, subprocess.DEVNULL, environment)
+            disk.patiently(lambda: (folder / TICKET).unlink(missing_ok=True))
 
 
 def withdraw(folder: Path) -> bool:
     """End a job that waits and has no process; whether it was one. Raises CannotWrite."""
-    if not tickets.there(folder):
+    if not (folder / TICKET).exists():
         return False
     with locked(folder / START_LOCK):
-        if tickets.read(folder) is None or processes.alive(read_object(folder / PROCESS)):
+        if ticket(folder) is None or processes.alive(read_object(folder / PROCESS)):
             return False
         write_json(folder / RESULT, ended(State.STOPPED, ExitCode.STOPPED, WITHDRAWN))
-        tickets.remove(folder)
+        disk.patiently(lambda: (folder / TICKET).unlink(missing_ok=True))
     return True
 
 
@@ -187,12 +197,17 @@ def wait(folder: Path, seconds: float | None = None, poll: float = 0.05) -> Stat
 
 
 def stacks(folder: Path) -> str:
-    """What every thread of a living job is doing now; it goes on. Raises ConfigError when it cannot answer."""
-    process = read_object(folder / PROCESS)
+    """What every thread of a living job is doing now; it goes on. Raises ConfigError when it cannot answer.
 
-    def requested() -> bool:
-        return processes.alive(process) and platform.request_stacks(process["pid"], folder / CONTROL / STACKS)
-
-    if (written := log.written_after(requested, folder)) is None:
+    It is what the job writes to its log until it falls silent.
+    """
+    process, path = read_object(folder / PROCESS), folder / LOG
+    size = before = path.stat().st_size if path.exists() else 0
+    if not (processes.alive(process) and platform.request_stacks(process["pid"], folder / CONTROL / STACKS)):
         raise ConfigError(f"{folder.name} cannot show its stacks: it does not run, or has only just started")
-    return written
+    end, now = time.monotonic() + ANSWER_SECONDS, size
+    while time.monotonic() < end and not now == size > before:
+        size = now
+        time.sleep(0.1)
+        now = path.stat().st_size if path.exists() else 0
+    return path.read_bytes()[before:].decode("utf-8", "replace") if path.exists() else ""

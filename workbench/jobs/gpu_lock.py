@@ -2,24 +2,21 @@
 
 locks/gpu-UUID.lock      held by the process that uses the GPU; its content names the holder
 locks/gpu-UUID.wanted    the process that waits for it: who only keeps a model warm releases it
-locks/cpu.lock           the same of the processor (uuid ""), which only training runs hold
+locks/cpu.lock           the same of the processor (uuid ""), which only jobs of the queue hold
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any
 
 from workbench.errors import DeviceBusy
 from workbench.jobs import processes
-from workbench.jobs.job import Job
 from workbench.jobs.locks import acquire
 from workbench.workspace import read_object, write_json, writing
 
@@ -48,21 +45,12 @@ def hold(
             file = held.enter_context(path.open("a+", encoding="utf-8"))
         if not _acquired(file, min(patience, CHECK_SECONDS)) and not _requested(file, path, patience, meanwhile):
             who = holder(locks, uuid) or "another process"
-            raise DeviceBusy(f"the {_kind(uuid)} is held by {who}: wait until it ends, or stop it")
+            kind = "GPU" if uuid else "processor"
+            raise DeviceBusy(f"the {kind} is held by {who}: wait until it ends, or stop it")
         file.truncate(0)
         file.write(" " + json.dumps({"holder": name, "pid": os.getpid()}))  # the first byte is the lock's
         file.flush()
         yield file.fileno()
-
-
-def hold_for(job: Job, locks: Path, uuid: str, name: str) -> AbstractContextManager[int]:
-    """As `hold`, for a job that waits as long as it takes. Raises jobs.Stop on request."""
-
-    def report(holder: str) -> None:
-        job.beat(f"waiting, the {_kind(uuid)} is held by {holder}", patient=True)
-        job.check_stop(f"Stopped while it waited for the {_kind(uuid)}.")
-
-    return hold(locks, uuid, name, math.inf, report)
 
 
 def holder(locks: Path, uuid: str | None = None) -> str | None:
@@ -76,10 +64,6 @@ def holder(locks: Path, uuid: str | None = None) -> str | None:
 def wanted(locks: Path, uuid: str) -> bool:
     """Whether another living job waits for this device: who only keeps a model warm releases it now."""
     return processes.alive(_requester(_lock_path(locks, uuid)))
-
-
-def _kind(uuid: str) -> str:
-    return "GPU" if uuid else "processor"
 
 
 def _lock_path(locks: Path, uuid: str) -> Path:

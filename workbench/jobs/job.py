@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from workbench.errors import CannotWrite, ExitCode, explain
-from workbench.jobs import leftovers, log, platform, processes, tickets
+from workbench.jobs import leftovers, log, platform, processes
 from workbench.jobs.locks import locked
-from workbench.jobs.reading import CONTROL, HEARTBEAT, PROCESS, RESULT, State
+from workbench.jobs.reading import CONTROL, HEARTBEAT, PROCESS, RESULT, TICKET, State
 from workbench.workspace import disk, read_object, sync_folder, write_bytes, write_json, writing
 
 START_LOCK = ".start.lock"
@@ -86,7 +86,7 @@ class Job:
                 clear(self.folder)
                 known = {"module": "", "started_at": time.time()}
             write_json(self.folder / PROCESS, known | processes.identity(os.getpid()))
-            tickets.remove(self.folder)
+            disk.patiently(lambda: (self.folder / TICKET).unlink(missing_ok=True))
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         self._over.set()

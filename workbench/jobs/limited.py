@@ -4,24 +4,38 @@ The child runs `serve`: it says READY, then each line on its stdin is a task (JS
 after lines of ALIVE while it makes progress. Its argument limits the seconds of computing without progress, also in
 native code; the parent waits longer, for a child that hangs without computing. It has low priority, no
 tokens in its environment, and ends with its parent.
+
+Limits that the child cannot set for itself are its parent's guard:
+
+    ChildGuard      leaves all to the limits of the kernel that the child sets for itself (platform.limit_child)
+    WatchingGuard   looks at the child ten times a second
+    JobGuard        puts it into a job object of Windows: structures and numbers are those of winnt.h for 64 bits, in
+                    types of fixed width, so that tests on Linux can measure them
+
+On Windows the child is put into its job once it runs and before its first task: what it takes while it starts is not
+limited, and no foreign file is read then. Windows does not count the time that the kernel spends for a child.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import json
 import queue
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
+import psutil
+
 from workbench.jobs import platform, processes
-from workbench.jobs.guards import ChildGuard, guard
 from workbench.paths import CODE
+from workbench.workspace.disk import ON_WINDOWS, PORTABLE
 
 READY, ALIVE = b"ready\n", b"alive\n"
 MEMORY_BYTES = 6 * 1024**3
@@ -187,3 +201,201 @@ def serve(handle: Callable[[dict[str, Any], Watch], str], modules: Sequence[str]
 def _write(line: bytes) -> None:
     sys.stdout.buffer.write(line)
     sys.stdout.buffer.flush()
+
+
+# ---- the parent's guard ---------------------------------------------------------------------------------------------
+
+GUARD_SECONDS = 0.1  # between two looks at a child
+EXTENDED_LIMITS = 9  # JobObjectExtendedLimitInformation
+JOB_TIME, ACTIVE_PROCESSES, PROCESS_MEMORY = 0x4, 0x8, 0x100  # JOB_OBJECT_LIMIT_...
+NO_CRASH_WINDOW, END_ON_CLOSE = 0x400, 0x2000  # ..._DIE_ON_UNHANDLED_EXCEPTION, ..._KILL_ON_JOB_CLOSE
+ALWAYS = ACTIVE_PROCESSES | PROCESS_MEMORY | NO_CRASH_WINDOW | END_ON_CLOSE
+SET_QUOTA, TERMINATE = 0x100, 0x1  # PROCESS_..., rights that are needed to put a process into a job
+OUT_OF_TIME = 1816  # ERROR_NOT_ENOUGH_QUOTA: the exit code of a process that its job's time limit has ended
+TICKS = 10_000_000  # a second
+HANDLE, BOOL, DWORD = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32
+
+
+class ChildGuard:
+    """A parent's guard over a child that reads foreign files, from before the first of its tasks."""
+
+    @contextlib.contextmanager
+    def task(self, seconds: float) -> Iterator[None]:
+        """Around a task; seconds: of computing from one sign of progress to the next. Raises OSError."""
+        self.begin(seconds)
+        try:
+            yield
+        finally:
+            self.end()
+
+    def begin(self, seconds: float) -> None:
+        """A task begins."""
+
+    def end(self) -> None:
+        """The task has ended."""
+
+    def close(self) -> None:
+        """The child has ended."""
+
+    def progress(self) -> None:
+        """The child made progress: its time starts anew."""
+
+    def ended_late(self, code: int | None) -> bool:
+        """Whether the child, which has ended with this code, was ended because it computed too long."""
+        return sys.platform != "win32" and code == -signal.SIGPROF
+
+
+def guard(pid: int, memory: int) -> ChildGuard:
+    """Guard a child before its first task, by what this system offers. memory: bytes that it may have"""
+    if not PORTABLE:
+        return ChildGuard()
+    if ON_WINDOWS:
+        with contextlib.suppress(OSError):  # it has ended, or is in a job that holds no other
+            return JobGuard(pid, memory, kernel32())
+    return WatchingGuard(pid, memory)
+
+
+class WatchingGuard(ChildGuard):
+    """Looks at a child during a task and ends it above its limits. What it allocates between two looks is not seen."""
+
+    def __init__(self, pid: int, memory: int) -> None:
+        self._pid, self._memory, self._seconds = pid, memory, 0.0
+        self._over = threading.Event()
+        self._since: float | None = None  # its computing time at its last sign of progress
+        self._late = False
+        self._thread = threading.Thread()
+
+    def begin(self, seconds: float) -> None:
+        self._seconds, self._since = seconds, None
+        self._over.clear()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def progress(self) -> None:
+        self._since = None
+
+    def ended_late(self, code: int | None) -> bool:
+        return self._late
+
+    def _watch(self) -> None:
+        with contextlib.suppress(psutil.Error):
+            child = psutil.Process(self._pid)
+            while not self._over.wait(GUARD_SECONDS):
+                times = child.cpu_times()
+                computed = times.user + times.system
+                since = self._since = computed if self._since is None else self._since
+                self._late = computed - since > self._seconds
+                if self._late or child.memory_info().rss > self._memory:
+                    child.kill()
+                    return
+
+
+class BasicLimits(ctypes.Structure):
+    """JOBOBJECT_BASIC_LIMIT_INFORMATION"""
+
+    _fields_ = (
+        ("PerProcessUserTimeLimit", ctypes.c_int64),
+        ("PerJobUserTimeLimit", ctypes.c_int64),
+        ("LimitFlags", DWORD),
+        ("MinimumWorkingSetSize", ctypes.c_size_t),
+        ("MaximumWorkingSetSize", ctypes.c_size_t),
+        ("ActiveProcessLimit", DWORD),
+        ("Affinity", ctypes.c_size_t),
+        ("PriorityClass", DWORD),
+        ("SchedulingClass", DWORD),
+    )
+
+
+class ExtendedLimits(ctypes.Structure):
+    """JOBOBJECT_EXTENDED_LIMIT_INFORMATION"""
+
+    _fields_ = (
+        ("BasicLimitInformation", BasicLimits),
+        ("IoInfo", ctypes.c_uint64 * 6),
+        ("ProcessMemoryLimit", ctypes.c_size_t),
+        ("JobMemoryLimit", ctypes.c_size_t),
+        ("PeakProcessMemoryUsed", ctypes.c_size_t),
+        ("PeakJobMemoryUsed", ctypes.c_size_t),
+    )
+
+
+def kernel32() -> Any:
+    """The library that has these functions. Raises OSError elsewhere than on Windows."""
+    if sys.platform == "win32":
+        return declared(ctypes.WinDLL("kernel32"))
+    else:  # which mypy leaves out for Windows
+        raise OSError("only Windows has job objects")
+
+
+def declared(library: Any) -> Any:
+    """The library, with the types of what is called here: ctypes would cut a handle to 32 bits."""
+    for name, result, arguments in (
+        ("CreateJobObjectW", HANDLE, (ctypes.c_void_p, ctypes.c_wchar_p)),
+        ("SetInformationJobObject", BOOL, (HANDLE, ctypes.c_int32, ctypes.c_void_p, DWORD)),
+        ("OpenProcess", HANDLE, (DWORD, BOOL, DWORD)),
+        ("AssignProcessToJobObject", BOOL, (HANDLE, HANDLE)),
+        ("CloseHandle", BOOL, (HANDLE,)),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+class JobGuard(ChildGuard):
+    """Holds one child in a job: memory, computing time of a task, and no process that it starts.
+
+    The handle is this process's alone: the child cannot change its limits, and it ends with its parent, however that
+    one ends.
+    """
+
+    def __init__(self, pid: int, memory: int, library: Any) -> None:
+        """library: `kernel32()`. Raises OSError where Windows refuses; the child is as it was then."""
+        self._library, self._memory, self._seconds = library, memory, 0.0
+        self._job = _granted(library.CreateJobObjectW(None, None), "CreateJobObjectW")
+        try:
+            self._limit(0.0)
+            process = _granted(library.OpenProcess(SET_QUOTA | TERMINATE, False, pid), "OpenProcess")
+            try:
+                _granted(library.AssignProcessToJobObject(self._job, process), "AssignProcessToJobObject")
+            finally:
+                library.CloseHandle(process)
+        except OSError:
+            self.close()
+            raise
+
+    def begin(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._limit(seconds)
+
+    def progress(self) -> None:
+        with contextlib.suppress(OSError):  # the limit that is set stays
+            self._limit(self._seconds)
+
+    def end(self) -> None:
+        self._limit(0.0)
+
+    def ended_late(self, code: int | None) -> bool:
+        return code == OUT_OF_TIME
+
+    def close(self) -> None:
+        self._library.CloseHandle(self._job)
+
+    def _limit(self, seconds: float) -> None:
+        """Set all limits; seconds: of computing from now on, to which Windows adds what was computed, 0: any."""
+        limits = ExtendedLimits()
+        limits.ProcessMemoryLimit = self._memory
+        limits.BasicLimitInformation.ActiveProcessLimit = 1
+        limits.BasicLimitInformation.PerJobUserTimeLimit = round(seconds * TICKS)
+        limits.BasicLimitInformation.LimitFlags = ALWAYS | (JOB_TIME if seconds else 0)
+        arguments = (self._job, EXTENDED_LIMITS, ctypes.byref(limits), ctypes.sizeof(limits))
+        _granted(self._library.SetInformationJobObject(*arguments), "SetInformationJobObject")
+
+
+def _granted(result: int | None, function: str) -> int:
+    if not result:
+        raise OSError(f"Windows refuses {function}")
+    return result

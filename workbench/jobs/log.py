@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from workbench.errors import CannotWrite
@@ -16,7 +14,6 @@ LOG = "job.log"
 MOST = 16 * 1024**2  # bytes of a log; a longer one loses its middle
 HEAD, TAIL = 1024**2, 7 * 1024**2  # bytes that stay of a log that became too long
 TAIL_BYTES = 65536  # of a log, within which its last lines are looked for
-ANSWER_SECONDS = 4.0  # that a job may take to write what it was asked for
 
 
 def log(text: str) -> None:
@@ -35,29 +32,6 @@ def log_tail(folder: Path, lines: int = 50) -> str:
         file.seek(max(0, path.stat().st_size - TAIL_BYTES))
         text = file.read().decode("utf-8", "replace")
     return "\n".join(line.rsplit("\r", 1)[-1] for line in text.rstrip("\r\n").split("\n")[-lines:])
-
-
-def written_after(ask: Callable[[], bool], folder: Path) -> str | None:
-    """What a job writes to its log after `ask`, until it falls silent or ANSWER_SECONDS are over.
-
-    None where `ask` returns False: the job cannot be asked.
-    """
-    path = folder / LOG
-    size = before = path.stat().st_size if path.exists() else 0
-    if not ask():
-        return None
-    end = time.monotonic() + ANSWER_SECONDS
-    while time.monotonic() < end:
-        time.sleep(0.1)
-        now = path.stat().st_size if path.exists() else 0
-        if now == size > before:
-            break
-        size = now
-    if not path.exists():
-        return ""
-    with path.open("rb") as file:
-        file.seek(before)
-        return file.read().decode("utf-8", "replace")
 
 
 def bound(folder: Path, most: int = MOST, head: int = HEAD, tail: int = TAIL) -> None:

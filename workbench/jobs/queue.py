@@ -1,16 +1,16 @@
-"""The queue of runs: which ones wait for the device, and in which order.
+"""The queue: which jobs wait for a device, and in which order.
 
-    runs/.queue.json      ["slug", ...], the next run first; anyone may edit it
-    python -m workbench.jobs.queue WORKSPACE/runs/.starter      the starter: starts the processes of waiting runs
+    runs/.queue.json      the next job first; anyone may edit it. A run is its slug, any other job {job, title, devices}
+    python -m workbench.jobs.queue WORKSPACE/runs/.starter      the starter: starts the processes of waiting jobs
 
-A waiting run has no process, only a position in the queue and a ticket in its folder (jobs.tickets). The exception is
-the next run of each device: its process is already running, without torch, waits until all runs before it are gone, and
-takes the device's lock, which the kernel releases when its holder ends, however it ends. `advance` starts these
-processes. Whoever starts a run calls it, and so does a small process, the starter, again and again; whoever reads the
-queue, waits in it or holds a device restarts the starter if it is gone. So a run that fails or is killed blocks nobody,
-and a thousand waiting runs cost next to nothing.
+`submit` starts a job that needs no device at once. One that does waits: it has no process, only a position in the queue
+and a ticket in its folder (waiting.json). The exception is the next job of each device: its process is already running,
+without torch, waits until all jobs before it are gone, and takes the device's lock, which the kernel releases when its
+holder ends, however it ends. `advance` starts these processes. Whoever submits a job calls it, and so does a small
+process, the starter, again and again; whoever reads the queue, waits in it or holds a device restarts the starter if it
+is gone. So a job that fails or is killed blocks nobody, and a thousand waiting jobs cost next to nothing.
 
-A paused run lends its device (QueueSlot.lent): it moves to the front of the queue, so that the runs behind it keep
+A paused run lends its device (QueueSlot.lent): it moves to the front of the queue, so that the jobs behind it keep
 waiting while the user samples.
 """
 
@@ -19,233 +19,314 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import re
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import psutil
 
 from workbench import jobs
 from workbench.errors import CannotWrite, ConfigError
-from workbench.jobs import gpu_lock, tickets
+from workbench.jobs import gpu_lock, reading
 from workbench.jobs.control import WITHDRAWN
 from workbench.jobs.devices import Device, gpus, pick_devices
 from workbench.workspace import Workspace, is_slug, read_json, write_json
 
 QUEUE, LOCK = ".queue.json", ".queue.lock"
-STARTER, STARTER_MODULE = ".starter", "workbench.jobs.queue"  # the job that starts the processes of waiting runs
+STARTER, STARTER_MODULE = ".starter", "workbench.jobs.queue"  # the job that starts the processes of waiting jobs
 LOOK_SECONDS = 0.2
-GUARD_SECONDS = 5.0  # how often a run's process checks that the starter is alive
+GUARD_SECONDS = 5.0  # how often a process in the queue checks that the starter is alive
 POSITIONS_SECONDS = 1.0  # how old a known position in the queue may be
-WAITING = jobs.WAITING  # prefix of a waiting run's phase
+WAITING = jobs.WAITING  # prefix of a waiting job's phase
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+PATH = re.compile(r"[\w.-]+(/[\w.-]+)+")  # of a job in the workspace
+# Where jobs wait, for when the file is lost.
+PLACES = ("runs/*", "datasets/*/.*", "cache/encoding/*/*", ".measuring/*")
 
 
-def order(workspace: Workspace) -> list[str]:
-    """List the runs that wait for the device, the next one first, without paused ones."""
-    keep_going(workspace)
-    return [slug for slug, state in _living(workspace, _listed(workspace)) if state is not jobs.State.PAUSED]
+class Entry(NamedTuple):
+    """A job in the queue.
+
+    name: a run's slug, or the path of another job in the workspace
+    title: what it is called where others wait for it
+    devices: the UUIDs of those that it needs; None of a run, whose settings name them
+    """
+
+    name: str
+    title: str
+    devices: frozenset[str] | None
+
+    @classmethod
+    def of(cls, workspace: Workspace, folder: Path, title: str, devices: Sequence[Device]) -> Entry:
+        name = folder.absolute().relative_to(workspace.root.absolute()).as_posix()
+        if (slug := name.removeprefix("runs/")) != name and "/" not in slug:
+            return cls(slug, f"run {slug}", None)
+        return cls(name, title, frozenset(device.uuid for device in devices))
+
+    @classmethod
+    def read(cls, value: Any) -> Entry | None:
+        """What `written` gave, or a person wrote; None for anything else."""
+        if isinstance(value, str):
+            return cls(value, f"run {value}", None) if is_slug(value) else None
+        if not isinstance(value, dict) or not isinstance(devices := value.get("devices"), list):
+            return None
+        name = str(value.get("job"))
+        sound = PATH.fullmatch(name) and ".." not in name
+        return cls(name, str(value.get("title", name)), frozenset(map(str, devices))) if sound else None
+
+    def written(self) -> str | dict[str, Any]:
+        if self.devices is None:
+            return self.name
+        return {"job": self.name, "title": self.title, "devices": sorted(self.devices)}
+
+    def folder(self, workspace: Workspace) -> Path:
+        return (workspace.root if "/" in self.name else workspace.runs) / self.name
+
+    def state(self, workspace: Workspace) -> jobs.State:
+        return jobs.status(self.folder(workspace)).state
+
+    def wanted(self, workspace: Workspace) -> frozenset[str]:
+        """The devices it needs; none if its settings cannot be read, as it will fail at once."""
+        if self.devices is not None:
+            return self.devices
+        try:
+            settings = read_json(self.folder(workspace) / jobs.CONFIG)
+            return _uuids_of(settings.get("device", "auto"), settings.get("gpus", 1))
+        except (ConfigError, AttributeError, TypeError):
+            return frozenset()
 
 
-def enqueue(workspace: Workspace, slug: str, module: str, env: Mapping[str, str] | None = None) -> jobs.Status:
-    """Put a run at the end of the queue and start what is next. A run that is already alive is left alone.
+def submit(
+    workspace: Workspace,
+    folder: Path,
+    module: str,
+    devices: Sequence[Device] = (),
+    title: str = "",
+    *,
+    env: Mapping[str, str] | None = None,
+    stdin: int = subprocess.DEVNULL,
+) -> jobs.Status:
+    """Start the job in a folder of the workspace, or let it wait its turn. One that is already alive is left alone.
 
     Args:
-        module: What its process runs.
-        env: Additional environment variables for it.
+        module: What its process runs (`python -m module folder`), which calls `acquired` with the same devices.
+        devices: What it needs to itself. Without any, and if it is not a run, it starts at once.
+        title: What it does, for those that wait for it.
+        env: Additional environment variables.
+        stdin: An open file for a job that starts at once: how a secret reaches it without a trace.
 
     Raises:
         CannotWrite
         ConfigError: If the policy forbids it.
     """
-    jobs.put_off(workspace.runs / slug, module, env or {}, _noted(workspace, slug))
-    if waits(workspace, slug):
-        join(workspace, slug)  # it was waiting already, but somebody removed it from the file
+    entry = Entry.of(workspace, folder, title, devices)
+    if entry.devices == frozenset():
+        return jobs.start(folder, module, stdin, env)
+
+    @contextlib.contextmanager
+    def noted() -> Iterator[None]:
+        """Add it to the end of the file; nobody can remove it before it has its ticket."""
+        with jobs.locked(workspace.runs / LOCK):
+            listed = [*(other for other in _listed(workspace) if other.name != entry.name), entry]
+            write_json(workspace.runs / QUEUE, [one.written() for one in listed])
+            yield
+
+    jobs.put_off(folder, module, env or {}, noted(), entry.written())
+    if waits(folder):
+        join(workspace, entry)  # it was waiting already, but somebody removed it from the file
     advance(workspace)
     keep_going(workspace)
-    return with_position(workspace, jobs.status(workspace.runs / slug))
+    return with_position(workspace, jobs.status(folder))
+
+
+def order(workspace: Workspace) -> list[str]:
+    """List the jobs that wait for a device by their names, the next one first, without paused runs."""
+    keep_going(workspace)
+    return [entry.name for entry, state in _living(workspace, _listed(workspace)) if state is not jobs.State.PAUSED]
 
 
 @contextlib.contextmanager
-def _noted(workspace: Workspace, slug: str) -> Iterator[None]:
-    """Add the run to the end of the file; nobody can remove it before it has its ticket."""
-    with jobs.locked(workspace.runs / LOCK):
-        write_json(workspace.runs / QUEUE, [*(other for other in _listed(workspace) if other != slug), slug])
-        yield
-
-
-@contextlib.contextmanager
-def _changing(workspace: Workspace) -> Iterator[list[str]]:
+def _changing(workspace: Workspace) -> Iterator[list[Entry]]:
     """Yield the file's content, to be changed in place under its lock. Raises CannotWrite."""
     with jobs.locked(workspace.runs / LOCK):
         listed = _listed(workspace)
         before = [*listed]
         yield listed
         if listed != before:
-            write_json(workspace.runs / QUEUE, listed)
+            write_json(workspace.runs / QUEUE, [entry.written() for entry in listed])
 
 
-def join(workspace: Workspace, slug: str, first: bool = False) -> None:
-    """Put a run at the end of the queue, or first; if it is queued, it keeps its position. Raises CannotWrite."""
+def join(workspace: Workspace, entry: Entry, first: bool = False) -> None:
+    """Put a job at the end of the queue, or first; if it is queued, it keeps its position. Raises CannotWrite."""
     with _changing(workspace) as listed:
-        if slug not in listed:
-            listed.insert(0 if first else len(listed), slug)
+        if entry.name not in (other.name for other in listed):
+            listed.insert(0 if first else len(listed), entry)
 
 
-def leave(workspace: Workspace, slug: str) -> None:
-    """Remove a run from the queue, if it is there. Raises CannotWrite."""
+def leave(workspace: Workspace, entry: Entry) -> None:
+    """Remove a job from the queue, if it is there. Raises CannotWrite."""
     with _changing(workspace) as listed:
-        listed[:] = [other for other in listed if other != slug]
+        listed[:] = [other for other in listed if other.name != entry.name]
 
 
-def move(workspace: Workspace, slug: str, position: int) -> list[str]:
+def move(workspace: Workspace, name: str, position: int) -> list[str]:
     """Move a waiting run to another position (1 is next); return the new order. Raises ConfigError, CannotWrite."""
     with _changing(workspace) as listed:
         living = _living(workspace, listed)
-        waiting = [other for other, state in living if state is not jobs.State.PAUSED]
-        if slug not in waiting:
-            names = f"now {', '.join(waiting)}" if waiting else "and now none does"
-            raise ConfigError(f"the run {slug!r} does not wait: only waiting runs have a position, {names}")
-        waiting.remove(slug)
-        waiting.insert(max(0, position - 1), slug)
-        listed[:] = [*(other for other, state in living if state is jobs.State.PAUSED), *waiting]
+        waiting = {entry.name: entry for entry, state in living if state is not jobs.State.PAUSED}
+        names = list(waiting)
+        if name not in waiting:
+            now = f"now {', '.join(names)}" if names else "and now none does"
+            raise ConfigError(f"the run {name!r} does not wait: only waiting runs have a position, {now}")
+        names.remove(name)
+        names.insert(max(0, position - 1), name)
+        paused = [entry for entry, state in living if state is jobs.State.PAUSED]
+        listed[:] = [*paused, *(waiting[one] for one in names)]
     advance(workspace)
-    return waiting
+    return names
 
 
 # ---- who gets a process
 
 
-def advance(workspace: Workspace) -> list[str]:
-    """Start a process for each waiting run that is first on all of its devices; return these runs.
+def advance(workspace: Workspace) -> list[Entry]:
+    """Start a process for each waiting job that is first on all of its devices; return these jobs.
 
     Raises:
         CannotWrite
     """
-    taken, every, over, first = set[str](), _every_device(), list[str](), list[str]()
-    for slug in _listed(workspace):
+    taken, every, over, first = set[str](), _every_device(), list[Entry](), list[Entry]()
+    for entry in _listed(workspace):
         if taken >= every:
             break
-        folder = workspace.runs / slug
-        state = jobs.status(folder).state
+        state = entry.state(workspace)
         if not state.alive:
-            over.append(slug)
+            over.append(entry)
         elif state is not jobs.State.PAUSED:
-            if not taken & (wanted := _wanted(workspace, slug)):
-                jobs.start_waiting(folder)
-                first.append(slug)
+            if not taken & (wanted := entry.wanted(workspace)):
+                jobs.start_waiting(entry.folder(workspace))
+                first.append(entry)
             taken |= wanted
     if over:
         with _changing(workspace) as listed:  # check again now that nobody can queue one
-            gone = {slug for slug in over if not jobs.status(workspace.runs / slug).state.alive}
-            listed[:] = [slug for slug in listed if slug not in gone]
+            gone = [entry for entry in over if not entry.state(workspace).alive]
+            listed[:] = [entry for entry in listed if entry not in gone]
     return first
 
 
 def keep_going(workspace: Workspace) -> None:
-    """Start the starter if it is not alive and a run of this user waits without a process. Never raises."""
-    folder = workspace.runs / STARTER
+    """Start the starter if it is not alive and a job of this user waits without a process. Never raises."""
+    starter = workspace.runs / STARTER
     with contextlib.suppress(CannotWrite, ConfigError):
-        if any(waits(workspace, slug) for slug in _listed(workspace)) and not jobs.status(folder).state.alive:
-            jobs.start(folder, STARTER_MODULE)
+        waiting = any(waits(entry.folder(workspace)) for entry in _listed(workspace))
+        if waiting and not jobs.status(starter).state.alive:
+            jobs.start(starter, STARTER_MODULE)
 
 
-def waits(workspace: Workspace, slug: str) -> bool:
-    """Whether a run of this user waits without a process."""
-    ticket = tickets.read(workspace.runs / slug)
+def waits(folder: Path) -> bool:
+    """Whether a job of this user waits without a process."""
+    ticket = reading.ticket(folder)
     return ticket is not None and ticket.holds and ticket.own
 
 
-@contextlib.contextmanager
-def _guarded(workspace: Workspace) -> Iterator[None]:
-    """Keep the starter alive while a run's process waits or trains."""
-    over = threading.Event()
-
-    def look() -> None:
-        while not over.wait(GUARD_SECONDS):
-            keep_going(workspace)
-
-    threading.Thread(target=look, daemon=True).start()
-    try:
-        yield
-    finally:
-        over.set()
-        keep_going(workspace)
-
-
-# ---- a run's own process
+# ---- a job's own process
 
 
 @contextlib.contextmanager
-def acquired(workspace: Workspace, devices: Sequence[Device], job: jobs.Job) -> Iterator[QueueSlot]:
-    """Wait in the queue, then hold the devices.
+def acquired(workspace: Workspace, devices: Sequence[Device], job: jobs.Job, title: str = "") -> Iterator[QueueSlot]:
+    """Wait in the queue, then hold the devices; no waiting where there are none.
 
-    It does not wait for runs on other devices. A program that only keeps a model warm has to release the device.
+    It does not wait for jobs on other devices. A program that only keeps a model warm has to release the device.
+
+    Args:
+        title: As in `submit`.
 
     Raises:
         jobs.Stop: When asked to stop while waiting.
     """
-    slot = QueueSlot(workspace, devices, job)
-    with _guarded(workspace):
-        try:
-            slot.take()
-            yield slot
-        finally:
-            slot.give_back()
+    slot, over = QueueSlot(workspace, devices, job, title), threading.Event()
+    if not devices:
+        yield slot
+        return
+
+    def guard() -> None:
+        while not over.wait(GUARD_SECONDS):
+            keep_going(workspace)
+
+    threading.Thread(target=guard, daemon=True).start()
+    try:
+        slot.take()
+        yield slot
+    finally:
+        slot.give_back()
+        over.set()
+        keep_going(workspace)
 
 
 class _Overtaken(Exception):
-    """Another run was moved ahead of this one."""
+    """Another job was moved ahead of this one."""
 
 
 class QueueSlot:
-    """A run's position in the queue, then its hold on its devices. locks: their file descriptors"""
+    """A job's position in the queue, then its hold on its devices. locks: their file descriptors"""
 
-    def __init__(self, workspace: Workspace, devices: Sequence[Device], job: jobs.Job) -> None:
-        self._workspace, self._job, self._slug = workspace, job, job.folder.name
+    def __init__(self, workspace: Workspace, devices: Sequence[Device], job: jobs.Job, title: str = "") -> None:
+        self._workspace, self._job = workspace, job
+        self._entry = Entry.of(workspace, job.folder, title, devices)
         self._uuids = {device.uuid for device in devices}
-        self._name = "GPU" if devices[0].is_gpu else "processor"
+        self._name = "GPU" if any(self._uuids) else "processor"
         self._held = contextlib.ExitStack()
         self.locks: list[int] = []
 
     def take(self) -> None:
         """Wait in the queue, then for the devices. Raises jobs.Stop when asked to stop while waiting."""
-        owner = f"run {self._slug}"
+
+        def report(holder: str) -> None:
+            self._job.check_stop(WITHDRAWN)
+            position, *others = self._ahead()
+            if any(others):
+                raise _Overtaken
+            self._job.beat(f"{_words(position)}, the {self._name} is held by {holder}", patient=True)
+
         try:
-            join(self._workspace, self._slug)
+            join(self._workspace, self._entry)
             while True:
                 self._wait_for_those_ahead()
                 with contextlib.suppress(_Overtaken), contextlib.ExitStack() as taken:
-                    # Every run takes them in the same order, so that no two deadlock.
-                    self.locks = [
-                        taken.enter_context(gpu_lock.hold(self._workspace.locks, uuid, owner, math.inf, self._look))
+                    # Every job takes them in the same order, so that no two deadlock.
+                    holds = (
+                        gpu_lock.hold(self._workspace.locks, uuid, self._entry.title, math.inf, report)
                         for uuid in sorted(self._uuids)
-                    ]
-                    self._check()  # a run that paused may have moved ahead meanwhile
-                    self._held.push(taken.pop_all())
-                    break
+                    )
+                    self.locks = [taken.enter_context(hold) for hold in holds]
+                    if not any(self._ahead()[1:]):  # a run that paused may have moved ahead meanwhile
+                        self._held.push(taken.pop_all())
+                        break
         finally:
-            leave(self._workspace, self._slug)
+            leave(self._workspace, self._entry)
 
     def give_back(self) -> None:
         self._held.close()
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[None]:
-        """Release the devices for anything but queued runs, then take them back; after an error they stay free.
+        """Release the devices for anything but queued jobs, then take them back; after an error they stay free.
 
         Raises:
             jobs.Stop: When asked to stop while waiting for them.
         """
-        join(self._workspace, self._slug, first=True)
+        join(self._workspace, self._entry, first=True)
         self.give_back()
         try:
             yield
         except BaseException:
-            leave(self._workspace, self._slug)
+            leave(self._workspace, self._entry)
             raise
         self.take()
 
@@ -255,89 +336,75 @@ class QueueSlot:
             position, ahead, paused = self._ahead()
             if not ahead and not paused:
                 break
-            self._stop_if_requested()
+            self._job.check_stop(WITHDRAWN)
             self._job.beat(_words(position, ahead, paused), patient=True)
             time.sleep(max(LOOK_SECONDS, 20 * (time.monotonic() - began)))  # hundreds may have been moved ahead
         self._job.beat(f"{_words(position)} for the {self._name}", patient=True)
 
-    def _look(self, holder: str) -> None:
-        """Report progress while someone else holds the device."""
-        self._stop_if_requested()
-        position = self._check()
-        self._job.beat(f"{_words(position)}, the {self._name} is held by {holder}", patient=True)
-
-    def _check(self) -> int:
-        """Return its position. Raises _Overtaken."""
-        position, ahead, paused = self._ahead()
-        if ahead or paused:
-            raise _Overtaken
-        return position
-
     def _ahead(self) -> tuple[int, str, str]:
-        """Return its position, the last run ahead of it on any of its devices, and a paused one; "" for none."""
+        """Return its position, the last job ahead of it on any of its devices, and a paused one; "" for none."""
         listed = _listed(self._workspace)
-        before = _living(self._workspace, listed[: listed.index(self._slug)] if self._slug in listed else listed)
+        at = next((index for index, other in enumerate(listed) if other.name == self._entry.name), len(listed))
         position, ahead, paused = 1, "", ""
-        for other, state in before:
+        for other, state in _living(self._workspace, listed[:at]):
             position += state is not jobs.State.PAUSED
-            if self._uuids & _wanted(self._workspace, other):
-                ahead, paused = (ahead, other) if state is jobs.State.PAUSED else (other, paused)
+            if self._uuids & other.wanted(self._workspace):
+                ahead, paused = (ahead, other.title) if state is jobs.State.PAUSED else (other.title, paused)
         return position, ahead, paused
-
-    def _stop_if_requested(self) -> None:
-        self._job.check_stop(WITHDRAWN)
 
 
 def waits_for(workspace: Workspace, slug: str) -> str:
-    """Find the run that another one waits for: ahead of it on its devices, or training there; "" for none."""
-    listed, wanted = order(workspace), _wanted(workspace, slug)
-    before = listed[: listed.index(slug)] if slug in listed else []
-    ahead = [other for other in before if wanted & _wanted(workspace, other)]
-    if ahead:
-        return ahead[-1]
-    holders = [gpu_lock.holder(workspace.locks, uuid) or "" for uuid in sorted(wanted)]
-    names = [holder.removeprefix("run ") for holder in holders if holder.startswith("run ")]
-    return next((name for name in names if name != slug), "")
+    """Find what a run waits for: the job ahead of it on its devices, or the one at work there; "" for none."""
+    wanted, ahead = Entry(slug, "", None).wanted(workspace), ""
+    for entry, state in _living(workspace, _listed(workspace)):
+        if entry.name == slug:
+            break
+        if state is not jobs.State.PAUSED and wanted & entry.wanted(workspace):
+            ahead = entry.title
+    if not ahead:
+        holders = [gpu_lock.holder(workspace.locks, uuid) or "" for uuid in sorted(wanted)]
+        ahead = next((one for one in holders if one.startswith("run ") and one != f"run {slug}"), "")
+    return ahead.removeprefix("run ")
 
 
 # ---- positions for readers
 
 
 def with_position(workspace: Workspace, status: jobs.Status) -> jobs.Status:
-    """Add its position in the queue to the status of a run that waits without a process."""
+    """Add its position in the queue to the status of a job that waits without a process."""
     if status.phase != WAITING or not status.state.alive:
         return status
-    return replace(status, phase=_positions(workspace).get(status.name, status.phase))
+    return replace(status, phase=_positions(workspace).get(status.folder.absolute(), status.phase))
 
 
-_KNOWN_POSITIONS: dict[Path, tuple[float, dict[str, str]]] = {}
+_KNOWN_POSITIONS: dict[Path, tuple[float, dict[Path, str]]] = {}
 
 
-def _positions(workspace: Workspace) -> dict[str, str]:
-    """Return the phase of every queued run, cached for a second."""
+def _positions(workspace: Workspace) -> dict[Path, str]:
+    """Return the phase of every queued job by its folder, cached for a second."""
     made, positions = _KNOWN_POSITIONS.get(workspace.root, (-math.inf, {}))
     if time.monotonic() > made + POSITIONS_SECONDS:
         positions, position = {}, 0
         ahead, paused = dict[frozenset[str], tuple[int, str]](), dict[frozenset[str], str]()  # by the devices they want
-        for slug, state in _living(workspace, _listed(workspace)):
-            wanted = _wanted(workspace, slug)
+        for entry, state in _living(workspace, _listed(workspace)):
+            wanted = entry.wanted(workspace)
             if state is jobs.State.PAUSED:
-                paused[wanted] = slug
+                paused[wanted] = entry.title
                 continue
             position += 1
             _, last = max((found for devices, found in ahead.items() if devices & wanted), default=(0, ""))
             holder = next((found for devices, found in paused.items() if devices & wanted), "")
-            positions[slug] = _words(position, last, holder)
-            ahead[wanted] = (position, slug)
+            positions[entry.folder(workspace).absolute()] = _words(position, last, holder)
+            ahead[wanted] = (position, entry.title)
         _KNOWN_POSITIONS[workspace.root] = time.monotonic(), positions
     return positions
 
 
 def _words(position: int, ahead: str = "", paused: str = "") -> str:
-    """Format the phase of a waiting run. ahead, paused: the runs it waits for, "" for none"""
+    """Format the phase of a waiting job. ahead, paused: the jobs it waits for, "" for none"""
     ordinal = ORDINALS[position - 1] if position <= len(ORDINALS) else f"number {position}"
-    words = f"{WAITING}: {ordinal} in the queue" + (f", after run {ahead}" if ahead else "")
-    return words + (f"; run {paused} is paused and goes first: resume or stop it" if paused else "")
+    words = f"{WAITING}: {ordinal} in the queue" + (f", after {ahead}" if ahead else "")
+    return words + (f"; {paused} is paused and goes first: resume or stop it" if paused else "")
 
 
 # ---- the file
@@ -353,56 +420,44 @@ def _every_device() -> frozenset[str]:
     return frozenset({"", *(device.uuid for device in gpus())})
 
 
-def _wanted(workspace: Workspace, slug: str) -> frozenset[str]:
-    """Return the devices a run wants; none if its settings cannot be read, as it will fail at once."""
-    try:
-        settings = read_json(workspace.runs / slug / jobs.CONFIG)
-        return _uuids_of(settings.get("device", "auto"), settings.get("gpus", 1))
-    except (ConfigError, AttributeError, TypeError):
-        return frozenset()
+def _living(workspace: Workspace, entries: Sequence[Entry]) -> list[tuple[Entry, jobs.State]]:
+    states = [(entry, entry.state(workspace)) for entry in entries]
+    return [(entry, state) for entry, state in states if state.alive]
 
 
-def _living(workspace: Workspace, slugs: Sequence[str]) -> list[tuple[str, jobs.State]]:
-    states = [(slug, jobs.status(workspace.runs / slug).state) for slug in slugs]
-    return [(slug, state) for slug, state in states if state.alive]
-
-
-def _listed(workspace: Workspace) -> list[str]:
-    """Read the file; if it is missing or broken, list the waiting runs by when they were queued."""
+def _listed(workspace: Workspace) -> list[Entry]:
+    """Read the file; if it is missing or broken, list the waiting jobs by when they were queued."""
+    value: Any = None
     with contextlib.suppress(ConfigError):
         value = read_json(workspace.runs / QUEUE)
-        if isinstance(value, list):
-            return [slug for slug in dict.fromkeys(map(str, value)) if is_slug(slug)]
-    found = [path.parent for path in workspace.runs.glob(f"*/{tickets.WAITING}")]
-    times = {folder.name: ticket.time or 0.0 for folder in found if (ticket := tickets.read(folder)) is not None}
-    return sorted(times, key=lambda slug: times[slug])
+    if not isinstance(value, list):
+        folders = (path.parent for place in PLACES for path in workspace.root.glob(f"{place}/{reading.TICKET}"))
+        tickets = [(folder.name, found) for folder in folders if (found := reading.ticket(folder)) is not None]
+        tickets.sort(key=lambda one: one[1].time or 0.0)
+        value = [found.entry or name for name, found in tickets]
+    by_name = {entry.name: entry for entry in map(Entry.read, value) if entry is not None}
+    return list(by_name.values())
 
 
 # ---- the starter: one per workspace
 #
-# `keep_going` starts it. It ends when no run waits and every run that it started is over; until then it stays, because
+# `keep_going` starts it. It ends when no job waits and every job that it started is over; until then it stays, because
 # only the parent of a process learns how that process ended.
 
 START_SECONDS = 0.5
 START_ANYWAY = 10.0  # seconds after which it reads the queue even if nothing seems to have changed
 
 
-def main() -> int:
-    folder = Path(sys.argv[1]).resolve()
-    with jobs.Job(folder) as job:
-        serve(Workspace.of(folder), job)
-    return int(job.exit_code)
-
-
-def serve(workspace: Workspace, job: jobs.Job) -> None:
-    """Start what is next until no run waits. Raises jobs.Stop when asked to stop."""
-    seen, first, read_at = -1, list[str](), 0.0
+def serve(job: jobs.Job) -> None:
+    """Start what is next until no job waits. Raises jobs.Stop when asked to stop."""
+    workspace = Workspace.of(job.folder)
+    seen, first, read_at = -1, list[Entry](), 0.0
     while workspace.runs.exists():
         job.check_stop("stopped as asked; it starts again when runs wait")
         now = 0
         with contextlib.suppress(OSError):
             now = (workspace.runs / QUEUE).stat().st_mtime_ns
-        waiting = [slug for slug in first if jobs.status(workspace.runs / slug).state.alive]
+        waiting = [entry for entry in first if entry.state(workspace).alive]
         if now != seen or waiting != first or time.monotonic() > read_at + START_ANYWAY:
             seen, read_at = now, time.monotonic()
             with contextlib.suppress(CannotWrite):  # the disk is full: try again
@@ -414,4 +469,4 @@ def serve(workspace: Workspace, job: jobs.Job) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(jobs.main(serve))

@@ -1,24 +1,34 @@
-"""What a job does now: its status, derived from the files in its folder at every call, never stored."""
+"""What a job does now: its status, derived from the files in its folder at every call, never stored.
+
+A job that waits for a process has a ticket, waiting.json: {module, environment, entry, time, boot_id, inode}. It holds
+on the machine, since the start of it and for the folder that it was written for: in a copy of the folder and after a
+restart the job does not wait, it died. Only its owner may read it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from workbench.display.quantities import duration
-from workbench.jobs import processes, tickets
-from workbench.workspace import is_slug, read_json, read_object
+from workbench.jobs import platform, processes
+from workbench.workspace import disk, is_slug, read_json, read_object
 
 CONFIG, PROCESS, HEARTBEAT, RESULT = "config.json", "process.json", "heartbeat.json", "result.json"
-CONTROL = "control"
+CONTROL, TICKET = "control", "waiting.json"
 WAITING = "waiting"  # how the phase of a job that waits begins
 MOST = 1e11  # of a number that a file may hold: as a time it is in the year 5138
 STALE_SECONDS = 120.0  # a living process without a heartbeat for this long is shown as hanging
 CLOCK_SECONDS = 60.0  # clocks of machines that share a folder differ by less; a later moment tells of a changed clock
+LOST = (
+    "It waited for its turn when the machine rebooted, or its folder is a copy of one that waited: start it again to "
+    "put it into the queue."
+)
 STALE_STEPS = 10  # so is one whose steps have a known pace, when it stands still for so many of them and that long
 
 
@@ -77,7 +87,7 @@ def _whole(values: dict[str, Any], name: str) -> int | None:
 def status(folder: Path) -> Status:
     """What the job in this folder is doing now. Never raises for a missing or broken file."""
     result, process, beat = (read_object(folder / name) for name in (RESULT, PROCESS, HEARTBEAT))
-    ticket = tickets.read(folder) if not result else None
+    waits = ticket(folder) if not result else None
     if gone := bool(process) and not result and not processes.alive(process):
         result = read_object(folder / RESULT)  # it may have ended between the two looks
     common: dict[str, Any] = {
@@ -97,8 +107,11 @@ def status(folder: Path) -> Status:
             exit_code=_whole(result, "exit_code"),
             ended_at=_number(result, "ended_at"),
         )
-    if ticket is not None and (gone or not process):
-        return _waiting(folder, ticket)
+    if waits is not None and (gone or not process):
+        if not waits.holds:
+            return Status(folder, State.DIED, message=LOST, started_at=waits.time)
+        state = State.STOPPING if (folder / CONTROL / "stop").exists() else State.RUNNING
+        return Status(folder, state, WAITING, started_at=waits.time)
     if not process:
         return Status(**common, state=State.NEW)
     if gone:
@@ -125,11 +138,42 @@ def status(folder: Path) -> Status:
     )
 
 
-def _waiting(folder: Path, ticket: tickets.Ticket) -> Status:
-    if not ticket.holds:
-        return Status(folder, State.DIED, message=tickets.LOST, started_at=ticket.time)
-    state = State.STOPPING if (folder / CONTROL / "stop").exists() else State.RUNNING
-    return Status(folder, state, WAITING, started_at=ticket.time)
+@dataclass(frozen=True)
+class Ticket:
+    """What a job left in its folder while it waits for a process.
+
+    module, environment: of that process;  entry: in the queue
+    holds: whether the job waits;  own: whether it is ours to start, and no other user's
+    """
+
+    module: str
+    environment: Mapping[str, str]
+    entry: Any
+    time: float | None
+    holds: bool
+    own: bool
+
+
+def ticket(folder: Path) -> Ticket | None:
+    """A job's ticket, None where it has none. What is in that of another user cannot be read."""
+    path = folder / TICKET
+    try:
+        stat, inode = path.stat(), folder.stat().st_ino
+    except OSError:
+        return None
+    if not disk.owns(stat):
+        return Ticket("", {}, None, stat.st_mtime, holds=True, own=False)
+    values = read_object(path)
+    environment, module, moment = (values.get(name) for name in ("environment", "module", "time"))
+    known = values.get("boot_id") == platform.boot_id() and values.get("inode") == inode
+    return Ticket(
+        module=str(module),
+        environment={str(k): str(value) for k, value in environment.items()} if isinstance(environment, dict) else {},
+        entry=values.get("entry"),
+        time=moment if isinstance(moment, float) else None,
+        holds=known and isinstance(module, str),
+        own=True,
+    )
 
 
 def result(folder: Path) -> dict[str, Any]:

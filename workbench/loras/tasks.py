@@ -15,6 +15,7 @@ from typing import Any
 
 from workbench import jobs
 from workbench.errors import ConfigError, Unknown
+from workbench.jobs import queue
 from workbench.loras.converting import convert, import_lora
 from workbench.loras.making import OperationResult, extract, fuse, merge, resize
 from workbench.loras.settings import (
@@ -72,7 +73,7 @@ def start(workspace: Workspace, settings: Settings) -> Path:
             shutil.rmtree(status.folder, ignore_errors=True)
     job_folder = fresh_folder(parent, f"{time.strftime('%Y%m%d-%H%M%S')}-{name}")
     write_json(job_folder / jobs.CONFIG, {"task": name, **settings.model_dump(mode="json")})
-    jobs.start(job_folder, MODULE)
+    queue.submit(workspace, job_folder, MODULE)
     return job_folder
 
 

@@ -27,7 +27,7 @@ from workbench.sampler import prompt_enhancer, queue, samples, view
 from workbench.sampler.inputs import INPUT_FILES, inputs_of, keep, keep_lora, kept
 from workbench.sampler.prompt_enhancer import PromptSettings
 from workbench.sampler.queue import Progress, RequestState
-from workbench.sampler.samples import LATENTS, SampleQuery, SampleReader, Samples, joins_scenes, settings_of
+from workbench.sampler.samples import LATENTS, SampleQuery, Samples, joins_scenes, settings_of
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
 from workbench.settings import parse
 from workbench.workspace import Workspace
@@ -439,7 +439,7 @@ class Page(Snapshot):
 
 
 def _watched_page(workspace: Workspace, **asked: Any) -> Callable[[], Page]:
-    reader = SampleReader(workspace)
+    reader = Samples(workspace)
     return lambda: _page(reader, **asked)
 
 
@@ -455,11 +455,11 @@ def page(
     size: Annotated[int, Field(ge=1, le=200, description="How many at most.")] = 24,
 ) -> Page:
     """Show a page of the history, newest first."""
-    return _page(SampleReader(workspace), search, show, since, until, page, size)
+    return _page(Samples(workspace), search, show, since, until, page, size)
 
 
 def _page(
-    reader: SampleReader,
+    reader: Samples,
     search: str,
     show: Show,
     since: str,
@@ -469,7 +469,7 @@ def _page(
 ) -> Page:
     removed, listing = show == "removed", reader.listing()
     query = SampleQuery(search=search, show=show, since=_time("since", since), until=_time("until", until, end=True))
-    ids = listing.find(query, reader.read)
+    ids = reader.find(query, listing)
     page = min(page, max(0, (len(ids) - 1) // size))
     found = [reader.read(name, removed) for name in ids[page * size : (page + 1) * size]]
     return Page(

@@ -200,7 +200,7 @@ class Run(NotedFolder):
         if self.target:
             return jobs.start(self.folder, REMOTE_MODULE, env=env)
         check_device(settings, pick_device(settings.device))
-        return queue.enqueue(Workspace.of(self.folder), self.name, MODULE, env)
+        return queue.submit(Workspace.of(self.folder), self.folder, MODULE, env=env)
 
     @property
     def takes_no_commands(self) -> str:
@@ -252,7 +252,7 @@ class Run(NotedFolder):
         """Decode previews that were kept as latents, as a job of their own."""
         folder = self.folder / DECODING
         write_json(folder / jobs.CONFIG, {})
-        return jobs.start(folder, "workbench.trainer.latent_decoding")
+        return queue.submit(Workspace.of(self.folder), folder, "workbench.trainer.previewer")
 
     def wait(self, seconds: float | None = None) -> jobs.Status:
         jobs.wait(self.folder, seconds)

@@ -39,7 +39,7 @@ from workbench.families.lora_files import (
     without_alpha,
     without_layers,
 )
-from workbench.families.lora_names import Sizes, check_fit, match_report
+from workbench.families.lora_names import check_fit, match_report
 from workbench.families.model import Expert, Model
 from workbench.families.model_inputs import Tensors
 from workbench.families.other_families import refuse_other_lora
@@ -96,7 +96,12 @@ class Adapters:
             raise
         # A scale of 0 is the model alone; DoRA would still stretch its weights.
         names = [loaded.adapter for loaded, scale in active if scale]
-        self._unload_oldest({loaded.adapter for loaded, _ in active})
+        kept = {loaded.adapter for loaded, _ in active}
+        # Those that were just loaded come last.
+        for key, loaded in list(self._loaded.items())[: max(0, len(self._loaded) - max(KEPT, len(kept)))]:
+            if loaded.adapter not in kept:
+                self._pipeline.delete_adapters(loaded.adapter)
+                del self._loaded[key]
         if names:
             self._pipeline.enable_lora()
             self._pipeline.set_adapters(names, [scale for _, scale in active if scale])
@@ -133,7 +138,8 @@ class Adapters:
         shaped, path = _shaped(weights, shapes), lora.file
         if wrong or shaped is not weights or not _as_it_is(lora.file, tensors, metadata, weights):
             # Its name holds all that its content follows from: READING changes with what is read from a file.
-            whose, without = self._expert.partition(" ")[0], f"-{_digest(sorted(wrong))}" if wrong else ""
+            digest = hashlib.sha256("\n".join(sorted(wrong)).encode()).hexdigest()[:12]
+            whose, without = self._expert.partition(" ")[0], f"-{digest}" if wrong else ""
             path = cache / f"{file_sha256(lora.file)}{whose}{without}-{READING}.safetensors"
         if path != lora.file and not path.exists():
             from safetensors.torch import save
@@ -154,7 +160,18 @@ class Adapters:
             raise ConfigError(
                 f"the LoRA {lora.file.name} was not taken by diffusers' loader: export it again as a diffusers LoRA"
             )
-        return _Loaded(adapter, _facts(lora, metadata, sizes, weights))
+        report = match_report(weights, sizes)
+        kept = ("layers", "matched", "left_out", "converted", "lost", "nothing")
+        facts = {
+            "file": str(lora.file),
+            "sha256": file_sha256(lora.file),
+            **{name: report[name] for name in kept if name in report},
+            "rank": weights.rank,
+            "alpha": weights.alpha,
+            "base_model": metadata.get("base_model", ""),
+            "origin": weights.origin,
+        }
+        return _Loaded(adapter, facts)
 
     # ---- deactivating
 
@@ -162,14 +179,6 @@ class Adapters:
         self._also_trained.restore()
         if self._loaded:
             self._pipeline.disable_lora()
-
-    def _unload_oldest(self, active: set[str]) -> None:
-        for key, loaded in list(self._loaded.items()):
-            if len(self._loaded) <= max(KEPT, len(active)):
-                return
-            if loaded.adapter not in active:
-                self._pipeline.delete_adapters(loaded.adapter)
-                del self._loaded[key]
 
 
 def _shaped(weights: LoraWeights, shapes: Mapping[str, tuple[int, ...]]) -> LoraWeights:
@@ -181,10 +190,6 @@ def _shaped(weights: LoraWeights, shapes: Mapping[str, tuple[int, ...]]) -> Lora
             folded[f"{layer}.{DOWN}"] = down.reshape(-1, *shape[1:])
             folded[f"{layer}.{UP}"] = up.reshape(*up.shape[:2], *[1] * (len(shape) - 2))
     return replace(weights, tensors={**weights.tensors, **folded}) if folded else weights
-
-
-def _digest(names: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
 
 
 def _as_it_is(path: Path, tensors: Tensors, metadata: Mapping[str, str], weights: LoraWeights) -> bool:
@@ -205,20 +210,6 @@ def _usable(notes: str) -> bool:
         names = {key.removeprefix("transformer.") for key in found} if isinstance(found, dict) else set[str]()
         return {"lora_alpha", "target_modules"} <= names <= set(LoraConfig.__dataclass_fields__)
     return False
-
-
-def _facts(lora: Lora, metadata: Mapping[str, str], sizes: Sizes, weights: LoraWeights) -> dict[str, Any]:
-    report = match_report(weights, sizes)
-    kept = ("layers", "matched", "left_out", "converted", "lost", "nothing")
-    return {
-        "file": str(lora.file),
-        "sha256": file_sha256(lora.file),
-        **{name: report[name] for name in kept if name in report},
-        "rank": weights.rank,
-        "alpha": weights.alpha,
-        "base_model": metadata.get("base_model", ""),
-        "origin": weights.origin,
-    }
 
 
 def _shapes(transformer: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -288,8 +279,7 @@ def _sums(
         for name, trained in load_file(path).items():
             own = parameters[name].data if name in parameters else None
             if own is None or own.shape != trained.shape:
-                sentence = NOT_AS_TRAINED.format(lora=lora.name, weight=name)
-                raise ConfigError(sentence, {"loras": sentence})
+                raise ConfigError.of("loras", NOT_AS_TRAINED.format(lora=lora.name, weight=name))
             trained = trained.to(own.device)
             if lora.scale == 1 and name not in sums:
                 sums[name] = trained
@@ -348,8 +338,9 @@ class Experts:
             header = read_header(lora.file)
             named = experts_of(header.tensors, header.metadata, lora.file.name) or known
         if not set(named) <= set(known):
-            sentence = f"the LoRA {lora.file.name} is for the expert {', '.join(named)}: choose one for this model"
-            raise ConfigError(sentence, {"loras": sentence})
+            raise ConfigError.of(
+                "loras", f"the LoRA {lora.file.name} is for the expert {', '.join(named)}: choose one for this model"
+            )
         return named
 
     def at(self, timestep: float) -> Any:

@@ -45,15 +45,10 @@ def decode(
     for method in METHODS[METHODS.index(begin) :]:
         target = torch.device("cpu") if method == "processor" else device
         with contextlib.suppress(torch.OutOfMemoryError), _tiles(vae, method != "whole"), _moved(vae, device, target):
-            return family.decode(vae, latents.to(target), noise and _copy(noise)).cpu(), method
+            fresh = torch.Generator().set_state(noise.get_state()) if noise is not None else None
+            return family.decode(vae, latents.to(target), fresh).cpu(), method
         make_room()  # here, where nothing holds what the attempt has left behind
     raise torch.OutOfMemoryError("the video's latents cannot be decoded, even on the processor")
-
-
-def _copy(noise: torch.Generator) -> torch.Generator:
-    import torch
-
-    return torch.Generator().set_state(noise.get_state())
 
 
 @contextlib.contextmanager

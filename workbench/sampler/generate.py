@@ -26,7 +26,6 @@ from workbench import __version__, policy
 from workbench.clips.frame_plan import shape_for
 from workbench.clips.records import file_sha256
 from workbench.families import settled_model
-from workbench.families.base import ImageScale
 from workbench.families.denoising import DenoiseInputs, OnStep, no_step
 from workbench.families.lora_files import DROPPED_KEY
 from workbench.families.model import Expert, Model
@@ -149,8 +148,11 @@ class Sampler:
             temperature=inputs.temperature,
             **self._start_latents(inputs, shape, noise),
         )
-        with self._computing():
-            latents = self.family.denoise(self.transformer, denoise_inputs)
+        try:  # of two transformers, each comes when it is needed
+            with contextlib.nullcontext() if self._pair else self._on_device(self.transformer):
+                latents = self.family.denoise(self.transformer, denoise_inputs)
+        finally:
+            self.experts.rest()
         record = self._record(inputs, loras, time.monotonic() - began, zeros)
         return Denoised(latents, noise.get_state(), record)
 
@@ -244,15 +246,6 @@ class Sampler:
     # ---- parts
 
     @contextlib.contextmanager
-    def _computing(self) -> Iterator[None]:
-        """The transformer on the device; of two, each when it is needed."""
-        try:
-            with contextlib.nullcontext() if self._pair else self._on_device(self.transformer):
-                yield
-        finally:
-            self.experts.rest()
-
-    @contextlib.contextmanager
     def _on_device(self, part: Any) -> Iterator[None]:
         """A part on the device; afterwards on its offload device."""
         moves = self.offload_plan.model_offload and not (part is self.transformer and self.offload_plan.blocks_to_swap)
@@ -308,14 +301,11 @@ class Sampler:
                 around = torch.cat([around.narrow(axis, 0, missing), around], dim=axis)
                 found["source"] = self.family.sample_latents(moments, around)
             if picture is not None and self.model.task == "image-to-video":
-                image = self._encoded_picture(as_clip(picture)[:, :, 0], shape.frames, settings.image_scale)
+                encoder = self.family.load_image_encoder(self.folder, self._torch_device, self._vae_dtype)
+                pixels = as_clip(picture)[:, :, 0]
+                image = self.family.encode_image(self._vae, encoder, pixels, shape.frames, settings.image_scale)
                 found["given"] = self.family.given_to_sample(self.folder, image, latents_shape, noise, self._vae_dtype)
         return found
-
-    def _encoded_picture(self, picture: torch.Tensor, frames: int, scale: ImageScale) -> Tensors:
-        """What the model takes of a first frame. The VAE is on the device; an image encoder comes for it and goes."""
-        image_encoder = self.family.load_image_encoder(self.folder, self._torch_device, self._vae_dtype)
-        return self.family.encode_image(self._vae, image_encoder, picture, frames, scale)
 
     def _decode(self, latents: torch.Tensor, noise: torch.Generator) -> tuple[torch.Tensor, DecodingMethod]:
         aside = False

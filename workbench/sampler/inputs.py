@@ -7,6 +7,7 @@ they stay the same.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import shutil
 from collections.abc import Sequence
@@ -67,13 +68,14 @@ def inputs_of(workspace: Workspace, settings: SampleSettings) -> SampleInputs:
     scheduler = model.scheduler if settings.scheduler == "model" else settings.scheduler
     if scheduler not in family.schedulers:
         rule = " or ".join(("model", *family.schedulers))
-        sentence = f"scheduler is {scheduler}, {model.title} has {rule}: choose one of these"
-        raise ConfigError(sentence, {"scheduler": sentence})
+        raise ConfigError.of("scheduler", f"scheduler is {scheduler}, {model.title} has {rule}: choose one of these")
     shape = shape_of(settings, model)
     steps = settings.steps or model.steps
     if settings.video and int(steps * settings.strength) < 1:
-        sentence = f"strength is {settings.strength:g}, which leaves none of {steps} steps: use {1 / steps:.2g} or more"
-        raise ConfigError(sentence, {"strength": sentence})
+        raise ConfigError.of(
+            "strength",
+            f"strength is {settings.strength:g}, which leaves none of {steps} steps: use {1 / steps:.2g} or more",
+        )
     kept_frames = _kept_frames(model, settings, shape)
     temperature = settings.temperature
     if temperature is None and "temperature" in (own := family.own_settings(model)):
@@ -113,35 +115,35 @@ def _kept_frames(model: Model, settings: SampleSettings, shape: Shape) -> int:
     if settings.kept_frames not in possible:
         nearest = min(possible, key=lambda count: abs(count - (settings.kept_frames or 0)))
         rule = f"1 or {model.frame_rule}, and fewer than the video's {shape.frames}"
-        sentence = f"kept_frames is {settings.kept_frames}, must be {rule}: use {nearest}"
-        raise ConfigError(sentence, {"kept_frames": sentence})
+        raise ConfigError.of("kept_frames", f"kept_frames is {settings.kept_frames}, must be {rule}: use {nearest}")
     return settings.kept_frames
 
 
 def check_continues(model: Model, shape: Shape) -> None:
     """Refuse to continue a video by a picture. Raises ConfigError."""
     if shape.frames == 1:
-        sentence = f"frames is 1, a picture, which continues no video: use {model.frame_rule.legal()[0]} or more"
-        raise ConfigError(sentence, {"frames": sentence})
+        raise ConfigError.of(
+            "frames", f"frames is 1, a picture, which continues no video: use {model.frame_rule.legal()[0]} or more"
+        )
 
 
 def _check_pictures(model: Model, settings: SampleSettings) -> None:
     """Refuse a first frame where none is taken, its lack where one is needed, and files that are none."""
     from_image = model.task == "image-to-video"
     if settings.image and not from_image:
-        sentence = f"image is {settings.image}, {model.title} starts from the prompt alone: leave it empty"
-        raise ConfigError(sentence, {"image": sentence})
+        raise ConfigError.of(
+            "image", f"image is {settings.image}, {model.title} starts from the prompt alone: leave it empty"
+        )
     if from_image and not (settings.image or settings.continue_from):
-        sentence = f"image is empty, {model.title} starts from a first frame: give a picture's file"
-        raise ConfigError(sentence, {"image": sentence})
+        raise ConfigError.of("image", f"image is empty, {model.title} starts from a first frame: give a picture's file")
     if settings.image:
         check_picture(policy.resolve(settings.image, "image"))
     if settings.video and from_image:
-        sentence = f"video is {settings.video}, {model.title} begins with a first frame: choose a text-to-video model"
-        raise ConfigError(sentence, {"video": sentence})
+        raise ConfigError.of(
+            "video", f"video is {settings.video}, {model.title} begins with a first frame: choose a text-to-video model"
+        )
     if settings.video and settings.continue_from:
-        sentence = "video and continue_from are both given: change one video, or continue one"
-        raise ConfigError(sentence, {"video": sentence})
+        raise ConfigError.of("video", "video and continue_from are both given: change one video, or continue one")
     for name in ("video", "continue_from"):
         if file := getattr(settings, name):
             check_video(policy.resolve(file, name), name)
@@ -268,8 +270,7 @@ def _fitted(picture: Image.Image, height: int, width: int) -> Image.Image:
 
 
 def _refusal(setting: str, path: Path, reason: str) -> ConfigError:
-    sentence = f"{setting} is {path.name}, which {reason}"
-    return ConfigError(sentence, {setting: sentence})
+    return ConfigError.of(setting, f"{setting} is {path.name}, which {reason}")
 
 
 # ---- kept copies ----------------------------------------------------------------------------------------------------
@@ -282,7 +283,10 @@ def keep(workspace: Workspace, path: Path, kind: Kind) -> Path:
     if path.parent == folder:
         return path
     (check_picture if kind == "picture" else check_video)(path)
-    target = folder / f"{file_sha256(path)}{path.suffix.lower()}"
+    return _copied(path, folder / f"{file_sha256(path)}{path.suffix.lower()}")
+
+
+def _copied(path: Path, target: Path) -> Path:
     if not target.exists():
         with replacing(target) as temporary:
             shutil.copyfile(path, temporary)
@@ -291,13 +295,7 @@ def keep(workspace: Workspace, path: Path, kind: Kind) -> Path:
 
 def kept(workspace: Workspace, many: Sequence[SampleSettings]) -> list[SampleSettings]:
     """The same settings with every file that they name kept in the workspace. Raises ConfigError, CannotWrite."""
-    known: dict[tuple[str, Kind], str] = {}
-
-    def kept_file(file: str, kind: Kind) -> str:
-        if (file, kind) not in known:
-            known[file, kind] = str(keep(workspace, Path(file), kind))
-        return known[file, kind]
-
+    kept_file = functools.cache(lambda file, kind: str(keep(workspace, Path(file), kind)))
     found = []
     for settings in many:
         files = {name: kept_file(file, kind) for name, kind in INPUT_FILES.items() if (file := getattr(settings, name))}
@@ -309,8 +307,4 @@ def keep_lora(workspace: Workspace, path: Path) -> Path:
     """Return the copy of a LoRA's file in the workspace, made where there is none. Raises ConfigError, CannotWrite."""
     path = policy.resolve(path, "loras")
     read_header(path)
-    target = workspace.samples / FOLDER / f"{path.stem[:60]}-{file_sha256(path)[:8]}{path.suffix}"
-    if not target.exists():
-        with replacing(target) as temporary:
-            shutil.copyfile(path, temporary)
-    return target
+    return _copied(path, workspace.samples / FOLDER / f"{path.stem[:60]}-{file_sha256(path)[:8]}{path.suffix}")

@@ -132,7 +132,9 @@ def _only_file(repo: str, files: Sequence[str]) -> str:
     if not found and PEFT_FILES[1] in files:
         return PEFT_FILES[1]
     which = ", ".join(found[:10]) or "none"
-    raise _refusal(f"loras has {repo}, which holds {len(found)} .safetensors files: name one, as {repo}:FILE ({which})")
+    raise ConfigError.of(
+        "loras", f"loras has {repo}, which holds {len(found)} .safetensors files: name one, as {repo}:FILE ({which})"
+    )
 
 
 def absolute(workspace: Workspace, texts: Sequence[str]) -> tuple[str, ...]:
@@ -161,8 +163,8 @@ def split_scale(text: str) -> tuple[str, float]:
     except ValueError:
         scale = math.nan
     if not name or not math.isfinite(scale):
-        raise _refusal(
-            f"loras has {text[:120]!r}: write a run's name or a .safetensors file, then =SCALE, as in ring=0.8"
+        raise ConfigError.of(
+            "loras", f"loras has {text[:120]!r}: write a run's name or a .safetensors file, then =SCALE, as in ring=0.8"
         )
     return (_of_address(address) if (address := ADDRESS.fullmatch(name)) else name), scale
 
@@ -179,20 +181,23 @@ def _of_address(address: re.Match[str]) -> str:
     """OWNER/NAME:FILE@REVISION of a page or a file of the Hub. Raises ConfigError for other addresses."""
     shown = address[0][:200]
     if address["host"] not in HUB_HOSTS:
-        raise _refusal(
+        raise ConfigError.of(
+            "loras",
             f"loras has {shown}, and only addresses of huggingface.co are fetched: download the file with your browser "
-            f"and give its path"
+            f"and give its path",
         )
     page = HUB_PAGE.fullmatch(address["path"] or "")
     if page is None or page["repo"].startswith(("datasets/", "spaces/", "collections/", "api/")):
-        raise _refusal(
+        raise ConfigError.of(
+            "loras",
             f"loras has {shown}, which is no repository or file of a model on the Hub: open the LoRA's file there and "
-            f"give that address, or OWNER/NAME:FILE"
+            f"give that address, or OWNER/NAME:FILE",
         )
     if page["file"] and not is_lora_file(page["file"]):
-        raise _refusal(
+        raise ConfigError.of(
+            "loras",
             f"loras has {shown}, which is no file of weights: open the LoRA's .safetensors file there and give that "
-            f"address, or OWNER/NAME:FILE"
+            f"address, or OWNER/NAME:FILE",
         )
     file = f":{unquote(page['file'])}" if page["file"] else ""
     revision = f"@{unquote(page['revision'])}" if page["revision"] not in (None, "main") else ""
@@ -211,32 +216,31 @@ def _file(workspace: Workspace, name: str) -> Path | None:
         try:
             return file_in(path)
         except ConfigError as error:
-            raise _refusal(f"loras has {name[:120]!r}: {error}") from None
+            raise ConfigError.of("loras", f"loras has {name[:120]!r}: {error}") from None
     if SLUG.fullmatch(name) and workspace.run(name).is_dir():
-        raise _refusal(f"loras has {name!r}, a run that {lora_names.why_none(workspace, name)}")
+        raise ConfigError.of("loras", f"loras has {name!r}, a run that {lora_names.why_none(workspace, name)}")
     if HUB.fullmatch(name) and not lora_names.is_name(name):
         return None
     known = ", ".join(available_loras(workspace)[:10]) or "none yet"
-    raise _refusal(
+    raise ConfigError.of(
+        "loras",
         f"loras has {name[:120]!r}, which is no LoRA here, no .safetensors file and no OWNER/NAME of the Hub: choose "
-        f"one of those here ({known})"
+        f"one of those here ({known})",
     )
 
 
 def _local(workspace: Workspace, name: str) -> Path | None:
     """The file or folder that a name stands for by its path; None for other names. Raises ConfigError."""
     if name.lower().endswith(".gguf"):
-        raise _refusal(f"loras has {name[:120]!r}, quantized for sampling (GGUF): get it as .safetensors")
+        raise ConfigError.of(
+            "loras", f"loras has {name[:120]!r}, quantized for sampling (GGUF): get it as .safetensors"
+        )
     if is_lora_file(name):
         return None if ":" in name and HUB.fullmatch(name) else policy.resolve(name, "loras")
     if "\0" in name or not policy.names_file(name):
         return None
     known = lora_names.is_name(name) or (SLUG.fullmatch(name) and workspace.run(name).is_dir())
     return None if known else policy.resolve(name, "loras")
-
-
-def _refusal(sentence: str) -> ConfigError:
-    return ConfigError(sentence, {"loras": sentence})
 
 
 # ---- is the file sound? no torch ------------------------------------------------------------------------------------
@@ -290,4 +294,4 @@ def _header_bytes(path: Path) -> tuple[int, bytes]:
 
 
 def _damaged(path: Path, reason: str) -> ConfigError:
-    return _refusal(f"the LoRA {path.name} {reason}")
+    return ConfigError.of("loras", f"the LoRA {path.name} {reason}")

@@ -27,7 +27,7 @@ from workbench.captioners.keys import handed_over
 from workbench.captioners.settings import CaptionerSettings
 from workbench.errors import ConfigError, ModelUnavailable, OutOfMemory
 from workbench.families import find_model
-from workbench.jobs import gpu_lock, processes
+from workbench.jobs import gpu_lock, processes, queue
 from workbench.jobs.devices import DeviceChoice, pick_device
 from workbench.sampler.inputs import read_picture
 from workbench.sampler.settings import SampleSettings
@@ -131,20 +131,22 @@ def write(workspace: Workspace, settings: PromptSettings, sample: SampleSettings
     if not short:
         raise ConfigError("the prompt is empty: say in a few words what the video shows")
     if "{prompt}" not in settings.instruction:
-        sentence = "instruction has no {prompt}, which stands for your prompt: put it where the prompt belongs"
-        raise ConfigError(sentence, {"instruction": sentence})
+        raise ConfigError.of(
+            "instruction", "instruction has no {prompt}, which stands for your prompt: put it where the prompt belongs"
+        )
     _ = sample.resolved  # refuses a model that is not known
     image = str(policy.resolve(sample.image, "image")) if sample.image else ""
     if settings.enhancer == "endpoint":
         Endpoint(captioning(settings), workspace).check()
     elif not settings.local_model.strip():
-        sentence = "local_model is empty: give OWNER/NAME of a language model on the Hub, or a folder with one"
-        raise ConfigError(sentence, {"local_model": sentence})
+        raise ConfigError.of(
+            "local_model", "local_model is empty: give OWNER/NAME of a language model on the Hub, or a folder with one"
+        )
     settings.save(folder / jobs.CONFIG)
     write_json(folder / REQUEST, {"prompt": short, "model": sample.model, "image": image})
     variable = settings.key_variable if settings.enhancer == "endpoint" else ""
     with handed_over(variable, settings.base_url) as secrets:
-        return jobs.start(folder, MODULE, **secrets)
+        return queue.submit(workspace, folder, MODULE, **secrets)
 
 
 def status(workspace: Workspace) -> jobs.Status:

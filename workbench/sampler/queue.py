@@ -200,8 +200,7 @@ def submit_all(
         if path:
             confined(workspace.root, path)
             if settings.latents_only:
-                sentence = "latents_only is on, and a grid shows videos: leave it off"
-                raise ConfigError(sentence, {"latents_only": sentence})
+                raise ConfigError.of("latents_only", "latents_only is on, and a grid shows videos: leave it off")
         ready = resolved(workspace, settings, continues=0 < chains <= number)
         requests.append({"settings": ready.model_dump(mode="json"), "into": path, "bulk": bulk})
     if jobs.status(folder).state is jobs.State.STOPPING:
@@ -277,8 +276,10 @@ def resolved(workspace: Workspace, settings: SampleSettings, continues: bool = F
     ready = portable(workspace, settings).settled()
     inputs = inputs_of(workspace, ready)
     if continues and ready.latents_only:
-        sentence = "latents_only is on, and a scene goes on from the frames of the one before: leave it off for scenes"
-        raise ConfigError(sentence, {"latents_only": sentence})
+        raise ConfigError.of(
+            "latents_only",
+            "latents_only is on, and a scene goes on from the frames of the one before: leave it off for scenes",
+        )
     if continues:
         check_continues(ready.resolved.model, inputs.shape)
     return ready
@@ -375,7 +376,14 @@ def progress(workspace: Workspace, sample_id: str) -> Progress:
     if not (active or request):
         raise Unknown(f"the request {sample_id!r} is not known here: it may have been deleted; submit it again")
     if not active:
-        return now(RequestState.WAITING, message=_waiting_reason(folder, sample_id))
+        worker, message = jobs.status(folder), "Next."
+        if worker.state is jobs.State.STARTING or worker.phase == "starting":
+            message = "Starting the sampling worker."
+        elif not worker.state.alive:
+            message = "Waiting for the sampling worker to start again."
+        elif before := sum(path.stem < sample_id for part in (ACTIVE, REQUESTS) for path in requests_in(folder / part)):
+            message = f"{before} before this one."
+        return now(RequestState.WAITING, message=message)
     if not alive:
         return now(RequestState.FAILED, message=_end_of_worker(folder), exit_code=int(ExitCode.BUG))
     beat = sound(read_object(folder / PROGRESS / name), _Request)
@@ -400,11 +408,11 @@ def pending(workspace: Workspace) -> list[str]:
 def pending_samples(workspace: Workspace) -> list[str]:
     """Ids of the waiting and active requests that belong to no grid, oldest first."""
     folder = worker_folder(workspace)
-
-    def of_grid(name: str) -> bool:
-        return any(read_object(folder / part / f"{name}.json").get("into") for part in (REQUESTS, ACTIVE))
-
-    return [name for name in pending(workspace) if not of_grid(name)]
+    return [
+        name
+        for name in pending(workspace)
+        if not any(read_object(folder / part / f"{name}.json").get("into") for part in (REQUESTS, ACTIVE))
+    ]
 
 
 def wait(workspace: Workspace, sample_id: str, seconds: float | None = None, poll: float = 0.1) -> Progress:
@@ -432,16 +440,6 @@ def _fail_active(folder: Path) -> bool:
     for path in active:
         fail(folder, path.stem, message, ExitCode.BUG)
     return bool(active)
-
-
-def _waiting_reason(folder: Path, sample_id: str) -> str:
-    worker = jobs.status(folder)
-    if worker.state is jobs.State.STARTING or worker.phase == "starting":
-        return "Starting the sampling worker."
-    if not worker.state.alive:
-        return "Waiting for the sampling worker to start again."
-    before = sum(path.stem < sample_id for part in (ACTIVE, REQUESTS) for path in requests_in(folder / part))
-    return f"{before} before this one." if before else "Next."
 
 
 def _end_of_worker(folder: Path) -> str:

@@ -21,9 +21,9 @@ import shutil
 import tempfile
 import time
 from calendar import timegm
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -215,21 +215,16 @@ def settings_of(path: Path, workspace: Workspace | None = None) -> SampleSetting
     if workspace is not None:
         settings = localised(settings, workspace.root)
         for name in INPUTS:
-            if settings.get(name):
-                _check_inside(workspace, path, name, str(settings[name]))
+            if file := str(settings.get(name) or ""):
+                try:  # the record may be a stranger's
+                    workspace.inside(file)
+                except ConfigError as error:
+                    raise ConfigError.of(
+                        name,
+                        f"{path.name} names the {name} {file[:120]!r}, which is outside this workspace: provide that "
+                        "file yourself, or choose another sample",
+                    ) from error
     return parse(SampleSettings, settings)
-
-
-def _check_inside(workspace: Workspace, record: Path, name: str, file: str) -> None:
-    """Raises ConfigError where a record, which may be a stranger's, names an input file outside this workspace."""
-    try:
-        workspace.inside(file)
-    except ConfigError as error:
-        sentence = (
-            f"{record.name} names the {name} {file[:120]!r}, which is outside this workspace: provide that "
-            "file yourself, or choose another sample"
-        )
-        raise ConfigError(sentence, {name: sentence}) from error
 
 
 def joins_scenes(path: Path) -> bool:
@@ -376,25 +371,13 @@ class Listing:
     starred: frozenset[str]
     videos: int
 
-    def find(self, query: SampleQuery, sample: Callable[[str, bool], Sample | None]) -> list[str]:
-        """Ids of the samples that the query names, newest first. sample: reads one, by id and whether it is in the bin
-
-        Records are read only where the query has words.
-        """
-        removed = query.show == "removed"
-        found = [name for name in (self.removed if removed else self.ids) if _between(name, query)]
-        if query.show == "starred":
-            found = [name for name in found if name in self.starred]
-        if query.search.strip():
-            found = [name for name in found if (one := sample(name, removed)) and query.has(one)]
-        return found
-
 
 class Samples:
-    """The samples of a workspace, read afresh from disk at every call."""
+    """The samples of a workspace. Which there are is read afresh at every call, each record once."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
+        self._known: dict[tuple[str, bool], Sample] = {}
 
     def listing(self) -> Listing:
         """Which samples there are. Records are not read."""
@@ -404,23 +387,26 @@ class Samples:
         videos = sum(name.endswith(".mp4") for name in names)
         return Listing(_ids(names), _ids(binned), stars, videos)
 
+    def find(self, query: SampleQuery, listing: Listing) -> list[str]:
+        """Ids of the samples that the query names, newest first. Records are read only where it has words."""
+        removed = query.show == "removed"
+        since, until = (None if one is None else _stamp(one) for one in (query.since, query.until))
+        found = [
+            name  # which begins with the time
+            for name in (listing.removed if removed else listing.ids)
+            if (since is None or name >= since)
+            and (until is None or name < until)
+            and (query.show != "starred" or name in listing.starred)
+        ]
+        if query.search.strip():
+            found = [name for name in found if (one := self.read(name, removed)) and query.has(one)]
+        return found
+
     def history(self, limit: int = 50, query: SampleQuery | None = None) -> list[Sample]:
         """Finished samples, newest first."""
         query = query or SampleQuery()
-        read: dict[str, Sample | None] = {}
-
-        def sample(sample_id: str, removed: bool) -> Sample | None:
-            if sample_id not in read:
-                read[sample_id] = self._read(sample_id, removed)
-            return read[sample_id]
-
-        found: list[Sample] = []
-        for name in self.listing().find(query, sample):
-            if len(found) == limit:
-                break
-            if (one := sample(name, query.show == "removed")) is not None:
-                found.append(one)
-        return found
+        every = (self.read(name, query.show == "removed") for name in self.find(query, self.listing()))
+        return list(islice(filter(None, every), limit))
 
     def _repr_html_(self) -> str:
         from workbench.sampler.view import samples_html
@@ -433,6 +419,15 @@ class Samples:
         if sample is None:
             raise Unknown(f"the sample {sample_id!r} is not there: choose one from the history")
         return sample
+
+    def read(self, sample_id: str, removed: bool) -> Sample | None:
+        """One that is listed; None when it is gone. Entries of history and bin are immutable: each is read once."""
+        known = self._known.get((sample_id, removed))
+        if known is None or known.latents_only or known.problem:  # which may have changed
+            known = self._read(checked_id(sample_id), removed)
+            if known is not None:
+                self._known[sample_id, removed] = known
+        return known
 
     def star(self, sample_id: str, starred: bool = True) -> None:
         """Star a sample, or take its star away. Raises ConfigError, CannotWrite."""
@@ -489,40 +484,10 @@ class Samples:
         return video_path(self.workspace, sample_id)
 
 
-class SampleReader:
-    """The samples of a workspace for one who reads them again and again: each record is read once."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        self._samples = Samples(workspace)
-        self._known: dict[tuple[str, bool], Sample] = {}
-
-    def listing(self) -> Listing:
-        """Return which samples there are now."""
-        return self._samples.listing()
-
-    def read(self, sample_id: str, removed: bool) -> Sample | None:
-        """Return one that is listed; None when it is gone. Entries of history and bin are immutable."""
-        known = self._known.get((sample_id, removed))
-        if known is None or known.latents_only or known.problem:  # which may have changed
-            try:
-                known = self._samples.get(sample_id, removed)
-            except ConfigError:
-                return None
-            self._known[sample_id, removed] = known
-        return known
-
-
 def _ids(names: Iterable[str]) -> list[str]:
     """Of the records among files' names, newest first."""
     found = (name.removesuffix(".json") for name in names if name.endswith(".json"))
     return sorted(filter(ID.fullmatch, found), reverse=True)
-
-
-def _between(sample_id: str, query: SampleQuery) -> bool:
-    """By the id, which begins with the time."""
-    return (query.since is None or sample_id >= _stamp(query.since)) and (
-        query.until is None or sample_id < _stamp(query.until)
-    )
 
 
 # ---- as files to take along -----------------------------------------------------------------------------------------

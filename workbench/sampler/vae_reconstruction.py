@@ -30,7 +30,7 @@ from workbench.families.base import Family
 from workbench.families.model import Model
 from workbench.families.model_files import part_identity
 from workbench.families.settings import NamesModel
-from workbench.jobs import gpu_lock, processes
+from workbench.jobs import gpu_lock, processes, queue
 from workbench.jobs.devices import DeviceChoice, pick_device
 from workbench.sampler.inputs import as_clip
 from workbench.settings import field
@@ -153,7 +153,7 @@ def request(
         device=device,
     )
     settings.save(folder / jobs.CONFIG)
-    return Reconstruction(jobs.start(folder, MODULE))
+    return Reconstruction(queue.submit(workspace, folder, MODULE))
 
 
 def read(folder: Path) -> Reconstruction:

@@ -69,23 +69,23 @@ class AppliedLora(NamedTuple):
 
 def applied_loras(record: Mapping[str, Any]) -> list[AppliedLora]:
     """The LoRAs of a sample's record."""
-    return [_applied(lora) for lora in record.get("loras") or []]
-
-
-def _applied(lora: Mapping[str, Any]) -> AppliedLora:
-    matched, layers = lora.get("matched"), lora.get("layers")
-    fits = f"{matched} of {layers} layers" if matched is not None and layers else ""
-    left_out = "; ".join(lora_names.left_out(reason) for reason in lora.get("left_out") or [])
-    lost = lora.get("lost")
-    if lora.get("nothing"):
-        fits = f"{fits}, changes nothing: {lora['nothing']}".removeprefix(", ")
-    if lora.get("converted"):
-        fits = f"{fits}, made from {lora['converted']}{lora_names.loss(lost) if isinstance(lost, float) else ''}"
-    written_by = f"written by {lora['origin']}" if lora.get("origin") else ""
-    made_for = " · ".join(filter(None, (str(lora.get("base_model") or ""), written_by)))
-    numbers = [f"{lora[key]:g}" if isinstance(lora.get(key), int | float) else "" for key in ("scale", "rank", "alpha")]
-    name = short_name(str(lora.get("name", "?")))
-    return AppliedLora(name, numbers[0], fits, numbers[1], numbers[2], made_for, left_out)
+    found = []
+    for lora in record.get("loras") or []:
+        matched, layers, lost = lora.get("matched"), lora.get("layers"), lora.get("lost")
+        fits = f"{matched} of {layers} layers" if matched is not None and layers else ""
+        if lora.get("nothing"):
+            fits = f"{fits}, changes nothing: {lora['nothing']}".removeprefix(", ")
+        if lora.get("converted"):
+            fits = f"{fits}, made from {lora['converted']}{lora_names.loss(lost) if isinstance(lost, float) else ''}"
+        written_by = f"written by {lora['origin']}" if lora.get("origin") else ""
+        made_for = " · ".join(filter(None, (str(lora.get("base_model") or ""), written_by)))
+        scale, rank, alpha = (
+            f"{lora[key]:g}" if isinstance(lora.get(key), int | float) else "" for key in ("scale", "rank", "alpha")
+        )
+        left_out = "; ".join(lora_names.left_out(reason) for reason in lora.get("left_out") or [])
+        name = short_name(str(lora.get("name", "?")))
+        found.append(AppliedLora(name, scale, fits, rank, alpha, made_for, left_out))
+    return found
 
 
 def report(record: Mapping[str, Any]) -> list[str]:
@@ -253,16 +253,11 @@ def samples_html(samples: Sequence[Sample], width: int = VIDEO_WIDTH) -> str:
     """Finished samples side by side. width: of each on the page, pixels"""
     if not samples:
         return note("There are no samples yet.")
-    return row([_figure(one, width) for one in samples])
-
-
-def _figure(one: Sample, width: int) -> str:
-    text = one.problem or line(one.settings)
-    if one.latents_only:
-        return note(f"{text}: {LATENTS_ONLY}")
-    return figure(one.path, text, width, width_of(one.settings, one.record))
-
-
-def line(settings: SampleSettings | None) -> str:
-    """A sample in a line: prompt, LoRAs, seed."""
-    return " · ".join(filter(None, (title(settings), subtitle(settings))))
+    figures = []
+    for one in samples:
+        text = one.problem or " · ".join(filter(None, (title(one.settings), subtitle(one.settings))))
+        if one.latents_only:
+            figures.append(note(f"{text}: {LATENTS_ONLY}"))
+        else:
+            figures.append(figure(one.path, text, width, width_of(one.settings, one.record)))
+    return row(figures)

@@ -35,6 +35,7 @@ from workbench.workspace import Workspace, disk, read_object, write_json, writin
 if TYPE_CHECKING:
     import torch
 
+    from workbench.families.denoising import OnStep
     from workbench.sampler.generate import Sampler
 
 POLL_SECONDS = 0.05
@@ -77,10 +78,14 @@ class Worker:
                 self._answer(request)
                 self.job.beat("idle")
                 quiet_since = time.monotonic()
-            elif time.monotonic() - quiet_since > idle_seconds and self._may_end(leaving):
-                return
-            else:
-                time.sleep(POLL_SECONDS)
+                continue
+            if time.monotonic() - quiet_since > idle_seconds:
+                with contextlib.ExitStack() as lock:
+                    lock.enter_context(queue.queue_lock(self._folder))
+                    if not queue.waiting(self._folder):
+                        leaving.push(lock.pop_all())
+                        return
+            time.sleep(POLL_SECONDS)
 
     def _gpu_is_taken(self, settings: SampleSettings) -> bool:
         """Whether another job has the request's GPU, or waits for it: the request waits, too."""
@@ -92,14 +97,6 @@ class Worker:
         if not device.is_gpu or (self._sampler is not None and self._sampler.device == device):
             return False
         return gpu_lock.wanted(locks, device.uuid) or gpu_lock.holder(locks, device.uuid) not in (None, HOLDER)
-
-    def _may_end(self, leaving: contextlib.ExitStack) -> bool:
-        with contextlib.ExitStack() as lock:
-            lock.enter_context(queue.queue_lock(self._folder))
-            if queue.waiting(self._folder):
-                return False
-            leaving.push(lock.pop_all())
-            return True
 
     def _answer(self, request: Request) -> None:
         """Generate one request's video. Any error ends up in its failed/<id>.json, except the command to stop."""
@@ -126,7 +123,10 @@ class Worker:
             join(self._workspace, joined, settings, video)
             return
         if after:
-            settings = self._continued(settings, after)
+            before = queue.target(self._workspace, after, "")
+            if not before.is_file():
+                raise ConfigError(f"the scene before, {after}, has no video: generate this one again once it has")
+            settings = settings.changed(continue_from=str(before), image="", video="")
         sampler = self._sampler_for(sample_id, settings)
         self.check_commands(sample_id)
         if decode:
@@ -134,21 +134,13 @@ class Worker:
             made = sampler.decode(sampler.read_latents(video))
             made.record["settings"] = settings.model_dump(mode="json")
         else:
-            reporter = _StepReporter(self, sample_id, sampler, settings)
-            denoised = sampler.denoise(self._workspace, settings, reporter.step)
+            denoised = sampler.denoise(self._workspace, settings, self._step_reporter(sample_id, sampler, settings))
             if settings.latents_only:
                 sampler.write_latents(video, denoised, self._workspace.root)
                 return
             made = sampler.decode(denoised)
         write_sample(video, made.frames, made.fps, made.record, self._workspace.root)
         keep_as_preview(self._workspace, video, made.record)
-
-    def _continued(self, settings: SampleSettings, after: str) -> SampleSettings:
-        """The settings of a scene that goes on from a sample. Raises ConfigError where that sample failed."""
-        video = queue.target(self._workspace, after, "")
-        if not video.is_file():
-            raise ConfigError(f"the scene before, {after}, has no video: generate this one again once it has")
-        return settings.changed(continue_from=str(video), image="", video="")
 
     def _sampler_for(self, sample_id: str, settings: SampleSettings) -> Sampler:
         """The warm model if it is the requested one, else that model, loaded. Raises DeviceBusy and others."""
@@ -190,6 +182,30 @@ class Worker:
         self.report_progress(sample_id, "loading", message=message)
         self.job.beat("loading", message=message)
 
+    def _step_reporter(self, sample_id: str, sampler: Sampler, settings: SampleSettings) -> OnStep:
+        """What is called after each denoising step: progress, seconds left, latent preview. Raises Cancelled, Stop."""
+        began = time.monotonic()
+        first = reported = previewed = 0.0
+        length, pause = sampler.seconds(settings), PREVIEW_SECONDS
+
+        def step(done: int, total: int, latents: torch.Tensor) -> None:
+            nonlocal first, reported, previewed, pause
+            self.check_commands(sample_id)
+            now = time.monotonic()
+            first = first or now
+            # The first step also encodes the prompt and warms up: measure from its end where possible.
+            pace = (now - first) / (done - 1) if done > 1 else now - began
+            if now - reported >= PROGRESS_SECONDS or done == total:
+                reported, left = now, round(pace * (total - done), 1)
+                self.report_progress(sample_id, "generating", done, total, seconds_left=left)
+            if now - previewed >= pause and done < total:
+                self.write_progress(f"{sample_id}.webp", sampler.latent_preview().webp(latents, length))
+                previewed = time.monotonic()
+                pause = max(PREVIEW_SECONDS, 20 * (previewed - now))  # at most a twentieth of the time
+            self.job.beat("generating", done, total, step_seconds=pace)
+
+        return step
+
     def report_progress(self, sample_id: str, phase: str, step: int = 0, total: int = 0, **more: Any) -> None:
         """Progress for the client."""
         values = {"phase": phase, "step": step, "total": total, **more}
@@ -203,36 +219,6 @@ class Worker:
             path.parent.mkdir(exist_ok=True)
             temporary.write_bytes(data)
             disk.replace(temporary, path)
-
-
-class _StepReporter:
-    """Reports the steps of one request: progress, seconds left, latent preview."""
-
-    def __init__(self, worker: Worker, sample_id: str, sampler: Sampler, settings: SampleSettings) -> None:
-        self._worker, self._id, self._sampler = worker, sample_id, sampler
-        self._began = time.monotonic()
-        self._first = self._reported = self._previewed = 0.0
-        self._seconds = sampler.seconds(settings)
-        self._pause = PREVIEW_SECONDS
-
-    def step(self, done: int, total: int, latents: torch.Tensor) -> None:
-        """Called after each denoising step. Raises Cancelled, jobs.Stop."""
-        self._worker.check_commands(self._id)
-        now = time.monotonic()
-        self._first = self._first or now
-        # The first step also encodes the prompt and warms up: measure from its end where possible.
-        pace = (now - self._first) / (done - 1) if done > 1 else now - self._began
-        if now - self._reported >= PROGRESS_SECONDS or done == total:
-            self._reported = now
-            self._worker.report_progress(
-                self._id, "generating", done, total, seconds_left=round(pace * (total - done), 1)
-            )
-        if now - self._previewed >= self._pause and done < total:
-            self._worker.write_progress(f"{self._id}.webp", self._sampler.latent_preview().webp(latents, self._seconds))
-            self._previewed = time.monotonic()
-            # At most a twentieth of the time is spent on previews.
-            self._pause = max(PREVIEW_SECONDS, 20 * (self._previewed - now))
-        self._worker.job.beat("generating", done, total, step_seconds=pace)
 
 
 # ---- scenes ---------------------------------------------------------------------------------------------------------

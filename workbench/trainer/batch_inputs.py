@@ -98,7 +98,13 @@ class BatchInputs:
         self.schedule = self._family.noise_schedule(self._folder, self._device, chosen)
         self._batches, self._stride = Batches(data, settings), stride
         self.view = view_of(model, settings)
-        self._hidden = self._share_hidden(defaults)
+        # How often a clip is shown no picture.
+        self._hidden = self._family.image_dropout if settings.image_dropout is None else settings.image_dropout
+        if self.view == "clip":
+            share, own = settings.first_frame_share, self._family.own_settings(model).get("first_frame_share")
+            if share is None and own is not None and defaults > 1:
+                share = own.default
+            self._hidden = 1 - (share or 0.0)
         self._frames = FirstFrames(encoder, settings) if self.view == "first frame" else None
         self._ahead: dict[int, Future[_Read]] = {}
         self._threads = ThreadPoolExecutor(settings.loader_threads, "loader") if settings.loader_threads else None
@@ -192,7 +198,7 @@ class BatchInputs:
             for ahead in range(number, last, self._stride):
                 step, micro = divmod(ahead, self._settings.gradient_accumulation)
                 items = self._batches.batch(ahead)
-                pixels = self._pixels(items, self._flipped(items, step + 1, micro))
+                pixels = self._views(items, self._flipped(items, step + 1, micro), "first frame")[FIRST_FRAME]
                 self._encoded[ahead] = self._frames.moments(pixels, "training", step + 1, micro)
             self._frames.rest()
         return self._encoded.pop(number)
@@ -248,7 +254,8 @@ class BatchInputs:
         if key not in self._fixed:
             shape, indices = self.latents_shape(item), f"held-out {item.sha256}"
             if self._frames is not None:
-                moments = self._frames.moments(self._pixels([item], [False]), indices)
+                pixels = self._views([item], [False], "first frame")[FIRST_FRAME]
+                moments = self._frames.moments(pixels, indices)
                 kept = torch.ones(1, dtype=torch.bool)
                 self._fixed[key] = self._frames.finish(moments, shape, kept, indices).to(torch.device("cpu"))
                 self._frames.rest()
@@ -264,22 +271,11 @@ class BatchInputs:
 
     def picture(self, item: RunClip) -> torch.Tensor:
         """The first frame of a clip: float32 [1, 3, H, W] in [-1, 1]."""
-        return read_first_frame(item)[:, :, 0] if self.view == "picture" else self._frame(item)
-
-    def _frame(self, item: RunClip) -> torch.Tensor:
-        return self._pixels([item], [False]).float() / 127.5 - 1.0
+        if self.view == "picture":
+            return read_first_frame(item)[:, :, 0]
+        return self._views([item], [False], "first frame")[FIRST_FRAME].float() / 127.5 - 1.0
 
     # ---- parts
-
-    def _share_hidden(self, defaults: int) -> float:
-        """How often a clip is shown no picture: image_dropout, or of text-to-video models all but first_frame_share."""
-        dropout, share = self._settings.image_dropout, self._settings.first_frame_share
-        if self.view != "clip":
-            return self._family.image_dropout if dropout is None else dropout
-        own = self._family.own_settings(self._model).get("first_frame_share")
-        if share is None and own is not None and defaults > 1:
-            share = own.default
-        return 1 - (share or 0.0)
 
     def latents_shape(self, item: RunClip) -> tuple[int, ...]:
         """Shape of a clip's latents, without the batch axis."""
@@ -325,9 +321,6 @@ class BatchInputs:
         text = self._encoder.caption(caption or "")
         zeros = caption is None and self._settings.dropped_caption == "zeros"
         return self._family.no_text(text) if zeros else text
-
-    def _pixels(self, items: Sequence[RunClip], flipped: Sequence[bool]) -> torch.Tensor:
-        return self._views(items, flipped, "first frame")[FIRST_FRAME]
 
     def _on_device(self, tensors: Tensors) -> dict[str, torch.Tensor]:
         return {name: to_device(tensor, self._device) for name, tensor in tensors.items()}

@@ -68,8 +68,9 @@ def view_of(model: Model, settings: TrainSettings) -> View:
     if settings.condition == "first frame":
         return "picture" if once else "first frame"
     if once:
-        sentence = f"condition is {settings.condition!r}, {model.title} is shown a first frame: use first frame"
-        raise ConfigError(sentence, {"condition": sentence})
+        raise ConfigError.of(
+            "condition", f"condition is {settings.condition!r}, {model.title} is shown a first frame: use first frame"
+        )
     return "low resolution"
 
 

@@ -15,7 +15,6 @@ import math
 import socket
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,11 +22,10 @@ from typing import Literal
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.families import settle
-from workbench.jobs import gpu_lock, platform
+from workbench.jobs import platform, queue
 from workbench.jobs.devices import gpus_of, pick_device
 from workbench.jobs.log import log
-from workbench.jobs.shards import Shards, make_once
-from workbench.jobs.workers import Workers, take_shards
+from workbench.jobs.shards import Shards, Workers, make_once, take_shards
 from workbench.runs.checks import check
 from workbench.runs.data import ENCODINGS, WORK, load_data
 from workbench.runs.settings import TrainSettings
@@ -81,11 +79,11 @@ def plan_encoding(workspace: Workspace, settings: TrainSettings, how: EncodeSett
     settings = settings.changed(model=settle(settings.model))
     check(workspace, settings)
     if settings.tokenizer_steps:
-        sentence = (
+        raise ConfigError.of(
+            "tokenizer_steps",
             f"tokenizer_steps is {settings.tokenizer_steps}, and the tokenizer that is to encode the clips is not "
-            f"trained yet: start the run, which trains it and encodes them"
+            f"trained yet: start the run, which trains it and encodes them",
         )
-        raise ConfigError(sentence, {"tokenizer_steps": sentence})
     family, model = settings.resolved
     where = family.fetch(model)
     precision = precision_of(family, where, settings, pick_device(settings.device).kind)
@@ -130,10 +128,8 @@ def launch(folder: Path) -> int:
         shards = Shards(parent, len(plan.shards))
         devices = gpus_of(plan.settings.device)[: how.processes or None]
         count = how.processes or max(1, len(devices))
-        with ExitStack() as held:
-            for device in devices:
-                name = f"encoding {plan.settings.dataset}"
-                held.enter_context(gpu_lock.hold_for(job, workspace.locks, device.uuid, name))
+        # Several machines may share the file of the queue: each waits with a process of its own.
+        with queue.acquired(workspace, devices, job, f"encoding {plan.settings.dataset}"):
             Workers(job, MODULE, count, devices).run(shards, "encoding", plan.total)
         job.outcome = {"encoded": sum(shards.finished().values()), "workers": count}
     return int(job.exit_code)

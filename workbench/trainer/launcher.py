@@ -80,20 +80,15 @@ def launched_process() -> ProcessRank | None:
     # `accelerate launch` sets no rank for a process that it starts alone. A job of ours has its own session.
     alone = any(name.startswith("ACCELERATE_") for name in values) and not platform.detached_here()
     if together or alone:
-        _end_with_parent(launcher_pid)
+        platform.end_with_parent(launcher_pid)
+        if launcher_pid is not None and os.getppid() != launcher_pid:  # it was gone before the kernel knew
+            os._exit(int(ExitCode.BUG))
     if not together:
         return None
     rank, count = int(values["RANK"]), int(values["WORLD_SIZE"])
     return ProcessRank(
         rank, count, int(values.get("LOCAL_RANK", rank)), int(values.get("LOCAL_WORLD_SIZE", count)), launcher_pid
     )
-
-
-def _end_with_parent(launcher_pid: int | None) -> None:
-    """Have this process end with its parent, or asked to stop where that is not ours."""
-    platform.end_with_parent(launcher_pid)
-    if launcher_pid is not None and os.getppid() != launcher_pid:  # it was gone before the kernel knew
-        os._exit(int(ExitCode.BUG))
 
 
 # ---- the ranks' side of the job -------------------------------------------------------------------------------------

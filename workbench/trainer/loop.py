@@ -15,30 +15,40 @@ import itertools
 import math
 import os
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from workbench import jobs
 from workbench.errors import CannotWrite, NonFiniteLoss
+from workbench.families import model_files
+from workbench.families.lora_files import DROPPED_KEY
 from workbench.families.model_inputs import ModelInputs
 from workbench.jobs import processes
 from workbench.jobs.devices import Device, pick_devices
 from workbench.jobs.log import log
 from workbench.jobs.queue import QueueSlot
 from workbench.jobs.torch_devices import free_memory, held_gb, make_current, to_device
+from workbench.memory import compiling
 from workbench.runs.checkpoints import from_start_requested
 from workbench.runs.data import seed_for
 from workbench.runs.failures import fall_back, settings_in_use
-from workbench.runs.previews import LiveSample
+from workbench.runs.model_card import CardFacts, card_facts, model_card
+from workbench.runs.previews import LiveSample, previews_of
+from workbench.runs.run import CARD, Run
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.batch_inputs import Batch
-from workbench.trainer.export import export
 from workbench.trainer.launcher import SINGLE, ProcessRank
-from workbench.trainer.previews import generate_live_sample, preview, preview_at_start
+from workbench.trainer.previewer import write_png
 from workbench.trainer.ranks import Ranks
 from workbench.trainer.session import Session
+from workbench.workspace import write_text
 
+PREVIEWING = "generating previews"  # the phase
+PICTURE = "first_frame.png"  # of an image-to-video run: what the card's code gives the model
 PAUSE_SECONDS = 0.2  # between two checks for a command
 Commands = dict[str, dict[str, Any]]  # by name, each with its values
 
@@ -312,3 +322,143 @@ def _save_and_stop(session: Session, why: str) -> None:
     if session.step:
         session.save()
     raise jobs.Stop(f"{why} at step {session.step} of {session.settings.steps}; start it again to go on.")
+
+
+# ---- videos: the previews that are due, and live samples that a person asks for; a failure costs them, never the run
+
+
+def preview_at_start(session: Session) -> None:
+    """Before the first step of this start: training inputs, videos of the base model, or what was interrupted."""
+    every, step, settings = session.settings.preview_every, session.step, session.settings
+    if not every or not (session.no_steps_yet or step % every == 0 or step == settings.steps):
+        return
+    if session.no_steps_yet and settings.preview_inputs and session.ranks.first:
+        session.beat(PREVIEWING, message="training inputs")
+        with session.preview_failures_logged():
+            session.previewer.save_inputs(session.preview_inputs.clips(session.inputs))
+    preview(session)
+
+
+def preview(session: Session, prompts: Sequence[str] = (), scale: float = 1.0) -> None:
+    """Generate preview videos, of the run's own prompts if none are given; scale: of the LoRA."""
+    if session.idle:
+        session.beat(PREVIEWING, patient=True)
+        return
+    generated, prompts = False, prompts or session.preview_inputs.prompts
+    session.encoder.encode_captions(prompts, lambda *_: None)  # a person may ask for a new one
+    controls = []
+    if scale == 1.0 and list(prompts) == session.preview_inputs.prompts:
+        controls = session.preview_inputs.controls(session.inputs)
+    with session.preview_failures_logged(), session.weights_in_use(), session.accelerator.autocast():
+        generated = session.previewer.generate(
+            session.step,
+            session.bare_transformer,
+            [*session.preview_inputs.with_embeddings(prompts, session.inputs), *controls],
+            session.inputs.negative(),
+            progress(session, PREVIEWING),
+            scale,
+        )
+    if session.ranks.first and session.step and scale == 1.0:
+        session.write_visible_effect()
+    if generated and session.ranks.first:
+        written = previews_of(session.run, session.step)
+        session.tracker.show(session.step, [(one.prompt, one.video) for one in written])
+
+
+def generate_live_sample(session: Session, sample: LiveSample) -> None:
+    """Generate a video with the weights of this moment, into the run's folder and among the samples."""
+    phase = "generating a live sample"
+    if session.idle:
+        session.beat(phase, patient=True)
+        return
+    began, prompt = time.monotonic(), sample.prompt.strip() or session.preview_inputs.prompts[0]
+    session.encoder.encode_captions([prompt], lambda *_: None)
+    given = {"preview_steps": sample.steps, "preview_guidance": sample.guidance_scale}
+    settings = session.settings.changed(**{name: value for name, value in given.items() if value is not None})
+    with session.preview_failures_logged(), session.weights_in_use(), session.accelerator.autocast():
+        (one,) = session.preview_inputs.with_embeddings([prompt], session.inputs)
+        generated = replace(session.previewer, settings=settings).generate_one(
+            session.step,
+            session.bare_transformer,
+            one,
+            sample.seed,
+            session.inputs.negative(),
+            progress(session, phase),
+            sample.scale,
+        )
+        if generated is not None:
+            frames, record = generated
+            record |= {"kind": "live", "seconds": round(time.monotonic() - began, 3)}
+            session.previewer.write_live(session.step, frames, record)
+
+
+def progress(session: Session, phase: str) -> Callable[[int, int], None]:
+    """Reports denoising steps. Raises Interrupted in all processes that take part, when one was told to stop."""
+
+    def report(done: int, total: int) -> None:
+        session.beat(phase, message=f"denoising step {done} of {total}")
+        session.check_for_stop(together=session.sharded)
+
+    return report
+
+
+# ---- the end of a run: export the trained weights, prove that they load, write the model card and the result
+
+
+def export(session: Session) -> None:
+    """Write what was trained and its card; prove that the stock pipeline loads it and that its output changes."""
+    session.beat("exporting", patient=session.idle)
+    if session.idle:
+        return
+    compiling.interpret_blocks(session.family.blocks(session.trainable.transformer))  # layers come and go
+    with session.weights_in_use():
+        path = session.trainable.export(session.run, session.notes(), session.ranks.first)
+        if session.sharded:
+            session.ranks.wait()  # all read what rank 0 has written
+        with session.accelerator.autocast():
+            # The first training clip, half noised, always with the same noise.
+            item, inputs = session.data.train[0], session.inputs
+            clip = next(inputs.clips([item]))
+            assert clip.moments is not None
+            latents = session.family.sample_latents(clip.moments, inputs.noise(item, "probe"))
+            noised = clip.noised(session.schedule, latents, inputs.noise(item, "probe noise"), quantile=0.5)
+            change = session.trainable.prove(session.folder, path, {"schedule": session.schedule, "inputs": noised})
+    if not session.ranks.first:
+        return
+    if session.trainable.full:
+        _make_model(session)
+    facts = card_facts(Run(session.run), session.settings, session.step)
+    write_text(session.run / CARD, _card(session, path, facts))
+    before, after = facts.losses or (None, None)
+    session.job.outcome = {
+        "lora": path.name,  # of a full fine-tune the folder of the trained part
+        "steps": session.step,
+        "change": change,
+        "held_out_loss_before": before,
+        "held_out_loss_after": after,
+    }
+    log(f"done: {path} changes the model's output by {change:.1%}")
+
+
+def _make_model(session: Session) -> None:
+    """Make the run's folder a whole model: `--model runs/NAME` and diffusers load it. Raises CannotWrite."""
+    base, shape = session.family.base_of(session.folder) or session.model, session.shape
+    made_for: dict[str, Any] = {"task": session.model.task, "fps": shape.fps}
+    made_for |= {"frames": shape.frames, "height": shape.height, "width": shape.width}
+    if session.settings.dropped_caption == "zeros":
+        made_for[DROPPED_KEY] = "zeros"
+    if not base.local or base.embedded:
+        made_for[model_files.BASE_MODEL] = base.id
+    model_files.complete(session.run, session.folder, session.trainable.part, made_for)
+
+
+def _card(session: Session, path: Path, facts: CardFacts) -> str:
+    """The model card. Writes the first frame that its code uses, where the model takes one."""
+    shape, prompt = (session.shape.frames, session.shape.height, session.shape.width), session.preview_inputs.prompts[0]
+    scale, experts = session.settings.image_latent_scale, [session.settings.expert]
+    if (picture := session.preview_inputs.picture(prompt, session.inputs)) is not None:
+        write_png(session.run / PICTURE, picture)
+    model = session.previewer.generated_with
+    usage = session.family.usage(model, session.folder, path.name, prompt, shape, scale, experts)
+    widget = [{"text": prompt}] if prompt else []
+    return model_card(session.run.name, session.model, facts, usage, widget, session.info.trigger_word)

@@ -25,12 +25,18 @@ def attach(
     """Add the LoRA and return its (name, parameter) pairs. Raises ConfigError."""
     from peft import LoraConfig
 
+    # As peft takes them: names of layers, their ends, or a regular expression.
+    targets: list[str] | str = settings.targets
+    if targets == ALL_LINEAR:
+        targets = [name for name, module in transformer.named_modules() if isinstance(module, torch.nn.Linear)]
+    elif targets in family.lora_targets:
+        targets = list(family.lora_targets[targets])
     start: Any = True if settings.lora_init == "default" else settings.lora_init
     config = LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,
         lora_dropout=settings.lora_dropout,
-        target_modules=layers_of(family, transformer, settings.targets),
+        target_modules=targets,
         use_dora=settings.dora,
         exclude_modules=without_length(transformer) or None if settings.dora else None,
         use_rslora=settings.rslora,
@@ -46,13 +52,6 @@ def attach(
             f"or a regular expression such as '.*attn1.to_[qv]'"
         ) from error
     return [(name, parameter) for name, parameter in transformer.named_parameters() if parameter.requires_grad]
-
-
-def layers_of(family: Family, transformer: Any, targets: str) -> list[str] | str:
-    """What the setting `targets` chooses, as peft takes it: names of layers, their ends, or a regular expression."""
-    if targets == ALL_LINEAR:
-        return [name for name, module in transformer.named_modules() if isinstance(module, torch.nn.Linear)]
-    return list(family.lora_targets[targets]) if targets in family.lora_targets else targets
 
 
 def without_length(transformer: Any) -> list[str]:

@@ -7,7 +7,7 @@ previews/step-00000250/
   I.mp4 I.json                            a video a prompt and seed; I stays theirs for the whole run
   I-scale-0.5.mp4 .json                   the same at another strength of the LoRA, on request
   control-I.mp4 .json                     a preservation prompt with the first seed: what the LoRA should leave alone
-  I.safetensors I.json                    latents only, decoded later (latent_decoding)
+  I.safetensors I.json                    latents only, decoded later (`decode_latents`)
   input-I.mp4 reconstruction-I.mp4 .json  step 0: training inputs, and what the VAE keeps of them
   prompts.txt                             a line a prompt
   live-N.mp4 .json                        a live sample; the same is among the samples (samples/<day>/), where a LoRA's
@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,19 +33,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from PIL import Image, ImageOps
-from safetensors.torch import save
+from safetensors.torch import load_file, save
 
-from workbench import policy
+from workbench import jobs, policy
 from workbench.clips.frame_plan import Shape
 from workbench.errors import ConfigError
+from workbench.families import find_model
 from workbench.families.base import Family
 from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.model import Model
 from workbench.families.model_inputs import Given, Tensors
+from workbench.jobs.devices import Device, pick_device
 from workbench.jobs.torch_devices import free_memory
 from workbench.memory.block_swap import parked
 from workbench.runs.checkpoints import LORA, folder_of
 from workbench.runs.data import RunClip, TrainingData
+from workbench.runs.from_scratch import base_model
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.samples import new_id, video_path, write_sample
 from workbench.trainer.batch_inputs import BatchInputs
@@ -102,7 +106,10 @@ class PreviewInputs:
 
     def with_embeddings(self, prompts: Sequence[str], inputs: BatchInputs) -> list[PreviewPrompt]:
         """The prompts with their embeddings, and for an image-to-video model each with its picture."""
-        return [self._preview_of(one, self._item(one), self.picture(one, inputs), inputs) for one in prompts]
+        return [
+            self._preview_of(one, self._items[self._index(one) % len(self._items)], self.picture(one, inputs), inputs)
+            for one in prompts
+        ]
 
     def controls(self, inputs: BatchInputs) -> list[PreviewPrompt]:
         """What the LoRA should leave alone, as many as the run's settings and its own previews allow.
@@ -127,8 +134,9 @@ class PreviewInputs:
         """The picture that a video of a prompt begins with: float32 [1, 3, H, W] in [-1, 1]; None without one."""
         if inputs.view == "clip" or self._conditioned(inputs):
             return None
-        given, item = self._settings.preview_images, self._item(prompt)
-        return read_picture(Path(given[self._index(prompt) % len(given)]), item) if given else inputs.picture(item)
+        given, index = self._settings.preview_images, self._index(prompt)
+        item = self._items[index % len(self._items)]
+        return read_picture(Path(given[index % len(given)]), item) if given else inputs.picture(item)
 
     def _conditioned(self, inputs: BatchInputs) -> bool:
         """Whether a clip gives more than a picture."""
@@ -136,9 +144,6 @@ class PreviewInputs:
 
     def _index(self, prompt: str) -> int:
         return self.prompts.index(prompt) if prompt in self.prompts else 0
-
-    def _item(self, prompt: str) -> RunClip:
-        return self._items[self._index(prompt) % len(self._items)]
 
     def clips(self, inputs: BatchInputs) -> list[PreviewClip]:
         """Some clips as the model reads them; latents have no frames to show."""
@@ -158,8 +163,10 @@ def read_picture(path: Path, like: RunClip) -> torch.Tensor:
             upright = ImageOps.exif_transpose(image).convert("RGB")
             fitted = ImageOps.fit(upright, size, Image.Resampling.BICUBIC)
     except (OSError, ValueError) as error:
-        sentence = f"preview_images has {str(path)!r}, which cannot be read as a picture ({error}): give another"
-        raise ConfigError(sentence, {"preview_images": sentence}) from error
+        raise ConfigError.of(
+            "preview_images",
+            f"preview_images has {str(path)!r}, which cannot be read as a picture ({error}): give another",
+        ) from error
     pixels = torch.from_numpy(np.array(fitted)).permute(2, 0, 1)
     return (pixels.float() / 127.5 - 1.0).unsqueeze(0)
 
@@ -206,9 +213,7 @@ class Previewer:
     before_decoding: Callable[[], None] = lambda: None
     vae: Any = None
     unwritten: list[_Generated] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.records = PreviewRecords(self.run, self.model, self.shape, self.settings)
+    _numbers: dict[tuple[str, int], int] = field(default_factory=dict, init=False)  # of each prompt and seed
 
     def generate(
         self,
@@ -228,9 +233,7 @@ class Previewer:
         """
         folder = step_folder(self.run, step)
         seeds = range(self.settings.preview_seed, self.settings.preview_seed + self.settings.preview_count)
-        every = [
-            self.records.missing(one, seed) for one in prompts for seed in (seeds if one.control is None else seeds[:1])
-        ]
+        every = [self.missing(one, seed) for one in prompts for seed in (seeds if one.control is None else seeds[:1])]
         missing = [each for each in every if not record_path(folder, each.name, scale).exists()]
         if not missing:
             return False
@@ -238,9 +241,7 @@ class Previewer:
         if self.writes:
             for each, latents in zip(missing, generated, strict=True):
                 record = record_path(folder, each.name, scale)
-                self.unwritten.append(
-                    _Generated(record, latents, self.records.describe(step, each, scale), each.one.image)
-                )
+                self.unwritten.append(_Generated(record, latents, self.describe(step, each, scale), each.one.image))
             del self.unwritten[:-UNWRITTEN]
             self.write()
         return True
@@ -252,10 +253,14 @@ class Previewer:
                 record, latents, described, picture = self.unwritten[0]
                 self.before_decoding()
                 if described["kind"] != "control":
-                    write_prompt(record.parent, described["prompt"])
+                    path, line = record.parent / PROMPTS, " ".join(described["prompt"].split())
+                    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+                    if line not in lines:
+                        write_text(path, "".join(f"{each}\n" for each in (*lines, line)))
                 write_picture(described, picture)
                 if self.settings.preview_latents_only:
-                    write_latents(record, latents, described)
+                    write_bytes(record.with_suffix(".safetensors"), save({LATENTS: latents.contiguous()}))
+                    write_json(record, described)
                 else:
                     frames = frames_of(self.family.decode(self.vae, latents), self.shape.frames)
                     video, root = record.with_suffix(".mp4"), record.parents[4]
@@ -279,7 +284,7 @@ class Previewer:
             return None
         with self._decoding():
             frames = frames_of(self.family.decode(self.vae, latents), self.shape.frames).numpy()
-        write_picture(described := self.records.describe(step, missing, scale), one.image)
+        write_picture(described := self.describe(step, missing, scale), one.image)
         return frames, described
 
     def write_live(self, step: int, frames: np.ndarray, record: dict[str, Any]) -> None:
@@ -332,6 +337,106 @@ class Previewer:
                     }
                     write_sample(folder / f"{kind}-{index}.mp4", frames.numpy(), self.shape.fps, record)
 
+    # ---- records
+
+    @property
+    def steps(self) -> int:
+        return self.settings.preview_steps or self.model.steps
+
+    @property
+    def guidance_scale(self) -> float:
+        chosen = self.settings.preview_guidance
+        return self.model.guidance_scale if chosen is None else chosen
+
+    @property
+    def guidance_scale_2(self) -> float | None:
+        """Of the expert for low noise: a scale that the run names holds for both."""
+        return self.model.guidance_scale_2 if self.settings.preview_guidance is None else None
+
+    @property
+    def flow_shift(self) -> float | None:
+        return self.settings.preview_flow_shift or self.model.flow_shift_at(self.shape.height, self.shape.width)
+
+    @property
+    def generated_with(self) -> Model:
+        """The model with what previews are generated with in place of its own values."""
+        return replace(
+            self.model,
+            steps=self.steps,
+            guidance_scale=self.guidance_scale,
+            guidance_scale_2=self.guidance_scale_2,
+            flow_shift=self.flow_shift,
+            small_flow_shift=None,
+            dynamic_guidance=self.settings.preview_dynamic_guidance,
+        )
+
+    def describe(self, step: int, preview: MissingPreview, scale: float) -> dict[str, Any]:
+        """The record of a preview at a scale of the LoRA."""
+        shape, settings, (prompt, seed, name) = self.shape, self.settings, preview
+        second = self.guidance_scale if self.guidance_scale_2 is None else self.guidance_scale_2
+        only_some = {"guidance_scale_2": second if self.model.boundary else None, "flow_shift": self.flow_shift}
+        inputs = {
+            "prompt": prompt.prompt,
+            "seed": seed,
+            "steps": self.steps,
+            "guidance_scale": self.guidance_scale,
+            "dynamic_guidance": settings.preview_dynamic_guidance,
+            **{name: value for name, value in only_some.items() if value is not None},
+            "frames": shape.frames,
+            "height": shape.height,
+            "width": shape.width,
+        }
+        kind = "latents" if settings.preview_latents_only else "sample"
+        record = {
+            **inputs,
+            "kind": kind if prompt.control is None else "control",
+            "run": self.run.name,
+            "step": step,
+            "scale": scale,
+            "model": self.model.id,
+            "fps": shape.fps,
+        }
+        loras = self._loras(step, scale)
+        own = prompt.given is None and prompt.control is None
+        if loras is not None and own and shape.frames in self.model.frame_counts:
+            again = {**inputs, "model": settings.model, "loras": loras}
+            if prompt.image is not None:
+                path = self.run / "previews" / f"picture-{name}.png"
+                again |= {"image": str(path), "image_scale": settings.image_latent_scale}
+            record["settings"] = again
+        return record
+
+    def _loras(self, step: int, scale: float) -> list[str] | None:
+        """What the Sample tab loads to have the weights of that step; None when no file holds them."""
+        settings = self.settings
+        if step == 0 and not settings.start_from:
+            return []
+        if settings.method != "lora" or settings.train_also:
+            return None
+        if scale == 0:
+            return []
+        if step == 0:
+            return [f"{settings.start_from}={scale:g}"]
+        if step == settings.steps:
+            return [f"{self.run.name}={scale:g}"]
+        averaged = settings.ema_decay > 0 or settings.optimizer == "schedule-free"
+        return None if averaged else [f"{folder_of(self.run, step) / LORA}={scale:g}"]
+
+    def missing(self, one: PreviewPrompt, seed: int) -> MissingPreview:
+        """The preview of a prompt and seed, with its name."""
+        name = f"control-{one.control}" if one.control is not None else str(self._number(one.prompt, seed))
+        return MissingPreview(one, seed, name)
+
+    def _number(self, prompt: str, seed: int) -> int:
+        """The number of a prompt and seed, the same for the whole run, also after it was resumed."""
+        if not self._numbers:
+            folders = step_folders(self.run / "previews").values()
+            for path in (path for folder in folders for path in folder.glob("*.json")):
+                known = read_object(path)
+                if path.stem.isdecimal() and {"prompt", "seed"} <= set(known):
+                    self._numbers.setdefault((str(known["prompt"]), known["seed"]), int(path.stem))
+        return self._numbers.setdefault((prompt, seed), max(self._numbers.values(), default=-1) + 1)
+
     # ---- parts
 
     @contextlib.contextmanager
@@ -359,9 +464,9 @@ class Previewer:
         transformer.eval()
         noises = [torch.Generator().manual_seed(each.seed) for each in missing]
         guidance = Guidance(
-            self.records.guidance_scale,
+            self.guidance_scale,
             self.settings.preview_dynamic_guidance,
-            second=self.records.guidance_scale_2,
+            second=self.guidance_scale_2,
             below=1000 * self.model.boundary,
         )
         generated = []
@@ -377,10 +482,10 @@ class Previewer:
                     self._on_device(each.one.text),
                     self._on_device(negative),
                     self._latents_shape,
-                    self.records.steps,
+                    self.steps,
                     guidance,
                     noise,
-                    flow_shift=self.records.flow_shift,
+                    flow_shift=self.flow_shift,
                     on_step=report,
                     given=given,
                     fps=self.shape.fps,
@@ -508,136 +613,20 @@ class PreviewExperts(contextlib.ExitStack):
         """The transformer for a timestep, on the device."""
         published = not self._own.covers(timestep)
         if published != self._published_computes:
-            (self._bring if published else self._leave)()
+            if published:
+                self._trained_aside.enter_context(self._offload_trained())
+                if not self._levels:
+                    apply_memory_levels(self._family, self._published, self._settings, self._device)
+                    self._levels = True
+                self._published_aside.close()
+            else:
+                self._published_aside.enter_context(parked(self._published))
+                self._trained_aside.close()
             self._published_computes = published
         return self._published if published else self._trained
 
-    def _bring(self) -> None:
-        self._trained_aside.enter_context(self._offload_trained())
-        if not self._levels:
-            apply_memory_levels(self._family, self._published, self._settings, self._device)
-            self._levels = True
-        self._published_aside.close()
-
-    def _leave(self) -> None:
-        self._published_aside.enter_context(parked(self._published))
-        self._trained_aside.close()
-
 
 # ---- files
-
-
-@dataclass
-class PreviewRecords:
-    """The records of one run's previews, and the number of each prompt and seed."""
-
-    run: Path
-    model: Model
-    shape: Shape
-    settings: TrainSettings
-    _numbers: dict[tuple[str, int], int] = field(default_factory=dict)
-
-    @property
-    def steps(self) -> int:
-        return self.settings.preview_steps or self.model.steps
-
-    @property
-    def guidance_scale(self) -> float:
-        chosen = self.settings.preview_guidance
-        return self.model.guidance_scale if chosen is None else chosen
-
-    @property
-    def guidance_scale_2(self) -> float | None:
-        """Of the expert for low noise: a scale that the run names holds for both."""
-        return self.model.guidance_scale_2 if self.settings.preview_guidance is None else None
-
-    @property
-    def flow_shift(self) -> float | None:
-        return self.settings.preview_flow_shift or self.model.flow_shift_at(self.shape.height, self.shape.width)
-
-    @property
-    def generated_with(self) -> Model:
-        """The model with what previews are generated with in place of its own values."""
-        return replace(
-            self.model,
-            steps=self.steps,
-            guidance_scale=self.guidance_scale,
-            guidance_scale_2=self.guidance_scale_2,
-            flow_shift=self.flow_shift,
-            small_flow_shift=None,
-            dynamic_guidance=self.settings.preview_dynamic_guidance,
-        )
-
-    def describe(self, step: int, preview: MissingPreview, scale: float) -> dict[str, Any]:
-        """The record of a preview at a scale of the LoRA."""
-        shape, settings, (prompt, seed, name) = self.shape, self.settings, preview
-        second = self.guidance_scale if self.guidance_scale_2 is None else self.guidance_scale_2
-        only_some = {"guidance_scale_2": second if self.model.boundary else None, "flow_shift": self.flow_shift}
-        inputs = {
-            "prompt": prompt.prompt,
-            "seed": seed,
-            "steps": self.steps,
-            "guidance_scale": self.guidance_scale,
-            "dynamic_guidance": settings.preview_dynamic_guidance,
-            **{name: value for name, value in only_some.items() if value is not None},
-            "frames": shape.frames,
-            "height": shape.height,
-            "width": shape.width,
-        }
-        record = {
-            **inputs,
-            "kind": self._kind(prompt),
-            "run": self.run.name,
-            "step": step,
-            "scale": scale,
-            "model": self.model.id,
-            "fps": shape.fps,
-        }
-        loras = self._loras(step, scale)
-        own = prompt.given is None and prompt.control is None
-        if loras is not None and own and shape.frames in self.model.frame_counts:
-            again = {**inputs, "model": settings.model, "loras": loras}
-            if prompt.image is not None:
-                path = self.run / "previews" / f"picture-{name}.png"
-                again |= {"image": str(path), "image_scale": settings.image_latent_scale}
-            record["settings"] = again
-        return record
-
-    def _kind(self, prompt: PreviewPrompt) -> str:
-        if prompt.control is not None:
-            return "control"
-        return "latents" if self.settings.preview_latents_only else "sample"
-
-    def _loras(self, step: int, scale: float) -> list[str] | None:
-        """What the Sample tab loads to have the weights of that step; None when no file holds them."""
-        settings = self.settings
-        if step == 0 and not settings.start_from:
-            return []
-        if settings.method != "lora" or settings.train_also:
-            return None
-        if scale == 0:
-            return []
-        if step == 0:
-            return [f"{settings.start_from}={scale:g}"]
-        if step == settings.steps:
-            return [f"{self.run.name}={scale:g}"]
-        averaged = settings.ema_decay > 0 or settings.optimizer == "schedule-free"
-        return None if averaged else [f"{folder_of(self.run, step) / LORA}={scale:g}"]
-
-    def missing(self, one: PreviewPrompt, seed: int) -> MissingPreview:
-        """The preview of a prompt and seed, with its name."""
-        name = f"control-{one.control}" if one.control is not None else str(self._number(one.prompt, seed))
-        return MissingPreview(one, seed, name)
-
-    def _number(self, prompt: str, seed: int) -> int:
-        """The number of a prompt and seed, the same for the whole run, also after it was resumed."""
-        if not self._numbers:
-            folders = step_folders(self.run / "previews").values()
-            for path in (path for folder in folders for path in folder.glob("*.json")):
-                known = read_object(path)
-                if path.stem.isdecimal() and {"prompt", "seed"} <= set(known):
-                    self._numbers.setdefault((str(known["prompt"]), known["seed"]), int(path.stem))
-        return self._numbers.setdefault((prompt, seed), max(self._numbers.values(), default=-1) + 1)
 
 
 def step_folder(run: Path, step: int) -> Path:
@@ -646,18 +635,6 @@ def step_folder(run: Path, step: int) -> Path:
 
 def record_path(folder: Path, name: str, scale: float) -> Path:
     return folder / (f"{name}.json" if scale == 1.0 else f"{name}-scale-{scale:g}.json")
-
-
-def write_latents(record: Path, latents: torch.Tensor, described: dict[str, Any]) -> None:
-    write_bytes(record.with_suffix(".safetensors"), save({LATENTS: latents.contiguous()}))
-    write_json(record, described)
-
-
-def write_prompt(folder: Path, prompt: str) -> None:
-    path, line = folder / PROMPTS, " ".join(prompt.split())
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    if line not in lines:
-        write_text(path, "".join(f"{each}\n" for each in (*lines, line)))
 
 
 def write_picture(described: dict[str, Any], image: torch.Tensor | None) -> None:
@@ -673,3 +650,41 @@ def write_png(path: Path, image: torch.Tensor) -> None:
     data = io.BytesIO()
     Image.fromarray(pixels).save(data, "PNG")
     write_bytes(path, data.getvalue())
+
+
+# ---- a job that turns previews kept as latents into videos: python -m workbench.trainer.previewer runs/NAME/.decode
+
+
+def decode_latents(run: Path, device: Device, report: Callable[[int, int], None] = lambda done, total: None) -> int:
+    """Decode the previews that a run kept as latents, and return how many; the latents stay.
+
+    Raises ConfigError, ModelUnavailable.
+    """
+    records = [path for folder in step_folders(run / "previews").values() for path in sorted(folder.glob("*.json"))]
+    waiting = [(path, record) for path in records if (record := read_object(path)).get("kind") == "latents"]
+    if not waiting:
+        return 0
+    family, model = find_model(base_model(run, waiting[0][1]["model"]))
+    folder = family.fetch(model)
+    dtype = torch.float32 if device.kind == "cpu" else getattr(torch, family.auto_dtype(family.stored_dtype(folder)))
+    vae = load_vae(family, folder, dtype, waiting[0][1]["height"]).to(torch.device(device.torch_name))
+    for done, (path, record) in enumerate(waiting):
+        report(done, len(waiting))
+        latents = load_file(path.with_suffix(".safetensors"))[LATENTS].to(vae.device)
+        frames = frames_of(family.decode(vae, latents), record["frames"])
+        made = {**record, "kind": "sample"}
+        write_sample(path.with_suffix(".mp4"), frames.numpy(), record["fps"], made, run.parent.parent)
+    report(len(waiting), len(waiting))
+    return len(waiting)
+
+
+def decode(job: jobs.Job) -> None:
+    """Decode the previews of the run that the job's folder is in."""
+    run = job.folder.parent
+    device = pick_device(TrainSettings.load(run / jobs.CONFIG).device)
+    count = decode_latents(run, device, lambda done, total: job.beat("decoding previews", done, total))
+    job.outcome = {"decoded": count}
+
+
+if __name__ == "__main__":
+    sys.exit(jobs.main(decode))

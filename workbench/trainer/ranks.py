@@ -62,22 +62,22 @@ class Ranks:
         """
         ranks = cls(process)
         if process.count > 1:
-            ranks._meet(process, device, nccl_timeout)
+            timeout, store, backend = LONG, None, "gloo"
+            if process.launcher_pid is not None:  # our launcher has opened a port to this machine, where they meet
+                address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+                opened = int(os.environ[STORE]) if process.first else None
+                store = dist.TCPStore(address, port, process.count, process.first, LONG, master_listen_fd=opened)
+            if device.kind == "cuda":
+                torch.cuda.set_device(device.index)
+                backend, timeout = "nccl", timedelta(minutes=nccl_timeout)
+            if process.local_count == process.count:
+                os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+            dist.init_process_group(backend, timeout=timeout, store=store, rank=process.rank, world_size=process.count)
+            ranks._small = dist.new_group(backend="gloo", timeout=LONG)
         yield ranks
         if process.count > 1:
             ranks.wait()
             dist.destroy_process_group()
-
-    def _meet(self, process: ProcessRank, device: Device, nccl_timeout: float) -> None:
-        timeout, store = LONG, _store(process)
-        backend = "gloo"
-        if device.kind == "cuda":
-            torch.cuda.set_device(device.index)
-            backend, timeout = "nccl", timedelta(minutes=nccl_timeout)
-        if process.local_count == process.count:
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        dist.init_process_group(backend, timeout=timeout, store=store, rank=process.rank, world_size=process.count)
-        self._small = dist.new_group(backend="gloo", timeout=LONG)
 
     # ---- work
 
@@ -134,16 +134,6 @@ class Ranks:
         yield
         if self.first:
             self.wait()
-
-
-def _store(process: ProcessRank) -> dist.Store | None:
-    """Where the ranks of a launcher meet: at the port it has opened to this machine. None: where their launcher
-    says."""
-    if process.launcher_pid is None:
-        return None
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    opened = int(os.environ[STORE]) if process.first else None
-    return dist.TCPStore(address, port, process.count, process.first, LONG, master_listen_fd=opened)
 
 
 def _in_pieces(tensors: Iterable[torch.Tensor], send: Callable[[torch.Tensor], Any]) -> None:

@@ -4,8 +4,7 @@ Whether more threads help depends on the model, the clips of a step and the mach
 one thread, half of them and all. Beside other runs nothing is tried: threads that share a core wait for one another,
 and a step of two threads takes up to eight times as long as alone, so a run takes its share. Where others come later,
 a run that took all of them steps back to half. OMP_NUM_THREADS says otherwise. docs/performance.md has measurements.
-Sums are added in another order by another number of threads, so a run that goes on takes the number that it had. Not
-covered: threads that read ahead (inputs), how long threads spin (processes), runs of several processes (launcher).
+Sums are added in another order by another number of threads, so a run that goes on takes the number that it had.
 """
 
 from __future__ import annotations

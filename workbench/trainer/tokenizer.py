@@ -174,18 +174,16 @@ class _Training:
 
     def _measure(self) -> dict[str, float]:
         """PSNR of the reconstructions, dB: of clips that are trained on, and of held-out ones."""
-        data, found = self.session.data, dict[str, float]()
+        data, family, found = self.session.data, self.session.family, dict[str, float]()
         self.vae.eval()
         with self.average.applied(), torch.no_grad():
             for name, items in (("trained_psnr", data.train), ("held_out_psnr", data.held_out)):
-                each = [self._psnr(read_video(item)) for item in items[:MEASURED]]
+                each = []
+                for clip in map(read_video, items[:MEASURED]):
+                    back = family.decode(self.vae, family.encode_video(self.vae, clip)["mean"])
+                    each.append(float(10 * torch.log10(4 / (back.cpu() - clip).square().mean())))
                 found |= {name: sum(each) / len(each)} if each else {}
         return found
-
-    def _psnr(self, clip: torch.Tensor) -> float:
-        family = self.session.family
-        back = family.decode(self.vae, family.encode_video(self.vae, clip)["mean"])
-        return float(10 * torch.log10(4 / (back.cpu() - clip).square().mean()))
 
     # ---- state
 

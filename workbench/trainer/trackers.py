@@ -101,7 +101,12 @@ class Tracker:
 
     def _start(self, name: str, run: Path, identity: Mapping[str, str], known: bool, config: dict[str, Any]) -> None:
         if name == "trackio":
-            options = self._trackio(run, known)
+            os.environ["TRACKIO_DIR"] = str(run.parent.parent / TRACKIO)  # read when it is imported
+            # "allow" goes on with the newest run of that name; a new run must not fall in with a removed one's.
+            resume = "allow" if known else "never"
+            # The metrics line says all that is said of the machine.
+            quiet = {"embed": False, "auto_log_cpu": False, "auto_log_gpu": False}
+            options = {"name": run.name, "resume": resume, **quiet}
             self._say("trackio: its dashboard opens in the Train tab")
         elif name == "wandb":
             options = self._wandb(run, identity["id"])
@@ -123,14 +128,6 @@ class Tracker:
             rows = "\n".join(f"| {name} | {value} |" for name, value in config.items())
             self._open["tensorboard"].log({"settings": f"| setting | value |\n|---|---|\n{rows}"}, step=0)
         self._say(f"TensorBoard: tensorboard --logdir {run.parent}")
-
-    def _trackio(self, run: Path, known: bool) -> dict[str, Any]:
-        os.environ["TRACKIO_DIR"] = str(run.parent.parent / TRACKIO)  # read when it is imported
-        # "allow" goes on with the newest run of that name; a new run must not fall in with a removed one's.
-        resume = "allow" if known else "never"
-        # The metrics line says all that is said of the machine.
-        quiet = {"embed": False, "auto_log_cpu": False, "auto_log_gpu": False}
-        return {"name": run.name, "resume": resume, **quiet}
 
     def _wandb(self, run: Path, identity: str) -> dict[str, Any]:
         import wandb

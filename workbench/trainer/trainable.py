@@ -181,22 +181,28 @@ def continue_from(family: Family, transformer: Any, settings: TrainSettings, pat
     found = family.lora_weights(*family.lora_tensors(path))
     own = lora.state(transformer)
     if found.mixed and len({found.rank_of(layer) for layer in found.layers}) > 1:
-        raise _refusal(
+        raise ConfigError.of(
+            "start_from",
             f"the LoRA {path.name} has layers of different rank, a run trains one rank: resize it first "
-            f"(workbench loras resize)"
+            f"(workbench loras resize)",
         )
     if found.rank != settings.rank:
-        raise _refusal(f"the LoRA {path.name} has rank {found.rank}, rank is {settings.rank}: set rank to {found.rank}")
+        raise ConfigError.of(
+            "start_from",
+            f"the LoRA {path.name} has rank {found.rank}, rank is {settings.rank}: set rank to {found.rank}",
+        )
     if set(found.tensors) != set(own):
         first = sorted(set(found.tensors) ^ set(own))[0]
-        raise _refusal(
+        raise ConfigError.of(
+            "start_from",
             f"the LoRA {path.name} sits on other layers than this run trains ({first}): set targets, and dora, as "
-            f"they were for it"
+            f"they were for it",
         )
     wrong = [name for name, tensor in found.tensors.items() if tensor.shape != own[name].shape]
     if wrong:
-        raise _refusal(
-            f"the LoRA {path.name} was made for another model ({wrong[0]} has another size): choose its model"
+        raise ConfigError.of(
+            "start_from",
+            f"the LoRA {path.name} was made for another model ({wrong[0]} has another size): choose its model",
         )
     ours = settings.alpha / (settings.rank**0.5 if settings.rslora else settings.rank)
     factors = {layer: found.scale_of(layer) / ours for layer in found.layers}
@@ -232,15 +238,12 @@ def _also(transformer: Any, prefixes: Sequence[str]) -> Named:
         fitting = [(name, parameter) for name, parameter in pairs if plain_name(name).startswith(prefix)]
         if not fitting:
             known = ", ".join(dict.fromkeys(name.split(".")[0] for name, _ in pairs))
-            raise _refusal(
-                f"train_also has {prefix!r}, with which no weight begins: use a beginning of {known}", "train_also"
+            raise ConfigError.of(
+                "train_also",
+                f"train_also has {prefix!r}, with which no weight begins: use a beginning of {known}",
             )
         chosen += [pair for pair in fitting if pair[0] not in {name for name, _ in chosen}]
     return chosen
-
-
-def _refusal(sentence: str, setting: str = "start_from") -> ConfigError:
-    return ConfigError(sentence, {setting: sentence})
 
 
 # ---- memory levels

@@ -17,7 +17,7 @@ from workbench import jobs
 from workbench.fit import measurement, memory
 from workbench.fit.constants import CONTEXT_GB
 from workbench.fit.measurement import Measurement, TrialJob
-from workbench.jobs import gpu_lock, platform, processes
+from workbench.jobs import platform, processes, queue
 from workbench.jobs.devices import GIGABYTE, Device, pick_device
 from workbench.jobs.torch_devices import free_memory
 from workbench.runs import checkpoints, optimizer_options
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 STEPS = 3  # the first has to find its kernels and its memory
 PREVIEW_STEPS = 2
 LOADING = "loading"
+STOPPED = "Stopped; nothing was measured."
 # A session's phase -> the phase of the estimate.
 PHASES = {
     "loading the text encoder": memory.CAPTIONS,
@@ -49,7 +50,7 @@ def main() -> int:
     with TrialJob(folder) as job:
         settings = TrainSettings.load(folder / jobs.CONFIG)
         device = pick_device(settings.device)
-        with gpu_lock.hold_for(job, workspace.locks, device.uuid, "a measurement"):
+        with queue.acquired(workspace, [device], job, measurement.TITLE):
             job.beat("loading torch")
             compiler = settings.compile or bool(optimizer_options.package(settings))
             with processes.without_compiler(compiler):
@@ -77,7 +78,7 @@ def measure(job: TrialJob, settings: TrainSettings, device: Device) -> Measureme
     except torch.OutOfMemoryError:
         ran_out = meter.phase
     finally:
-        meter.close()
+        meter.note()
         job.listener = None
         clean(job.folder)
     phases = {name: gb for name, gb in meter.peaks.items() if name in memory.PHASES}
@@ -108,31 +109,26 @@ def trial_settings(settings: TrainSettings) -> TrainSettings:
 
 def run(session: Session, meter: Meter) -> list[float]:
     """The trial's steps; their seconds, the first left out."""
-    from workbench.trainer.loop import train_step
-    from workbench.trainer.previews import preview
+    from workbench.trainer.loop import preview, train_step
 
     settings, job, seconds = session.settings, session.job, []
     meter.enter(memory.TRAINING)
     for number in range(STEPS):
-        stop_if_requested(job)
+        job.check_stop(STOPPED)
         began = time.perf_counter()
         train_step(session)
         seconds.append(time.perf_counter() - began)
         job.beat("training", number + 1, STEPS)
     if settings.evaluate_every:
         session.evaluate()
-        stop_if_requested(job)
+        job.check_stop(STOPPED)
     if settings.preview_every:
         free_memory()
         meter.enter(memory.DENOISING)
         preview(session, session.preview_inputs.prompts[:1])
-        stop_if_requested(job)
+        job.check_stop(STOPPED)
     session.save()
     return seconds[1:]
-
-
-def stop_if_requested(job: jobs.Job) -> None:
-    job.check_stop("Stopped; nothing was measured.")
 
 
 def clean(folder: Path) -> None:
@@ -159,7 +155,7 @@ class Meter:
         """A phase begins; the one before it is over."""
         if phase == self.phase:
             return
-        self._note()
+        self.note()
         self.phase = phase
         self._reset()
 
@@ -170,10 +166,8 @@ class Meter:
         elif message == LAST_DENOISING:
             self.enter(memory.DECODING)
 
-    def close(self) -> None:
-        self._note()
-
-    def _note(self) -> None:
+    def note(self) -> None:
+        """Take down what the phase has taken so far."""
         host = platform.peak_memory() / GIGABYTE
         self.host = max(self.host, host)
         peak = host

@@ -46,9 +46,9 @@ from workbench.dataset_builder import history
 from workbench.dataset_builder.settings import CaptionSettings
 from workbench.dataset_builder.sources.columns import clean_caption
 from workbench.errors import ConfigError, DataError
-from workbench.jobs.devices import gpus_of
-from workbench.jobs.shards import Shards
-from workbench.jobs.workers import Workers, take_shards
+from workbench.jobs import queue
+from workbench.jobs.devices import Device, gpus_of
+from workbench.jobs.shards import Shards, Workers, take_shards
 from workbench.settings import parse
 from workbench.workspace import Workspace, append_line, read_json, write_json, writing
 from workbench.workspace.records import json_lines, read_json_lines
@@ -65,6 +65,12 @@ def check(dataset: Path, settings: CaptionSettings) -> None:
     wanted(read_clips(dataset), settings)
 
 
+def devices(config: Path) -> list[Device]:
+    """The GPUs of a model that captions on this machine. Raises ConfigError."""
+    settings = CaptionSettings.load(config)
+    return gpus_of(settings.device)[: settings.processes] if settings.captioner == "vision_language" else []
+
+
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     """Caption the clips that the settings ask for; killed or stopped, it goes on where it was.
 
@@ -76,10 +82,12 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     request = settings.model_dump(mode="json", exclude={"processes"})  # how many ask changes no answer
     answers = Answers(dataset, job.folder / LOG, request, captioner.model_name)
     waiting = [clip for clip in wanted(read_clips(dataset), settings) if clip.file_name not in answers.texts]
-    if waiting and settings.processes > 1:
-        caption_together(dataset, settings, job, answers, waiting)
-    elif waiting:
-        _caption(dataset, settings, captioner, job, answers, waiting)
+    held = devices(config) if waiting else []
+    with queue.acquired(Workspace.of(job.folder.parent), held, job, f"caption of {dataset.name}"):
+        if waiting and settings.processes > 1:
+            caption_together(dataset, settings, job, answers, waiting, held)
+        elif waiting:
+            _caption(dataset, settings, captioner, job, answers, waiting)
     job.outcome = answers.outcome
     answers.forget()
     if answers.failed and not answers.texts:
@@ -348,9 +356,14 @@ LARGEST_SHARD = 16  # clips
 
 
 def caption_together(
-    dataset: Path, settings: CaptionSettings, job: jobs.Job, answers: Answers, waiting: Sequence[Clip]
+    dataset: Path,
+    settings: CaptionSettings,
+    job: jobs.Job,
+    answers: Answers,
+    waiting: Sequence[Clip],
+    devices: Sequence[Device] = (),
 ) -> None:
-    """Caption the waiting clips by `settings.processes` workers.
+    """Caption the waiting clips by `settings.processes` workers, each on one of the devices.
 
     Raises jobs.Stop, ProcessFailed, CannotWrite.
     """
@@ -370,9 +383,6 @@ def caption_together(
         collector.collect()
         job.outcome = answers.outcome
 
-    devices = []
-    if settings.captioner == "vision_language":
-        devices = gpus_of(settings.device)[: settings.processes]
     key = find_key(settings.key_variable, settings.base_url) if settings.captioner == "endpoint" else ""
     handing = functools.partial(handed_over, settings.key_variable, settings.base_url, key)
     count = min(len(devices) or settings.processes, max(1, len(cut)))
