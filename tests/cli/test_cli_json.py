@@ -76,15 +76,8 @@ GIVEN = {
     "loras restore": ("runs-older",),
     "loras empty-bin": ("--yes",),
 }
-FILLED = {
-    "dataset history",
-    "dataset tags",
-    "dataset removed-clips",
-    "dataset bin",
-    "runs bin",
-    "loras bin",
-    "loras formats",
-}
+FILLED = {f"dataset {verb}" for verb in ("history", "tags", "removed-clips", "bin")}
+FILLED |= {"runs bin", "loras bin", "loras formats"}
 # They need a worker, another machine (tests/remote/test_ssh.py), a file (tests/loras/test_match_report.py).
 ELSEWHERE = {"sample", "targets check", "runs decode", "grid remove"}
 ELSEWHERE |= {f"loras {verb}" for verb in ("import", "convert", "merge", "resize", "extract", "fuse", "job", "stop")}
@@ -132,6 +125,8 @@ def commands(with_json: bool) -> Iterator[str]:
 def test_every_command_with_json_is_documented() -> None:
     assert set(commands(with_json=True)) == set(DOCUMENTS)
     assert {name.split()[0] for name in DOCUMENTS} <= set(COMMANDS)
+    done = Progress(SAMPLE, RequestState.DONE, SampleSettings(prompt="a cat"))
+    check("sample", [request_of(done).model_dump(mode="json")])
 
 
 def test_every_command_without_json_is_one_that_acts() -> None:
@@ -203,11 +198,6 @@ def check(command: str, printed: Any) -> None:
     assert isinstance(printed, list) == document.many, command
     for one in printed if document.many else [printed]:
         assert set(one) == set(document.keys), command
-
-
-def test_a_sample_is_documented() -> None:
-    done = Progress("20260101-120000-000-0000", RequestState.DONE, SampleSettings(prompt="a cat"))
-    check("sample", [request_of(done).model_dump(mode="json")])
 
 
 def test_a_preview_of_files_names_them_with_their_captions(shell: Shell, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from workbench.cli.fit import clone_flag, fitted, with_length
+from workbench.cli.fit import clone_flag, fitted, recipe_flag, with_length, with_recipe
 from workbench.cli.follow import follow
 from workbench.cli.options import (
     Command,
@@ -22,7 +22,6 @@ from workbench.cli.options import (
     with_workspace,
 )
 from workbench.cli.printing import say
-from workbench.cli.recipes import recipe_flag, with_recipe
 from workbench.errors import ConfigError
 from workbench.fit.estimate import estimate
 from workbench.fit.gpus import HERE

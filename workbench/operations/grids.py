@@ -17,6 +17,7 @@ from workbench.compare.suggestions import of_sample as around
 from workbench.errors import ConfigError, DeviceBusy, WorkbenchError
 from workbench.loras.library import inserted, lacking, words_of_grid
 from workbench.operations.registry import HIDDEN, Fields, Snapshot, operation
+from workbench.operations.shared import Written
 from workbench.runs.run import Run
 from workbench.sampler.samples import Samples
 from workbench.sampler.settings import SampleSettings
@@ -191,13 +192,6 @@ class Votes(Snapshot):
     """How certain the ranking is, in words."""
 
 
-class Exported(Snapshot):
-    """A file that was written."""
-
-    file: str
-    """Its path."""
-
-
 class Chosen(Snapshot):
     """The outcome of a mark or a choice."""
 
@@ -215,7 +209,7 @@ class Gone(Chosen):
 _readers: dict[Path, GridReader] = {}  # the page looks at the list again and again
 
 
-@operation(path="/grids", visitors="own session", none="no grid yet: workbench grid make --run NAME")
+@operation(path="/grids", none="no grid yet: workbench grid make --run NAME")
 def list_(workspace: Workspace) -> list[GridLine]:
     """List the grids, newest first."""
     return [_line(_readers.setdefault(one.folder, GridReader(one))) for one in Grid.all(workspace)]
@@ -258,7 +252,7 @@ def _watched(workspace: Workspace, name: str) -> Callable[[], GridView]:
     return lambda: _view(reader.grid, reader.read())
 
 
-@operation(path="/grids/{name}", watch=_watched, visitors="own session")
+@operation(path="/grids/{name}", watch=_watched)
 def show(workspace: Workspace, name: Name) -> GridView:
     """Show a grid's videos with their measurements, marks and files."""
     return view(Grid.open(workspace, name))
@@ -306,7 +300,7 @@ class Details(Snapshot):
 Key = Annotated[str, Field(pattern=r"^[0-9a-f]{0,64}$", description="Of a video, as `show` has it.")]
 
 
-@operation(path="/grids/{name}/details", visitors="own session", shell=False)
+@operation(shell=False)
 def details(workspace: Workspace, name: Name, key: Key) -> Details:
     """Show the settings of one video."""
     cell = Grid.open(workspace, name).state().cell(key)
@@ -337,7 +331,7 @@ GridValues = Annotated[dict[str, Any], Field(description="Rows and columns: sett
 SampleValues = Annotated[dict[str, Any], Field(description="Settings of a sample that all videos share.")]
 
 
-@operation(path="/grid-suggestion", visitors="own session", shell=False)
+@operation(path="/grid-suggestion", shell=False)
 def suggest(
     workspace: Workspace,
     *,
@@ -349,7 +343,7 @@ def suggest(
     return propose(workspace, grid=settings.model_dump(mode="json"))
 
 
-@operation(path="/grid-cost", visitors="own session", shell=False)
+@operation(path="/grid-cost", shell=False)
 def propose(
     workspace: Workspace,
     *,
@@ -378,7 +372,7 @@ def _base(workspace: Workspace, settings: GridSettings, sample: dict[str, Any]) 
     return parse(SampleSettings, {**base, **sample}, given=sample)
 
 
-@operation(path="/grids", changes=True, status=202, visitors="own session", shell=False)
+@operation(path="/grids", changes=True, status=202, shell=False)
 def make(
     workspace: Workspace,
     *,
@@ -400,15 +394,15 @@ def _generated(made: Grid) -> GridView:
     return view(made)
 
 
-@operation(path="/grids/of-sample", changes=True, status=202, visitors="own session", shell=False)
-def of_sample(workspace: Workspace, id: Annotated[str, Field(description="Of the sample.")]) -> GridView:
+@operation(path="/grids/of-sample", changes=True, status=202, shell=False)
+def of_sample(workspace: Workspace, id: Annotated[str, Field(description="Id of the sample.")]) -> GridView:
     """Make a grid around a sample: its LoRAs at other scales, or other guidance scales where it has none."""
     one = Samples(workspace).get(id)
     settings, base = around(one.settings, float(one.record.get("guidance_scale") or 1))
     return _generated(Grid.create(workspace, settings, base))
 
 
-@operation(path="/grids/{name}/change", changes=True, status=202, visitors="own session", shell=False)
+@operation(changes=True, status=202, shell=False)
 def change(workspace: Workspace, name: Name, *, grid: GridValues) -> GridView:
     """Give a grid other rows and columns; videos that it has are not generated again."""
     found = Grid.open(workspace, name)
@@ -416,7 +410,7 @@ def change(workspace: Workspace, name: Name, *, grid: GridValues) -> GridView:
     return _generated(found)
 
 
-@operation(path="/grids/{name}/generate", changes=True, status=202, visitors="own session", shell=False)
+@operation(changes=True, status=202, shell=False)
 def generate(
     workspace: Workspace,
     name: Name,
@@ -431,7 +425,7 @@ def generate(
     return view(grid)
 
 
-@operation(path="/grids/{name}/extend", changes=True, visitors="own session", status=202, shell=False)
+@operation(changes=True, status=202, shell=False)
 def extend(workspace: Workspace, name: Name, more: Annotated[GridSettings, Fields(only=AXES)]) -> GridView:
     """Add columns or rows; only their videos are generated. Without any: generate what is missing."""
     grid = Grid.open(workspace, name)
@@ -441,11 +435,7 @@ def extend(workspace: Workspace, name: Name, more: Annotated[GridSettings, Field
     return view(grid)
 
 
-@operation(
-    changes=True,
-    visitors="own session",
-    says=lambda _: "what was not generated yet is cancelled: `grid extend` requests it again",
-)
+@operation(changes=True, says=lambda _: "what was not generated yet is cancelled: `grid extend` requests it again")
 def stop(workspace: Workspace, name: Name) -> GridView:
     """Cancel what is not generated yet; `extend` requests it again."""
     grid = Grid.open(workspace, name)
@@ -453,7 +443,7 @@ def stop(workspace: Workspace, name: Name) -> GridView:
     return view(grid)
 
 
-@operation(path="/grids/{name}/export", changes=True, visitors="own session", says=lambda one: one.file)
+@operation(changes=True, says=lambda one: one.file)
 def export(
     workspace: Workspace,
     name: Name,
@@ -464,25 +454,25 @@ def export(
         Literal["page", "mp4", "gif", "png"],
         Field(description="A page that needs nothing else; gif or png: all videos side by side; mp4: of one video."),
     ] = "page",
-) -> Exported:
+) -> Written:
     """Write the grid as a page, as one GIF or PNG, or one of its videos."""
     grid = Grid.open(workspace, name)
     if (row is None) != (column is None):
         raise ConfigError("row and column name one video together: give both, or neither")
     if row is not None and column is not None:
-        return Exported(file=str(export_cell(grid, key_of(grid, row, column), "mp4" if format == "page" else format)))
+        return Written(file=str(export_cell(grid, key_of(grid, row, column), "mp4" if format == "page" else format)))
     if format == "mp4":
         raise ConfigError("format is mp4, of a single video: give row and column, or choose gif or png")
-    return Exported(file=str(export_page(grid) if format == "page" else export_tiles(grid, format)))
+    return Written(file=str(export_page(grid) if format == "page" else export_tiles(grid, format)))
 
 
-@operation(path="/grids/{name}/to-remove", visitors="own session")
+@operation()
 def to_remove(workspace: Workspace, name: Name) -> list[GridLine]:
     """Show the grid that `remove` would remove."""
     return [_line(GridReader(Grid.open(workspace, name)))]
 
 
-@operation(changes=True, visitors="own session", confirm=to_remove, says=lambda one: one.message)
+@operation(changes=True, confirm=to_remove, says=lambda one: one.message)
 def remove(workspace: Workspace, name: Name) -> Gone:
     """Remove a grid; its folder moves to grids/.removed."""
     grid = Grid.open(workspace, name)
@@ -490,7 +480,7 @@ def remove(workspace: Workspace, name: Name) -> Gone:
     return Gone(message=f"moved to {grid.folder.parent / '.removed'}", id=back)
 
 
-@operation(path="/grids/{name}/restore", changes=True, visitors="own session", shell=False)
+@operation(changes=True, shell=False)
 def restore(workspace: Workspace, name: Annotated[str, Field(description="As `remove` says it.")]) -> GridView:
     """Bring a removed grid back."""
     return view(Grid.restore(workspace, name))
@@ -499,7 +489,7 @@ def restore(workspace: Workspace, name: Annotated[str, Field(description="As `re
 # ---- what people think
 
 
-@operation(changes=True, visitors="own session", says=lambda one: one.message)
+@operation(changes=True, says=lambda one: one.message)
 def star(workspace: Workspace, name: Name, row: Row, column: Column, *, off: Off = False) -> Chosen:
     """Star the video in a row and a column."""
     grid = Grid.open(workspace, name)
@@ -507,7 +497,7 @@ def star(workspace: Workspace, name: Name, row: Row, column: Column, *, off: Off
     return Chosen(message="not starred any more" if off else "starred")
 
 
-@operation(changes=True, visitors="own session", says=lambda one: one.message)
+@operation(changes=True, says=lambda one: one.message)
 def reject(workspace: Workspace, name: Name, row: Row, column: Column, *, off: Off = False) -> Chosen:
     """Reject the video in a row and a column."""
     grid = Grid.open(workspace, name)
@@ -515,7 +505,7 @@ def reject(workspace: Workspace, name: Name, row: Row, column: Column, *, off: O
     return Chosen(message="not rejected any more" if off else "rejected")
 
 
-@operation(changes=True, visitors="own session")
+@operation(changes=True)
 def vote(
     workspace: Workspace,
     name: Name,
@@ -532,7 +522,7 @@ def vote(
     return [Votes.model_validate(one) for one in snapshot(grid)["columns"]]
 
 
-@operation(changes=True, visitors="own session", says=lambda one: one.message)
+@operation(changes=True, says=lambda one: one.message)
 def best(
     workspace: Workspace,
     name: Name,

@@ -86,7 +86,7 @@ class FitView(Snapshot):
     """That differ from their defaults, with the changes of --fit-to-gpu."""
 
 
-@operation(path="/fit", by_hand="fit")
+@operation(by_hand="fit")
 def fit(
     workspace: Workspace,
     settings: TrainSettings,
@@ -132,7 +132,6 @@ def fit_view(found: Fit, settings: TrainSettings, warnings: list[str]) -> FitVie
 
 
 @operation(
-    path="/doctor",
     by_hand="doctor",
     says=said,
     exit_code=lambda checks: ExitCode.BAD_CONFIG if any(one.remedy for one in checks) else 0,

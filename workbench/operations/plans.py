@@ -28,6 +28,7 @@ from workbench.loras.library import inserted, lacking
 from workbench.operations.registry import Snapshot, operation
 from workbench.operations.runs import TRIED, checkpoint_of
 from workbench.operations.settings import Gpu
+from workbench.operations.shared import FormState
 from workbench.remote.targets import LOCAL
 from workbench.runs import recipes
 from workbench.runs.checkpoints import STATE, folder_of, setting_changes
@@ -52,17 +53,8 @@ MEGABYTE = 1e6
 SHORTER = (0.66, 0.5, 0.33)  # of the model's own frames, as far as it takes them
 
 
-class Plan(Snapshot):
+class Plan(FormState):
     """What a new run with these settings would be."""
-
-    problems: dict[str, str]
-    """Setting -> what is wrong with it and what to do, one sentence; {} when nothing is."""
-
-    without_effect: tuple[str, ...]
-    """Settings that have no effect with these values."""
-
-    notes: tuple[str, ...]
-    """A sentence for each given setting that has no effect."""
 
     own: dict[str, str] = {}
     """Setting -> what it stands for with this model while it is empty."""
@@ -134,7 +126,7 @@ class Plan(Snapshot):
     """Of a fork: title, before and after of each setting that differs from its parent's."""
 
 
-@operation(path="/plans/look", visitors="own session", shell=False)
+@operation(shell=False)
 def look(
     workspace: Workspace,
     *,
@@ -373,7 +365,7 @@ class Fitting(Snapshot):
     """What was changed and why, or what would help, in a sentence."""
 
 
-@operation(path="/plans/fitting", visitors="own session", shell=False)
+@operation(shell=False)
 def fitting(workspace: Workspace, *, settings: Given, gpu_memory: Gpu = HERE) -> Fitting:
     """Find the fastest memory settings that fit a GPU."""
     found = levels.fit_to_gpu(workspace, parse(TrainSettings, settings), gpu_memory)
@@ -395,20 +387,20 @@ def _measuring(workspace: Workspace) -> Measuring:
     return Measuring(alive=status is not None and status.state.alive, said=measurement.progress(status))
 
 
-@operation(path="/plans/measuring", visitors="own session", shell=False)
+@operation(shell=False)
 def measuring(workspace: Workspace) -> Measuring:
     """Show the measurement that is at work, or the last one of this hour."""
     return _measuring(workspace)
 
 
-@operation(path="/plans/measure", changes=True, visitors="own session", shell=False)
+@operation(changes=True, shell=False)
 def measure(workspace: Workspace, *, settings: Given) -> Measuring:
     """Measure what a run with these settings needs, by some steps of it on this machine."""
     measurement.start(workspace, parse(TrainSettings, settings))
     return _measuring(workspace)
 
 
-@operation(path="/plans/stop-measuring", changes=True, visitors="own session", shell=False)
+@operation(changes=True, shell=False)
 def stop_measuring(workspace: Workspace) -> Measuring:
     """Stop the measurement that is at work; a second time, by force."""
     status = measurement.newest(workspace)
@@ -440,13 +432,13 @@ def _preset(workspace: Workspace, name: str) -> Preset:
         return Preset(name=name, settings={}, problem=str(error))
 
 
-@operation(path="/presets", visitors="own session", shell=False)
+@operation(path="/presets", shell=False)
 def presets(workspace: Workspace) -> list[Preset]:
     """List the presets."""
     return [_preset(workspace, name) for name in recipes.preset_names(workspace)]
 
 
-@operation(path="/presets/save", changes=True, visitors="own session", shell=False)
+@operation(path="/presets/save", changes=True, shell=False)
 def save_preset(
     workspace: Workspace,
     title: Annotated[str, Field(max_length=200, description="Its name; one of that name is replaced.")],
