@@ -121,9 +121,6 @@ def test_what_is_there_is_listed_and_shown(client: Client, workspace: Workspace,
     client.call("POST", "samples", made, "star")
     (found,) = client.call("GET", "samples", show="starred", search="ball")
     assert (found["id"], found["starred"]) == (made, True)
-    client.call("POST", "samples", made, "remove")
-    assert made not in [one["id"] for one in client.call("GET", "samples")]
-    client.call("POST", "samples", made, "restore")
     assert b"ftyp" in client.download(tmp_path / "a.mp4", "samples", made, "video").read_bytes()[:32]
     assert client.call("POST", "samples", made, "cancel")[0]["state"] == "done"
     assert list(client.follow("done"))[-1]["name"] == "done"

@@ -159,8 +159,6 @@ def test_train_watch_and_sample(shell: Shell, workspace: Workspace, dataset: Dat
     said = shell("sample", "--config", sample, "--seed", "5", "--join", workspace.root / "again.mp4")
     assert said.code == 0, said.err
     assert len(said.out.split()) == 4  # the video knows that its lines are scenes
-    said = shell("sample", "--config", sample, "--no-scenes")
-    assert len(said.out.split()) == 1, said.err
     said = shell("sample", "a square", *flags, "--scenes", "--join", workspace.root / "one.mp4")
     assert said.code == 0, said.err
     only, copy = (Path(line) for line in said.out.split())

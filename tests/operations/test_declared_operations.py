@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 from tests.loras.making import layer, put_export, put_lora
 from tests.shell import run_command
-from workbench import jobs, policy
+from workbench import policy
 from workbench.api.app import api
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.errors import ConfigError
@@ -96,15 +96,6 @@ def test_a_name_that_is_not_there_is_404(app: FastAPI) -> None:
         ("POST", "/loras/restore", {"json": {"id": "none"}}),
     ):
         assert ask(app, method, path, **given).status_code == 404, path
-
-
-def test_a_long_operation_is_answered_with_its_job(app: FastAPI, workspace: Workspace) -> None:
-    started = ask(app, "POST", "/loras/merge", json={"loras": ["runs/ring=2"], "name": "twice"})
-    assert started.status_code == 202
-    jobs.wait(Path(started.json()["folder"]))
-    done = ask(app, "GET", "/loras/job", params={"id": started.json()["id"]}).json()
-    assert (done["state"], done["made"]) == ("finished", "loras/twice")
-    assert ask(app, "GET", "/loras/show", params={"name": "loras/twice"}).json()["rank"] == 4
 
 
 def test_an_operation_asks_for_some_fields_of_settings(workspace: Workspace, capsys: Capsys) -> None:

@@ -128,10 +128,12 @@ def _datasets(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) -
 
     @app.patch("/datasets/{name}", summary="Rename a dataset, replace the notes on it, or put it into a group")
     def change(name: str, new: DatasetChange) -> datasets.Details:
-        datasets.note(workspace, name, new.notes)
-        datasets.group(workspace, name, new.group)
-        renamed = name if new.title is None else datasets.rename(workspace, name, new.title).name
-        return datasets.show(workspace, renamed)
+        dataset = Dataset.open(workspace, name)
+        datasets.note(dataset, new.notes)
+        datasets.group(dataset, new.group)
+        if new.title is not None:
+            dataset = dataset_library.rename(workspace, dataset, new.title)
+        return datasets.show(workspace, dataset)
 
     @app.delete("/datasets/{name}", summary="Move a dataset to the bin")
     def remove(name: str) -> dict[str, str]:

@@ -1,22 +1,5 @@
 """`workbench`: the same library as the page and the notebooks, in a shell.
 
-    workbench status                                what is happening, and what to do next
-    workbench dataset ...                           clips and captions: import, caption, cut, check, export ...
-    workbench recipes                               settings for what is to be trained, with reasons and sources
-    workbench fit                                   does a run fit the GPU?
-    workbench train, workbench runs ...             training runs, started here or anywhere else
-    workbench targets                               machines and clusters that runs can be sent to
-    workbench sample                                generate a video
-    workbench samples ...                           earlier ones: search, star, remove, restore, export
-    workbench grid ...                              the same prompts by checkpoints, scales ...: look, mark, export
-    workbench publish ...                           a LoRA, its demo or a dataset, to the Hub
-    workbench loras                                 the LoRAs there are, and what can be made of them
-    workbench convert                               weights in another layout
-    workbench record, replay                        a run's curves and previews as a small folder, and showing it
-    workbench api-token                             what programs use the page's HTTP API with
-    workbench webui, demo, doctor                   the page; the whole loop once; is everything in order?
-    workbench notebooks                             the notebooks, copied to where they can be run
-
 A command's module is imported when the command runs, so that the shell answers at once. Every error a person can cause
 ends as one sentence on stderr and the exit code of `workbench.errors`.
 """

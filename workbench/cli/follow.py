@@ -146,20 +146,18 @@ def follow_job(
     read: Callable[[], jobs.Status],
     outcome: Callable[[], Iterable[str]],
     goes_on: str,
-    begin: Callable[[], object] = lambda: None,
     detach: bool = False,
     after_failure: Callable[[], Iterable[str]] = lambda: (),
 ) -> int:
     """Watch a job to its end and say what came of it; returns the exit code for the shell.
 
     outcome: lines for one that finished;  goes_on: printed when Ctrl-C ends the watching, which ends with 0
-    begin: starts it;  detach: start it only;  after_failure: lines below the error of one that failed
+    detach: do not watch it;  after_failure: lines below the error of one that failed
     """
     if detach:
-        begin()
         say(goes_on)
         return 0
-    status = watch(read, begin=begin)
+    status = watch(read)
     if status is None:
         say_lines(["", goes_on])
         return 0

@@ -18,7 +18,7 @@ from workbench.errors import ConfigError, Unknown
 from workbench.families import find_model
 from workbench.families.model import Model
 from workbench.operations.clips import Clip, OrAll
-from workbench.operations.dataset_tasks import Name
+from workbench.operations.dataset_tasks import NamedDataset
 from workbench.operations.datasets import LOOKING
 from workbench.operations.registry import Fields, JobSnapshot, Snapshot, operation
 from workbench.runs.settings import TrainSettings
@@ -38,7 +38,7 @@ class Plan(Snapshot):
     """In words."""
 
     frames: int
-    """Of each clip."""
+    """Frames taken from each clip."""
 
     height: int
     """Pixels."""
@@ -110,9 +110,8 @@ class Reconstruction(JobSnapshot):
 
 
 @operation(shell=False)
-def planned(workspace: Workspace, name: Name, clip: Clip, settings: ShapeOf) -> Video:
+def planned(workspace: Workspace, dataset: NamedDataset, clip: Clip, settings: ShapeOf) -> Video:
     """Write exactly what a model gets of a clip as a video."""
-    dataset = Dataset.open(workspace, name)
     _, shape = _wanted(workspace, settings)
     made = dataset.planned_video(dataset.clip(clip), shape)
     return Video(file=str(made.path), sentence=made.plan.sentence)
@@ -127,7 +126,7 @@ def _wanted(workspace: Workspace, settings: TrainSettings) -> tuple[Model, Shape
 @operation(section=LOOKING)
 def plan(
     workspace: Workspace,
-    name: Name,
+    dataset: NamedDataset,
     clips: OrAll = (),
     *,
     settings: ShapeOf,
@@ -136,7 +135,6 @@ def plan(
     ] = None,
 ) -> Plan:
     """Show what a model gets of each clip: frames, crop, buckets."""
-    dataset = Dataset.open(workspace, name)
     model, shape = _wanted(workspace, settings)
     if buckets is None:
         return _plan(dataset, clips, shape)
@@ -179,14 +177,14 @@ def _named(clip: records.Clip) -> dict[str, str]:
 @operation(changes=True, visitors="never", section=LOOKING)
 def write_plan(
     workspace: Workspace,
-    name: Name,
+    dataset: NamedDataset,
     target: Annotated[str, Field(description="A new folder.", json_schema_extra={"path": True})],
     clips: OrAll = (),
     *,
     settings: ShapeOf,
 ) -> Plan:
     """Write what a model gets of each clip into a new folder, as ID.mp4."""
-    dataset, folder = Dataset.open(workspace, name), policy.checked(target, "target")
+    folder = policy.checked(target, "target")
     _, shape = _wanted(workspace, settings)
     if folder.exists():
         raise ConfigError(f"target is {target}, which is there already: choose a new folder")
@@ -223,10 +221,12 @@ def _reconstruction(found: vae_reconstruction.Reconstruction) -> Reconstruction:
 
 @operation(changes=True, job=reconstruction, section=LOOKING)
 def reconstruct(
-    workspace: Workspace, name: Name, clip: Clip, settings: Annotated[TrainSettings, Fields(only=(*SHAPE, "device"))]
+    workspace: Workspace,
+    dataset: NamedDataset,
+    clip: Clip,
+    settings: Annotated[TrainSettings, Fields(only=(*SHAPE, "device"))],
 ) -> Reconstruction:
     """Show what a model's VAE gives back of a clip, beside the original."""
-    dataset = Dataset.open(workspace, name)
     _, shape = _wanted(workspace, settings)
     wanted = workspace.model(settings.model)
     one = dataset.clip(clip)

@@ -27,7 +27,7 @@ from workbench.dataset_builder.settings import CaptionSettings, SplitTask
 from workbench.dataset_builder.sources.columns import clean_caption
 from workbench.errors import ConfigError, Unknown
 from workbench.families import find_model
-from workbench.operations.dataset_tasks import DatasetTask, Name, job, start_task
+from workbench.operations.dataset_tasks import DatasetTask, NamedDataset, job, start_task
 from workbench.operations.datasets import NAMING, ClipEntry, clip_entry
 from workbench.operations.registry import Shown, Snapshot, operation
 from workbench.workspace import Workspace
@@ -54,7 +54,7 @@ class ClipCard(ClipEntry):
     """Path of its video, picture or latents."""
 
     picture: str
-    """Path of its thumbnail; "" where there is none yet."""
+    """Path of its thumbnail; "" if there is none yet."""
 
     first_frame: str
     """Path of the picture that came with it as its first frame; "" for none."""
@@ -73,7 +73,7 @@ class ClipCards(Snapshot):
     """Some of the clips that a search found, in their order."""
 
     clips: tuple[ClipCard, ...]
-    """Those of the page."""
+    """The clips on this page."""
 
     first: int
     """Position of the first of them among those that were found."""
@@ -91,10 +91,10 @@ class ClipCards(Snapshot):
     """Order -> its title."""
 
     missing: int | None
-    """Position of the next found clip without a caption after this page, else of the first; null where none is."""
+    """Position of the next found clip without a caption after this page, else of the first; null if there is none."""
 
     ids: tuple[str, ...]
-    """Of all that were found, where that was asked for."""
+    """Ids of all clips that were found, if requested."""
 
 
 class ClipView(ClipCard):
@@ -113,10 +113,10 @@ class ClipView(ClipCard):
     """Id of the clip after it; "" for the last."""
 
     missing: str
-    """Id of the next clip without a caption; "" where there is none."""
+    """Id of the next clip without a caption; "" if there is none."""
 
     trigger_word: str
-    """Of the dataset."""
+    """The dataset's trigger word."""
 
     cuttable: bool
     """Whether it can be cut: it is a video, and its source video is there."""
@@ -144,7 +144,7 @@ class Source(Snapshot):
     """How many."""
 
     frames: int
-    """Of the source video."""
+    """Number of frames in the source video."""
 
     fps: float
     """Frames per second."""
@@ -172,7 +172,7 @@ class Cuts(Snapshot):
     """Where new shots begin in a clip."""
 
     seconds: tuple[float, ...]
-    """Of the source video, as `split-at` takes them."""
+    """Cut times in seconds of the source video, as `split-at` takes them."""
 
 
 class CaptionerInfo(Snapshot):
@@ -199,7 +199,7 @@ class Rewritten(Snapshot):
     """What an edit would make of one caption."""
 
     name: str
-    """Of the clip."""
+    """Name of the clip."""
 
     before: str
     """The caption as it is."""
@@ -212,7 +212,7 @@ class Trigger(Snapshot):
     """The trigger word of a dataset, as it is now."""
 
     name: str
-    """Of the dataset."""
+    """Name of the dataset."""
 
     trigger_word: Annotated[str, Shown("trigger word")]
     """Added to every caption without it; "" for none."""
@@ -241,8 +241,7 @@ SearchWords = Annotated[str, Field(description="Words that the caption or the na
 
 @operation(shell=False)
 def cards(
-    workspace: Workspace,
-    name: Name,
+    dataset: NamedDataset,
     *,
     search: SearchWords = "",
     only: Annotated[Filter, Field(description="Which clips.")] = "all",
@@ -252,7 +251,6 @@ def cards(
     ids: Annotated[bool, Field(description="Whether to list the ids of all that were found.")] = False,
 ) -> ClipCards:
     """Show a page of the clips of a dataset."""
-    dataset = Dataset.open(workspace, name)
     found = clip_list.listed(dataset.folder, search, only, order)
     first = min(first, max(0, (len(found.clips) - 1) // most * most))
     return ClipCards(
@@ -283,14 +281,13 @@ def _card(dataset: Dataset, clip: records.Clip, marks: Mapping[str, Sequence[str
 @operation(shell=False)
 def view(
     workspace: Workspace,
-    name: Name,
+    dataset: NamedDataset,
     clip: Clip,
     *,
     model: Annotated[str, Field(description="Say what this model gets of it.", json_schema_extra={"path": True})] = "",
     frames: Annotated[int | None, Field(ge=1, description="Frames to train with; the model's own without it.")] = None,
 ) -> ClipView:
     """Show one clip. One that was cut is found by its former id."""
-    dataset = Dataset.open(workspace, name)
     clips, found = dataset.clips, clip_list.listed(dataset.folder)
     try:
         one = dataset.clip(clip)
@@ -319,9 +316,8 @@ def view(
 
 
 @operation(shell=False)
-def source(workspace: Workspace, name: Name, clip: Clip) -> Source:
+def source(workspace: Workspace, dataset: NamedDataset, clip: Clip) -> Source:
     """Show the source video of a clip as a row of frames, and what the clip takes of it."""
-    dataset = Dataset.open(workspace, name)
     one = dataset.clip(clip)
     master = master_of(dataset.folder, one)
     strip = scenes.filmstrip(master.path, workspace.cache / scenes.STRIPS, scenes.TILES, scenes.TILE_HEIGHT)
@@ -342,15 +338,13 @@ def source(workspace: Workspace, name: Name, clip: Clip) -> Source:
 
 @operation(shell=False)
 def find_cuts(
-    workspace: Workspace,
-    name: Name,
+    dataset: NamedDataset,
     clip: Clip,
     threshold: Annotated[float, Field(gt=1, le=20, description="Lower finds more cuts.")] = scenes.DETECTORS[
         "adaptive"
     ].threshold,
 ) -> Cuts:
     """Find where new shots begin in a clip."""
-    dataset = Dataset.open(workspace, name)
     one = dataset.clip(clip)
     master = master_of(dataset.folder, one)
     if master.frames / master.fps > LONGEST_LOOK:
@@ -365,15 +359,14 @@ def find_cuts(
 
 @operation(changes=True, section=CAPTIONS)
 def caption(
-    workspace: Workspace,
-    name: Name,
+    dataset: NamedDataset,
     clip: Clip,
     text: Caption,
     *,
     over: Annotated[str | None, Field(description="Write only if the caption still is this one.")] = None,
 ) -> ClipEntry:
     """Write the caption of a clip."""
-    made = Dataset.open(workspace, name).set_caption(clip, text, over=over)
+    made = dataset.set_caption(clip, text, over=over)
     if over is not None and made.text != clean_caption(text):
         sentence = f"Someone wrote another caption meanwhile: {made.text!r}"
         raise ConfigError(sentence, {"text": sentence})
@@ -381,14 +374,14 @@ def caption(
 
 
 @operation(arguments="name [chosen]", changes=True, job=job, section=CAPTIONS)
-def auto_caption(workspace: Workspace, name: Name, settings: CaptionSettings) -> DatasetTask:
+def auto_caption(dataset: NamedDataset, settings: CaptionSettings) -> DatasetTask:
     """Let a model say what the chosen clips show, or those without a caption.
 
     What you wrote by hand stays. The captioner `endpoint` sends the clips' frames to the address you give; the key
     comes from the environment or the system's keyring.
     """
     chosen = settings.changed(which="chosen") if settings.chosen else settings
-    return start_task(Dataset.open(workspace, name), "caption", chosen)
+    return start_task(dataset, "caption", chosen)
 
 
 @operation(path="/captioners", shell=False)
@@ -399,8 +392,7 @@ def list_captioners(workspace: Workspace) -> list[CaptionerInfo]:
 
 @operation(none="no caption would change", section=CAPTIONS)
 def to_replace(
-    workspace: Workspace,
-    name: Name,
+    dataset: NamedDataset,
     find: Find,
     replacement: Replacement,
     clips: OrAll = (),
@@ -411,14 +403,13 @@ def to_replace(
 ) -> list[Rewritten]:
     """List the captions that `replace` would change, and change nothing."""
     search = Search(find, expression, match_case, whole_word)
-    found = editing.preview_replace(Dataset.open(workspace, name).folder, search, replacement, clips or None)
+    found = editing.preview_replace(dataset.folder, search, replacement, clips or None)
     return [Rewritten.model_validate(one) for one in found]
 
 
 @operation(changes=True, section=CAPTIONS)
 def replace(
-    workspace: Workspace,
-    name: Name,
+    dataset: NamedDataset,
     find: Find,
     replacement: Replacement,
     clips: OrAll = (),
@@ -429,25 +420,24 @@ def replace(
 ) -> Edited:
     """Replace a text in all captions, or in those of some clips."""
     search = Search(find, expression, match_case, whole_word)
-    return Edited(changed=editing.replace(Dataset.open(workspace, name).folder, search, replacement, clips or None))
+    return Edited(changed=editing.replace(dataset.folder, search, replacement, clips or None))
 
 
 @operation(changes=True, section=CAPTIONS)
-def prefix(workspace: Workspace, name: Name, text: Caption, clips: OrAll = ()) -> Edited:
+def prefix(dataset: NamedDataset, text: Caption, clips: OrAll = ()) -> Edited:
     """Prepend a text to captions that do not begin with it."""
-    return Edited(changed=editing.add_prefix(Dataset.open(workspace, name).folder, text, clips or None))
+    return Edited(changed=editing.add_prefix(dataset.folder, text, clips or None))
 
 
 @operation(changes=True, section=CAPTIONS)
-def suffix(workspace: Workspace, name: Name, text: Caption, clips: OrAll = ()) -> Edited:
+def suffix(dataset: NamedDataset, text: Caption, clips: OrAll = ()) -> Edited:
     """Append a text to captions that do not end with it."""
-    return Edited(changed=editing.add_suffix(Dataset.open(workspace, name).folder, text, clips or None))
+    return Edited(changed=editing.add_suffix(dataset.folder, text, clips or None))
 
 
 @operation(changes=True, section=CAPTIONS)
 def trigger(
-    workspace: Workspace,
-    name: Name,
+    dataset: NamedDataset,
     word: Annotated[
         str | None, Field(description='The new trigger word, "" for none. Without it the word stays.')
     ] = None,
@@ -458,7 +448,6 @@ def trigger(
     """Show the trigger word, or set it."""
     if write and remove:
         raise ConfigError("write and remove contradict one another: give one of them")
-    dataset = Dataset.open(workspace, name)
     if word is not None:
         dataset.set_trigger_word(word)
     changed = editing.add_trigger_word(dataset.folder) if write else 0
@@ -468,45 +457,40 @@ def trigger(
 
 @operation(none="no captions yet", section=CAPTIONS)
 def tags(
-    workspace: Workspace, name: Name, *, most: Annotated[int, Field(ge=1, description="How many to list.")] = 50
+    dataset: NamedDataset, *, most: Annotated[int, Field(ge=1, description="How many to list.")] = 50
 ) -> list[Tag]:
     """Count the comma-separated tags of the captions, the most frequent first."""
-    counts = editing.tag_counts(Dataset.open(workspace, name).clips)
+    counts = editing.tag_counts(dataset.clips)
     return [Tag(tag=tag, clips=count) for tag, count in counts.most_common(most)]
 
 
 @operation(changes=True, shell=False)
-def mark(
-    workspace: Workspace, name: Name, clips: Clips, word: Annotated[str, Field(description="Such as night.")]
-) -> Edited:
+def mark(dataset: NamedDataset, clips: Clips, word: Annotated[str, Field(description="Such as night.")]) -> Edited:
     """Mark clips with a word of your own, which captions do not get."""
-    return Edited(changed=Dataset.open(workspace, name).tag(word, *clips))
+    return Edited(changed=dataset.tag(word, *clips))
 
 
 @operation(changes=True, section=CAPTIONS)
-def remove_tag(
-    workspace: Workspace, name: Name, tag: Annotated[str, Field(description="The tag.")], clips: OrAll = ()
-) -> Edited:
+def remove_tag(dataset: NamedDataset, tag: Annotated[str, Field(description="The tag.")], clips: OrAll = ()) -> Edited:
     """Remove a tag from comma-separated captions."""
-    return Edited(changed=editing.remove_tag(Dataset.open(workspace, name).folder, tag, clips or None))
+    return Edited(changed=editing.remove_tag(dataset.folder, tag, clips or None))
 
 
 # ---- cutting
 
 
 @operation(arguments="name [clips]", changes=True, job=job, section=CUTTING)
-def split(workspace: Workspace, name: Name, settings: SplitTask) -> DatasetTask:
+def split(dataset: NamedDataset, settings: SplitTask) -> DatasetTask:
     """Cut some clips, or all, between shots or after so many seconds.
 
     With `preview`: say what would be cut, and change nothing.
     """
-    return start_task(Dataset.open(workspace, name), "split", settings)
+    return start_task(dataset, "split", settings)
 
 
 @operation(changes=True, section=CUTTING)
 def split_at(
-    workspace: Workspace,
-    name: Name,
+    dataset: NamedDataset,
     clip: Clip,
     seconds: Annotated[
         tuple[Annotated[float, Strict(False)], ...],
@@ -514,7 +498,7 @@ def split_at(
     ],
 ) -> list[ClipEntry]:
     """Cut a clip at these seconds."""
-    return _entries(Dataset.open(workspace, name).split_at(clip, seconds))
+    return _entries(dataset.split_at(clip, seconds))
 
 
 def _entries(found: Iterable[records.Clip]) -> list[ClipEntry]:
@@ -523,8 +507,7 @@ def _entries(found: Iterable[records.Clip]) -> list[ClipEntry]:
 
 @operation(changes=True, shell=False)
 def recut(
-    workspace: Workspace,
-    name: Name,
+    dataset: NamedDataset,
     clip: Clip,
     *,
     start: Annotated[int, Field(ge=0, description="Its first frame in the source video.")],
@@ -535,7 +518,6 @@ def recut(
     ] = None,
 ) -> ClipEntry:
     """Let a clip be these frames and this part of the picture of its source video, as one change."""
-    dataset = Dataset.open(workspace, name)
     one = dataset.clip(clip)
     master = master_of(dataset.folder, one)
     cut = cut_of(one, master)
@@ -547,8 +529,7 @@ def recut(
 
 @operation(changes=True, section=CUTTING)
 def trim(
-    workspace: Workspace,
-    name: Name,
+    dataset: NamedDataset,
     clip: Clip,
     start: Annotated[float, Field(description="Its first second.")],
     end: Annotated[float, Field(description="Its last second.")],
@@ -557,13 +538,12 @@ def trim(
 
     The part may be wider than the clip is now.
     """
-    return clip_entry(Dataset.open(workspace, name).trim(clip, start, end))
+    return clip_entry(dataset.trim(clip, start, end))
 
 
 @operation(changes=True, section=CUTTING)
 def crop(
-    workspace: Workspace,
-    name: Name,
+    dataset: NamedDataset,
     clip: Clip,
     left: Annotated[int, Field(description="The left edge, in pixels.")],
     top: Annotated[int, Field(description="The top edge, in pixels.")],
@@ -571,25 +551,24 @@ def crop(
     height: Annotated[int, Field(description="Pixels.")],
 ) -> ClipEntry:
     """Keep this part of the picture."""
-    return clip_entry(Dataset.open(workspace, name).crop(clip, (left, top, width, height)))
+    return clip_entry(dataset.crop(clip, (left, top, width, height)))
 
 
 @operation(changes=True, section=CUTTING)
-def crop_bars(workspace: Workspace, name: Name, clip: Clip) -> ClipEntry:
+def crop_bars(dataset: NamedDataset, clip: Clip) -> ClipEntry:
     """Cut off the black bars around the picture, which are found by themselves."""
-    return clip_entry(Dataset.open(workspace, name).crop_bars(clip))
+    return clip_entry(dataset.crop_bars(clip))
 
 
 @operation(changes=True, section=CUTTING)
-def uncrop(workspace: Workspace, name: Name, clip: Clip) -> ClipEntry:
+def uncrop(dataset: NamedDataset, clip: Clip) -> ClipEntry:
     """Go back to the whole picture."""
-    return clip_entry(Dataset.open(workspace, name).crop(clip, None))
+    return clip_entry(dataset.crop(clip, None))
 
 
 @operation(changes=True, section=CUTTING)
 def set_fps(
-    workspace: Workspace,
-    name: Name,
+    dataset: NamedDataset,
     clips: Clips,
     *,
     fps: Annotated[
@@ -597,40 +576,38 @@ def set_fps(
     ] = None,
 ) -> list[ClipEntry]:
     """Lower the frame rate of clips by leaving frames out."""
-    return _entries(Dataset.open(workspace, name).set_fps(fps, *clips))
+    return _entries(dataset.set_fps(fps, *clips))
 
 
 @operation(changes=True, section=CUTTING)
-def reset_cut(workspace: Workspace, name: Name, clips: Clips) -> list[ClipEntry]:
+def reset_cut(dataset: NamedDataset, clips: Clips) -> list[ClipEntry]:
     """Reset clips to their whole source videos.
 
     Of several parts of one, the first becomes the whole and the others are removed.
     """
-    return _entries(Dataset.open(workspace, name).reset_cut(*clips))
+    return _entries(dataset.reset_cut(*clips))
 
 
 # ---- removing
 
 
 @operation(changes=True, section=NAMING)
-def remove_clips(workspace: Workspace, name: Name, clips: Clips) -> list[ClipEntry]:
+def remove_clips(dataset: NamedDataset, clips: Clips) -> list[ClipEntry]:
     """Remove clips from a dataset; `restore-clips` brings them back."""
-    dataset = Dataset.open(workspace, name)
     found = [dataset.clip(one) for one in clips]
     dataset.remove(*clips)
     return _entries(found)
 
 
 @operation(none="no clip is removed", section=NAMING)
-def removed_clips(workspace: Workspace, name: Name) -> list[ClipEntry]:
+def removed_clips(dataset: NamedDataset) -> list[ClipEntry]:
     """List the clips that were removed from a dataset."""
-    return _entries(Dataset.open(workspace, name).removed)
+    return _entries(dataset.removed)
 
 
 @operation(changes=True, section=NAMING)
-def restore_clips(workspace: Workspace, name: Name, clips: Clips) -> list[ClipEntry]:
+def restore_clips(dataset: NamedDataset, clips: Clips) -> list[ClipEntry]:
     """Bring removed clips back."""
-    dataset = Dataset.open(workspace, name)
     found = [records.find_clip(dataset.removed, one) for one in clips]
     dataset.restore(*clips)
     return _entries(found)

@@ -18,7 +18,7 @@ from workbench.dataset_builder.tasks import NAMES
 from workbench.dataset_builder.tasks import Name as TaskName
 from workbench.errors import ConfigError, Unknown
 from workbench.jobs import State
-from workbench.operations.registry import HIDDEN, JobSnapshot, Shown, Snapshot, operation
+from workbench.operations.registry import HIDDEN, JobSnapshot, Opened, Shown, Snapshot, operation
 from workbench.operations.shared import Kept
 from workbench.settings import Settings
 from workbench.workspace import Workspace
@@ -30,6 +30,7 @@ MOST_OF_A_KIND = 5  # findings that the shell lists, unless one kind was asked f
 Name = Annotated[
     str, Field(title="Dataset", description="Name of the dataset.", json_schema_extra={"source": "datasets"})
 ]
+NamedDataset = Annotated[Dataset, Opened(Dataset.open, Name)]
 Task = Annotated[TaskName, Field(description="Which task.")]
 Kind = Annotated[str, Field(description="Kind of findings, as `findings` lists them.")]
 How = Annotated[str, Field(description=f"What to do about them: {', '.join(fix.replace('_', '-') for fix in FIXES)}.")]
@@ -260,9 +261,9 @@ class Checks(Snapshot):
 
 
 @operation(changes=True, job=job, section=CHECKING)
-def check(workspace: Workspace, name: Name, settings: CheckSettings) -> DatasetTask:
+def check(dataset: NamedDataset, settings: CheckSettings) -> DatasetTask:
     """Look for what would stop or hurt a training."""
-    return start_task(Dataset.open(workspace, name), "check", settings)
+    return start_task(dataset, "check", settings)
 
 
 def _watch_checks(workspace: Workspace, name: str) -> Callable[[], Checks]:
@@ -276,9 +277,9 @@ def _watch_checks(workspace: Workspace, name: str) -> Callable[[], Checks]:
 
 
 @operation(watch=_watch_checks, shell=False)
-def checks(workspace: Workspace, name: Name) -> Checks:
+def checks(dataset: NamedDataset) -> Checks:
     """Show what the last check found, by kind, and what can be done about it."""
-    return _checks(Dataset.open(workspace, name))
+    return _checks(dataset)
 
 
 def _checks(dataset: Dataset) -> Checks:
@@ -311,12 +312,11 @@ def _checks(dataset: Dataset) -> Checks:
 
 
 @operation(section=CHECKING)
-def findings(workspace: Workspace, name: Name, kind: Kind = "") -> Findings:
+def findings(dataset: NamedDataset, kind: Kind = "") -> Findings:
     """Show what the last check found, as far as it still holds.
 
     With a KIND: all findings of that kind.
     """
-    dataset = Dataset.open(workspace, name)
     return _findings(dataset, _report(dataset, kind), kind)
 
 
@@ -369,20 +369,18 @@ def _to_fix(dataset: Dataset, kind: str, how: str, clips: Iterable[str]) -> tupl
 
 
 @operation(section=CHECKING)
-def to_fix(workspace: Workspace, name: Name, kind: Kind, how: How, clips: OnClips = ()) -> Fixed:
+def to_fix(dataset: NamedDataset, kind: Kind, how: How, clips: OnClips = ()) -> Fixed:
     """Say what a fix would do, and change nothing."""
-    dataset = Dataset.open(workspace, name)
     return Fixed(sentence=dataset.preview_fix(*_to_fix(dataset, kind, how, clips)))
 
 
 @operation(changes=True, job=job, section=CHECKING)
-def fix(workspace: Workspace, name: Name, kind: Kind, how: How, clips: OnClips = ()) -> DatasetTask:
+def fix(dataset: NamedDataset, kind: Kind, how: How, clips: OnClips = ()) -> DatasetTask:
     """Fix every finding of a kind, or those on some clips.
 
     It is one change, which `undo` takes back. Where clips are cut it is a task, which can be stopped and goes on.
     `findings` shows the kinds there are and the ways to fix each.
     """
-    dataset = Dataset.open(workspace, name)
     done = dataset.start_fix(*_to_fix(dataset, kind, how, clips))
     started = task_of(dataset, "fix")
     if not done:
@@ -395,16 +393,14 @@ def fix(workspace: Workspace, name: Name, kind: Kind, how: How, clips: OnClips =
 
 
 @operation(none="no tasks yet: import, split, check, fix, auto-caption and export start one", section=TASKS)
-def tasks(workspace: Workspace, name: Name) -> list[DatasetTask]:
+def tasks(dataset: NamedDataset) -> list[DatasetTask]:
     """List the background tasks that were ever started: what they do, or how they ended."""
-    dataset = Dataset.open(workspace, name)
     return [task_of(dataset, one) for one in NAMES if dataset.task(one).status.state is not State.NEW]
 
 
 @operation(changes=True, job=job, section=TASKS)
-def start(workspace: Workspace, name: Name, task: Task) -> DatasetTask:
+def start(dataset: NamedDataset, task: Task) -> DatasetTask:
     """Let a task that ended go on with the settings it had."""
-    dataset = Dataset.open(workspace, name)
     if dataset.task(task).status.state is State.NEW:
         raise ConfigError(f"{dataset.name} never had the task {task}: start it with its own command")
     dataset.task(task).go_on()
@@ -412,9 +408,8 @@ def start(workspace: Workspace, name: Name, task: Task) -> DatasetTask:
 
 
 @operation(changes=True, section=TASKS)
-def stop(workspace: Workspace, name: Name, task: Task) -> DatasetTask:
+def stop(dataset: NamedDataset, task: Task) -> DatasetTask:
     """End a task; what it has done stays."""
-    dataset = Dataset.open(workspace, name)
     if not (status := dataset.task(task).status).state.alive:
         raise ConfigError(
             f"the task {task} of {dataset.name} is {status.state.value}: only a running one can be stopped"
@@ -424,9 +419,8 @@ def stop(workspace: Workspace, name: Name, task: Task) -> DatasetTask:
 
 
 @operation(changes=True, shell=False)
-def dismiss(workspace: Workspace, name: Name, task: Task) -> DatasetTask:
+def dismiss(dataset: NamedDataset, task: Task) -> DatasetTask:
     """Forget how a task ended; what it made stays."""
-    dataset = Dataset.open(workspace, name)
     if dataset.task(task).status.state.alive:
         raise ConfigError(f"the task {task} of {dataset.name} is at work: stop it first")
     dataset.task(task).dismiss()

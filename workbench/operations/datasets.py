@@ -26,7 +26,7 @@ from workbench.dataset_builder.tasks import NAMES
 from workbench.display.quantities import byte_size, duration, moment
 from workbench.errors import ConfigError
 from workbench.families import find_model
-from workbench.operations.dataset_tasks import DatasetTask, Name, job, start_task, task_of
+from workbench.operations.dataset_tasks import DatasetTask, NamedDataset, job, start_task, task_of
 from workbench.operations.registry import HIDDEN, Fields, Shown, Snapshot, operation
 from workbench.operations.shared import Group, Kept, Label, Note, Text, grouped, noted
 from workbench.policy import size_of
@@ -65,7 +65,7 @@ class Entry(Snapshot):
     """What commands take."""
 
     folder: str
-    """Where it is."""
+    """Path of its folder."""
 
     title: str
     """For people."""
@@ -99,10 +99,10 @@ class Card(Entry):
     """Path of its first video or picture; "" without one."""
 
     width: int
-    """Of that, pixels."""
+    """Width of the cover, in pixels."""
 
     height: int
-    """Pixels."""
+    """Height of the cover, in pixels."""
 
     activity: str
     """What a background task is doing with it; "" if none is running."""
@@ -126,10 +126,10 @@ class About(InWords, Card):
     """All of a dataset but its clips."""
 
     left_out: int | None
-    """Clips that the chosen model would leave out; null where no model was chosen, or its frames are not legal."""
+    """Clips that the chosen model would leave out; null if no model was chosen, or its frames are not legal."""
 
     problem: str
-    """Why the chosen number of frames is not legal; "" where it is."""
+    """Why the chosen number of frames is not legal; "" if it is."""
 
     removed: int
     """Clips in the bin of the dataset."""
@@ -144,14 +144,14 @@ class About(InWords, Card):
     """Path of the archive to download; "" for none."""
 
     download_bytes: int
-    """Its size."""
+    """Size of the archive."""
 
 
 class Folder(Snapshot):
     """A folder of this machine, to choose from."""
 
     path: str
-    """Where it is."""
+    """Path of the folder."""
 
     parent: str
     """Path of the folder above; "" where that is closed."""
@@ -187,7 +187,7 @@ class ClipEntry(Snapshot):
     """Without the trigger word; in `dataset show` with it."""
 
     tags: tuple[str, ...]
-    """Of the clip."""
+    """Tags of the clip."""
 
     width: Annotated[int, Shown(right=True)]
     """Pixels."""
@@ -205,13 +205,13 @@ class ClipEntry(Snapshot):
     """Length."""
 
     span: tuple[float, float] | None
-    """Start and end in the source video, seconds; null where all of it was taken."""
+    """Start and end in the source video, seconds; null if all of it was taken."""
 
     crop: tuple[int, int, int, int] | None
-    """Left, top, width and height in the source video's picture; null where all of it was taken."""
+    """Left, top, width and height in the source video's picture; null if all of it was taken."""
 
     latents_model: str
-    """Of latents that were computed elsewhere, the model whose VAE made them; "" of a video."""
+    """For latents computed elsewhere, the model whose VAE made them; "" for a video."""
 
     plan: str
     """What the chosen model gets of it, in words; "" where no model was chosen."""
@@ -489,9 +489,8 @@ def create(
 
 
 @operation(changes=True, shell=False)
-def undo_import(workspace: Workspace, name: Name) -> Change:
+def undo_import(dataset: NamedDataset) -> Change:
     """Remove the clips that the last import has added, as one change that `undo` takes back."""
-    dataset = Dataset.open(workspace, name)
     task = dataset.task("import")
     there = {clip.file_name for clip in dataset.clips}
     if task.status.state.alive or not (new := [one for one in task.result.get("new", ()) if one in there]):
@@ -502,35 +501,29 @@ def undo_import(workspace: Workspace, name: Name) -> Change:
 
 
 @operation(changes=True, job=job, shell=False)
-def send(workspace: Workspace, name: Name, settings: ExportSettings) -> DatasetTask:
+def send(dataset: NamedDataset, settings: ExportSettings) -> DatasetTask:
     """Write a dataset to a folder or an archive, or push it to the Hub."""
     target = str(policy.checked(settings.target, "target")) if settings.target.strip() else ""
-    return start_task(Dataset.open(workspace, name), "export", settings.changed(target=target))
+    return start_task(dataset, "export", settings.changed(target=target))
 
 
 @operation(changes=True, job=job, shell=False)
 def download(
-    workspace: Workspace,
-    name: Name,
-    settings: Annotated[ExportSettings, Fields(only=("layout", "trigger_word", "first_frames"))],
+    dataset: NamedDataset, settings: Annotated[ExportSettings, Fields(only=("layout", "trigger_word", "first_frames"))]
 ) -> DatasetTask:
     """Write a dataset to an archive that the page sends; the one before is removed."""
-    dataset = Dataset.open(workspace, name)
     start_download(dataset.folder, settings)
     return task_of(dataset, "export")
 
 
 @operation(arguments="name [target]", changes=True, job=job, section=IN_AND_OUT)
 def export(
-    workspace: Workspace,
-    name: Name,
-    settings: Annotated[ExportSettings, Fields(without=("repo_id", "private", "license"))],
+    dataset: NamedDataset, settings: Annotated[ExportSettings, Fields(without=("repo_id", "private", "license"))]
 ) -> DatasetTask:
     """Write a dataset in any layout to a folder or an archive.
 
     What is there already is never touched. To the Hub: workbench publish dataset.
     """
-    dataset = Dataset.open(workspace, name)
     if not settings.target.strip():
         raise ConfigError(
             "target is not set: name a new folder, .zip or .tar; to the Hub goes workbench publish dataset"
@@ -616,13 +609,13 @@ def _watch_about(workspace: Workspace, name: str, model: str = "", frames: int |
 @operation(watch=_watch_about, shell=False)
 def about(
     workspace: Workspace,
-    name: Name,
+    dataset: NamedDataset,
     *,
     model: ModelName = "",
     frames: Annotated[int | None, Field(ge=1, description="Frames to train with; the model's own without it.")] = None,
 ) -> About:
     """Show a dataset without its clips: numbers, tasks, what can be undone."""
-    return _about(workspace, Dataset.open(workspace, name), model, frames)
+    return _about(workspace, dataset, model, frames)
 
 
 def _about(workspace: Workspace, dataset: Dataset, model: str, frames: int | None) -> About:
@@ -649,9 +642,8 @@ def _about(workspace: Workspace, dataset: Dataset, model: str, frames: int | Non
 
 
 @operation(path="/datasets/{name}", section=LOOKING)
-def show(workspace: Workspace, name: Name, *, model: ModelName = "") -> Details:
+def show(workspace: Workspace, dataset: NamedDataset, *, model: ModelName = "") -> Details:
     """Show a dataset: numbers, clips with their captions, files that were refused."""
-    dataset = Dataset.open(workspace, name)
     shape = shape_for(find_model(workspace.model(model)).model) if model else None
     plans = {one.clip.file_name: one.sentence for one in dataset.plans(shape)} if shape else {}
     seen, captions = dataset.snapshot(shape), dataset.captions
@@ -678,48 +670,49 @@ def clip_entry(clip: records.Clip, caption: str | None = None, plan: str = "") -
 
 
 @operation(section=LOOKING)
-def stats(workspace: Workspace, name: Name) -> Statistics:
+def stats(dataset: NamedDataset) -> Statistics:
     """Show a dataset in numbers: lengths, sizes, motion, words."""
-    return Statistics.model_validate(Dataset.open(workspace, name).statistics)
+    return Statistics.model_validate(dataset.statistics)
 
 
 # ---- naming, removing and undoing
 
 
 @operation(changes=True, section=NAMING)
-def rename(workspace: Workspace, name: Name, title: Annotated[str, Field(description="The new title.")]) -> Entry:
+def rename(
+    workspace: Workspace, dataset: NamedDataset, title: Annotated[str, Field(description="The new title.")]
+) -> Entry:
     """Give a dataset another title, and the name made from it.
 
     Runs that were trained on it still find it by its former name.
     """
-    return Entry(**_entry(dataset_library.rename(workspace, Dataset.open(workspace, name), title)))
+    return Entry(**_entry(dataset_library.rename(workspace, dataset, title)))
 
 
 @operation(changes=True, section=NAMING)
-def note(workspace: Workspace, name: Name, text: Text = None) -> Note:
+def note(dataset: NamedDataset, text: Text = None) -> Note:
     """Write the notes on a dataset, or print them."""
-    return noted(Dataset.open(workspace, name), text)
+    return noted(dataset, text)
 
 
 @operation(changes=True, section=NAMING)
-def group(workspace: Workspace, name: Name, label: Label = None) -> Group:
+def group(dataset: NamedDataset, label: Label = None) -> Group:
     """Put a dataset into a group of the lists, or print its group."""
-    return grouped(Dataset.open(workspace, name), label)
+    return grouped(dataset, label)
 
 
 @operation(section=NAMING)
-def to_remove(workspace: Workspace, name: Name) -> list[ToRemove]:
+def to_remove(workspace: Workspace, dataset: NamedDataset) -> list[ToRemove]:
     """List what removing a dataset would move to the bin, and what needs it."""
-    dataset = Dataset.open(workspace, name)
     needed, size = dataset_library.consequence(workspace, dataset), size_of(dataset.folder)
     return [ToRemove(name=dataset.name, contents=dataset.summary.sentence, bytes=size, needed=needed)]
 
 
 @operation(changes=True, confirm=to_remove, afterwards=IN_THE_BIN, section=NAMING)
-def remove(workspace: Workspace, name: Name) -> list[ToRemove]:
+def remove(workspace: Workspace, dataset: NamedDataset) -> list[ToRemove]:
     """Move a dataset to the bin; `restore` brings it back."""
-    planned = to_remove(workspace, name)
-    dataset_library.remove(workspace, Dataset.open(workspace, name))
+    planned = to_remove(workspace, dataset)
+    dataset_library.remove(workspace, dataset)
     return planned
 
 
@@ -732,13 +725,12 @@ def bin_(workspace: Workspace) -> list[Removed]:
 @operation(path="/removed-datasets/{id}/restore", changes=True, section=NAMING)
 def restore(workspace: Workspace, id: Annotated[str, Field(description="As `bin` lists it.")]) -> Details:
     """Bring a removed dataset back."""
-    return show(workspace, dataset_library.restore(workspace, id).name)
+    return show(workspace, dataset_library.restore(workspace, id))
 
 
 @operation(none="nothing was changed yet", section=NAMING)
-def history(workspace: Workspace, name: Name) -> list[Change]:
+def history(dataset: NamedDataset) -> list[Change]:
     """List what was done to a dataset, the oldest change first."""
-    dataset = Dataset.open(workspace, name)
     standing = {one.number for one in dataset.undoable}
     return [
         Change.model_validate(one).model_copy(update={"undoable": one.number in standing}) for one in dataset.history
@@ -746,12 +738,12 @@ def history(workspace: Workspace, name: Name) -> list[Change]:
 
 
 @operation(changes=True, section=NAMING)
-def undo(workspace: Workspace, name: Name, number: Number = None) -> Change:
+def undo(dataset: NamedDataset, number: Number = None) -> Change:
     """Take back the newest change, or the one with that number."""
-    return Change.model_validate(Dataset.open(workspace, name).undo(number))
+    return Change.model_validate(dataset.undo(number))
 
 
 @operation(changes=True, section=NAMING)
-def redo(workspace: Workspace, name: Name, number: Number = None) -> Change:
+def redo(dataset: NamedDataset, number: Number = None) -> Change:
     """Redo what was undone last, or the undoing with that number."""
-    return Change.model_validate(Dataset.open(workspace, name).redo(number))
+    return Change.model_validate(dataset.redo(number))

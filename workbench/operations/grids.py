@@ -16,7 +16,7 @@ from workbench.compare.suggestions import base_of, cost, newest, suggested
 from workbench.compare.suggestions import of_sample as around
 from workbench.errors import ConfigError, DeviceBusy, WorkbenchError
 from workbench.loras.library import inserted, lacking, words_of_grid
-from workbench.operations.registry import HIDDEN, Fields, Snapshot, operation
+from workbench.operations.registry import HIDDEN, Fields, Opened, Snapshot, operation
 from workbench.operations.shared import Written
 from workbench.runs.run import Run
 from workbench.sampler.samples import Samples
@@ -25,6 +25,7 @@ from workbench.settings import parse
 from workbench.workspace import Workspace
 
 Name = Annotated[str, Field(title="Grid", description="A grid's name.")]
+NamedGrid = Annotated[Grid, Opened(Grid.open, Name)]
 Row = Annotated[int, Field(ge=1, description="Counted from 1.")]
 Column = Annotated[int, Field(ge=1, description="Counted from 1.")]
 Off = Annotated[bool, Field(description="Remove the mark.")]
@@ -89,7 +90,7 @@ class GridView(Snapshot):
     """For people."""
 
     run: str
-    """That it compares checkpoints of; "" for none."""
+    """The run whose checkpoints it compares; "" for none."""
 
     fixed: tuple[Any, ...]
     """What all videos have in common."""
@@ -119,16 +120,16 @@ class GridView(Snapshot):
     """Text, all, done, going, open."""
 
     fps: float
-    """Of the videos."""
+    """Frame rate of the videos."""
 
     frames: int
-    """Of the videos."""
+    """Frames of each video."""
 
     width: int
-    """Of the videos, pixels."""
+    """Width of the videos, in pixels."""
 
     height: int
-    """Of the videos, pixels."""
+    """Height of the videos, in pixels."""
 
     settings: dict[str, Any] = {}
     """Its rows and columns, as `make` takes them."""
@@ -143,7 +144,7 @@ class GridView(Snapshot):
     """Whether videos have come since that export."""
 
     warning: str = ""
-    """Why nothing that was asked for is generated now; "" where nothing prevents it."""
+    """Why nothing that was asked for is generated now; "" if nothing does."""
 
     @property
     def over(self) -> bool:
@@ -203,7 +204,7 @@ class Gone(Chosen):
     """A grid that was removed."""
 
     id: str
-    """By which it is restored."""
+    """The id that `restore` takes."""
 
 
 _readers: dict[Path, GridReader] = {}  # the page looks at the list again and again
@@ -253,9 +254,9 @@ def _watched(workspace: Workspace, name: str) -> Callable[[], GridView]:
 
 
 @operation(path="/grids/{name}", watch=_watched)
-def show(workspace: Workspace, name: Name) -> GridView:
+def show(grid: NamedGrid) -> GridView:
     """Show a grid's videos with their measurements, marks and files."""
-    return view(Grid.open(workspace, name))
+    return view(grid)
 
 
 def view(grid: Grid) -> GridView:
@@ -301,9 +302,9 @@ Key = Annotated[str, Field(pattern=r"^[0-9a-f]{0,64}$", description="Of a video,
 
 
 @operation(shell=False)
-def details(workspace: Workspace, name: Name, key: Key) -> Details:
+def details(grid: NamedGrid, key: Key) -> Details:
     """Show the settings of one video."""
-    cell = Grid.open(workspace, name).state().cell(key)
+    cell = grid.state().cell(key)
     found = tuple((title, value) for title, value in details_of(cell))
     return Details(details=found, settings=cell.settings.model_dump(mode="json"))
 
@@ -403,32 +404,28 @@ def of_sample(workspace: Workspace, id: Annotated[str, Field(description="Id of 
 
 
 @operation(changes=True, status=202, shell=False)
-def change(workspace: Workspace, name: Name, *, grid: GridValues) -> GridView:
+def change(found: NamedGrid, *, grid: GridValues) -> GridView:
     """Give a grid other rows and columns; videos that it has are not generated again."""
-    found = Grid.open(workspace, name)
     found.change(parse(GridSettings, grid))
     return _generated(found)
 
 
 @operation(changes=True, status=202, shell=False)
 def generate(
-    workspace: Workspace,
-    name: Name,
+    grid: NamedGrid,
     *,
     keys: Annotated[
         tuple[str, ...], Field(description="Of videos. Empty: all that are missing, failed or outdated.")
     ] = (),
 ) -> GridView:
     """Generate videos of a grid."""
-    grid = Grid.open(workspace, name)
     grid.generate(keys or None)
     return view(grid)
 
 
 @operation(changes=True, status=202, shell=False)
-def extend(workspace: Workspace, name: Name, more: Annotated[GridSettings, Fields(only=AXES)]) -> GridView:
+def extend(grid: NamedGrid, more: Annotated[GridSettings, Fields(only=AXES)]) -> GridView:
     """Add columns or rows; only their videos are generated. Without any: generate what is missing."""
-    grid = Grid.open(workspace, name)
     if axes := {axis: values for axis in AXES if (values := getattr(more, axis))}:
         grid.extend(**axes)
     grid.generate()
@@ -436,17 +433,15 @@ def extend(workspace: Workspace, name: Name, more: Annotated[GridSettings, Field
 
 
 @operation(changes=True, says=lambda _: "what was not generated yet is cancelled: `grid extend` requests it again")
-def stop(workspace: Workspace, name: Name) -> GridView:
+def stop(grid: NamedGrid) -> GridView:
     """Cancel what is not generated yet; `extend` requests it again."""
-    grid = Grid.open(workspace, name)
     grid.cancel()
     return view(grid)
 
 
 @operation(changes=True, says=lambda one: one.file)
 def export(
-    workspace: Workspace,
-    name: Name,
+    grid: NamedGrid,
     *,
     row: Annotated[int | None, Field(ge=1, description="With a column: only this video, counted from 1.")] = None,
     column: Annotated[int | None, Field(ge=1, description="With a row: only this video, counted from 1.")] = None,
@@ -456,7 +451,6 @@ def export(
     ] = "page",
 ) -> Written:
     """Write the grid as a page, as one GIF or PNG, or one of its videos."""
-    grid = Grid.open(workspace, name)
     if (row is None) != (column is None):
         raise ConfigError("row and column name one video together: give both, or neither")
     if row is not None and column is not None:
@@ -467,15 +461,14 @@ def export(
 
 
 @operation()
-def to_remove(workspace: Workspace, name: Name) -> list[GridLine]:
+def to_remove(grid: NamedGrid) -> list[GridLine]:
     """Show the grid that `remove` would remove."""
-    return [_line(GridReader(Grid.open(workspace, name)))]
+    return [_line(GridReader(grid))]
 
 
 @operation(changes=True, confirm=to_remove, says=lambda one: one.message)
-def remove(workspace: Workspace, name: Name) -> Gone:
+def remove(grid: NamedGrid) -> Gone:
     """Remove a grid; its folder moves to grids/.removed."""
-    grid = Grid.open(workspace, name)
     back = grid.delete()
     return Gone(message=f"moved to {grid.folder.parent / '.removed'}", id=back)
 
@@ -490,25 +483,22 @@ def restore(workspace: Workspace, name: Annotated[str, Field(description="As `re
 
 
 @operation(changes=True, says=lambda one: one.message)
-def star(workspace: Workspace, name: Name, row: Row, column: Column, *, off: Off = False) -> Chosen:
+def star(grid: NamedGrid, row: Row, column: Column, *, off: Off = False) -> Chosen:
     """Star the video in a row and a column."""
-    grid = Grid.open(workspace, name)
     grid.mark(key_of(grid, row, column), starred=not off)
     return Chosen(message="not starred any more" if off else "starred")
 
 
 @operation(changes=True, says=lambda one: one.message)
-def reject(workspace: Workspace, name: Name, row: Row, column: Column, *, off: Off = False) -> Chosen:
+def reject(grid: NamedGrid, row: Row, column: Column, *, off: Off = False) -> Chosen:
     """Reject the video in a row and a column."""
-    grid = Grid.open(workspace, name)
     grid.mark(key_of(grid, row, column), rejected=not off)
     return Chosen(message="not rejected any more" if off else "rejected")
 
 
 @operation(changes=True)
 def vote(
-    workspace: Workspace,
-    name: Name,
+    grid: NamedGrid,
     row: Row,
     better: Annotated[int, Field(ge=1, description="The column whose video is better.")],
     other: Annotated[int, Field(ge=1, description="The column that it beats.")],
@@ -516,7 +506,6 @@ def vote(
     tie: Annotated[bool, Field(description="Neither is better.")] = False,
 ) -> list[Votes]:
     """Vote for one of two videos in a row; lists all votes."""
-    grid = Grid.open(workspace, name)
     first, second = key_of(grid, row, better), key_of(grid, row, other)
     grid.vote(first, second, "" if tie else first)
     return [Votes.model_validate(one) for one in snapshot(grid)["columns"]]
@@ -524,14 +513,10 @@ def vote(
 
 @operation(changes=True, says=lambda one: one.message)
 def best(
-    workspace: Workspace,
-    name: Name,
-    column: Column,
-    *,
-    why: Annotated[str, Field(description="Why, for the run's page.")] = "",
+    grid: NamedGrid, column: Column, *, why: Annotated[str, Field(description="Why, for the run's page.")] = ""
 ) -> Chosen:
     """Make a column's checkpoint the best of its run, which stars it."""
-    return Chosen(message=Grid.open(workspace, name).choose_best(column - 1, why))
+    return Chosen(message=grid.choose_best(column - 1, why))
 
 
 def key_of(grid: Grid, row: int, column: int) -> str:

@@ -38,7 +38,7 @@ class Example(Snapshot):
     """A run that truly happened, as it was recorded."""
 
     name: str
-    """Of the run."""
+    """Name of the run."""
 
     description: str
     """What it is, in sentences."""
@@ -62,13 +62,13 @@ class Example(Snapshot):
     """Path of one of them."""
 
     width: int
-    """Of the previews, pixels."""
+    """Width of the previews, in pixels."""
 
     height: int
-    """Pixels."""
+    """Height of the previews, in pixels."""
 
     prompt: str
-    """Of the previews."""
+    """Prompt of the previews."""
 
     previews: tuple[tuple[int, str], ...]
     """Step and path of each, in order; step 0 is before the training."""
@@ -87,7 +87,7 @@ class Demo(Snapshot):
     """Its newest run; "" before the first."""
 
     state: str
-    """Of that run."""
+    """State of that run."""
 
 
 def _watch_now(workspace: Workspace) -> Callable[[], Now]:

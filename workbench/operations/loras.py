@@ -51,7 +51,7 @@ class Source(Snapshot):
     """Its share in a merge, its scale in a fusion."""
 
     sha256: str
-    """Hash of its file; "" where it is not known."""
+    """Hash of its file; "" if unknown."""
 
 
 class LoraVideo(Snapshot):
@@ -64,10 +64,10 @@ class LoraVideo(Snapshot):
     """What was asked for; "" where it is not recorded."""
 
     width: int | None
-    """Of its frames, in pixels; null where it is not recorded."""
+    """Width of its frames, in pixels; null if not recorded."""
 
     height: int | None
-    """Likewise."""
+    """Height of its frames, in pixels; null if not recorded."""
 
 
 class Lora(Snapshot):
@@ -97,7 +97,7 @@ class Lora(Snapshot):
     """The model that it is for, as its file says it."""
 
     model_title: Annotated[str, HIDDEN]
-    """What people call that model; "" where it is not known."""
+    """What people call that model; "" if unknown."""
 
     trigger: Annotated[str, Shown("trigger word")]
     """What a prompt has to say; "" for nothing."""
@@ -112,7 +112,7 @@ class Lora(Snapshot):
     """Null where the file does not say: the scale is then 1."""
 
     steps: Annotated[int | None, Shown(text="{:,}".format, right=True)]
-    """How many steps it was trained for, null where that is unknown."""
+    """How many steps it was trained for, null if unknown."""
 
     bytes: Annotated[int, Shown("size", byte_size, right=True)]
     """Size of the file."""
@@ -124,22 +124,22 @@ class Lora(Snapshot):
     """Number of its preview videos."""
 
     marks: Annotated[tuple[str, ...], Shown(text=", ".join)]
-    """Those of `starred`, `best` and `published` that hold; each keeps it from being removed."""
+    """Which of `starred`, `best` and `published` apply; each keeps it from being removed."""
 
     published: str
-    """Its address on the Hub; "" where it is not there."""
+    """Its address on the Hub; "" if it is not there."""
 
     damaged: str
     """What is wrong with the file; "" when nothing is."""
 
     model: Annotated[str, HIDDEN]
-    """The model's name here, which `--model` takes; "" where it is not known."""
+    """The model's name here, which `--model` takes; "" if unknown."""
 
     video: Annotated[LoraVideo | None, HIDDEN]
     """A video that it generated; null while there is none."""
 
     verdict: Annotated[view.Verdict | None, Shown("verdict", lambda verdict: verdict.claim)]
-    """How good it is; null where nothing says so."""
+    """How good it is; null if nothing says so."""
 
     made_of: Annotated[tuple[Source, ...], HIDDEN]
     """For one that was made of others: name, weight and sha256 of each."""
@@ -162,7 +162,7 @@ class Details(Lora):
     """Its newest preview videos."""
 
     keeps: Annotated[str, HIDDEN]
-    """Why it cannot be removed now, the end of a sentence that begins with its title; "" where it can."""
+    """Why it cannot be removed now, the end of a sentence that begins with its title; "" if it can."""
 
     fit: Annotated[tuple[tuple[str, str], ...], HIDDEN]
     """What `match` says, as (label, value) for people."""
@@ -195,7 +195,7 @@ class Format(Snapshot):
     """Programs that apply such a file exactly; where families differ, `help` says who reads which."""
 
     outside: str
-    """The one of them that also applies it to layers outside the blocks; "" where none does."""
+    """The one of them that also applies it to layers outside the blocks; "" if none does."""
 
 
 class LoraJob(JobSnapshot):
@@ -228,7 +228,7 @@ class LoraJob(JobSnapshot):
     """The name in the library, or the path of what was written; "" while it is at work."""
 
     error: float | None
-    """The share of the LoRA's change that was lost; null where nothing was."""
+    """The share of the LoRA's change that was lost; null if nothing was."""
 
     files: tuple[str, ...]
     """Every file that a conversion wrote."""

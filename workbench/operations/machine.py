@@ -68,7 +68,7 @@ class FitView(Snapshot):
     """Name, kind, memory_gb, rate."""
 
     phases: Lines
-    """Of the run: name, gb, fits, measured (true or false), parts in GB."""
+    """Phases of the run: name, gb, fits, measured (true or false), parts in GB."""
 
     host_gb: float
     """GB of CPU memory."""
@@ -77,13 +77,13 @@ class FitView(Snapshot):
     """GB by part."""
 
     step_seconds: float
-    """Of one step."""
+    """Seconds for one step."""
 
     seconds: float
-    """Of the whole run."""
+    """Seconds for the whole run."""
 
     settings: dict[str, Any]
-    """That differ from their defaults, with the changes of --fit-to-gpu."""
+    """Settings that differ from their defaults, with the changes of --fit-to-gpu."""
 
 
 @operation(by_hand="fit")

@@ -43,7 +43,7 @@ class Overview(Snapshot):
     """A warning if the disk is nearly full; otherwise ""."""
 
     counts: dict[str, int]
-    """Of datasets, runs, runs that are running, waiting or failed recently, queued samples, LoRAs."""
+    """Number of datasets, runs, runs that are running, waiting or failed recently, queued samples, LoRAs."""
 
     computer: dict[str, Any]
     """What jobs compute on by default: name, gpu, memory_used, memory_total and disk_free (bytes), busy (a share),
@@ -53,7 +53,7 @@ class Overview(Snapshot):
     """What a visitor of the public demo should know; "" for everybody else."""
 
     sign_in: str
-    """Address at which the owner of the demo signs in; "" where there is none."""
+    """Address at which the owner of the demo signs in; "" if there is none."""
 
 
 class Object(Snapshot):
@@ -66,7 +66,7 @@ class Object(Snapshot):
     """`run`, `dataset`, `LoRA`, `sample` or `grid`."""
 
     address: str
-    """Of its page, below the page's own address."""
+    """Address of its view, below the page's own address."""
 
 
 def _watched(workspace: Workspace) -> Callable[[], Overview]:

@@ -28,7 +28,7 @@ from workbench.loras.library import inserted, lacking
 from workbench.operations.registry import Snapshot, operation
 from workbench.operations.runs import TRIED, checkpoint_of
 from workbench.operations.settings import Gpu
-from workbench.operations.shared import FormState
+from workbench.operations.shared import FormState, takes
 from workbench.remote.targets import LOCAL
 from workbench.runs import recipes
 from workbench.runs.checkpoints import STATE, folder_of, setting_changes
@@ -60,7 +60,7 @@ class Plan(FormState):
     """Setting -> what it stands for with this model while it is empty."""
 
     model: str = ""
-    """The model in one line; "" where it is not known."""
+    """The model in one line; "" if unknown."""
 
     name: str = ""
     """What the run will be called if it is given no name."""
@@ -69,7 +69,7 @@ class Plan(FormState):
     """How many runs these settings make."""
 
     fits: bool | None = None
-    """Whether it fits the GPU; null where that cannot be estimated."""
+    """Whether it fits the GPU; null if that cannot be estimated."""
 
     need_gb: float = 0.0
     """Memory that it needs at its peak, in GB."""
@@ -81,10 +81,10 @@ class Plan(FormState):
     """Name of the GPU, or of the processor."""
 
     parts: Records = ()
-    """Of the peak: title, gb, tone (of its bar)."""
+    """Parts of the peak: title, gb, tone (of its bar)."""
 
     phases: Records = ()
-    """Of the run: name, gb, fits, measured, made_of."""
+    """Phases of the run: name, gb, fits, measured, made_of."""
 
     beside: Records = ()
     """What else it needs: title, text."""
@@ -96,7 +96,7 @@ class Plan(FormState):
     """What to do about it; "" if all is well."""
 
     seconds: float = 0.0
-    """Of one run."""
+    """Seconds for one run."""
 
     shapes: Records = ()
     """Frames and sizes that the model takes, its own first: frames, height, width."""
@@ -111,19 +111,19 @@ class Plan(FormState):
     """When it would start."""
 
     begins_in: float | None = None
-    """Seconds until then, where that is known; null otherwise."""
+    """Seconds until then; null if unknown."""
 
     warnings: tuple[str, ...] = ()
     """What the run will probably fail to learn, and the setting that helps, a sentence each."""
 
     trigger: dict[str, Any] | None = None
-    """Where preview prompts lack the dataset's trigger word: words, prompts (with it); null otherwise."""
+    """If preview prompts lack the dataset's trigger word: words, prompts (with it); otherwise null."""
 
     gpus: dict[str, Any] | None = None
-    """Where several GPUs could share the steps: sentence, settings; null otherwise."""
+    """If several GPUs could share the steps: sentence, settings; otherwise null."""
 
     changes: Records = ()
-    """Of a fork: title, before and after of each setting that differs from its parent's."""
+    """For a fork, title, before and after of each setting that differs from its parent's."""
 
 
 @operation(shell=False)
@@ -206,18 +206,11 @@ def _shapes(settings: TrainSettings) -> Records:
     if (named := known_model(settings.model)) is None:
         return ()
     model = named.model
-
-    def takes(frames: int, height: int, width: int) -> bool:
-        with contextlib.suppress(ConfigError):
-            model.check_shape(frames, height, width)
-            return True
-        return False
-
-    legal = [frames for frames in range(1, model.frames) if takes(frames, model.height, model.width)]
+    legal = [frames for frames in range(1, model.frames) if takes(model, frames, model.height, model.width)]
     frames = [min(legal, key=lambda one: abs(one - share * model.frames)) for share in SHORTER] if legal else []
     found = [(model.frames, model.height, model.width), *((one, model.height, model.width) for one in frames)]
     half = model.height // 2, model.width // 2
-    if takes(model.frames, *half):
+    if takes(model, model.frames, *half):
         found.append((model.frames, *half))
     return tuple({"frames": one, "height": height, "width": width} for one, height, width in dict.fromkeys(found))
 
@@ -356,7 +349,7 @@ class Fitting(Snapshot):
     """Settings that fit a GPU."""
 
     settings: dict[str, Any]
-    """What to change; {} where nothing fits or nothing need be changed."""
+    """What to change; {} if nothing fits or nothing needs to change."""
 
     fits: bool
     """Whether there are settings that fit."""

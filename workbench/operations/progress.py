@@ -93,7 +93,7 @@ class RunState(RunFacts):
     """The share of its steps that is done; null while unknown."""
 
     step_seconds: float | None
-    """Of one step; null while unknown."""
+    """Seconds for one step; null while unknown."""
 
     time_left: str
     """In words; "" while unknown."""
@@ -210,13 +210,13 @@ class RunVideos(Snapshot):
     """The videos that a run has made."""
 
     width: int
-    """Of its videos, in pixels; 0 while unknown."""
+    """Width of its videos, in pixels; 0 while unknown."""
 
     height: int
-    """Likewise."""
+    """Height of its videos, in pixels; 0 while unknown."""
 
     frames: int
-    """Of one video; 0 while unknown."""
+    """Frames of each video; 0 while unknown."""
 
     steps: tuple[int, ...]
     """Steps with previews; 0 is the base model."""
@@ -235,7 +235,7 @@ class RunVideos(Snapshot):
     """Training clips as the model reads them: caption, clip, reconstruction (null where it was not kept)."""
 
     note: str
-    """Why previews are missing or not decoded; "" where nothing is to be said."""
+    """Why previews are missing or not decoded; "" if there is nothing to say."""
 
     every: int
     """Steps between previews; 0 for none."""
@@ -244,7 +244,7 @@ class RunVideos(Snapshot):
     """The run's last step, at which there are previews, too."""
 
     coming: tuple[int, ...]
-    """The next steps with previews while it runs; () otherwise."""
+    """The next steps with previews while it runs; otherwise []."""
 
     preview_seconds: float | None
     """About what one video takes; null while unknown."""
@@ -272,7 +272,7 @@ class Charts(Snapshot):
     """Title, note, small (true for one of many), lines: name, points ([step, value]), tone, style, marked, end."""
 
     note: str
-    """Why there is no chart; "" where there are some."""
+    """Why there is no chart; "" if there are some."""
 
 
 def _charts(found: Sequence[dict[str, Any]]) -> Charts:
@@ -368,7 +368,7 @@ class RunSettings(Snapshot):
     """The settings of a run, for a list of them or for the form of another run."""
 
     settings: dict[str, Any]
-    """Those that differ from the defaults."""
+    """Settings that differ from the defaults."""
 
     checkpoints: tuple[int, ...]
     """Steps of its checkpoints, oldest first."""

@@ -35,7 +35,7 @@ class Account(Snapshot):
     """Who is logged in to the Hub."""
 
     name: str
-    """Of the account; "" when nobody is logged in."""
+    """Name of the account; "" if nobody is logged in."""
 
     owners: tuple[str, ...]
     """The account and its organizations, to which it may push."""
@@ -51,7 +51,7 @@ class Place(Snapshot):
     """Where a LoRA or its Space is on the Hub, or would go."""
 
     repo_id: str
-    """The repository it went to last; else the one it would go to where none is named, "" while no owner is known."""
+    """The repository it was last pushed to, or its default one; "" while no owner is known."""
 
     url: str
     """Its address; "" while it is not there."""
@@ -104,13 +104,13 @@ class Publishing(Snapshot):
     """Whether the Hub has answered who is logged in."""
 
     login: str
-    """That nobody is logged in who can write, and how to; "" where somebody is, or the Hub is silent."""
+    """How to log in, if nobody who can write is logged in; otherwise, and while the Hub is silent, ""."""
 
     lora: Place
-    """Of the LoRA."""
+    """Where the LoRA is."""
 
     space: Place
-    """Of the Space that demonstrates it."""
+    """Where the Space that demonstrates it is."""
 
     push: Push | None
     """The last push of the LoRA; null before the first."""

@@ -6,8 +6,9 @@
 
 The module is the noun (NOUNS), the function the verb, the docstring the help. What follows the workspace is the input:
 the shell takes parameters before the `*` by place and those after it as flags, the API takes all of them by name. A
-parameter of a Settings class stands for the fields of that class, or for those that `Fields` names. The input is
-checked as settings are, so every face says the same sentences. The answer is a snapshot, whose fields are described
+parameter of a Settings class stands for the fields of that class, or for those that `Fields` names, and one that is
+`Opened` for the name of what it is: `def pause(run: LivingRun)` is called with {"name": "cats"}. The input is checked
+as settings are, so every face says the same sentences. The answer is a snapshot, whose fields are described
 where they are declared.
 
 `api.operations` makes routes from this, `cli.operations` commands, `scripts/write_docs.py` docs/json.md.
@@ -80,6 +81,17 @@ class Fields:
 
 
 @dataclass(frozen=True)
+class Opened:
+    """How a parameter is opened by its name: Annotated[Run, Opened(Run.open, Name)] makes an input `name` of type Name.
+
+    open: (workspace, name) -> the object; raises Unknown
+    """
+
+    open: Callable[[Workspace, str], Any]
+    name: Any
+
+
+@dataclass(frozen=True)
 class Shown:
     """How people read a field of a snapshot: Annotated[int, Shown("size", byte_size)].
 
@@ -122,7 +134,7 @@ class Snapshot(BaseModel):
         yield from (f"{title:<{width}}{text}".rstrip() for title, text in lines)
 
     def text_of(self, name: str) -> str:
-        """Return a field's value as people read it; "" where there is none."""
+        """Return a field's value as people read it; "" if there is none."""
         value = getattr(self, name)
         return "" if value is None or value in ("", (), [], {}) else self.shown(name).text(value)
 
@@ -217,6 +229,7 @@ class Operation(Marks):
     Attributes:
         module: In which it is declared.
         inputs: The input's fields, checked as settings are.
+        opened: Of the function's parameters those that are opened by the input `name`, and how.
         parts: Of the function's parameters those that stand for fields of a Settings class: name -> (class, fields).
         places: Of the inputs those that the shell takes by place: name -> whether it may be left out.
         returns: The annotation of the answer.
@@ -227,6 +240,7 @@ class Operation(Marks):
     verb: str
     function: Function
     inputs: type[Settings]
+    opened: dict[str, Callable[[Workspace, str], Any]]
     parts: dict[str, tuple[type[Settings], tuple[str, ...]]]
     places: dict[str, bool]
     returns: Any
@@ -289,9 +303,13 @@ class Operation(Marks):
         if not issubclass(self.inputs, OfSignature):
             return self.function(workspace, inputs)
         given = {name: getattr(inputs, name) for name in self.inputs.model_fields}
+        for parameter, opened in self.opened.items():
+            given[parameter] = opened(workspace, given.pop("name"))
         for parameter, (kind, fields) in self.parts.items():
             given[parameter] = parse(kind, {name: given.pop(name) for name in fields})
-        return self.function(workspace, **given)
+        if "workspace" in inspect.signature(self.function).parameters:
+            given["workspace"] = workspace
+        return self.function(**given)
 
     def reader(self, workspace: Workspace, values: Mapping[str, Any]) -> Callable[[], Any]:
         """Check the input and return what reads the answer again and again. Raises ConfigError."""
@@ -325,47 +343,46 @@ class operation(Marks):
     def __call__(self, function: F) -> F:
         module, verb = function.__module__.rpartition(".")[2], function.__name__.strip("_").replace("_", "-")
         name = NOUN_OF[module]
-        inputs, parts, places = _inputs(function)
-        if self.arguments:
-            places = {one.strip("[]"): one.startswith("[") for one in self.arguments.split()}
-        own = {
+        own: dict[str, Any] = {
+            **_signature(function),
             "visitors": self.visitors or NOUNS[name].visitors,
             "path": self.path or f"{NOUNS[name].path}/{verb}",
             "status": 202 if self.job else self.status,
             "shell": self.shell and not self.by_hand,
         }
+        if self.arguments:
+            own["places"] = {one.strip("[]"): one.startswith("[") for one in self.arguments.split()}
         REGISTRY[name, verb] = Operation(
             **{**vars(self), **own},
             module=module,
             noun=name,
             verb=verb,
             function=function,
-            inputs=inputs,
-            parts=parts,
-            places=places,
             returns=get_type_hints(function)["return"],
         )
         return function
 
 
-def _inputs(
-    function: Function,
-) -> tuple[type[Settings], dict[str, tuple[type[Settings], tuple[str, ...]]], dict[str, bool]]:
-    """(the class of a function's input, its parts, its positional parameters and whether they have a default)."""
+def _signature(function: Function) -> dict[str, Any]:
+    """Read `inputs`, `opened`, `parts` and `places` of an operation from its function."""
     hints = get_type_hints(function, include_extras=True)
-    _, *parameters = inspect.signature(function).parameters.values()
+    parameters = [one for one in inspect.signature(function).parameters.values() if one.name != "workspace"]
     fields: dict[str, Any] = {}
+    opened: dict[str, Callable[[Workspace, str], Any]] = {}
     parts: dict[str, tuple[type[Settings], tuple[str, ...]]] = {}
     places: dict[str, bool] = {}
     for one in parameters:
         kind, *marks = get_args(hint) if get_origin(hint := hints[one.name]) is Annotated else (hint,)
+        if marks and isinstance(marks[0], Opened):
+            fields["name"], opened[one.name], places["name"] = (marks[0].name, ...), marks[0].open, False
+            continue
         if not (inspect.isclass(kind) and issubclass(kind, Settings)):
             fields[one.name] = (hint, ... if one.default is one.empty else one.default)
             if one.kind is not one.KEYWORD_ONLY:
                 places[one.name] = one.default is not one.empty
             continue
         if len(parameters) == 1 and not marks:
-            return kind, {}, {}
+            return {"inputs": kind, "opened": {}, "parts": {}, "places": {}}
         chosen = next((mark for mark in marks if isinstance(mark, Fields)), Fields())
         names = tuple(name for name in chosen.only or kind.model_fields if name not in chosen.without)
         sections = {spec.name: spec.section for spec in specs(kind)}
@@ -376,7 +393,7 @@ def _inputs(
             fields[name] = (info.annotation, info)
         parts[one.name] = kind, names
     made = create_model(f"{function.__name__}_inputs", __base__=OfSignature, __module__=function.__module__, **fields)
-    return made, parts, places
+    return {"inputs": made, "opened": opened, "parts": parts, "places": places}
 
 
 def _declared(function: Function) -> Operation:

@@ -240,7 +240,7 @@ class Comparison(Snapshot):
     """Setting that differs -> its value for each run."""
 
     previews: Annotated[tuple[dict[str, Any], ...], HIDDEN] = ()
-    """Prompt, and videos: the base model's, then each run's newest of that prompt; null where there is none."""
+    """Prompt, and videos: the base model's, then each run's newest of that prompt; null if there is none."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
         yield from ()

@@ -12,7 +12,7 @@ from pydantic import Field
 from workbench import jobs
 from workbench.display.quantities import byte_size
 from workbench.errors import ConfigError, NotNow
-from workbench.operations.registry import HIDDEN, JobSnapshot, Shown, Snapshot, operation
+from workbench.operations.registry import HIDDEN, JobSnapshot, Opened, Shown, Snapshot, operation
 from workbench.operations.run_list import Name, Names, RunNow
 from workbench.operations.shared import Group, Label, Note, Text, grouped, noted
 from workbench.remote.targets import LOCAL, choose_target, resolve_target
@@ -29,9 +29,11 @@ from workbench.settings import parse, specs
 from workbench.workspace import Workspace, strange_names
 from workbench.workspace.folders import MOST_GROUP
 
+NamedRun = Annotated[Run, Opened(Run.open, Name)]
 Step = Annotated[int, Field(title="Step", description="The step of a checkpoint.", ge=0)]
 TRIED = "Values to try: one run for each combination, as in `rank=8,16`."
 LOG_LINES = 10
+MOST_DIGITS = 12  # of a step
 
 
 class RunFacts(RunNow):
@@ -283,31 +285,30 @@ def _watched(workspace: Workspace, name: str) -> Callable[[], RunView]:
 
 
 @operation(path="/runs/{name}", watch=_watched)
-def show(workspace: Workspace, name: Name) -> RunView:
+def show(run: NamedRun) -> RunView:
     """Show how a run is going or how it ended, and why.
 
     Includes its checkpoints, its results, and the settings that differ from the defaults.
     """
-    return view(snapshot(Run.open(workspace, name)))
+    return view(snapshot(run))
 
 
 @operation()
-def stacks(workspace: Workspace, name: Name) -> Stacks:
+def stacks(run: NamedRun) -> Stacks:
     """Show what every thread of a run is doing, or was doing when it hung."""
-    run = Run.open(workspace, name)
     state, left = run.status.state, run.folder / STACKS
     if state.alive:
-        return Stacks(name=name, alive=True, stacks=jobs.stacks(run.folder))
+        return Stacks(name=run.name, alive=True, stacks=jobs.stacks(run.folder))
     text = left.read_text(encoding="utf-8", errors="replace") if left.exists() else ""
     if not text:
-        raise ConfigError(f"{name} is {state.value} and left no stacks: only a run that hung leaves them")
-    return Stacks(name=name, alive=False, stacks=text)
+        raise ConfigError(f"{run.name} is {state.value} and left no stacks: only a run that hung leaves them")
+    return Stacks(name=run.name, alive=False, stacks=text)
 
 
 @operation(changes=True, says=lambda report: report.file)
-def report(workspace: Workspace, name: Name) -> Report:
+def report(run: NamedRun) -> Report:
     """Write a run's report as one self-contained HTML file."""
-    return Report(file=str(write_report(Run.open(workspace, name))))
+    return Report(file=str(write_report(run)))
 
 
 # ---- new runs, and commands to one
@@ -349,8 +350,8 @@ def create(
 def checkpoint_of(workspace: Workspace, text: str) -> tuple[Run, int]:
     """Return the run and the step that RUN@STEP names. Raises ConfigError for anything else."""
     name, _, step = text.rpartition("@")
-    if not name or not step.isdecimal():
-        raise ConfigError(f"fork is {text[:80]!r}, must be a run's name and a step, as in hiker@300")
+    if not name or not step.isdecimal() or len(step) > MOST_DIGITS:
+        raise ConfigError(f"fork is {text[:80]!r}, must be RUN@STEP: write it as in cats@200")
     run = Run.open(workspace, name)
     if int(step) not in run.checkpoints:
         known = ", ".join(map(str, run.checkpoints)) or "none yet"
@@ -365,27 +366,28 @@ class Done(Snapshot):
     """Name of the run to look at from then on: of a fork, the new one."""
 
     message: str
-    """One sentence saying what was done; "" where the run shows it."""
+    """One sentence saying what was done; "" if the run shows it."""
 
     settings: dict[str, Any]
-    """Settings for a new run, those that differ from the defaults; {} where none was to be prepared."""
+    """Non-default settings for a new run; {} unless one was to be prepared."""
 
 
 @operation(changes=True, shell=False)
 def act(
     workspace: Workspace,
-    name: Name,
+    run: NamedRun,
     kind: Annotated[str, Field(description="Of one of the run's actions, as `show` lists them.")],
     *,
     label: Annotated[str, Field(description="Its label, where there are several of that kind.")] = "",
 ) -> Done:
     """Do what a run offers now: continue, fork, pause, stop, decode previews ..., or prepare a new run."""
-    done = perform_named(workspace, snapshot(Run.open(workspace, name)), kind, label)
+    done = perform_named(workspace, snapshot(run), kind, label)
     if isinstance(done, TrainSettings):
-        return Done(name=name, message="", settings=done.model_dump(mode="json", exclude_defaults=True))
+        return Done(name=run.name, message="", settings=done.model_dump(mode="json", exclude_defaults=True))
     if isinstance(done, Run):
-        return Done(name=done.name, message="" if done.name == name else f"{done.name} is in the queue", settings={})
-    return Done(name=name, message=done, settings={})
+        message = "" if done.name == run.name else f"{done.name} is in the queue"
+        return Done(name=done.name, message=message, settings={})
+    return Done(name=run.name, message=done, settings={})
 
 
 @operation(changes=True, shell=False)
@@ -420,40 +422,39 @@ def living(workspace: Workspace, name: str) -> Run:
     return run
 
 
+LivingRun = Annotated[Run, Opened(living, Name)]
+
+
 Grace = Annotated[float | None, Field(ge=0, description="Kill it if it has not ended after this many seconds.")]
 
 
 @operation(changes=True, says=lambda run: f"{run.name}: {run.activity or run.state}")
-def stop(workspace: Workspace, name: Name, *, grace: Grace = None) -> RunView:
+def stop(run: LivingRun, *, grace: Grace = None) -> RunView:
     """Stop a run after its current step; it saves first."""
-    run = living(workspace, name)
     run.stop(grace)
     return view(snapshot(run))
 
 
 @operation(changes=True, says=lambda run: f"{run.name} pauses after this step: workbench runs resume {run.name}")
-def pause(workspace: Workspace, name: Name) -> RunView:
+def pause(run: LivingRun) -> RunView:
     """Pause a run after its current step; `resume` continues it.
 
     It saves a checkpoint and frees its device, so that you can sample in the meantime.
     """
-    run = living(workspace, name)
     run.pause()
     return view(snapshot(run))
 
 
 @operation(changes=True, says=lambda run: f"{run.name} goes on")
-def resume(workspace: Workspace, name: Name) -> RunView:
+def resume(run: LivingRun) -> RunView:
     """Resume a paused run (`start` is for runs that have ended)."""
-    run = living(workspace, name)
     run.resume()
     return view(snapshot(run))
 
 
 @operation(changes=True, says=lambda run: f"{run.name} writes a checkpoint after this step")
-def save(workspace: Workspace, name: Name) -> RunView:
+def save(run: LivingRun) -> RunView:
     """Save a checkpoint after the current step."""
-    run = living(workspace, name)
     run.save()
     return view(snapshot(run))
 
@@ -464,8 +465,7 @@ def _generates(run: RunView) -> str:
 
 @operation(changes=True, says=_generates)
 def preview(
-    workspace: Workspace,
-    name: Name,
+    run: LivingRun,
     *,
     prompt: Annotated[str | None, Field(description="Generate this prompt instead of the run's own.")] = None,
     scale: Annotated[
@@ -474,18 +474,16 @@ def preview(
     ] = (),
 ) -> RunView:
     """Generate preview videos after the current step."""
-    run = living(workspace, name)
     run.preview(prompt, scale)
     return view(snapshot(run))
 
 
 @operation(changes=True, says=_generates)
-def live_sample(workspace: Workspace, name: Name, settings: LiveSample) -> RunView:
+def live_sample(run: LivingRun, settings: LiveSample) -> RunView:
     """Generate one video with a running run's present weights, after the current step.
 
     It is added to the run's previews and to the samples.
     """
-    run = living(workspace, name)
     run.live_sample(settings)
     return view(snapshot(run))
 
@@ -504,29 +502,27 @@ def decoding(workspace: Workspace, id: Annotated[str, Field(title="Run", descrip
 
 
 @operation(changes=True, job=decoding)
-def decode(workspace: Workspace, name: Name) -> Decoding:
+def decode(workspace: Workspace, run: NamedRun) -> Decoding:
     """Decode previews that were saved as latents. The latents are kept."""
-    Run.open(workspace, name).decode_previews()
-    return decoding(workspace, name)
+    run.decode_previews()
+    return decoding(workspace, run.name)
 
 
 # ---- checkpoints
 
 
 @operation(changes=True)
-def star(workspace: Workspace, name: Name, step: Step) -> Starred:
+def star(run: NamedRun, step: Step) -> Starred:
     """Star a step's checkpoint: it is never removed."""
-    run = Run.open(workspace, name)
     checkpoints.star(run.folder, step)
-    return Starred(name=name, starred=tuple(checkpoints.starred(run.folder)))
+    return Starred(name=run.name, starred=tuple(checkpoints.starred(run.folder)))
 
 
 @operation(changes=True)
-def unstar(workspace: Workspace, name: Name, step: Step) -> Starred:
+def unstar(run: NamedRun, step: Step) -> Starred:
     """Unstar a step's checkpoint: it may be removed like the others."""
-    run = Run.open(workspace, name)
     checkpoints.unstar(run.folder, step)
-    return Starred(name=name, starred=tuple(checkpoints.starred(run.folder)))
+    return Starred(name=run.name, starred=tuple(checkpoints.starred(run.folder)))
 
 
 Keep = Annotated[
@@ -535,19 +531,17 @@ Keep = Annotated[
 
 
 @operation(none="nothing to remove: the newest, the best and the starred checkpoints are kept")
-def to_prune(workspace: Workspace, name: Name, *, keep: Keep) -> list[Checkpoint]:
+def to_prune(run: NamedRun, *, keep: Keep) -> list[Checkpoint]:
     """List the checkpoints that `prune` would remove."""
-    run = Run.open(workspace, name)
     return [Checkpoint(step=one.step, bytes=one.bytes) for one in checkpoints.doomed(run.folder, keep, _every(run))]
 
 
 @operation(changes=True, confirm=to_prune, none="nothing to remove", says=lambda one: f"step {one.step}")
-def prune(workspace: Workspace, name: Name, *, keep: Keep) -> list[Checkpoint]:
+def prune(run: NamedRun, *, keep: Keep) -> list[Checkpoint]:
     """Remove old checkpoints.
 
     The newest, the best and the starred ones are kept.
     """
-    run = Run.open(workspace, name)
     return [Checkpoint(step=one.step, bytes=one.bytes) for one in checkpoints.retire(run.folder, keep, _every(run))]
 
 
@@ -562,23 +556,23 @@ def _every(run: Run) -> int:
 
 
 @operation(changes=True)
-def note(workspace: Workspace, name: Name, text: Text = None) -> Note:
+def note(run: NamedRun, text: Text = None) -> Note:
     """Replace the notes on a run; without a text, show them."""
-    return noted(Run.open(workspace, name), text)
+    return noted(run, text)
 
 
 @operation(changes=True)
-def group(workspace: Workspace, name: Name, label: Label = None) -> Group:
+def group(run: NamedRun, label: Label = None) -> Group:
     """Put a run into a group, under which lists show it; without a label, show its group."""
-    return grouped(Run.open(workspace, name), label)
+    return grouped(run, label)
 
 
 @operation(changes=True, says=lambda run: f"{run.name}: {run.message}")
 def rename(
-    workspace: Workspace, name: Name, new_name: Annotated[str, Field(description="Its new name.", max_length=200)]
+    workspace: Workspace, run: NamedRun, new_name: Annotated[str, Field(description="Its new name.", max_length=200)]
 ) -> Moved:
     """Rename a run that has ended. Samples and grids made with it keep the old name."""
-    return Moved(name=rename_run(workspace, Run.open(workspace, name), new_name).name, message=f"was {name}")
+    return Moved(name=rename_run(workspace, run, new_name).name, message=f"was {run.name}")
 
 
 @operation(path="/runs/remove", changes=True, says=lambda run: run.message)

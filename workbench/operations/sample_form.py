@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,7 +17,7 @@ from workbench.form_rules import needless, own_values, summary, without_effect
 from workbench.jobs import State
 from workbench.loras.library import find_file, inserted, lacking, words_of
 from workbench.operations.registry import Snapshot, operation
-from workbench.operations.shared import FormState, Written
+from workbench.operations.shared import FormState, Written, takes
 from workbench.sampler import prompt_enhancer, view
 from workbench.sampler.inputs import INPUT_FILES, inputs_of, keep, keep_lora
 from workbench.sampler.prompt_enhancer import PromptSettings
@@ -104,7 +103,7 @@ class Planned(FormState):
     """How many videos it makes; null while a setting is wrong."""
 
     seconds: float | None
-    """About how long it takes, at the pace of earlier samples; null where that is unknown."""
+    """About how long it takes, at the pace of earlier samples; null if unknown."""
 
     model: str
     """The model in one line."""
@@ -181,12 +180,8 @@ def _own(model: Model, settings: SampleSettings) -> dict[str, Any]:
 
 def _sizes(model: Model) -> tuple[tuple[int, int], ...]:
     """The model's own size, upright, and a square of its height, as far as they are legal."""
-    found = []
-    for width, height in ((model.width, model.height), (model.height, model.width), (model.height, model.height)):
-        with contextlib.suppress(ConfigError):
-            model.check_shape(model.frames, height, width)
-            found.append((width, height))
-    return tuple(dict.fromkeys(found))
+    usual = ((model.width, model.height), (model.height, model.width), (model.height, model.height))
+    return tuple(dict.fromkeys((width, height) for width, height in usual if takes(model, model.frames, height, width)))
 
 
 def _seconds(workspace: Workspace, many: list[SampleSettings], model: Model) -> float | None:
@@ -204,7 +199,7 @@ class Enhanced(Snapshot):
     """Whether it is writing."""
 
     message: str
-    """What it does, or why nothing was written; "" where there is nothing to say."""
+    """What it does, or why nothing was written; "" if there is nothing to say."""
 
     prompt: str
     """What was written last; "" for nothing."""
@@ -213,10 +208,10 @@ class Enhanced(Snapshot):
     """The short prompt from which that was written."""
 
     tokens: int | None
-    """How many tokens of it the video model reads; null where that is unknown."""
+    """How many tokens of it the video model reads; null if unknown."""
 
     limit: int | None
-    """How many tokens the video model reads at most; null where that is unknown."""
+    """How many tokens the video model reads at most; null if unknown."""
 
     settings: dict[str, Any]
     """With which it was used last."""

@@ -50,7 +50,7 @@ class Sample(Snapshot):
     """What it was generated from."""
 
     problem: str
-    """Why its record cannot be read; "" where it can."""
+    """Why its record cannot be read; "" if it can."""
 
     loras: Annotated[tuple[str, ...], Shown("LoRAs", ", ".join)]
     """Short names of its LoRAs."""
@@ -59,10 +59,10 @@ class Sample(Snapshot):
     """The seed that was used."""
 
     video: str | None
-    """Path of its video; null where only latents were kept."""
+    """Path of its video; null if only latents were kept."""
 
     latents: str | None
-    """Path of the latents where only these were kept, else null."""
+    """Path of the latents if only these were kept, else null."""
 
     record: Annotated[dict[str, Any], HIDDEN]
     """Everything that made it, as in the JSON file beside it."""
@@ -318,10 +318,10 @@ class Queue(Snapshot):
     """How many videos of grids wait."""
 
     failed: tuple[dict[str, Any], ...]
-    """Of the samples that were asked for those that failed, likewise."""
+    """Those of the requested samples that failed, likewise."""
 
     note: str
-    """Why nothing can be generated now; "" where nothing prevents it."""
+    """Why nothing can be generated now; "" if nothing does."""
 
 
 MOST_SHOWN = 8  # requests; the others are counted
@@ -374,7 +374,7 @@ class Thumbnail(Snapshot):
     """What commands take."""
 
     video: str | None
-    """Path of its video; null where only latents were kept."""
+    """Path of its video; null if only latents were kept."""
 
     title: str
     """Its prompt, or why it cannot be read."""
@@ -386,10 +386,10 @@ class Thumbnail(Snapshot):
     """Whether it is starred."""
 
     width: int
-    """Of the video, pixels; 0 where it is unknown."""
+    """Width of the video, in pixels; 0 if unknown."""
 
     height: int
-    """Of the video, pixels; 0 where it is unknown."""
+    """Height of the video, in pixels; 0 if unknown."""
 
 
 class Tile(Thumbnail):
@@ -399,7 +399,7 @@ class Tile(Thumbnail):
     """Its LoRAs."""
 
     length: float | None
-    """Seconds that the video lasts; null where that is unknown."""
+    """Seconds that the video lasts; null if unknown."""
 
 
 class Page(Snapshot):
@@ -482,22 +482,22 @@ class Made(Thumbnail):
     """Path of what there is to download: the video, or the latents."""
 
     scenes: tuple[str, ...]
-    """Of one that joins scenes their prompts."""
+    """For one that joins scenes, their prompts."""
 
     short: str
-    """The short prompt from which a language model wrote this one; "" where a person wrote it."""
+    """The short prompt from which a language model wrote this one; "" if a person wrote it."""
 
     facts: tuple[tuple[str, str], ...]
-    """Name and value of what made it."""
+    """Name and value of each setting that made it."""
 
     loras: tuple[dict[str, Any], ...]
-    """Of each LoRA: name, scale, fits, rank, alpha, made_for, left_out."""
+    """For each LoRA: name, scale, fits, rank, alpha, made_for, left_out."""
 
     actions: tuple[tuple[str, str], ...]
     """Name and label of what can be done with it."""
 
     frames: int
-    """Of the video."""
+    """Frames of the video."""
 
 
 @operation(path="/samples/{id}/made", shell=False)

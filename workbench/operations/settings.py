@@ -119,7 +119,7 @@ class Setting(Snapshot):
     """Its highest value."""
 
     unit: str | None
-    """Of the value."""
+    """Unit of the value."""
 
     optional: bool
     """Whether it may be null."""
@@ -128,7 +128,7 @@ class Setting(Snapshot):
     """Whether forms hide it at first."""
 
     source: str | None
-    """What its value is chosen from, as `choices` lists it; null where its rule says all."""
+    """What its value is chosen from, as `choices` lists it; null if its rule says all."""
 
     also: str
     """What other programs call it, separated by commas."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import Field
 
+from workbench.errors import ConfigError
+from workbench.families.model import Model
 from workbench.operations.registry import Snapshot
 from workbench.workspace.folders import NotedFolder
 
@@ -33,6 +36,14 @@ class Group(Snapshot):
 
     group: str
     """The group; "" for none."""
+
+
+def takes(model: Model, frames: int, height: int, width: int) -> bool:
+    """Whether a model takes videos of this shape."""
+    with contextlib.suppress(ConfigError):
+        model.check_shape(frames, height, width)
+        return True
+    return False
 
 
 def noted(one: NotedFolder, text: str | None) -> Note:
