@@ -21,10 +21,9 @@ from workbench import jobs
 from workbench.cli.operations import Group, group
 from workbench.clips import media
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.settings import ExportSettings, ImportSettings
+from workbench.dataset_builder.settings import ImportSettings
 from workbench.errors import ExitCode
 from workbench.families.model import Model
-from workbench.settings import Settings, specs
 from workbench.workspace import Workspace
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -269,22 +268,6 @@ def test_ctrl_c_leaves_a_task_alone_and_stop_ends_it(shell: Shell, workspace: Wo
 
 
 # ---- help and sentences
-
-
-@pytest.mark.parametrize(
-    ("command", "cls", "absent"),
-    [
-        ("import", ImportSettings, ("sources", "dataset")),
-        ("export", ExportSettings, ("target", "repo_id", "private", "license")),
-    ],
-)
-def test_every_setting_of_a_task_is_a_flag(
-    shell: Shell, command: str, cls: type[Settings], absent: tuple[str, ...]
-) -> None:
-    said = shell("dataset", command, "--help")
-    assert said.code == 0
-    for spec in specs(cls):
-        assert (f"--{spec.name.replace('_', '-')}" in said.out) == (spec.name not in absent), spec.name
 
 
 def test_the_list_of_commands_is_short_and_whole(shell: Shell) -> None:
