@@ -70,27 +70,22 @@ def address(server: Server, path: str) -> str:
 
 
 def test_nobody_comes_in_without_the_token_and_the_token_opens_nothing_else(
-    server: Server, workspace: Workspace
+    server: Server, workspace: Workspace, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    token = api_token_of(workspace.root)
-    for given in ("", "Bearer", "Bearer wrong", token, f"Bearer {token[:-1]}", f"Basic {token}"):
-        assert (
-            httpx.get(address(server, "/api/v1/status"), headers={"authorization": given}, timeout=PATIENCE).status_code
-            == 401
-        )
-    bearer = {"authorization": f"Bearer {token}"}
-    assert httpx.get(address(server, "/api/v1/status"), headers=bearer, timeout=PATIENCE).status_code == 200
-    for path in ("/config", "/gradio_api/info", "/api/v2/status", "/api/v1"):
-        assert httpx.get(address(server, path), headers=bearer, timeout=PATIENCE).status_code == 401
-    elsewhere = {**bearer, "origin": "https://evil.example"}
-    assert httpx.get(address(server, "/api/v1/status"), headers=elsewhere, timeout=PATIENCE).status_code == 403
+    def status(path: str, authorization: str, **more: str) -> int:
+        headers = {"authorization": authorization, **more}
+        return httpx.get(address(server, path), headers=headers, timeout=PATIENCE).status_code
 
-
-def test_the_token_is_printed_and_stays(workspace: Workspace, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKBENCH_HOME", str(workspace.root))
-    first, second = shell("api-token").out.strip(), shell("api-token").out.strip()
-    assert first == second == api_token_of(workspace.root)
+    token = shell("api-token").out.strip()
+    assert token == api_token_of(workspace.root)
     assert (workspace.root / ".page-key").stat().st_mode & 0o077 == 0
+    for given in ("", "Bearer", "Bearer wrong", token, f"Bearer {token[:-1]}", f"Basic {token}"):
+        assert status("/api/v1/status", given) == 401
+    assert status("/api/v1/status", f"Bearer {token}") == 200
+    for path in ("/config", "/gradio_api/info", "/api/v2/status", "/api/v1"):
+        assert status(path, f"Bearer {token}") == 401
+    assert status("/api/v1/status", f"Bearer {token}", origin="https://evil.example") == 403
 
 
 def test_agents_have_the_operations_as_tools_behind_the_token(server: Server, workspace: Workspace) -> None:
@@ -126,9 +121,6 @@ def test_what_is_there_is_listed_and_shown(client: Client, workspace: Workspace,
     client.call("POST", "samples", made, "star")
     (found,) = client.call("GET", "samples", show="starred", search="ball")
     assert (found["id"], found["starred"]) == (made, True)
-    client.call("POST", "samples", made, "remove")
-    assert made not in [one["id"] for one in client.call("GET", "samples")]
-    client.call("POST", "samples", made, "restore")
     assert b"ftyp" in client.download(tmp_path / "a.mp4", "samples", made, "video").read_bytes()[:32]
     assert client.call("POST", "samples", made, "cancel")[0]["state"] == "done"
     assert list(client.follow("done"))[-1]["name"] == "done"
@@ -156,14 +148,9 @@ def test_datasets_and_samples_come_as_zips(
         stems = sorted({Path(name).stem for name in archive.namelist()})
         assert [json.loads(archive.read(f"{stem}.json"))["settings"]["prompt"] for stem in stems]
         assert len(stems) == 2
-    for path, query, status, words in (
-        (("datasets", "nobody", "export"), {}, 404, "nobody"),
-        (("datasets", "shapes", "export"), {"layout": "webdataset"}, 400, "choose a layout for a zip"),
-        (("samples", "export"), {"id": [names[0], "nobody"]}, 404, "nobody"),
-    ):
-        with pytest.raises(Refused, match=words) as caught:
-            client.download(tmp_path / "none.zip", *path, **query)
-        assert caught.value.status == status
+    with pytest.raises(Refused, match="nobody") as caught:
+        client.download(tmp_path / "none.zip", "samples", "export", id=[names[0], "nobody"])
+    assert caught.value.status == 404
     assert not list(tmp_path.glob("none*"))
 
 
@@ -178,28 +165,18 @@ def test_both_experts_of_a_model_are_two_runs(
     assert answer["name"] == answer["created"][0]
     experts = [Run.open(workspace, name).settings.expert for name in answer["created"]]
     assert experts == ["high noise", "low noise"]
-    one = {**settings, "expert": "low noise"}
-    answer = client.call("POST", "runs", body={"settings": one, "name": "low", "start": False})
-    assert (answer["created"], answer["name"]) == (["low"], "low")
 
 
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "words"),
     [
         ("GET", "/runs/nobody", None, 404, "there is no run"),
-        ("GET", "/datasets/nobody", None, 404, "nobody"),
-        ("GET", "/samples/nobody", None, 404, "does not exist"),
         ("POST", "/runs", {"settings": {"rnak": 4}}, 400, "did you mean rank"),
-        ("POST", "/runs", {"settings": {"steps": -1}}, 400, "steps is -1"),
-        ("POST", "/runs", {"nothing": 1}, 400, "settings"),
-        ("POST", "/samples", {"prompt": "a", "steps": "many"}, 400, "steps"),
-        ("POST", "/samples/batch", {"prompt": "a", "scenes": "often"}, 400, "scenes"),
         ("POST", "/samples/batch", {"prompt": "a", "vidoes": 2}, 400, "vidoes"),
         ("POST", "/runs/nobody/explode", None, 404, "the calls are in"),
         ("POST", "/runs/ended/pause", None, 409, "only a running one takes commands"),
         ("GET", "/runs/ended/lora", None, 404, "exported no LoRA, which a run does when it finishes"),
         ("GET", "/samples/export", None, 400, "query.id"),
-        ("GET", "/nothing", None, 404, "the calls are in"),
         ("DELETE", "/runs", None, 405, "not allowed"),
         ("POST", "/samples", {"prompt": "a", "image": "/nowhere/a.png"}, 400, "image"),
     ],
@@ -212,16 +189,6 @@ def test_a_refusal_is_the_librarys_own_sentence(
     with pytest.raises(Refused, match=f"(?i){words}") as caught:
         client.call(method, *path.removeprefix("/").split("/"), body=body)
     assert caught.value.status == status
-
-
-def test_the_document_and_the_page_name_every_call(server: Server, workspace: Workspace) -> None:
-    bearer = {"authorization": f"Bearer {api_token_of(workspace.root)}"}
-    document = httpx.get(address(server, "/api/v1/openapi.json"), headers=bearer, timeout=PATIENCE).json()
-    page = httpx.get(address(server, "/api/v1/docs"), headers=bearer, timeout=PATIENCE).text
-    assert len(document["paths"]) > 10
-    for path, calls in document["paths"].items():
-        assert f"/api/v1{path}" in page
-        assert all(call["summary"] for call in calls.values())
 
 
 def test_the_examples_of_the_document_are_every_call_and_run_as_they_are_written(

@@ -62,7 +62,7 @@ def test_what_several_show_is_read_once(tmp_path: Path, monkeypatch: pytest.Monk
     watching = Watching(Workspace.open(tmp_path))
     read: list[str] = []
     listed = next(one for one in operations("targets") if one.verb == "list")
-    monkeypatch.setattr(type(listed), "__call__", lambda one, workspace, values: read.append(one.verb) or [])
+    monkeypatch.setattr(type(listed), "call", lambda one, workspace, inputs: read.append(one.verb) or [])
     shown = [watching.open('[[1, "targets/list", {}]]')[1] for _ in range(50)]
     assert {one.text() for one in shown} == {'"value":[]'}
     assert read == ["list"]
@@ -74,14 +74,9 @@ def test_what_several_show_is_read_once(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     "what",
     [
-        "{}",
-        '[[1, "runs/show"]]',
-        '[["one", "runs/show", {}]]',
-        '[[1, "runs/stop", {}]]',
-        '[[1, "no/such", {}]]',
-        "[" * 9999,
-    ]
-    + [json.dumps([[number, "runs/list", {}] for number in range(MOST_WATCHED + 1)])],
+        *('[[1, "runs/show"]]', '[[1, "runs/stop", {}]]', '[[1, "no/such", {}]]', "[" * 9999),
+        json.dumps([[number, "runs/list", {}] for number in range(MOST_WATCHED + 1)]),
+    ],
 )
 def test_what_cannot_be_watched_is_refused(what: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError):

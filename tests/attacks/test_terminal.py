@@ -17,7 +17,7 @@ from tests.shell import Shell
 from tests.written_run import ended, write_run
 from workbench import jobs
 from workbench.cli import follow, printing
-from workbench.cli.tables import print_table
+from workbench.cli.printing import print_table
 from workbench.clips.records import read_clips, write_clips, write_info
 from workbench.dataset_builder.dataset import Dataset
 from workbench.workspace import Workspace, read_json, write_json

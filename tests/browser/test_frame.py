@@ -15,6 +15,7 @@ from tests.written_run import write_run
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.operations.runs import show
+from workbench.runs.run import Run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -104,7 +105,7 @@ def test_a_click_while_the_server_is_away_is_kept_and_done(filled: Site, page: P
     page.context.request.get(filled.server.url)  # as the cookie does: it outlives the server
     page.locator("wb-app:not(.lost)").wait_for()
     page.wait_for_function("!document.title.startsWith('Offline')")
-    until(lambda: show(filled.workspace, "noted").own_notes == "written in the dark")
+    until(lambda: show(Run.open(filled.workspace, "noted")).own_notes == "written in the dark")
     assert page.evaluate("location.hash") == "#/train/noted/notes"
 
 

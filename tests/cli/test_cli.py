@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -12,14 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from tests.drawing import MakeClip
-from tests.patience import PATIENCE
-from tests.shell import Shell
+from tests.shell import Shell, ctrl_c
 from tests.written_run import write_run
 from workbench import demo, jobs
 from workbench.cli import COMMANDS
-from workbench.cli.comparison import VideoPair, contact_sheet, side_by_side
 from workbench.clips import media
 from workbench.dataset_builder import Dataset
 from workbench.errors import ExitCode
@@ -38,24 +35,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 def fast(model: Model) -> list[str]:
     """Flags for a run of seconds."""
-    return [
-        "--dataset",
-        "squares",
-        "--model",
-        model.source,
-        "--steps",
-        "3",
-        "--frames",
-        str(model.frames),
-        "--rank",
-        "2",
-        "--preview-every",
-        "0",
-        "--evaluate-every",
-        "1",
-        "--warmup-steps",
-        "0",
-    ]
+    flags = f"--frames {model.frames} --steps 3 --rank 2 --preview-every 0 --evaluate-every 1 --warmup-steps 0"
+    return ["--dataset", "squares", "--model", model.source, *flags.split()]
 
 
 # ---- flags and sentences
@@ -73,29 +54,21 @@ def test_help_explains_every_setting(shell: Shell, command: str, cls: type[Setti
             assert " ".join(spec.help.split())[:40].replace("-", "") in flat.replace("- ", "").replace("-", "")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself(shell: Shell, command: str) -> None:
-    if command != "webui":  # whose help is the page's own
-        assert shell(command, "--help").code == 0
+def test_every_command_explains_itself(shell: Shell) -> None:
+    for command in COMMANDS:
+        assert command == "webui" or shell(command, "--help").code == 0, command  # whose help is the page's own
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
         (["train", "--steps", "many"], 64, 'Error: steps is "many", must be 1 to 1000000 steps: the default is 300\n'),
-        (["train", "--steps", "1.5"], 64, "Error: steps is 1.5, must be"),
-        (["train", "--lr-schedule", "wavy"], 64, "must be constant, constant_with_warmup"),
         (["train"], 64, "Error: dataset is empty: choose one of yours"),
         (["train", "--dataset", "none"], 64, "Error: dataset is 'none', which this workspace does not have"),
-        (["train", "--stepps", "3"], 2, "--steps"),
         (["train", "--config", "missing.json"], 64, "is missing: check the name"),
         (["runs", "show", "none"], 64, "Error: there is no run 'none': choose one of none yet"),
         (["runs", "stop", "../x"], 64, "cannot be used"),
-        (["dataset", "show", "none"], 64, "Error: there is no dataset 'none'"),
-        (["dataset", "import", "cats", "/nowhere"], 64, "does not exist"),
-        (["sample", "x", "--seed", "-1"], 64, "Error: seed is -1, must be 0 to 2147483647"),
         (["sample", "x", "--model", "none"], 64, "Error: model is 'none'"),
-        (["sample", "x", "--lora", "none"], 64, "none"),
         (["nonsense"], 2, "nonsense"),
     ],
 )
@@ -104,13 +77,6 @@ def test_a_mistake_is_one_sentence_and_a_code(shell: Shell, arguments: list[str]
     assert said.code == code
     assert sentence in said.err
     assert "Traceback" not in said.err
-
-
-def test_a_workspace_that_cannot_be_written_is_one_sentence(shell: Shell, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    said = shell("runs", "--workspace", tmp_path / "file" / "below")
-    assert said.code == ExitCode.CANNOT_WRITE
-    assert said.err.startswith("Error: cannot write")
 
 
 def test_flags_win_over_the_file_and_the_file_over_defaults(
@@ -124,17 +90,7 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(
     monkeypatch.setattr(Run, "start", lambda run: run.status)
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"dataset": dataset.name, "model": toy_model.source, "steps": 7, "rank": 3}))
-    flags = [
-        "--rank",
-        "4",
-        "--exact",
-        "--frames",
-        "",
-        "--preview-prompt",
-        "a",
-        "--preview-prompt",
-        "b",
-    ]
+    flags = ["--rank", "4", "--exact", "--frames", "", "--preview-prompt", "a", "--preview-prompt", "b"]
     assert shell("train", "--config", config, *flags, "--detach", "--name", "one").code == 0
     kept = Run.open(workspace, "one").settings
     assert (kept.steps, kept.rank, kept.batch_size) == (7, 4, 1)
@@ -154,27 +110,9 @@ def test_the_workspace_may_be_named_before_or_behind_the_command(shell: Shell, t
         assert shell(*place).code == 0
         assert (tmp_path / "w" / "runs").is_dir()
         (tmp_path / "w" / "runs").rmdir()
-    said = shell("runs", "--workspace", tmp_path / "w", "show", "x")
-    assert said.code == 64
-    assert (tmp_path / "w" / "runs").is_dir()
-
-
-# ---- datasets
-
-
-def test_a_dataset_from_files_to_captions(shell: Shell, tmp_path: Path, make_clip: MakeClip) -> None:
-    make_clip(tmp_path / "in" / "one.mp4").with_suffix(".txt").write_text("a square")
-    (tmp_path / "in" / "bad.mp4").write_text("<!doctype html>")
-    said = shell("dataset", "import", "My clips", tmp_path / "in", "--trigger-word", "zwx")
-    assert said.code == 0
-    assert "'bad.mp4': refused: looks like a web page" in said.out
-    assert "my-clips: 1 clip," in said.out
-    assert "zwx" in shell("dataset", "list").out
-    said = shell("dataset", "show", "my-clips")
-    assert "zwx a square" in said.out
-    assert "one.mp4  (" in said.out
-    assert shell("dataset", "caption", "my-clips", "one.mp4", "a round one").code == 0
-    assert "zwx a round one" in shell("dataset", "show", "my-clips").out
+    (tmp_path / "file").touch()
+    said = shell("runs", "--workspace", tmp_path / "file" / "below")
+    assert (said.code, said.err.startswith("Error: cannot write")) == (ExitCode.CANNOT_WRITE, True)
 
 
 # ---- the loop, with real processes
@@ -221,8 +159,6 @@ def test_train_watch_and_sample(shell: Shell, workspace: Workspace, dataset: Dat
     said = shell("sample", "--config", sample, "--seed", "5", "--join", workspace.root / "again.mp4")
     assert said.code == 0, said.err
     assert len(said.out.split()) == 4  # the video knows that its lines are scenes
-    said = shell("sample", "--config", sample, "--no-scenes")
-    assert len(said.out.split()) == 1, said.err
     said = shell("sample", "a square", *flags, "--scenes", "--join", workspace.root / "one.mp4")
     assert said.code == 0, said.err
     only, copy = (Path(line) for line in said.out.split())
@@ -246,32 +182,19 @@ def test_the_demo_ends_with_a_video_and_can_be_repeated(
         assert str(run.folder / left) in said.out
     assert "held-out loss" in said.out
     assert "4/4" in said.out
+    assert media.probe(run.folder / "before_after.mp4").width > 2 * 200  # without and with the LoRA
+    with Image.open(run.folder / "before_after.png") as sheet:
+        assert sheet.width > 6 * 200  # three frames of each
     assert not (workspace.run("demo") / "lora.safetensors").exists()
 
 
 def test_ctrl_c_leaves_the_run_alone_and_stop_ends_it(
     shell: Shell, workspace: Workspace, dataset: Dataset, toy_model: Model
 ) -> None:
-    flags = [*fast(toy_model), "--steps", "100000", "--name", "long"]
-    command = [sys.executable, "-m", "workbench", "train", *flags]
-    watcher = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        start_new_session=True,
-        # Tests that run in the background of a script inherit Ctrl-C switched off.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
     run = Run(workspace.run("long"))
     try:
-        end = time.monotonic() + PATIENCE
-        while not run.metrics:
-            assert time.monotonic() < end, jobs.log_tail(run.folder)
-            time.sleep(0.1)
-        os.killpg(watcher.pid, signal.SIGINT)
-        out, _ = watcher.communicate(timeout=PATIENCE)
-        assert watcher.returncode == 0
+        flags = [*fast(toy_model), "--steps", "100000", "--name", "long"]
+        out = ctrl_c("train", *flags, when=lambda: bool(run.metrics))
         assert "The run goes on. See it again: workbench runs follow long" in out
         assert run.status.state.alive
         assert "pauses after this step" in shell("runs", "pause", "long").out
@@ -283,8 +206,6 @@ def test_ctrl_c_leaves_the_run_alone_and_stop_ends_it(
         assert "workbench runs start long" in said.out
     finally:
         jobs.kill(run.folder)
-        watcher.kill()
-        watcher.communicate()
 
 
 # ---- what watching shows
@@ -310,22 +231,6 @@ def test_watching_a_run_shows_its_newest_losses(
     assert "loss 0.5000, held-out 0.9000\n" in said
     assert "loss 0.2500, held-out 0.8000\n" in said
     assert "finished at step 2" in said
-
-
-def test_before_and_after_are_one_video_and_one_picture(tmp_path: Path, make_clip: MakeClip) -> None:
-    from PIL import Image
-
-    from workbench.clips import media
-
-    before, after = make_clip(tmp_path / "b.mp4", color="red"), make_clip(tmp_path / "a.mp4", color="blue")
-    pairs = [VideoPair("a square", before, after), VideoPair("another square", after, before)]
-    side_by_side(pairs, tmp_path / "both.mp4")
-    contact_sheet(pairs, tmp_path / "both.png")
-    probe = media.probe(tmp_path / "both.mp4")
-    assert probe.frames % 9 == 0
-    assert probe.width > 2 * 200
-    with Image.open(tmp_path / "both.png") as sheet:
-        assert sheet.width > 6 * 200
 
 
 def test_doctor_says_what_it_found(shell: Shell) -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +16,14 @@ from tests.dataset_builder.chat_server import chat_server, says
 from tests.dataset_builder.foreign import write_video
 from tests.drawing import MakeClip, draw
 from tests.fake_hub import FakeHub
-from tests.patience import PATIENCE
-from tests.shell import Shell
+from tests.shell import Shell, ctrl_c
 from workbench import jobs
 from workbench.cli.operations import Group, group
 from workbench.clips import media
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.settings import (
-    CaptionSettings,
-    CheckSettings,
-    ExportSettings,
-    ImportSettings,
-    SplitSettings,
-)
+from workbench.dataset_builder.settings import ImportSettings
 from workbench.errors import ExitCode
 from workbench.families.model import Model
-from workbench.settings import Settings, specs
 from workbench.workspace import Workspace
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -161,16 +150,6 @@ def test_parts_by_hand(shell: Shell, dataset: Dataset) -> None:
     assert len(clip_names(shell, "squares")) == 6
 
 
-def test_bars_are_cropped_and_come_back(shell: Shell, workspace: Workspace, tmp_path: Path) -> None:
-    video = np.random.default_rng(0).integers(60, 200, (9, 96, 128, 3), np.uint8)
-    video[:, :16] = video[:, -16:] = 0
-    media.encode(video, tmp_path / "wide.mp4", 8)
-    assert shell("dataset", "import", "bars", tmp_path / "wide.mp4").code == 0
-    for command, height in (("crop-bars", 64), ("uncrop", 96)):
-        (clip,) = made(shell, command, "bars", *clip_names(shell, "bars"))
-        assert (clip["width"], clip["height"], clip["frames"]) == (128, height, 9)
-
-
 def test_a_fix_that_cuts_is_a_task(shell: Shell, workspace: Workspace, tmp_path: Path) -> None:
     video = np.random.default_rng(0).integers(60, 200, (9, 96, 128, 3), np.uint8)
     video[:, :16] = video[:, -16:] = 0
@@ -181,6 +160,10 @@ def test_a_fix_that_cuts_is_a_task(shell: Shell, workspace: Workspace, tmp_path:
     assert said.out.startswith("The task fix goes on. See it again: workbench dataset follow bars fix; end it: ")
     assert shell("dataset", "follow", "bars", "fix").out.endswith("Cropped the bars of 1 clip.\n")
     assert "128x64" in shell("dataset", "show", "bars").out
+    for command, height in (("uncrop", 96), ("crop-bars", 64)):
+        (clip,) = made(shell, command, "bars", *clip_names(shell, "bars"))
+        assert (clip["width"], clip["height"], clip["frames"]) == (128, height, 9)
+    assert shell("dataset", "undo", "bars").code == shell("dataset", "undo", "bars").code == 0
     assert "undone: cropped the bars of 1 clip" in shell("dataset", "undo", "bars").out
 
 
@@ -235,11 +218,6 @@ def test_numbers(shell: Shell, dataset: Dataset) -> None:
     assert re.search(r"square  #+ 6", said.out)
 
 
-def test_a_dataset_as_json(shell: Shell, dataset: Dataset) -> None:
-    found = json.loads(shell("dataset", "show", "squares", "--json").out)
-    assert (found["name"], found["facts"]["clips"], found["summary"]["missing_captions"]) == ("squares", "6", 0)
-
-
 def test_captions_by_a_server(shell: Shell, dataset: Dataset) -> None:
     first, second, *_ = clip_names(shell, "squares")
     assert shell("dataset", "caption", "squares", second, "by hand").code == 0
@@ -272,24 +250,10 @@ def test_ctrl_c_leaves_a_task_alone_and_stop_ends_it(shell: Shell, workspace: Wo
     (tmp_path / "many").mkdir()
     for number in range(40):
         (tmp_path / "many" / f"{number}.mp4").write_bytes(long + bytes([number]))  # of different content
-    watcher = subprocess.Popen(
-        [sys.executable, "-m", "workbench", "dataset", "import", "many", str(tmp_path / "many")],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        start_new_session=True,
-        # Tests that run in the background of a script inherit Ctrl-C switched off.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
     folder = workspace.datasets / "many" / ".import"
     try:
-        end = time.monotonic() + PATIENCE
-        while jobs.status(folder).step < 1:
-            assert time.monotonic() < end, jobs.log_tail(folder)
-            time.sleep(0.05)
-        os.killpg(watcher.pid, signal.SIGINT)
-        out, _ = watcher.communicate(timeout=PATIENCE)
-        assert watcher.returncode == 0
+        given = ("dataset", "import", "many", str(tmp_path / "many"))
+        out = ctrl_c(*given, when=lambda: jobs.status(folder).step >= 1)
         assert "The task import goes on. See it again: workbench dataset follow many import" in out
         assert jobs.status(folder).state.alive
         assert re.search(r"^import +running +import · \d+ of 40", shell("dataset", "tasks", "many").out, re.MULTILINE)
@@ -301,30 +265,9 @@ def test_ctrl_c_leaves_a_task_alone_and_stop_ends_it(shell: Shell, workspace: Wo
         assert jobs.status(folder).state.alive
     finally:
         jobs.kill(folder)
-        watcher.kill()
-        watcher.communicate()
 
 
 # ---- help and sentences
-
-
-@pytest.mark.parametrize(
-    ("command", "cls", "absent"),
-    [
-        ("import", ImportSettings, ("sources", "dataset")),
-        ("split", SplitSettings, ("clips",)),
-        ("check", CheckSettings, ()),
-        ("auto-caption", CaptionSettings, ("chosen",)),
-        ("export", ExportSettings, ("target", "repo_id", "private", "license")),
-    ],
-)
-def test_every_setting_of_a_task_is_a_flag(
-    shell: Shell, command: str, cls: type[Settings], absent: tuple[str, ...]
-) -> None:
-    said = shell("dataset", command, "--help")
-    assert said.code == 0
-    for spec in specs(cls):
-        assert (f"--{spec.name.replace('_', '-')}" in said.out) == (spec.name not in absent), spec.name
 
 
 def test_the_list_of_commands_is_short_and_whole(shell: Shell) -> None:
@@ -353,22 +296,15 @@ def test_settings_of_a_task_come_from_a_file(shell: Shell, dataset: Dataset, tmp
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (["preview"], 64, "nothing was named"),
         (["import", "new"], 64, "nothing was named"),
         (["import", "new", ".", "--longest-side", "1"], 64, "longest_side is 1, must be"),
-        (["import", "new", ".", "--layout", "odd"], 64, "layout is"),
-        (["split", "squares", "--threshold", "300"], 64, "threshold is 300, must be"),
         (["split-at", "squares", "none", "1"], 64, "there is no clip 'none'"),
         (["import", "new", "/nowhere"], 64, "which does not exist"),
-        (["split", "squares", "none"], 64, "there is no clip 'none'"),
-        (["trim", "squares", "none", "1", "2"], 64, "there is no clip 'none'"),
         (["findings", "squares"], 64, "was never checked: workbench dataset check squares"),
         (["fix", "squares", "blur", "sharpen"], 64, "sharpen"),
         (["export", "squares"], 64, "target is not set"),
         (["replace", "squares", "(", "x", "--expression"], 64, "cannot be used as a regular expression"),
         (["auto-caption", "squares", "--captioner", "endpoint"], 64, "base_url is not set"),
-        (["undo", "squares", "99"], 64, "change 99 cannot be undone"),
-        (["start", "squares", "split"], 64, "never had the task split"),
         (["stop", "squares", "check"], 64, "only a running one can be stopped"),
         (["follow", "squares", "dance"], 2, "dance"),
         (["trigger", "squares", "--write", "--remove"], 64, "contradict"),
@@ -378,7 +314,5 @@ def test_a_mistake_is_one_sentence_and_a_code(
     shell: Shell, dataset: Dataset, workspace: Workspace, arguments: list[str], code: int, sentence: str
 ) -> None:
     said = shell("dataset", *arguments)
-    assert said.code == code
-    assert sentence in said.err
-    assert "Traceback" not in said.err
+    assert (said.code, sentence in said.err) == (code, True), said.err
     assert [one.name for one in Dataset.all(workspace)] == ["squares"]

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.dataset_builder.small import write_dataset
+from tests.operations.conftest import Call
 from tests.patience import PATIENCE
 from tests.written_run import write_run
 from workbench import demo, jobs, policy
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.tasks import Name as TaskName
 from workbench.errors import ConfigError, DataError, Unknown
-from workbench.operations.registry import REGISTRY, operations
 from workbench.workspace import Workspace
-
-Call = Callable[..., Any]
-
-
-@pytest.fixture
-def call(workspace: Workspace) -> Call:
-    operations()
-
-    def called(operation: str, /, **values: Any) -> Any:
-        one = REGISTRY[tuple(operation.split("/"))]  # type: ignore[index]
-        return one.plain(one(workspace, values))
-
-    return called
 
 
 @pytest.fixture
@@ -56,13 +41,8 @@ def test_clips_come_in_pages_with_what_filters_find(call: Call, small: Dataset) 
 def test_a_clip_knows_its_neighbors_and_what_a_model_gets(call: Call, small: Dataset) -> None:
     ids = [clip.id for clip in small.clips]
     seen = call("clips/view", name="small", clip=ids[1], model="tiny-cogvideox")
-    assert (seen["number"], seen["of"], seen["previous"], seen["next"], seen["missing"]) == (
-        2,
-        5,
-        ids[0],
-        ids[2],
-        ids[3],
-    )
+    places = [seen[name] for name in ("number", "of", "previous", "next", "missing")]
+    assert places == [2, 5, ids[0], ids[2], ids[3]]
     assert seen["plan"]
     with pytest.raises(Unknown):
         call("clips/view", name="small", clip="nothing")
@@ -154,13 +134,7 @@ def test_folders_of_this_machine_can_be_looked_through(
     (tmp_path / "open" / ".hidden").touch()
     monkeypatch.setattr(policy, "_roots", [tmp_path / "open"])
     seen = call("datasets/browse")
-    assert seen == {
-        "path": str(tmp_path / "open"),
-        "parent": "",
-        "folders": ["films"],
-        "files": ["a.mp4"],
-        "more": 0,
-    }
+    assert seen == {"path": f"{tmp_path}/open", "parent": "", "folders": ["films"], "files": ["a.mp4"], "more": 0}
     assert call("datasets/browse", folder=str(tmp_path / "open" / "films"))["parent"] == str(tmp_path / "open")
     with pytest.raises(ConfigError):
         call("datasets/browse", folder=str(tmp_path))

@@ -2,49 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
+from tests.operations.conftest import Call
 from tests.written_run import add_preview, ended, write_run
 from workbench.errors import ExitCode, NotNow
-from workbench.operations.registry import REGISTRY, operations
+from workbench.operations.registry import REGISTRY
 from workbench.runs.listing import SPARK
 from workbench.workspace import Workspace
 
 
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return Workspace.open(tmp_path / "workspace")
-
-
-def call(workspace: Workspace, operation: str, /, **values: Any) -> Any:
-    operations()
-    noun, _, verb = operation.partition("/")
-    one = REGISTRY[noun, verb]
-    return one.plain(one(workspace, values))
-
-
-def test_a_list_says_what_differs_within_a_group_else_from_the_defaults(workspace: Workspace) -> None:
+def test_a_list_says_what_differs_within_a_group_else_from_the_defaults(call: Call, workspace: Workspace) -> None:
     for name, rate in (("low", 1e-4), ("high", 1e-3)):
         write_run(workspace, name, 200, learning_rate=rate, rank=32).set_group("rates")
     write_run(workspace, "alone", 300, rank=32)
-    found = {one["name"]: one for one in call(workspace, "runs/list")}
-    assert {name: one["differs"] for name, one in found.items()} == {
-        "low": "lr 1e-4",
-        "high": "lr 1e-3",
-        "alone": "rank 32",
-    }
+    found = {one["name"]: one for one in call("runs/list")}
+    assert {name: one["differs"] for name, one in found.items()} == dict(low="lr 1e-4", high="lr 1e-3", alone="rank 32")
     assert 2 < len(found["alone"]["spark"]) <= SPARK
-    assert (found["alone"]["claim"], found["alone"]["tone"], found["alone"]["best"]) == (
-        "Learning",
-        "good",
-        False,
-    )
+    assert [found["alone"][name] for name in ("claim", "tone", "best")] == ["Learning", "good", False]
 
 
-def test_a_list_read_again_sees_that_a_run_has_failed(workspace: Workspace) -> None:
+def test_a_list_read_again_sees_that_a_run_has_failed(call: Call, workspace: Workspace) -> None:
     run = write_run(workspace, "cats")
     read = REGISTRY["runs", "list"].reader(workspace, {})
     assert [one.headline for one in read()] == ["finished"]
@@ -53,22 +31,22 @@ def test_a_list_read_again_sees_that_a_run_has_failed(workspace: Workspace) -> N
     assert (line.headline, line.claim, line.tone) == ("failed", "The disk is full", "bad")
 
 
-def test_the_verdict_of_a_run_has_one_action_which_is_done_by_its_name(workspace: Workspace) -> None:
+def test_the_verdict_of_a_run_has_one_action_which_is_done_by_its_name(call: Call, workspace: Workspace) -> None:
     run = write_run(workspace, "cats", 200, learning_rate=1e-3)
-    said = call(workspace, "progress/state", name="cats")["verdict"]
+    said = call("progress/state", name="cats")["verdict"]
     assert said["claim"] == "Learning."
     assert said["tone"] == "good"
     assert said["action"]["kind"] == "fork"
     assert said["action"]["label"].startswith("Continue to step 400")
     ended(run.folder, "failed", int(ExitCode.NON_FINITE_LOSS), "the loss is not finite")
-    said = call(workspace, "runs/show", name="cats")["failure"]["actions"]
-    done = call(workspace, "runs/act", name="cats", kind="new run", label=said[1]["label"])
+    said = call("runs/show", name="cats")["failure"]["actions"]
+    done = call("runs/act", name="cats", kind="new run", label=said[1]["label"])
     assert done["settings"]["learning_rate"] == 5e-4
     with pytest.raises(NotNow, match="no longer offered"):
-        call(workspace, "runs/act", name="cats", kind="pause")
+        call("runs/act", name="cats", kind="pause")
 
 
-def test_previews_stand_by_prompt_and_step_and_say_what_should_not_change(workspace: Workspace) -> None:
+def test_previews_stand_by_prompt_and_step_and_say_what_should_not_change(call: Call, workspace: Workspace) -> None:
     run = write_run(workspace, "cats")
     video = run.folder / "any.mp4"
     video.write_bytes(b"a video")
@@ -76,7 +54,7 @@ def test_previews_stand_by_prompt_and_step_and_say_what_should_not_change(worksp
         add_preview(run, step, video)
         add_preview(run, step, video, "a dog", "control-0")
     add_preview(run, 200, video)
-    found = call(workspace, "progress/previews", name="cats")
+    found = call("progress/previews", name="cats")
     assert found["steps"] == [0, 100, 200]
     assert found["coming"] == []
     assert [(one["prompt"], one["control"], sum(map(bool, one["videos"]))) for one in found["rows"]] == [
@@ -85,16 +63,16 @@ def test_previews_stand_by_prompt_and_step_and_say_what_should_not_change(worksp
     ]
 
 
-def test_curves_are_ready_to_be_drawn_and_have_few_points(workspace: Workspace) -> None:
+def test_curves_are_ready_to_be_drawn_and_have_few_points(call: Call, workspace: Workspace) -> None:
     write_run(workspace, "long", 3000)
     write_run(workspace, "short", 100)
-    titles = [one["title"] for one in call(workspace, "progress/curves", name="long")["charts"]]
+    titles = [one["title"] for one in call("progress/curves", name="long")["charts"]]
     assert titles == ["Loss", "Held-out loss by noise level", "Change of the output"]
-    loss, noise, _ = call(workspace, "progress/curves", name="long")["charts"]
+    loss, noise, _ = call("progress/curves", name="long")["charts"]
     assert [one["name"] for one in loss["lines"]] == ["each step", "smoothed", "held-out"]
     assert max(len(one["points"]) for one in loss["lines"]) <= 1000
     assert [one["end"] for one in noise["lines"]] == ["motion", "shapes", "details"]
-    more = call(workspace, "progress/curves", name="long", more=True)["charts"]
+    more = call("progress/curves", name="long", more=True)["charts"]
     assert sum(one.get("small", False) for one in more) == 5
-    both = call(workspace, "progress/compared", names=["long", "short"])["charts"]
+    both = call("progress/compared", names=["long", "short"])["charts"]
     assert [one["name"] for one in both[0]["lines"]] == ["long", "short"]

@@ -1,7 +1,6 @@
 """The workbench over HTTP, for programs: datasets, runs, samples and LoRAs under /api/v1 of the page's own server.
 
     app       the routes, over a workspace;  open_requests: those that stay open: events, and waiting
-    pages     the same as a page for people, from the OpenAPI document
     client    a small Python client;  key: the token that it brings
 
 What belongs here: the same library calls as page and shell make, as JSON. Not here: who may come in (ui.server.login),

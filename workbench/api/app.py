@@ -20,13 +20,13 @@ from starlette.routing import Route
 
 from workbench.api.mcp import OverHttp
 from workbench.api.open_requests import CountedStream, OpenRequests, TooManyOpen, wait_for_sample
-from workbench.api.operations import add_operations
-from workbench.api.pages import reference
-from workbench.api.watching import Watching, called
+from workbench.api.operations import add_operations, object_in
+from workbench.api.watching import Watching
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder import library as dataset_library
 from workbench.dataset_builder.export import export_stream
 from workbench.dataset_builder.settings import ExportSettings, LayoutName
+from workbench.display.html import escaped
 from workbench.errors import (
     CannotWrite,
     ConfigError,
@@ -83,7 +83,7 @@ Seconds = Annotated[float, Field(ge=0, le=MOST_SECONDS)]
 
 
 def api(workspace: Workspace) -> FastAPI:
-    """The API as an application of its own, to be mounted at ROOT."""
+    """Make the API as an application of its own, to be mounted at ROOT."""
     app = FastAPI(
         title="Video LoRA Workbench", version="1", docs_url=None, redoc_url=None, default_response_class=AnyJSON
     )
@@ -111,7 +111,8 @@ def _elements(app: FastAPI, workspace: Workspace) -> None:
 
     @app.post("/call/{noun}/{verb}", include_in_schema=False)
     async def call(noun: str, verb: str, request: Request) -> Response:
-        return await called(watching, f"{noun}/{verb}", request, AnyJSON)
+        values = object_in(await request.body() or b"{}")
+        return AnyJSON(await watching.call(f"{noun}/{verb}", values), 200)
 
     @app.get("/watch", include_in_schema=False)
     async def watch(what: str, request: Request) -> Response:
@@ -127,10 +128,12 @@ def _datasets(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) -
 
     @app.patch("/datasets/{name}", summary="Rename a dataset, replace the notes on it, or put it into a group")
     def change(name: str, new: DatasetChange) -> datasets.Details:
-        datasets.note(workspace, name, new.notes)
-        datasets.group(workspace, name, new.group)
-        renamed = name if new.title is None else datasets.rename(workspace, name, new.title).name
-        return datasets.show(workspace, renamed)
+        dataset = Dataset.open(workspace, name)
+        datasets.note(dataset, new.notes)
+        datasets.group(dataset, new.group)
+        if new.title is not None:
+            dataset = dataset_library.rename(workspace, dataset, new.title)
+        return datasets.show(workspace, dataset)
 
     @app.delete("/datasets/{name}", summary="Move a dataset to the bin")
     def remove(name: str) -> dict[str, str]:
@@ -185,7 +188,7 @@ def _samples(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) ->
 
 
 class AnyJSON(JSONResponse):
-    """JSON of whatever files and requests held: numbers that JSON lacks become null, halves of characters escapes."""
+    """JSON of any content: numbers that JSON lacks become null, lone surrogates are escaped."""
 
     def render(self, content: Any) -> bytes:
         try:
@@ -194,21 +197,13 @@ class AnyJSON(JSONResponse):
             return json.dumps(finite(content), separators=(",", ":")).encode()
 
 
-def _known(find: Any, *arguments: Any) -> Any:
-    """What `find` finds; its ConfigError means that there is nothing of that name."""
-    try:
-        return find(*arguments)
-    except ConfigError as error:
-        raise Unknown(str(error)) from error
-
-
 async def _refused(_: Request, error: Exception) -> JSONResponse:
     code = next((STATUS[kind] for kind in STATUS if isinstance(error, kind)), 500)
     return AnyJSON({"error": str(error), "problems": getattr(error, "problems", {})}, code)
 
 
 async def _malformed(_: Request, error: Exception) -> JSONResponse:
-    """A request that is not of the form that the API's document asks for."""
+    """Respond to a malformed request."""
     assert isinstance(error, RequestValidationError)
     problems = {".".join(map(str, one["loc"])): str(one["msg"]) for one in error.errors()}
     sentence = "; ".join(f"{field}: {message}" for field, message in problems.items())
@@ -216,8 +211,37 @@ async def _malformed(_: Request, error: Exception) -> JSONResponse:
 
 
 async def _no_such_call(request: Request, error: Exception) -> JSONResponse:
-    """An address or a method that the API does not have."""
+    """Respond to an unknown address or method."""
     assert isinstance(error, HTTPException)
     where = f"{request.scope.get('root_path') or ROOT}/docs"
     sentence = f"{request.method} {request.url.path[:200]}: {error.detail}; the calls are in {where}"
     return AnyJSON({"error": sentence, "problems": {}}, error.status_code, error.headers)
+
+
+# ---- the reference as a page for people; Swagger's own loads its scripts from another site
+
+STYLE = "body{font:15px/1.5 system-ui,sans-serif;max-width:52rem;margin:3rem auto;padding:0 1.2rem;color:#1d2738}\
+code,pre{font:13px/1.5 ui-monospace,monospace;background:#f4f6fa;border-radius:5px;padding:1px 5px}\
+pre{padding:12px;overflow:auto}h2{font-size:1rem;margin:1.6rem 0 .2rem}p{margin:.2rem 0}"
+EXAMPLE = """curl -H "Authorization: Bearer $(workbench api-token)" http://localhost:7860/api/v1/status"""
+
+
+def reference(document: dict[str, Any], root: str) -> str:
+    """The page. root: the path under which the API is mounted."""
+    calls = "".join(
+        _call(method.upper(), f"{root}{path}", call)
+        for path, methods in document["paths"].items()
+        for method, call in methods.items()
+    )
+    title = escaped(document["info"]["title"])
+    return f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}: HTTP API</title>
+<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body><h1>HTTP API</h1>
+<p>JSON in and out. Every request brings the workspace's token, which <code>workbench api-token</code> prints; a browser
+that is logged in needs none.</p><pre>{escaped(EXAMPLE)}</pre>
+<p>The same for programs: <a href="openapi.json">openapi.json</a>.</p>{calls}</body></html>"""
+
+
+def _call(method: str, path: str, call: dict[str, Any]) -> str:
+    names = [one["name"] for one in call.get("parameters", []) if one["in"] == "query"]
+    query = f"<p>Query: <code>{escaped(', '.join(names))}</code></p>" if names else ""
+    return f"<h2><code>{method} {escaped(path)}</code></h2><p>{escaped(call.get('summary', ''))}</p>{query}"

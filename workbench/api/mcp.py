@@ -96,7 +96,7 @@ def server(workspace: Workspace) -> Server[Any]:
 
 
 def _answer(one: Operation) -> str:
-    """What an operation answers, with the keys of its JSON."""
+    """Describe an operation's answer with the keys of its JSON."""
     keys = "; ".join(f"{name}: {text}" for name, text in keys_of(one.snapshot).items())
     return f"Answers {'a list of objects' if one.many else 'an object'}. {keys}"
 

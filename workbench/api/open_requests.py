@@ -44,7 +44,7 @@ class OpenRequests:
         self._count -= 1
 
     def stream(self, pieces: AsyncIterator[str] | Iterator[bytes], media_type: str) -> CountedStream:
-        """An answer that is open until its last piece was sent. Raises TooManyOpen."""
+        """Stream a response and count it until its last piece was sent. Raises TooManyOpen."""
         self.take()
         return CountedStream(pieces, media_type, self.free)
 
@@ -64,7 +64,7 @@ class OpenRequests:
 
 
 class CountedStream(StreamingResponse):
-    """An answer in pieces; `done` is called when the last one was sent or the client has gone."""
+    """A streamed response; `done` is called when the last piece was sent or the client has gone."""
 
     def __init__(self, pieces: AsyncIterator[str] | Iterator[bytes], media_type: str, done: Callable[[], None]) -> None:
         super().__init__(pieces, media_type=media_type, headers={"cache-control": "no-store"})
@@ -78,7 +78,7 @@ class CountedStream(StreamingResponse):
 
 
 async def events(name: str, read: Callable[[], Snapshot], request: Request) -> AsyncIterator[str]:
-    """What is read, as server-sent events: at once and after each change, until it is over or the client has gone."""
+    """Yield a snapshot as server-sent events: at once and after each change, until it is final or the client left."""
     before, silent = "", 0.0
     while not await request.is_disconnected():
         seen = await asyncio.to_thread(read)

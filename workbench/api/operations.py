@@ -86,6 +86,11 @@ def _of_body(one: Operation, body: bytes) -> dict[str, Any]:
     open_ones = [name for name in fields if f"{{{name}}}" not in one.path]
     if not body and (not open_ones or ("{" in one.path and not any(fields[name].is_required() for name in open_ones))):
         return {}
+    return object_in(body)
+
+
+def object_in(body: bytes) -> dict[str, Any]:
+    """Parse a body. Raises ConfigError unless it is a JSON object."""
     try:
         values = json.loads(body)
     except ValueError as error:
@@ -96,7 +101,7 @@ def _of_body(one: Operation, body: bytes) -> dict[str, Any]:
 
 
 def _of_texts(one: Operation, given: list[tuple[str, str]]) -> dict[str, Any]:
-    """Raw values of a query or a path, whose texts stand for numbers, switches and lists."""
+    """Parse the texts of a query or a path into numbers, switches and lists."""
     known = {spec.name: spec for spec in specs(one.inputs)}
     values: dict[str, Any] = {}
     for name, text in given:

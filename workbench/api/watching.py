@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from fastapi import Request, Response
+from fastapi import Request
 from pydantic import TypeAdapter
 
 from workbench.errors import ConfigError, WorkbenchError
@@ -105,14 +105,3 @@ class Watching:
                     continue
         finally:
             self._streams -= 1
-
-
-async def called(watching: Watching, name: str, request: Request, answer: Callable[[Any, int], Response]) -> Response:
-    """Respond to POST /call/NOUN/VERB."""
-    try:
-        values = json.loads(await request.body() or b"{}")
-    except ValueError as error:
-        raise ConfigError(f"the body is no JSON ({error}): send an object of the operation's fields") from error
-    if not isinstance(values, dict):
-        raise ConfigError("the body is no JSON object: send one with the operation's fields")
-    return answer(await watching.call(name, values), 200)

@@ -1,22 +1,5 @@
 """`workbench`: the same library as the page and the notebooks, in a shell.
 
-    workbench status                                what goes on, and what comes next
-    workbench dataset ...                           clips and captions: import, caption, cut, check, export ...
-    workbench recipes                               settings for what is to be trained, with reasons and sources
-    workbench fit                                   does a run fit the GPU?
-    workbench train, workbench runs ...             training runs, started here or anywhere else
-    workbench targets                               machines and clusters that runs can be sent to
-    workbench sample                                generate a video
-    workbench samples ...                           earlier ones: search, star, remove, restore, export
-    workbench grid ...                              the same prompts by checkpoints, scales ...: look, mark, export
-    workbench publish ...                           a LoRA, its demo or a dataset, to the Hub
-    workbench loras                                 the LoRAs there are, and what can be made of them
-    workbench convert                               weights in another layout
-    workbench record, replay                        a run's curves and previews as a small folder, and showing it
-    workbench api-token                             what programs use the page's HTTP API with
-    workbench webui, demo, doctor                   the page; the whole loop once; is everything in order?
-    workbench notebooks                             the notebooks, copied to where they can be run
-
 A command's module is imported when the command runs, so that the shell answers at once. Every error a person can cause
 ends as one sentence on stderr and the exit code of `workbench.errors`.
 """
@@ -39,9 +22,9 @@ from workbench.errors import ExitCode, WorkbenchError
 
 # name -> (module beside this one, what the list of commands says)
 COMMANDS = {
-    "status": ("status", "What goes on in the workspace, and what comes next."),
+    "status": ("status", "What is happening in the workspace, and what to do next."),
     "dataset": ("operations", "Build datasets of captioned clips."),
-    "recipes": ("recipes", "Settings for what is to be trained, with reasons and sources."),
+    "recipes": ("fit", "Settings for what is to be trained, with reasons and sources."),
     "train": ("training", "Train a LoRA and watch it; sweeps, clones and forks."),
     "fit": ("fit", "Say whether a run fits the GPU: memory, disk and time."),
     "encode": ("encoding", "Encode a dataset ahead of training, by many processes and machines."),
@@ -52,15 +35,15 @@ COMMANDS = {
     "grid": ("operations", "Compare videos in lock-step: checkpoints, scales, guidance, LoRAs."),
     "loras": ("operations", "LoRAs: list, merge, resize, extract, fuse, import, convert, remove."),
     "publish": ("publish", "Push a LoRA, a demo of it or a dataset to the Hub."),
-    "convert": ("convert", "Convert a model or a LoRA to its authors' own layout, or back."),
-    "record": ("replays", "Write what a run showed into a folder, to be replayed anywhere."),
-    "replay": ("replays", "Show a replay of a run."),
+    "convert": ("files", "Convert a model or a LoRA to its authors' own layout, or back."),
+    "record": ("files", "Write what a run showed into a folder, to be replayed anywhere."),
+    "replay": ("files", "Show a replay of a run."),
     "webui": ("webui", "Open the page in a browser."),
-    "notebooks": ("notebooks", "Copy the notebooks into a folder, to be run there."),
+    "notebooks": ("webui", "Copy the notebooks into a folder, to be run there."),
     "api-token": ("webui", "Print the token with which programs use the page's HTTP API."),
     "mcp": ("webui", "Tools for agents over the Model Context Protocol, on stdin and stdout."),
     "demo": ("demo", "The whole loop on the built-in model, in a few minutes."),
-    "doctor": ("doctor", "Check this machine, import a clip and train two steps."),
+    "doctor": ("status", "Check this machine, import a clip and train two steps."),
 }
 
 

@@ -1,8 +1,12 @@
-"""Watch a job from the shell: a progress bar on a terminal, lines in a log. Ctrl-C stops watching, not the job."""
+"""Watch jobs from the shell: a progress bar on a terminal, lines in a log. Ctrl-C stops watching, not the job.
+
+Also the commands that only watch: `runs follow`, `runs start`, `dataset follow`.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import sys
 import threading
@@ -11,15 +15,22 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from workbench import jobs
+from workbench.cli.options import detach_flag, target_flag, with_workspace
 from workbench.cli.printing import say, say_lines, visible
+from workbench.dataset_builder.tasks import NAMES
 from workbench.display.quantities import duration, loss_text
 from workbench.errors import ExitCode
+from workbench.jobs import State
 from workbench.operations.registry import JobSnapshot
+from workbench.operations.runs import startable
 from workbench.runs.analysis.curves import Curves, curves_of
 from workbench.runs.failures import Failure
 from workbench.runs.run import Run
 from workbench.runs.snapshot import snapshot
+from workbench.workspace import Workspace
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -89,7 +100,7 @@ def doing(status: jobs.Status) -> str:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """A Ctrl-C within the block counts at its end: whoever starts a job and watches it knows that it was started."""
+    """Defer Ctrl-C to the end of the block, so that a job is never half started."""
     pressed: list[int] = []
     if threading.current_thread() is not threading.main_thread():  # only that one gets it
         yield
@@ -135,20 +146,18 @@ def follow_job(
     read: Callable[[], jobs.Status],
     outcome: Callable[[], Iterable[str]],
     goes_on: str,
-    begin: Callable[[], object] = lambda: None,
     detach: bool = False,
     after_failure: Callable[[], Iterable[str]] = lambda: (),
 ) -> int:
     """Watch a job to its end and say what came of it; returns the exit code for the shell.
 
     outcome: lines for one that finished;  goes_on: printed when Ctrl-C ends the watching, which ends with 0
-    begin: starts it;  detach: start it only;  after_failure: lines below the error of one that failed
+    detach: do not watch it;  after_failure: lines below the error of one that failed
     """
     if detach:
-        begin()
         say(goes_on)
         return 0
-    status = watch(read, begin=begin)
+    status = watch(read)
     if status is None:
         say_lines(["", goes_on])
         return 0
@@ -213,7 +222,7 @@ def _newest(curves: Curves) -> str:
 
 
 def _report(run: Run, status: jobs.Status) -> int:
-    """Say how the run ended and what to do next."""
+    """Report how the run ended and what to do next."""
     if status.state is jobs.State.NEW:
         say(f"{run.name} was never started: workbench runs start {run.name}")
         return 0
@@ -246,3 +255,52 @@ def explain(failure: Failure, err: bool = False) -> None:
     say_lines([failure.cause, *(f"  {text}" for text in failure.sentences), *tail], err=err)
     for action in failure.actions:
         say(f"next: {action.command}")
+
+
+# ---- commands
+
+
+@click.command("follow")
+@click.argument("names", nargs=-1, required=True)
+@with_workspace
+def follow_runs(workspace: Workspace, names: tuple[str, ...]) -> int:
+    """Watch a run, or several, to the end.
+
+    Ctrl-C stops watching, not the run.
+    """
+    return follow(*(Run.open(workspace, name) for name in names))
+
+
+@click.command()
+@click.argument("name")
+@target_flag
+@click.option("--from-start", is_flag=True, help="Begin at step 0 again if it has no good checkpoint.")
+@detach_flag
+@with_workspace
+def start(workspace: Workspace, name: str, target: str | None, from_start: bool, detach: bool) -> int:
+    """Start a run, or let one that ended go on.
+
+    It goes on from its newest good checkpoint. A run that has made steps but has none is refused: --from-start lets it
+    begin again.
+    """
+    run = startable(workspace, name, target or "")
+    if not detach:
+        return follow(run, begin=lambda: run.start(from_start))
+    run.start(from_start)
+    say(f"watch it: workbench runs follow {run.name}")
+    return 0
+
+
+@click.command("follow")
+@click.argument("name")
+@click.argument("task", type=click.Choice(NAMES))
+@with_workspace
+def follow_task(workspace: Workspace, name: str, task: str) -> int:
+    """Watch a task until it ends. Ctrl-C stops watching, not the task."""
+    from workbench.operations.dataset_tasks import job
+
+    now = functools.partial(job, workspace, f"{name}/{task}")
+    if (found := now()).state == State.NEW:
+        say(f"{name} never had the task {task}")
+        return 0
+    return follow_operation(found, now)

@@ -12,8 +12,7 @@ import click
 
 from workbench import jobs
 from workbench.cli.options import SettingsCommand, settings_flags, settings_from, with_opened, with_workspace
-from workbench.cli.printing import say, say_lines, say_over
-from workbench.cli.tables import print_table
+from workbench.cli.printing import print_table, say, say_lines, say_over
 from workbench.compare import CellState, Grid, GridSettings, GridState
 from workbench.compare.grid import MEASURING
 from workbench.compare.snapshot import snapshot
@@ -97,6 +96,3 @@ def _watch(opened: Grid) -> None:
         say_lines(["", f"the generation goes on: workbench grid show {opened.name}"], err=True)
         raise
     say_over(err=True)
-
-
-SECTION, COMMANDS = "", (make, extend)

@@ -28,21 +28,20 @@ from workbench.cli.options import (
     workspace_flag,
     yes_flag,
 )
-from workbench.cli.printing import ask, print_json, say, say_lines
-from workbench.cli.tables import print_table
+from workbench.cli.printing import ask, print_json, print_table, say, say_lines
 from workbench.display.quantities import byte_size
 from workbench.operations.registry import NOUNS, JobSnapshot, Operation, Snapshot, keys_of, operations
 from workbench.operations.samples import Requested
 from workbench.settings import Settings, specs
 from workbench.workspace import Workspace
 
-# Group -> the module of its commands that need a terminal.
+# Group -> its commands that need a terminal: the heading of the help, the module beside this one, their functions.
 BY_HAND = {
-    "dataset": "workbench.cli.dataset_tasks",
-    "grid": "workbench.cli.grids",
-    "runs": "workbench.cli.runs",
-    "samples": "workbench.cli.sample_history",
-    "targets": "workbench.cli.targets",
+    "dataset": ("Background tasks", "follow", ("follow_task",)),
+    "grid": ("", "grids", ("make", "extend")),
+    "runs": ("", "follow", ("follow_runs", "start")),
+    "samples": ("", "samples", ("decode", "export")),
+    "targets": ("", "targets", ("add",)),
 }
 SHORT = {"hub_dataset": "--hub"}  # setting -> another name of its flag
 
@@ -82,8 +81,9 @@ def group(name: str, help: str) -> click.Group:
     found = [one for one in operations(*nouns) if one.shell]
     commands = [(one.section, command(one)) for one in found]
     if name in BY_HAND:
-        by_hand = importlib.import_module(BY_HAND[name])
-        commands += [(by_hand.SECTION, one) for one in by_hand.COMMANDS]
+        section, module, functions = BY_HAND[name]
+        by_hand = importlib.import_module(f"workbench.cli.{module}")
+        commands += [(section, getattr(by_hand, one)) for one in functions]
     for section, one in commands:
         made.add_command(one)
         made.sections.setdefault(section, []).append(str(one.name))
@@ -115,24 +115,25 @@ def command(one: Operation) -> click.Command:
 
     parameters: list[Callable[[Callable[..., Any]], Callable[..., Any]]] = [
         click.argument(name, nargs=-1 if known[name].many else 1, required=not optional)
-        for name, optional in one.arguments.items()
+        for name, optional in one.places.items()
     ]
-    parameters += [settings_flags(one.inputs, leave_out=one.arguments, short=SHORT), json_flag]
+    parameters += [settings_flags(one.inputs, leave_out=one.places, short=SHORT), json_flag]
     parameters += [config_flag()] if one.job and one.of_settings else []
     parameters += [detach_flag] if one.job else []
     parameters += [yes_flag] if one.confirm else []
     run_with: Callable[..., Any] = with_workspace(run)
     for parameter in reversed(parameters):
         run_with = parameter(run_with)
-    help = "\n\n".join([one.help, *(f"{name.upper()}: {known[name].help}" for name in one.arguments)])
+    help = "\n\n".join([one.help, *(f"{name.upper()}: {known[name].help}" for name in one.places)])
     return click.command(one.verb, cls=SettingsCommand, help=help)(run_with)
 
 
 def _confirmed(workspace: Workspace, one: Operation, inputs: Settings) -> bool:
     """List what would be done and ask."""
-    assert one.confirm is not None
-    planned = one.confirm(workspace, inputs.model_dump(mode="json", include=set(one.confirm.inputs.model_fields)))
-    _show(workspace, one.confirm, planned, as_json=False)
+    planner = one.planner
+    assert planner is not None
+    planned = planner(workspace, inputs.model_dump(mode="json", include=set(planner.inputs.model_fields)))
+    _show(workspace, planner, planned, as_json=False)
     if not planned:
         return False
     size = sum(getattr(item, "bytes", 0) for item in planned)
@@ -174,7 +175,7 @@ def _print_table(kind: type[Snapshot], answer: Sequence[Snapshot]) -> None:
 
 def _followed(workspace: Workspace, one: Operation, inputs: Settings, as_json: bool, detach: bool) -> int:
     """Start a job, watch it to its end, and print what it has made."""
-    read = one.job
+    read = one.reader_of_job
     assert read is not None
     started: list[JobSnapshot] = []
     try:

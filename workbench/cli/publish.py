@@ -26,7 +26,7 @@ from workbench.dataset_builder.settings import ExportSettings
 from workbench.display.quantities import byte_size
 from workbench.errors import ConfigError
 from workbench.operations import publishing as operations
-from workbench.operations.datasets import start_task, task_of
+from workbench.operations.dataset_tasks import start_task, task_of
 from workbench.publishing import push
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.publishing.upload_plan import UploadPlan

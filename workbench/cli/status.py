@@ -1,13 +1,15 @@
-"""`workbench status`: what is happening in the workspace, and what to do next."""
+"""`workbench status` (what is happening, what to do next) and `workbench doctor` (is this machine in order?)."""
 
 from __future__ import annotations
 
 import click
 
 from workbench.cli.options import json_flag, with_workspace
-from workbench.cli.printing import print_json, say
-from workbench.cli.tables import print_table
+from workbench.cli.printing import print_json, print_table, say, say_lines
+from workbench.errors import ExitCode
+from workbench.operations import machine
 from workbench.operations.overview import overview_of
+from workbench.operations.shared import said
 from workbench.overview import OverviewReader
 from workbench.sampler.view import loras_used, title_of
 from workbench.workspace import Workspace
@@ -49,3 +51,24 @@ def status(workspace: Workspace, as_json: bool) -> None:
         say(seen.machine)
     for step in seen.next_steps:
         say(f"{step.label}: {COMMAND_OF[step.kind].format(step.target)}")
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Check packages and devices only: import no clip, train nothing.")
+@json_flag
+@with_workspace
+def doctor(workspace: Workspace, quick: bool, as_json: bool) -> int:
+    """Check this machine: versions, device, disk, models, browser; then import a clip and train two steps.
+
+    Ends with 0 when nothing needs fixing.
+    """
+    if not quick:
+        say("importing a clip and training two steps on the built-in model ...", err=True)
+    checks = machine.doctor(workspace, quick=quick)
+    wrong = sum(bool(one.remedy) for one in checks)
+    if as_json:
+        print_json([one.model_dump(mode="json") for one in checks])
+    else:
+        say_lines(line for one in checks for line in said(one))
+        say(f"{wrong} to fix" if wrong else "all in order")
+    return int(ExitCode.BAD_CONFIG) if wrong else 0

@@ -31,5 +31,3 @@ def _add(kind: str, cls: type[Settings]) -> None:
 
 for kind, settings in KINDS.items():
     _add(kind, settings)
-
-SECTION, COMMANDS = "", (add,)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from workbench.cli.fit import clone_flag, fitted, with_length
+from workbench.cli.fit import clone_flag, fitted, recipe_flag, with_length, with_recipe
 from workbench.cli.follow import follow
 from workbench.cli.options import (
     Command,
@@ -22,7 +22,6 @@ from workbench.cli.options import (
     with_workspace,
 )
 from workbench.cli.printing import say
-from workbench.cli.recipes import recipe_flag, with_recipe
 from workbench.errors import ConfigError
 from workbench.fit.estimate import estimate
 from workbench.fit.gpus import HERE
@@ -30,6 +29,7 @@ from workbench.fit.levels import HELP, offer
 from workbench.fit.warnings import run_warnings
 from workbench.form_rules import needless
 from workbench.jobs import queue
+from workbench.operations.runs import checkpoint_of
 from workbench.remote.targets import choose_target, resolve_target
 from workbench.runs.from_scratch import families_from_scratch, new_model
 from workbench.runs.run import Run
@@ -39,7 +39,6 @@ from workbench.settings import specs
 from workbench.workspace import Workspace, read_object
 
 FORK_HELP = "Go on from that run's checkpoint in a new run, with its settings. Flags win over them."
-MOST_DIGITS = 12  # of a step
 SWEEP_HELP = (
     "A run for every value, as in learning_rate=1e-4,3e-4 or, by a field's label, 'Learning rate=1e-4,3e-4'; given "
     "again, for every combination."
@@ -102,7 +101,7 @@ def train(
     sources = [flag for flag, value in (("--config", config), ("--clone", clone), ("--fork", fork)) if value]
     if len(sources) > 1:
         raise ConfigError(f"{' and '.join(sources)} both say where the settings come from: give one of them")
-    parent, step = _checkpoint(workspace, fork) if fork else (Run.open(workspace, clone) if clone else None, 0)
+    parent, step = checkpoint_of(workspace, fork) if fork else (Run.open(workspace, clone) if clone else None, 0)
     settings = settings_from(TrainSettings, config, with_length(flags), parent.settings if parent else None)
     title = name or (parent.name if parent else None)
     with _of_new_model(workspace, from_scratch, settings, flags, config, parent, title) as settings:
@@ -156,14 +155,6 @@ def _of_new_model(
     family = families_from_scratch().get(settings.model)
     new = settings_from(family.new_model, (), flags) if family and family.new_model else None
     return new_model(workspace, settings, new, name, given)
-
-
-def _checkpoint(workspace: Workspace, text: str) -> tuple[Run, int]:
-    """The run and the step that RUN@STEP names. Raises ConfigError."""
-    name, _, step = text.rpartition("@")
-    if not name or not step.isdecimal() or len(step) > MOST_DIGITS:
-        raise ConfigError(f"fork is {text!r}, must be RUN@STEP: write it as in cats@200")
-    return Run.open(workspace, name), int(step)
 
 
 def _start(runs: list[Run], detach: bool) -> int:

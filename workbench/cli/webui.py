@@ -1,16 +1,19 @@
-"""`workbench webui`, `api-token`, `mcp`: the page, in this process's place; its token; the same for agents."""
+"""`workbench webui`, `api-token`, `mcp`, `notebooks`: the page, its token, agents' tools, copies of the notebooks."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+from pathlib import Path
 
 import click
 
 from workbench.cli.options import with_workspace
 from workbench.cli.printing import say
-from workbench.paths import PAGE
-from workbench.workspace import Workspace
+from workbench.errors import CannotWrite
+from workbench.paths import NOTEBOOKS, PAGE
+from workbench.workspace import Workspace, writing
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
@@ -43,3 +46,18 @@ def mcp(workspace: Workspace) -> None:
     from workbench.api.mcp import serve
 
     serve(workspace)
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+def notebooks(folder: Path) -> None:
+    """Copy the notebooks into FOLDER, which is made; no file there is replaced."""
+    found = sorted(NOTEBOOKS.glob("*.ipynb"))
+    if there := [one.name for one in found if (folder / one.name).exists()]:
+        raise CannotWrite(f"{folder} has {there[0]} already, which would be replaced: name another folder")
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for one in found:
+            shutil.copyfile(one, folder / one.name)
+            say(str(folder / one.name))
+    say(f"open them: jupyter lab {folder}")

@@ -1,1 +1,1 @@
-"""What a face can ask or do, one module a noun; the HTTP API and the shell are made from it (registry)."""
+"""What a face can ask or do, noun by noun; the HTTP API and the shell are made from it (registry)."""

@@ -16,7 +16,8 @@ from workbench.compare.suggestions import base_of, cost, newest, suggested
 from workbench.compare.suggestions import of_sample as around
 from workbench.errors import ConfigError, DeviceBusy, WorkbenchError
 from workbench.loras.library import inserted, lacking, words_of_grid
-from workbench.operations.registry import HIDDEN, Fields, Snapshot, operation
+from workbench.operations.registry import HIDDEN, Fields, Opened, Snapshot, operation
+from workbench.operations.shared import Written
 from workbench.runs.run import Run
 from workbench.sampler.samples import Samples
 from workbench.sampler.settings import SampleSettings
@@ -24,6 +25,7 @@ from workbench.settings import parse
 from workbench.workspace import Workspace
 
 Name = Annotated[str, Field(title="Grid", description="A grid's name.")]
+NamedGrid = Annotated[Grid, Opened(Grid.open, Name)]
 Row = Annotated[int, Field(ge=1, description="Counted from 1.")]
 Column = Annotated[int, Field(ge=1, description="Counted from 1.")]
 Off = Annotated[bool, Field(description="Remove the mark.")]
@@ -88,7 +90,7 @@ class GridView(Snapshot):
     """For people."""
 
     run: str
-    """That it compares checkpoints of; "" for none."""
+    """The run whose checkpoints it compares; "" for none."""
 
     fixed: tuple[Any, ...]
     """What all videos have in common."""
@@ -118,16 +120,16 @@ class GridView(Snapshot):
     """Text, all, done, going, open."""
 
     fps: float
-    """Of the videos."""
+    """Frame rate of the videos."""
 
     frames: int
-    """Of the videos."""
+    """Frames of each video."""
 
     width: int
-    """Of the videos, pixels."""
+    """Width of the videos, in pixels."""
 
     height: int
-    """Of the videos, pixels."""
+    """Height of the videos, in pixels."""
 
     settings: dict[str, Any] = {}
     """Its rows and columns, as `make` takes them."""
@@ -142,7 +144,7 @@ class GridView(Snapshot):
     """Whether videos have come since that export."""
 
     warning: str = ""
-    """Why nothing that was asked for is generated now; "" where nothing prevents it."""
+    """Why nothing that was asked for is generated now; "" if nothing does."""
 
     @property
     def over(self) -> bool:
@@ -191,13 +193,6 @@ class Votes(Snapshot):
     """How certain the ranking is, in words."""
 
 
-class Exported(Snapshot):
-    """A file that was written."""
-
-    file: str
-    """Its path."""
-
-
 class Chosen(Snapshot):
     """The outcome of a mark or a choice."""
 
@@ -209,13 +204,13 @@ class Gone(Chosen):
     """A grid that was removed."""
 
     id: str
-    """By which it is restored."""
+    """The id that `restore` takes."""
 
 
 _readers: dict[Path, GridReader] = {}  # the page looks at the list again and again
 
 
-@operation(path="/grids", visitors="own session", none="no grid yet: workbench grid make --run NAME")
+@operation(path="/grids", none="no grid yet: workbench grid make --run NAME")
 def list_(workspace: Workspace) -> list[GridLine]:
     """List the grids, newest first."""
     return [_line(_readers.setdefault(one.folder, GridReader(one))) for one in Grid.all(workspace)]
@@ -258,10 +253,10 @@ def _watched(workspace: Workspace, name: str) -> Callable[[], GridView]:
     return lambda: _view(reader.grid, reader.read())
 
 
-@operation(path="/grids/{name}", watch=_watched, visitors="own session")
-def show(workspace: Workspace, name: Name) -> GridView:
+@operation(path="/grids/{name}", watch=_watched)
+def show(grid: NamedGrid) -> GridView:
     """Show a grid's videos with their measurements, marks and files."""
-    return view(Grid.open(workspace, name))
+    return view(grid)
 
 
 def view(grid: Grid) -> GridView:
@@ -306,10 +301,10 @@ class Details(Snapshot):
 Key = Annotated[str, Field(pattern=r"^[0-9a-f]{0,64}$", description="Of a video, as `show` has it.")]
 
 
-@operation(path="/grids/{name}/details", visitors="own session", shell=False)
-def details(workspace: Workspace, name: Name, key: Key) -> Details:
+@operation(shell=False)
+def details(grid: NamedGrid, key: Key) -> Details:
     """Show the settings of one video."""
-    cell = Grid.open(workspace, name).state().cell(key)
+    cell = grid.state().cell(key)
     found = tuple((title, value) for title, value in details_of(cell))
     return Details(details=found, settings=cell.settings.model_dump(mode="json"))
 
@@ -337,7 +332,7 @@ GridValues = Annotated[dict[str, Any], Field(description="Rows and columns: sett
 SampleValues = Annotated[dict[str, Any], Field(description="Settings of a sample that all videos share.")]
 
 
-@operation(path="/grid-suggestion", visitors="own session", shell=False)
+@operation(path="/grid-suggestion", shell=False)
 def suggest(
     workspace: Workspace,
     *,
@@ -349,7 +344,7 @@ def suggest(
     return propose(workspace, grid=settings.model_dump(mode="json"))
 
 
-@operation(path="/grid-cost", visitors="own session", shell=False)
+@operation(path="/grid-cost", shell=False)
 def propose(
     workspace: Workspace,
     *,
@@ -378,7 +373,7 @@ def _base(workspace: Workspace, settings: GridSettings, sample: dict[str, Any]) 
     return parse(SampleSettings, {**base, **sample}, given=sample)
 
 
-@operation(path="/grids", changes=True, status=202, visitors="own session", shell=False)
+@operation(path="/grids", changes=True, status=202, shell=False)
 def make(
     workspace: Workspace,
     *,
@@ -400,63 +395,53 @@ def _generated(made: Grid) -> GridView:
     return view(made)
 
 
-@operation(path="/grids/of-sample", changes=True, status=202, visitors="own session", shell=False)
-def of_sample(workspace: Workspace, id: Annotated[str, Field(description="Of the sample.")]) -> GridView:
+@operation(path="/grids/of-sample", changes=True, status=202, shell=False)
+def of_sample(workspace: Workspace, id: Annotated[str, Field(description="Id of the sample.")]) -> GridView:
     """Make a grid around a sample: its LoRAs at other scales, or other guidance scales where it has none."""
     one = Samples(workspace).get(id)
     settings, base = around(one.settings, float(one.record.get("guidance_scale") or 1))
     return _generated(Grid.create(workspace, settings, base))
 
 
-@operation(path="/grids/{name}/change", changes=True, status=202, visitors="own session", shell=False)
-def change(workspace: Workspace, name: Name, *, grid: GridValues) -> GridView:
+@operation(changes=True, status=202, shell=False)
+def change(found: NamedGrid, *, grid: GridValues) -> GridView:
     """Give a grid other rows and columns; videos that it has are not generated again."""
-    found = Grid.open(workspace, name)
     found.change(parse(GridSettings, grid))
     return _generated(found)
 
 
-@operation(path="/grids/{name}/generate", changes=True, status=202, visitors="own session", shell=False)
+@operation(changes=True, status=202, shell=False)
 def generate(
-    workspace: Workspace,
-    name: Name,
+    grid: NamedGrid,
     *,
     keys: Annotated[
         tuple[str, ...], Field(description="Of videos. Empty: all that are missing, failed or outdated.")
     ] = (),
 ) -> GridView:
     """Generate videos of a grid."""
-    grid = Grid.open(workspace, name)
     grid.generate(keys or None)
     return view(grid)
 
 
-@operation(path="/grids/{name}/extend", changes=True, visitors="own session", status=202, shell=False)
-def extend(workspace: Workspace, name: Name, more: Annotated[GridSettings, Fields(only=AXES)]) -> GridView:
+@operation(changes=True, status=202, shell=False)
+def extend(grid: NamedGrid, more: Annotated[GridSettings, Fields(only=AXES)]) -> GridView:
     """Add columns or rows; only their videos are generated. Without any: generate what is missing."""
-    grid = Grid.open(workspace, name)
     if axes := {axis: values for axis in AXES if (values := getattr(more, axis))}:
         grid.extend(**axes)
     grid.generate()
     return view(grid)
 
 
-@operation(
-    changes=True,
-    visitors="own session",
-    says=lambda _: "what was not generated yet is cancelled: `grid extend` requests it again",
-)
-def stop(workspace: Workspace, name: Name) -> GridView:
+@operation(changes=True, says=lambda _: "what was not generated yet is cancelled: `grid extend` requests it again")
+def stop(grid: NamedGrid) -> GridView:
     """Cancel what is not generated yet; `extend` requests it again."""
-    grid = Grid.open(workspace, name)
     grid.cancel()
     return view(grid)
 
 
-@operation(path="/grids/{name}/export", changes=True, visitors="own session", says=lambda one: one.file)
+@operation(changes=True, says=lambda one: one.file)
 def export(
-    workspace: Workspace,
-    name: Name,
+    grid: NamedGrid,
     *,
     row: Annotated[int | None, Field(ge=1, description="With a column: only this video, counted from 1.")] = None,
     column: Annotated[int | None, Field(ge=1, description="With a row: only this video, counted from 1.")] = None,
@@ -464,33 +449,31 @@ def export(
         Literal["page", "mp4", "gif", "png"],
         Field(description="A page that needs nothing else; gif or png: all videos side by side; mp4: of one video."),
     ] = "page",
-) -> Exported:
+) -> Written:
     """Write the grid as a page, as one GIF or PNG, or one of its videos."""
-    grid = Grid.open(workspace, name)
     if (row is None) != (column is None):
         raise ConfigError("row and column name one video together: give both, or neither")
     if row is not None and column is not None:
-        return Exported(file=str(export_cell(grid, key_of(grid, row, column), "mp4" if format == "page" else format)))
+        return Written(file=str(export_cell(grid, key_of(grid, row, column), "mp4" if format == "page" else format)))
     if format == "mp4":
         raise ConfigError("format is mp4, of a single video: give row and column, or choose gif or png")
-    return Exported(file=str(export_page(grid) if format == "page" else export_tiles(grid, format)))
+    return Written(file=str(export_page(grid) if format == "page" else export_tiles(grid, format)))
 
 
-@operation(path="/grids/{name}/to-remove", visitors="own session")
-def to_remove(workspace: Workspace, name: Name) -> list[GridLine]:
+@operation()
+def to_remove(grid: NamedGrid) -> list[GridLine]:
     """Show the grid that `remove` would remove."""
-    return [_line(GridReader(Grid.open(workspace, name)))]
+    return [_line(GridReader(grid))]
 
 
-@operation(changes=True, visitors="own session", confirm=to_remove, says=lambda one: one.message)
-def remove(workspace: Workspace, name: Name) -> Gone:
+@operation(changes=True, confirm=to_remove, says=lambda one: one.message)
+def remove(grid: NamedGrid) -> Gone:
     """Remove a grid; its folder moves to grids/.removed."""
-    grid = Grid.open(workspace, name)
     back = grid.delete()
     return Gone(message=f"moved to {grid.folder.parent / '.removed'}", id=back)
 
 
-@operation(path="/grids/{name}/restore", changes=True, visitors="own session", shell=False)
+@operation(changes=True, shell=False)
 def restore(workspace: Workspace, name: Annotated[str, Field(description="As `remove` says it.")]) -> GridView:
     """Bring a removed grid back."""
     return view(Grid.restore(workspace, name))
@@ -499,26 +482,23 @@ def restore(workspace: Workspace, name: Annotated[str, Field(description="As `re
 # ---- what people think
 
 
-@operation(changes=True, visitors="own session", says=lambda one: one.message)
-def star(workspace: Workspace, name: Name, row: Row, column: Column, *, off: Off = False) -> Chosen:
+@operation(changes=True, says=lambda one: one.message)
+def star(grid: NamedGrid, row: Row, column: Column, *, off: Off = False) -> Chosen:
     """Star the video in a row and a column."""
-    grid = Grid.open(workspace, name)
     grid.mark(key_of(grid, row, column), starred=not off)
     return Chosen(message="not starred any more" if off else "starred")
 
 
-@operation(changes=True, visitors="own session", says=lambda one: one.message)
-def reject(workspace: Workspace, name: Name, row: Row, column: Column, *, off: Off = False) -> Chosen:
+@operation(changes=True, says=lambda one: one.message)
+def reject(grid: NamedGrid, row: Row, column: Column, *, off: Off = False) -> Chosen:
     """Reject the video in a row and a column."""
-    grid = Grid.open(workspace, name)
     grid.mark(key_of(grid, row, column), rejected=not off)
     return Chosen(message="not rejected any more" if off else "rejected")
 
 
-@operation(changes=True, visitors="own session")
+@operation(changes=True)
 def vote(
-    workspace: Workspace,
-    name: Name,
+    grid: NamedGrid,
     row: Row,
     better: Annotated[int, Field(ge=1, description="The column whose video is better.")],
     other: Annotated[int, Field(ge=1, description="The column that it beats.")],
@@ -526,22 +506,17 @@ def vote(
     tie: Annotated[bool, Field(description="Neither is better.")] = False,
 ) -> list[Votes]:
     """Vote for one of two videos in a row; lists all votes."""
-    grid = Grid.open(workspace, name)
     first, second = key_of(grid, row, better), key_of(grid, row, other)
     grid.vote(first, second, "" if tie else first)
     return [Votes.model_validate(one) for one in snapshot(grid)["columns"]]
 
 
-@operation(changes=True, visitors="own session", says=lambda one: one.message)
+@operation(changes=True, says=lambda one: one.message)
 def best(
-    workspace: Workspace,
-    name: Name,
-    column: Column,
-    *,
-    why: Annotated[str, Field(description="Why, for the run's page.")] = "",
+    grid: NamedGrid, column: Column, *, why: Annotated[str, Field(description="Why, for the run's page.")] = ""
 ) -> Chosen:
     """Make a column's checkpoint the best of its run, which stars it."""
-    return Chosen(message=Grid.open(workspace, name).choose_best(column - 1, why))
+    return Chosen(message=grid.choose_best(column - 1, why))
 
 
 def key_of(grid: Grid, row: int, column: int) -> str:

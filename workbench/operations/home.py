@@ -12,7 +12,7 @@ from workbench.errors import ConfigError
 from workbench.fit.estimate import estimate
 from workbench.jobs import State
 from workbench.operations.registry import Snapshot, operation
-from workbench.overview import OverviewReader
+from workbench.overview import NowLine, OverviewReader
 from workbench.runs.run import Run
 from workbench.sampler.samples import Sample
 from workbench.sampler.view import loras_used
@@ -21,54 +21,11 @@ from workbench.workspace import Workspace
 DEMO = "demo"
 
 
-class Line(Snapshot):
-    """A run or dataset that something is to be done about."""
-
-    kind: str
-    """`run` or `dataset`."""
-
-    name: str
-    """What commands take."""
-
-    title: str
-    """For people."""
-
-    tone: str
-    """going, good, warn, bad or idle."""
-
-    state: str
-    """In a word."""
-
-    claim: str
-    """What matters of it; "" for nothing."""
-
-    sentence: str
-    """The rest, in one or more."""
-
-    at: float | None
-    """Unix time."""
-
-    share: float | None
-    """Of the steps of a run that trains, else null."""
-
-    label: str
-    """Of the one thing to do next."""
-
-    address: tuple[str, ...]
-    """Where that leads, part by part; empty where it calls `operation`."""
-
-    operation: str
-    """NOUN/VERB that it calls."""
-
-    values: dict[str, Any]
-    """Its inputs."""
-
-
 class Now(Snapshot):
     """What is happening, and what waits for somebody."""
 
-    entries: tuple[Line, ...]
-    """The most urgent first."""
+    entries: tuple[NowLine, ...]
+    """Runs and datasets that something is to be done about, the most urgent first."""
 
     samples: tuple[dict[str, Any], ...]
     """The newest: id, video, prompt, loras (in words), at, width, height, seconds."""
@@ -81,7 +38,7 @@ class Example(Snapshot):
     """A run that truly happened, as it was recorded."""
 
     name: str
-    """Of the run."""
+    """Name of the run."""
 
     description: str
     """What it is, in sentences."""
@@ -105,13 +62,13 @@ class Example(Snapshot):
     """Path of one of them."""
 
     width: int
-    """Of the previews, pixels."""
+    """Width of the previews, in pixels."""
 
     height: int
-    """Pixels."""
+    """Height of the previews, in pixels."""
 
     prompt: str
-    """Of the previews."""
+    """Prompt of the previews."""
 
     previews: tuple[tuple[int, str], ...]
     """Step and path of each, in order; step 0 is before the training."""
@@ -130,7 +87,7 @@ class Demo(Snapshot):
     """Its newest run; "" before the first."""
 
     state: str
-    """Of that run."""
+    """State of that run."""
 
 
 def _watch_now(workspace: Workspace) -> Callable[[], Now]:
@@ -139,7 +96,7 @@ def _watch_now(workspace: Workspace) -> Callable[[], Now]:
     def read() -> Now:
         seen = reader.read()
         return Now(
-            entries=tuple(Line.model_validate(one) for one in reader.now(seen)),
+            entries=tuple(reader.now(seen)),
             samples=tuple(_sample(one) for one in seen.samples if not one.problem),
             first=seen.empty,
         )
@@ -161,13 +118,13 @@ def _sample(one: Sample) -> dict[str, Any]:
     }
 
 
-@operation(path="/now", watch=_watch_now, visitors="own session", shell=False)
+@operation(watch=_watch_now, shell=False)
 def now(workspace: Workspace) -> Now:
     """Show what is happening and what waits for somebody, each with the one thing to do next."""
     return _watch_now(workspace)()
 
 
-@operation(path="/example", visitors="own session", shell=False)
+@operation(shell=False)
 def example(workspace: Workspace) -> Example:
     """Show the recorded run that comes with the workbench, step by step."""
     if not (found := replays.shipped()):
@@ -190,7 +147,7 @@ def example(workspace: Workspace) -> Example:
     )
 
 
-@operation(path="/demo", visitors="own session", shell=False)
+@operation(shell=False)
 def demo(workspace: Workspace) -> Demo:
     """Show what the demo is, how long it takes here, and its newest run."""
     runs = [one for one in jobs.jobs_in(workspace.runs) if one.name == DEMO or one.name.startswith(f"{DEMO}-")]
@@ -206,7 +163,7 @@ def demo(workspace: Workspace) -> Demo:
     )
 
 
-@operation(path="/demo/train", changes=True, visitors="own session", shell=False)
+@operation(path="/demo/train", changes=True, shell=False)
 def train_demo(workspace: Workspace) -> Demo:
     """Take in the clips of the demo and start its run."""
     run = Run.create(workspace, material.prepare(workspace), DEMO)

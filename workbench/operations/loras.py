@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -52,20 +51,7 @@ class Source(Snapshot):
     """Its share in a merge, its scale in a fusion."""
 
     sha256: str
-    """Hash of its file; "" where it is not known."""
-
-
-class Verdict(Snapshot):
-    """How good a LoRA is, as far as its run, its import or an operation says so."""
-
-    tone: str
-    """`good`, `warn`, `bad` or `idle`."""
-
-    claim: str
-    """A few words."""
-
-    evidence: str
-    """The numbers behind it; "" for none."""
+    """Hash of its file; "" if unknown."""
 
 
 class LoraVideo(Snapshot):
@@ -78,10 +64,10 @@ class LoraVideo(Snapshot):
     """What was asked for; "" where it is not recorded."""
 
     width: int | None
-    """Of its frames, in pixels; null where it is not recorded."""
+    """Width of its frames, in pixels; null if not recorded."""
 
     height: int | None
-    """Likewise."""
+    """Height of its frames, in pixels; null if not recorded."""
 
 
 class Lora(Snapshot):
@@ -111,7 +97,7 @@ class Lora(Snapshot):
     """The model that it is for, as its file says it."""
 
     model_title: Annotated[str, HIDDEN]
-    """What people call that model; "" where it is not known."""
+    """What people call that model; "" if unknown."""
 
     trigger: Annotated[str, Shown("trigger word")]
     """What a prompt has to say; "" for nothing."""
@@ -126,7 +112,7 @@ class Lora(Snapshot):
     """Null where the file does not say: the scale is then 1."""
 
     steps: Annotated[int | None, Shown(text="{:,}".format, right=True)]
-    """How many steps it was trained for, null where that is unknown."""
+    """How many steps it was trained for, null if unknown."""
 
     bytes: Annotated[int, Shown("size", byte_size, right=True)]
     """Size of the file."""
@@ -138,22 +124,22 @@ class Lora(Snapshot):
     """Number of its preview videos."""
 
     marks: Annotated[tuple[str, ...], Shown(text=", ".join)]
-    """Those of `starred`, `best` and `published` that hold; each keeps it from being removed."""
+    """Which of `starred`, `best` and `published` apply; each keeps it from being removed."""
 
     published: str
-    """Its address on the Hub; "" where it is not there."""
+    """Its address on the Hub; "" if it is not there."""
 
     damaged: str
     """What is wrong with the file; "" when nothing is."""
 
     model: Annotated[str, HIDDEN]
-    """The model's name here, which `--model` takes; "" where it is not known."""
+    """The model's name here, which `--model` takes; "" if unknown."""
 
     video: Annotated[LoraVideo | None, HIDDEN]
     """A video that it generated; null while there is none."""
 
-    verdict: Annotated[Verdict | None, Shown("verdict", lambda verdict: verdict.claim)]
-    """How good it is; null where nothing says so."""
+    verdict: Annotated[view.Verdict | None, Shown("verdict", lambda verdict: verdict.claim)]
+    """How good it is; null if nothing says so."""
 
     made_of: Annotated[tuple[Source, ...], HIDDEN]
     """For one that was made of others: name, weight and sha256 of each."""
@@ -170,13 +156,13 @@ class Lora(Snapshot):
 
 
 class Details(Lora):
-    """A LoRA with all that is known of it."""
+    """A LoRA in detail."""
 
     videos: Annotated[tuple[LoraVideo, ...], HIDDEN]
     """Its newest preview videos."""
 
     keeps: Annotated[str, HIDDEN]
-    """Why it cannot be removed now, the end of a sentence that begins with its title; "" where it can."""
+    """Why it cannot be removed now, the end of a sentence that begins with its title; "" if it can."""
 
     fit: Annotated[tuple[tuple[str, str], ...], HIDDEN]
     """What `match` says, as (label, value) for people."""
@@ -209,7 +195,7 @@ class Format(Snapshot):
     """Programs that apply such a file exactly; where families differ, `help` says who reads which."""
 
     outside: str
-    """The one of them that also applies it to layers outside the blocks; "" where none does."""
+    """The one of them that also applies it to layers outside the blocks; "" if none does."""
 
 
 class LoraJob(JobSnapshot):
@@ -242,7 +228,7 @@ class LoraJob(JobSnapshot):
     """The name in the library, or the path of what was written; "" while it is at work."""
 
     error: float | None
-    """The share of the LoRA's change that was lost; null where nothing was."""
+    """The share of the LoRA's change that was lost; null if nothing was."""
 
     files: tuple[str, ...]
     """Every file that a conversion wrote."""
@@ -302,11 +288,7 @@ class Freed(Snapshot):
 # ---- looking
 
 
-@operation(
-    path="/loras",
-    visitors="own session",
-    none="no LoRA yet: train one (workbench train) or import one (workbench loras import)",
-)
+@operation(path="/loras", none="no LoRA yet: train one (workbench train) or import one (workbench loras import)")
 def list_(
     workspace: Workspace,
     *,
@@ -316,7 +298,7 @@ def list_(
     return [_lora(one) for one in library.all_loras(workspace, checkpoints)]
 
 
-@operation(visitors="own session")
+@operation()
 def show(workspace: Workspace, name: Name) -> Details:
     """Show the facts of a LoRA."""
     one = library.find(workspace, name)
@@ -335,7 +317,7 @@ def _video(path: Path) -> LoraVideo:
     return LoraVideo(file=str(path), prompt=str(record.get("prompt", "")), width=width, height=height)
 
 
-@operation(visitors="own session")
+@operation()
 def formats(workspace: Workspace) -> list[Format]:
     """List what LoRAs can be converted to."""
     return [Format.model_validate(one) for one in known_formats()]
@@ -352,12 +334,12 @@ def _lora(one: library.LibraryLora) -> Lora:
         model=one.model,
         model_title=_title_of(one.model or one.base_model),
         video=_video(one.previews[0]) if one.previews else None,
-        verdict=None if (found := view.verdict(one)) is None else Verdict(**asdict(found)),
+        verdict=view.verdict(one),
         previews=len(one.previews),
         marks=tuple(sorted(one.flags)),
         published=view.link(one),
         damaged=one.sound,
-        made_of=tuple(Source(**part) for part in notes.get("made_of", [])),
+        made_of=notes.get("made_of", ()),
         match=notes.get("match") or None,
     )
 
@@ -372,13 +354,13 @@ def _title_of(model: str) -> str:
 # ---- making others of them, in the background
 
 
-@operation(visitors="own session")
+@operation()
 def job(workspace: Workspace, id: JobId) -> LoraJob:
     """Show how far a merge, an import ... is, or what came of it."""
     return _job(_task(workspace, id))
 
 
-@operation(changes=True, visitors="own session")
+@operation(changes=True)
 def stop(workspace: Workspace, id: JobId) -> LoraJob:
     """Stop an operation on LoRAs; nothing is made."""
     jobs.stop(_task(workspace, id).folder)
@@ -391,43 +373,43 @@ def _task(workspace: Workspace, id: str) -> tasks.LoraTask:
     return tasks.read_task(folder(workspace) / tasks.JOBS / id)
 
 
-@operation(visitors="own session", none="no operation on LoRAs in the last day")
+@operation(none="no operation on LoRAs in the last day")
 def jobs_(workspace: Workspace) -> list[LoraJob]:
     """List the operations that go on, and those that ended in the last day."""
     return [_job(one) for one in tasks.everything(workspace)]
 
 
-@operation(arguments="loras", changes=True, visitors="own session", job=job)
+@operation(arguments="loras", changes=True, job=job)
 def merge(workspace: Workspace, settings: MergeSettings) -> LoraJob:
     """Merge LoRAs into one: exactly, or to a rank."""
     return _start(workspace, settings)
 
 
-@operation(arguments="lora", changes=True, visitors="own session", job=job)
+@operation(arguments="lora", changes=True, job=job)
 def resize(workspace: Workspace, settings: ResizeSettings) -> LoraJob:
     """Resize a LoRA to another rank, and say how much of its change is lost."""
     return _start(workspace, settings)
 
 
-@operation(arguments="source", changes=True, visitors="own session", job=job)
+@operation(arguments="source", changes=True, job=job)
 def extract(workspace: Workspace, settings: ExtractSettings) -> LoraJob:
     """Make a LoRA of a full fine-tune: of a run that trained all weights, or of a folder in diffusers' layout."""
     return _start(workspace, settings)
 
 
-@operation(arguments="loras", changes=True, visitors="own session", job=job)
+@operation(arguments="loras", changes=True, job=job)
 def fuse(workspace: Workspace, settings: FuseSettings) -> LoraJob:
     """Fuse LoRAs into a model: writes a folder that can be used as a model."""
     return _start(workspace, settings)
 
 
-@operation(arguments="source", changes=True, visitors="own session", job=job)
+@operation(arguments="source", changes=True, job=job)
 def import_(workspace: Workspace, settings: LoraImportSettings) -> LoraJob:
     """Add a LoRA of another trainer, or of the Hub, to the library."""
     return _start(workspace, settings)
 
 
-@operation(arguments="lora format [target]", changes=True, visitors="own session", job=job)
+@operation(arguments="lora format [target]", changes=True, job=job)
 def convert(workspace: Workspace, settings: ConvertSettings) -> LoraJob:
     """Write a LoRA as a file for another program; `workbench loras formats` lists the formats."""
     split_scale(settings.lora)
@@ -466,7 +448,7 @@ def _job(task: tasks.LoraTask) -> LoraJob:
 # ---- keeping and removing
 
 
-@operation(changes=True, visitors="own session")
+@operation(changes=True)
 def star(
     workspace: Workspace, name: Name, *, off: Annotated[bool, Field(description="Remove the star.")] = False
 ) -> Lora:
@@ -478,25 +460,25 @@ def star(
 Names = Annotated[tuple[str, ...], Field(title="LoRAs", description="Of LoRAs, as `list` shows them.", min_length=1)]
 
 
-@operation(visitors="own session")
+@operation()
 def to_remove(workspace: Workspace, names: Names) -> list[ToRemove]:
     """List what removing LoRAs would move to the bin, or say why one of them stays."""
     return _planned(removal.preview(workspace, names))
 
 
-@operation(changes=True, visitors="own session", confirm=to_remove, afterwards=IN_THE_BIN)
+@operation(changes=True, confirm=to_remove, afterwards=IN_THE_BIN)
 def remove(workspace: Workspace, names: Names) -> list[ToRemove]:
     """Move LoRAs to the bin; `restore` brings them back."""
     return _planned(removal.remove(workspace, names))
 
 
-@operation(visitors="own session", none="nothing to remove")
+@operation(none="nothing to remove")
 def to_clean(workspace: Workspace, settings: CleaningSettings) -> list[ToRemove]:
     """List what a cleanup would move to the bin."""
     return _planned(removal.to_remove(workspace, settings))
 
 
-@operation(changes=True, visitors="own session", confirm=to_clean, none="nothing to remove", afterwards=IN_THE_BIN)
+@operation(changes=True, confirm=to_clean, none="nothing to remove", afterwards=IN_THE_BIN)
 def clean(workspace: Workspace, settings: CleaningSettings) -> list[ToRemove]:
     """Move old checkpoints to the bin, and with `made` other LoRAs.
 
@@ -509,19 +491,19 @@ def _planned(found: Iterable[PlannedRemoval]) -> list[ToRemove]:
     return [ToRemove(name=one.lora.name, bytes=one.bytes, id=one.id) for one in found]
 
 
-@operation(visitors="own session", none="the bin is empty")
+@operation(none="the bin is empty")
 def bin_(workspace: Workspace) -> list[Removed]:
     """List the removed LoRAs, newest first."""
     return [Removed.model_validate(one) for one in removal.removed(workspace)]
 
 
-@operation(changes=True, visitors="own session")
+@operation(changes=True)
 def restore(workspace: Workspace, id: Annotated[str, Field(description="As `bin` lists it.")]) -> Lora:
     """Bring a removed LoRA back."""
     return show(workspace, removal.restore(workspace, id))
 
 
-@operation(changes=True, visitors="own session", confirm=bin_)
+@operation(changes=True, confirm=bin_)
 def empty_bin(workspace: Workspace) -> Freed:
     """Delete the removed LoRAs for good."""
     return Freed(bytes=removal.empty(workspace))

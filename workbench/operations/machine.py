@@ -68,7 +68,7 @@ class FitView(Snapshot):
     """Name, kind, memory_gb, rate."""
 
     phases: Lines
-    """Of the run: name, gb, fits, measured (true or false), parts in GB."""
+    """Phases of the run: name, gb, fits, measured (true or false), parts in GB."""
 
     host_gb: float
     """GB of CPU memory."""
@@ -77,16 +77,16 @@ class FitView(Snapshot):
     """GB by part."""
 
     step_seconds: float
-    """Of one step."""
+    """Seconds for one step."""
 
     seconds: float
-    """Of the whole run."""
+    """Seconds for the whole run."""
 
     settings: dict[str, Any]
-    """That differ from their defaults, with the changes of --fit-to-gpu."""
+    """Settings that differ from their defaults, with the changes of --fit-to-gpu."""
 
 
-@operation(path="/fit", by_hand="fit")
+@operation(by_hand="fit")
 def fit(
     workspace: Workspace,
     settings: TrainSettings,
@@ -132,7 +132,6 @@ def fit_view(found: Fit, settings: TrainSettings, warnings: list[str]) -> FitVie
 
 
 @operation(
-    path="/doctor",
     by_hand="doctor",
     says=said,
     exit_code=lambda checks: ExitCode.BAD_CONFIG if any(one.remedy for one in checks) else 0,

@@ -43,7 +43,7 @@ class Overview(Snapshot):
     """A warning if the disk is nearly full; otherwise ""."""
 
     counts: dict[str, int]
-    """Of datasets, runs, runs that are running, waiting or failed recently, queued samples, LoRAs."""
+    """Number of datasets, runs, runs that are running, waiting or failed recently, queued samples, LoRAs."""
 
     computer: dict[str, Any]
     """What jobs compute on by default: name, gpu, memory_used, memory_total and disk_free (bytes), busy (a share),
@@ -53,7 +53,7 @@ class Overview(Snapshot):
     """What a visitor of the public demo should know; "" for everybody else."""
 
     sign_in: str
-    """Address at which the owner of the demo signs in; "" where there is none."""
+    """Address at which the owner of the demo signs in; "" if there is none."""
 
 
 class Object(Snapshot):
@@ -66,7 +66,7 @@ class Object(Snapshot):
     """`run`, `dataset`, `LoRA`, `sample` or `grid`."""
 
     address: str
-    """Of its page, below the page's own address."""
+    """Address of its view, below the page's own address."""
 
 
 def _watched(workspace: Workspace) -> Callable[[], Overview]:
@@ -74,7 +74,7 @@ def _watched(workspace: Workspace) -> Callable[[], Overview]:
     return lambda: overview_of(reader)
 
 
-@operation(path="/status", watch=_watched, visitors="own session", by_hand="status")
+@operation(path="/status", watch=_watched, by_hand="status")
 def overview(workspace: Workspace) -> Overview:
     """Show what is happening: active, waiting and failed runs, the newest samples and datasets, what to do next."""
     return overview_of(OverviewReader(workspace))
@@ -82,7 +82,11 @@ def overview(workspace: Workspace) -> Overview:
 
 def overview_of(reader: OverviewReader) -> Overview:
     """Return what a reader sees now; unchanged parts of the disk are not read again."""
-    seen = reader.read()
+    seen, notice = reader.read(), ""
+    if policy.current():
+        from workbench.demo_space import limits
+
+        notice = limits.notice()
     kinds = ("active", "failed", "ended", "datasets", "next_steps")
     lines: dict[str, Any] = {name: tuple(asdict(one) for one in getattr(seen, name)) for name in kinds}
     samples = tuple(
@@ -95,18 +99,12 @@ def overview_of(reader: OverviewReader) -> Overview:
         machine=seen.machine,
         counts=seen.counts,
         computer=asdict(seen.computer),
-        notice=_notice() if policy.current() else "",
+        notice=notice,
         sign_in=os.environ.get("WORKBENCH_LOGIN", ""),
     )
 
 
-def _notice() -> str:
-    from workbench.demo_space.limits import notice
-
-    return notice()
-
-
-@operation(path="/objects", visitors="own session", shell=False)
+@operation(shell=False)
 def objects(workspace: Workspace) -> list[Object]:
     """List everything that has a name here: runs, datasets, LoRAs, grids, the newest samples."""
     from workbench.operations import datasets, grids, samples  # `workbench status` needs none of them

@@ -28,6 +28,7 @@ from workbench.loras.library import inserted, lacking
 from workbench.operations.registry import Snapshot, operation
 from workbench.operations.runs import TRIED, checkpoint_of
 from workbench.operations.settings import Gpu
+from workbench.operations.shared import FormState, takes
 from workbench.remote.targets import LOCAL
 from workbench.runs import recipes
 from workbench.runs.checkpoints import STATE, folder_of, setting_changes
@@ -52,23 +53,14 @@ MEGABYTE = 1e6
 SHORTER = (0.66, 0.5, 0.33)  # of the model's own frames, as far as it takes them
 
 
-class Plan(Snapshot):
+class Plan(FormState):
     """What a new run with these settings would be."""
-
-    problems: dict[str, str]
-    """Setting -> what is wrong with it and what to do, one sentence; {} when nothing is."""
-
-    without_effect: tuple[str, ...]
-    """Settings that have no effect with these values."""
-
-    notes: tuple[str, ...]
-    """A sentence for each given setting that has no effect."""
 
     own: dict[str, str] = {}
     """Setting -> what it stands for with this model while it is empty."""
 
     model: str = ""
-    """The model in one line; "" where it is not known."""
+    """The model in one line; "" if unknown."""
 
     name: str = ""
     """What the run will be called if it is given no name."""
@@ -77,7 +69,7 @@ class Plan(Snapshot):
     """How many runs these settings make."""
 
     fits: bool | None = None
-    """Whether it fits the GPU; null where that cannot be estimated."""
+    """Whether it fits the GPU; null if that cannot be estimated."""
 
     need_gb: float = 0.0
     """Memory that it needs at its peak, in GB."""
@@ -89,10 +81,10 @@ class Plan(Snapshot):
     """Name of the GPU, or of the processor."""
 
     parts: Records = ()
-    """Of the peak: title, gb, tone (of its bar)."""
+    """Parts of the peak: title, gb, tone (of its bar)."""
 
     phases: Records = ()
-    """Of the run: name, gb, fits, measured, made_of."""
+    """Phases of the run: name, gb, fits, measured, made_of."""
 
     beside: Records = ()
     """What else it needs: title, text."""
@@ -104,7 +96,7 @@ class Plan(Snapshot):
     """What to do about it; "" if all is well."""
 
     seconds: float = 0.0
-    """Of one run."""
+    """Seconds for one run."""
 
     shapes: Records = ()
     """Frames and sizes that the model takes, its own first: frames, height, width."""
@@ -119,22 +111,22 @@ class Plan(Snapshot):
     """When it would start."""
 
     begins_in: float | None = None
-    """Seconds until then, where that is known; null otherwise."""
+    """Seconds until then; null if unknown."""
 
     warnings: tuple[str, ...] = ()
     """What the run will probably fail to learn, and the setting that helps, a sentence each."""
 
     trigger: dict[str, Any] | None = None
-    """Where preview prompts lack the dataset's trigger word: words, prompts (with it); null otherwise."""
+    """If preview prompts lack the dataset's trigger word: words, prompts (with it); otherwise null."""
 
     gpus: dict[str, Any] | None = None
-    """Where several GPUs could share the steps: sentence, settings; null otherwise."""
+    """If several GPUs could share the steps: sentence, settings; otherwise null."""
 
     changes: Records = ()
-    """Of a fork: title, before and after of each setting that differs from its parent's."""
+    """For a fork, title, before and after of each setting that differs from its parent's."""
 
 
-@operation(path="/plans/look", visitors="own session", shell=False)
+@operation(shell=False)
 def look(
     workspace: Workspace,
     *,
@@ -214,18 +206,11 @@ def _shapes(settings: TrainSettings) -> Records:
     if (named := known_model(settings.model)) is None:
         return ()
     model = named.model
-
-    def takes(frames: int, height: int, width: int) -> bool:
-        with contextlib.suppress(ConfigError):
-            model.check_shape(frames, height, width)
-            return True
-        return False
-
-    legal = [frames for frames in range(1, model.frames) if takes(frames, model.height, model.width)]
+    legal = [frames for frames in range(1, model.frames) if takes(model, frames, model.height, model.width)]
     frames = [min(legal, key=lambda one: abs(one - share * model.frames)) for share in SHORTER] if legal else []
     found = [(model.frames, model.height, model.width), *((one, model.height, model.width) for one in frames)]
     half = model.height // 2, model.width // 2
-    if takes(model.frames, *half):
+    if takes(model, model.frames, *half):
         found.append((model.frames, *half))
     return tuple({"frames": one, "height": height, "width": width} for one, height, width in dict.fromkeys(found))
 
@@ -364,7 +349,7 @@ class Fitting(Snapshot):
     """Settings that fit a GPU."""
 
     settings: dict[str, Any]
-    """What to change; {} where nothing fits or nothing need be changed."""
+    """What to change; {} if nothing fits or nothing needs to change."""
 
     fits: bool
     """Whether there are settings that fit."""
@@ -373,7 +358,7 @@ class Fitting(Snapshot):
     """What was changed and why, or what would help, in a sentence."""
 
 
-@operation(path="/plans/fitting", visitors="own session", shell=False)
+@operation(shell=False)
 def fitting(workspace: Workspace, *, settings: Given, gpu_memory: Gpu = HERE) -> Fitting:
     """Find the fastest memory settings that fit a GPU."""
     found = levels.fit_to_gpu(workspace, parse(TrainSettings, settings), gpu_memory)
@@ -395,20 +380,20 @@ def _measuring(workspace: Workspace) -> Measuring:
     return Measuring(alive=status is not None and status.state.alive, said=measurement.progress(status))
 
 
-@operation(path="/plans/measuring", visitors="own session", shell=False)
+@operation(shell=False)
 def measuring(workspace: Workspace) -> Measuring:
     """Show the measurement that is at work, or the last one of this hour."""
     return _measuring(workspace)
 
 
-@operation(path="/plans/measure", changes=True, visitors="own session", shell=False)
+@operation(changes=True, shell=False)
 def measure(workspace: Workspace, *, settings: Given) -> Measuring:
     """Measure what a run with these settings needs, by some steps of it on this machine."""
     measurement.start(workspace, parse(TrainSettings, settings))
     return _measuring(workspace)
 
 
-@operation(path="/plans/stop-measuring", changes=True, visitors="own session", shell=False)
+@operation(changes=True, shell=False)
 def stop_measuring(workspace: Workspace) -> Measuring:
     """Stop the measurement that is at work; a second time, by force."""
     status = measurement.newest(workspace)
@@ -440,13 +425,13 @@ def _preset(workspace: Workspace, name: str) -> Preset:
         return Preset(name=name, settings={}, problem=str(error))
 
 
-@operation(path="/presets", visitors="own session", shell=False)
+@operation(path="/presets", shell=False)
 def presets(workspace: Workspace) -> list[Preset]:
     """List the presets."""
     return [_preset(workspace, name) for name in recipes.preset_names(workspace)]
 
 
-@operation(path="/presets/save", changes=True, visitors="own session", shell=False)
+@operation(path="/presets/save", changes=True, shell=False)
 def save_preset(
     workspace: Workspace,
     title: Annotated[str, Field(max_length=200, description="Its name; one of that name is replaced.")],

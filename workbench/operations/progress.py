@@ -23,7 +23,9 @@ from workbench.errors import ConfigError, WorkbenchError
 from workbench.fit.estimate import estimate
 from workbench.jobs.log import LOG
 from workbench.operations.registry import Snapshot, operation
-from workbench.operations.runs import Name, Names
+from workbench.operations.run_list import Name, Names
+from workbench.operations.runs import RunFacts, facts_of
+from workbench.operations.shared import Kept
 from workbench.paths import without_folders
 from workbench.runs.analysis.curves import NO_CURVES, Curves, smoothed
 from workbench.runs.checkpoints import folder_of
@@ -81,41 +83,20 @@ def seen(workspace: Workspace, name: str) -> RunSnapshot:
 # ---- the head of a run, and its checkpoints
 
 
-class RunState(Snapshot):
+class RunState(RunFacts):
     """What a run is doing, how it goes, and what can be done with it."""
-
-    name: str
-    """What commands take."""
-
-    state: str
-    """`new`, `running`, `paused`, `finished`, `failed`, `stopped`, `died` ..."""
-
-    headline: str
-    """The state in one word; `waiting` while it is in the queue."""
 
     alive: bool
     """Whether it is at work or waits for it."""
-
-    activity: str
-    """What it is doing now, in words."""
-
-    step: int
-    """The last completed step."""
-
-    steps: int | None
-    """Total number of steps; null while unknown."""
 
     share: float | None
     """The share of its steps that is done; null while unknown."""
 
     step_seconds: float | None
-    """Of one step; null while unknown."""
+    """Seconds for one step; null while unknown."""
 
     time_left: str
     """In words; "" while unknown."""
-
-    position: int | None
-    """Position in the queue, 1 is next; null if it is not waiting."""
 
     started_at: float | None
     """Unix time; null before."""
@@ -123,17 +104,8 @@ class RunState(Snapshot):
     ended_at: float | None
     """Unix time; null before."""
 
-    facts: Records
-    """Key, label, value, unit and tone of each number."""
-
-    notes: Records
-    """Remarks: text, tone."""
-
     verdict: dict[str, Any] | None
     """What is said of it: tone, claim, evidence, action (kind, label, settings, step; null for none)."""
-
-    actions: Records
-    """What else can be done now: kind, label, settings, step, hint."""
 
     checkpoints: Records
     """Step, bytes, reasons, held_out, change, drift, starred, best, file (of its LoRA, or null), the newest first."""
@@ -147,20 +119,8 @@ class RunState(Snapshot):
     dataset: str
     """Name of its dataset."""
 
-    parent: dict[str, Any]
-    """The run and step it was forked from; {} if it is not a fork."""
-
     target: str
     """Where it trains; "" for this machine."""
-
-    group: str
-    """The group it was put into; "" for none."""
-
-    own_notes: str
-    """Notes someone wrote about it; "" for none."""
-
-    lora: str | None
-    """Path of the exported safetensors file; null before the run has finished."""
 
     report: dict[str, Any] | None
     """The report that was written last: file, written (a date in words); null before."""
@@ -169,7 +129,9 @@ class RunState(Snapshot):
     """Where its measurements go beside the page: text, and frame (an address below the page's own) or null."""
 
 
-def _state(workspace: Workspace, name: str) -> RunState:
+@operation(shell=False, watch=True)
+def state(workspace: Workspace, name: Name) -> RunState:
+    """Show what a run is doing, how it goes, and what can be done with it: without videos and curves."""
     now = seen(workspace, name)
     status, verdict, settings = now.status, verdict_of(now), now.settings
     if verdict and settings and now.waits:
@@ -178,33 +140,21 @@ def _state(workspace: Workspace, name: str) -> RunState:
     report = now.run.folder / REPORT
     # Until the first step a job counts clips that it encodes, not steps.
     begun = bool(now.curves.last) or (settings is not None and status.total == settings.steps)
+    steps = status.total if begun else settings.steps if settings and not settings.epochs else None
     return RunState(
-        name=name,
-        state=status.state.value,
-        headline=now.headline,
+        **{**facts_of(now), "name": name, "steps": steps},
         alive=status.state.alive,
-        activity=now.activity,
-        step=now.curves.last.get("step", 0),
-        steps=status.total if begun else settings.steps if settings and not settings.epochs else None,
         share=now.share if begun or not status.state.alive or now.waits else None,
         step_seconds=now.curves.last.get("seconds"),
         time_left=now.time_left,
-        position=now.position,
         started_at=status.started_at,
         ended_at=None if status.state.alive else status.ended_at,
-        facts=tuple(map(asdict, now.facts)),
-        notes=tuple(map(asdict, now.notes)),
         verdict=asdict(verdict) if verdict else None,
-        actions=tuple(map(asdict, now.actions)),
         checkpoints=_checkpoints(now),
         log=now.failure.tail if now.failure else "",
         model=settings.model if settings else "",
         dataset=settings.dataset if settings else "",
-        parent=now.parent,
         target=now.run.target,
-        group=now.group,
-        own_notes=now.own_notes,
-        lora=str(now.lora) if now.lora else None,
         report={"file": str(report), "written": moment(report.stat().st_mtime)} if report.exists() else None,
         tracker=_tracker(now.run, settings) if settings else None,
     )
@@ -227,12 +177,6 @@ def _checkpoints(now: RunSnapshot) -> Records:
             }
         )
     return tuple(found)
-
-
-@operation(shell=False, visitors="own session", watch=lambda workspace, name: lambda: _state(workspace, name))
-def state(workspace: Workspace, name: Name) -> RunState:
-    """Show what a run is doing, how it goes, and what can be done with it: without videos and curves."""
-    return _state(workspace, name)
 
 
 TRACKIO = "trackio"  # below the page's address: its dashboard
@@ -266,13 +210,13 @@ class RunVideos(Snapshot):
     """The videos that a run has made."""
 
     width: int
-    """Of its videos, in pixels; 0 while unknown."""
+    """Width of its videos, in pixels; 0 while unknown."""
 
     height: int
-    """Likewise."""
+    """Height of its videos, in pixels; 0 while unknown."""
 
     frames: int
-    """Of one video; 0 while unknown."""
+    """Frames of each video; 0 while unknown."""
 
     steps: tuple[int, ...]
     """Steps with previews; 0 is the base model."""
@@ -291,7 +235,7 @@ class RunVideos(Snapshot):
     """Training clips as the model reads them: caption, clip, reconstruction (null where it was not kept)."""
 
     note: str
-    """Why previews are missing or not decoded; "" where nothing is to be said."""
+    """Why previews are missing or not decoded; "" if there is nothing to say."""
 
     every: int
     """Steps between previews; 0 for none."""
@@ -300,32 +244,22 @@ class RunVideos(Snapshot):
     """The run's last step, at which there are previews, too."""
 
     coming: tuple[int, ...]
-    """The next steps with previews while it runs; () otherwise."""
+    """The next steps with previews while it runs; otherwise []."""
 
     preview_seconds: float | None
     """About what one video takes; null while unknown."""
 
 
-def _videos(workspace: Workspace, name: str) -> RunVideos:
-    now = seen(workspace, name)
-    cost = _preview_seconds(workspace, now.settings) if now.settings else None
-    return RunVideos(**videos(now), preview_seconds=cost)
-
-
-def _preview_seconds(workspace: Workspace, settings: TrainSettings) -> float | None:
-    """What one video takes by the fit check; None where it cannot be estimated."""
-    with contextlib.suppress(WorkbenchError):
-        found = estimate(workspace, settings)
-        times = settings.steps // settings.preview_every + 1 if settings.preview_every else 0
-        if times and found.times.parts.get("previews"):
-            return round(found.times.parts["previews"] / times / settings.previews_at_once, 1)
-    return None
-
-
-@operation(shell=False, visitors="own session", watch=lambda workspace, name: lambda: _videos(workspace, name))
+@operation(shell=False, watch=True)
 def previews(workspace: Workspace, name: Name) -> RunVideos:
     """Show the videos that a run has made: previews by step, live samples, training inputs."""
-    return _videos(workspace, name)
+    now, cost = seen(workspace, name), None
+    if (settings := now.settings) and settings.preview_every:
+        with contextlib.suppress(WorkbenchError):  # where it cannot be estimated
+            spent = estimate(workspace, settings).times.parts.get("previews", 0.0)
+            times = settings.steps // settings.preview_every + 1
+            cost = round(spent / times / settings.previews_at_once, 1) or None
+    return RunVideos(**videos(now), preview_seconds=cost)
 
 
 # ---- curves
@@ -338,7 +272,7 @@ class Charts(Snapshot):
     """Title, note, small (true for one of many), lines: name, points ([step, value]), tone, style, marked, end."""
 
     note: str
-    """Why there is no chart; "" where there are some."""
+    """Why there is no chart; "" if there are some."""
 
 
 def _charts(found: Sequence[dict[str, Any]]) -> Charts:
@@ -348,7 +282,7 @@ def _charts(found: Sequence[dict[str, Any]]) -> Charts:
 
 def _watched_curves(workspace: Workspace, name: str, more: bool = False) -> Callable[[], Charts]:
     """Made again when they would look different: after a measurement, or a step the width of a pixel or two."""
-    kept: list[Any] = [None, None]
+    kept = Kept[Charts]()
 
     def read() -> Charts:
         now = seen(workspace, name)
@@ -356,15 +290,12 @@ def _watched_curves(workspace: Workspace, name: str, more: bool = False) -> Call
         width = 1 << max(0, (step // DISTINCT).bit_length() - 1)
         alive = now.status.state.alive
         mark = (alive, len(curves.held_out), len(curves.changes), now.best_step, step // width if alive else step)
-        if kept[0] != mark:
-            kept[:] = mark, _charts(more_charts(curves) if more else main_charts(curves, now.best_step))
-        found: Charts = kept[1]
-        return found
+        return kept.of(name, mark, lambda: _charts(more_charts(curves) if more else main_charts(curves, now.best_step)))
 
     return read
 
 
-@operation(shell=False, visitors="own session", watch=_watched_curves)
+@operation(shell=False, watch=_watched_curves)
 def curves(
     workspace: Workspace,
     name: Name,
@@ -379,7 +310,7 @@ def curves(
 TONES: tuple[Tone, ...] = ("accent", "accent-2", "text", "faint")
 
 
-@operation(path="/run-curves", shell=False, visitors="own session")
+@operation(path="/run-curves", shell=False)
 def compared(workspace: Workspace, names: Names) -> Charts:
     """Show the curves of several runs over one another."""
     if len(names) > MOST_COMPARED:
@@ -425,23 +356,19 @@ class Log(Snapshot):
     """The whole log; null before the first line."""
 
 
-def _log(workspace: Workspace, name: str) -> Log:
+@operation(shell=False, watch=True)
+def log(workspace: Workspace, name: Name) -> Log:
+    """Show the end of a run's log."""
     folder = Run.open(workspace, name).folder
     file = folder / LOG
     return Log(tail=jobs.log_tail(folder, LOG_LINES), file=str(file) if file.exists() else None)
-
-
-@operation(shell=False, visitors="own session", watch=lambda workspace, name: lambda: _log(workspace, name))
-def log(workspace: Workspace, name: Name) -> Log:
-    """Show the end of a run's log."""
-    return _log(workspace, name)
 
 
 class RunSettings(Snapshot):
     """The settings of a run, for a list of them or for the form of another run."""
 
     settings: dict[str, Any]
-    """Those that differ from the defaults."""
+    """Settings that differ from the defaults."""
 
     checkpoints: tuple[int, ...]
     """Steps of its checkpoints, oldest first."""
@@ -450,7 +377,7 @@ class RunSettings(Snapshot):
     """Runs that were forked from it."""
 
 
-@operation(shell=False, visitors="own session")
+@operation(shell=False)
 def settings(workspace: Workspace, name: Name) -> RunSettings:
     """Show the settings of a run that differ from the defaults."""
     run = Run.open(workspace, name)
@@ -477,7 +404,7 @@ class Ending(Snapshot):
     """What it says."""
 
 
-@operation(path="/run-endings", shell=False, visitors="own session")
+@operation(path="/run-endings", shell=False)
 def endings(workspace: Workspace) -> list[Ending]:
     """List the living runs and those that ended within a day, for notifications."""
     since = time.time() - RECENT_SECONDS

@@ -17,15 +17,14 @@ from workbench.operations.registry import JobSnapshot, Snapshot, operation
 from workbench.publishing import account as logins
 from workbench.publishing import push
 from workbench.publishing.settings import LoraPush, SpacePush
-from workbench.publishing.upload_plan import UploadPlan
 from workbench.workspace import Workspace, read_object
 
 Name = Annotated[
     str,
     Field(title="LoRA", description="runs/RUN, runs/RUN@STEP or loras/NAME.", json_schema_extra={"source": "loras"}),
 ]
+PushId = Annotated[str, Field(description="lora/NAME or space/NAME, as a push answers it.")]
 
-WHATS: tuple[push.What, ...] = ("lora", "space")
 LOGIN = (
     " Run `hf auth login` in a terminal on this machine, with a token that can write "
     "(https://huggingface.co/settings/tokens). This page then notices by itself; it never asks for a token."
@@ -36,7 +35,7 @@ class Account(Snapshot):
     """Who is logged in to the Hub."""
 
     name: str
-    """Of the account; "" when nobody is logged in."""
+    """Name of the account; "" if nobody is logged in."""
 
     owners: tuple[str, ...]
     """The account and its organizations, to which it may push."""
@@ -52,7 +51,7 @@ class Place(Snapshot):
     """Where a LoRA or its Space is on the Hub, or would go."""
 
     repo_id: str
-    """The repository it went to last; else the one it would go to where none is named, "" while no owner is known."""
+    """The repository it was last pushed to, or its default one; "" while no owner is known."""
 
     url: str
     """Its address; "" while it is not there."""
@@ -105,13 +104,13 @@ class Publishing(Snapshot):
     """Whether the Hub has answered who is logged in."""
 
     login: str
-    """That nobody is logged in who can write, and how to; "" where somebody is, or the Hub is silent."""
+    """How to log in, if nobody who can write is logged in; otherwise, and while the Hub is silent, ""."""
 
     lora: Place
-    """Of the LoRA."""
+    """Where the LoRA is."""
 
     space: Place
-    """Of the Space that demonstrates it."""
+    """Where the Space that demonstrates it is."""
 
     push: Push | None
     """The last push of the LoRA; null before the first."""
@@ -142,28 +141,37 @@ class Plan(Snapshot):
     """The text of its README."""
 
 
-@operation(path="/publishing/account", shell=False)
+@operation(shell=False)
 def account(workspace: Workspace) -> Account:
     """Show who is logged in to the Hub."""
-    found = logins.ask()
-    return Account(name=found.name, owners=found.owners, reads_only=found.reads_only, problem=found.problem)
+    return Account.model_validate(logins.ask())
 
 
-@operation(path="/publishing/show", shell=False)
+@operation(shell=False)
 def show(workspace: Workspace, name: Name) -> Publishing:
     """Show who is logged in, where a LoRA and its Space are or would go, and how far a push is; never waits."""
     who, found = logins.now(), push.find(workspace, name)
-    at_work = {what: push.status(workspace, what, name).state is not State.NEW for what in WHATS}
+
+    def last(what: push.What) -> Push | None:
+        return job(workspace, f"{what}/{name}") if push.status(workspace, what, name).state is not State.NEW else None
+
+    def place(known: Mapping[str, Any], what: push.What) -> Place:
+        otherwise = push.default_repo(who.name, found.title, what) if who.name else ""
+        return Place(
+            repo_id=str(known.get("repo_id") or otherwise),
+            url=str(known.get("url") or ""),
+            private=bool(known.get("private")),
+            time=float(known["time"]) if isinstance(known.get("time"), int | float) else None,
+        )
+
     return Publishing(
-        account=Account(name=who.name, owners=who.owners, reads_only=who.reads_only, problem=who.problem),
+        account=Account.model_validate(who),
         known=who.known,
         login=_login(who),
-        lora=_place(found.published, push.default_repo(who.name, found.title) if who.name else ""),
-        space=_place(
-            found.published.get("space") or {}, push.default_repo(who.name, found.title, "space") if who.name else ""
-        ),
-        push=job(workspace, f"lora/{name}") if at_work["lora"] else None,
-        space_push=job(workspace, f"space/{name}") if at_work["space"] else None,
+        lora=place(found.published, "lora"),
+        space=place(found.published.get("space") or {}, "space"),
+        push=last("lora"),
+        space_push=last("space"),
     )
 
 
@@ -175,26 +183,16 @@ def _login(who: logins.Account) -> str:
     return ""
 
 
-def _place(known: Mapping[str, Any], otherwise: str) -> Place:
-    """Of what published.json says. otherwise: the repository where nothing is published yet"""
-    return Place(
-        repo_id=str(known.get("repo_id") or otherwise),
-        url=str(known.get("url") or ""),
-        private=bool(known.get("private")),
-        time=float(known["time"]) if isinstance(known.get("time"), int | float) else None,
-    )
-
-
-@operation(path="/publishing/plan-lora", shell=False)
+@operation(shell=False)
 def plan_lora(workspace: Workspace, name: Name, settings: LoraPush) -> Plan:
     """Show what `lora` would send."""
-    return plan_of(push.plan_upload(workspace, name, chosen(workspace, name, settings)))
+    return Plan.model_validate(push.plan_upload(workspace, name, chosen(workspace, name, settings)))
 
 
-@operation(path="/publishing/plan-space", shell=False)
+@operation(shell=False)
 def plan_space(workspace: Workspace, name: Name, settings: SpacePush) -> Plan:
     """Show what `space` would send."""
-    return plan_of(push.plan_upload(workspace, name, chosen(workspace, name, settings)))
+    return Plan.model_validate(push.plan_upload(workspace, name, chosen(workspace, name, settings)))
 
 
 def chosen(workspace: Workspace, name: str, settings: LoraPush | SpacePush) -> LoraPush | SpacePush:
@@ -204,22 +202,8 @@ def chosen(workspace: Workspace, name: str, settings: LoraPush | SpacePush) -> L
     return named
 
 
-def plan_of(plan: UploadPlan) -> Plan:
-    """Return an upload plan as a snapshot."""
-    return Plan(
-        repo_id=plan.repo_id,
-        private=plan.private,
-        sentence=plan.sentence,
-        sizes=dict(plan.sizes),
-        notes=tuple(plan.notes),
-        readme=plan.readme or "",
-    )
-
-
-@operation(path="/publishing/job", shell=False)
-def job(
-    workspace: Workspace, id: Annotated[str, Field(description="lora/NAME or space/NAME, as a push answers it.")]
-) -> Push:
+@operation(shell=False)
+def job(workspace: Workspace, id: PushId) -> Push:
     """Show the progress of a push."""
     what, _, name = id.partition("/")
     kind: push.What = "space" if what == "space" else "lora"
@@ -256,13 +240,13 @@ def _activity(status: jobs.Status, result: Mapping[str, Any]) -> str:
     return f"Not published. {status.message} Publish again: the Hub skips what it already has."
 
 
-@operation(path="/publishing/lora", changes=True, job=job, shell=False)
+@operation(changes=True, job=job, shell=False)
 def lora(workspace: Workspace, name: Name, settings: LoraPush) -> Push:
     """Push a LoRA, or a model that was trained whole: weights, model card, previews."""
     return start(workspace, name, chosen(workspace, name, settings))
 
 
-@operation(path="/publishing/space", changes=True, job=job, shell=False)
+@operation(changes=True, job=job, shell=False)
 def space(workspace: Workspace, name: Name, settings: SpacePush) -> Push:
     """Push a Space that generates videos with a LoRA, which is on the Hub already."""
     return start(workspace, name, chosen(workspace, name, settings))
@@ -274,10 +258,8 @@ def start(workspace: Workspace, name: str, settings: LoraPush | SpacePush) -> Pu
     return job(workspace, f"{'space' if isinstance(settings, SpacePush) else 'lora'}/{name}")
 
 
-@operation(path="/publishing/stop", changes=True, shell=False)
-def stop(
-    workspace: Workspace, id: Annotated[str, Field(description="lora/NAME or space/NAME, as a push answers it.")]
-) -> Push:
+@operation(changes=True, shell=False)
+def stop(workspace: Workspace, id: PushId) -> Push:
     """Stop a push. Nothing sent so far becomes visible."""
     what, _, name = id.partition("/")
     push.stop(workspace, "space" if what == "space" else "lora", name)

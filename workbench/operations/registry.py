@@ -4,10 +4,11 @@
     def star(workspace: Workspace, name: Name, *, off: Off = False) -> Lora:
         "Keep a LoRA: nothing removes it while it is starred."
 
-The module is the noun, the function the verb, the docstring the help. What follows the workspace is the input: the
-shell takes parameters before the `*` by place and those after it as flags, the API takes all of them by name. A
-parameter of a Settings class stands for the fields of that class, or for those that `Fields` names. The input is
-checked as settings are, so every face says the same sentences. The answer is a snapshot, whose fields are described
+The module is the noun (NOUNS), the function the verb, the docstring the help. What follows the workspace is the input:
+the shell takes parameters before the `*` by place and those after it as flags, the API takes all of them by name. A
+parameter of a Settings class stands for the fields of that class, or for those that `Fields` names, and one that is
+`Opened` for the name of what it is: `def pause(run: LivingRun)` is called with {"name": "cats"}. The input is checked
+as settings are, so every face says the same sentences. The answer is a snapshot, whose fields are described
 where they are declared.
 
 `api.operations` makes routes from this, `cli.operations` commands, `scripts/write_docs.py` docs/json.md.
@@ -23,7 +24,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
-from pydantic.fields import FieldInfo
 
 from workbench import policy
 from workbench.errors import ConfigError
@@ -31,35 +31,41 @@ from workbench.jobs import State
 from workbench.settings import Settings, parse, specs
 from workbench.workspace import Workspace
 
+Visitors = Literal["never", "own session"]
+
 
 @dataclass(frozen=True)
 class Noun:
-    """How the faces call what a module of this package declares.
+    """Where a noun's operations are in the shell and the API.
 
     shell: the group of commands;  path: in the API, before the verb
+    visitors: whether visitors of the public demo may call them, unless an operation says otherwise
+    modules: the modules that declare them; by default the one named like the noun
     """
 
     shell: str
     path: str
+    visitors: Visitors = "own session"
+    modules: tuple[str, ...] = ()
 
 
 NOUNS = {
     "overview": Noun("", ""),
     "home": Noun("", ""),
-    "datasets": Noun("dataset", "/datasets/{name}"),
-    "clips": Noun("dataset", "/datasets/{name}"),
+    "datasets": Noun("dataset", "/datasets/{name}", modules=("datasets", "dataset_tasks")),
+    "clips": Noun("dataset", "/datasets/{name}", modules=("clips", "clip_plans")),
     "settings": Noun("", ""),
-    "machine": Noun("", ""),
-    "runs": Noun("runs", "/runs/{name}"),
+    "machine": Noun("", "", "never"),
+    "runs": Noun("runs", "/runs/{name}", modules=("run_list", "runs")),
     "progress": Noun("", "/runs/{name}"),
     "plans": Noun("", "/plans"),
-    "targets": Noun("targets", "/targets/{name}"),
-    "samples": Noun("samples", "/samples/{ids}"),
+    "targets": Noun("targets", "/targets/{name}", "never"),
+    "samples": Noun("samples", "/samples/{ids}", modules=("samples", "sample_form")),
     "grids": Noun("grid", "/grids/{name}"),
     "loras": Noun("loras", "/loras"),
-    "publishing": Noun("publish", "/publishing"),
+    "publishing": Noun("publish", "/publishing", "never"),
 }
-Visitors = Literal["never", "own session"]
+NOUN_OF = {module: name for name, noun in NOUNS.items() for module in noun.modules or (name,)}
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -72,6 +78,17 @@ class Fields:
 
     only: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Opened:
+    """How a parameter is opened by its name: Annotated[Run, Opened(Run.open, Name)] makes an input `name` of type Name.
+
+    open: (workspace, name) -> the object; raises Unknown
+    """
+
+    open: Callable[[Workspace, str], Any]
+    name: Any
 
 
 @dataclass(frozen=True)
@@ -103,7 +120,7 @@ class Snapshot(BaseModel):
 
     @property
     def over(self) -> bool:
-        """Whether it will not change any more by itself."""
+        """Whether it is final and no longer changes by itself."""
         return False
 
     def table(self) -> tuple[Sequence[str], list[Sequence[str]]] | None:
@@ -117,7 +134,7 @@ class Snapshot(BaseModel):
         yield from (f"{title:<{width}}{text}".rstrip() for title, text in lines)
 
     def text_of(self, name: str) -> str:
-        """Return a field's value as people read it; "" where there is none."""
+        """Return a field's value as people read it; "" if there is none."""
         value = getattr(self, name)
         return "" if value is None or value in ("", (), [], {}) else self.shown(name).text(value)
 
@@ -129,10 +146,10 @@ class Snapshot(BaseModel):
 
 
 class JobSnapshot(Snapshot):
-    """A job that was started: what a long-running operation answers at once, and again while one asks."""
+    """A background job: what a long-running operation answers at once, and its `job` operation from then on."""
 
     id: Annotated[str, Shown("job")]
-    """Of the job: what its operation `job` takes."""
+    """Its id, which the operation `job` takes."""
 
     folder: str
     """The job's folder, with its log."""
@@ -141,7 +158,7 @@ class JobSnapshot(Snapshot):
     """`starting`, `running`, `finished`, `failed`, `stopped` or `died`."""
 
     message: str
-    """What was done, or why it failed, one sentence; empty while it is at work."""
+    """What was done or why it failed, in one sentence; empty while it is running."""
 
     @property
     def over(self) -> bool:
@@ -161,53 +178,72 @@ class JobSnapshot(Snapshot):
         return f"The job continues in the background: {self.folder}"
 
 
-@dataclass(frozen=True)
-class Operation:
-    """One declared operation.
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marks:
+    """What is declared of an operation beside its signature.
 
     Attributes:
-        inputs: The input's fields, checked as settings are.
-        parts: Of the function's parameters those that stand for fields of a Settings class: name -> (class, fields).
-        arguments: Of the inputs those that the shell takes by place: name -> whether it may be left out.
-        returns: The annotation of the answer.
+        arguments: Where an input is of a Settings class, what the shell takes by place: "lora [target]".
         changes: Whether it changes anything: POST in the API, else GET.
-        visitors: Whether a visitor of the public demo may call it, in a session of their own.
+        visitors: Whether a visitor of the public demo may call it, in a session of their own; None: as its noun says.
         job: For a long-running one, the operation that reads the job it has started.
-        watch: Of an answer that changes by itself: (workspace, input by name) -> what reads it again at little cost.
-            The API sends one snapshot as server-sent events, until its `over`; the page takes lists, too.
-        confirm: What lists what it would do: the shell shows that and asks.
+        watch: Of an answer that changes by itself: (workspace, input by name) -> what reads it again at little cost;
+            True: the operation itself. The API sends one snapshot as server-sent events, until its `over`; the page
+            takes lists, too.
+        confirm: The operation that lists what it would do: the shell shows that and asks.
         none: What the shell says where the answer is an empty list.
         says: What the shell says of the answer, or of each of several, instead of all that it holds.
         afterwards: What the shell says at the end: how to take it back, or what else is to be known.
-        path: Its address in the API; fields in braces are taken from there.
-        status: Of the API's answer.
+        path: Its address in the API, where it is not the noun's and the verb; fields in braces are taken from there.
+        status: Of the API's answer; 202 where there is a job.
         exit_code: Of the shell's command, by the answer; None: 0.
         shell: Whether the shell has a command that is made from it.
         by_hand: The shell's command that is written by hand and prints the same answer with --json: "fit".
         section: The heading under which the shell lists that command.
     """
 
+    arguments: str = ""
+    changes: bool = False
+    visitors: Visitors | None = None
+    job: Function | None = None
+    watch: Callable[..., Callable[[], Any]] | Literal[True] | None = None
+    confirm: Function | None = None
+    none: str = ""
+    says: Callable[[Any], str | Sequence[str]] | None = None
+    afterwards: str | Callable[[Workspace], str] = ""
+    path: str = ""
+    status: int = 200
+    exit_code: Callable[[Any], int] | None = None
+    shell: bool = True
+    by_hand: str = ""
+    section: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation(Marks):
+    """One declared operation.
+
+    Attributes:
+        module: In which it is declared.
+        inputs: The input's fields, checked as settings are.
+        opened: Of the function's parameters those that are opened by the input `name`, and how.
+        parts: Of the function's parameters those that stand for fields of a Settings class: name -> (class, fields).
+        places: Of the inputs those that the shell takes by place: name -> whether it may be left out.
+        returns: The annotation of the answer.
+    """
+
+    module: str
     noun: str
     verb: str
-    function: Callable[..., Any]
+    function: Function
     inputs: type[Settings]
+    opened: dict[str, Callable[[Workspace, str], Any]]
     parts: dict[str, tuple[type[Settings], tuple[str, ...]]]
-    arguments: dict[str, bool]
+    places: dict[str, bool]
     returns: Any
-    changes: bool
-    visitors: Visitors
-    job: Operation | None
-    watch: Callable[..., Callable[[], Any]] | None
-    confirm: Operation | None
-    none: str
-    says: Callable[[Any], str | Sequence[str]] | None
-    afterwards: str | Callable[[Workspace], str]
-    path: str
-    status: int
-    exit_code: Callable[[Any], int] | None
-    shell: bool
-    by_hand: str
-    section: str
 
     @property
     def command(self) -> str:
@@ -223,6 +259,16 @@ class Operation:
     def filled(self) -> set[str]:
         """Settings that the operation fills in itself, whatever a file of settings has."""
         return {name for kind, fields in self.parts.values() for name in kind.model_fields if name not in fields}
+
+    @property
+    def reader_of_job(self) -> Operation | None:
+        """The operation that `job` is."""
+        return _declared(self.job) if self.job else None
+
+    @property
+    def planner(self) -> Operation | None:
+        """The operation that `confirm` is."""
+        return _declared(self.confirm) if self.confirm else None
 
     @property
     def help(self) -> str:
@@ -257,16 +303,21 @@ class Operation:
         if not issubclass(self.inputs, OfSignature):
             return self.function(workspace, inputs)
         given = {name: getattr(inputs, name) for name in self.inputs.model_fields}
+        for parameter, opened in self.opened.items():
+            given[parameter] = opened(workspace, given.pop("name"))
         for parameter, (kind, fields) in self.parts.items():
             given[parameter] = parse(kind, {name: given.pop(name) for name in fields})
-        return self.function(workspace, **given)
+        if "workspace" in inspect.signature(self.function).parameters:
+            given["workspace"] = workspace
+        return self.function(**given)
 
     def reader(self, workspace: Workspace, values: Mapping[str, Any]) -> Callable[[], Any]:
         """Check the input and return what reads the answer again and again. Raises ConfigError."""
-        assert self.watch is not None
         inputs = parse(self.inputs, values)
         self._check_visitor()
-        return self.watch(workspace, **dict(inputs))
+        if callable(self.watch):
+            return self.watch(workspace, **dict(inputs))
+        return lambda: self.call(workspace, inputs)
 
     def _check_visitor(self) -> None:
         if self.visitors == "never" and policy.current() is not None:
@@ -278,7 +329,7 @@ class Operation:
 
 
 class OfSignature(Settings):
-    """Base of inputs that were made of a signature: their sentences come from the docstring's Args, not from a class."""
+    """Base of inputs that were made of a signature."""
 
     model_config = ConfigDict(use_attribute_docstrings=False)
 
@@ -286,115 +337,75 @@ class OfSignature(Settings):
 REGISTRY: dict[tuple[str, str], Operation] = {}
 
 
-def operation(  # noqa: PLR0913 - all that is declared of one, in one place, each part named
-    *,
-    arguments: str = "",
-    changes: bool = False,
-    visitors: Visitors = "never",
-    job: Callable[..., Any] | None = None,
-    watch: Callable[..., Callable[[], Any]] | None = None,
-    confirm: Callable[..., Any] | None = None,
-    none: str = "",
-    says: Callable[[Any], str | Sequence[str]] | None = None,
-    afterwards: str | Callable[[Workspace], str] = "",
-    path: str = "",
-    status: int = 200,
-    exit_code: Callable[[Any], int] | None = None,
-    shell: bool = True,
-    by_hand: str = "",
-    section: str = "",
-) -> Callable[[F], F]:
-    """Declare an operation; Operation says what the marks mean.
+class operation(Marks):
+    """Declare an operation."""
 
-    Args:
-        arguments: Where an input is of a Settings class, what the shell takes by place: "lora [target]".
-        job, confirm: Functions that are operations, too.
-    """
-
-    def declare(function: F) -> F:
-        noun, verb = function.__module__.rpartition(".")[2], function.__name__.strip("_").replace("_", "-")
-        inputs, parts, places = _inputs(function)
-        if arguments:
-            places = {one.strip("[]"): one.startswith("[") for one in arguments.split()}
-        REGISTRY[noun, verb] = Operation(
-            noun=noun,
+    def __call__(self, function: F) -> F:
+        module, verb = function.__module__.rpartition(".")[2], function.__name__.strip("_").replace("_", "-")
+        name = NOUN_OF[module]
+        own: dict[str, Any] = {
+            **_signature(function),
+            "visitors": self.visitors or NOUNS[name].visitors,
+            "path": self.path or f"{NOUNS[name].path}/{verb}",
+            "status": 202 if self.job else self.status,
+            "shell": self.shell and not self.by_hand,
+        }
+        if self.arguments:
+            own["places"] = {one.strip("[]"): one.startswith("[") for one in self.arguments.split()}
+        REGISTRY[name, verb] = Operation(
+            **{**vars(self), **own},
+            module=module,
+            noun=name,
             verb=verb,
             function=function,
-            inputs=inputs,
-            parts=parts,
-            arguments=places,
             returns=get_type_hints(function)["return"],
-            changes=changes,
-            visitors=visitors,
-            job=_declared(job) if job else None,
-            watch=watch,
-            confirm=_declared(confirm) if confirm else None,
-            none=none,
-            says=says,
-            afterwards=afterwards,
-            path=path or f"{NOUNS[noun].path}/{verb}",
-            status=202 if job else status,
-            exit_code=exit_code,
-            shell=shell and not by_hand,
-            by_hand=by_hand,
-            section=section,
         )
         return function
 
-    return declare
 
-
-def _inputs(
-    function: Callable[..., Any],
-) -> tuple[type[Settings], dict[str, tuple[type[Settings], tuple[str, ...]]], dict[str, bool]]:
-    """(the class of a function's input, its parts, its positional parameters and whether they have a default)."""
+def _signature(function: Function) -> dict[str, Any]:
+    """Read `inputs`, `opened`, `parts` and `places` of an operation from its function."""
     hints = get_type_hints(function, include_extras=True)
-    _, *parameters = inspect.signature(function).parameters.values()
-    if len(parameters) == 1 and inspect.isclass(kind := hints[parameters[0].name]) and issubclass(kind, Settings):
-        return kind, {}, {}
+    parameters = [one for one in inspect.signature(function).parameters.values() if one.name != "workspace"]
     fields: dict[str, Any] = {}
+    opened: dict[str, Callable[[Workspace, str], Any]] = {}
     parts: dict[str, tuple[type[Settings], tuple[str, ...]]] = {}
     places: dict[str, bool] = {}
     for one in parameters:
-        kind, chosen = _settings_class(hints[one.name])
-        if kind is not None:
-            names = [name for name in chosen.only or kind.model_fields if name not in chosen.without]
-            fields |= {name: (kind.model_fields[name].annotation, _with_section(kind, name)) for name in names}
-            parts[one.name] = kind, tuple(names)
+        kind, *marks = get_args(hint) if get_origin(hint := hints[one.name]) is Annotated else (hint,)
+        if marks and isinstance(marks[0], Opened):
+            fields["name"], opened[one.name], places["name"] = (marks[0].name, ...), marks[0].open, False
             continue
-        fields[one.name] = (hints[one.name], ... if one.default is one.empty else one.default)
-        if one.kind is not one.KEYWORD_ONLY:
-            places[one.name] = one.default is not one.empty
+        if not (inspect.isclass(kind) and issubclass(kind, Settings)):
+            fields[one.name] = (hint, ... if one.default is one.empty else one.default)
+            if one.kind is not one.KEYWORD_ONLY:
+                places[one.name] = one.default is not one.empty
+            continue
+        if len(parameters) == 1 and not marks:
+            return {"inputs": kind, "opened": {}, "parts": {}, "places": {}}
+        chosen = next((mark for mark in marks if isinstance(mark, Fields)), Fields())
+        names = tuple(name for name in chosen.only or kind.model_fields if name not in chosen.without)
+        sections = {spec.name: spec.section for spec in specs(kind)}
+        for name in names:  # a setting's declaration, which also says the section that its class gives it
+            info = copy(kind.model_fields[name])
+            extra: Any = info.json_schema_extra or {}
+            info.json_schema_extra = {**extra, "section": sections[name]}
+            fields[name] = (info.annotation, info)
+        parts[one.name] = kind, names
     made = create_model(f"{function.__name__}_inputs", __base__=OfSignature, __module__=function.__module__, **fields)
-    return made, parts, places
+    return {"inputs": made, "opened": opened, "parts": parts, "places": places}
 
 
-def _settings_class(hint: Any) -> tuple[type[Settings] | None, Fields]:
-    """The Settings class that a parameter's hint names, None for another one, and which of its fields are asked for."""
-    kind, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    if inspect.isclass(kind) and issubclass(kind, Settings):
-        return kind, next((one for one in marks if isinstance(one, Fields)), Fields())
-    return None, Fields()
-
-
-def _with_section(kind: type[Settings], name: str) -> FieldInfo:
-    """A setting's declaration, which also says the section that its class gives it."""
-    info = copy(kind.model_fields[name])
-    section = next(spec.section for spec in specs(kind) if spec.name == name)
-    extra: Any = info.json_schema_extra or {}
-    info.json_schema_extra = {**extra, "section": section}
-    return info
-
-
-def _declared(function: Callable[..., Any]) -> Operation:
+def _declared(function: Function) -> Operation:
     return next(one for one in REGISTRY.values() if one.function is function)
 
 
 def operations(*nouns: str) -> list[Operation]:
     """Return the operations of these nouns, or of all: noun by noun, in the order of their declaration."""
-    for noun in nouns or NOUNS:
-        importlib.import_module(f"{__package__}.{noun}")
-    return [one for noun in nouns or NOUNS for one in REGISTRY.values() if one.noun == noun]
+    modules = [module for noun in nouns or NOUNS for module in NOUNS[noun].modules or (noun,)]
+    for module in modules:
+        importlib.import_module(f"{__package__}.{module}")
+    return [one for module in modules for one in REGISTRY.values() if one.module == module]
 
 
 def keys_of(kind: type[Snapshot]) -> dict[str, str]:

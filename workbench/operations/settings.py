@@ -33,6 +33,7 @@ from workbench.loras.settings import (
     ResizeSettings,
 )
 from workbench.operations.registry import Snapshot, operation
+from workbench.operations.shared import FormState
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.runs.previews import LiveSample
 from workbench.runs.settings import TrainSettings
@@ -118,7 +119,7 @@ class Setting(Snapshot):
     """Its highest value."""
 
     unit: str | None
-    """Of the value."""
+    """Unit of the value."""
 
     optional: bool
     """Whether it may be null."""
@@ -127,7 +128,7 @@ class Setting(Snapshot):
     """Whether forms hide it at first."""
 
     source: str | None
-    """What its value is chosen from, as `choices` lists it; null where its rule says all."""
+    """What its value is chosen from, as `choices` lists it; null if its rule says all."""
 
     also: str
     """What other programs call it, separated by commas."""
@@ -152,17 +153,8 @@ class SettingChoice(Snapshot):
     """The heading under which it is listed; "" for none."""
 
 
-class Checked(Snapshot):
+class Checked(FormState):
     """Whether values are legal together."""
-
-    problems: dict[str, str]
-    """Setting -> what is wrong with it and what to do, one sentence; {} when nothing is."""
-
-    without_effect: tuple[str, ...]
-    """Settings that have no effect with these values."""
-
-    notes: tuple[str, ...]
-    """A sentence for each given setting that has no effect."""
 
     own: dict[str, str] = {}
     """Setting -> what it stands for with this model while it is empty."""
@@ -181,13 +173,13 @@ class AdaptedValues(Snapshot):
     """A sentence for each of them."""
 
 
-@operation(path="/settings/{form}", visitors="own session", shell=False)
+@operation(path="/settings/{form}", shell=False)
 def show(workspace: Workspace, form: Form) -> list[Setting]:
     """Show every setting of a form, with its rule and its default."""
     return [Setting.model_validate(spec) for spec in specs(FORMS[form])]
 
 
-@operation(path="/settings/{form}/choices", visitors="own session", shell=False)
+@operation(path="/settings/{form}/choices", shell=False)
 def choices(
     workspace: Workspace,
     form: Form,
@@ -202,7 +194,7 @@ def choices(
     return [SettingChoice(**one._asdict()) for one in choices_of(spec, workspace, values)]
 
 
-@operation(path="/settings/{form}/check", visitors="own session", shell=False)
+@operation(path="/settings/{form}/check", shell=False)
 def check(workspace: Workspace, form: Form, *, values: Values) -> Checked:
     """Check values as a person types them: each by itself, and frames and size against the model."""
     try:
@@ -224,7 +216,7 @@ def check(workspace: Workspace, form: Form, *, values: Values) -> Checked:
     )
 
 
-@operation(path="/settings/{form}/adapt", visitors="own session", shell=False)
+@operation(path="/settings/{form}/adapt", shell=False)
 def adapt(workspace: Workspace, form: Form, *, values: Values) -> AdaptedValues:
     """List what the model that these values name does not have, or cannot take, and its defaults instead."""
     usual = {spec.name: spec.default for spec in specs(FORMS[form])}
@@ -272,7 +264,7 @@ class Recipe(Snapshot):
     """The GPU that memory settings, frames and size are chosen for."""
 
 
-@operation(path="/recipes", by_hand="recipes", visitors="own session")
+@operation(by_hand="recipes")
 def recipes(
     workspace: Workspace,
     subject: Annotated[str, Field(description="What is to be trained. Empty: all subjects.")] = "",

@@ -84,4 +84,4 @@ def check(workspace: Workspace, name: Name) -> list[Check]:
         found = kept.check_target(workspace, name)
     except Unreachable as error:
         raise ModelUnavailable(f"{name} does not answer: {error}") from error
-    return [Check(title=one.title, found=one.found, remedy=one.remedy) for one in found]
+    return [Check.model_validate(one) for one in found]

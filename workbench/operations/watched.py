@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from workbench.errors import ConfigError, WorkbenchError
@@ -71,18 +72,5 @@ def watched(workspace: Workspace, name: str, values: Mapping[str, Any]) -> Watch
     one = named(name)
     if one.changes:
         raise ConfigError(f"{name} changes something: it is called, not watched")
-    return Watched(one, _reader(workspace, one, values))
-
-
-def _reader(workspace: Workspace, one: Operation, values: Mapping[str, Any]) -> Callable[[], Any]:
-    """What reads an answer; bad input and what does not exist yet are refused at each reading, not at once."""
-    kept: list[Callable[[], Any]] = []
-
-    def read() -> Any:
-        if not one.watch:
-            return one(workspace, values)
-        if not kept:
-            kept.append(one.reader(workspace, values))
-        return kept[0]()
-
-    return read
+    reader = cache(lambda: one.reader(workspace, values))  # bad input is refused at each reading, and not kept
+    return Watched(one, lambda: reader()())

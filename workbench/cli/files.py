@@ -1,4 +1,4 @@
-"""`workbench record` and `workbench replay`: a run's curves and previews as a small folder, and showing it."""
+"""Commands from files to files: `convert` (weights in another layout), `record` and `replay` (what a run showed)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,28 @@ from workbench.cli.printing import say
 from workbench.demo_space import replays
 from workbench.display.quantities import byte_size
 from workbench.errors import ConfigError
+from workbench.families import convert as convert_weights
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, write_text
 
-MOMENTS = 12
+MOMENTS = 12  # of a run, in which a replay is told
+
+
+@click.command()
+@click.argument("source")
+@click.argument("target")
+@click.option(
+    "--like",
+    metavar="MODEL",
+    help="The model of SOURCE; needed where SOURCE is no model itself, as a LoRA.",
+)
+def convert(source: str, target: str, like: str | None) -> None:
+    """Write the model or LoRA SOURCE as TARGET in the other layout: diffusers' to the authors' own, or back.
+
+    Which way to go is read from SOURCE: a file, a folder, or the name of a known model. TARGET must be new.
+    """
+    summary = convert_weights(source, target, like, lambda text: say(text, err=True))
+    say(summary)
 
 
 @click.command()

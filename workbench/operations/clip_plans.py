@@ -1,0 +1,234 @@
+"""What a model gets of the clips of a dataset: frames, crop, buckets, the same as videos, and what its VAE keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from workbench import policy
+from workbench.clips import buckets as buckets_of
+from workbench.clips import records
+from workbench.clips.frame_plan import Shape, shape_of
+from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.snapshot import plan_sentence
+from workbench.errors import ConfigError, Unknown
+from workbench.families import find_model
+from workbench.families.model import Model
+from workbench.operations.clips import Clip, OrAll
+from workbench.operations.dataset_tasks import NamedDataset
+from workbench.operations.datasets import LOOKING
+from workbench.operations.registry import Fields, JobSnapshot, Snapshot, operation
+from workbench.runs.settings import TrainSettings
+from workbench.sampler import vae_reconstruction
+from workbench.workspace import Workspace, is_slug
+
+SHAPE = ("model", "frames", "height", "width", "fps")
+
+
+ShapeOf = Annotated[TrainSettings, Fields(only=SHAPE)]
+
+
+class Plan(Snapshot):
+    """What a model gets of each clip."""
+
+    sentence: str
+    """In words."""
+
+    frames: int
+    """Frames taken from each clip."""
+
+    height: int
+    """Pixels."""
+
+    width: int
+    """Pixels."""
+
+    fps: float
+    """Frames per second."""
+
+    clips: tuple[dict[str, Any], ...]
+    """file_name, name, sentence, indices, resize, crop, fps, use, warnings, dropped (why it is left out, or null) of
+    each; with `buckets` file_name, name, bucket, dropped."""
+
+    buckets: dict[str, int]
+    """With `buckets`: the chosen ones -> how many clips each has; else {}."""
+
+    written: tuple[str, ...]
+    """The videos that `write-plan` has written; else []."""
+
+    def text(self) -> Iterator[str]:
+        yield from (f"{count:>6}  {bucket}" for bucket, count in self.buckets.items())
+        for one in self.clips:
+            if "sentence" in one:
+                yield f"{one['name']}: {one['sentence']}" + (f" ({one['use']})" if one["use"] else "")
+                yield from (f"  {warning}" for warning in one["warnings"])
+            else:
+                yield f"{one['name']}: {one['bucket'] or 'left out: ' + one['dropped']}"
+        yield self.sentence
+        yield from self.written
+
+
+class Video(Snapshot):
+    """A video that was made to be looked at."""
+
+    file: str
+    """Its path."""
+
+    sentence: str
+    """What it shows."""
+
+
+class Reconstruction(JobSnapshot):
+    """What a model's VAE gives back of a clip, beside the original."""
+
+    video: str | None
+    """Path of what comes back; null until it has finished, as are the following."""
+
+    beside: str | None
+    """Path of a video with both: left what the model is given, right what comes back."""
+
+    psnr: float | None
+    """dB over all frames."""
+
+    psnr_worst: float | None
+    """dB of the worst frame, 100 at most."""
+
+    ssim: float | None
+    """Mean structural similarity of the brightness, 1 for equal pictures."""
+
+    def outcome(self) -> Iterable[str]:
+        yield f"{self.psnr:.1f} dB, the worst frame {self.psnr_worst:.1f} dB: {vae_reconstruction.MEANING}"
+        yield f"left what the model is given, right what comes back: {self.beside}"
+
+    @property
+    def goes_on(self) -> str:
+        stop = Path(self.folder) / "control" / "stop"
+        return f"It goes on in the background; the same command shows it again. Stop it: touch {stop}"
+
+
+@operation(shell=False)
+def planned(workspace: Workspace, dataset: NamedDataset, clip: Clip, settings: ShapeOf) -> Video:
+    """Write exactly what a model gets of a clip as a video."""
+    _, shape = _wanted(workspace, settings)
+    made = dataset.planned_video(dataset.clip(clip), shape)
+    return Video(file=str(made.path), sentence=made.plan.sentence)
+
+
+def _wanted(workspace: Workspace, settings: TrainSettings) -> tuple[Model, Shape]:
+    """Return the model and the shape that the settings ask for. Raises ConfigError."""
+    _, model = find_model(workspace.model(settings.model))
+    return model, shape_of(settings, model)
+
+
+@operation(section=LOOKING)
+def plan(
+    workspace: Workspace,
+    dataset: NamedDataset,
+    clips: OrAll = (),
+    *,
+    settings: ShapeOf,
+    buckets: Annotated[
+        int | None, Field(ge=1, description="The so many buckets that lose least, and which clip goes where.")
+    ] = None,
+) -> Plan:
+    """Show what a model gets of each clip: frames, crop, buckets."""
+    model, shape = _wanted(workspace, settings)
+    if buckets is None:
+        return _plan(dataset, clips, shape)
+    chosen = records.clips_named(dataset.clips, clips or None)
+    found = buckets_of.choose(chosen, model, buckets, shape.fps, [(shape.height, shape.width)])
+    table = buckets_of.assign(chosen, found, shape.fps)
+    return Plan(
+        sentence=table.sentence,
+        **_numbers(shape),
+        clips=tuple(
+            {**_named(one.clip), "bucket": str(one.bucket) if one.bucket else None, "dropped": one.dropped}
+            for one in table.assignments
+        ),
+        buckets={str(bucket): count for bucket, count in table.clips_per_bucket.items()},
+        written=(),
+    )
+
+
+def _plan(dataset: Dataset, clips: tuple[str, ...], shape: Shape, written: tuple[str, ...] = ()) -> Plan:
+    wanted = {clip.file_name for clip in records.clips_named(dataset.clips, clips or None)}
+    plans = [one for one in dataset.plans(shape) if one.clip.file_name in wanted]
+    plain = ("sentence", "indices", "resize", "crop", "fps", "use", "warnings", "dropped")
+    return Plan(
+        sentence=plan_sentence(shape, plans),
+        **_numbers(shape),
+        clips=tuple({**_named(one.clip), **{name: getattr(one, name) for name in plain}} for one in plans),
+        buckets={},
+        written=written,
+    )
+
+
+def _numbers(shape: Shape) -> dict[str, Any]:
+    return {name: getattr(shape, name) for name in ("frames", "height", "width", "fps")}
+
+
+def _named(clip: records.Clip) -> dict[str, str]:
+    return {"file_name": clip.file_name, "name": clip.name}
+
+
+@operation(changes=True, visitors="never", section=LOOKING)
+def write_plan(
+    workspace: Workspace,
+    dataset: NamedDataset,
+    target: Annotated[str, Field(description="A new folder.", json_schema_extra={"path": True})],
+    clips: OrAll = (),
+    *,
+    settings: ShapeOf,
+) -> Plan:
+    """Write what a model gets of each clip into a new folder, as ID.mp4."""
+    folder = policy.checked(target, "target")
+    _, shape = _wanted(workspace, settings)
+    if folder.exists():
+        raise ConfigError(f"target is {target}, which is there already: choose a new folder")
+    planned = _plan(dataset, clips, shape)
+    used = [dataset.clip(one["file_name"]) for one in planned.clips if not one["dropped"]]
+    written = [dataset.planned_video(clip, shape, folder / f"{clip.id}.mp4").path for clip in used]
+    return planned.model_copy(update={"written": tuple(map(str, written))})
+
+
+@operation(path="/reconstructions/{id}", shell=False)
+def reconstruction(
+    workspace: Workspace, id: Annotated[str, Field(description="As `reconstruct` answered it.")]
+) -> Reconstruction:
+    """Show how far a reconstruction is, or what came of it."""
+    folder = workspace.cache / vae_reconstruction.FOLDER / id
+    if not is_slug(id) or not folder.is_dir():
+        raise Unknown(f"there is no reconstruction {id[:80]!r}: request it again")
+    return _reconstruction(vae_reconstruction.read(folder))
+
+
+def _reconstruction(found: vae_reconstruction.Reconstruction) -> Reconstruction:
+    return Reconstruction(
+        id=found.folder.name,
+        folder=str(found.folder),
+        state=found.status.state.value,
+        message="" if found.status.state.alive else found.status.message,
+        video=str(found.path) if found.path else None,
+        beside=str(found.beside) if found.beside else None,
+        psnr=found.psnr,
+        psnr_worst=found.psnr_worst,
+        ssim=found.ssim,
+    )
+
+
+@operation(changes=True, job=reconstruction, section=LOOKING)
+def reconstruct(
+    workspace: Workspace,
+    dataset: NamedDataset,
+    clip: Clip,
+    settings: Annotated[TrainSettings, Fields(only=(*SHAPE, "device"))],
+) -> Reconstruction:
+    """Show what a model's VAE gives back of a clip, beside the original."""
+    _, shape = _wanted(workspace, settings)
+    wanted = workspace.model(settings.model)
+    one = dataset.clip(clip)
+    found = vae_reconstruction.request(workspace, dataset.folder, one, wanted, shape, settings.device)
+    return _reconstruction(found)

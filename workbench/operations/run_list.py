@@ -1,0 +1,296 @@
+"""The runs of a workspace: list them, compare them, and order those that wait."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from workbench import jobs
+from workbench.display.quantities import moment
+from workbench.jobs import queue as run_queue
+from workbench.operations.registry import HIDDEN, Shown, Snapshot, operation
+from workbench.operations.shared import Kept
+from workbench.runs import checkpoints
+from workbench.runs.analysis.comparison import compare as side_by_side
+from workbench.runs.failures import LOG_LINES as LOG_SEARCHED
+from workbench.runs.failures import failure_of
+from workbench.runs.listing import (
+    Order,
+    RunEntry,
+    RunListReader,
+    RunSummary,
+    by_group,
+    differences,
+    matching,
+    ordered,
+    summary_of,
+)
+from workbench.runs.metrics import METRICS
+from workbench.runs.run import Run
+from workbench.workspace import Workspace, strange_names
+
+Name = Annotated[str, Field(title="Run", description="A run's name.", json_schema_extra={"source": "runs"})]
+
+
+Names = Annotated[tuple[str, ...], Field(title="Runs", description="Names of runs.", min_length=1)]
+
+
+class RunNow(Snapshot):
+    """What every view of a run says of it."""
+
+    name: Annotated[str, Shown("run")]
+    """What commands take."""
+
+    state: str
+    """`new`, `running`, `paused`, `finished`, `failed`, `stopped`, `died` ..."""
+
+    headline: Annotated[str, HIDDEN]
+    """The state in one word; `waiting` while it is in the queue."""
+
+    position: int | None
+    """Position in the queue, 1 is next; null if it is not waiting."""
+
+    activity: Annotated[str, Shown("state")]
+    """What it is doing now, in words."""
+
+    step: Annotated[int, Shown(right=True)]
+    """The last completed step."""
+
+    steps: int | None
+    """Total number of steps; null while unknown, or if its settings cannot be read."""
+
+    group: str
+    """The group it was put into; "" for none."""
+
+    own_notes: str
+    """Notes someone wrote about it; "" for none."""
+
+
+class RunLine(RunNow):
+    """A run in the list."""
+
+    COLUMNS: ClassVar[tuple[str, ...]] = (
+        *("group", "name", "activity", "step", "loss", "held_out", "diagnosis", "dataset", "model"),
+        *("started_at", "ended_at"),
+    )
+
+    loss: Annotated[float | None, Shown(text="{:.4f}".format, right=True)]
+    """Smoothed; null before the first step."""
+
+    held_out: Annotated[
+        tuple[float, ...], Shown("held-out loss", lambda losses: f"{losses[0]:.4f} > {losses[-1]:.4f}", right=True)
+    ]
+    """The first and the last held-out loss; [] without held-out clips."""
+
+    diagnosis: str
+    """Kind of the diagnosis; "" before the first step."""
+
+    dataset: str
+    """Name of its dataset."""
+
+    model: str
+    """Name of its model."""
+
+    started_at: Annotated[float | None, Shown("started", jobs.ago)]
+    """Unix time; null before."""
+
+    ended_at: Annotated[float | None, Shown("ended", moment)]
+    """Unix time; null before."""
+
+    created_at: float
+    """Unix time."""
+
+    share: Annotated[float | None, HIDDEN]
+    """The share of its steps that is done; null while unknown."""
+
+    seconds_left: Annotated[float | None, HIDDEN]
+    """Estimated; null while unknown."""
+
+    differs: Annotated[str, HIDDEN]
+    """What tells it from the others of its group, or from the defaults, in a few words."""
+
+    spark: Annotated[tuple[float, ...], HIDDEN]
+    """The smoothed loss, in 40 points at most."""
+
+    claim: Annotated[str, HIDDEN]
+    """The diagnosis, or why it failed, in a few words; "" before the first step."""
+
+    tone: Annotated[str, HIDDEN]
+    """Whether that is good news: `good`, `warn`, `bad` or `plain`."""
+
+    best: Annotated[bool, HIDDEN]
+    """Whether its held-out loss is the lowest of its group."""
+
+    def text_of(self, name: str) -> str:
+        if name == "step":
+            return f"{self.step}/{self.steps or '?'}"
+        if name == "activity" and self.position:
+            return "waiting, next" if self.position == 1 else f"waiting, number {self.position}"
+        return super().text_of(name)
+
+
+class _RunLines:
+    """Reads the list again and again; of runs that are over, each file once."""
+
+    def __init__(
+        self, workspace: Workspace, search: str = "", group: str | None = None, sort: Order = "newest"
+    ) -> None:
+        self._workspace, self._search, self._group, self._sort = workspace, search, group, sort
+        self._reader = RunListReader()
+        self._kept = Kept[tuple[RunSummary, str]]()
+
+    def read(self) -> list[RunLine]:
+        """Return the lines now, groups together."""
+        waiting = run_queue.order(self._workspace)
+        statuses = {one.name: one for one in jobs.jobs_in(self._workspace.runs)}
+        every = self._reader.read(statuses.values(), waiting)
+        said = {one.name: words for one, words in zip(every, differences(every), strict=True)}
+        found = by_group(ordered(matching(every, self._search, self._group), self._sort))
+        lines = [self._line(one, statuses[one.name], waiting, said[one.name]) for _, part in found for one in part]
+        measured: dict[str, list[float]] = {}
+        for one in lines:
+            if one.group and one.held_out:
+                measured.setdefault(one.group, []).append(one.held_out[-1])
+        lowest = {group: min(losses) for group, losses in measured.items() if len(losses) > 1}
+        return [
+            one.model_copy(update={"best": bool(one.held_out) and one.held_out[-1] == lowest.get(one.group)})
+            for one in lines
+        ]
+
+    def _line(self, entry: RunEntry, status: jobs.Status, waiting: list[str], differs: str) -> RunLine:
+        summary, cause = self._summary(status)
+        steps = entry.config.get("steps")  # not checked: a run of another version has a line, too
+        busy = status.state in (jobs.State.RUNNING, jobs.State.STARTING)
+        waits = entry.name in waiting
+        return RunLine(
+            name=entry.name,
+            state=status.state.value,
+            position=waiting.index(entry.name) + 1 if waits else None,
+            activity=(busy and status.phase) or status.state.value,
+            **{**asdict(summary), **({"claim": cause, "tone": "bad"} if cause else {})},
+            steps=steps if isinstance(steps, int) else None,
+            dataset=entry.dataset,
+            model=entry.model,
+            started_at=status.started_at,
+            ended_at=entry.ended,
+            created_at=entry.created,
+            group=entry.group,
+            own_notes=entry.notes,
+            headline=entry.state,
+            share=status.step / status.total if status.total and status.state.alive and not waits else None,
+            seconds_left=None if waits else status.seconds_left,
+            differs=differs,
+            best=False,
+        )
+
+    def _summary(self, status: jobs.Status) -> tuple[RunSummary, str]:
+        """Its numbers, and why it failed, if it did; read again once its metrics or checkpoints have changed."""
+        folder, mark = status.folder, list[Any]([status.state, status.ended_at])
+        for path in (folder / METRICS, folder / checkpoints.FOLDER):
+            with contextlib.suppress(OSError):
+                mark.append(path.stat().st_mtime_ns)
+
+        def read() -> tuple[RunSummary, str]:
+            run, failure = Run(folder), None
+            if status.state in (jobs.State.FAILED, jobs.State.DIED):
+                failure = failure_of(status, jobs.log_tail(folder, LOG_SEARCHED), run.checkpoints)
+            return summary_of(run, not status.state.alive), failure.cause if failure else ""
+
+        return self._kept.of(status.name, mark, read)
+
+
+@operation(
+    path="/runs",
+    watch=lambda workspace, **inputs: _RunLines(workspace, **inputs).read,
+    none="no run matches: workbench train --dataset NAME starts one",
+    afterwards=lambda workspace: strange_names.sentence(
+        strange_names.strange_in(workspace.runs, "runs"), workspace.root
+    ),
+)
+def list_(
+    workspace: Workspace,
+    *,
+    search: Annotated[
+        str, Field(description="Only runs that have every word in their name, state, group, dataset, model or notes.")
+    ] = "",
+    group: Annotated[str | None, Field(description='Only runs of this group; "" for runs without one.')] = None,
+    sort: Annotated[Order, Field(description="The order.")] = "newest",
+) -> list[RunLine]:
+    """List the runs."""
+    return _RunLines(workspace, search, group, sort).read()
+
+
+# ---- side by side
+
+
+class Comparison(Snapshot):
+    """Runs side by side."""
+
+    names: tuple[str, ...]
+    """Names of the runs."""
+
+    results: dict[str, tuple[str, ...]]
+    """Result -> its text for each run."""
+
+    settings: dict[str, tuple[str, ...]]
+    """Setting that differs -> its value for each run."""
+
+    previews: Annotated[tuple[dict[str, Any], ...], HIDDEN] = ()
+    """Prompt, and videos: the base model's, then each run's newest of that prompt; null if there is none."""
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        yield from ()
+
+    def table(self) -> tuple[Sequence[str], list[Sequence[str]]]:
+        return ("", *self.names), [(row, *texts) for row, texts in {**self.results, **self.settings}.items()]
+
+
+@operation(path="/run-comparison")
+def compare(workspace: Workspace, names: Names) -> Comparison:
+    """Compare runs: their results, and the settings that differ."""
+    made = side_by_side([Run.open(workspace, name) for name in names])
+    results, settings = ({row: tuple(texts) for row, texts in found} for found in (made.results, made.settings))
+    previews = tuple(
+        {"prompt": prompt, "videos": [one and str(one.video) for one in videos]} for prompt, videos in made.previews
+    )
+    return Comparison(names=tuple(made.names), results=results, settings=settings, previews=previews)
+
+
+# ---- the queue
+
+
+class Queue(Snapshot):
+    """Which runs train, and which wait."""
+
+    now: Annotated[tuple[str, ...], Shown(text=", ".join)]
+    """Names of the active runs."""
+
+    waiting: tuple[str, ...]
+    """Names of the waiting runs, the next one first."""
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        yield from (("now", name) for name in self.now)
+        yield from ((str(position), name) for position, name in enumerate(self.waiting, 1))
+        if not self.waiting:
+            yield "waiting", "none"
+
+
+@operation(path="/queue")
+def queue(workspace: Workspace) -> Queue:
+    """Show which runs are training and which are waiting, in order."""
+    waiting = run_queue.order(workspace)
+    now = [run.name for run in Run.all(workspace) if run.name not in waiting and run.status.state.alive]
+    return Queue(now=tuple(now), waiting=tuple(waiting))
+
+
+@operation(path="/queue/move", changes=True)
+def move(
+    workspace: Workspace, name: Name, position: Annotated[int, Field(ge=1, description="New position; 1 is next.")]
+) -> Queue:
+    """Move a waiting run in the queue."""
+    run_queue.move(workspace, name, position)
+    return queue(workspace)

@@ -1,0 +1,270 @@
+"""The form of a sample: what it takes over from files and earlier samples, what a request comes to, longer prompts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from workbench import policy
+from workbench.compare.axes import work
+from workbench.compare.suggestions import pace
+from workbench.errors import ConfigError
+from workbench.families import known_model
+from workbench.families.model import Model
+from workbench.form_rules import needless, own_values, summary, without_effect
+from workbench.jobs import State
+from workbench.loras.library import find_file, inserted, lacking, words_of
+from workbench.operations.registry import Snapshot, operation
+from workbench.operations.shared import FormState, Written, takes
+from workbench.sampler import prompt_enhancer, view
+from workbench.sampler.inputs import INPUT_FILES, inputs_of, keep, keep_lora
+from workbench.sampler.prompt_enhancer import PromptSettings
+from workbench.sampler.samples import LATENTS, Samples, joins_scenes, settings_of
+from workbench.sampler.settings import BatchSettings, SampleSettings, expand
+from workbench.settings import parse
+from workbench.workspace import Workspace
+
+
+class Filled(Snapshot):
+    """What a form takes over."""
+
+    values: dict[str, Any]
+    """Settings of a sample; those that are not here stay as they are."""
+
+    scenes: bool
+    """Whether each line of the prompt is a scene."""
+
+    message: str
+    """What has been taken over, one sentence."""
+
+
+@operation(path="/samples/{id}/reuse", shell=False)
+def reuse(
+    workspace: Workspace,
+    id: Annotated[str, Field(description="Id of the sample.")],
+    what: Annotated[
+        Literal["settings", "seed", "change", "continue"],
+        Field(description="All of its settings, its seed alone, or its video to be changed or continued."),
+    ],
+) -> Filled:
+    """Show what a form takes over from a sample."""
+    one = Samples(workspace).get(id)
+    joined = what == "settings" and "scenes" in one.record
+    return Filled(values=view.reused(what, one), scenes=joined, message=view.REUSED[what])
+
+
+File = Annotated[str, Field(description="Path of a file.", json_schema_extra={"path": True})]
+
+
+@operation(path="/samples/read-file", changes=True, shell=False)
+def read_file(workspace: Workspace, file: File) -> Filled:
+    """Read the settings in a video, latents or JSON file that the workbench made; of a LoRA how to use it."""
+    path = policy.resolve(file)
+    try:
+        return Filled(
+            values=settings_of(path, workspace).model_dump(mode="json"),
+            scenes=joins_scenes(path),
+            message=view.REUSED["settings"],
+        )
+    except ConfigError:
+        if path.suffix != LATENTS:
+            raise
+    known = find_file(workspace, path)
+    name = known.name if known else str(keep_lora(workspace, path))
+    model = known.model if known else ""
+    values: dict[str, Any] = {"loras": [name]}
+    if known_model(model) is not None:
+        values["model"] = model
+    return Filled(values=values, scenes=False, message="The form now uses this LoRA.")
+
+
+@operation(path="/samples/keep-file", changes=True, shell=False)
+def keep_file(
+    workspace: Workspace,
+    file: File,
+    *,
+    name: Annotated[
+        Literal["image", "video", "continue_from"], Field(description="The setting of a sample that it is for.")
+    ] = "image",
+) -> Written:
+    """Keep a copy of a picture or a video that a sample begins with."""
+    return Written(file=str(keep(workspace, Path(file), INPUT_FILES[name])))
+
+
+# ---- what a request comes to
+
+
+class Planned(FormState):
+    """What a request would be, while its form is being filled in."""
+
+    videos: int | None
+    """How many videos it makes; null while a setting is wrong."""
+
+    seconds: float | None
+    """About how long it takes, at the pace of earlier samples; null if unknown."""
+
+    model: str
+    """The model in one line."""
+
+    own: dict[str, Any]
+    """Setting -> what it stands for while it is empty."""
+
+    sizes: tuple[tuple[int, int], ...]
+    """Width and height of usual sizes, the model's own first."""
+
+    lengths: tuple[int, ...]
+    """Legal numbers of frames."""
+
+    fps: float
+    """Frames per second."""
+
+    lacking: tuple[str, ...]
+    """Trigger words of the LoRAs that the prompt lacks."""
+
+    with_words: str
+    """The prompt with these words."""
+
+
+@operation(path="/sample-plan", shell=False)
+def plan(
+    workspace: Workspace,
+    *,
+    values: Annotated[
+        dict[str, Any], Field(description="Settings of samples and batches that differ from their defaults.")
+    ] = {},  # noqa: B006 - never changed
+) -> Planned:
+    """Preview a request: what is wrong with it, the model's defaults, how long it takes."""
+    of_batch = {name: value for name, value in values.items() if name in BatchSettings.model_fields}
+    given = {name: value for name, value in values.items() if name not in of_batch}
+    model = None
+    settings, problems, many = SampleSettings(), {}, list[SampleSettings]()
+    try:
+        # By itself: what the model brings is shown while another setting is wrong.
+        settings = parse(SampleSettings, {name: given[name] for name in ("model",) if name in given})
+        model = named.model if (named := known_model(settings.model)) else None
+        settings, batch = parse(SampleSettings, given), parse(BatchSettings, of_batch)
+        many = expand(settings, batch)
+        for one in many[:1] if model else ():
+            inputs_of(workspace, one)
+    except ConfigError as error:
+        problems = error.problems or {"": str(error)}
+    prompts = [one.prompt for one in many] or [str(given.get("prompt", ""))]
+    words = words_of(workspace, settings.loras)
+    by_line = bool(of_batch.get("each_line") or of_batch.get("scenes"))
+    prompt = str(given.get("prompt", ""))
+    lines = [line for line in prompt.splitlines() if line.strip()] if by_line else []
+    all_values = {**SampleSettings().model_dump(), **given, "model": settings.model}
+    return Planned(
+        problems=problems,
+        without_effect=tuple(without_effect(SampleSettings, all_values)),
+        notes=() if problems else tuple(needless(settings, given)),
+        videos=None if problems else len(many),
+        seconds=None if problems or model is None else _seconds(workspace, many, model),
+        model=summary(settings.model),
+        own=_own(model, settings) if model else {},
+        sizes=_sizes(model) if model else (),
+        lengths=tuple(model.frame_counts) if model else (),
+        fps=settings.fps or (model.fps if model else 8),
+        lacking=tuple(dict.fromkeys(word for one in prompts for word in lacking(one, words))),
+        with_words="\n".join(inserted(line, words) for line in lines or [prompt]),
+    )
+
+
+def _own(model: Model, settings: SampleSettings) -> dict[str, Any]:
+    names = ("guidance_scale", "guidance_scale_2", "steps", "frames", "height", "width", "fps", "negative_prompt")
+    found = {name: getattr(model, name) for name in names if getattr(model, name) is not None}
+    return {**own_values(settings.model), **found}
+
+
+def _sizes(model: Model) -> tuple[tuple[int, int], ...]:
+    """The model's own size, upright, and a square of its height, as far as they are legal."""
+    usual = ((model.width, model.height), (model.height, model.width), (model.height, model.height))
+    return tuple(dict.fromkeys((width, height) for width, height in usual if takes(model, model.frames, height, width)))
+
+
+def _seconds(workspace: Workspace, many: list[SampleSettings], model: Model) -> float | None:
+    each = pace(workspace, many[0].changed(frames=many[0].frames or model.frames))
+    return None if each is None else each * sum(work(one, model.steps) for one in many)
+
+
+# ---- the prompt enhancer
+
+
+class Enhanced(Snapshot):
+    """The prompt enhancer: what it does, and what it has written last."""
+
+    going: bool
+    """Whether it is writing."""
+
+    message: str
+    """What it does, or why nothing was written; "" if there is nothing to say."""
+
+    prompt: str
+    """What was written last; "" for nothing."""
+
+    short: str
+    """The short prompt from which that was written."""
+
+    tokens: int | None
+    """How many tokens of it the video model reads; null if unknown."""
+
+    limit: int | None
+    """How many tokens the video model reads at most; null if unknown."""
+
+    settings: dict[str, Any]
+    """With which it was used last."""
+
+
+@operation(path="/prompt-enhancer", shell=False)
+def enhanced(workspace: Workspace) -> Enhanced:
+    """Show what the prompt enhancer does, and what it has written last."""
+    status, written = prompt_enhancer.status(workspace), prompt_enhancer.written(workspace)
+    message = ""
+    if status.state.alive:
+        message = status.phase or "starting"
+    elif status.state in (State.FAILED, State.DIED):
+        message = f"No prompt was written. {status.message}"
+    return Enhanced(
+        going=status.state.alive,
+        message=message,
+        prompt=written.prompt if written else "",
+        short=written.short if written else "",
+        tokens=written.tokens if written else None,
+        limit=written.limit if written else None,
+        settings=prompt_enhancer.settings_of(workspace).model_dump(mode="json"),
+    )
+
+
+@operation(path="/prompt-enhancer", changes=True, status=202, shell=False)
+def enhance(
+    workspace: Workspace,
+    settings: PromptSettings,
+    *,
+    prompt: Annotated[str, Field(description="A few words.")] = "",
+    model: Annotated[str, Field(description="The video model, which reads so many tokens.")] = SampleSettings().model,
+    image: Annotated[str, Field(description="The first frame, where the video has one.")] = "",
+) -> Enhanced:
+    """Write a long prompt from a short one, by a language model, in the background."""
+    prompt_enhancer.write(workspace, settings, SampleSettings(model=model, prompt=prompt, image=image))
+    return enhanced(workspace)
+
+
+@operation(path="/prompt-enhancer/stop", changes=True, shell=False)
+def stop_enhancing(workspace: Workspace) -> Enhanced:
+    """Stop the prompt enhancer."""
+    prompt_enhancer.stop(workspace)
+    return enhanced(workspace)
+
+
+@operation(path="/prompt-enhancer/use", changes=True, shell=False)
+def use_enhanced(
+    workspace: Workspace,
+    text: Annotated[str, Field(description="What was written, maybe changed by hand.")],
+    *,
+    prompt: Annotated[str, Field(description="The prompt that it replaces.")] = "",
+) -> Filled:
+    """Use a written prompt; what it was written from is recorded."""
+    taken = prompt_enhancer.take(workspace, text, prompt)
+    return Filled(values={"prompt": taken}, scenes=False, message="The form now has the written prompt.")
