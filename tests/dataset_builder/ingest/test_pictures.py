@@ -86,24 +86,6 @@ def test_an_animated_webp_has_the_limits_of_other_files(tmp_path: Path, monkeypa
         convert(source, tmp_path / "clip.mp4")
 
 
-def test_a_folder_of_animations_is_imported(tmp_path: Path) -> None:
-    given = tmp_path / "given"
-    given.mkdir()
-    for kind in SAVE:
-        animation(given / f"{kind}.{kind}", duration=100)
-    (given / "torn.webp").write_bytes((given / "webp.webp").read_bytes()[:120])
-    dataset = Dataset.create(Workspace.open(tmp_path / "workspace"), "Moving")
-    results = {Path(one.source).name: one for one in dataset.import_files([given])}
-    assert {name: one.outcome for name, one in results.items()} == {
-        "gif.gif": "converted",
-        "png.png": "converted",
-        "webp.webp": "converted",
-        "torn.webp": "refused",
-    }
-    assert [clip.frames for clip in dataset.clips] == [6, 6, 6]
-    assert {clip.fps for clip in dataset.clips} == {10}
-
-
 NAMES = ("drawn", "own", "broken", "none", "wide")
 
 
