@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, Field
 
@@ -74,23 +74,15 @@ class TaskResult(BaseModel):
     left_behind: str = ""
 
 
-class TaskModule(Protocol):
-    """What each of those modules offers; one may also have `check(dataset, settings)`.
+def task_module(folder: Path) -> Any:
+    """The module that does a task, by its folder's name.
 
-    It raises ConfigError for what is wrong with the settings beyond each by itself, before anything is started: it
-    reads little and loads no model.
+    It has `run(dataset, config, job)`, which does the work that the settings in the file `config` ask for (jobs.Stop
+    ends it as asked), and may have `check(dataset, settings)`: it raises ConfigError for what is wrong with the
+    settings beyond each by itself, before anything is started, reads little and loads no model.
     """
-
-    def run(self, dataset: Path, config: Path, job: jobs.Job) -> None:
-        """Do the work that the settings in `config` ask for; jobs.Stop ends it as asked."""
-
-
-def task_module(folder: Path) -> TaskModule:
-    """The module that does a task, by its folder's name."""
     name: Any = folder.name.removeprefix(".")
-    module: Any = importlib.import_module(f"{MODULE}.{MODULES[name]}")
-    found: TaskModule = module
-    return found
+    return importlib.import_module(f"{MODULE}.{MODULES[name]}")
 
 
 class Task:
