@@ -44,8 +44,10 @@ def content(source: SourceFile, folder: Path) -> str:
     return file_sha256(folder / "member.mp4")
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("ending", ["", ".zip", ".tar"])
+@pytest.mark.parametrize(
+    ("name", "ending"),
+    [*((name, "") for name in NAMES), ("lists", ".zip"), ("webdataset", ".zip"), ("sidecars", ".tar")],
+)
 def test_what_is_exported_comes_back_whole(small: Path, tmp_path: Path, name: str, ending: str) -> None:
     settings = ExportSettings(layout=name, target=str(tmp_path / f"out{ending}"))
     if (name, ending) == ("webdataset", ".zip"):
@@ -68,7 +70,7 @@ def test_what_is_exported_comes_back_whole(small: Path, tmp_path: Path, name: st
     assert sorted(forced.sources, key=lambda source: source.key) == sorted(found.sources, key=lambda source: source.key)
 
 
-@pytest.mark.parametrize("pack", ["gztar", "xztar", "bztar", "zip"])
+@pytest.mark.parametrize("pack", ["xztar", "zip"])
 def test_an_archive_of_a_folder_is_read_as_the_folder(small: Path, tmp_path: Path, pack: str) -> None:
     export(small, ExportSettings(layout="lists", target=str(tmp_path / "in" / "deep" / "cats")))
     archive = Path(shutil.make_archive(str(tmp_path / "cats"), pack, tmp_path / "in"))
