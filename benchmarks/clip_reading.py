@@ -23,7 +23,7 @@ import numpy as np
 from common import arguments, report
 
 from workbench.clips import media
-from workbench.clips.media.windows import suits_decord
+from workbench.clips.media.reading import suits_decord
 
 WINDOW = 49
 FPS = 24

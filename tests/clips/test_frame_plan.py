@@ -24,10 +24,6 @@ def test_frames_come_from_the_middle_at_the_models_rate() -> None:
     assert found.sentence == "frames 37 to 61: 9 at 8 fps (1.1 s), 720x480"
 
 
-def test_whole_clip_when_it_is_just_long_enough() -> None:
-    assert plan(clip(9, 8), Shape(9, 64, 64, 8)).indices == tuple(range(9))
-
-
 @pytest.mark.parametrize(("width", "height"), [(1920, 1080), (1080, 1920), (100, 37), (720, 480), (721, 479)])
 def test_picture_covers_the_wanted_size_and_is_cut_from_its_center(width: int, height: int) -> None:
     found = plan(clip(width=width, height=height), Shape(9, 480, 720, 8))
@@ -130,10 +126,6 @@ def test_the_remedies_of_too_short_work_and_are_legal_for_the_model() -> None:
     assert len(seen) > 3
 
 
-def test_unknown_length_is_not_guessed() -> None:
-    assert "import it again" in plan(Clip(file_name="a.mp4"), Shape(9, 64, 64, 8)).sentence
-
-
 def test_rules_of_taking_frames() -> None:
     shape, long = Shape(9, 64, 64, 8), clip(100, 24)
     assert take(long, shape, Taking()) == [plan(long, shape)]
@@ -146,11 +138,6 @@ def test_rules_of_taking_frames() -> None:
     skipped = take(clip(9, 8), shape, Taking(skip_start=6, skip_end=6))[0]
     assert "all of its 9 frames are skipped" in skipped.sentence
     assert take(clip(9, 8), shape, Taking(skip_end=1))[0].dropped
-
-
-def test_b4_frames_spread_over_the_whole_clip_are_even_and_reach_its_end() -> None:
-    indices = take(clip(97, 24), Shape(49, 64, 64, 8), Taking("spread"))[0].indices
-    assert indices == tuple(range(0, 97, 2))
 
 
 def sat(count: int, actual_fps: float, fps: float, max_num_frames: int, skip: int) -> list[int]:

@@ -98,7 +98,8 @@ def judged(path: Path, dataset: Path) -> ImportResult:
         return ImportResult(source=str(path), outcome="refused", notes=(str(error),))
     watch = Watch(300)
     try:
-        return judge(dataset, path, sha256, None, watch)
+        task = {"source": str(path), "name": path.name, "sha256": sha256, "longest_side": None}
+        return judge(dataset, task, watch)
     finally:
         watch.end()
 

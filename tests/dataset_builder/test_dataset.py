@@ -18,18 +18,6 @@ from workbench.workspace import Workspace
 SHAPE = Shape(frames=9, height=32, width=48, fps=4)
 
 
-def test_the_frame_rate_of_clips_is_lowered_and_comes_back(dataset: Dataset) -> None:
-    first, second, *_ = before = dataset.clips
-    slow = dataset.set_fps(4, first.id, second.id)
-    assert [(clip.fps, clip.frames, clip.text) for clip in slow] == [(4, 8, first.text), (4, 8, second.text)]
-    with pytest.raises(ConfigError, match="fps is 30, the source video has 8: frames can be left out, not made up"):
-        dataset.set_fps(30, slow[0].id)
-    assert dataset.set_fps(None, *(clip.id for clip in slow)) == [first, second]
-    dataset.undo()
-    dataset.undo()
-    assert dataset.clips == before
-
-
 def test_what_a_dataset_says_of_itself(workspace: Workspace, dataset: Dataset) -> None:
     assert [found.name for found in Dataset.all(workspace)] == ["squares"]
     assert dataset.info.title == "Squares"
@@ -37,9 +25,6 @@ def test_what_a_dataset_says_of_itself(workspace: Workspace, dataset: Dataset) -
     assert list(dataset.captions.values())[0] == "zwx a red square moving right, 0"
     assert dataset.summary.sentence == "6 clips, 13.0 s, 64x64"
     assert (dataset.summary.sizes, dataset.summary.fps) == ({"64x64": 6}, {8.0: 6})
-    thumbnail = dataset.thumbnail_of(dataset.clips[0])
-    thumbnail.unlink()
-    assert dataset.thumbnail_of(dataset.clips[0]).stat().st_size > 100
     assert not dataset.task("import").status.state.alive
 
 

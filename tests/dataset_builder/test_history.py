@@ -40,23 +40,6 @@ def test_undoing_goes_back_step_by_step(dataset: Dataset) -> None:
         dataset.undo()
 
 
-def test_a_part_takes_the_place_of_its_whole_and_gives_it_back(dataset: Dataset) -> None:
-    whole = dataset.clips[0]
-    parts = [whole.changed(file_name=f"clips/part-{number}.mp4", span=(number, number + 1.0)) for number in range(2)]
-    for part in parts:
-        (dataset.folder / part.file_name).write_bytes(b"part")
-    history.change(dataset.folder, "split", {whole.file_name: parts})
-    assert dataset.clips[:2] == parts
-    assert dataset.removed == [whole]
-    assert not dataset.path_of(whole).exists()
-    dataset.undo()
-    assert dataset.clips[0] == whole
-    assert dataset.path_of(whole).exists()
-    assert dataset.removed == parts
-    dataset.redo()
-    assert dataset.clips[:2] == parts
-
-
 def test_a_later_change_is_not_overwritten(dataset: Dataset) -> None:
     clip = dataset.clips[0]
     dataset.set_caption(clip.file_name, "one")

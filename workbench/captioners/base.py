@@ -11,7 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from workbench.errors import ConfigError, ModelUnavailable
 from workbench.paths import extra_command
@@ -112,6 +112,17 @@ class Captioner(ABC):
     @abstractmethod
     def close(self) -> None:
         """Give back what it holds; harmless when it was never opened."""
+
+    def __enter__(self) -> Self:
+        try:
+            self.open()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
 def whole_sentences(text: str) -> str:

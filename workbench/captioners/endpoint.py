@@ -97,9 +97,15 @@ class Endpoint(Captioner):
 
     def _post(self, frames: Pixels, instruction: str) -> httpx.Response:
         import httpx
+        from PIL import Image
 
         assert self._client is not None, "open it first"
-        pictures = [{"type": "image_url", "image_url": {"url": _data_url(frame)}} for frame in frames]
+        pictures = []
+        for frame in frames:
+            file = io.BytesIO()
+            Image.fromarray(frame).save(file, "JPEG", quality=JPEG_QUALITY)
+            url = f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
+            pictures.append({"type": "image_url", "image_url": {"url": url}})
         body = {
             "model": self._settings.endpoint_model,
             "messages": [{"role": "user", "content": [*pictures, {"type": "text", "text": instruction}]}],
@@ -118,7 +124,6 @@ class Endpoint(Captioner):
             raise CaptionFailed(f"the connection broke ({type(error).__name__})", again=True) from None
 
     def _check(self, response: httpx.Response) -> None:
-        """Turn a refusal into a sentence."""
         status = response.status_code
         if status == 200:
             return
@@ -152,15 +157,6 @@ class Endpoint(Captioner):
         text = " ".join(str(error).split())
         text = text.replace(self._key, "[key]") if self._key else text
         return f": {text[:200]}" if text else ""
-
-
-def _data_url(frame: Pixels) -> str:
-    """A frame, uint8 [H, W, 3], as a JPEG inside a URL."""
-    from PIL import Image
-
-    file = io.BytesIO()
-    Image.fromarray(frame).save(file, "JPEG", quality=JPEG_QUALITY)
-    return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def _seconds(response: httpx.Response) -> float | None:

@@ -97,7 +97,6 @@ def _from_environment(variable: str, base_url: str) -> str:
 
 
 def _host_and_port(base_url: str) -> str:
-    """HOST:PORT of an address."""
     _, host, port = _split(base_url)
     return f"{host}:{port}"
 

@@ -3,7 +3,6 @@
     records         a dataset's metadata.jsonl: one record a clip
     frame_plan      which frames of a clip, at which rate and crop, a model is shown
     buckets         shapes in which clips of different sizes are trained together
-    still_pictures  what pictures among clips do to motion
     frame_metrics   what small pictures of frames tell: motion, blur, similarity
     media           video and picture files: open, read, write
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -86,7 +86,6 @@ class BucketAssignment:
 
     @property
     def plan(self) -> FramePlan | None:
-        """The frames and the crop that the model sees; None when the clip is left out."""
         return plan(self.clip, self.bucket.shape(self.fps)) if self.bucket else None
 
 
@@ -114,7 +113,6 @@ class BucketTable:
 
     @property
     def sentence(self) -> str:
-        """The outcome in words."""
         return f"{1 - self.loss:.0%} of the footage is kept, {len(self.dropped):,} clips are left out."
 
 
@@ -230,7 +228,7 @@ def choose(
         for index in range(len(chosen)):
             others = chosen[:index] + chosen[index + 1 :]
             added, _ = _best_addition(kept, others)
-            if _sum_kept(kept, [*others, added]) > _sum_kept(kept, chosen) + 1e-9:
+            if kept[:, [*others, added]].max(1).sum() > kept[:, chosen].max(1).sum() + 1e-9:
                 chosen, changed = [*others, added], True
     return tuple(sorted(offered[index] for index in chosen))
 
@@ -247,8 +245,17 @@ def _kept(clips: Sequence[Clip], buckets: Sequence[Bucket], fps: float) -> Matri
     sizes = {size: index for index, size in enumerate({(b.height, b.width): None for b in buckets})}
     lengths = {(clip.frames, clip.fps): clip for clip in clips}
     pictures = {(clip.width, clip.height): clip for clip in clips}
-    times = np.array([_times(clip, counts, fps) for clip in lengths.values()])
-    covers = np.array([_covers(clip, sizes) for clip in pictures.values()])
+    times = np.zeros((len(lengths), len(counts)))
+    for row, clip in enumerate(lengths.values()):
+        available = available_frames(clip, fps)
+        for column, count in enumerate(counts):
+            if count <= available and (count == 1) == clip.is_image:
+                times[row, column] = time_share(clip, count, fps)
+    covers = np.zeros((len(pictures), len(sizes)))
+    for row, clip in enumerate(pictures.values()):
+        if clip.width and clip.height:
+            shares, scales = np.array([cover(clip, *size) for size in sizes]).T
+            covers[row] = shares / np.maximum(1, scales) ** 2
     length_at = {length: index for index, length in enumerate(lengths)}
     picture_at = {picture: index for index, picture in enumerate(pictures)}
     rows = [length_at[clip.frames, clip.fps] for clip in clips], [picture_at[clip.width, clip.height] for clip in clips]
@@ -260,20 +267,6 @@ def _kept(clips: Sequence[Clip], buckets: Sequence[Bucket], fps: float) -> Matri
     return kept
 
 
-def _times(clip: Clip, counts: Iterable[int], fps: float) -> list[float]:
-    """The share of its time that a clip keeps in each frame count; 0 where it does not belong."""
-    available, image = available_frames(clip, fps), clip.is_image
-    return [time_share(clip, count, fps) if count <= available and (count == 1) == image else 0.0 for count in counts]
-
-
-def _covers(clip: Clip, sizes: Collection[Size]) -> list[float]:
-    """The share of its picture that a clip keeps in each size, times the share of resized pixels that is its own."""
-    if not clip.width or not clip.height:
-        return [0.0] * len(sizes)
-    covers = [cover(clip, height, width) for height, width in sizes]
-    return [share / scale**2 if scale > 1 else share for share, scale in covers]
-
-
 def _best_addition(kept: Matrix, chosen: Sequence[int]) -> tuple[int, float]:
     """The bucket that saves most beside the chosen ones, and how much it saves."""
     import numpy as np
@@ -281,10 +274,6 @@ def _best_addition(kept: Matrix, chosen: Sequence[int]) -> tuple[int, float]:
     before = kept[:, list(chosen)].max(1) if chosen else np.zeros(len(kept))
     saved = np.maximum(kept - before[:, None], 0).sum(0)
     return int(saved.argmax()), float(saved.max())
-
-
-def _sum_kept(kept: Matrix, chosen: Sequence[int]) -> float:
-    return float(kept[:, list(chosen)].max(1).sum())
 
 
 def _why_nowhere(clip: Clip, buckets: Sequence[Bucket], fps: float) -> str:

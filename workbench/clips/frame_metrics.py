@@ -139,7 +139,8 @@ def flashes(pictures: Pixels, fps: float) -> list[Flash]:
     steps = np.abs(np.diff(brightness, prepend=brightness[:1]))
     found, reach, over = list[Flash](), max(1, round(FLASH_SECONDS * fps)), 0
     for frame in np.flatnonzero(steps >= SMALLEST_FLASH).tolist():
-        if frame <= over or steps[frame] < UNSTEADY * _usual(steps, frame):
+        around = [*steps[max(1, frame - NEIGHBORS) : frame], *steps[frame + 1 : frame + 1 + NEIGHBORS]]
+        if frame <= over or steps[frame] < UNSTEADY * (float(np.median(around)) if around else 0.0):
             continue
         before = pictures[frame - 1].astype(np.float32)
         change = pictures[frame] - before
@@ -151,14 +152,6 @@ def flashes(pictures: Pixels, fps: float) -> list[Flash]:
             over = frame + 1 + int(back.argmax())
             found.append((frame, over, round(float(steps[frame]), 1)))
     return found
-
-
-def _usual(steps: NDArray[np.float64], frame: int) -> float:
-    """The median of the steps around a frame, its own left out."""
-    import numpy as np
-
-    around = [*steps[max(1, frame - NEIGHBORS) : frame], *steps[frame + 1 : frame + 1 + NEIGHBORS]]
-    return float(np.median(around)) if around else 0.0
 
 
 def fingerprint(pictures: Sequence[Pixels]) -> bytes:
@@ -181,26 +174,15 @@ def alike(prints: Sequence[bytes], threshold: float) -> list[list[int]]:
     table = np.frombuffer(b"".join(prints), np.uint8).reshape(len(prints), -1).astype(np.float32)
     contrast = np.maximum(table.reshape(len(prints), -1, 3).var(1).mean(1) ** 0.5, 8.0)
     squares = (table**2).sum(1)
-    group = list(range(len(prints)))
+    groups = [[index] for index in range(len(prints))]  # one list, shared by all of a group
     for first in range(0, len(prints), 500):
         rows = slice(first, first + 500)
         apart = squares[rows, None] + squares[None] - 2 * table[rows] @ table.T
         limit = threshold * np.minimum(contrast[rows, None], contrast[None])
         for one, other in np.argwhere(apart < table.shape[1] * limit**2):
-            _join(group, first + int(one), int(other))
-    members: dict[int, list[int]] = {}
-    for index in range(len(prints)):
-        members.setdefault(_root(group, index), []).append(index)
-    return [indices for indices in members.values() if len(indices) > 1]
-
-
-def _root(group: list[int], index: int) -> int:
-    while group[index] != index:
-        group[index] = group[group[index]]
-        index = group[index]
-    return index
-
-
-def _join(group: list[int], one: int, other: int) -> None:
-    one, other = sorted((_root(group, one), _root(group, other)))
-    group[other] = one
+            kept, joining = sorted((groups[first + int(one)], groups[int(other)]))  # by their first, smallest index
+            if kept is not joining:
+                kept += joining
+                for index in joining:
+                    groups[index] = kept
+    return [sorted(group) for index, group in enumerate(groups) if index == group[0] and len(group) > 1]

@@ -93,7 +93,6 @@ class Clip(BaseModel):
 
     @property
     def source_id(self) -> str:
-        """The same for all parts of a source video."""
         return Path(self.master or self.file_name).stem
 
     @property
@@ -102,12 +101,7 @@ class Clip(BaseModel):
 
         A clip without a source is called by its file, as a folder of another tool has it.
         """
-        return f"{self.source_name} {self.times}".strip()
-
-    @property
-    def source_name(self) -> str:
-        """The source video's name."""
-        return Path(self.source).name or self.source_id
+        return f"{Path(self.source).name or self.source_id} {self.times}".strip()
 
     @property
     def times(self) -> str:
@@ -121,7 +115,6 @@ class Clip(BaseModel):
 
     @property
     def is_latents(self) -> bool:
-        """Whether its file holds latents instead of a video."""
         return self.file_name.lower().endswith(LATENTS)
 
     @property

@@ -71,14 +71,14 @@ def _listed(folder: Path, search: str, only: Filter, order: Order, version: tupl
     passes = {
         one: [clip for clip in clips if FILTERS[one][1](clip, clip.file_name in marks)] for one in get_args(Filter)
     }
-    found = [clip for clip in passes[only] if all(word in _searched(clip) for word in words)]
+    found = [
+        clip
+        for clip in passes[only]
+        if all(word in f"{clip.text} {clip.name} {clip.file_name}".casefold() for word in words)
+    ]
     if (key := ORDERS[order][1]) is not None:
         found.sort(key=key)
     return ClipList(found, len(clips), {one: len(passing) for one, passing in passes.items()}, marks)
-
-
-def _searched(clip: Clip) -> str:
-    return f"{clip.text} {clip.name} {clip.file_name}".casefold()
 
 
 @lru_cache(maxsize=KEPT_DATASETS)

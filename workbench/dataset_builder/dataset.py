@@ -68,7 +68,6 @@ from workbench.display.html import escaped
 from workbench.display.inline_html import figure, folded, heading, note, picture, row, table
 from workbench.errors import ConfigError, DataError, Unknown, WorkbenchError
 from workbench.families import default_model, find_model
-from workbench.families.model import Model
 from workbench.jobs import State
 from workbench.settings import parse
 from workbench.workspace import Workspace, fresh_folder, is_slug, slugify
@@ -150,12 +149,10 @@ class Dataset(NotedFolder):
 
     @property
     def import_results(self) -> list[ImportResult]:
-        """What became of every source file ever given."""
         return read_import_results(self.folder)
 
     @property
     def summary(self) -> Summary:
-        """The dataset in numbers."""
         return summarize(self.clips, sum(not result.usable for result in self.import_results))
 
     def snapshot(self, shape: Shape | None = None) -> DatasetSnapshot:
@@ -174,17 +171,24 @@ class Dataset(NotedFolder):
         """The clip's video file. Raises DataError for a link out of the dataset."""
         return clip_file(self.folder, clip.file_name)
 
-    def thumbnail_of(self, clip: Clip) -> Path:
-        """A JPEG of the clip; made now if it is missing (a plain VideoFolder has none). Raises DataError."""
-        path = self.folder / history.thumbnail_name(clip)
-        if not path.exists() and clip.is_latents:
-            media.write_poster("latents", (clip.width, clip.height), path)
-        elif not path.exists():
-            media.thumbnail(self.path_of(clip), path)
-        return path
-
     def _repr_html_(self) -> str:
-        return dataset_html(self.folder, self.summary, self.import_results)
+        """The summary, the first clips with their captions, the files that were refused."""
+        info, clips = self.info, self.clips
+        trigger = f" · trigger word {info.trigger_word}" if info.trigger_word else ""
+        tiles = []
+        for clip in clips[:MOST_CLIPS]:
+            thumbnail = picture(self.folder / history.thumbnail_name(clip), clip.name, 128)
+            facts = f"{clip.seconds:.2f} s, {clip.width}x{clip.height}"
+            style = "width:136px;margin:0 8px 8px 0;font-size:88%;line-height:1.3;overflow-wrap:anywhere"
+            text = escaped(clip.text or "no caption")
+            tiles.append(f'<div style="{style}">{thumbnail}{text}{note(facts)}</div>')
+        more = note(f"and {len(clips) - MOST_CLIPS:,} more clips") if len(clips) > MOST_CLIPS else ""
+        refused = [note(one.sentence) for one in self.import_results if not one.usable]
+        count = "1 file was" if len(refused) == 1 else f"{len(refused)} files were"
+        files = folded(f"{count} refused", "".join(refused)) if refused else ""
+        damaged = "".join(note(one, "error") for one in self.damage)
+        head = f"{heading(info.title or self.name)}{note(self.summary.sentence + trigger)}{damaged}"
+        return f"{head}{row(tiles)}{more}{files}"
 
     # ---- checks and numbers
 
@@ -224,7 +228,7 @@ class Dataset(NotedFolder):
 
         model: "" is the built-in one;  frames: None is the model's own number. Raises ConfigError.
         """
-        known, clips = _model(model), self.clips
+        known, clips = find_model(model or default_model()).model, self.clips
         shape = shape_for(known, frames)
         chosen = buckets.choose(clips, known, most_buckets)
         return PlanTable(shape, self.plans(shape), buckets.assign(clips, chosen, known.fps))
@@ -234,7 +238,7 @@ class Dataset(NotedFolder):
 
         Raises ConfigError, DataError when the clip is left out, CannotWrite.
         """
-        return self.planned_video(self.clip(name), shape_for(_model(model), frames))
+        return self.planned_video(self.clip(name), shape_for(find_model(model or default_model()).model, frames))
 
     def planned_video(self, clip: Clip, shape: Shape, target: Path | None = None) -> ClipView:
         """Exactly the frames that the model gets of a clip as a video, in the workspace's cache unless told where.
@@ -407,10 +411,6 @@ class Dataset(NotedFolder):
         return ""
 
 
-def _model(name: str) -> Model:
-    return find_model(name or default_model()).model
-
-
 def _is_dataset(folder: Path) -> bool:
     return is_slug(folder.name) and any((folder / name).exists() for name in (INFO, METADATA))
 
@@ -457,23 +457,3 @@ class ChangeList(list[Change]):
     def _repr_html_(self) -> str:
         rows = [(one.number, one.kind, one.what) for one in reversed(self)]
         return table(("number", "kind", "change"), rows[:MOST_ROWS]) if rows else note("Nothing was changed yet.")
-
-
-def dataset_html(folder: Path, summary: Summary, results: Sequence[ImportResult]) -> str:
-    """The summary, the first clips with their captions, the files that were refused."""
-    info, clips = known_info(folder), read_clips(folder)
-    trigger = f" · trigger word {info.trigger_word}" if info.trigger_word else ""
-    tiles = []
-    for clip in clips[:MOST_CLIPS]:
-        thumbnail = picture(folder / history.thumbnail_name(clip), clip.name, 128)
-        facts = f"{clip.seconds:.2f} s, {clip.width}x{clip.height}"
-        style = "width:136px;margin:0 8px 8px 0;font-size:88%;line-height:1.3;overflow-wrap:anywhere"
-        text = escaped(clip.text or "no caption")
-        tiles.append(f'<div style="{style}">{thumbnail}{text}{note(facts)}</div>')
-    more = note(f"and {len(clips) - MOST_CLIPS:,} more clips") if len(clips) > MOST_CLIPS else ""
-    refused = [note(one.sentence) for one in results if not one.usable]
-    count = "1 file was" if len(refused) == 1 else f"{len(refused)} files were"
-    files = folded(f"{count} refused", "".join(refused)) if refused else ""
-    damaged = "".join(note(one, "error") for one in damage(folder))
-    head = f"{heading(info.title or folder.name)}{note(summary.sentence + trigger)}{damaged}"
-    return f"{head}{row(tiles)}{more}{files}"

@@ -94,7 +94,18 @@ def export(dataset: Path, settings: ExportSettings, on_clip: OnClip = lambda *_:
         _remove(part)  # an export that was killed
     try:
         _write(clips, settings, target.name, part, on_clip)
-        _publish(part, target)
+        with writing(target):
+            disk.sync()
+            try:
+                if part.is_dir():
+                    disk.replace(part, target)
+                else:
+                    os.link(part, target)  # unlike a rename, it replaces nothing
+            except OSError:
+                if os.path.lexists(target):
+                    raise ConfigError(f"target is {target}, which is there already: choose another name") from None
+                disk.replace(part, target)  # a disk without links
+            sync_folder(target.parent)
     finally:
         _remove(part)
     return target
@@ -217,22 +228,6 @@ def _write_tar(path: Path, files: ExportedFiles) -> None:
             info.size = content.stat().st_size
             with content.open("rb") as file:
                 tar.addfile(info, file)
-
-
-def _publish(part: Path, target: Path) -> None:
-    """Give what was written its name. Raises ConfigError when something else took that name meanwhile."""
-    with writing(target):
-        disk.sync()
-        try:
-            if part.is_dir():
-                disk.replace(part, target)
-            else:
-                os.link(part, target)  # unlike a rename, it replaces nothing
-        except OSError:
-            if os.path.lexists(target):
-                raise ConfigError(f"target is {target}, which is there already: choose another name") from None
-            disk.replace(part, target)  # a disk without links
-        sync_folder(target.parent)
 
 
 def _remove(path: Path) -> None:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -140,8 +140,7 @@ def _standing_of(dataset: Path, task: str, names: Iterable[str], now: Mapping[st
     found = next((entry for entry in _standing(dataset, ("change",)) if entry.task == task), None)
     if found is None:
         return None
-    before, _ = _records(_details(dataset, found))
-    changed = {old.file_name for old in before if now.get(old.file_name) != old}
+    changed = {old.file_name for old in _details(dataset, found).before if now.get(old.file_name) != old}
     return None if changed & set(names) else found
 
 
@@ -153,7 +152,7 @@ def undo(dataset: Path, number: int | None = None, redo: bool = False) -> Change
     with editing(dataset):
         change = _change_to_undo(dataset, number, redo)
         details = _details(dataset, change)
-        before, after = _records(details)
+        before, after = details.before, details.after
         now = {clip.file_name: clip for clip in read_clips(dataset)}
         if change.task:  # a task that was killed has changed some of its clips only
             pairs = [(old, new) for old, new in zip(before, after, strict=True) if now.get(old.file_name) != old]
@@ -170,10 +169,9 @@ def undo(dataset: Path, number: int | None = None, redo: bool = False) -> Change
         elif after:
             replaced, added = {**replaced, after[0].file_name: before}, ()
         info = None
-        if details.get("info_before"):  # the title may have changed since
-            before_it = DatasetInfo.model_validate(details["info_before"])
-            info = read_info(dataset).model_copy(update={"trigger_word": before_it.trigger_word})
-        return _apply(dataset, change.what, replaced, added, info, details.get("positions", ()), change)
+        if details.info_before:  # the title may have changed since
+            info = read_info(dataset).model_copy(update={"trigger_word": details.info_before.trigger_word})
+        return _apply(dataset, change.what, replaced, added, info, details.positions, change)
 
 
 def _change_to_undo(dataset: Path, number: int | None, redo: bool) -> Change:
@@ -189,20 +187,8 @@ def _change_to_undo(dataset: Path, number: int | None, redo: bool) -> Change:
     return standing[number]
 
 
-def _details(dataset: Path, change: Change) -> dict[str, Any]:
-    """What .history/N.json holds of a change. Raises ConfigError when it is missing or damaged."""
-    path = dataset / DETAILS / f"{change.number}.json"
-    value = read_json(path)
-    try:
-        return _Details.model_validate(value).model_dump(mode="json", exclude_unset=True)
-    except ValidationError as error:
-        raise ConfigError(f"{path} does not tell what the change replaced ({broken_rule(error)}): fix it") from error
-
-
 class _Details(BaseModel):
-    """The records before and after a change, the positions of those before, and what dataset.json was."""
-
-    model_config = ConfigDict(extra="allow")
+    """.history/N.json: the records before and after a change, the positions of those before, what dataset.json was."""
 
     before: list[Clip]
     after: list[Clip]
@@ -210,10 +196,14 @@ class _Details(BaseModel):
     info_before: DatasetInfo | None = None
 
 
-def _records(details: Mapping[str, Any]) -> tuple[list[Clip], list[Clip]]:
-    """The records before and after a change."""
-    before, after = ([Clip.model_validate(one) for one in details[side]] for side in ("before", "after"))
-    return before, after
+def _details(dataset: Path, change: Change) -> _Details:
+    """What a change replaced. Raises ConfigError when its file is missing or damaged."""
+    path = dataset / DETAILS / f"{change.number}.json"
+    value = read_json(path)
+    try:
+        return _Details.model_validate(value)
+    except ValidationError as error:
+        raise ConfigError(f"{path} does not tell what the change replaced ({broken_rule(error)}): fix it") from error
 
 
 def undoable(dataset: Path) -> list[Change]:
@@ -243,14 +233,12 @@ def successor(dataset: Path, file_name: str) -> Clip | None:
 def _followed(dataset: Path, file_name: str, *version: int) -> str:
     """What a clip's file became in the newest changes, read once for each state of the history."""
     for entry in read_history(dataset)[-MOST_FOLLOWED:]:
-        details = {}
-        with contextlib.suppress(ConfigError):  # damaged: the clip is not followed through this change
-            details = _details(dataset, entry) if entry.kind != "note" else {}
-        if any(one["file_name"] == file_name for one in details.get("before", ())):
-            before, after = _records(details)
-            source = next(one.source_id for one in before if one.file_name == file_name)
-            parts = [one.file_name for one in after if one.source_id == source]
-            file_name = file_name if file_name in parts or not parts else parts[0]
+        if entry.kind != "note":
+            with contextlib.suppress(ConfigError):  # damaged: the clip is not followed through this change
+                details = _details(dataset, entry)
+                source = next((one.source_id for one in details.before if one.file_name == file_name), None)
+                parts = [one.file_name for one in details.after if one.source_id == source]
+                file_name = file_name if file_name in parts or not parts else parts[0]
     return file_name
 
 
@@ -296,16 +284,19 @@ def _apply(
     for clip in after:
         _move_files(clip, dataset / REMOVED, dataset)
     stood = [position for position, clip in enumerate(now) if clip.file_name in replaced]
-    details: dict[str, Any] = {"before": _dumped(before), "after": _dumped(after), "positions": stood}
-    if info is not None:
-        details["info_before"] = read_info(dataset).model_dump(mode="json")
-    path = dataset / DETAILS / f"{entry.number}.json"
+    details = _Details(before=before, after=after, positions=stood, info_before=read_info(dataset) if info else None)
     if grown:
-        kept, sides = _details(dataset, grown), ("before", "after", "positions")
-        # What a killed edit of the task did not come to is in there, too; it is done now.
-        rows = [row for row in zip(*(kept[side] for side in sides), strict=True) if row[0]["file_name"] not in replaced]
-        details = {side: [*(row[n] for row in rows), *details[side]] for n, side in enumerate(sides)}
-    write_json(path, details)
+        # What a killed edit of the task did not come to is in the kept details, too; it is done now.
+        old = _details(dataset, grown)
+        rows = zip(old.before, old.after, old.positions, strict=True)
+        kept = [row for row in rows if row[0].file_name not in replaced]
+        details.before[:0] = [row[0] for row in kept]
+        details.after[:0] = [row[1] for row in kept]
+        details.positions[:0] = [row[2] for row in kept]
+    write_json(
+        dataset / DETAILS / f"{entry.number}.json",
+        details.model_dump(mode="json", exclude=None if info else {"info_before"}),
+    )
     _remember_removed(dataset, before, records)
     write_clips(dataset, records)  # the change counts from here
     if info is not None:
@@ -318,18 +309,19 @@ def _apply(
     return entry
 
 
-def _dumped(clips: Sequence[Clip]) -> list[dict[str, Any]]:
-    return [clip.model_dump(mode="json") for clip in clips]
-
-
 def thumbnail_name(clip: Clip) -> str:
     """The clip's thumbnail, below a dataset folder."""
     return f"thumbs/{clip.id}.jpg"
 
 
+def files_of(clip: Clip) -> tuple[str, ...]:
+    """What lies in a dataset folder for a clip alone: it leaves and comes back with the clip's record."""
+    return clip.file_name, thumbnail_name(clip)
+
+
 def _move_files(clip: Clip, old: Path, new: Path) -> None:
-    """Move a clip's file and thumbnail to the other folder where they are not in place."""
-    for name in (clip.file_name, thumbnail_name(clip)):
+    """Move a clip's files to the other folder where they are not in place."""
+    for name in files_of(clip):
         if (old / name).exists() and not (new / name).exists():
             with writing(new / name):
                 (new / name).parent.mkdir(parents=True, exist_ok=True)

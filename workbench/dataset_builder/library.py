@@ -34,19 +34,19 @@ def search(workspace: Workspace, text: str = "", group: str | None = None) -> li
 
     All for "" and None; those of a group stand together, those without one last, then by name.
     """
+
+    def searched(dataset: Dataset) -> str:
+        info = dataset.info
+        return f"{dataset.name} {info.title} {info.trigger_word} {dataset.group} {dataset.notes}".lower()
+
     words = text.lower().split()
-    found = [one for one in Dataset.all(workspace) if all(word in _searched(one) for word in words)]
+    found = [one for one in Dataset.all(workspace) if all(word in searched(one) for word in words)]
     return sorted((one for one in found if group in (None, one.group)), key=lambda one: (not one.group, one.group))
 
 
 def groups(found: Iterable[Dataset]) -> list[str]:
     """The groups of these datasets, by name."""
     return sorted({one.group for one in found} - {""})
-
-
-def _searched(dataset: Dataset) -> str:
-    info = dataset.info
-    return f"{dataset.name} {info.title} {info.trigger_word} {dataset.group} {dataset.notes}".lower()
 
 
 def rename(workspace: Workspace, dataset: Dataset, title: str) -> Dataset:
@@ -108,24 +108,15 @@ def consequence(workspace: Workspace, dataset: Dataset) -> str:
 
 def runs_of(workspace: Workspace, dataset: Dataset) -> list[Run]:
     """The runs that were trained on a dataset, or measured with it, newest first."""
-    return [run for run in Run.all(workspace) if dataset.folder in _folders_of_run(workspace, run)]
+    found = []
+    for run in Run.all(workspace):
+        with contextlib.suppress(ConfigError):  # settings of another version: it cannot resume either
+            found += [run] if _uses(workspace, run.settings, dataset) else []
+    return found
 
 
-def _folders_of_run(workspace: Workspace, run: Run) -> list[Path]:
-    with contextlib.suppress(ConfigError):  # settings of another version: it cannot resume either
-        return _folders(workspace, run.settings)
-    return []
-
-
-def _folders(workspace: Workspace, settings: TrainSettings) -> list[Path]:
-    return [workspace.dataset(name) for _, name in datasets_of(settings)]
-
-
-def _encoding(workspace: Workspace, dataset: Dataset) -> Iterator[Path]:
-    """The jobs that encode a dataset now, ahead of a run."""
-    for job, settings in encoding_jobs(workspace):
-        if dataset.folder in _folders(workspace, settings):
-            yield job
+def _uses(workspace: Workspace, settings: TrainSettings, dataset: Dataset) -> bool:
+    return any(workspace.dataset(name) == dataset.folder for _, name in datasets_of(settings))
 
 
 @contextlib.contextmanager
@@ -137,7 +128,7 @@ def _unused(workspace: Workspace, dataset: Dataset) -> Iterator[None]:
             raise ConfigError(f"{name} has a task at work ({task}): wait for its end, or stop it")
         if run := next((run for run in runs_of(workspace, dataset) if jobs.status(run.folder).state.alive), None):
             raise ConfigError(f"the run {run.name} uses {name}: wait for its end, or workbench runs stop {run.name}")
-        if job := next(_encoding(workspace, dataset), None):
+        if job := next((job for job, of in encoding_jobs(workspace) if _uses(workspace, of, dataset)), None):
             stop = (job / "control" / "stop").relative_to(workspace.root).as_posix()
             raise ConfigError(f"{name} is being encoded: wait for its end, or create {stop} in the workspace")
         with intake.import_lock(dataset.folder):

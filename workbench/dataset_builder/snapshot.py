@@ -37,7 +37,6 @@ class Summary:
 
     @property
     def sentence(self) -> str:
-        """The numbers in words."""
         if not self.clips:
             return "no clips yet"
         sizes = ", ".join(self.sizes) if len(self.sizes) <= 3 else f"{len(self.sizes)} sizes"
@@ -72,7 +71,6 @@ class FileResult:
 
     @property
     def sentence(self) -> str:
-        """ "'cat.mov': converted: turned upright"."""
         return ": ".join(filter(None, (repr(self.name), self.outcome, self.note)))
 
 
@@ -129,6 +127,15 @@ def dataset_snapshot(dataset: Path, shape: Shape | None = None) -> DatasetSnapsh
     dropped = sum(plan(clip, shape).dropped is not None for clip in clips) if shape else 0
     tasks = [task_snapshot(Task(dataset, name)) for name in NAMES]
     changed = last_change(dataset)
+    facts = {
+        "clips": f"{summary.clips:,}",
+        "length": duration(summary.seconds) if summary.seconds >= 60 else f"{summary.seconds:.1f} s",
+        "size": ", ".join(list(summary.sizes)[:2]) + (" ..." if len(summary.sizes) > 2 else ""),
+        "frame rate": ", ".join(f"{fps:g}" for fps in list(summary.fps)[:3]) + " fps",
+        "without caption": f"{summary.missing_captions:,}",
+        **({"changed": moment(changed)} if changed else {}),
+        **({"left out by the model": f"{dropped:,}"} if shape else {}),
+    }
     return DatasetSnapshot(
         name=dataset.name,
         title=info.title or dataset.name,
@@ -138,7 +145,7 @@ def dataset_snapshot(dataset: Path, shape: Shape | None = None) -> DatasetSnapsh
         changed_at=changed,
         own_notes=NotedFolder(dataset).notes,
         summary=summary,
-        facts=_facts(summary, dropped if shape else None, changed) if clips else {},
+        facts=facts if clips else {},
         next_steps=(*damage(dataset), *_next_steps(summary, dropped)),
         tasks=tuple(task for task in tasks if task.state is not State.NEW),
     )
@@ -150,22 +157,10 @@ def last_change(dataset: Path) -> float | None:
     return max(times, default=None)
 
 
-def _facts(numbers: Summary, dropped: int | None, changed: float | None) -> dict[str, str]:
-    found = {
-        "clips": f"{numbers.clips:,}",
-        "length": duration(numbers.seconds) if numbers.seconds >= 60 else f"{numbers.seconds:.1f} s",
-        "size": ", ".join(list(numbers.sizes)[:2]) + (" ..." if len(numbers.sizes) > 2 else ""),
-        "frame rate": ", ".join(f"{fps:g}" for fps in list(numbers.fps)[:3]) + " fps",
-        "without caption": f"{numbers.missing_captions:,}",
-        **({"changed": moment(changed)} if changed else {}),
-    }
-    return found | ({} if dropped is None else {"left out by the model": f"{dropped:,}"})
-
-
 def _next_steps(numbers: Summary, dropped: int) -> list[str]:
-    found = []
     if not numbers.clips:
-        found.append("No clips yet: import video files, folders or archives.")
+        return ["No clips yet: import video files, folders or archives."]
+    found = []
     if missing := numbers.missing_captions:
         has = "has" if missing == 1 else "have"
         found.append(f"{counted(missing, 'clip')} {has} no caption: write one, or let a model write it.")
@@ -251,11 +246,11 @@ def _imported(result: Result) -> tuple[str, list[str]]:
 
 def file_results(result: Result) -> tuple[FileResult, ...]:
     """What became of each file of an import that is over, the refused first."""
-    order = list(OUTCOME_TONES)
-    found = sorted(result.get("files", ()), key=lambda one: order.index(one["outcome"]))
     return tuple(
-        FileResult(one["name"], OUTCOME_WORDS[one["outcome"]], one["note"], OUTCOME_TONES[one["outcome"]])
-        for one in found
+        FileResult(one["name"], OUTCOME_WORDS[outcome], one["note"], tone)
+        for outcome, tone in OUTCOME_TONES.items()
+        for one in result.get("files", ())
+        if one["outcome"] == outcome
     )
 
 

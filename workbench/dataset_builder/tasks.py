@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, Field
 
@@ -75,24 +75,16 @@ class TaskResult(BaseModel):
     left_behind: str = ""
 
 
-class TaskModule(Protocol):
-    """What each of those modules offers; one may also have these:
+def task_module(folder: Path) -> Any:
+    """The module that does a task, by its folder's name.
 
-    check(dataset, settings)   raises ConfigError for what is wrong with the settings beyond each by itself, before
-                               anything is started: it reads little and loads no model
-    devices(config)            the devices that the task needs to itself, for which it waits its turn
+    It has `run(dataset, config, job)`, which does the work that the settings in the file `config` ask for (jobs.Stop
+    ends it as asked), and may have `check(dataset, settings)`: it raises ConfigError for what is wrong with the
+    settings beyond each by itself, before anything is started, reads little and loads no model. One with
+    `devices(config)` names the devices that it needs to itself, for which it waits its turn.
     """
-
-    def run(self, dataset: Path, config: Path, job: jobs.Job) -> None:
-        """Do the work that the settings in `config` ask for; jobs.Stop ends it as asked."""
-
-
-def task_module(folder: Path) -> TaskModule:
-    """The module that does a task, by its folder's name."""
     name: Any = folder.name.removeprefix(".")
-    module: Any = importlib.import_module(f"{MODULE}.{MODULES[name]}")
-    found: TaskModule = module
-    return found
+    return importlib.import_module(f"{MODULE}.{MODULES[name]}")
 
 
 class Task:

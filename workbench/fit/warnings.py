@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from workbench.clips import still_pictures
+from workbench.clips import frame_plan
 from workbench.clips.frame_plan import shape_of
 from workbench.clips.records import damage, read_clips
 from workbench.dataset_builder.checks.findings import read_report
@@ -142,4 +142,4 @@ def _pictures(workspace: Workspace, settings: TrainSettings) -> Iterator[str]:
         folders = [workspace.dataset(source.name) for source in sources_of(settings)]
         if any(clip.is_image for folder in folders for clip in read_clips(folder)):
             share = Batches(load_data(workspace, settings, hashed=False), settings).pictures
-            yield from filter(None, [still_pictures.effect_on_motion(share)])
+            yield from filter(None, [frame_plan.effect_on_motion(share)])

@@ -20,8 +20,7 @@ from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.export import finished_download, start_download
 from workbench.dataset_builder.settings import ExportSettings, ImportSettings
 from workbench.dataset_builder.snapshot import Summary, TaskSnapshot, last_change, task_snapshot
-from workbench.dataset_builder.sources import uploads
-from workbench.dataset_builder.sources.files import first_names
+from workbench.dataset_builder.sources.files import first_names, inbox, keep_uploads
 from workbench.dataset_builder.tasks import NAMES
 from workbench.display.quantities import byte_size, duration, moment
 from workbench.errors import ConfigError
@@ -468,7 +467,7 @@ def take(
     """Import files that were uploaded to the page, into a dataset or a new one."""
     from workbench.dataset_builder.sources.survey import survey
 
-    given = [confined(uploads.inbox(), one) for one in files]
+    given = [confined(inbox(), one) for one in files]
     if not survey(given, settings.wanted_layout, settings.columns, settings.rate_of_frames).sources:
         named = first_names([one.name for one in given])
         raise ConfigError(f"there is no video or picture in {named}: drop the videos, too, or an archive of them")
@@ -476,7 +475,7 @@ def take(
     task = dataset.task("import")
     if task.status.state.alive:
         raise ConfigError(f"an import into {dataset.name} is running: wait until it is done, or stop it")
-    kept = tuple(map(str, uploads.keep(task.folder, files)))
+    kept = tuple(map(str, keep_uploads(task.folder, files)))
     return start_task(dataset, "import", settings.changed(dataset=dataset.name, sources=kept))
 
 

@@ -199,7 +199,6 @@ def test_stopped_while_it_waits_then_asked_anew(dataset: Dataset, server: ChatSe
     [
         ({"captioner": "nobody"}, "captioner is 'nobody', which is not known: choose endpoint or vision_language"),
         ({"base_url": ""}, "base_url is not set: give the server's address"),
-        ({"endpoint_model": ""}, "endpoint_model is not set"),
         (
             {"base_url": "https://api.example.com/v1"},
             "no key for api.example.com is there: set it (and",
@@ -331,14 +330,6 @@ def test_frames_are_spread_over_the_clip_and_reduced(dataset: Dataset) -> None:
     assert sample_frames(dataset.path_of(clip), clip, 1, 768)[0].shape == (1, 64, 64, 3)
     with pytest.raises(DataError, match="does not say its size"):
         sample_frames(dataset.path_of(clip), clip.changed(frames=0), 5, 32)
-
-
-def test_a_chosen_clip_that_is_not_there_is_named(dataset: Dataset, server: ChatServer) -> None:
-    start(dataset, server, which="chosen", chosen=["gone"])
-    status, _ = finish(dataset)
-    assert "there is no clip 'gone' in this dataset" in status.message
-    with pytest.raises(ConfigError, match="frames is 0, must be 1 to 64"):
-        CaptionSettings().changed(frames=0)
 
 
 def settings(server: ChatServer, **values: Any) -> CaptionSettings:

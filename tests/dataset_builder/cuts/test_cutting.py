@@ -60,7 +60,7 @@ def psnr(a: np.ndarray, b: np.ndarray) -> float:
     return float(10 * np.log10(255**2 / max(errors.max(), 1e-9)))
 
 
-@pytest.mark.parametrize(("start", "end"), [(0, 2), (31, 33), (29, 61), (70, 75), (0, 74)])
+@pytest.mark.parametrize(("start", "end"), [(0, 2), (29, 61), (70, 75)])
 def test_a_part_has_exactly_its_frames(folder: Path, start: int, end: int) -> None:
     clip = only(folder)
     new = make_part(folder, clip, Cut(start, end))

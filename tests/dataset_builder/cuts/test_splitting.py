@@ -16,11 +16,9 @@ from workbench import jobs
 from workbench.clips import media
 from workbench.clips.records import Clip, read_clips, write_clips
 from workbench.dataset_builder import history
-from workbench.dataset_builder.cuts import splitting
 from workbench.dataset_builder.cuts.splitting import plan_split
 from workbench.dataset_builder.settings import SplitSettings, SplitTask
 from workbench.errors import ConfigError
-from workbench.settings import specs
 from workbench.workspace import read_json
 
 LENGTHS = {"one": (24, 30, 5, 27), "two": (16, 40), "three": (33,), "four": (4, 4, 4)}
@@ -147,17 +145,6 @@ def test_a_killed_split_goes_on(folder: Path) -> None:
         assert (folder / clip.file_name).stat().st_mtime_ns == made[Path(clip.file_name).name]
 
 
-def test_a_stopped_split_changes_nothing(folder: Path) -> None:
-    before = read_clips(folder)
-    SplitSettings().save(folder / ".split" / jobs.CONFIG)
-    jobs.start(folder / ".split", "workbench.dataset_builder")
-    jobs.send(folder / ".split", "stop")
-    status = jobs.wait(folder / ".split", PATIENCE)
-    assert status.state == jobs.State.STOPPED
-    assert status.message.startswith("stopped while finding cuts, ")
-    assert read_clips(folder) == before
-
-
 def test_a_damaged_clip_costs_only_itself(folder: Path) -> None:
     path = folder / "clips/one.mp4"
     data = bytearray(path.read_bytes())
@@ -182,9 +169,3 @@ def test_a_damaged_clip_costs_only_itself(folder: Path) -> None:
 def test_settings_that_cannot_be_met(folder: Path, settings: SplitSettings, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         plan_split(folder, settings)
-
-
-def test_the_help_names_the_thresholds() -> None:
-    text = next(spec.help for spec in specs(SplitSettings) if spec.name == "threshold")
-    for name, detector in splitting.DETECTORS.items():
-        assert f"{name} {detector.threshold:g}" in text

@@ -15,6 +15,7 @@ from tests.dataset_builder import foreign
 from workbench.clips import media
 from workbench.clips.records import Clip, file_sha256
 from workbench.dataset_builder import Dataset, ImportResult
+from workbench.dataset_builder.history import thumbnail_name
 from workbench.errors import DataError
 from workbench.workspace import Workspace
 
@@ -124,7 +125,7 @@ def test_every_clip_is_canonical_and_known_exactly(built: Dataset) -> None:
         assert clip.sha256 == file_sha256(built.path_of(clip))
         steps = np.diff(media.read_times(built.path_of(clip)).presented)
         assert clip.is_image or np.ptp(steps) < 1e-3
-        assert built.thumbnail_of(clip).exists()
+        assert (built.folder / thumbnail_name(clip)).exists()
 
 
 def test_canonical_file_is_taken_byte_for_byte_and_once(built: Dataset) -> None:
@@ -139,7 +140,7 @@ def test_turned_clip_stands_upright(built: Dataset) -> None:
     assert (clip.width, clip.height, clip.frames) == (64, 96, 24)
     assert frames[12, :12, -12:].min() > 200  # the white corner of the stored top left is now top right
     assert frames[12, :12, :12].max() < 200
-    shown = np.asarray(Image.open(built.thumbnail_of(clip))).astype(int)
+    shown = np.asarray(Image.open(built.folder / thumbnail_name(clip))).astype(int)
     assert np.abs(shown - frames[12]).mean() < 4 < np.abs(shown - frames[0]).mean()
     moving = (frames[:, :, :, 0].astype(int) - frames[:, :, :, 1] > 80).nonzero()
     assert moving[1][moving[0] == 23].mean() > moving[1][moving[0] == 0].mean() + 20  # right became down

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -22,12 +23,12 @@ from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.clips import media, records
 from workbench.clips.records import Clip
-from workbench.dataset_builder import Dataset, ImportResult, ImportSettings
+from workbench.dataset_builder import Dataset, ImportResult
 from workbench.dataset_builder.ingest import canonical, intake
 from workbench.dataset_builder.ingest.intake import Contents
 from workbench.dataset_builder.ingest.results import append_import_result, read_import_results
 from workbench.dataset_builder.snapshot import task_snapshot
-from workbench.dataset_builder.sources import uploads
+from workbench.dataset_builder.sources.files import keep_uploads
 from workbench.dataset_builder.sources.tree import SourceFile
 from workbench.errors import CannotWrite, ConfigError, DataError, ExitCode
 from workbench.jobs.limited import ChildClosed
@@ -284,27 +285,21 @@ def test_import_job_stops_when_asked_and_keeps_what_it_has(workspace: Workspace,
     assert 1 <= len(dataset.clips) < 8
 
 
-def test_import_job_with_nothing_usable_ends_as_bad_data(workspace: Workspace, tmp_path: Path) -> None:
-    dataset = Dataset.create(workspace, "Bad")
-    (tmp_path / "a.mp4").write_bytes(b"")
-    dataset.start_import([tmp_path / "a.mp4"])
-    status = jobs.wait(dataset.task("import").folder, PATIENCE)
-    assert (status.state, status.exit_code) == (jobs.State.FAILED, ExitCode.BAD_DATA)
-    assert "empty file" in status.message
-    assert ImportSettings.load(dataset.task("import").folder / jobs.CONFIG).dataset == "bad"
-
-
 A_WHILE = 0.1  # seconds in which a thread that need not wait would be through
 
 
 def entering(contents: Contents, number: int, sha256: str) -> threading.Thread:
-    thread = threading.Thread(target=contents.enter, args=(number, sha256), daemon=True)
+    def enter() -> None:
+        with contextlib.suppress(ChildClosed):
+            contents.enter(number, sha256)
+
+    thread = threading.Thread(target=enter, daemon=True)
     thread.start()
     thread.join(A_WHILE)
     return thread
 
 
-def test_a_source_waits_for_earlier_ones_of_the_same_content_alone() -> None:
+def test_a_source_waits_for_earlier_ones_of_the_same_content_alone_and_nobody_after_the_end() -> None:
     contents = Contents()
     same = entering(contents, 2, "a")
     other = entering(contents, 1, "b")
@@ -317,30 +312,16 @@ def test_a_source_waits_for_earlier_ones_of_the_same_content_alone() -> None:
     contents.leave(0)
     same.join(PATIENCE)
     assert not same.is_alive()
-
-
-def test_a_source_that_cannot_be_read_holds_nobody_up() -> None:
-    contents = Contents()
-    second = entering(contents, 1, "a")
-    contents.leave(0)
-    second.join(PATIENCE)
-    assert not second.is_alive()
-
-
-def test_nobody_waits_after_the_end() -> None:
-    contents = Contents()
-    ended: list[bool] = []
-
-    def enter() -> None:
-        with pytest.raises(ChildClosed):
-            contents.enter(1, "a")
-        ended.append(True)
-
-    thread = threading.Thread(target=enter, daemon=True)
-    thread.start()
+    contents.leave(2)
+    last = entering(contents, 4, "a")
+    contents.leave(3)  # it could not be read
+    last.join(PATIENCE)
+    assert not last.is_alive()
+    waiting = entering(contents, 9, "a")
+    assert waiting.is_alive()
     contents.close()
-    thread.join(PATIENCE)
-    assert ended
+    waiting.join(PATIENCE)
+    assert not waiting.is_alive()
 
 
 def test_a_failed_upload_is_shown_by_its_own_name_until_it_is_dismissed(
@@ -351,28 +332,17 @@ def test_a_failed_upload_is_shown_by_its_own_name_until_it_is_dismissed(
     dropped = workspace.root / "upload" / "my cat.mp4"
     dropped.parent.mkdir()
     dropped.write_bytes(b"no video")
-    kept = uploads.keep(dataset.folder / ".import", [str(dropped)])
+    kept = keep_uploads(dataset.folder / ".import", [str(dropped)])
     dataset.start_import(kept)
-    assert dataset.task("import").wait(PATIENCE).state is jobs.State.FAILED
+    ended = dataset.task("import").wait(PATIENCE)
+    assert (ended.state, ended.exit_code) == (jobs.State.FAILED, ExitCode.BAD_DATA)
     for _ in range(2):  # read from the disk each time, as the shell does
         seen = task_snapshot(Dataset.open(workspace, "cats").task("import"))
         assert "my cat.mp4" in seen.sentence
         assert str(workspace.root) not in json.dumps(
             [seen.sentence, seen.details, [one.sentence for one in seen.files]]
         )
-        assert "dismiss" in seen.actions
+        assert {"dismiss", "resume"} <= set(seen.actions)
     dataset.task("import").dismiss()
     seen = task_snapshot(Dataset.open(workspace, "cats").task("import"))
     assert (seen.state, seen.sentence, seen.actions) == (jobs.State.NEW, "", ())
-
-
-def test_what_was_named_by_its_path_is_still_shown_after_a_restart(workspace: Workspace) -> None:
-    """The path may lead to a good file by then, so Resume is offered."""
-    dataset = Dataset.create(workspace, "Cats")
-    named = workspace.root / "my cat.mp4"
-    named.write_bytes(b"no video")
-    dataset.start_import([named])
-    assert dataset.task("import").wait(PATIENCE).state is jobs.State.FAILED
-    seen = task_snapshot(Dataset.open(workspace, "cats").task("import"))
-    assert "my cat.mp4" in seen.sentence
-    assert "resume" in seen.actions

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,15 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.patience import PATIENCE
 from workbench.clips import media
 from workbench.clips.records import Clip, write_clips
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.cuts import scenes, splitting
+from workbench.dataset_builder.cuts import scenes
 from workbench.dataset_builder.cuts.scenes import filmstrip
-from workbench.dataset_builder.cuts.splitting import Split, plan_split
+from workbench.dataset_builder.cuts.splitting import plan_split
 from workbench.dataset_builder.settings import SplitSettings
-from workbench.dataset_builder.tasks import ClipProgress, Tick
 from workbench.errors import ConfigError
 from workbench.workspace import Workspace
 
@@ -95,29 +91,3 @@ def test_windows_are_planned_without_a_look_at_it(dataset: Dataset, decoded: lis
     assert decoded == []
     with pytest.raises(ConfigError, match="the span is 1790 to 1810 s, must lie in the source video's 0 to 1800 s"):
         dataset.trim(dataset.clips[0].id, 1790, 1810)
-
-
-def test_its_cuts_are_found_with_progress(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[ClipProgress] = []
-    seen = threading.Event()
-    plan_clip = splitting.plan_clip
-
-    def waits_half_way(folder: Path, clip: Clip, settings: SplitSettings, tick: Tick) -> Split:
-        frames = itertools.count(1)
-
-        def ticks() -> None:
-            tick()
-            if next(frames) == FRAMES // 2:
-                assert seen.wait(PATIENCE), "nobody sees it go on"
-
-        return plan_clip(folder, clip, settings, ticks)
-
-    def on_progress(now: ClipProgress) -> None:
-        told.append(now)
-        if 0 < now.frames < FRAMES and now.frame_seconds:
-            seen.set()
-
-    monkeypatch.setattr(splitting, "plan_clip", waits_half_way)
-    (plan,) = plan_split(dataset.folder, SplitSettings(), on_progress)
-    assert plan.reason == "one shot"
-    assert told[-1].frames == told[-1].total == FRAMES

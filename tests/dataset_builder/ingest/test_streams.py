@@ -51,9 +51,7 @@ KINDS: dict[str, Callable[[Path], Path]] = {
     "a raw H.264 stream": lambda folder: h264(folder / "a.h264"),
     "a raw HEVC stream": lambda folder: h264(folder / "a.hevc", "libx265"),
     "an mp4 copied from an AVI": lambda folder: copied(h264(folder / "a.mp4"), folder / "b.mp4"),
-    "a Matroska copied from an AVI": lambda folder: copied(h264(folder / "a.mp4"), folder / "b.mkv"),
     "times that begin late": lambda folder: h264(folder / "a.ts", start=24 * 3000),
-    "H.264 in FLV": lambda folder: h264(folder / "a.flv"),
     "H.264 in WMV": lambda folder: h264(folder / "a.wmv"),
     "uncompressed pictures": lambda folder: h264(folder / "a.y4m", "wrapped_avframe"),
 }

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shutil
 import tarfile
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.dataset_builder.sat_reader import taken
-from tests.dataset_builder.small import CAPTIONS, write_dataset
+from tests.dataset_builder.small import write_dataset
 from tests.drawing import draw
 from workbench.clips import media
 from workbench.clips.records import Clip, file_sha256, read_clips, write_clips
@@ -47,8 +44,10 @@ def content(source: SourceFile, folder: Path) -> str:
     return file_sha256(folder / "member.mp4")
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("ending", ["", ".zip", ".tar"])
+@pytest.mark.parametrize(
+    ("name", "ending"),
+    [*((name, "") for name in NAMES), ("lists", ".zip"), ("webdataset", ".zip"), ("sidecars", ".tar")],
+)
 def test_what_is_exported_comes_back_whole(small: Path, tmp_path: Path, name: str, ending: str) -> None:
     settings = ExportSettings(layout=name, target=str(tmp_path / f"out{ending}"))
     if (name, ending) == ("webdataset", ".zip"):
@@ -71,7 +70,7 @@ def test_what_is_exported_comes_back_whole(small: Path, tmp_path: Path, name: st
     assert sorted(forced.sources, key=lambda source: source.key) == sorted(found.sources, key=lambda source: source.key)
 
 
-@pytest.mark.parametrize("pack", ["gztar", "xztar", "bztar", "zip"])
+@pytest.mark.parametrize("pack", ["xztar", "zip"])
 def test_an_archive_of_a_folder_is_read_as_the_folder(small: Path, tmp_path: Path, pack: str) -> None:
     export(small, ExportSettings(layout="lists", target=str(tmp_path / "in" / "deep" / "cats")))
     archive = Path(shutil.make_archive(str(tmp_path / "cats"), pack, tmp_path / "in"))
@@ -207,7 +206,7 @@ def test_pictures_are_sources_unless_they_only_show_a_video(tmp_path: Path) -> N
     found = given(tmp_path, {**dict.fromkeys(names, "x"), "own/a.txt": "a picture of its own", "beside.txt": "both"})
     assert sorted(source.name for source in found.sources) == ["a.mp4", "a.png", "b.webp", "beside.mp4", "c.PNG"]
     assert found.found[0].problems[Problem.POSTER] == ("beside.jpg", "thumbs/a.jpg")
-    assert found.found[0].images == 3
+    assert "2 videos, 3 pictures" in found.found[0].sentence
 
 
 def test_a_layout_that_does_not_fit_is_refused(tmp_path: Path) -> None:
@@ -218,44 +217,14 @@ def test_a_layout_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         survey([tmp_path], layout="latents")
 
 
-@pytest.mark.parametrize("target", ["out.tar", "out.zip"])
-def test_an_exported_dataset_imports_as_the_very_same_clips(dataset: Dataset, tmp_path: Path, target: str) -> None:
-    archive = export(dataset.folder, ExportSettings(layout="lists", target=str(tmp_path / target)))
+def test_an_exported_dataset_imports_as_the_very_same_clips(dataset: Dataset, tmp_path: Path) -> None:
+    archive = export(dataset.folder, ExportSettings(layout="lists", target=str(tmp_path / "out.tar")))
     copy = Dataset.create(Workspace(dataset.folder.parent.parent), "Copy")
     copy.import_files([archive])
     assert [(clip.sha256, clip.text) for clip in copy.clips] == [
         (clip.sha256, dataset.captions[clip.file_name]) for clip in dataset.clips
     ]
     assert copy.content_hash == dataset.content_hash
-
-
-@pytest.fixture(scope="module")
-def came_in_as(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Dataset]:
-    """A dataset of four captioned clips that was exported in a layout and imported again, once a layout."""
-    base = tmp_path_factory.mktemp("pairs")
-    first = Dataset(write_dataset(base / "first", CAPTIONS[:4]))
-
-    @cache
-    def imported(layout: str) -> Dataset:
-        target = export(first.folder, ExportSettings(layout=layout, target=str(base / f"{layout}.tar")))
-        dataset = Dataset.create(Workspace.open(base / layout), layout)
-        dataset.import_files([target])
-        assert dataset.content_hash == first.content_hash
-        return dataset
-
-    return imported
-
-
-@pytest.mark.parametrize(("came", "goes"), list(itertools.product(NAMES, NAMES)))
-def test_what_came_in_one_layout_goes_out_in_any_other(
-    came_in_as: Callable[[str], Dataset], tmp_path: Path, came: str, goes: str
-) -> None:
-    dataset = came_in_as(came)
-    target = export(dataset.folder, ExportSettings(layout=goes, target=str(tmp_path / "out")))
-    expected = sorted((clip.sha256, clean_caption(clip.text)) for clip in dataset.clips)
-    (found,) = survey([target]).found
-    assert found.layout == goes
-    assert sorted((content(source, tmp_path), source.caption) for source in found.sources) == expected
 
 
 RATES = (8, 12.5, 15, 23.976, 24, 25, 29.97, 30)

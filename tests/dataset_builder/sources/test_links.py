@@ -155,13 +155,12 @@ def imported(workspace: Workspace, *paths: Path) -> Dataset:
     return dataset
 
 
-@pytest.mark.parametrize("named", ["snapshot", "files", "cache"])
+@pytest.mark.parametrize("named", ["files", "cache"])
 def test_a_page_imports_a_hub_cache_below_its_root_as_the_shell_does(
     tmp_path: Path, workspace: Workspace, confined: Callable[..., None], named: str
 ) -> None:
     snapshot = hub_cache(tmp_path / "root")
     given = {
-        "snapshot": [snapshot],
         "files": [snapshot / "v0.mp4", snapshot / "data" / "v1.mp4", snapshot / "metadata.jsonl"],
         "cache": [tmp_path / "root"],
     }[named]

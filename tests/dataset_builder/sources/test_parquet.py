@@ -106,7 +106,7 @@ def test_one_column_is_taken_and_the_others_are_named(tmp_path: Path) -> None:
         assert not survey([path], columns=Columns(video="none")).sources
 
 
-@pytest.mark.parametrize("notes", ["[" * 100_000, "{", "[]", "null", '{"info": []}', '{"info": {"features": [1]}}'])
+@pytest.mark.parametrize("notes", ["[" * 100_000, "null", '{"info": {"features": [1]}}'])
 def test_a_table_whose_notes_are_damaged_is_read_by_its_columns(tmp_path: Path, notes: str) -> None:
     part = looked(write(tmp_path / "t.parquet", {"video": [b"pixels"], "text": ["a red square"]}, notes=notes))
     assert content(part.sources[0], tmp_path) == b"pixels"

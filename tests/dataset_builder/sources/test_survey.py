@@ -130,9 +130,7 @@ def test_a_survey_says_what_an_import_would_do(tmp_path: Path) -> None:
     assert "gone.tar is not there" in lines[5]
 
 
-@pytest.mark.parametrize(
-    "pair", ["DNG JPG", "CR2 JPG", "NEF jpeg", "ARW JPG", "RAF jpg", "HEIC JPG", "psd png", "tiff jpg"]
-)
+@pytest.mark.parametrize("pair", ["DNG JPG", "HEIC JPG"])
 def test_of_two_files_of_one_picture_the_one_that_can_be_read_is_taken(tmp_path: Path, pair: str) -> None:
     raw, plain = (f"DSC_1.{ending}" for ending in pair.split())
     (tmp_path / raw).write_bytes(b"unknown bytes")
@@ -154,26 +152,25 @@ def test_the_picture_of_a_video_stays_left_out(tmp_path: Path) -> None:
     assert any("'IMG_1.JPG': pictures that show a video" in line for line in found.sentences)
 
 
-@pytest.mark.parametrize(
-    "name", ["a.jfif", "b.JPE", "c.pjpeg", "d.dib", "e.avifs", "f.mpe", "g.M2T", "h.divx", "i.264"]
-)
-def test_rare_endings_of_pictures_and_videos_are_known(tmp_path: Path, name: str) -> None:
-    touch(tmp_path / name)
-    assert [source.name for source in survey([tmp_path]).sources] == [name]
+def test_rare_endings_of_pictures_and_videos_are_known(tmp_path: Path) -> None:
+    names = ["a.jfif", "b.JPE", "c.pjpeg", "d.dib", "e.avifs", "f.mpe", "g.M2T", "h.divx", "i.264"]
+    for name in names:
+        touch(tmp_path / name)
+    assert sorted(source.name for source in survey([tmp_path]).sources) == names
 
 
-def test_ten_thousand_files_are_surveyed_and_more_than_the_cap_is_said(
+def test_thousands_of_files_are_surveyed_and_more_than_the_cap_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number in range(10_000):
+    for number in range(2_000):
         (tmp_path / f"{number:05d}.mp4").touch()
         (tmp_path / f"{number:05d}.txt").write_text(f"caption {number}")
     found = survey([tmp_path])
-    assert (len(found.sources), found.found[0].captions, found.too_many) == (10_000, 10_000, False)
-    monkeypatch.setattr("workbench.dataset_builder.sources.survey.MOST_SOURCES", 9_000)
+    assert (len([one for one in found.sources if one.caption]), found.too_many) == (2_000, False)
+    monkeypatch.setattr("workbench.dataset_builder.sources.survey.MOST_SOURCES", 1_500)
     capped = survey([tmp_path])
-    assert (len(capped.sources), capped.too_many) == (9_000, True)
-    assert capped.sentences[-1] == "more than 9,000 videos: only the first 9,000 are taken"
+    assert (len(capped.sources), capped.too_many) == (1_500, True)
+    assert capped.sentences[-1] == "more than 1,500 videos: only the first 1,500 are taken"
 
 
 def test_text_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """Video files: look at them, read their frames, write them."""
 
-from workbench.clips.media.difference import difference
 from workbench.clips.media.gifs import write_gif, write_png
 from workbench.clips.media.kinds import (
     ENDINGS,
@@ -23,15 +22,16 @@ from workbench.clips.media.opening import (
 from workbench.clips.media.reading import (
     Pixels,
     decode,
+    difference,
     first_frame_png,
     raw_frames,
     read_frames,
+    read_own_clip,
     thumbnail,
     write_poster,
     write_thumbnail,
 )
-from workbench.clips.media.windows import read_own_clip
-from workbench.clips.media.writing import VideoWriter, bt709_frame, encode, without_comment
+from workbench.clips.media.writing import VideoWriter, bt709_frame, encode, filter_graph, without_comment
 
 __all__ = [
     "ENDINGS",
@@ -48,6 +48,7 @@ __all__ = [
     "decode",
     "difference",
     "encode",
+    "filter_graph",
     "first_frame_png",
     "is_picture",
     "orientation",

@@ -91,23 +91,19 @@ def opened(path: Path) -> Iterator[tuple[Any, Any]]:
 
 
 def _container(path: Path) -> Any:
-    """Raises DataError."""
     import av
 
     try:
         # An absolute path, so that no file name is taken for a protocol ("concat:...").
-        return av.open(str(path.absolute()), options=dict(OPEN_OPTIONS), **_any_metadata())
+        # Opens a file whose metadata are no UTF-8, as PyAV does from version 19 on without being asked.
+        any_metadata: dict[str, Any] = (
+            {"metadata_errors": "surrogateescape"} if int(av.__version__.partition(".")[0]) < 19 else {}
+        )
+        return av.open(str(path.absolute()), options=dict(OPEN_OPTIONS), **any_metadata)
     except (av.FFmpegError, ValueError) as error:
         if without_index(path):
             raise DataError("the video was cut off, its index is missing: copy it again from the camera") from error
         raise DataError(f"not a video that can be read: give {ENDINGS}") from error
-
-
-def _any_metadata() -> dict[str, Any]:
-    """What lets PyAV open a file whose metadata are no UTF-8: from version 19 on it always does, without an option."""
-    import av
-
-    return {"metadata_errors": "surrogateescape"} if int(av.__version__.partition(".")[0]) < 19 else {}
 
 
 def _tracks(container: Any) -> list[Any]:

@@ -1,13 +1,20 @@
-"""Read a video's frames with PyAV: a foreign file's one after another, our own clips' by number."""
+"""Read a video's frames: a foreign file's one after another, our own clips' by number; and compare two videos.
+
+PyAV reads all; windows of our own clips are read with decord where it is measured to be faster.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import io
+import math
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from workbench.clips.media.opening import frame_step, opened, orientation, read_times
+from workbench.clips.media.opening import THREADS, frame_step, opened, orientation, read_times
 from workbench.clips.media.writing import KEYFRAME_EVERY
 from workbench.errors import DataError
 from workbench.workspace import write_bytes
@@ -113,7 +120,12 @@ def _pick(path: Path, container: Any, stream: Any, indices: Sequence[int]) -> Pi
 
     wanted = set(indices)
     found: dict[int, Any] = {}
-    for stretch in _stretches(indices):
+    stretches: list[list[int]] = []  # parted where a keyframe lies between two numbers for certain
+    for number in sorted(wanted):
+        if not stretches or number - stretches[-1][-1] > KEYFRAME_EVERY:
+            stretches.append([])
+        stretches[-1].append(number)
+    for stretch in stretches:
         for number, frame in frames_onward(container, stream, stretch[0]):
             if number in wanted:
                 found[number] = frame.to_ndarray(format="rgb24")
@@ -122,16 +134,6 @@ def _pick(path: Path, container: Any, stream: Any, indices: Sequence[int]) -> Pi
     if missing := sorted(wanted - found.keys()):
         raise DataError(f"{path.name} has no frame {missing[0]}: import it again")
     return np.stack([found[number] for number in indices])
-
-
-def _stretches(indices: Sequence[int]) -> list[list[int]]:
-    """The numbers in order, parted where a keyframe lies between two of them for certain."""
-    stretches: list[list[int]] = []
-    for number in sorted(set(indices)):
-        if not stretches or number - stretches[-1][-1] > KEYFRAME_EVERY:
-            stretches.append([])
-        stretches[-1].append(number)
-    return stretches
 
 
 def thumbnail(path: Path, target: Path) -> None:
@@ -143,8 +145,6 @@ def thumbnail(path: Path, target: Path) -> None:
 
 def write_thumbnail(pixels: Pixels, target: Path) -> None:
     """A small JPEG of a picture, uint8 [H, W, 3]. Raises CannotWrite."""
-    import io
-
     from PIL import Image
 
     picture = Image.fromarray(pixels)
@@ -168,10 +168,99 @@ def write_poster(text: str, size: tuple[int, int], target: Path) -> None:
 
 def first_frame_png(path: Path) -> bytes:
     """The first frame of a video as a PNG. Raises DataError."""
-    import io
-
     from PIL import Image
 
     data = io.BytesIO()
     Image.fromarray(read_frames(path, [0])[0]).save(data, "PNG")
     return data.getvalue()
+
+
+# ---- windows of our own clips, as training takes them ----------------------------------------------------------------
+
+# Both decoders give the same pixels, bit for bit (tests/clips/test_media_windows.py). `suits_decord` is the table that
+# benchmarks/clip_reading.py measures.
+SMALLEST_SIDE = 128  # pixels; of narrower clips (16, 24, 48, 72) decord gives other shapes or fails
+LARGEST = 256 * 256  # pixels; of larger pictures PyAV decodes fewer in vain
+LONGEST = 600  # frames; decord looks at all packets of a clip before it reads the first
+FEWEST = 8  # frames
+
+
+def suits_decord(shape: tuple[int, int, int], indices: Sequence[int]) -> bool:
+    """Whether decord reads these frames of a clip [F, H, W] faster: many in a row of a small, short clip."""
+    frames, height, width = shape
+    close = len(indices) >= FEWEST and max(indices) - min(indices) < 1.5 * len(indices)
+    return close and frames <= LONGEST and height * width <= LARGEST and min(height, width) >= SMALLEST_SIDE
+
+
+def read_own_clip(
+    path: Path,
+    shape: tuple[int, int, int],
+    indices: Sequence[int],
+    resize: tuple[int, int] | None = None,
+    crop: tuple[int, int, int, int] | None = None,
+) -> Pixels:
+    """The same as `read_frames`, of a clip of ours [F, H, W] whose content has the checksum it was written with.
+
+    Raises DataError.
+    """
+    frames = _read_with_decord(path, shape, indices) if suits_decord(shape, indices) and _has_decord() else None
+    return read_frames(path, indices, resize, crop) if frames is None else fitted(frames, resize, crop)
+
+
+@cache
+def _has_decord() -> bool:
+    """Whether there is a decord for this machine: it has no wheel for macOS or ARM."""
+    return importlib.util.find_spec("decord") is not None
+
+
+def _read_with_decord(path: Path, shape: tuple[int, int, int], indices: Sequence[int]) -> Any:
+    """The frames as decord reads them; None where it cannot, or sees another clip than its record says."""
+    import decord
+
+    try:
+        reader = decord.VideoReader(str(path), num_threads=THREADS)
+        if len(reader) != shape[0]:
+            return None
+        frames = reader.get_batch(list(indices)).asnumpy()
+    except (decord.DECORDError, OSError):
+        return None
+    return frames if frames.shape[1:] == (*shape[1:], 3) else None
+
+
+# ---- how much two videos differ --------------------------------------------------------------------------------------
+
+SAME = 99.0  # dB for equal videos
+SEEN = 6.0  # levels from which people see a difference
+ANOTHER = 25.0  # levels from which it is another video
+WORDS = {1: "the same", SEEN: "nearly the same", ANOTHER: "clearly different", math.inf: "another video"}
+"""Below so many levels two videos are this to the eye."""
+
+
+class Difference(NamedTuple):
+    """levels: the mean difference of the pixels, of 255;  psnr: dB"""
+
+    levels: float
+    psnr: float
+
+
+def difference(one: Path, other: Path) -> Difference | None:
+    """Of two videos, as far as the shorter one goes; None when their sizes differ. Raises DataError."""
+    import numpy as np
+
+    total = squares = count = 0.0
+    for (_, left), (_, right) in zip(decode(one), decode(other), strict=False):
+        if left.shape != right.shape:
+            return None
+        apart = left.astype(np.float32) - right
+        total += float(np.abs(apart).sum())
+        squares += float((apart**2).sum())
+        count += apart.size
+    if not count:
+        return None
+    psnr = 10 * math.log10(255**2 * count / squares) if squares else SAME
+    return Difference(round(total / count, 2), round(min(psnr, SAME), 1))
+
+
+def in_words(levels: float) -> str:
+    """What so many levels are to the eye: "nearly the same"."""
+    return next(words for limit, words in WORDS.items() if levels < limit)

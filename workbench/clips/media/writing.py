@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,10 +95,26 @@ class VideoWriter:
             self._temporary.unlink(missing_ok=True)
 
 
-def encode(frames: Pixels, path: Path, fps: float, comment: str | None = None, crf: int = 14) -> None:
+def filter_graph(first: Any, steps: Sequence[tuple[str, str]]) -> Any:
+    """FFmpeg's filters, (name, arguments) each, one after the other, for PyAV frames like `first`: push, then pull."""
+    import av
+
+    graph = av.filter.Graph()
+    last = graph.add_buffer(
+        width=first.width, height=first.height, format=first.format, time_base=first.time_base or Fraction(1, 1000)
+    )
+    for name, arguments in (*steps, ("buffersink", "")):
+        node = graph.add(name, arguments) if arguments else graph.add(name)
+        last.link_to(node)
+        last = node
+    graph.configure()
+    return graph
+
+
+def encode(frames: Pixels, path: Path, fps: float, comment: str | None = None, crf: int | None = 14) -> None:
     """Write uint8 [F, H, W, 3] as an mp4 that plays in every browser; odd sizes gain one repeated row or column.
 
-    `comment` is kept in the file's metadata (we put JSON there). Raises CannotWrite.
+    `comment` is kept in the file's metadata (we put JSON there); crf: as in VideoWriter. Raises CannotWrite.
     """
     import numpy as np
 

@@ -23,7 +23,6 @@ answered when it was killed is collected first when it is started again.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import os
@@ -51,7 +50,7 @@ from workbench.jobs.devices import Device, gpus_of
 from workbench.jobs.shards import Shards, Workers, take_shards
 from workbench.settings import parse
 from workbench.workspace import Workspace, append_line, read_json, write_json, writing
-from workbench.workspace.records import json_lines, read_json_lines
+from workbench.workspace.records import read_json_lines
 
 if TYPE_CHECKING:
     from workbench.clips.media import Pixels
@@ -85,7 +84,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     held = devices(config) if waiting else []
     with queue.acquired(Workspace.of(job.folder.parent), held, job, f"caption of {dataset.name}"):
         if waiting and settings.processes > 1:
-            caption_together(dataset, settings, job, answers, waiting, held)
+            caption_together(settings, job, answers, waiting, held)
         elif waiting:
             _caption(dataset, settings, captioner, job, answers, waiting)
     job.outcome = answers.outcome
@@ -111,7 +110,6 @@ def wanted(clips: Sequence[Clip], settings: CaptionSettings) -> list[Clip]:
 def _caption(
     dataset: Path, settings: CaptionSettings, captioner: Captioner, job: jobs.Job, answers: Answers, waiting: list[Clip]
 ) -> None:
-    """Ask about one clip after the other, in this process."""
     before = answers.count
     total, began = before + len(waiting), time.monotonic()
 
@@ -136,8 +134,7 @@ def _caption(
 
     job.beat("load", before, total, message=f"opening {captioner.model_name}")
     asker = Asker(dataset, settings, captioner, pause)
-    with contextlib.closing(captioner):
-        captioner.open()
+    with captioner:
         began = time.monotonic()
         try:
             for clip in waiting:
@@ -356,7 +353,6 @@ LARGEST_SHARD = 16  # clips
 
 
 def caption_together(
-    dataset: Path,
     settings: CaptionSettings,
     job: jobs.Job,
     answers: Answers,
@@ -369,9 +365,15 @@ def caption_together(
     """
     folder = job.folder / FOLDER
     request = settings.model_dump(mode="json", exclude={"processes"})
-    collector = _Collector(folder, answers, {clip.file_name for clip in waiting})
+    asked = {clip.file_name for clip in waiting}
+
+    def collect() -> None:
+        for line in answers_of(folder):
+            if line.get("file_name") in asked - answers.texts.keys():
+                answers.take(line)
+
     if (folder / WORK).exists() and read_json(folder / WORK)["settings"] == request:
-        collector.collect()
+        collect()
     already = answers.count
     names = [clip.file_name for clip in waiting if clip.file_name not in answers.texts]
     shutil.rmtree(folder, ignore_errors=True)
@@ -380,7 +382,7 @@ def caption_together(
     write_json(folder / WORK, {"settings": request, "shards": cut})
 
     def meanwhile() -> None:
-        collector.collect()
+        collect()
         job.outcome = answers.outcome
 
     key = find_key(settings.key_variable, settings.base_url) if settings.captioner == "endpoint" else ""
@@ -395,31 +397,10 @@ def caption_together(
     shutil.rmtree(folder, ignore_errors=True)
 
 
-class _Collector:
-    """Takes each answer once from the workers' files."""
-
-    def __init__(self, folder: Path, answers: Answers, names: set[str]) -> None:
-        self._folder, self._answers, self._names = folder, answers, names
-        self._read: dict[Path, int] = {}
-
-    def collect(self) -> None:
-        """Take what is new. Raises CannotWrite."""
-        for path in sorted(self._folder.glob(f"{ANSWERS}*.jsonl")):
-            with path.open("rb") as file:
-                file.seek(self._read.get(path, 0))
-                data = file.read()
-            whole = data[: data.rfind(b"\n") + 1]
-            self._read[path] = self._read.get(path, 0) + len(whole)
-            for line in json_lines(whole):
-                name = line.get("file_name", "")
-                if name in self._names and name not in self._answers.texts:
-                    self._answers.take(line)
-
-
-def answered(folder: Path) -> set[str]:
-    """The clips that some worker has answered for."""
-    lines = (line for path in folder.glob(f"{ANSWERS}*.jsonl") for line in read_json_lines(path))
-    return {str(line["file_name"]) for line in lines if "file_name" in line}
+def answers_of(folder: Path) -> Iterator[dict[str, Any]]:
+    """What the workers have written so far: a line an answer."""
+    for path in sorted(folder.glob(f"{ANSWERS}*.jsonl")):
+        yield from read_json_lines(path)
 
 
 def worker(job: Path) -> int:
@@ -435,20 +416,13 @@ def worker(job: Path) -> int:
     own = folder / f"{ANSWERS}{socket.gethostname()}-{os.getpid()}.jsonl"
 
     def answer(number: int) -> Iterator[int]:
-        before = answered(folder)
+        before = {line.get("file_name") for line in answers_of(folder)}
         for name in plan["shards"][number]:
             if name in clips and name not in before:
                 append_line(own, json.dumps(asker.answer(clips[name]), ensure_ascii=False))
             yield 1
 
-    return take_shards(Shards(folder, len(plan["shards"])), answer, _opened(captioner))
-
-
-@contextlib.contextmanager
-def _opened(captioner: Captioner) -> Iterator[None]:
-    with contextlib.closing(captioner):
-        captioner.open()
-        yield
+    return take_shards(Shards(folder, len(plan["shards"])), answer, captioner)
 
 
 if __name__ == "__main__":

@@ -95,12 +95,11 @@ def add_prefix(dataset: Path, prefix: str, names: Collection[str] | None = None)
     Raises ConfigError, CannotWrite.
     """
     given = _given(prefix, "prefix")
-    return _rewrite(
-        dataset,
-        f"{given!r} added in front of captions",
-        lambda t: t if t.startswith(given) else f"{given} {t}",
-        names,
-    )
+
+    def put(text: str) -> str:
+        return text if text.startswith(given) else f"{given} {text}"
+
+    return _rewrite(dataset, f"{given!r} added in front of captions", put, names)
 
 
 def add_suffix(dataset: Path, suffix: str, names: Collection[str] | None = None) -> int:

@@ -8,6 +8,7 @@ is on disk; nothing is downloaded and nothing is guessed. Findings offer their f
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from workbench import jobs
-from workbench.clips import frame_metrics, frame_plan, still_pictures
+from workbench.clips import frame_metrics, frame_plan
 from workbench.clips.frame_plan import Shape
 from workbench.clips.records import Clip, DatasetInfo, clip_file, file_sha256, read_clips, read_info
 from workbench.dataset_builder import tasks
@@ -121,7 +122,8 @@ def _near_duplicates(clips: Sequence[Clip], measured: Mapping[str, Measures], th
     readable = [clip for clip in clips if not measured[clip.file_name].error]
     for kind in (True, False):  # an image of a clip is no copy of it
         same_kind = [clip for clip in readable if clip.is_image == kind]
-        for group in frame_metrics.alike([measured[clip.file_name].print_bytes for clip in same_kind], threshold):
+        prints = [base64.b64decode(measured[clip.file_name].fingerprint) for clip in same_kind]
+        for group in frame_metrics.alike(prints, threshold):
             found = [same_kind[index] for index in group]
             names = ", ".join(clip.name for clip in found[:4]) + (" ..." if len(found) > 4 else "")
             sentence = f"{len(found)} clips look alike: {names}. The model sees this scene as many times as often."
@@ -145,7 +147,7 @@ def check_plans(clips: Sequence[Clip], shape: Shape, title: str) -> Iterator[Fin
     if images:
         number = f"{len(images)} of {len(clips)} clips {'is an image' if len(images) == 1 else 'are images'}"
         sentence = f"{number}: they teach looks, no motion, and train in a bucket of 1 frame only."
-        effect = still_pictures.effect_on_motion(len(images) / len(clips))
+        effect = frame_plan.effect_on_motion(len(images) / len(clips))
         severity = Severity.HURTS if effect else None
         yield finding_of("images", " ".join(filter(None, (sentence, effect))), images, severity=severity)
 

@@ -116,7 +116,6 @@ class Finding(BaseModel):
 
     @property
     def buttons(self) -> dict[Fix, str]:
-        """Fix -> words for its button."""
         return {fix: FIXES[fix] for fix in self.fixes}
 
 
@@ -130,7 +129,6 @@ class FindingGroup(NamedTuple):
 
     @property
     def fixes(self) -> tuple[Fix, ...]:
-        """The same of all of them, the best first."""
         return self.findings[0].fixes
 
 
@@ -156,7 +154,6 @@ class CheckReport:
 
     @property
     def sentence(self) -> str:
-        """The outcome in words."""
         counts = [(severity, sum(f.severity == severity for f in self.findings)) for severity in Severity]
         found = ", ".join(f"{count} {severity}" for severity, count in counts if count)
         since = f"; {self.new_clips} clips came or changed since: check again" if self.new_clips else ""
@@ -205,19 +202,22 @@ def caption_hash(clip: Clip, info: DatasetInfo) -> str:
     return hashlib.sha256(f"{clip.text}\n{info.caption(clip)}".encode()).hexdigest()[:16]
 
 
+class _Report(BaseModel):
+    """findings.json."""
+
+    checked_at: Number
+    model: str
+    clips: dict[str, str]
+    findings: list[Finding]
+
+
 def write_report(dataset: Path, checked_at: float, model: str, clips: Sequence[Clip], found: Sequence[Finding]) -> None:
     """Replace the findings, the worst first, each kind together. Raises CannotWrite."""
     severities, kinds = list(Severity), list(KINDS)
     ordered = sorted(found, key=lambda one: (severities.index(one.severity), kinds.index(one.kind)))
-    write_json(
-        dataset / FOLDER / FILE,
-        {
-            "checked_at": checked_at,
-            "model": model,
-            "clips": {clip.file_name: clip.sha256 for clip in clips},
-            "findings": [one.model_dump(mode="json") for one in ordered],
-        },
-    )
+    hashes = {clip.file_name: clip.sha256 for clip in clips}
+    kept = _Report(checked_at=checked_at, model=model, clips=hashes, findings=ordered)
+    write_json(dataset / FOLDER / FILE, kept.model_dump(mode="json"))
 
 
 def read_report(dataset: Path) -> CheckReport | None:
@@ -243,15 +243,6 @@ def read_report(dataset: Path) -> CheckReport | None:
         findings=tuple(filter(holds, kept.findings)),
         new_clips=sum(kept.clips.get(name) != clip.sha256 for name, clip in clips.items()),
     )
-
-
-class _Report(BaseModel):
-    """findings.json."""
-
-    checked_at: Number
-    model: str
-    clips: dict[str, str]
-    findings: list[Finding]
 
 
 def read_findings(dataset: Path) -> list[Finding]:

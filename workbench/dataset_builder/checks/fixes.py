@@ -5,6 +5,7 @@ What changes records alone is done at once. What cuts clips encodes them and so 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -68,8 +69,7 @@ def apply(dataset: Path, findings: Sequence[Finding], fix: Fix, on_progress: OnP
     clips, info = {clip.file_name: clip for clip in read_clips(dataset)}, read_info(dataset)
     if fix in CUTTING:
         return _recut(dataset, findings, clips, fix, on_progress)
-    changed = _changed_records(findings, clips, info, fix)
-    if not changed:
+    if not (changed := _changed_records(findings, clips, info, fix)):
         return NOTHING
     sentence = _sentence(fix, 1, len(changed), trigger=info.trigger_word)
     history.change(dataset, _uncapitalized(sentence), changed)
@@ -139,7 +139,14 @@ def _changed_records(
     if fix == "remove":
         return {clip.file_name: () for _, clip in pairs}
     if fix == "keep_best":
-        best = {finding.id: _best(finding, clips) for finding in findings}
+
+        def worth(finding: Finding, name: str) -> tuple[float, ...]:
+            """What a person would keep: their own caption, any caption, then size, sharpness, length."""
+            clip, blur = clips[name], round(finding.values["blur"][name], 1)
+            by_hand = clip.caption_by == "hand" and bool(clip.text)
+            return by_hand, bool(clip.text), clip.width * clip.height, -blur, clip.seconds
+
+        best = {finding.id: max(finding.clips, key=functools.partial(worth, finding)) for finding in findings}
         return {clip.file_name: () for finding, clip in pairs if clip.file_name != best[finding.id]}
     new = dict[str, Clip]()
     for finding, clip in pairs:
@@ -153,17 +160,6 @@ def _changed_records(
     return {name: (clip,) for name, clip in new.items() if clip != clips[name]}
 
 
-def _best(finding: Finding, clips: Mapping[str, Clip]) -> str:
-    """What a person would keep: their own caption, any caption, then size, sharpness, length."""
-
-    def worth(name: str) -> tuple[float, ...]:
-        clip, blur = clips[name], round(finding.values["blur"][name], 1)
-        by_hand = clip.caption_by == "hand" and bool(clip.text)
-        return by_hand, bool(clip.text), clip.width * clip.height, -blur, clip.seconds
-
-    return max(finding.clips, key=worth)
-
-
 def shortened(text: str, cut: str) -> str:
     """The caption without its unread end `cut`: up to its last whole sentence if that leaves enough, else word."""
     position = text.rfind(cut)
@@ -171,10 +167,9 @@ def shortened(text: str, cut: str) -> str:
     sentence = max((match.end() for match in re.finditer(r"[.!?](?=\s|$)", read)), default=0)
     if sentence >= SENTENCE_SHARE * len(read):
         return read[:sentence].strip()
-    whole_word = (
-        read if text[len(read) : len(read) + 1].isspace() or read.endswith(" ") else read[: read.rfind(" ") + 1]
-    )
-    return (whole_word or read).rstrip(" ,;:-")
+    between_words = text[len(read) : len(read) + 1].isspace() or read.endswith(" ")
+    whole_words = read if between_words else read[: read.rfind(" ") + 1]
+    return (whole_words or read).rstrip(" ,;:-")
 
 
 # ---- other files ----------------------------------------------------------------------------------------------------

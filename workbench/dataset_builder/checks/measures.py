@@ -84,10 +84,6 @@ class Measures(BaseModel):
     text: tuple[Text, ...] | None = None
     fingerprint: str = ""
 
-    @property
-    def print_bytes(self) -> bytes:
-        return base64.b64decode(self.fingerprint)
-
 
 def read_measures(dataset: Path) -> dict[str, Measures]:
     """sha256 -> what is known; torn lines and lines of other versions are left out."""

@@ -94,7 +94,6 @@ class Statistics:
 
     @property
     def charts(self) -> list[str]:
-        """Histograms and bars."""
         found = [charts.histogram(one.title, one.unit, one.edges, one.counts) for one in self.histograms.values()]
         return found + [charts.bars(title, counts) for title, counts in self.counts.items()]
 

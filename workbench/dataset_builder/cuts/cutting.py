@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from workbench.clips import media
 from workbench.clips.records import REMOVED, Clip, clip_file, file_sha256, frame_at, read_clips
@@ -173,18 +172,23 @@ def make_part(dataset: Path, clip: Clip, cut: Cut, tick: Tick = silent) -> Clip:
     if not thumbnail.exists():
         media.thumbnail(path, thumbnail)
     # A picture of the source video's beginning is none of a part that begins elsewhere.
-    lost = {"first_frame": ""} if clip.first_frame and (cut.start or cut.crop) else {}
+    first = "" if cut.start or cut.crop else clip.first_frame
+    return _record(clip, master, cut, name, file_sha256(path), master.name, first)
+
+
+def _record(clip: Clip, master: Master, cut: Cut, name: str, sha256: str, master_name: str, first_frame: str) -> Clip:
+    """What a clip is once its file is that cut of its master; caption and tags stay."""
     return clip.changed(
-        **lost,
         file_name=name,
         fps=cut.fps or master.fps,
         frames=len(sampled_frames(cut, cut.fps or master.fps, master)),
         width=cut.crop[2] if cut.crop else master.width,
         height=cut.crop[3] if cut.crop else master.height,
-        sha256=file_sha256(path),
+        sha256=sha256,
         span=None if (cut.start, cut.end) == (0, master.frames) else (cut.start / master.fps, cut.end / master.fps),
         crop=cut.crop,
-        master=master.name,
+        master=master_name,
+        first_frame=first_frame,
     )
 
 
@@ -205,18 +209,7 @@ def whole_clip(dataset: Path, clip: Clip, master: Master) -> Clip:
     first = next((found for c in was if (found := c.first_frame)), "")
     if not (dataset / REMOVED / name).exists():
         _link(master.path, dataset / name)
-    return clip.changed(
-        **({"first_frame": first} if first else {}),
-        file_name=name,
-        fps=master.fps,
-        frames=master.frames,
-        width=master.width,
-        height=master.height,
-        sha256=master.sha256,
-        span=None,
-        crop=None,
-        master="",
-    )
+    return _record(clip, master, master.whole, name, master.sha256, "", first or clip.first_frame)
 
 
 def _link(old: Path, new: Path) -> None:
@@ -242,15 +235,17 @@ def _write(dataset: Path, master: Master, cut: Cut, target: Path, tick: Tick) ->
     """Encode the part without visible loss (media.VideoWriter without a crf). Raises DataError, CannotWrite."""
     fps = cut.fps or master.fps
     wanted = sampled_frames(cut, fps, master)
-    width, height = cut.crop[2:] if cut.crop else (master.width, master.height)
     temporary = dataset / MASTERS / _temporary(target.name)
     with contextlib.closing(frames_from(master.path, cut.start)) as frames:
         first = next(frames)
-        cropped = _cropper(first[1], cut.crop)
+        left, top, width, height = cut.crop or (0, 0, master.width, master.height)
+        graph = media.filter_graph(first[1], [("crop", f"{width}:{height}:{left}:{top}")]) if cut.crop else None
         with media.VideoWriter(temporary, width, height, fps, like=first[1]) as writer:
             for number, frame in itertools.chain([first], frames):
                 if number == wanted[writer.frames]:
-                    writer.write(cropped(frame))
+                    if graph:
+                        graph.push(frame)
+                    writer.write(graph.pull() if graph else frame)
                 tick()
                 if writer.frames == len(wanted):
                     break
@@ -258,36 +253,12 @@ def _write(dataset: Path, master: Master, cut: Cut, target: Path, tick: Tick) ->
         disk.replace(temporary, target)
 
 
-def _cropper(first: Any, crop: Box | None) -> Callable[[Any], Any]:
-    """What cuts a PyAV frame like `first` to the crop."""
-    import av
-
-    if crop is None:
-        return lambda frame: frame
-    graph = av.filter.Graph()
-    last = graph.add_buffer(width=first.width, height=first.height, format=first.format, time_base=first.time_base)
-    left, top, width, height = crop
-    for name, arguments in (("crop", f"{width}:{height}:{left}:{top}"), ("buffersink", None)):
-        node = graph.add(name, arguments)
-        last.link_to(node)
-        last = node
-    graph.configure()
-
-    def cropped(frame: Any) -> Any:
-        graph.push(frame)
-        return graph.pull()
-
-    return cropped
-
-
 # ---- changing clips --------------------------------------------------------------------------------------------------
 
 Cuts = Sequence[tuple[Clip, Sequence[Cut]]]
 """Clips, each with the parts of its source video that are to take its place."""
 FACTS = {"file_name", "fps", "frames", "width", "height", "sha256", "span", "crop", "master", "first_frame"}
-
-
-# ---- one change ------------------------------------------------------------------------------------------------------
+"""What a cut decides of a record; the rest stays the clip's own."""
 
 
 def trim(dataset: Path, clip: Clip, start_seconds: float, end_seconds: float) -> Clip:
@@ -297,7 +268,7 @@ def trim(dataset: Path, clip: Clip, start_seconds: float, end_seconds: float) ->
 
 def trim_and_crop(dataset: Path, clip: Clip, span: tuple[float, float] | None, crops: bool, box: Box | None) -> Clip:
     """Another span and another part of the picture in one change. span: None leaves it as it is;  crops: box counts"""
-    new = _span(dataset, clip, *span) if span else _changed(dataset, clip)
+    new = _spanning(dataset, clip, *span) if span else cut_of(clip, master_of(dataset, clip))
     new = dataclasses.replace(new, crop=box) if crops else new
     what = " and ".join(["span"] * bool(span) + ["crop"] * crops)
     return _recut_all(dataset, f"{what} of {clip.name}", [(clip, [new])])[0]
@@ -307,19 +278,19 @@ def split(dataset: Path, clip: Clip, spans: Sequence[tuple[float, float]]) -> li
     """A part for each span, seconds of the clip's source video; crop and rate stay. Raises ConfigError for an image."""
     if master_of(dataset, clip).frames == 1:
         raise ConfigError(f"{clip.name} is one picture: only videos can be split")
-    new = [_span(dataset, clip, start, end) for start, end in spans]
+    new = [_spanning(dataset, clip, start, end) for start, end in spans]
     return _recut_all(dataset, f"{clip.name} split into {len(new)}", [(clip, new)])
 
 
 def crop(dataset: Path, clips: Sequence[Clip], box: Box | None) -> list[Clip]:
     """That part of the picture (left, top, width, height in the source video's pixels); None: all of it."""
-    new = [(clip, [_changed(dataset, clip, crop=box)]) for clip in clips]
+    new = [(clip, [dataclasses.replace(cut_of(clip, master_of(dataset, clip)), crop=box)]) for clip in clips]
     return _recut_all(dataset, f"crop of {named(clips)}", new)
 
 
 def set_fps(dataset: Path, clips: Sequence[Clip], fps: float | None) -> list[Clip]:
     """A lower frame rate by leaving frames out, the duration stays; None: the source video's own."""
-    new = [(clip, [_changed(dataset, clip, fps=fps)]) for clip in clips]
+    new = [(clip, [dataclasses.replace(cut_of(clip, master_of(dataset, clip)), fps=fps)]) for clip in clips]
     return _recut_all(dataset, f"frame rate of {named(clips)}", new)
 
 
@@ -349,13 +320,10 @@ def named(clips: Sequence[Clip]) -> str:
     return clips[0].name if len(clips) == 1 else f"{len(clips)} clips"
 
 
-def _changed(dataset: Path, clip: Clip, **values: Any) -> Cut:
-    return dataclasses.replace(cut_of(clip, master_of(dataset, clip)), **values)
-
-
-def _span(dataset: Path, clip: Clip, start: float, end: float) -> Cut:
-    fps = master_of(dataset, clip).fps
-    return _changed(dataset, clip, start=frame_at(start, fps), end=frame_at(end, fps))
+def _spanning(dataset: Path, clip: Clip, start: float, end: float) -> Cut:
+    """What a clip takes of its master, with another span in seconds."""
+    master = master_of(dataset, clip)
+    return dataclasses.replace(cut_of(clip, master), start=frame_at(start, master.fps), end=frame_at(end, master.fps))
 
 
 def _recut_all(dataset: Path, what: str, cuts: Cuts) -> list[Clip]:
@@ -393,7 +361,7 @@ def replace(dataset: Path, what: str, parts: Mapping[str, Sequence[Clip]]) -> li
 # ---- many clips ------------------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Recut:
     """What became of many clips. clips: how many were replaced;  parts: by how many;  failed: file name -> why not."""
 
@@ -414,9 +382,16 @@ def recut(dataset: Path, cuts: Cuts, what: Callable[[int, int], str], on_progres
     taken = {clip.file_name for clip in read_clips(dataset)} - {clip.file_name for clip, _ in cuts}
     for clip, wanted in cuts:
         try:
-            new += [(clip, cut) for cut in _fresh(dataset, clip, wanted, taken)]
+            master = master_of(dataset, clip)
+            by_name = {part_name(master, cut): cut for cut in (checked(cut, master) for cut in wanted)}
+            fresh = {name: cut for name, cut in by_name.items() if name not in taken}
+            if not fresh:
+                raise ConfigError("its parts are in the dataset already: remove it")
         except (ConfigError, DataError) as error:
             failed[clip.file_name] = str(error)
+        else:
+            taken |= fresh.keys()
+            new += [(clip, cut) for cut in fresh.values()]
 
     def make(item: tuple[Clip, Cut], tick: Tick) -> Clip | str:
         try:
@@ -437,14 +412,3 @@ def recut(dataset: Path, cuts: Cuts, what: Callable[[int, int], str], on_progres
     if records:
         replace(dataset, what(len(records), count), records)
     return Recut(len(records), count, failed)
-
-
-def _fresh(dataset: Path, clip: Clip, cuts: Sequence[Cut], taken: set[str]) -> list[Cut]:
-    """Those of the cuts whose part nobody has; their names are taken from now on. Raises ConfigError, DataError."""
-    master = master_of(dataset, clip)
-    by_name = {part_name(master, cut): cut for cut in (checked(cut, master) for cut in cuts)}
-    fresh = {name: cut for name, cut in by_name.items() if name not in taken}
-    if not fresh:
-        raise ConfigError("its parts are in the dataset already: remove it")
-    taken |= fresh.keys()
-    return list(fresh.values())

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -48,7 +47,6 @@ class Split:
 
     @property
     def sentence(self) -> str:
-        """The plan in words."""
         name = self.clip.name
         if self.reason:
             return f"{name} stays as it is: {self.reason}"
@@ -99,8 +97,10 @@ def plan_clip(dataset: Path, clip: Clip, settings: SplitSettings, tick: Tick = s
         cut = cut_of(clip, master)
         if cut.end - cut.start < FEWEST:
             return Split(clip, reason="a picture")
-        if settings.mode == "windows":
-            pieces = _windows(cut.start, cut.end, settings.window_seconds * master.fps)
+        if settings.mode == "windows":  # of one length, whole frames on average, and what is left at the end
+            length = settings.window_seconds * master.fps
+            count = max(1, math.ceil((cut.end - cut.start) / length - 1e-9))
+            pieces = list(pairwise([*(cut.start + round(number * length) for number in range(count)), cut.end]))
         else:
             shots = _shots(dataset, clip, cut, master, settings, tick)
             pieces = [piece for shot in shots for piece in _equal(*shot, settings.max_seconds, master.fps)]
@@ -119,7 +119,6 @@ def plan_clip(dataset: Path, clip: Clip, settings: SplitSettings, tick: Tick = s
 def _shots(
     dataset: Path, clip: Clip, cut: Cut, master: Master, settings: SplitSettings, tick: Tick
 ) -> list[tuple[int, int]]:
-    """The clip's shots in frames of its master."""
     # The clip's own file shows its crop alone; at another rate its frames lie between the master's.
     own = cut.fps is None
     path, offset = (clip_file(dataset, clip.file_name), cut.start) if own else (master.path, 0)
@@ -135,13 +134,6 @@ def _equal(start: int, end: int, longest: float | None, fps: float) -> list[tupl
     frames = end - start
     count = 1 if longest is None else max(1, math.ceil(frames / max(FEWEST, longest * fps) - 1e-9))
     bounds = [start + round(number * frames / count) for number in range(count + 1)]
-    return list(pairwise(bounds))
-
-
-def _windows(start: int, end: int, length: float) -> list[tuple[int, int]]:
-    """Pieces of one length (frames, whole ones on average), and what is left at the end."""
-    count = max(1, math.ceil((end - start) / length - 1e-9))
-    bounds = [*(start + round(number * length) for number in range(count)), end]
     return list(pairwise(bounds))
 
 
@@ -173,20 +165,16 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     }
     if settings.preview:
         return
+    cuts: list[tuple[Clip, list[Cut]]] = []
+    for plan in cut:
+        master = master_of(dataset, plan.clip)
+        base = cut_of(plan.clip, master)
+        cuts.append((plan.clip, []))
+        for start, end in plan.spans:
+            with contextlib.suppress(ConfigError):  # a piece too short for the clip's rate
+                cuts[-1][1].append(checked(Cut(start, end, base.crop, base.fps), master))
     done = cutting.recut(
-        dataset,
-        [(plan.clip, list(_cuts(dataset, plan))) for plan in cut],
-        lambda clips, parts: f"{counted(clips, 'clip')} split into {parts}",
-        on_progress,
+        dataset, cuts, lambda clips, parts: f"{counted(clips, 'clip')} split into {parts}", on_progress
     )
     failed = [f"{name}: {reason}" for name, reason in done.failed.items()]
     job.outcome |= {"clips": done.clips, "parts": done.parts, "failed": failed}
-
-
-def _cuts(dataset: Path, plan: Split) -> Iterator[Cut]:
-    """The plan's cuts, with the clip's own crop and rate; a piece too short for the rate is left out."""
-    master = master_of(dataset, plan.clip)
-    base = cut_of(plan.clip, master)
-    for start, end in plan.spans:
-        with contextlib.suppress(ConfigError):
-            yield checked(Cut(start, end, base.crop, base.fps), master)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import os
 import shutil
 import statistics
 from collections import Counter, deque
@@ -25,16 +24,16 @@ from pathlib import Path
 from typing import Any
 
 from workbench.clips import media
-from workbench.clips.media import FrameTimes, VideoFacts
+from workbench.clips.media import FrameTimes, VideoFacts, filter_graph
 from workbench.clips.media.opening import opened
 from workbench.dataset_builder.ingest.pictures import (
     CODECS,
+    MADE_WHITE,
     MAX_PIXELS,
     MAX_SIDE,
     PICTURE_FPS,
     PICTURE_MARK,
     Animation,
-    NumberedFrames,
     Size,
     Timed,
     alike,
@@ -44,7 +43,7 @@ from workbench.dataset_builder.ingest.pictures import (
     write_picture,
 )
 from workbench.errors import DataError
-from workbench.workspace import disk, make_folder, replacing, sync_folder, writing
+from workbench.workspace import replacing
 
 MAX_SECONDS = 2 * 3600.0
 LONG_SECONDS = 600.0  # longer than what anyone means to be one clip
@@ -86,9 +85,9 @@ def convert(
         if about.codec in CODECS:
             return _convert_picture(source, target, longest_side, on_frame)
         # A one-frame clip that we once made of a picture is taken; any other such video is a mistake.
-        if media.read_comment(source) != PICTURE_MARK or not _take_as_it_is(source, target, 1, lambda: None):
+        if media.read_comment(source) != PICTURE_MARK or (only := _copied(source, target, 1, True, on_frame)) is None:
             raise DataError(ONE_FRAME)
-        return CanonicalClip(float(PICTURE_FPS), 1, about.width, about.height)
+        return CanonicalClip(float(PICTURE_FPS), 1, about.width, about.height, middle=only)
     try:
         return _convert_video(source, target, longest_side, on_frame, about, times)
     except SizeChanged:
@@ -115,12 +114,13 @@ def _convert_video(
     right_form = about.codec == "h264" and about.pixel_format == "yuv420p" and "mp4" in about.container
     right_time = abs(about.fps / float(timing.fps) - 1) < 1e-6
     canonical = not changes and part is None and right_form and right_time and about.tracks == 1
-    if (
-        canonical
-        and (not times.by_number or _in_order(source))
-        and (copied := _copied_clip(source, target, about, warnings, on_frame)) is not None
-    ):
-        return copied
+    if canonical and (not times.by_number or _in_order(source)):
+        own = media.has_own_metadata(source)  # it may hold paths, names and places, and datasets are given away
+        whole = not about.audio and not own
+        if (middle := _copied(source, target, about.frames, whole, on_frame)) is not None:
+            removed = " and ".join([*["sound"] * bool(about.audio), *["metadata"] * own])
+            note = () if whole else (f"{removed} removed: its video is copied as it is",)
+            return CanonicalClip(about.fps, about.frames, about.width, about.height, note, warnings, middle)
     frames = media.raw_frames(source)
     damage = _Damage(timing, on_frame)
     opaque = on_white(damage.until(part.frames(frames) if part else frames), about)
@@ -152,9 +152,9 @@ def _convert_picture(
 
 
 def convert_animation(
-    animation: Animation | NumberedFrames, target: Path, longest_side: int | None, on_frame: Callable[[], None]
+    animation: Animation, target: Path, longest_side: int | None, on_frame: Callable[[], None]
 ) -> CanonicalClip:
-    """Write an animated WebP, or numbered pictures, as a clip. Raises DataError, CannotWrite."""
+    """Write an animated picture, or numbered ones, as a clip. Raises DataError, CannotWrite."""
     if min(animation.size) < 16:
         raise DataError(f"too small: {animation.size[0]}x{animation.size[1]}, at least 16x16: give a larger picture")
     timing = timing_of(animation.times, last=animation.last)
@@ -303,97 +303,48 @@ def _in_order(source: Path) -> bool:
     return all(one is not None and other is not None and one < other for one, other in itertools.pairwise(shown))
 
 
-def _copied_clip(
-    source: Path, target: Path, about: VideoFacts, warnings: tuple[str, ...], on_frame: Callable[[], None]
-) -> CanonicalClip | None:
-    """A video that is canonical but for sound and metadata, without a second encoding; None where that fails."""
-    facts = (about.fps, about.frames, about.width, about.height)
-    own = media.has_own_metadata(source)  # it may hold paths, names and places, and datasets are given away
-    if not about.audio and not own:
-        taken = _take_as_it_is(source, target, about.frames, on_frame)
-        return CanonicalClip(*facts, (), warnings) if taken else None
-    middle = _copy_video(source, target, about.frames, on_frame)
-    if middle is None:
-        return None
-    removed = " and ".join([*["sound"] * bool(about.audio), *["metadata"] * own])
-    return CanonicalClip(*facts, (f"{removed} removed: its video is copied as it is",), warnings, middle)
+def _copied(source: Path, target: Path, promised: int, whole: bool, on_frame: Callable[[], None]) -> Any:
+    """Copy the file if `whole`, else its video stream alone; the middle frame (PyAV).
 
-
-def _take_as_it_is(source: Path, target: Path, promised: int, on_frame: Callable[[], None]) -> bool:
-    """Copy the file if every frame it promises can be decoded and none more (cut copies hide frames)."""
-    frames, sizes = 0, set[Size]()
-    try:
-        for _, frame in media.raw_frames(source):
-            frames += 1
-            sizes.add((frame.width, frame.height))
-            on_frame()
-    except DataError:
-        return False
-    if frames != promised or len(sizes) > 1:
-        return False
-    with replacing(target) as temporary:
-        shutil.copyfile(source, temporary)
-    return True
-
-
-def _copy_video(source: Path, target: Path, promised: int, on_frame: Callable[[], None]) -> Any:
-    """Write the first video stream of `source` as an mp4 of its own; its middle frame (PyAV).
-
-    None, and no file, when the copy would not show exactly the source's `promised` frames at their times. `on_frame` is
-    called after each frame compared. Raises CannotWrite.
+    None, and no file, unless the copy shows the `promised` frames and none more (cut copies hide frames), each at the
+    source's time and with its pixels. `on_frame` is called after each frame. Raises CannotWrite.
     """
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        make_folder(target.parent)
-        if not _remuxed(source, temporary):
-            return None
-        middle = _middle_of_equal(source, temporary, promised, on_frame)
-        if middle is not None:
-            with writing(target):
-                with temporary.open("rb") as file:
-                    os.fsync(file.fileno())
-                disk.replace(temporary, target)
-                sync_folder(target.parent)
-        return middle
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _remuxed(source: Path, target: Path) -> bool:
-    """Write the packets of the first video stream as a new mp4; False where that fails. Raises CannotWrite."""
-    import av
-
-    options = {"movflags": "+faststart"}
-    try:
-        with opened(source) as (container, stream), writing(target), av.open(str(target), "w", "mp4", options) as new:
-            copy = new.add_stream_from_template(stream)
-            for packet in container.demux(stream):
-                if packet.dts is not None:  # the last one is empty
-                    packet.stream = copy
-                    new.mux(packet)
-    except ValueError:  # a stream that an mp4 cannot hold as it is, or a damaged one
-        return False
-    return True
-
-
-def _middle_of_equal(source: Path, copy: Path, promised: int, on_frame: Callable[[], None]) -> Any:
-    """The middle frame, if both videos have the same frames at the same times; else None."""
     import numpy as np
 
     frames, middle, sizes = 0, None, set[Size]()
     try:
-        for one, other in itertools.zip_longest(media.raw_frames(source), media.raw_frames(copy)):
-            if one is None or other is None or abs(one[0] - other[0]) > SAME_TIME:
-                return None
-            if not np.array_equal(one[1].to_ndarray(), other[1].to_ndarray()):
-                return None
-            middle = other[1] if frames == promised // 2 else middle
-            frames += 1
-            sizes.add((one[1].width, one[1].height))
-            on_frame()
-    except DataError:
+        with replacing(target) as copy:
+            if whole:
+                shutil.copyfile(source, copy)
+            else:
+                _remux(source, copy)
+            sources = itertools.repeat(None) if whole else media.raw_frames(source)
+            for one, other in zip(sources, media.raw_frames(copy), strict=not whole):
+                same = one is None or np.array_equal(one[1].to_ndarray(), other[1].to_ndarray())
+                if not same or (one is not None and abs(one[0] - other[0]) > SAME_TIME):
+                    raise DataError(f"frame {frames + 1} of the copy is another")
+                middle = other[1] if frames == promised // 2 else middle
+                frames += 1
+                sizes.add((other[1].width, other[1].height))
+                on_frame()
+            if frames != promised or len(sizes) != 1:
+                raise DataError(f"{frames} frames of {len(sizes)} sizes came, {promised} were promised")
+    except (DataError, ValueError):  # also of a zip that ends early, and of a stream that an mp4 cannot hold
         return None
-    return middle if frames == promised and len(sizes) == 1 else None
+    return middle
+
+
+def _remux(source: Path, target: Path) -> None:
+    """Write the packets of the video stream as a new mp4. Raises DataError, ValueError."""
+    import av
+
+    options = {"movflags": "+faststart"}
+    with opened(source) as (container, stream), av.open(str(target), "w", "mp4", options) as new:
+        copy = new.add_stream_from_template(stream)
+        for packet in container.demux(stream):
+            if packet.dts is not None:  # the last one is empty
+                packet.stream = copy
+                new.mux(packet)
 
 
 # ---- time ------------------------------------------------------------------------------------------------------------
@@ -532,7 +483,7 @@ def picture_changes(about: VideoFacts, longest_side: int | None = None) -> list[
     if about.full_range:
         changes.append("full-range colors brought to video range")
     if about.alpha:
-        changes.append("transparent parts made white" if about.codec in ("gif", "apng") else "transparency removed")
+        changes.append(MADE_WHITE if about.codec in ("gif", "apng") else "transparency removed")
     return changes
 
 
@@ -559,7 +510,7 @@ def converted(
                 yield from _pushed(graph, None, about, waiting)
             # Another kind of pixels halfway through: what is plain at first may be full of colors later.
             steps = steps or (_filters(about, longest_side, True) if kind is not None else [])
-            graph, kind = _graph(steps, frame) if steps else None, new
+            graph, kind = filter_graph(frame, steps) if steps else None, new
         if graph is None:
             yield time, frame
         else:
@@ -588,21 +539,6 @@ def _filters(about: VideoFacts, longest_side: int | None, needed: bool = False) 
         ("crop", "trunc(iw/2)*2:trunc(ih/2)*2:0:0"),
         ("format", "pix_fmts=yuv420p"),
     ]
-
-
-def _graph(steps: list[tuple[str, str]], first: Any) -> Any:
-    import av
-
-    graph = av.filter.Graph()
-    last = graph.add_buffer(
-        width=first.width, height=first.height, format=first.format, time_base=first.time_base or Fraction(1, 1000)
-    )
-    for name, arguments in (*steps, ("buffersink", "")):
-        node = graph.add(name, arguments) if arguments else graph.add(name)
-        last.link_to(node)
-        last = node
-    graph.configure()
-    return graph
 
 
 def _pushed(graph: Any, frame: Any, about: VideoFacts, waiting: deque[float]) -> Iterator[Timed]:

@@ -54,53 +54,41 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     settings = ImportSettings.load(config)
     if settings.trigger_word:
         history.set_trigger_word(dataset, settings.trigger_word)
-    results = _Results()
     began = time.monotonic()
-    problems: list[str] = []
-    job.outcome = {"counts": results.counts, "files": results.files, "problems": problems, "new": results.new}
+    counts: dict[str, int] = dict.fromkeys((*OUTCOMES, SKIPPED), 0)
+    files, new, problems = list[dict[str, str]](), list[str](), list[str]()
+    job.outcome = {"counts": counts, "files": files, "problems": problems, "new": new}
+
+    def add(name: str, outcome: str, note: str) -> None:
+        counts[outcome] += 1
+        if counts[outcome] <= MOST_NAMED:
+            files.append({"name": name[-LONGEST_NOTE:], "outcome": outcome, "note": note[:LONGEST_NOTE]})
 
     def on_survey(surveyed: Survey) -> None:
         problems[:] = surveyed.problems[:MOST_PROBLEMS]
         for name in surveyed.skipped:
-            results.add(name, SKIPPED, SKIPPED_NOTE)
+            add(name, SKIPPED, SKIPPED_NOTE)
         for name, reason in surveyed.not_read.items():
-            results.add(name, "refused", reason)
+            add(name, "refused", reason)
         sys.stdout.write("".join(f"{sentence}\n" for sentence in surveyed.sentences))
 
     def on_progress(done: int, total: int, result: ImportResult | None) -> None:
         nonlocal began
         if result is not None:
-            results.add_result(result)
+            add(result.name, result.outcome, ", ".join(result.notes))
+            if result.clip and result.outcome in ("taken", "converted"):
+                new.append(result.clip.file_name)
             sys.stdout.write(f"{result.sentence}\n")
-        read = done - results.counts["known"]
+        read = done - counts["known"]
         if not read:  # known files cost nothing, so they say nothing of the speed
             began = time.monotonic()
         seconds = (time.monotonic() - began) / read if read else None
         job.beat("import", done, total, step_seconds=seconds, message=result.sentence if result else "")
         job.check_stop(f"stopped after {done} of {total} files: start it again to go on")
 
-    def on_item(count: int) -> None:
-        job.beat(f"reading {settings.own_source}", message=f"{count} items")
-        job.check_stop(f"stopped after {count} items: start it again to go on")
-
-    def on_file(done: int, total: int) -> None:
-        job.beat("downloading", done, total, step_seconds=(time.monotonic() - began) / max(1, done))
-        job.check_stop(f"stopped after {done} of {total} files: start it again to go on")
-
-    sources: list[Path | str] = list(settings.sources)
-    if settings.hub_dataset:
-        from workbench.dataset_builder.sources import hub
-
-        job.beat("looking at the Hub")
-        remote = hub.inspect(settings.hub_dataset, settings.revision, settings.hub_config)
-        sys.stdout.write(f"{remote.sentence}\n")
-        began = time.monotonic()
-        sources.append(hub.fetch(remote, config.parent / "hub", on_file))
-    if settings.own_source.strip():
-        sources.append(own.fetch(settings.own_source, config.parent / "own", on_item))
     import_files(
         dataset,
-        sources,
+        _given(settings, config.parent, job),
         on_progress,
         settings.wanted_layout,
         settings.longest_side,
@@ -110,23 +98,30 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     )
 
 
-class _Results:
-    """What became of the files of one import: how many have each outcome, the first of each by name, the new clips."""
+def _given(settings: ImportSettings, folder: Path, job: jobs.Job) -> list[Path | str]:
+    """The sources, of which those on the Hub and of the user's own code become files in the task's folder first."""
+    sources: list[Path | str] = list(settings.sources)
+    if settings.hub_dataset:
+        from workbench.dataset_builder.sources import hub
 
-    def __init__(self) -> None:
-        self.counts: dict[str, int] = dict.fromkeys((*OUTCOMES, SKIPPED), 0)
-        self.files: list[dict[str, str]] = []
-        self.new: list[str] = []
+        job.beat("looking at the Hub")
+        remote = hub.inspect(settings.hub_dataset, settings.revision, settings.hub_config)
+        sys.stdout.write(f"{remote.sentence}\n")
+        began = time.monotonic()
 
-    def add_result(self, result: ImportResult) -> None:
-        self.add(result.name, result.outcome, ", ".join(result.notes))
-        if result.clip and result.outcome in ("taken", "converted"):
-            self.new.append(result.clip.file_name)
+        def on_file(done: int, total: int) -> None:
+            job.beat("downloading", done, total, step_seconds=(time.monotonic() - began) / max(1, done))
+            job.check_stop(f"stopped after {done} of {total} files: start it again to go on")
 
-    def add(self, name: str, outcome: str, note: str) -> None:
-        self.counts[outcome] += 1
-        if self.counts[outcome] <= MOST_NAMED:
-            self.files.append({"name": name[-LONGEST_NOTE:], "outcome": outcome, "note": note[:LONGEST_NOTE]})
+        sources.append(hub.fetch(remote, folder / "hub", on_file))
+    if settings.own_source.strip():
+
+        def on_item(count: int) -> None:
+            job.beat(f"reading {settings.own_source}", message=f"{count} items")
+            job.check_stop(f"stopped after {count} items: start it again to go on")
+
+        sources.append(own.fetch(settings.own_source, folder / "own", on_item))
+    return sources
 
 
 # ---- the files -------------------------------------------------------------------------------------------------------
@@ -221,7 +216,7 @@ def ingest(
         finally:
             contents.close()
             for worker in workers:
-                worker.close()
+                worker.child.kill()  # its thread then ends by itself
             for thread in threads:
                 thread.join(timeout=10)
             ledger.save()
@@ -247,7 +242,7 @@ class _Worker:
     def __init__(self, dataset: Path, ledger: Ledger, contents: Contents, longest_side: int | None, index: int) -> None:
         self._dataset, self._ledger, self._contents, self._longest_side = dataset, ledger, contents, longest_side
         self._scratch = dataset / FOLDER / SCRATCH / str(index)
-        self._child = LimitedChild(WORKER, dataset)
+        self.child = LimitedChild(WORKER, dataset)
 
     def work(self, tasks: queue.SimpleQueue[Task], answers: queue.SimpleQueue[Answer | CannotWrite]) -> None:
         """Judge files until none is left, then let the child go."""
@@ -261,11 +256,7 @@ class _Worker:
         except CannotWrite as error:
             answers.put(error)
         finally:
-            self._child.close()
-
-    def close(self) -> None:
-        """End the child now; its thread then ends by itself."""
-        self._child.kill()
+            self.child.close()
 
     def _judge(self, number: int, source: SourceFile) -> ImportResult:
         """The import result of a file, or of numbered pictures as one video."""
@@ -282,9 +273,8 @@ class _Worker:
                             raise
                         raise DataError(f"its frame {file.name!r} cannot be used: {error}") from error
                     left -= paths[-1].stat().st_size
-                sha256, task = "", dict[str, object](source=str(paths[0]))
-                for path in paths:
-                    sha256 += records.file_sha256(path)
+                sha256 = "".join(map(records.file_sha256, paths))
+                task: dict[str, object] = {"source": str(paths[0])}
                 if source.frames:
                     sha256 = hashlib.sha256(f"{source.fps:g} fps{sha256}".encode()).hexdigest()
                     task |= {"frames": [str(path) for path in paths], "fps": source.fps}
@@ -345,7 +335,7 @@ class _Worker:
     def _ask(self, task: Mapping[str, object], seconds: float) -> bytes:
         """The child's answer. Raises DataError, saying why there is none, CannotWrite, ChildClosed."""
         try:
-            return self._child.ask({**task}, seconds, WAITING)
+            return self.child.ask({**task}, seconds, WAITING)
         except ChildLost as lost:
             if lost.late:
                 reason = f"no frame came within {seconds:.0f} s: it may be damaged, copy it again"
@@ -379,10 +369,15 @@ class Contents:
 
         The content of earlier sources is being read meanwhile, so this never waits for what has not begun.
         """
+
+        def is_first() -> bool:
+            earlier = (content for one, content in self._judged.items() if one < number)
+            return self._closed or (self._unread >= number and sha256 not in earlier)
+
         with self._changed:
             self._judged[number] = sha256
             self._note_read(number)
-            self._changed.wait_for(lambda: self._closed or self._is_first(number, sha256))
+            self._changed.wait_for(is_first)
             if self._closed:
                 raise ChildClosed
 
@@ -404,8 +399,3 @@ class Contents:
             self._read.remove(self._unread)
             self._unread += 1
         self._changed.notify_all()
-
-    def _is_first(self, number: int, sha256: str) -> bool:
-        return self._unread >= number and not any(
-            earlier < number and content == sha256 for earlier, content in self._judged.items()
-        )

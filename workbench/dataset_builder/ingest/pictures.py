@@ -14,6 +14,7 @@ with a note in the result. One that differs (a cleaned frame, a drawing) is kept
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 from collections.abc import Callable, Iterable, Iterator
@@ -35,6 +36,7 @@ MAX_SIDE = 8192  # pixels; an H.264 encoder takes twice as many at most
 PICTURE_FPS = Fraction(25)  # a picture lasts as long as a frame
 PICTURE_MARK = "a still picture"  # in a clip's comment: one that comes back from an export is taken as it is
 FIRST_FRAMES = "first_frames"
+MADE_WHITE = "transparent parts made white"
 DAMAGED = "the picture is damaged: it cannot be read, copy it again"
 MOST_PICTURE_BYTES = 512 * 1024**2
 ALIKE_DB = 30.0  # what a JPEG of the very frame reaches; pictures this near look the same
@@ -115,7 +117,7 @@ def check_size(width: int, height: int) -> None:
 
 def _upright_rgb(picture: Any) -> tuple[Any, list[str]]:
     """The picture as people see it, in sRGB, and what was changed."""
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageCms, ImageOps
 
     changes = []
     if picture.getexif().get(0x0112, 1) != 1:
@@ -128,23 +130,15 @@ def _upright_rgb(picture: Any) -> tuple[Any, list[str]]:
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")
         if picture.getextrema()[3][0] < 255:
-            changes.append("transparent parts made white")
+            changes.append(MADE_WHITE)
         white = Image.new("RGBA", picture.size, "white")
         picture = Image.alpha_composite(white, picture)
-    if profile and picture.mode in ("RGB", "RGBA", "CMYK"):
-        picture = _to_srgb(picture.convert("RGB") if picture.mode == "RGBA" else picture, profile)
+    if profile and picture.mode in ("RGB", "RGBA", "CMYK"):  # phones write Display P3
+        picture = picture.convert("RGB") if picture.mode == "RGBA" else picture
+        with contextlib.suppress(ImageCms.PyCMSError, OSError):  # a profile that makes no sense
+            meant = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+            picture = ImageCms.profileToProfile(picture, meant, ImageCms.createProfile("sRGB"), outputMode="RGB")
     return picture.convert("RGB"), changes
-
-
-def _to_srgb(picture: Any, profile: bytes) -> Any:
-    """The colors that an embedded profile means (phones write Display P3); as they are when it makes no sense."""
-    from PIL import ImageCms
-
-    try:
-        meant = ImageCms.ImageCmsProfile(io.BytesIO(profile))
-        return ImageCms.profileToProfile(picture, meant, ImageCms.createProfile("sRGB"), outputMode="RGB")
-    except (ImageCms.PyCMSError, OSError):
-        return picture
 
 
 # ---- first frames ----------------------------------------------------------------------------------------------------
@@ -192,80 +186,53 @@ def _fitted(picture: Any, width: int, height: int) -> tuple[Any, list[str]]:
 
 CODECS = ("gif", "apng")
 ANIMATED_FORMATS = ("WEBP", "AVIF")
-MADE_WHITE = "transparent parts made white"
-SHORTEST_TIME, USUAL_TIME = (
-    0.010,
-    0.100,
-)  # seconds: what claims to be shown for less than that is shown for this, as in browsers
+SHORTEST_TIME, USUAL_TIME = 0.01, 0.1  # seconds: what claims a shorter time is shown for the usual one, as in browsers
 
 
 @dataclass(frozen=True)
 class Animation:
-    """An animated WebP or AVIF. times: when each frame is shown, in seconds;  last: for how long the last one is
+    """Pictures that are one video: an animated WebP or AVIF, or numbered files.
 
-    transparent: whether any pixel of any frame is
+    made:     what they are, and what is changed about all of them, in words
+    times:    when each is shown, seconds;  last: for how long the last one is
+    pictures: opens them, PIL images in RGB; raises DataError where one is damaged or of another size
     """
 
-    path: Path
-    kind: str
-    size: tuple[int, int]
+    made: tuple[str, ...]
+    size: Size
     times: list[float]
     last: float
-    transparent: bool
+    pictures: Callable[[], Iterator[Any]]
 
     def frames(self, longest_side: int | None) -> Iterator[Timed]:
-        """(seconds, PyAV frame of even size, as `media.VideoWriter` takes it). Raises DataError where it is damaged."""
-        from PIL import Image
-
-        for time, (picture, _) in zip(self.times, _pictures(self.path), strict=False):
-            white = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
-            yield time, _frame_of(white, longest_side)
+        """(seconds, PyAV frame of even size, as `media.VideoWriter` takes it). Raises DataError."""
+        for time, picture in zip(self.times, self.pictures(), strict=False):
+            yield time, _frame_of(picture, longest_side)
 
     def changes(self, longest_side: int | None) -> list[str]:
         """What is changed about its pictures, in words."""
-        white = [MADE_WHITE] if self.transparent else []
-        return [f"an animated {self.kind}: made a clip", *white, *_size_changes(self.size, longest_side)]
+        return [*self.made, *_size_changes(self.size, longest_side)]
 
 
-@dataclass(frozen=True)
-class NumberedFrames:
-    """Pictures that are the frames of a video, one file each, in order; `times` and `last` as in Animation."""
+def read_numbered(paths: list[Path], fps: float) -> Animation:
+    """Pictures that are the frames of a video, one file each. Raises DataError when the first cannot be read."""
+    size = read_picture(paths[0])[0].size
 
-    paths: list[Path]
-    fps: float
-    size: tuple[int, int]
-
-    @property
-    def times(self) -> list[float]:
-        return [number / self.fps for number in range(len(self.paths))]
-
-    @property
-    def last(self) -> float:
-        return 1 / self.fps
-
-    def frames(self, longest_side: int | None) -> Iterator[Timed]:
-        """As those of an Animation. Raises DataError where one is damaged or of another size."""
-        for number, (time, path) in enumerate(zip(self.times, self.paths, strict=True), 1):
+    def pictures() -> Iterator[Any]:
+        for number, path in enumerate(paths, 1):
             try:
                 picture = read_picture(path)[0]
             except DataError as error:
                 raise DataError(f"its frame {number} cannot be used: {error}") from error
-            if picture.size != self.size:
+            if picture.size != size:
                 raise DataError(
-                    f"its frames differ in size ({self.size[0]}x{self.size[1]}, frame {number} is {picture.width}x"
+                    f"its frames differ in size ({size[0]}x{size[1]}, frame {number} is {picture.width}x"
                     f"{picture.height}): import them as pictures, without frames_as_video"
                 )
-            yield time, _frame_of(picture, longest_side)
+            yield picture
 
-    def changes(self, longest_side: int | None) -> list[str]:
-        """What is made of them, in words."""
-        made = f"{len(self.paths)} numbered pictures: made a clip of {self.fps:g} fps"
-        return [made, *_size_changes(self.size, longest_side)]
-
-
-def read_numbered(paths: list[Path], fps: float) -> NumberedFrames:
-    """Raises DataError when the first picture cannot be read."""
-    return NumberedFrames(paths, fps, read_picture(paths[0])[0].size)
+    made = f"{len(paths)} numbered pictures: made a clip of {fps:g} fps"
+    return Animation((made,), size, [number / fps for number in range(len(paths))], 1 / fps, pictures)
 
 
 def read_animation(source: Path, on_frame: Callable[[], None]) -> Animation | None:
@@ -282,15 +249,21 @@ def read_animation(source: Path, on_frame: Callable[[], None]) -> Animation | No
     except (OSError, SyntaxError, ValueError):
         return None  # another format, or damaged: the reader of still pictures says which
     times, time, last, transparent = [], 0.0, 0.0, False
-    for frame, last in _pictures(source):
+    for frame, last in _animated(source):
         times.append(time)
         time += last
         transparent = transparent or frame.getextrema()[3][0] < 255
         on_frame()
-    return Animation(source, kind, size, times, last, transparent)
+
+    def pictures() -> Iterator[Any]:
+        for picture, _ in _animated(source):
+            yield Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
+
+    made = (f"an animated {kind}: made a clip", *[MADE_WHITE] * transparent)
+    return Animation(made, size, times, last, pictures)
 
 
-def _pictures(source: Path) -> Iterator[tuple[Any, float]]:
+def _animated(source: Path) -> Iterator[tuple[Any, float]]:
     """(picture in RGBA, seconds that it is shown) of each frame. Raises DataError."""
     from PIL import Image
 

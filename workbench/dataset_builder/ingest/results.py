@@ -71,7 +71,6 @@ class ImportResult(BaseModel):
 
     @property
     def name(self) -> str:
-        """The source file's own name."""
         return Path(self.source.rpartition("::")[2]).name
 
 
@@ -143,7 +142,6 @@ class Ledger:
         return first.model_copy(update={"source": source, "sha256": sha256, "outcome": "known", "notes": (note,)})
 
     def _where(self, clip: Clip) -> str | None:
-        """Where an imported clip is now, in words."""
         if (self.dataset / clip.file_name).exists():
             return "imported before"
         if (self.dataset / ".masters" / Path(clip.file_name).name).exists():

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,40 +37,27 @@ def main(dataset: Path) -> None:
                 return json.dumps(pictures.keep_first_frame(dataset, picture, task["clip"], size))
             except DataError as error:
                 return json.dumps(["", pictures.LEFT_OUT.format(error)])
-        frames = [Path(path) for path in task.get("frames", ())]
-        source, sha256, longest_side = Path(task["source"]), task["sha256"], task["longest_side"]
-        latents = task["name"].lower().endswith(LATENTS)
-        result = judge(dataset, source, sha256, longest_side, watch, frames, task.get("fps", 0.0), latents)
-        return result.model_dump_json()
+        return judge(dataset, task, watch).model_dump_json()
 
     serve(handle, MODULES)
 
 
-def judge(
-    dataset: Path,
-    source: Path,
-    sha256: str,
-    longest_side: int | None,
-    watch: Watch,
-    frames: Sequence[Path] = (),
-    fps: float = 0.0,
-    latents: bool = False,
-) -> ImportResult:
-    """Make clip and thumbnail of one source file, or say why not. Raises CannotWrite.
-
-    frames: numbered pictures that are one video of `fps`, in place of the file;  latents: the file is called so
-    """
+def judge(dataset: Path, task: dict[str, Any], watch: Watch) -> ImportResult:
+    """Make clip and thumbnail of one source file, or say why not. Raises CannotWrite."""
     import av
+
+    source, sha256, longest_side = Path(task["source"]), task["sha256"], task["longest_side"]
 
     def refused(reason: str) -> ImportResult:
         return ImportResult(source=str(source), outcome="refused", sha256=sha256, notes=(reason,))
 
     name = clip_name(sha256)
     try:
-        if latents or is_safetensors(source):
+        if task["name"].lower().endswith(LATENTS) or is_safetensors(source):
             return _take_latents(dataset, source, sha256)
-        if frames:
-            made = convert_animation(read_numbered(list(frames), fps), dataset / name, longest_side, watch.progress)
+        if "frames" in task:
+            numbered = read_numbered([Path(path) for path in task["frames"]], task["fps"])
+            made = convert_animation(numbered, dataset / name, longest_side, watch.progress)
         else:
             made = convert(source, dataset / name, longest_side, watch.progress)
         thumbnail = dataset / "thumbs" / f"{Path(name).stem}.jpg"

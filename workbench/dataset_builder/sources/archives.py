@@ -110,9 +110,8 @@ def not_read(name: str) -> str:
     low = name.lower()
     if PART.search(low):
         return JOIN
-    return (
-        "" if low.endswith(ARCHIVE_SUFFIXES) else next((why for end, why in NOT_READ.items() if low.endswith(end)), "")
-    )
+    reasons = (why for end, why in NOT_READ.items() if low.endswith(end))
+    return "" if low.endswith(ARCHIVE_SUFFIXES) else next(reasons, "")
 
 
 class ArchiveTree(Tree):
@@ -526,7 +525,6 @@ def _explained(table: Path) -> Iterator[None]:
 
 
 def _batches(file: Any, column: str, groups: Sequence[int] | None = None) -> Iterator[Any]:
-    """The cells of one column, some rows at a time."""
     for batch in file.iter_batches(batch_size=ROWS, columns=[column], row_groups=groups):
         yield batch.column(0)
 
@@ -555,9 +553,6 @@ def _nulls(file: Any, column: str) -> int:
     return sum(one.null_count if one is not None and one.has_null_count else 1 for one in known)
 
 
-# ---- columns ---------------------------------------------------------------------------------------------------------
-
-
 class _Columns:
     """What the columns of a table are for.
 
@@ -567,19 +562,33 @@ class _Columns:
     """
 
     def __init__(self, schema: Any, wanted: str) -> None:
-        self.schema = schema
+        kinds = {field.name: _kind(field.type) for field in schema}
+        media = [name for name, kind in kinds.items() if kind == "file" or (kind == "bytes" and _named_media(name))]
         declared = _declared(schema)
-        self.media, self.holds = _media_column(schema, wanted, declared)
-        field = schema.field(self.media) if self.media else None
-        self.data = _data(field) if field is not None else ""
+        named = [name for of in ("Video", "Image") for name in kinds if declared.get(name) == of]
+        readable = [name for name, kind in kinds.items() if kind in ("text", "number")]
+        if wanted:
+            self.media = next((name for name in kinds if plain(name) == plain(wanted)), "")
+        elif named or media:
+            self.media = [*named, *media][0]
+        else:  # a table that names files
+            texts = {plain(name): name for name in reversed(readable)}
+            self.media = next((texts[plain(name)] for name in NAME_COLUMNS if plain(name) in texts), "")
+        self.schema, self.holds = schema, kinds.get(self.media) in ("file", "bytes")
+        self.data = _data(schema.field(self.media)) if self.media else ""
         self.suffix = ".png" if declared.get(self.media) == "Image" or plain(self.media) in IMAGES else ".mp4"
-        rest = [field for field in schema if field.name != self.media]
-        self.others = [field.name for field in rest if _is_media(field)]
-        self._nested = {field.name: inside for field in rest if (inside := _texts_inside(field.type))}
-        self.texts = [field.name for field in rest if _may_be_read(field.type)]
-        self.texts += [f"{name}.{one}" for name, inside in self._nested.items() for one in inside]
-        if field is not None and (not self.holds or _has(field.type, "path")):
-            self.texts.append(f"{self.media}.path" if self.holds else self.media)
+        self.others = [name for name in media if name != self.media]
+        # The texts in a record of other facts, as WebDataset's json becomes a column.
+        inside = {name: schema.field(name).type for name, kind in kinds.items() if kind == "record"}
+        fields = {name: [kind.field(at) for at in range(kind.num_fields)] for name, kind in inside.items()}
+        nested = {name: [one.name for one in of if _kind(one.type) == "text"] for name, of in fields.items()}
+        self._nested = {name: of for name, of in nested.items() if of and name != self.media}
+        self.texts = [name for name in readable if name != self.media]
+        self.texts += [f"{name}.{one}" for name, of in self._nested.items() for one in of]
+        if self.media and not self.holds:
+            self.texts.append(self.media)
+        elif kinds.get(self.media) == "file" and schema.field(self.media).type.get_field_index("path") >= 0:
+            self.texts.append(f"{self.media}.path")
 
     def rows(self, file: Any) -> Iterator[dict[str, Any]]:
         """The texts of each row; those inside of a record stand beside it."""
@@ -593,52 +602,33 @@ class _Columns:
                 yield row
 
 
-def _is_text(kind: Any) -> bool:
-    """Whether a column may hold captions: texts, lists of them, or records of them by language."""
+def _kind(column: Any) -> str:
+    """What a column of this type holds.
+
+    "file": the Hub's {"bytes": ..., "path": ...};  "bytes";  "number";  "text": also lists of texts, and records of
+    them by language;  "record": of other facts;  "" for the rest
+    """
     import pyarrow.types as types
 
-    if types.is_dictionary(kind) or types.is_list(kind) or types.is_large_list(kind):
-        return _is_text(kind.value_type)
-    if types.is_struct(kind):
-        return all(_is_text(kind.field(at).type) for at in range(kind.num_fields))
-    return bool(types.is_string(kind) or types.is_large_string(kind))
+    if types.is_dictionary(column) or types.is_list(column) or types.is_large_list(column):
+        return "text" if _kind(column.value_type) == "text" else ""
+    if types.is_struct(column):
+        if column.get_field_index("bytes") >= 0:
+            return "file"
+        return "text" if all(_kind(column.field(at).type) == "text" for at in range(column.num_fields)) else "record"
+    if types.is_string(column) or types.is_large_string(column):
+        return "text"
+    if types.is_binary(column) or types.is_large_binary(column):
+        return "bytes"
+    return "number" if types.is_integer(column) else ""
 
 
-def _may_be_read(kind: Any) -> bool:
-    """Whether a column may hold captions or names of files, which may be numbers."""
-    import pyarrow.types as types
-
-    return _is_text(kind) or bool(types.is_integer(kind))
-
-
-def _texts_inside(kind: Any) -> list[str]:
-    """The texts in a record of other facts, as WebDataset's json becomes a column."""
-    import pyarrow.types as types
-
-    if not types.is_struct(kind) or _is_text(kind) or _has(kind, "bytes"):
-        return []
-    return [kind.field(at).name for at in range(kind.num_fields) if _is_text(kind.field(at).type)]
-
-
-def _has(kind: Any, name: str) -> bool:
-    import pyarrow.types as types
-
-    return bool(types.is_struct(kind)) and kind.get_field_index(name) >= 0
-
-
-def _is_bytes(kind: Any) -> bool:
-    import pyarrow.types as types
-
-    return bool(types.is_binary(kind) or types.is_large_binary(kind))
-
-
-def _is_media(field: Any) -> bool:
-    """Whether it holds videos or pictures: the Hub's {"bytes": ..., "path": ...}, or bytes under such a name."""
-    return _has(field.type, "bytes") or (_is_bytes(field.type) and plain(field.name).removesuffix("bytes") in MEDIA)
+def _named_media(column: str) -> bool:
+    return plain(column).removesuffix("bytes") in MEDIA
 
 
 def _data(field: Any) -> str:
-    return f"{field.name}.bytes" if _has(field.type, "bytes") else str(field.name)
+    return f"{field.name}.bytes" if _kind(field.type) == "file" else str(field.name)
 
 
 def _declared(schema: Any) -> dict[str, str]:
@@ -650,21 +640,6 @@ def _declared(schema: Any) -> dict[str, str]:
         found = found.get(name) if isinstance(found, dict) else None
     known = found if isinstance(found, dict) else {}
     return {name: str(one.get("_type")) for name, one in known.items() if isinstance(one, dict)}
-
-
-def _media_column(schema: Any, wanted: str, declared: Mapping[str, str]) -> tuple[str, bool]:
-    """(the column of videos or pictures, whether it holds them rather than names them)."""
-    holding = {field.name for field in schema if _has(field.type, "bytes") or _is_bytes(field.type)}
-    if wanted:
-        name = next((name for name in schema.names if plain(name) == plain(wanted)), "")
-        return name, name in holding
-    for kind in ("Video", "Image"):
-        if named := [name for name in schema.names if declared.get(name) == kind]:
-            return named[0], named[0] in holding
-    if media := [field.name for field in schema if _is_media(field)]:
-        return media[0], True
-    texts = {plain(field.name): field.name for field in reversed(list(schema)) if _may_be_read(field.type)}
-    return next((texts[plain(name)] for name in NAME_COLUMNS if plain(name) in texts), ""), False
 
 
 # ---- open archives ---------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -158,7 +158,7 @@ class Columns:
 
     def name(self, row: Mapping[str, Any]) -> str:
         """What the row calls its file, "" when it names none."""
-        keys = self.name_keys(tuple(row))
+        keys = self.name_keys(row)
         if found := next((name for key in keys if (name := file_name(row[key]))), ""):
             return found
         if self.video:
@@ -168,7 +168,7 @@ class Columns:
         others = [file_name(value) for key, value in row.items() if key not in passed and not is_companion(key)]
         return next((name for name in others if is_media_name(name)), "")
 
-    def name_keys(self, columns: Sequence[str]) -> Sequence[str]:
+    def name_keys(self, columns: Iterable[str]) -> Sequence[str]:
         """The columns that may name the file, the one that counts first."""
         return _named(tuple(columns), (self.video,) if self.video else NAME_COLUMNS)
 
@@ -177,15 +177,9 @@ class Columns:
         cells = [_cell(row[key]) for key in self.text_keys(row)]
         return next((cell for cell in cells if cell.text), cells[0] if cells else Cell())
 
-    def text_keys(self, row: Mapping[str, Any]) -> Sequence[str]:
-        """The row's columns of captions, the one that counts first."""
-        return _named(tuple(row), (self.caption,) if self.caption else TEXT_COLUMNS)
-
-    def has_name(self, columns: Sequence[str]) -> bool:
-        return bool(self.name_keys(columns))
-
-    def has_text(self, columns: Sequence[str]) -> bool:
-        return bool(_named(tuple(columns), (self.caption,) if self.caption else TEXT_COLUMNS))
+    def text_keys(self, columns: Iterable[str]) -> Sequence[str]:
+        """The columns of captions, the one that counts first."""
+        return _named(tuple(columns), (self.caption,) if self.caption else TEXT_COLUMNS)
 
     def knows(self, column: str) -> bool:
         """Whether this cell may belong to a table's header."""

@@ -10,6 +10,7 @@ import errno
 import gzip
 import os
 import re
+import shutil
 import stat
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ from workbench.dataset_builder.sources.columns import (
 from workbench.dataset_builder.sources.layouts.text_files import META
 from workbench.dataset_builder.sources.tree import SourceFile, Tree, without_suffix
 from workbench.errors import ConfigError, DataError
+from workbench.workspace import confined
 
 MOST_NAMES = 3
 TABLES = ("metadata", "dataset", "captions", "train", "data")  # looked for beside files that were given one by one
@@ -131,34 +133,56 @@ def trees_of(given: list[Path], refused: dict[str, str], columns: Columns) -> It
     """A tree for each folder, for each archive (given, or lying in a folder), and one for all other files."""
     # A page puts each file that is dropped on it into a folder of its own, so those given count as lying beside it.
     records = {path.name: path for path in given if path.name.endswith(META)} if any(map(is_archive, given)) else {}
+    packed, loose = _parted([path for path in given if path not in records.values()], refused, columns)
+
+    def archives(paths: Iterable[Path], root: Path | None) -> Iterator[tuple[str, Tree]]:
+        """Name -> tree of archives in a folder, or given by themselves; captions that belong to one lie beside it."""
+        for path in paths:
+            beside = record_of(path)
+            try:
+                text = _text_beside(records.get(beside.name, beside), root or path.parent, refused)
+                yield path.relative_to(root).as_posix() if root else path.name, ArchiveTree(path, text, columns)
+            except (DataError, OSError) as error:
+                refused[path.name] = str(error)
+
+    def with_archives(tree: FilesTree, inside: Iterator[tuple[str, Tree]]) -> Iterator[Tree]:
+        """The tree, then the archives in it; all are looked into before where captions lie around them."""
+        if any(map(columns.reads, tree.files)):
+            tree.inside = list(inside)
+            inside = iter(tree.inside)
+        yield tree
+        yield from (archive for _, archive in inside)
+
+    # Captions that were given with archives may be those of their members, so the archives are read after them.
+    together = bool(packed) and any(map(_is_text, loose))
+    left = list(loose)
+    for path in given:
+        if path.is_dir():
+            found = _Found()
+            files = dict(_walk(path, found, columns))
+            theirs = {record_of(archive) for archive in found.packed}
+            tree = FilesTree(path, {name: file for name, file in files.items() if file not in theirs}, found=found)
+            tree.beside = _text_beside(path.with_name(f"{path.name}.txt"), None, refused)
+            yield from with_archives(tree, archives(found.packed, path))
+        elif left and (together or path in left):
+            left = []
+            yield from with_archives(_loose(loose, columns), archives(packed if together else [], None))
+        elif path in packed and not together:
+            yield from (archive for _, archive in archives([path], None))
+
+
+def _parted(given: Iterable[Path], refused: dict[str, str], columns: Columns) -> tuple[list[Path], list[Path]]:
+    """The archives and the other files of what was given; why neither is read goes into `refused`."""
     packed, loose = list[Path](), list[Path]()
     for path in given:
-        if not path.is_dir() and path not in records.values():
+        if not path.is_dir():
             try:
                 if not _is_packed_text(path) and (reason := not_read(path.name)):
                     raise DataError(reason)
                 (packed if _is_packed(path, columns) else loose).append(path)
             except DataError as error:
                 refused[path.name] = str(error)
-    archives = set(packed)
-    # Captions that were given with archives may be those of their members, so the archives are read after them.
-    together = bool(packed) and any(map(_is_text, loose))
-    for path in given:
-        if path.is_dir():
-            found = _Found()
-            files = dict(_walk(path, found, columns))
-            theirs = {record_of(archive) for archive in found.packed}
-            plain = {name: file for name, file in files.items() if file not in theirs}
-            tree = FilesTree(path, plain, found=found)
-            tree.beside = _text_beside(path.with_name(f"{path.name}.txt"), None, refused)
-            yield from _with_archives(tree, found.packed, path, refused, {}, columns)
-        elif loose and (together or path in loose):
-            yield from _with_archives(
-                _loose(loose, columns), packed if together else [], None, refused, records, columns
-            )
-            loose = []
-        elif path in archives and not together:
-            yield from _archives([path], refused, records, path.parent, columns)
+    return packed, loose
 
 
 def _is_packed(path: Path, columns: Columns) -> bool:
@@ -178,45 +202,9 @@ def _is_packed_text(path: Path) -> bool:
     return name.endswith(GZIP) and name.removesuffix(GZIP).endswith(PLAIN_TEXT_SUFFIXES)
 
 
-def _with_archives(
-    tree: FilesTree,
-    archives: Sequence[Path],
-    root: Path | None,
-    refused: dict[str, str],
-    records: Mapping[str, Path],
-    columns: Columns,
-) -> Iterator[Tree]:
-    """The tree, then those of the archives in it. Where captions lie around them, all are looked into before.
-
-    root: the folder that holds all; None where each archive was given by itself
-    """
-    trees: Iterator[tuple[str, Tree]] = (
-        (path.relative_to(root).as_posix() if root else path.name, archive)
-        for path in archives
-        for archive in _archives([path], refused, records, root or path.parent, columns)
-    )
-    if any(map(columns.reads, tree.files)):
-        tree.inside = list(trees)
-        trees = iter(tree.inside)
-    yield tree
-    yield from (archive for _, archive in trees)
-
-
 def record_of(archive: Path) -> Path:
     """Return where a shard's captions would be, beside the shard."""
     return archive.with_name(archive.name.partition(".")[0] + META)
-
-
-def _archives(
-    paths: Iterable[Path], refused: dict[str, str], records: Mapping[str, Path], root: Path, columns: Columns
-) -> Iterator[Tree]:
-    """records: files of captions that were given with the archives, by name; others lie beside them."""
-    for path in paths:
-        record = records.get(record_of(path).name, record_of(path))
-        try:
-            yield ArchiveTree(path, _text_beside(record, root, refused), columns)
-        except (DataError, OSError) as error:
-            refused[path.name] = str(error)
 
 
 def _text_beside(path: Path, root: Path | None, refused: dict[str, str]) -> str:
@@ -299,10 +287,8 @@ def _followed(path: Path, root: Path | None) -> Path:
         raise DataError(f"it is a link to a file that is not there: {COPY}") from error
     except (OSError, RuntimeError) as error:
         loops = isinstance(error, RuntimeError) or error.errno == errno.ELOOP
-        reason = (
-            "it is a link that leads back to itself" if loops else f"it is a link that cannot be followed ({error})"
-        )
-        raise DataError(f"{reason}: {COPY}") from error
+        reason = "leads back to itself" if loops else f"cannot be followed ({error})"
+        raise DataError(f"it is a link that {reason}: {COPY}") from error
     if stat.S_ISDIR(kind):
         raise DataError(f"it is a link to a folder: {FOLDER_LINK.partition(': ')[2]}")
     if not stat.S_ISREG(kind):
@@ -393,10 +379,52 @@ def _text_bytes(path: Path, packed: bool = False) -> bytes:
         with gzip.open(path) if packed else path.open("rb") as file:
             data = file.read(MOST_TEXT_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
-        why, remedy = (
-            (str(error), "copy it again") if packed else (getattr(error, "strerror", ""), "check its permissions")
-        )
-        raise DataError(f"{path.name} cannot be read ({why}): {remedy}") from error
+        why = f"{error}): copy it again" if packed else f"{getattr(error, 'strerror', '')}): check its permissions"
+        raise DataError(f"{path.name} cannot be read ({why}") from error
     if len(data) > MOST_TEXT_BYTES:
         raise DataError(f"{path.name} has {TOO_LONG}")
     return data
+
+
+# ---- files that a browser has uploaded -------------------------------------------------------------------------------
+
+UPLOADS = "uploads"  # folder of the dataset's import task, until the next import
+
+
+def inbox() -> Path:
+    """Return the folder that the page's server puts uploads into.
+
+    Raises:
+        ConfigError: This process serves no page.
+    """
+    if not (folder := os.environ.get("GRADIO_TEMP_DIR")):
+        raise ConfigError("files is not empty, but nothing was uploaded here: name files of this machine in sources")
+    return Path(folder)
+
+
+def keep_uploads(task: Path, files: Sequence[str]) -> list[Path]:
+    """Move uploaded files into the import task's folder, so that a restart of the server does not take them away.
+
+    Each is imported by itself, so that every one of them gets a result. A file named twice is imported once.
+
+    Args:
+        task: The task's folder. Uploads of the last import, which is over, are removed.
+
+    Raises:
+        ConfigError: A file is gone, or is no upload.
+    """
+    once = [confined(inbox(), file) for file in dict.fromkeys(files)]
+    if gone := [file.name for file in once if not file.is_file()]:
+        raise ConfigError(f"{first_names(gone)} is no longer on the server: drop it again")
+    target = task / UPLOADS
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    kept = []
+    for file in once:
+        free, count = target / file.name, 1
+        while free.exists():
+            count += 1
+            free = target / f"{file.stem}-{count}{file.suffix}"
+        shutil.move(file, free)
+        kept.append(free)
+    return kept

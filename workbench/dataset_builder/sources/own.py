@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from workbench.clips.media.writing import VideoWriter, bt709_frame
+from workbench.clips import media
 from workbench.errors import ConfigError, DataError
 from workbench.workspace import disk, make_folder, write_text, writing
 
@@ -80,8 +80,4 @@ def _encode(frames: Any, fps: Any, path: Path, what: str) -> None:
         raise DataError(f"{what}: frames are {pixels.dtype} {list(pixels.shape)}, must be uint8 [F, H, W, 3]")
     if not isinstance(fps, int | float) or not 1 <= fps <= 240:
         raise DataError(f"{what}: fps is {fps!r}, must be a number from 1 to 240")
-    # An odd size gains one repeated row or column, which the video format needs.
-    pixels = np.pad(pixels, ((0, 0), (0, pixels.shape[1] % 2), (0, pixels.shape[2] % 2), (0, 0)), mode="edge")
-    with VideoWriter(path, pixels.shape[2], pixels.shape[1], float(fps)) as writer:
-        for picture in pixels:
-            writer.write(bt709_frame(picture))
+    media.encode(pixels, path, float(fps), crf=None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -51,40 +51,26 @@ class SurveyedFiles:
 
     @property
     def name(self) -> str:
-        """What people know it by."""
         return self.title or self.path.name
-
-    @property
-    def not_taken(self) -> int:
-        """How many will be refused, as their names or links say."""
-        return sum(_not_taken(source) for source in self.sources)
-
-    @property
-    def images(self) -> int:
-        return sum(_is_image(source.name) and not source.refused for source in self.sources)
-
-    @property
-    def latents(self) -> int:
-        return sum(source.name.lower().endswith(LATENTS) and not source.refused for source in self.sources)
-
-    @property
-    def captions(self) -> int:
-        return sum(bool(source.caption) for source in self.sources)
 
     @property
     def sentence(self) -> str:
         """What it is in words: "cats: Lists prompts.txt and videos.txt: 3 videos, 2 captions, 1.2 MB"."""
-        images, latents, layout = self.images, self.latents, layout_named(self.layout)
+        layout = layout_named(self.layout)
+        read = [source.name.lower() for source in self.sources if not source.refused]
+        images, latents = (sum(name.endswith(ends) for name in read) for ends in (IMAGE_SUFFIXES, LATENTS))
+        not_taken = len(self.sources) - len(read) + sum(name.endswith(NOT_TAKEN_SUFFIXES) for name in read)
         if self.handed and not self.sources:
             return f"{self.name}: {layout.title}: {counted(self.handed, 'caption')} of videos in archives"
-        counts = [_count(len(self.sources) - images - latents - self.not_taken, "video"), _count(images, "picture")]
+        counts = [_count(len(self.sources) - images - latents - not_taken, "video"), _count(images, "picture")]
         counts += [_count(latents, "file") + " of latents" if latents else ""]
-        counts += [f"{_count(self.not_taken, 'file')} that cannot be taken"] if self.not_taken else []
+        counts += [f"{_count(not_taken, 'file')} that cannot be taken"] if not_taken else []
         counts += [_count(self.parts, "archive") if self.parts > 1 else ""]
         named = ", ".join(count for count in counts if count) or "nothing to import"
         pictures = _count(sum(source.first_frame is not None for source in self.sources), "first frame")
-        more = counted(self.captions, "caption") + (f", {pictures}" if pictures else "")
-        return f"{self.name}: {layout.title}: {named}, {more}, {byte_size(self.size)}"
+        captions = counted(sum(bool(source.caption) for source in self.sources), "caption")
+        more = ", ".join(filter(None, (named, captions, pictures)))
+        return f"{self.name}: {layout.title}: {more}, {byte_size(self.size)}"
 
     def warnings(self, *without: Problem) -> list[str]:
         """A sentence a problem, with up to three of the names it holds for."""
@@ -109,14 +95,14 @@ class Survey:
     def sources(self) -> list[SourceFile]:
         """All videos and pictures. Raises DataError when nothing of what was given can be read."""
         if not self.found and (self.refused or self.others):
-            raise DataError("; ".join([*self._refusals, *self._skipped_lines]))
+            raise DataError("; ".join(self._nowhere))
         return [source for part in self.found for source in part.sources]
 
     @property
     def problems(self) -> list[str]:
         """A sentence a problem, and one a source of which nothing can be taken; without the files of other kinds."""
         warnings = [sentence for part in self.found for sentence in part.warnings(Problem.OTHER)]
-        return [*warnings, *self._refusals]
+        return [*warnings, *(f"refused: {name}: {reason}" for name, reason in self.refused.items())]
 
     @property
     def skipped(self) -> list[str]:
@@ -129,12 +115,10 @@ class Survey:
         return {name: reason for part in self.found for name, reason in part.refused.items()}
 
     @property
-    def _refusals(self) -> list[str]:
-        return [f"refused: {name}: {reason}" for name, reason in self.refused.items()]
-
-    @property
-    def _skipped_lines(self) -> list[str]:
-        return [f"{_named(self.others)}: {Problem.OTHER}"] if self.others else []
+    def _nowhere(self) -> list[str]:
+        """A line an archive that cannot be read, and one for the files of other kinds."""
+        refused = [f"refused: {name}: {reason}" for name, reason in self.refused.items()]
+        return [*refused, f"{_named(self.others)}: {Problem.OTHER}"] if self.others else refused
 
     @property
     def sentences(self) -> list[str]:
@@ -147,7 +131,7 @@ class Survey:
             for reason in Counter([*part.refused.values(), *linked.values()]):
                 names = tuple(name for name, why in (*part.refused.items(), *linked.items()) if why == reason)
                 lines.append(f"{part.name}: refused: {_named(names)}: {reason}")
-        lines += [*self._refusals, *self._skipped_lines]
+        lines += self._nowhere
         if self.too_many:
             lines.append(f"more than {MOST_SOURCES:,} videos: only the first {MOST_SOURCES:,} are taken")
         return lines
@@ -174,7 +158,7 @@ def survey(
     other_files: list[str] = []
     found: list[SurveyedFiles] = []
     seen: set[str] = set()
-    asked = _Asked(columns)
+    met: list[ReadingNotes] = []
     fits = forced is None
     for tree in trees_of(paths, refused, columns):
         for one in (tree, *(archive for _, archive in tree.inside)):
@@ -187,7 +171,7 @@ def survey(
         fits = fits or forced in layouts
         chosen = forced if forced in layouts else next(iter(layouts), None)
         if chosen is not None:
-            found.append(_read(tree, chosen, layouts, seen, asked, alone=forced is not None))
+            found.append(_read(tree, chosen, layouts, seen, met, alone=forced is not None))
         else:
             refused |= {f"{tree.path.name}: {name}": reason for name, reason in tree.refused.items()}
             texts = [name for name in tree.texts if name.lower().endswith(TEXT_SUFFIXES)]
@@ -199,47 +183,39 @@ def survey(
         others = ", ".join(dict.fromkeys(part.layout for part in found))
         raise DataError(f"nothing here has the layout {layout!r} ({forced.title}): it looks like {others}")
     if found:
-        asked.check()
-    found = [part for part in found if part.sources or part.problems or part.refused]
+        _check_asked(columns, met)
     kept, left = list[SurveyedFiles](), MOST_SOURCES
-    for part in _joined(found):
+    for part in _joined([part for part in found if part.sources or part.problems or part.refused]):
         if left:
             kept.append(part if len(part.sources) <= left else replace(part, sources=part.sources[:left]))
         left = max(0, left - len(part.sources))
     return Survey(tuple(kept), refused, tuple(other_files), len(seen) > MOST_SOURCES)
 
 
-class _Asked:
-    """What the settings video_column and caption_column name, and whether anything here has it."""
-
-    def __init__(self, columns: Columns) -> None:
-        self.columns, self.met, self.tables = columns, set[str](), list[str]()
-
-    def add(self, notes: ReadingNotes) -> None:
-        self.met |= notes.settings
-        self.tables += notes.tables
-
-    def check(self) -> None:
-        """Raises DataError when nothing here has what a setting names: it is misspelled, or meant for other files."""
-        for setting, value in (("caption_column", self.columns.caption), ("video_column", self.columns.video)):
-            if not value or setting in self.met:
-                continue
-            if self.tables:
-                tables = f"{self.tables[0]} and {len(self.tables) - 1} more" if len(self.tables) > 1 else self.tables[0]
-                raise DataError(f"{setting} is {value!r}, which {tables} does not have: name one of these")
-            what = "list, table or caption file" if setting == "caption_column" else "list or table"
-            raise DataError(f"{setting} is {value!r}, but no {what} here has that name: check it, or leave it empty")
+def _check_asked(columns: Columns, met: Sequence[ReadingNotes]) -> None:
+    """Raises DataError when nothing here has what a setting names: it is misspelled, or meant for other files."""
+    tables = [table for notes in met for table in notes.tables]
+    for setting, value in (("caption_column", columns.caption), ("video_column", columns.video)):
+        if not value or any(setting in notes.settings for notes in met):
+            continue
+        if tables:
+            named = f"{tables[0]} and {len(tables) - 1} more" if len(tables) > 1 else tables[0]
+            raise DataError(f"{setting} is {value!r}, which {named} does not have: name one of these")
+        what = "list, table or caption file" if setting == "caption_column" else "list or table"
+        raise DataError(f"{setting} is {value!r}, but no {what} here has that name: check it, or leave it empty")
 
 
-def _read(tree: Tree, layout: Layout, fits: list[Layout], seen: set[str], asked: _Asked, alone: bool) -> SurveyedFiles:
-    """What a tree holds; `seen` are the keys of sources that came before.
+def _read(
+    tree: Tree, layout: Layout, fits: list[Layout], seen: set[str], met: list[ReadingNotes], alone: bool
+) -> SurveyedFiles:
+    """What a tree holds; `seen` are the keys of sources that came before, `met` the notes on trees that did.
 
     layout: the one that it is said to be; alone: a person asked for that one, and captions of others are not read
     """
     notes = ReadingNotes()
     readers = [one for one in LAYOUTS if one in fits or not one.shards]
     captions = captions_of(tree, [layout] if alone else readers, notes)
-    asked.add(notes)
+    met.append(notes)
     handed = _hand_over(tree, captions, notes, layout)
     media = tree.media
     names = set(media)
@@ -248,7 +224,11 @@ def _read(tree: Tree, layout: Layout, fits: list[Layout], seen: set[str], asked:
     sources, size = [], 0
     for name in dict.fromkeys([*(name for name in captions if name in names), *media]):
         caption = captions.get(name, "")
-        if name not in posters and _is_poster(name, bool(caption), videos, names):
+        # A picture that only shows what a video of its name holds: a thumbnail, a first frame.
+        shows = name.lower().endswith(IMAGE_SUFFIXES) and stem(name) in videos
+        if shows and caption:
+            shows = any(without_suffix(name) + suffix in names for suffix in SUFFIXES)
+        if shows and name not in posters:
             notes.add(Problem.POSTER, name)
             posters.add(name)
         source = tree.source(name, caption)
@@ -296,14 +276,6 @@ def _hand_over(tree: Tree, captions: Mapping[str, str], notes: ReadingNotes, lay
     return count
 
 
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(IMAGE_SUFFIXES)
-
-
-def _not_taken(source: SourceFile) -> bool:
-    return bool(source.refused) or source.name.lower().endswith(NOT_TAKEN_SUFFIXES)
-
-
 def _note_unread(tree: Tree, notes: ReadingNotes, only: str) -> None:
     """Name every file that nothing was taken from. only: the layout that a person asked for"""
     for name in tree.texts:
@@ -319,13 +291,6 @@ def _note_unread(tree: Tree, notes: ReadingNotes, only: str) -> None:
                 notes.add(Problem.UNPAIRED_TEXT if name.lower().endswith(CAPTION_SUFFIXES) else Problem.NOT_READ, name)
     for name in tree.others:
         notes.add(Problem.OTHER, name)
-
-
-def _is_poster(name: str, has_caption: bool, videos: set[str], names: set[str]) -> bool:
-    """Whether a picture only shows what a video of its name holds: a thumbnail, a first frame."""
-    if not name.lower().endswith(IMAGE_SUFFIXES) or stem(name) not in videos:
-        return False
-    return not has_caption or any(without_suffix(name) + suffix in names for suffix in SUFFIXES)
 
 
 def _joined(found: list[SurveyedFiles]) -> Iterator[SurveyedFiles]:

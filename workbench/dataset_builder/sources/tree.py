@@ -7,6 +7,7 @@ layout finds its caption as it does for a file.
 
 from __future__ import annotations
 
+import functools
 import posixpath
 import re
 import unicodedata
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 
 from workbench.dataset_builder.sources.columns import (
@@ -31,6 +32,7 @@ from workbench.dataset_builder.sources.columns import (
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://[^/]*", re.IGNORECASE)
 DRIVE = re.compile(r"/?[a-z]:/*", re.IGNORECASE)
 INSIDE = re.compile(r"(?:zip|tar)://(.+?)::(.+)")  # "zip://a.mp4::clips.zip", as fsspec has it
+T = TypeVar("T")
 NUMBER = re.compile(r"#\d+$")  # of one of several captions: "a.mp4#0", as Flickr8k has them
 
 
@@ -60,7 +62,6 @@ class SourceFile:
 
     @property
     def name(self) -> str:
-        """The file name that people see."""
         return PurePosixPath(self.member).name if self.member else self.path.name
 
 
@@ -114,7 +115,8 @@ class Tree(ABC):
     title:   the names of files that were given one by one, "" for a folder or archive, which has a name of its own
     inside:  archives that lie in it, by name, whose members its texts and tables may speak of
     handed:  what such texts and tables say, of an archive
-    read:    what layouts made of its files, so that each file is read once
+    made:    videos that numbered pictures in it are
+    read:    what layouts made of its files (`once_a_tree`)
     """
 
     columns = Columns()
@@ -128,24 +130,17 @@ class Tree(ABC):
         self.files = {name.removeprefix(self._prefix): size for name, size in files.items()}
         self.detected: dict[str, str | None] = {}
         self.read: dict[str, Any] = {}
-        self._made: dict[str, SourceFile] = {}
+        self.made: dict[str, SourceFile] = {}
         self.handed = HandedOver()
 
     @cached_property
     def media(self) -> list[str]:
-        return [name for name in self.files if name.lower().endswith(MEDIA_SUFFIXES) or name in self._made]
-
-    def add_video(self, name: str, frames: Sequence[str], source: SourceFile) -> None:
-        """Put one video, which `source` makes of these files, in their place."""
-        size = sum(self.files.pop(frame) for frame in frames)
-        self.files[name], self._made[name] = size, source
-        self.forget()
+        return [name for name in self.files if name.lower().endswith(MEDIA_SUFFIXES) or name in self.made]
 
     def forget(self) -> None:
         """Drop cached facts after files were added or removed."""
-        known = ("media", "texts", "guests", "named", "_folders", "_by_path", "_by_stem", "_by_folded", "_by_last")
-        for one in known:
-            self.__dict__.pop(one, None)
+        for name in [one for one in self.__dict__ if isinstance(getattr(type(self), one, None), cached_property)]:
+            del self.__dict__[name]
 
     @cached_property
     def guests(self) -> dict[str, tuple[Tree, str]]:
@@ -278,7 +273,7 @@ class Tree(ABC):
         if name in self.guests:
             part, member = self.guests[name]
             return part.source(member, caption)
-        made = self._made.get(name)
+        made = self.made.get(name)
         return replace(made, caption=caption or made.caption) if made else self._source(self._prefix + name, caption)
 
     @abstractmethod
@@ -286,6 +281,18 @@ class Tree(ABC):
 
     @abstractmethod
     def _source(self, name: str, caption: str) -> SourceFile: ...
+
+
+def once_a_tree(make: Callable[[Tree], T]) -> Callable[[Tree], T]:
+    """Keep what a function finds in a tree, so that each file is read once."""
+
+    @functools.wraps(make)
+    def kept(tree: Tree) -> T:
+        if make.__name__ not in tree.read:
+            tree.read[make.__name__] = make(tree)
+        return cast(T, tree.read[make.__name__])
+
+    return kept
 
 
 def _spellings(name: str, root: str) -> Iterator[str]:
@@ -425,7 +432,9 @@ def join_numbered(tree: Tree, fps: float) -> None:
             frames=frames,
             fps=fps,
         )
-        tree.add_video(f"{name}{part}", row.names, source)
+        tree.files[f"{name}{part}"] = sum(tree.files.pop(frame) for frame in row.names)
+        tree.made[f"{name}{part}"] = source
+        tree.forget()
     for name in used:
         del tree.files[name]
     tree.forget()

@@ -151,7 +151,7 @@ def caption_in(tree: Tree, name: str, notes: ReadingNotes) -> str:
         if text.strip():
             notes.add(Problem.BROKEN, name)
         return ""
-    if tree.columns.has_text(list(value)):
+    if tree.columns.text_keys(value):
         if tree.columns.caption:
             notes.settings.add("caption_column")
         return notes.cell(name, tree.columns.text(value))
@@ -181,7 +181,6 @@ class ExportedClip:
 
     @property
     def line(self) -> bytes:
-        """The caption as one line of a text file."""
         return f"{one_line(self.caption)}\n".encode()
 
     @property

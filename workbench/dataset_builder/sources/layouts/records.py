@@ -25,6 +25,7 @@ from workbench.dataset_builder.sources.columns import (
     is_media_name,
     plain,
 )
+from workbench.dataset_builder.sources.layouts.base import Problem
 
 DELIMITERS = (",", ";", "\t", "|")
 STRONG = ("\t", "|")  # those that prose does not have
@@ -32,6 +33,7 @@ SAMPLE = 20  # lines from which the delimiter is found out
 PREFACE = 5  # lines of remarks that may stand before the header
 MOST_LINES = 200  # of one cell: a quote that is open for longer was never closed
 NEW_LINE = re.compile(r"\r\n|\n|\r")  # not splitlines: U+2028 ends no line
+FORMULA = re.compile(r"'*[=+\-@\t\r]")  # a cell that a spreadsheet runs; a quote in front makes it text
 FORMULA_TEXT = re.compile(r'="([^"]*)"')  # how a spreadsheet is told that a cell is text
 # "a.mp4: a cat", "a.mp4 - a cat", "a.mp4 a cat"
 MEDIA_NAME = rf"\S(?:.*?\S)??(?:{'|'.join(map(re.escape, MEDIA_SUFFIXES))})"
@@ -40,32 +42,21 @@ WORD_FIRST = re.compile(r"\s*(\S+)\s+")
 
 
 @dataclass(frozen=True)
-class Row:
-    """A row of a table.
+class Records:
+    """What the text of a table says.
 
-    line:     the line that it begins in, from 1
-    cells:    column -> text
-    joined:   whether it had more cells than there are columns, of which the caption got the rest
-    unclosed: whether a quote was opened and never closed
-    short:    whether it had fewer cells than there are columns
+    rows:     where each stands ("line 3"), and what it says by column or key
+    columns:  all of them; problems: what was odd, and where
+    unread:   why it holds none, "" when it does
     """
 
-    line: int
-    cells: dict[str, str]
-    joined: bool = False
-    unclosed: bool = False
-    short: bool = False
+    rows: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    columns: Sequence[str] = ()
+    problems: Sequence[tuple[Problem, str]] = ()
+    unread: str = ""
 
 
-@dataclass(frozen=True)
-class DelimitedTable:
-    """columns: as the header has them; empty where there is none and none can be guessed."""
-
-    columns: Sequence[str]
-    rows: Sequence[Row]
-
-
-def read_delimited(text: str, suffix: str, columns: Columns, is_name: Callable[[str], bool]) -> DelimitedTable:
+def read_delimited(text: str, suffix: str, columns: Columns, is_name: Callable[[str], bool]) -> Records:
     """Read a table whose delimiter and header are found out.
 
     Args:
@@ -80,30 +71,36 @@ def read_delimited(text: str, suffix: str, columns: Columns, is_name: Callable[[
     first += bool(declared)
     numbers = list(islice((at for at in range(first, len(lines)) if lines[at].strip()), SAMPLE))
     if not numbers:
-        return DelimitedTable((), ())
+        return Records(unread="it is empty")
     sample = [lines[at] for at in numbers]
     delimiter = declared[1] if declared else _delimiter(sample, suffix, columns, is_name)
     before = _remarks(sample, delimiter)
     remarks, first, sample = numbers[:before], numbers[before], sample[before:]
-    header = [part.text.strip().strip("\ufeff") for part in _parts(sample[0], delimiter)]
+    header = [cell.strip().strip("\ufeff") for cell in _cells(sample[0], delimiter)]
     while header and not header[-1]:  # a delimiter behind the last column
         header.pop()
     if any(map(is_media_name, header)) or not any(map(columns.knows, header)) and any(map(is_name, header[:1])):
         header = _guessed(sample, delimiter, is_media_name if any(map(is_media_name, header)) else is_name)
         if not header:
-            return DelimitedTable((), ())
+            return Records(unread="it has no header and not two columns")
     else:
         first += 1
     header = [column + " " * header[:at].count(column) for at, column in enumerate(header)]  # each a name of its own
-    rows = _Reader(lines, delimiter, header, columns, is_name).rows(first)
-    return DelimitedTable(header, [*(Row(at + 1, {}, short=True) for at in remarks), *rows])
+    rows, problems = list[tuple[str, Mapping[str, Any]]](), [(Problem.BROKEN, f"line {at + 1}") for at in remarks]
+    for line, cells, odd in _Reader(lines, delimiter, header, columns, is_name).rows(first):
+        rows.append((f"line {line}", cells))
+        problems += [(problem, f"line {line}") for problem in odd]
+        # Of a row that is too short the name may be what there is.
+        if len(cells) < len(header) and not is_media_name(name := columns.name(cells)) and not is_name(name):
+            problems.append((Problem.BROKEN, f"line {line}"))
+    return Records(rows, header, problems)
 
 
 def _remarks(sample: Sequence[str], delimiter: str) -> int:
     """How many lines stand before the table: without a delimiter, or with the sign of a remark and no file's name."""
 
     def is_remark(line: str) -> bool:
-        cells = [part.text for part in _parts(line, delimiter)]
+        cells = _cells(line, delimiter)
         return len(cells) == 1 or (line.lstrip().startswith("#") and not any(map(is_media_name, cells)))
 
     return next((at for at, line in enumerate(sample[: PREFACE + 1]) if not is_remark(line)), 0)
@@ -113,7 +110,7 @@ def _delimiter(sample: Sequence[str], suffix: str, columns: Columns, is_name: Ca
     """The one whose header has the most known columns, then whose rows name the most videos, then the steadiest."""
 
     def fitness(delimiter: str) -> tuple[int, int, int, bool]:
-        rows = [[part.text for part in _parts(line, delimiter)] for line in sample]
+        rows = [_cells(line, delimiter) for line in sample]
         known = max(sum(map(columns.knows, row)) if len(row) > 1 else 0 for row in rows[: PREFACE + 1])
         named = sum(len(row) > 1 and any(is_media_name(cell) or is_name(cell) for cell in row) for row in rows)
         return known, named, min(map(len, rows)), delimiter == preferred
@@ -128,7 +125,7 @@ def _guessed(sample: Sequence[str], delimiter: str, is_name: Callable[[str], boo
     Two are a name and a caption. Of several that a tab or bar parts (id|written|spoken, file|speaker|text) the first
     that is not much shorter than another is the caption, and the others might have been.
     """
-    rows = [[part.text for part in _parts(line, delimiter)] for line in sample]
+    rows = [_cells(line, delimiter) for line in sample]
     if any(len(row) == 2 for row in rows):
         return ["file_name", "text"] if is_name(rows[0][0]) else ["text", "file_name"]
     width = len(rows[0])
@@ -149,7 +146,7 @@ def lines_of_names(text: str, is_name: Callable[[str], bool]) -> str:
     sample = lines[:SAMPLE]
 
     def is_row(line: str, delimiter: str) -> bool:
-        cells = [part.text.strip() for part in _parts(line, delimiter)]
+        cells = [cell.strip() for cell in _cells(line, delimiter)]
         named = [cell for cell in cells if is_media_name(cell)] or [cell for cell in cells[:1] if is_name(cell)]
         sure = delimiter in STRONG or is_media_name(named[0]) if named else False
         says = any(_says(cell) for cell in cells if cell not in named)
@@ -157,7 +154,7 @@ def lines_of_names(text: str, is_name: Callable[[str], bool]) -> str:
 
     for delimiter in DELIMITERS:
         rows = [line for line in sample if is_row(line, delimiter)]
-        if 2 * len(rows) >= len(sample) and any(is_name(part.text) for row in rows for part in _parts(row, delimiter)):
+        if 2 * len(rows) >= len(sample) and any(is_name(cell) for row in rows for cell in _cells(row, delimiter)):
             return text
     # Without an ending, a list is told from prose ("a cat ..." beside a.mp4) by several names, one in every line.
     for pattern, least, different in ((NAME_FIRST, len(sample) / 2, 1), (WORD_FIRST, len(sample), 2)):
@@ -180,8 +177,6 @@ def _says(text: str) -> bool:
 
 
 class _Reader:
-    """Rows of lines, given their delimiter and header."""
-
     def __init__(
         self,
         lines: Sequence[str],
@@ -194,9 +189,10 @@ class _Reader:
         blank = dict.fromkeys(header, "")
         texts = columns.text_keys(blank)
         self.text_at = header.index(texts[0]) if texts else -1
-        self.name_at = next((at for at, cell in enumerate(header) if columns.has_name([cell])), -1)
+        self.name_at = next((at for at, cell in enumerate(header) if columns.name_keys([cell])), -1)
 
-    def rows(self, first: int) -> Iterator[Row]:
+    def rows(self, first: int) -> Iterator[tuple[int, dict[str, str], list[Problem]]]:
+        """The line that each begins in, from 1; column -> text; what is odd about it."""
         number = first
         while number < len(self.lines):
             begun, line = number, self.lines[number]
@@ -206,7 +202,7 @@ class _Reader:
             more = self._continued(line, number) if '"' in line and _ends_inside(line, self.delimiter) else 0
             record = "\n".join([line, *self.lines[number : number + more]])
             number += more
-            yield self._row(begun + 1, record)
+            yield begun + 1, *self._row(record)
 
     def _continued(self, begun: str, number: int) -> int:
         """How many of the lines from `number` belong to a cell whose quote is open, 0 when it is never closed."""
@@ -229,7 +225,7 @@ class _Reader:
         at = self.name_at if self.name_at < self.text_at else self.name_at - len(self.header)
         return cells[at].strip().strip('"')
 
-    def _row(self, number: int, record: str) -> Row:
+    def _row(self, record: str) -> tuple[dict[str, str], list[Problem]]:
         parts = _parts(record, self.delimiter)
         while len(parts) > len(self.header) and not parts[-1].text.strip():
             record = record[: parts.pop().start - 1]
@@ -253,8 +249,10 @@ class _Reader:
             cell = part.text if end == start + 1 else self._between(record, parts, start, end)
             if cell.startswith('"') and cell.count('"') % 2 and not (part.quoted and end == start + 1):
                 cell, unclosed = cell[1:], True
-            row[column] = as_text[1] if (as_text := FORMULA_TEXT.fullmatch(cell)) else cell
-        return Row(number, row, joined and spans[self.text_at][1] - spans[self.text_at][0] > 1, unclosed, over < 0)
+            cell = as_text[1] if (as_text := FORMULA_TEXT.fullmatch(cell)) else cell
+            row[column] = cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
+        of_caption = joined and spans[self.text_at][1] - spans[self.text_at][0] > 1
+        return row, [Problem.JOINED] * of_caption + [Problem.OPEN_QUOTE] * unclosed
 
     def _between(self, record: str, parts: Sequence[_Part], start: int, end: int) -> str:
         """The text of several cells that are one, with what stands between them."""
@@ -280,19 +278,34 @@ def _opens(rest: str) -> bool:
 
 
 def _parts(record: str, delimiter: str) -> list[_Part]:
-    """The cells of a record."""
-    parts, at = [], 0
+    return _scanned(record, delimiter)[0]
+
+
+def _cells(record: str, delimiter: str) -> list[str]:
+    return [part.text for part in _parts(record, delimiter)]
+
+
+def _ends_inside(line: str, delimiter: str, inside: bool = False) -> bool:
+    """Whether a quoted cell is still open at the end of a line. inside: it was open at its beginning."""
+    return _scanned(line, delimiter, inside)[1]
+
+
+def _scanned(record: str, delimiter: str, inside: bool = False) -> tuple[list[_Part], bool]:
+    """The cells of a record, and whether one of them is quoted and never closed. inside: the first was open before."""
+    parts, at, is_open = list[_Part](), 0, False
     while True:
         start = at
-        while record[at : at + 1] == " ":
+        while not inside and record[at : at + 1] == " ":
             at += 1
-        end = _closing(record, at, delimiter) if record[at : at + 1] == '"' else -1
+        quoted = inside or record[at : at + 1] == '"'
+        end = _closing(record, at, delimiter, begun=inside) if quoted else -1
+        is_open = is_open or (quoted and end < 0 and (inside or not _is_own_quote(record, at)))
         stop = record.find(delimiter, max(at, end))
         text = _unquoted(record[at + 1 : end]) if end >= 0 else record[at : stop if stop >= 0 else None].rstrip(" ")
         parts.append(_Part(text, start, end >= 0))
         if stop < 0:
-            return parts
-        at = stop + 1
+            return parts, is_open
+        inside, at = False, stop + 1
 
 
 def _closing(text: str, opening: int, delimiter: str, begun: bool = False) -> int:
@@ -316,34 +329,6 @@ def _closing(text: str, opening: int, delimiter: str, begun: bool = False) -> in
         first = False
         at += 1
     return -1
-
-
-def _ends_inside(line: str, delimiter: str, inside: bool = False) -> bool:
-    """Whether a quoted cell is still open at the end of a line. inside: it was open at its beginning."""
-    at = 0
-    while True:
-        if not inside:
-            while line[at : at + 1] == " ":
-                at += 1
-            if line[at : at + 1] == '"':
-                end = _closing(line, at, delimiter)
-                if end < 0 and _is_own_quote(line, at):
-                    at = line.find(delimiter, at) + 1
-                    if not at:
-                        return False
-                    continue
-            else:
-                at = line.find(delimiter, at) + 1
-                if not at:
-                    return False
-                continue
-        else:
-            end = _closing(line, at, delimiter, begun=True)
-        if end < 0:
-            return True
-        inside, at = False, line.find(delimiter, end) + 1
-        if not at:
-            return False
 
 
 def _is_own_quote(line: str, opening: int) -> bool:
@@ -373,40 +358,41 @@ BROKEN: Mapping[str, Any] = {}
 """Stands for what is no record."""
 
 
-def read_json(
-    text: str, columns: Columns, is_name: Callable[[str], bool]
-) -> tuple[list[tuple[str, Mapping[str, Any]]], str]:
+def read_json(text: str, columns: Columns, is_name: Callable[[str], bool]) -> Records:
     """Find the records of a .json or .jsonl file, whichever of the two it really is.
 
     Args:
         text: the file's content
         columns: what the keys may be called
         is_name: whether a text names a video that is here
-
-    Returns:
-        Each record with the place where it stands ("line 3"), BROKEN for what is none; and why there are none at all,
-        "" when there are.
     """
     text = text.strip().strip("\ufeff")
     if not text:
-        return [], "it is empty"
+        return Records(unread="it is empty")
     try:
         value = json.loads(text)
     except RecursionError:
-        return [], "it is nested too deeply"
+        return Records(unread="it is nested too deeply")
     except ValueError as error:
         numbered = enumerate(text.split("\n"), 1)
         lines = [(f"line {at}", _record(_value(line.strip()))) for at, line in numbered if line.strip(" \t\r[],")]
         for rows in (lines, list(_one_by_one(text))):
             if any(row is not BROKEN for _, row in rows):
-                return rows, ""
-        return [], f"it is not JSON: {error}"
+                return _with_columns(rows)
+        return Records(unread=f"it is not JSON: {error}")
     found = _records(value, columns, is_name, MOST_DEEP)
     if not found:
-        return [], "there is no list of records in it, and none of its keys is the name of a video that is here"
+        why = "there is no list of records in it, and none of its keys is the name of a video that is here"
+        return Records(unread=why)
     if isinstance(value, dict) and found == [value]:
-        return [("line 1", value)], ""
-    return [(f"record {number}", row) for number, row in enumerate(_with_names(found, columns), 1)], ""
+        return _with_columns([("line 1", value)])
+    return _with_columns([(f"record {number}", row) for number, row in enumerate(_with_names(found, columns), 1)])
+
+
+def _with_columns(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> Records:
+    whole = [(where, row) for where, row in rows if row is not BROKEN]
+    keys = dict.fromkeys(str(key) for _, row in whole for key in row)
+    return Records(whole, tuple(keys), [(Problem.BROKEN, where) for where, row in rows if row is BROKEN])
 
 
 def _value(line: str) -> object:
@@ -474,7 +460,7 @@ def _of_columns(value: Mapping[str, Any], columns: Columns) -> list[Mapping[str,
         for key, one in value.items()
     }
     kept = {key: one for key, one in lists.items() if isinstance(one, list)}
-    if not columns.has_name(list(kept)) or len({len(one) for one in kept.values()}) != 1:
+    if not columns.name_keys(kept) or len({len(one) for one in kept.values()}) != 1:
         return []
     rows: list[Mapping[str, Any]] = [dict(zip(kept, row, strict=True)) for row in zip(*kept.values(), strict=True)]
     return rows if all(columns.name(row) for row in rows) else []
@@ -482,7 +468,7 @@ def _of_columns(value: Mapping[str, Any], columns: Columns) -> list[Mapping[str,
 
 def _named(key: str, value: object, columns: Columns) -> Mapping[str, Any]:
     """The record of {name: caption} or {name: record}."""
-    if isinstance(value, dict) and (columns.has_text(list(value)) or not by_language(value)):
+    if isinstance(value, dict) and (columns.text_keys(value) or not by_language(value)):
         return {**value, "file_name": key}
     return {"file_name": key, "text": value}
 
@@ -496,5 +482,5 @@ def _with_names(rows: Sequence[Mapping[str, Any]], columns: Columns) -> list[Map
     for row in rows:
         ids = (file_name(one) for key, one in row.items() if plain(key) in ID_COLUMNS)
         name = next((names[one] for one in ids if one in names), "")
-        joined.append({**row, "file_name": name} if name and columns.has_text(list(row)) else row)
+        joined.append({**row, "file_name": name} if name and columns.text_keys(row) else row)
     return joined

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,14 +35,12 @@ from workbench.dataset_builder.sources.layouts.base import (
     Wanted,
     files_named,
 )
-from workbench.dataset_builder.sources.layouts.records import BROKEN, lines_of_names, read_delimited, read_json
+from workbench.dataset_builder.sources.layouts.records import FORMULA, lines_of_names, read_delimited, read_json
 from workbench.dataset_builder.sources.layouts.text_files import labels, paired, sidecars
-from workbench.dataset_builder.sources.tree import Tree
+from workbench.dataset_builder.sources.tree import Tree, once_a_tree
 
 CSV = "metadata.csv"
 LISTS = (".txt", *LIST_SUFFIXES)
-# A spreadsheet takes such a cell for a formula; a quote in front makes it text.
-FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 
 class Table(Layout):
@@ -175,64 +172,45 @@ class ReadTable:
         return any(row.name for row in self.rows)
 
 
+@once_a_tree
 def _tables(tree: Tree) -> list[ReadTable]:
     """All tables; one whose word counts comes after those it overrules.
 
     A folder comes before those inside it, so that the nearest table has the last word; within a folder metadata.csv
     comes after tables of other names, and metadata.jsonl last.
     """
-    if "tables" not in tree.read:
-        texts = {text for of_clip in (*sidecars(tree).values(), *labels(tree).values()) for text in of_clip}
-        texts |= paired(tree)
-        endings = (*DELIMITED_SUFFIXES, *JSON_SUFFIXES, PARQUET, *LISTS)
-        names = [name for name in tree.texts if name.lower().endswith(endings) and name not in texts]
-        read = [table for name in names if (table := _read(tree, name)) is not None]
-        tree.read["tables"] = sorted(
-            read, key=lambda table: (table.folder, table.file == METADATA, table.file == CSV, table.name)
-        )
-    tables: list[ReadTable] = tree.read["tables"]
-    return tables
+    texts = {text for of_clip in (*sidecars(tree).values(), *labels(tree).values()) for text in of_clip}
+    texts |= paired(tree)
+    endings = (*DELIMITED_SUFFIXES, *JSON_SUFFIXES, PARQUET, *LISTS)
+    names = [name for name in tree.texts if name.lower().endswith(endings) and name not in texts]
+    read = [table for name in names if (table := _read(tree, name)) is not None]
+    return sorted(read, key=lambda table: (table.folder, table.file == METADATA, table.file == CSV, table.name))
 
 
 def _read(tree: Tree, name: str) -> ReadTable | None:
     """One table with its rows, None for a text that is none. Raises DataError when the file cannot be read."""
     text, folder = tree.text(name), name[: name.rfind("/") + 1]
-    problems: list[tuple[Problem, str]] = []
-    unread = ""
 
     def is_name(cell: str) -> bool:
         return len(tree.find(cell, folder).files) > 0 if 0 < len(cell.strip()) < 1000 else False
 
-    rows: list[tuple[str, Mapping[str, Any]]] = []
     is_list = name.lower().endswith(LISTS)
     listed = lines_of_names(text, is_name) if is_list else ""
     if listed or name.lower().endswith(DELIMITED_SUFFIXES):
-        text = listed or text
-        table = read_delimited(text, name[name.rfind(".") :].lower(), tree.columns, is_name)
-        columns = tuple(table.columns)
-        if not columns:
-            unread = "it has no header and not two columns" if text.strip() else "it is empty"
-        for row in table.rows:
-            where = f"{name}, line {row.line}"
-            problems += [(Problem.JOINED, where)] if row.joined else []
-            problems += [(Problem.OPEN_QUOTE, where)] if row.unclosed else []
-            if row.short and not is_media_name(name_of := tree.columns.name(row.cells)) and not is_name(name_of):
-                problems.append((Problem.BROKEN, where))
-            formulas = [key for key, cell in row.cells.items() if cell.startswith("'") and FORMULA.match(cell)]
-            rows.append((f"line {row.line}", row.cells | {key: row.cells[key][1:] for key in formulas}))
+        read = read_delimited(listed or text, name[name.rfind(".") :].lower(), tree.columns, is_name)
+    elif is_list and text.lstrip()[:1] not in ("[", "{"):
+        return None
     else:
-        rows, unread = read_json(text, tree.columns, is_name) if text.lstrip()[:1] in "[{" or not is_list else ([], "")
-        if is_list and (unread or not rows):
+        read = read_json(text, tree.columns, is_name)
+        if is_list and read.unread:
             return None
-        problems += [(Problem.BROKEN, f"{name}, {where}") for where, row in rows if row is BROKEN]
-        rows = [(where, row) for where, row in rows if row is not BROKEN]
-        columns = tuple(dict.fromkeys(str(key) for _, row in rows for key in row))
-    key = _name_key([row for _, row in rows], tree.columns, is_name)
+    key = _name_key([row for _, row in read.rows], tree.columns, is_name)
     found = [
         TableRow(f"{name}, {where}", row, (name_in(row.get(key)) if key else "") or tree.columns.name(row))
-        for where, row in rows
+        for where, row in read.rows
     ]
-    return ReadTable(name, found, columns, problems, unread)
+    problems = [(problem, f"{name}, {where}") for problem, where in read.problems]
+    return ReadTable(name, found, read.columns, problems, read.unread)
 
 
 def _name_key(rows: Sequence[Mapping[str, Any]], columns: Columns, is_name: Callable[[str], bool]) -> str:
@@ -250,16 +228,14 @@ def _usable(table: ReadTable, columns: Columns, notes: ReadingNotes) -> bool:
     for problem, where in table.problems:
         notes.add(problem, where)
     described = f"{table.name} (columns: {column_names(table.columns)})"
-    text, names = columns.has_text(table.columns), table.names or columns.has_name(table.columns)
+    text, name = columns.text_keys(table.columns), columns.name_keys(table.columns)
+    names = table.names or bool(name)
     if table.columns and not table.unread:
         notes.tables.append(described)
-    for setting, named, there in (
-        ("caption_column", columns.caption, text),
-        ("video_column", columns.video, columns.has_name(table.columns)),
-    ):
+    for setting, named, there in (("caption_column", columns.caption, text), ("video_column", columns.video, name)):
         if named and there:
             notes.settings.add(setting)
-    if table.unread or not (text or columns.has_name(table.columns)):
+    if table.unread or not (text or name):
         named = column_names(table.columns)
         notes.unread[table.name] = table.unread or f"no column of file names or captions among {named}"
         return False

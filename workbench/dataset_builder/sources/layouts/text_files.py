@@ -29,8 +29,8 @@ from workbench.dataset_builder.sources.layouts.base import (
     caption_in,
     files_named,
 )
-from workbench.dataset_builder.sources.layouts.records import BROKEN, read_json
-from workbench.dataset_builder.sources.tree import Tree, without_suffix
+from workbench.dataset_builder.sources.layouts.records import read_json
+from workbench.dataset_builder.sources.tree import Tree, once_a_tree, without_suffix
 from workbench.errors import DataError
 
 VIDEO_FOLDER, LABEL_FOLDER = "videos/", "labels/"
@@ -68,34 +68,32 @@ class Sidecars(Layout):
             yield f"{clip.stem}.txt", clip.line
 
 
+@once_a_tree
 def sidecars(tree: Tree) -> dict[str, list[str]]:
     """Video or picture -> the caption files beside it, a.txt or a.mp4.txt of a.mp4, the one that counts first.
 
     Names that differ in case belong together where no other file fits better.
     """
-    if "sidecars" not in tree.read:
-        exact, folded = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
-        for name in tree.named:
-            for key in {name, without_suffix(name)}:
-                exact[_spelled(key)].append(name)
-                folded[_spelled(key).casefold()].append(name)
-        found: dict[str, list[str]] = {name: [] for name in tree.named}
-        texts = (one for one in tree.texts if one.lower().endswith(SIDECAR_SUFFIXES) or _has_asked_ending(tree, one))
+    exact, folded = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+    for name in tree.named:
+        for key in {name, without_suffix(name)}:
+            exact[_spelled(key)].append(name)
+            folded[_spelled(key).casefold()].append(name)
+    found: dict[str, list[str]] = {name: [] for name in tree.named}
+    texts = (one for one in tree.texts if one.lower().endswith(SIDECAR_SUFFIXES) or _has_asked_ending(tree, one))
 
-        def rank(text: str) -> tuple[bool, int, str]:
-            """Which of several caption files of a video counts first."""
-            suffix = text[text.rfind(".") :].lower()
-            known = SIDECAR_SUFFIXES.index(suffix) if suffix in SIDECAR_SUFFIXES else -1
-            return not _has_asked_ending(tree, text), known, text
+    def rank(text: str) -> tuple[bool, int, str]:
+        """Which of several caption files of a video counts first."""
+        suffix = text[text.rfind(".") :].lower()
+        known = SIDECAR_SUFFIXES.index(suffix) if suffix in SIDECAR_SUFFIXES else -1
+        return not _has_asked_ending(tree, text), known, text
 
-        for text in sorted(texts, key=rank):
-            key = _spelled(without_suffix(text))
-            alike = folded[key.casefold()]
-            for name in exact[key] or (alike if len({_spelled(without_suffix(name)) for name in alike}) == 1 else ()):
-                found[name].append(text)
-        tree.read["sidecars"] = {name: texts for name, texts in found.items() if texts}
-    beside: dict[str, list[str]] = tree.read["sidecars"]
-    return beside
+    for text in sorted(texts, key=rank):
+        key = _spelled(without_suffix(text))
+        alike = folded[key.casefold()]
+        for name in exact[key] or (alike if len({_spelled(without_suffix(name)) for name in alike}) == 1 else ()):
+            found[name].append(text)
+    return {name: texts for name, texts in found.items() if texts}
 
 
 def _has_asked_ending(tree: Tree, name: str) -> bool:
@@ -142,42 +140,38 @@ class Labels(Layout):
             yield f"{LABEL_FOLDER}{clip.stem}.txt", clip.line
 
 
+@once_a_tree
 def labels(tree: Tree) -> dict[str, list[str]]:
     """Video -> the text of its name in a folder of labels that lies beside its own, at any depth, or inside it.
 
     "train/videos/x/a.mp4" -> ["train/labels/x/a.txt"]. Where several folders hold such a video, that of the folder
     `videos` is meant.
     """
-    if "labels" not in tree.read:
-        found = defaultdict[str, list[str]](list)
-        beside = _beside(tree)
-        texts = [
-            text
-            for text in tree.texts
-            if text.lower().endswith(SIDECAR_SUFFIXES)
-            and text not in beside
-            and {*_parts(text)[:-1]} & {*LABEL_FOLDERS}
-        ]
-        files = defaultdict[tuple[str, ...], list[tuple[str, str]]](list)  # path -> the videos that fit, their folder
-        for name in tree.named if texts else ():
-            parts = _parts(name)
-            files[parts].append((name, ""))
-            for at, folder in enumerate(parts[:-1]):
-                if folder not in LABEL_FOLDERS:
-                    files[(*parts[:at], "*", *parts[at + 1 :])].append((name, folder))
-        for text in texts:
-            parts = _parts(text)
-            fits: list[tuple[str, str]] = []
-            for at, folder in enumerate(parts[:-1]):
-                if folder in LABEL_FOLDERS:
-                    fits += files[(*parts[:at], "*", *parts[at + 1 :])] or files[(*parts[:at], *parts[at + 1 :])]
-            fits = [one for one in fits if one[1] == "videos"] or fits
-            if len({without_suffix(name) for name, _ in fits}) == 1:
-                for name in dict.fromkeys(name for name, _ in fits):
-                    found[name].append(text)
-        tree.read["labels"] = {name: found[name] for name in tree.named if name in found}
-    found_before: dict[str, list[str]] = tree.read["labels"]
-    return found_before
+    found = defaultdict[str, list[str]](list)
+    beside = _beside(tree)
+    texts = [
+        text
+        for text in tree.texts
+        if text.lower().endswith(SIDECAR_SUFFIXES) and text not in beside and {*_parts(text)[:-1]} & {*LABEL_FOLDERS}
+    ]
+    files = defaultdict[tuple[str, ...], list[tuple[str, str]]](list)  # path -> the videos that fit, their folder
+    for name in tree.named if texts else ():
+        parts = _parts(name)
+        files[parts].append((name, ""))
+        for at, folder in enumerate(parts[:-1]):
+            if folder not in LABEL_FOLDERS:
+                files[(*parts[:at], "*", *parts[at + 1 :])].append((name, folder))
+    for text in texts:
+        parts = _parts(text)
+        fits: list[tuple[str, str]] = []
+        for at, folder in enumerate(parts[:-1]):
+            if folder in LABEL_FOLDERS:
+                fits += files[(*parts[:at], "*", *parts[at + 1 :])] or files[(*parts[:at], *parts[at + 1 :])]
+        fits = [one for one in fits if one[1] == "videos"] or fits
+        if len({without_suffix(name) for name, _ in fits}) == 1:
+            for name in dict.fromkeys(name for name, _ in fits):
+                found[name].append(text)
+    return {name: found[name] for name in tree.named if name in found}
 
 
 def _parts(name: str) -> tuple[str, ...]:
@@ -262,29 +256,27 @@ class _ListFiles:
     images: str
 
 
+@once_a_tree
 def _lists(tree: Tree) -> list[_ListFiles]:
     """The lists that belong together, of every folder that has a pair of them."""
-    if "lists" not in tree.read:
-        columns, beside = tree.columns, _beside(tree)
-        folders = defaultdict[str, list[str]](list)
-        for name in tree.texts:
-            if name not in beside:
-                folders[name[: name.rfind("/") + 1]].append(name)
-        asked_videos = [name for name in tree.texts if _is_asked_list(tree, columns.video, name)]
-        asked_prompts = [name for name in tree.texts if _is_asked_list(tree, columns.caption, name)]
-        found = []
-        if len(asked_videos) == len(asked_prompts) == 1:  # each may lie anywhere
-            folder = asked_videos[0][: asked_videos[0].rfind("/") + 1]
-            found.append(_ListFiles(folder, asked_videos[0], asked_prompts[0], _called(folders[folder], IMAGES)))
-        else:
-            for folder, names in folders.items():
-                videos = next((name for name in names if name in asked_videos), "") or _called(names, VIDEOS)
-                prompts = next((name for name in names if name in asked_prompts), "") or _called(names, PROMPTS)
-                if videos and prompts:
-                    found.append(_ListFiles(folder, videos, prompts, _called(names, IMAGES)))
-        tree.read["lists"] = found
-    lists: list[_ListFiles] = tree.read["lists"]
-    return lists
+    columns, beside = tree.columns, _beside(tree)
+    folders = defaultdict[str, list[str]](list)
+    for name in tree.texts:
+        if name not in beside:
+            folders[name[: name.rfind("/") + 1]].append(name)
+    asked_videos = [name for name in tree.texts if _is_asked_list(tree, columns.video, name)]
+    asked_prompts = [name for name in tree.texts if _is_asked_list(tree, columns.caption, name)]
+    found = []
+    if len(asked_videos) == len(asked_prompts) == 1:  # each may lie anywhere
+        folder = asked_videos[0][: asked_videos[0].rfind("/") + 1]
+        found.append(_ListFiles(folder, asked_videos[0], asked_prompts[0], _called(folders[folder], IMAGES)))
+    else:
+        for folder, names in folders.items():
+            videos = next((name for name in names if name in asked_videos), "") or _called(names, VIDEOS)
+            prompts = next((name for name in names if name in asked_prompts), "") or _called(names, PROMPTS)
+            if videos and prompts:
+                found.append(_ListFiles(folder, videos, prompts, _called(names, IMAGES)))
+    return found
 
 
 def paired(tree: Tree) -> set[str]:
@@ -408,22 +400,19 @@ def _suffixes(tree: Tree) -> tuple[str, ...]:
 
 
 def _meta(tree: Tree, notes: ReadingNotes) -> dict[str, str]:
-    """Key -> caption of the records beside the shard."""
     if not tree.beside:
         return {}
-    found, present, name = dict[str, str](), dict[str, None](), tree.path.name.partition(".")[0] + META
-    rows, _ = read_json(tree.beside, tree.columns, lambda _: True)
-    for where, row in rows:
-        if row is BROKEN:
-            notes.add(Problem.BROKEN, f"{name}, {where}")
-            continue
-        present |= dict.fromkeys(map(str, row))
+    found, name = dict[str, str](), tree.path.name.partition(".")[0] + META
+    read = read_json(tree.beside, tree.columns, lambda _: True)
+    for problem, where in read.problems:
+        notes.add(problem, f"{name}, {where}")
+    for where, row in read.rows:
         if (key := file_name(row.get("key"))) and (text := notes.cell(f"{name}, {where}", tree.columns.text(row))):
             found[key] = text
     if found and tree.columns.caption:
         notes.settings.add("caption_column")
-    if present and not found:
-        notes.add(Problem.NO_COLUMN, f"{name} (keys: {column_names(tuple(present))})")
+    if read.columns and not found:
+        notes.add(Problem.NO_COLUMN, f"{name} (keys: {column_names(read.columns)})")
     return found
 
 
