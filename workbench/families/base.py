@@ -25,9 +25,9 @@ from workbench.errors import ConfigError
 from workbench.families import facts, lora_names, lora_writing, model_files, usage
 from workbench.families.denoising import DenoiseInputs, Denoising, FlowSteps, SamplerSteps, StepOptions
 from workbench.families.facts import Linear, ModelFacts, On, Part, VaeFacts
-from workbench.families.lora_files import EXPERT_KEY, LoraFormat, LoraWeights, experts_of, read_lora
+from workbench.families.lora_files import EXPERT_KEY, LoraWeights, experts_of, read_lora
 from workbench.families.lora_names import LayerNames
-from workbench.families.lora_writing import Writer, Written
+from workbench.families.lora_writing import LoraFormat, Written
 from workbench.families.model import Model, Task
 from workbench.families.model_files import config, index
 from workbench.families.model_inputs import (
@@ -41,7 +41,7 @@ from workbench.families.model_inputs import (
     load_tokenizer,
 )
 from workbench.families.noise_schedules import AS_PUBLISHED, NoiseSchedule, NoiseSettings
-from workbench.families.recipes import Recipe
+from workbench.families.recipes import Recipe, recipes_of
 from workbench.families.usage import UsageExtras
 from workbench.settings import Settings
 from workbench.workspace import write_json
@@ -95,7 +95,6 @@ class Family(ABC):
     remedy: ClassVar[str] = "download it again"  # of a folder that lacks something
     toys: ClassVar[tuple[str, ...]]  # the variants `toy` can write
     new_model: ClassVar[type[Settings] | None] = None  # the sizes that `create` takes; None: nothing is trained anew
-    recipes: ClassVar[tuple[Recipe, ...]] = ()  # what published LoRAs were trained with
     # What a LoRA should leave alone, where a model has no prompts of its own.
     preservation_prompts: ClassVar[tuple[str, ...]] = PRESERVATION_PROMPTS
 
@@ -136,7 +135,6 @@ class Family(ABC):
     layer_names: ClassVar[LayerNames]  # spellings of the layers' names
     lora_prefix: ClassVar[str] = lora_writing.PREFIX  # first part of every tensor's name in a LoRA file
     lora_formats: ClassVar[tuple[LoraFormat, ...]] = lora_writing.FORMATS  # for `export_lora`, diffusers' own first
-    lora_writers: ClassVar[Mapping[str, Writer]] = lora_writing.WRITERS  # by the ids of `lora_formats`
 
     # ---- files
 
@@ -199,6 +197,10 @@ class Family(ABC):
         raise NotImplementedError
 
     # ---- facts
+
+    def recipes(self, model: Model) -> tuple[Recipe, ...]:
+        """What LoRAs on the model were trained with, by subject; () where nothing is known."""
+        return recipes_of(model.recipes or self.name)
 
     def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
         """The settings marked `own` that the model has, and what an empty one stands for."""
@@ -682,7 +684,7 @@ class Family(ABC):
 
     def export_lora(self, lora: LoraWeights, format: str) -> Written:
         """(tensors, metadata) of a file in one of `lora_formats`. Raises ConfigError where it cannot hold the LoRA."""
-        found, metadata = lora_writing.export(lora, format, self.lora_writers)
+        found, metadata = lora_writing.export(lora, format, self.lora_formats, self.layer_names)
         return found, {**metadata, **({EXPERT_KEY: lora.expert} if lora.expert else {})}
 
     def convert(self, source: Path, target: Path, folder: Path, report: Report = print) -> str:

@@ -33,12 +33,10 @@ from workbench.families import lora_names, lora_writing
 from workbench.families.base import Family, ImageScale, OwnSetting
 from workbench.families.denoising import FlowSteps, SamplerSteps, StepOptions
 from workbench.families.facts import ModelFacts, Part, VaeFacts
-from workbench.families.lora_files import LoraFormat
 from workbench.families.model import Frames, Model
 from workbench.families.model_files import config, index
 from workbench.families.model_inputs import CallInputs, Given, PromptEncoder, Tensors, t5_parts
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
-from workbench.families.recipes import CLIPS, HUB, Advice, Published, Source, Value, recipes_of
 from workbench.families.usage import UsageExtras
 
 if TYPE_CHECKING:
@@ -156,54 +154,6 @@ MODELS = tuple(
 )
 
 
-# ---- what LoRAs were trained with; what is another subject's is named so
-
-AUTHORS = Source(
-    "LTX-Video-Trainer, LoRA configuration for 2B",
-    "https://github.com/Lightricks/LTX-Video-Trainer/blob/main/configs/ltxv_2b_lora_low_vram.yaml",
-)
-FINETRAINERS = Source(
-    "finetrainers, LTX-Video",
-    "https://github.com/a-r-r-o-w/finetrainers/blob/0329f619f0906c75a5a2798623f6999243443ce3/docs/training/ltx_video.md",
-)
-CARD = Source("peteromallet/testtest_2 (LTX-Video 13B)", f"{HUB}peteromallet/testtest_2")
-CAKEIFY = Source("Lightricks/LTX-Video-Cakeify-LoRA", f"{HUB}Lightricks/LTX-Video-Cakeify-LoRA")
-
-SETTINGS: tuple[Value, ...] = (
-    ("rank", 32, Advice("As the authors' trainer for 2B with 24 GB; others took 128.", (AUTHORS, FINETRAINERS, CARD))),
-    ("alpha", 32.0, Advice("Equal to the rank.", (AUTHORS, FINETRAINERS))),
-    ("learning_rate", 2e-4, Advice("As the authors' trainer; finetrainers: 3e-5.", (AUTHORS, CARD, FINETRAINERS))),
-    ("lr_schedule", "linear", Advice("As the authors' trainer.", (AUTHORS,))),
-    ("batch_size", 1, Advice("The steps above are those of batches of one clip.", (AUTHORS,))),
-    ("targets", "attention", Advice("The layers that both trainers train.", (AUTHORS, FINETRAINERS))),
-    ("caption_dropout", 0.05, Advice("As finetrainers; the authors' configuration states none.", (FINETRAINERS,))),
-    ("lora_dropout", 0.0, Advice("As the authors' trainer.", (AUTHORS,))),
-)
-RECIPES = recipes_of(
-    "LTX-Video",
-    ((1, 1500),),
-    Advice(
-        "1,500 in the authors' configuration; finetrainers: 3,000 with four batches a step.", (AUTHORS, FINETRAINERS)
-    ),
-    SETTINGS,
-    {
-        "style": Published(
-            "The authors' configuration, which names no subject, and one card (13B, what it learned is not stated).",
-            steps=((50, 1500), (135, 17000)),
-            why_steps=Advice("1,500 in the authors' configuration; 17,000 for 135 videos on a card.", (AUTHORS, CARD)),
-            clips=Advice(
-                "135 in the one run with a stated number; on CogVideoX 25 and more worked.",
-                (CARD, *CLIPS["style"].sources),
-            ),
-        ),
-        "effect": Published(
-            "The authors published an effect (things cut as cake, 0.9.5); its steps, rank and rate are not stated.",
-            captions=Advice("The trigger word in front: CAKEIFY a person using a knife to cut a cake.", (CAKEIFY,)),
-        ),
-    },
-)
-
-
 # ---- names of layers, and formats of LoRA files
 
 DECODE_TIMESTEP, DECODE_NOISE = 0.05, 0.025
@@ -223,20 +173,17 @@ OUTSIDE = {
 READERS = "this workbench, diffusers, finetrainers, ComfyUI, LTX-Video-Trainer or diffusion-pipe"
 NAMES = lora_names.LayerNames("LTX-Video", "transformer_blocks", IN_BLOCK, OUTSIDE, READERS, "transformer_blocks")
 FORMATS = (
-    *lora_writing.passed_over_by_comfyui(lora_writing.FORMATS, "LTX-Video"),
-    LoraFormat(
+    *lora_writing.passed_over_by_comfyui("LTX-Video", *lora_writing.FORMATS),
+    lora_writing.LoraFormat(
         "comfyui",
         "ComfyUI",
         "The authors' names (diffusion_model.transformer_blocks.0.attn1.to_q), the strength multiplied into the "
         "weights.",
-        readers=("ComfyUI", "diffusers"),
-        outside="ComfyUI",
+        lora_writing.comfyui_without_alpha("ComfyUI"),  # diffusers refuses these names with an alpha
+        ("ComfyUI", "diffusers"),
+        "ComfyUI",
     ),
 )
-WRITERS: dict[str, lora_writing.Writer] = {
-    **lora_writing.WRITERS,
-    "comfyui": lora_writing.comfyui_without_alpha(NAMES, "ComfyUI"),  # diffusers refuses these names with an alpha
-}
 
 
 class TokensSchedule(FlowSchedule):
@@ -267,10 +214,8 @@ class LTXVideo(Family):
     lora_targets = {"attention": ATTENTION, "attention+feed-forward": (*ATTENTION, "ff.net.0.proj", "ff.net.2")}
     layer_names = NAMES
     lora_formats = FORMATS
-    lora_writers = WRITERS
     schedulers = ("Euler",)
     toys = ("text", "image", "text-0.9.5", "image-0.9.5", "text-13b", "image-13b")
-    recipes = RECIPES
     pipelines = {
         "LTXPipeline": "text-to-video",
         "LTXImageToVideoPipeline": "image-to-video",

@@ -258,7 +258,7 @@ def config(folder: Path, part: str) -> dict[str, Any]:
 def stored_dtype(folder: Path) -> str:
     """The transformer's dtype on disk: "float32", "float16" or "bfloat16". Raises ModelUnavailable."""
     # The file's order is by size of number, so that a few fp64 positions may stand in front of everything.
-    formats = Counter(entry["dtype"] for entry in _entries(_weights(folder, "transformer")[0]).values())
+    formats = Counter(entry["dtype"] for entry in head(_weights(folder, "transformer")[0]).values())
     return {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[formats.most_common(1)[0][0]]
 
 
@@ -266,7 +266,7 @@ def stored_dtype(folder: Path) -> str:
 def shapes(folder: Path, part: str) -> dict[str, tuple[int, ...]]:
     """The shape of every tensor of a part, from the heads of its files. Raises ModelUnavailable."""
     files = _weights(folder, part)
-    return {name: tuple(entry["shape"]) for file in files for name, entry in _entries(file).items()}
+    return {name: tuple(entry["shape"]) for file in files for name, entry in head(file).items()}
 
 
 def tensors(folder: Path, part: str) -> dict[str, torch.Tensor]:
@@ -291,9 +291,11 @@ def _weights(folder: Path, part: str) -> list[Path]:
     return found
 
 
-def _entries(path: Path) -> dict[str, dict[str, Any]]:
+def head(path: Path, limit: int | None = None) -> dict[str, dict[str, Any]]:
+    """What the head of a safetensors file says of each tensor; {} where it has more bytes than `limit`."""
     with path.open("rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length)) if limit is None or length < limit else {}
     return {name: entry for name, entry in header.items() if name != "__metadata__"}
 
 

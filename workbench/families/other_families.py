@@ -6,7 +6,6 @@ authors' layout, as ComfyUI has them.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from math import prod
@@ -15,6 +14,7 @@ from typing import Any
 
 from workbench.errors import ConfigError
 from workbench.families.lora_files import TEXT_ENCODER
+from workbench.families.model_files import head
 
 HEADER_LIMIT = 1 << 25
 PREFIXES = re.compile(r"^(base_model\.model\.|model\.diffusion_model\.|diffusion_model\.|transformer\.|unet\.|net\.)+")
@@ -126,10 +126,7 @@ def _flat(name: str) -> str:
 def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """Names and shapes in the header of a safetensors file; {} where it cannot be read."""
     try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(length)) if length < HEADER_LIMIT else {}
-        return {name: tuple(one["shape"]) for name, one in header.items() if name != "__metadata__"}
+        return {name: tuple(one["shape"]) for name, one in head(path, HEADER_LIMIT).items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 

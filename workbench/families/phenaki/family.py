@@ -45,7 +45,6 @@ from workbench.families.phenaki.models import (
     TINY_PROMPTS,
     TOYS,
     WIDTH_MULTIPLE,
-    WRITERS,
     NewModelSettings,
 )
 from workbench.families.usage import HERE, lora_source
@@ -94,7 +93,6 @@ class Phenaki(Family):
     lora_targets = LORA_TARGETS
     layer_names = NAMES
     lora_formats = FORMATS
-    lora_writers = WRITERS
     schedulers = (SCHEDULER,)
     pipelines = {PIPELINE: "text-to-video"}
     has_pipeline = False  # PIPELINE is our own name
@@ -110,7 +108,7 @@ class Phenaki(Family):
 
     def like(self, folder: Path) -> Model:
         rule = Frames(int(config(folder, "vae")["patch_frames"]), 129)
-        return replace(TINY, frame_rule=rule, guidance_scale=GUIDANCE, recipes=())
+        return replace(TINY, frame_rule=rule, guidance_scale=GUIDANCE, recipes="")
 
     def create(self, folder: Path, new: Settings, text: Path, made_for: Mapping[str, int], seed: int) -> None:
         import torch
