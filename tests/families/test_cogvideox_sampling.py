@@ -156,10 +156,6 @@ def test_guidance_in_a_part_of_the_steps_makes_half_the_work_in_the_others(drawe
     assert torch.equal(drawer.latents(guidance=Guidance(3.0, end=0.0)), drawer.latents(guidance=Guidance(1.0)))
 
 
-def test_the_two_predictions_may_be_made_apart(drawer: Drawer) -> None:
-    torch.testing.assert_close(drawer.latents(sequential_guidance=True), drawer.latents(), rtol=0, atol=1e-4)
-
-
 def test_the_prediction_of_the_clean_latents_ends_as_the_result(drawer: Drawer) -> None:
     predictions: list[torch.Tensor] = []
     drawn = drawer.latents(scheduler="DDIM", on_step=lambda done, total, latents: predictions.append(latents))

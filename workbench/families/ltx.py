@@ -65,11 +65,6 @@ def names_condition(folder: Path) -> bool:
     return bool(index(folder).get("_class_name") == CONDITION)
 
 
-def for_condition(text: Tensors) -> bool:
-    """Whether captions were encoded for it: each batch says by their length which positions it needs."""
-    return bool(text["mask"].shape[1] == TEXT_TOKENS)
-
-
 def coordinates(latents: torch.Tensor, fps: float) -> torch.Tensor:
     """Seconds and pixels [B, 3, tokens] at which the latents [B, C, f, h, w] begin, float32."""
     import torch
@@ -296,24 +291,6 @@ class LTXVideo(Family):
         video: torch.Tensor = vae.decode(latents, timestep, return_dict=False)[0]
         return video
 
-    def encode_image(
-        self, vae: Any, image_encoder: Any, images: torch.Tensor, frames: int, scale: ImageScale
-    ) -> Tensors:
-        """{"mean", "std"}: [B, C, 1, h, w] float32."""
-        return self.encode_video(vae, images.unsqueeze(2))
-
-    def given(
-        self,
-        image: Tensors,
-        noise: torch.Tensor,
-        latents_shape: tuple[int, ...],
-        kept: torch.Tensor | None = None,
-        every_frame: bool = False,
-    ) -> Given:
-        if latents_shape[1] == 1:  # nothing would be left to learn
-            return Given()
-        return Given(known=self.sample_latents(image, noise), kept=kept)
-
     def own_first_frame(self, latents: torch.Tensor, kept: torch.Tensor) -> Given | None:
         """The autoencoder is causal: the clip's first latent frame is that of its first picture."""
         return Given(known=latents[:, :, :1], kept=kept) if latents.shape[2] > 1 else None
@@ -349,7 +326,7 @@ class LTXVideo(Family):
         if given is not None and given.known is not None:
             times = given.times_of_tokens(inputs.timesteps, frames, height * width)
         positions: dict[str, Any] = {"rope_interpolation_scale": (TEMPORAL / inputs.fps, SPATIAL, SPATIAL)}
-        if for_condition(inputs.text):
+        if inputs.text["mask"].shape[1] == TEXT_TOKENS:  # a batch says by its captions' length which ones it needs
             positions = {"video_coords": coordinates(latents, inputs.fps)}
         predicted = transformer(
             hidden_states=latents.flatten(2).transpose(1, 2),

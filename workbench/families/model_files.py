@@ -203,25 +203,23 @@ def trained_part(folder: Path) -> str:
     return str(read_object(folder / MADE_FOR).get(TRAINED) or "transformer")
 
 
-def complete(folder: Path, base: Path, trained: str, made_for: Mapping[str, Any]) -> None:
-    """Make a folder that holds one trained part a whole model, which diffusers loads like any other.
+def complete(folder: Path, base: Path, own: str, made_for: Mapping[str, Any] | None = None) -> None:
+    """Make a folder that holds one part of its own a whole model, which diffusers loads like any other.
 
     The base model's other parts are linked, not copied. `model_index.json` comes last. Raises CannotWrite.
 
     Args:
-        folder: holds the trained part
+        folder: holds the part
         base: the base model's folder
-        trained: the name of the trained part, such as "transformer"
-        made_for: sizes and task as `made_for` reads them, and BASE_MODEL for a known base model
+        own: the name of the part, such as "transformer"
+        made_for: sizes and task as `made_for` reads them, and BASE_MODEL for a known base model; None: the base's
     """
-    write_json(folder / MADE_FOR, {**made_for, TRAINED: trained})
-    _link_parts(folder, base, trained)
+    if made_for is not None:
+        write_json(folder / MADE_FOR, {**made_for, TRAINED: own})
+    elif (base / MADE_FOR).is_file():
+        write_json(folder / MADE_FOR, read_object(base / MADE_FOR))
+    link_parts(folder, base, own)
     write_json(folder / INDEX, index(base))
-
-
-def repair(folder: Path, base: Path) -> None:
-    """Link the base model's parts into a full fine-tune anew, after one of the two has moved. Raises CannotWrite."""
-    _link_parts(folder, base, trained_part(folder))
 
 
 def is_complete(folder: Path) -> bool:
@@ -230,22 +228,15 @@ def is_complete(folder: Path) -> bool:
     return all(part.is_dir() and all(file.exists() for file in part.iterdir()) for part in parts)
 
 
-def _link_parts(folder: Path, base: Path, trained: str) -> None:
+def link_parts(folder: Path, base: Path, own: str) -> None:
+    """Link the base model's other parts into a folder; again after one of the two has moved. Raises CannotWrite."""
     with writing(folder):
         for path in sorted(base.glob("[!.]*/**/*")):
             relative = path.relative_to(base)
-            if relative.parts[0] == trained or not path.is_file() or (folder / relative).is_file():
+            if relative.parts[0] == own or not path.is_file() or (folder / relative).is_file():
                 continue
             (folder / relative).unlink(missing_ok=True)  # a link that leads nowhere
             _link(path, folder / relative)
-
-
-def inherit(folder: Path, base: Path, own: str) -> None:
-    """Make a folder that has one part of its own a whole model, made for what the base is. Raises CannotWrite."""
-    _link_parts(folder, base, own)
-    if (base / MADE_FOR).is_file():
-        write_json(folder / MADE_FOR, read_object(base / MADE_FOR))
-    write_json(folder / INDEX, index(base))
 
 
 @lru_cache(maxsize=32)

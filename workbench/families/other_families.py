@@ -104,7 +104,10 @@ def single_file(path: Path, families: Sequence[Any]) -> str:
     other, own = family_of_layers(shapes, [family.title for family in families]), _first(OWN, names)
     if own and not other:
         family = next(family for family in families if family.name == own)
-        found = _of_size(family, shapes)
+        # The models whose transformer has as many weights as the file, text encoder and VAE left out.
+        beside = ("vae.", "first_stage_model.", "text_encoder", "cond_stage_model.", "conditioner.")
+        values = sum(prod(shape) for name, shape in shapes.items() if not name.startswith(beside))
+        found = [one.id for one in family.models if abs(family.facts(one).values - values) < NEAR * values]
         instead = f"choose {' or '.join(found)}, or a folder" if found else "choose a folder"
         return (
             f"model is {path.name}, one file of {family.title} in its authors' layout, as ComfyUI has it; training "
@@ -129,10 +132,3 @@ def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
         return {name: tuple(one["shape"]) for name, one in head(path, HEADER_LIMIT).items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
-
-
-def _of_size(family: Any, shapes: dict[str, tuple[int, ...]]) -> list[str]:
-    """The known models of a family whose transformer has as many weights as a file, text encoder and VAE left out."""
-    parts = ("vae.", "first_stage_model.", "text_encoder", "cond_stage_model.", "conditioner.")
-    values = sum(prod(shape) for name, shape in shapes.items() if not name.startswith(parts))
-    return [one.id for one in family.models if abs(family.facts(one).values - values) < NEAR * values]

@@ -265,9 +265,6 @@ class Wan(Family):
         boundary = float(pipeline.get("boundary_ratio") or PAIR.boundary) if has_two else 0.0
         return replace(shared, boundary=boundary, flow_shift=None)
 
-    def compression(self, vae: Mapping[str, Any]) -> tuple[int, int, int]:
-        return vae["z_dim"], vae.get("scale_factor_temporal", 4), vae.get("scale_factor_spatial", 8)
-
     def vae_facts(self, vae: Part) -> VaeFacts:
         width = vae.config["base_dim"]
         halved = vae.config.get("patch_size") or 1  # pixels in a row that the VAE folds into channels first

@@ -129,7 +129,8 @@ class RunSizes:
             return replace(joint, table=facts.position_bytes)
         rates = known.CROSS_SINGLE if single else known.CROSS_MIXED
         shown = 0 if settings.first_frame_share == 0 else facts.shown_bytes
-        wide, timed = rates.within * facts.feed_forward / facts.width, 6.0 * (facts.timed_bytes or shown)
+        inside = max((one.outputs for one in facts.linears if one.in_blocks and one.on == "video"), default=0)
+        wide, timed = rates.within * inside / facts.width, 6.0 * (facts.timed_bytes or shown)
         picture = 1.05 * self.number if facts.picture_tokens else 0.0  # a second cross-attention's output
         widest = max((one.inputs for one in self.in_block), default=0)
         return replace(
