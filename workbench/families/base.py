@@ -26,7 +26,7 @@ from workbench.families import facts, lora_names, lora_writing, model_files, usa
 from workbench.families.denoising import DenoiseInputs, Denoising, FlowSteps, SamplerSteps, StepOptions
 from workbench.families.facts import Linear, ModelFacts, On, Part, VaeFacts
 from workbench.families.lora_files import EXPERT_KEY, LoraWeights, experts_of, read_lora
-from workbench.families.lora_names import LayerNames
+from workbench.families.lora_names import ATTENTION, FEED_FORWARD, LayerNames
 from workbench.families.lora_writing import LoraFormat, Written
 from workbench.families.model import Model, Task
 from workbench.families.model_files import config, index
@@ -131,7 +131,11 @@ class Family(ABC):
     scheduler_classes: ClassVar[Mapping[str, str]] = {}  # one of `schedulers` -> diffusers' class, if not the folder's
     shift_name: ClassVar[str] = "shift"  # of the noise levels, in the scheduler's config
 
-    lora_targets: ClassVar[dict[str, tuple[str, ...]]]  # preset -> module names
+    # preset -> ends of layers' names
+    lora_targets: ClassVar[dict[str, tuple[str, ...]]] = {
+        "attention": ATTENTION,
+        "attention+feed-forward": (*ATTENTION, *FEED_FORWARD),
+    }
     layer_names: ClassVar[LayerNames]  # spellings of the layers' names
     lora_prefix: ClassVar[str] = lora_writing.PREFIX  # first part of every tensor's name in a LoRA file
     lora_formats: ClassVar[tuple[LoraFormat, ...]] = lora_writing.FORMATS  # for `export_lora`, diffusers' own first

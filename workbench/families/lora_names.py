@@ -80,6 +80,8 @@ ORIGINS = {
     "transformer_transformer_": "diffusers' conversion for kohya",
     "lycoris_": "LyCORIS",
 }
+# What diffusers calls the usual layers of a block.
+ATTENTION, FEED_FORWARD = ("to_q", "to_k", "to_v", "to_out.0"), ("ff.net.0.proj", "ff.net.2")
 BLOCK = re.compile(r"(?:transformer_)?blocks[._](\d+)[._](.+)")
 
 

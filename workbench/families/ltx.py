@@ -29,10 +29,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
-from workbench.families import lora_names, lora_writing
+from workbench.families import lora_writing
 from workbench.families.base import Family, ImageScale, OwnSetting
 from workbench.families.denoising import FlowSteps, SamplerSteps, StepOptions
 from workbench.families.facts import ModelFacts, Part, VaeFacts
+from workbench.families.lora_names import ATTENTION, FEED_FORWARD, LayerNames
 from workbench.families.model import Frames, Model
 from workbench.families.model_files import config, index
 from workbench.families.model_inputs import CallInputs, Given, PromptEncoder, Tensors, t5_parts
@@ -153,9 +154,8 @@ MODELS = tuple(
 
 DECODE_TIMESTEP, DECODE_NOISE = 0.05, 0.025
 SMALL_LAYERS = 28  # of 2B
-ATTENTION = ("to_q", "to_k", "to_v", "to_out.0")
 IN_BLOCK = {f"{attention}.{name}": f"{attention}.{name}" for attention in ("attn1", "attn2") for name in ATTENTION}
-IN_BLOCK |= {name: name for name in ("ff.net.0.proj", "ff.net.2")}
+IN_BLOCK |= {name: name for name in FEED_FORWARD}
 OUTSIDE = {
     "proj_in": "patchify_proj",
     "time_embed.emb.timestep_embedder.linear_1": "adaln_single.emb.timestep_embedder.linear_1",
@@ -166,7 +166,7 @@ OUTSIDE = {
     "proj_out": "proj_out",
 }
 READERS = "this workbench, diffusers, finetrainers, ComfyUI, LTX-Video-Trainer or diffusion-pipe"
-NAMES = lora_names.LayerNames("LTX-Video", "transformer_blocks", IN_BLOCK, OUTSIDE, READERS, "transformer_blocks")
+NAMES = LayerNames("LTX-Video", "transformer_blocks", IN_BLOCK, OUTSIDE, READERS, "transformer_blocks")
 FORMATS = (
     *lora_writing.passed_over_by_comfyui("LTX-Video", *lora_writing.FORMATS),
     lora_writing.LoraFormat(
@@ -206,7 +206,6 @@ class LTXVideo(Family):
     name = "ltx"
     title = "LTX-Video"
     models = MODELS
-    lora_targets = {"attention": ATTENTION, "attention+feed-forward": (*ATTENTION, "ff.net.0.proj", "ff.net.2")}
     layer_names = NAMES
     lora_formats = FORMATS
     schedulers = ("Euler",)

@@ -10,6 +10,12 @@ from typing import Literal
 from workbench.errors import ConfigError
 from workbench.families.denoising import Curve
 
+# What LoRAs on the built-in models should leave alone.
+TINY_PROMPTS = (
+    "a red circle moves left on a blue background",
+    "a green square moves right on a white background",
+    "a yellow triangle moves up on a black background",
+)
 SMALL = 832 * 480  # pixels of a frame, which authors call 480p
 Task = Literal["text-to-video", "image-to-video"]
 

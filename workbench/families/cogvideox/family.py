@@ -103,10 +103,6 @@ class CogVideoX(Family):
     name = "cogvideox"
     title = "CogVideoX"
     models = MODELS
-    lora_targets = {
-        "attention": ("to_q", "to_k", "to_v", "to_out.0"),
-        "attention+feed-forward": ("to_q", "to_k", "to_v", "to_out.0", "ff.net.0.proj", "ff.net.2"),
-    }
     pipelines = {
         "CogVideoXPipeline": "text-to-video",
         "CogVideoXImageToVideoPipeline": "image-to-video",

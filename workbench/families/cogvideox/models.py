@@ -20,18 +20,12 @@ from workbench.families import lora_writing
 from workbench.families.cogvideox import sat
 from workbench.families.lora_names import LayerNames
 from workbench.families.lora_writing import LoraFormat, passed_over_by_comfyui
-from workbench.families.model import Frames, Model
+from workbench.families.model import TINY_PROMPTS, Frames, Model
 from workbench.paths import ASSETS
 
 # ---- the models
 
 LARGEST = (768, 1360)  # of 1.5, whatever largest its positions have
-
-TINY_PROMPTS = (
-    "a red circle moves left on a blue background",
-    "a green square moves right on a white background",
-    "a yellow triangle moves up on a black background",
-)
 
 # What is not said of a model below is as in this one.
 FIRST = Model(

@@ -18,7 +18,7 @@ from workbench.errors import ConfigError
 from workbench.families.base import Family, ImageScale, OwnSetting
 from workbench.families.denoising import DenoiseInputs, SamplerSteps, StepOptions
 from workbench.families.facts import Part, VaeFacts
-from workbench.families.model import Frames, Model
+from workbench.families.model import TINY_PROMPTS, Frames, Model
 from workbench.families.model_files import INDEX, MADE_FOR, config, index
 from workbench.families.model_inputs import CallInputs, Given, ModelInputs, Tensors, t5_parts
 from workbench.families.noise_schedules import AS_PUBLISHED, NoiseSchedule, NoiseSettings
@@ -68,7 +68,6 @@ class Phenaki(Family):
     title = "Phenaki"
     remedy = "write it again"  # nobody publishes one
     models = known.MODELS
-    lora_targets = known.LORA_TARGETS
     layer_names = known.NAMES
     lora_formats = known.FORMATS
     schedulers = (known.SCHEDULER,)
@@ -79,7 +78,7 @@ class Phenaki(Family):
     text_mask = True
     text_layers = r".+\.attn2\.to_[kv]"
     shared_layers = r".+\.(attn1\.to_[kv]|attn2\.to_v)"
-    preservation_prompts = known.TINY_PROMPTS
+    preservation_prompts = TINY_PROMPTS
     new_model = NewModelSettings
 
     # ---- files

@@ -9,8 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from workbench.families import lora_names, lora_writing
-from workbench.families.model import Frames, Model
+from workbench.families import lora_writing
+from workbench.families.lora_names import ATTENTION, FEED_FORWARD, LayerNames
+from workbench.families.model import TINY_PROMPTS, Frames, Model
 from workbench.families.model_files import INDEX
 from workbench.paths import ASSETS
 from workbench.settings import Settings, field
@@ -22,16 +23,11 @@ SCHEDULER = "MaskGit"  # its name where the others have a scheduler
 TEXT_TOKENS = 16  # of a caption, in models whose config does not say it
 GUIDANCE = 3.0  # as Phenaki samples
 TEMPERATURE = 0.9  # of sampling's first step; it falls evenly
-ATTENTION = ("to_q", "to_k", "to_v", "to_out.0")
-FEED_FORWARD = ("ff.net.0.proj", "ff.net.2")
-LORA_TARGETS = {"attention": ATTENTION, "attention+feed-forward": (*ATTENTION, *FEED_FORWARD)}
 IN_BLOCK = {f"{attention}.{name}": f"{attention}.{name}" for attention in ("attn1", "attn2") for name in ATTENTION}
 IN_BLOCK |= {name: name for name in FEED_FORWARD}
 OUTSIDE = {name: name for name in ("proj_out", "critic_out")}
 READERS = "this workbench, diffusers or finetrainers"
-NAMES = lora_names.LayerNames(
-    "Phenaki", "transformer_blocks", IN_BLOCK, OUTSIDE, READERS, more_parts=("critic_blocks",)
-)
+NAMES = LayerNames("Phenaki", "transformer_blocks", IN_BLOCK, OUTSIDE, READERS, more_parts=("critic_blocks",))
 FORMATS = (
     lora_writing.LoraFormat(
         "diffusers",
@@ -41,11 +37,6 @@ FORMATS = (
         ("this workbench",),
         "this workbench",
     ),
-)
-TINY_PROMPTS = (
-    "a red circle moves left on a blue background",
-    "a green square moves right on a white background",
-    "a yellow triangle moves up on a black background",
 )
 
 PIPELINE = "PhenakiPipeline"
