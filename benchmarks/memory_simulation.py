@@ -204,14 +204,14 @@ def estimate(case: Case) -> tuple[float, float]:
     facts = family.facts(model)
     settings = case.level.settings(case.model, facts.blocks)
     size = memory.sizes(settings, model, facts, case.gpu)
-    parts = next(one.parts for one in memory.phases(settings, facts, case.gpu, size) if one.name == case.phase)
+    parts = next(one.parts for one in memory.phases(size) if one.name == case.phase)
     own = {"VAE", "activations", "the clip", "the video"} if case.phase in (memory.CLIPS, memory.DECODING) else parts
     gb = sum(gb for name, gb in parts.items() if name in own and name not in memory.NO_TENSORS)
     counted = {
-        memory.TRAINING: timing.step_operations(settings, facts, size),
-        memory.DENOISING: 2 * sum(timing.forward_operations(settings, facts, size)),
-        memory.CLIPS: timing.encoding_operations(facts.vae, size.shape),
-        memory.DECODING: timing.decoding_operations(facts.vae, size.shape),
+        memory.TRAINING: timing.step_operations(size),
+        memory.DENOISING: 2 * sum(timing.forward_operations(size)),
+        memory.CLIPS: timing.encoding_operations(size),
+        memory.DECODING: timing.decoding_operations(size),
     }
     return gb, counted[case.phase] / 1e12
 

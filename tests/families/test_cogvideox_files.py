@@ -34,44 +34,6 @@ def prefixed(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "alpha", "origin"),
-    [
-        ({"lora_adapter_metadata": json.dumps({"transformer.r": 2, "transformer.lora_alpha": 8})}, 8.0, "diffusers"),
-        (
-            {
-                "lora_adapter_metadata": json.dumps({"transformer.r": 2, "transformer.lora_alpha": 8.0}),
-                "base_model": "x",
-            },
-            8.0,
-            "this workbench",
-        ),
-        ({"lora_config": json.dumps({"r": 2, "lora_alpha": 4})}, 4.0, "finetrainers"),
-        ({"format": "pt"}, None, "a trainer that writes no alpha, as diffusers' examples and cogvideox-factory"),
-    ],
-)
-def test_alpha_is_found_where_each_trainer_writes_it(
-    metadata: dict[str, str], alpha: float | None, origin: str
-) -> None:
-    found = FAMILY.lora_weights(prefixed(pair()), metadata)
-    assert (found.rank, found.alpha, found.origin, found.dora) == (2, alpha, origin, False)
-    assert found.tensors.keys() == pair().keys()
-
-
-def test_a_rank_stabilized_scale_is_worked_into_alpha() -> None:
-    """rsLoRA scales by alpha / sqrt(r): alpha 8 at rank 4 is 4, which alpha / r gives with 16."""
-    notes = {"transformer.r": 4, "transformer.lora_alpha": 8, "transformer.use_rslora": True}
-    found = FAMILY.lora_weights(prefixed(pair(rank=4)), {"lora_adapter_metadata": json.dumps(notes)})
-    assert found.alpha == 16.0
-
-
-def test_the_lengths_of_a_dora_are_kept() -> None:
-    length = torch.rand(32)
-    found = FAMILY.lora_weights(prefixed({**pair(), f"{QUERY}.lora_magnitude_vector": length}), {})
-    assert found.dora
-    assert torch.equal(found.tensors[f"{QUERY}.lora_magnitude_vector"], length)
-
-
-@pytest.mark.parametrize(
     ("tensors", "match"),
     [
         ({"lora_unet_blocks_0_attn.lora_down.weight": torch.zeros(2, 4)}, "a name of no trainer known here"),

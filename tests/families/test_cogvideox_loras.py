@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -90,40 +89,6 @@ def through(lora: LoraWeights, format: str, folder: Path) -> LoraWeights:
 def test_a_format_gives_back_what_it_was_given(format: str, kind: Any, transformer: Any, tmp_path: Path) -> None:
     lora = kind(transformer)
     same(deltas(through(lora, format, tmp_path)), deltas(lora))
-
-
-@pytest.mark.parametrize("kind", [attention, mixed], ids=["alpha is not rank", "ranks and alphas differ"])
-@pytest.mark.parametrize("format", ["diffusers", "portable", "finetrainers"])
-def test_stock_diffusers_loads_it_with_its_strength(
-    format: str, kind: Any, transformer: Any, folder: Path, tmp_path: Path
-) -> None:
-    """fuse_lora adds to each weight what the loader understood."""
-    lora = kind(transformer)
-    tensors, metadata = FAMILY.export_lora(lora, format)
-    save_file(tensors, tmp_path / "lora.safetensors", metadata)
-    before = {layer: transformer.get_submodule(layer).weight.detach().clone() for layer in lora.layers}
-    pipeline = FAMILY.load_pipeline(folder, transformer)
-    pipeline.load_lora_weights(tmp_path, weight_name="lora.safetensors", adapter_name="one")
-    if format == "finetrainers":  # whose own loader takes this, and whose users give alpha / r by hand
-        told = json.loads(metadata["lora_config"])
-        assert told["lora_alpha"] == told["r"]
-    pipeline.fuse_lora(components=["transformer"])
-    pipeline.unload_lora_weights()
-    got = {layer: (transformer.get_submodule(layer).weight.detach() - before[layer]).double() for layer in before}
-    for layer, delta in deltas(lora).items():
-        torch.testing.assert_close(got[layer], delta, rtol=1e-3, atol=1e-4)
-
-
-def test_kohyas_loaders_find_each_layer_and_add_what_the_lora_adds(transformer: Any) -> None:
-    """As ComfyUI-CogVideoXWrapper and VideoX-Fun do: the flat name is walked down, alpha / rank * up @ down added."""
-    lora = mixed(transformer)
-    tensors, _ = FAMILY.export_lora(lora, "kohya")
-    flat = {f"lora_unet_{name.replace('.', '_')}": name for name, _ in transformer.named_modules()}
-    got = {}
-    for name in (key.removesuffix(".alpha") for key in tensors if key.endswith(".alpha")):
-        up, down = tensors[f"{name}.lora_up.weight"], tensors[f"{name}.lora_down.weight"]
-        got[flat[name]] = (tensors[f"{name}.alpha"] / up.shape[1] * (up @ down)).double()
-    same(got, deltas(lora))
 
 
 def test_comfyuis_names_are_those_of_its_own_model(transformer: Any) -> None:

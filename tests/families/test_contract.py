@@ -99,10 +99,6 @@ def test_a_folder_is_recognized_and_its_facts_are_legal(toy: Toy) -> None:
         model.check_shape(model.frames + 1, model.height, model.width)
 
 
-def test_latents_have_the_stated_shape(toy: Toy) -> None:
-    assert toy.latents.shape == toy.noise.shape
-
-
 def test_what_is_cut_from_a_caption_is_never_read(toy: Toy) -> None:
     short, long = "a red circle", "the blue square moves right on the red background, " * 60
     first, second = toy.family.caption_tokens(toy.folder, [short, long])

@@ -13,8 +13,8 @@ from torch import nn
 
 from scripts import write_architectures
 from workbench.errors import ModelUnavailable
-from workbench.families import facts, find_model, model_files, models
-from workbench.families.cogvideox import FAMILY as COGVIDEOX
+from workbench.families import facts, families, find_model, model_files, models
+from workbench.families.base import Family
 from workbench.families.model import Model
 
 LAYERS = (nn.Linear, nn.Conv2d, nn.Conv3d)
@@ -81,18 +81,20 @@ def test_tokens_are_those_of_the_cost_model() -> None:
     assert tokens == {"cogvideox-2b": 17_776, "cogvideox-5b": 17_776, "cogvideox1.5-5b": 45_106}
 
 
-@pytest.mark.parametrize("variant", COGVIDEOX.toys)
-def test_a_folder_s_sizes_are_those_of_its_weights(tmp_path: Path, variant: str) -> None:
-    family, _ = find_model("tiny-cogvideox")
-    model = family.toy(tmp_path / variant, variant)
+@pytest.mark.parametrize(
+    ("family", "variant"), [(family, variant) for family in families() for variant in family.toys], ids=str
+)
+def test_a_folder_s_sizes_are_those_of_its_weights(tmp_path: Path, family: Family, variant: str) -> None:
+    model, cpu = family.toy(tmp_path, variant), torch.device("cpu")
     found = family.facts(model)
-    folder, cpu = Path(model.source), torch.device("cpu")
-    transformer = family.load_transformer(folder, cpu, torch.float32)
-    vae, text = family.load_vae(folder, cpu, torch.float32), family.load_text_encoder(folder, cpu, torch.float32)
+    transformer = family.load_transformer(tmp_path, cpu, torch.float32)
+    vae, text = (load(tmp_path, cpu, torch.float32) for load in (family.load_vae, family.load_text_encoder))
     assert found.on_disk
     assert found.values == sum(value.numel() for value in transformer.state_dict().values())
     assert found.vae.values == sum(value.numel() for value in vae.state_dict().values())
     assert found.text_encoder_values == sum(value.numel() for value in text.model.parameters())
-    assert found.latents(9, 16, 16) == family.latents_shape(folder, 9, 16, 16)
-    layers = {name for name, each in transformer.named_modules() if isinstance(each, nn.Linear | nn.Conv2d)}
-    assert {name for name, _ in found.named()} == layers
+    shape = family.latents_shape(tmp_path, model.frames, model.height, model.width)
+    sides = shape[family.frame_axis - 1], shape[family.channel_axis - 1], *shape[2:]
+    assert found.latents(model.frames, model.height, model.width) == sides
+    layers = {name: each.weight.numel() for name, each in transformer.named_modules() if isinstance(each, LAYERS)}
+    assert {name: layer.values for name, layer in found.named()} == layers

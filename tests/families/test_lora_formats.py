@@ -16,8 +16,6 @@ from workbench.families import families
 from workbench.families.base import Family
 from workbench.families.lora_files import LoraWeights, by_expert, experts_of, of_expert, weights
 from workbench.families.lora_names import check_fit, lines, match_report
-from workbench.loras.opened import opened
-from workbench.workspace import Workspace
 
 CPU = torch.device("cpu")
 Tensors = dict[str, torch.Tensor]
@@ -110,17 +108,6 @@ def test_a_file_of_musubi_that_lacks_layers_is_read(wan: Toy, tmp_path: Path) ->
     tensors, metadata = WAN.export_lora(found, "diffusers")
     save_file(tensors, tmp_path / "part.safetensors", metadata)
     same(wan.added(tmp_path / "part.safetensors"), changes(part))
-
-
-def test_a_checkpoint_of_torchs_is_read_as_a_safetensors_file_is(wan: Toy, tmp_path: Path) -> None:
-    tensors, _ = WAN.export_lora(wan.lora, "comfyui")
-    torch.save({"state_dict": tensors, "epoch": 3}, tmp_path / "lora.pt")
-    same(changes(WAN.lora_weights(*WAN.lora_tensors(tmp_path / "lora.pt"))), changes(wan.lora))
-    (only,) = opened(Workspace(tmp_path / "workspace"), [str(tmp_path / "lora.pt")])
-    assert only.family.name == "wan"
-    torch.save({"state_dict": Path}, tmp_path / "code.pt")  # a class: loading it could run code
-    with pytest.raises(ConfigError, match="holds more than weights, which could run code"):
-        WAN.lora_tensors(tmp_path / "code.pt")
 
 
 def lightx2v(transformer: Any) -> tuple[Tensors, Tensors]:

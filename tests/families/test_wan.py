@@ -10,12 +10,10 @@ import torch
 from PIL import Image
 
 from tests.families.stock import whole_pipeline
-from workbench.families import find_model
 from workbench.families.denoising import DenoiseInputs, Guidance, StepOptions
 from workbench.families.model_inputs import Given, ModelInputs, Tensors
 from workbench.families.noise_schedules import Density, NoiseSettings
-from workbench.families.wan import FAMILY, MODELS, NEGATIVE_PROMPT
-from workbench.runs.settings import TrainSettings
+from workbench.families.wan import FAMILY, NEGATIVE_PROMPT
 
 CPU, STEPS = torch.device("cpu"), 4
 
@@ -235,32 +233,6 @@ def test_captions_are_cleaned_and_end_in_zeros(case: Case) -> None:
     assert not one[0, 8:].any()
 
 
-def test_what_is_precise_stays_so_in_bfloat16(tmp_path: Path) -> None:
-    """Time embedder, norms and modulation are float32 as diffusers loads them, and stay so beside a LoRA."""
-    from diffusers import WanTransformer3DModel
-
-    from workbench.trainer.lora import attach
-
-    case = Case(tmp_path / "toy", "text")
-    ours = FAMILY.load_transformer(case.folder, CPU, torch.bfloat16)
-    theirs = WanTransformer3DModel.from_pretrained(case.folder / "transformer", dtype=torch.bfloat16)
-    wanted = {name: one.dtype for name, one in (*theirs.named_parameters(), *theirs.named_buffers())}
-    assert {wanted["condition_embedder.time_embedder.linear_1.weight"], wanted["scale_shift_table"]} == {torch.float32}
-    assert wanted["blocks.0.attn1.to_q.weight"] == torch.bfloat16
-    attach(FAMILY, ours, TrainSettings(dataset="x", rank=2), seed=0)
-    found = {
-        name.replace(".base_layer", ""): one.dtype
-        for name, one in (*ours.named_parameters(), *ours.named_buffers())
-        if "lora_" not in name
-    }
-    assert found == wanted
-    inputs = ModelInputs(case.latents, case.text, case.noise, torch.tensor([300.0, 900.0]))
-    schedule = FAMILY.noise_schedule(case.folder, CPU)
-    with torch.no_grad():
-        exact = FAMILY.loss(case.transformer, schedule, inputs)
-        torch.testing.assert_close(FAMILY.loss(ours, schedule, inputs), exact, rtol=0.02, atol=0)
-
-
 def test_known_frames_stay_and_are_not_trained_on(tmp_path: Path) -> None:
     case = Case(tmp_path / "toy", "5b-image")
     made, given = case.generated(), case.given()
@@ -281,40 +253,6 @@ def test_known_frames_stay_and_are_not_trained_on(tmp_path: Path) -> None:
 # ---- sizes
 
 
-@pytest.mark.parametrize(
-    ("model", "values"),
-    [
-        ("wan2.1-t2v-1.3b", 1.42),
-        ("wan2.1-t2v-14b", 14.29),
-        ("wan2.1-i2v-14b-480p", 16.39),
-        ("wan2.2-ti2v-5b", 5.0),
-        ("wan2.2-t2v-a14b", 14.29),
-        ("wan2.2-i2v-a14b", 14.29),
-    ],
-)
-def test_the_published_models_are_as_large_as_counted(model: str, values: float) -> None:
-    family, found = find_model(model)
-    assert family.facts(found).values == pytest.approx(values * 1e9, rel=4e-3)
-
-
-def test_facts_count_every_layer_of_the_model(case: Case) -> None:
-    facts = FAMILY.facts(case.model)
-    linear = {
-        name: module
-        for name, module in case.transformer.named_modules()
-        if getattr(module, "weight", None) is not None and module.weight.dim() > 1
-    }
-    counted = {name: layer.values for name, layer in facts.named()}
-    assert counted == {name: module.weight.numel() for name, module in linear.items()}
-    assert facts.values == sum(one.numel() for one in case.transformer.parameters())
-
-
-def test_models_have_names_and_legal_sizes() -> None:
-    assert len({model.id for model in MODELS}) == len(MODELS)
-    for model in MODELS:
-        model.check_shape(model.frames, model.height, model.width)
-
-
 # ---- other trainers' files
 
 
@@ -325,28 +263,6 @@ def lora(case: Case, rank: int = 2) -> Tensors:
             found[f"{name}.lora_A.weight"] = torch.randn(rank, module.in_features, generator=draw)
             found[f"{name}.lora_B.weight"] = torch.randn(module.out_features, rank, generator=draw)
     return found
-
-
-@pytest.mark.parametrize("format", [one.id for one in FAMILY.lora_formats])
-def test_every_format_goes_out_and_back_and_the_stock_pipeline_loads_it(case: Case, format: str) -> None:
-    from workbench.families.lora_files import weights
-
-    own = lora(case)
-    layers = {name.rpartition(".lora_")[0] for name in own}
-    given = weights(own, dict.fromkeys(layers, 8.0), "test")
-    tensors, metadata = FAMILY.export_lora(given, format)
-    back = FAMILY.lora_weights(tensors, metadata)
-    assert set(back.layers) == layers
-    for layer in layers:
-        ours, theirs = (
-            one.scale_of(layer) * one.tensors[f"{layer}.lora_B.weight"] @ one.tensors[f"{layer}.lora_A.weight"]
-            for one in (given, back)
-        )
-        torch.testing.assert_close(theirs, ours, rtol=1e-5, atol=1e-5)
-    if format == "comfyui":
-        assert "diffusion_model.blocks.0.self_attn.q.lora_down.weight" in tensors
-    if format == "kohya":
-        assert "lora_unet_blocks_1_ffn_2.lora_up.weight" in tensors
 
 
 def test_names_of_other_trainers_are_known() -> None:

@@ -103,13 +103,14 @@ def test_cross_attention_costs_what_it_looks_at() -> None:
     model, known = published("wan2.1-t2v-14b")
     settings = TrainSettings().changed(model=model.id, rank=1)
     size = memory.sizes(settings, model, known, PLENTY)
-    linear, attention, _ = timing.forward_operations(settings, known, size)
+    linear, attention, _ = timing.forward_operations(size)
     tokens, width, ffn = 21 * 30 * 52, 5120, 13824
     assert size.tokens == tokens
     assert linear == 40 * 2 * width * (tokens * (6 * width + 2 * ffn) + 512 * 2 * width)
     assert attention == 40 * 4 * width * tokens * (tokens + 512)
     model, known = published("wan2.1-i2v-14b-480p")
-    assert timing.forward_operations(settings, known, size)[1] == 40 * 4 * width * tokens * (tokens + 512 + 257)
+    size = memory.sizes(settings, model, known, PLENTY)
+    assert timing.forward_operations(size)[1] == 40 * 4 * width * tokens * (tokens + 512 + 257)
 
 
 def test_each_family_s_encoders_are_phases_of_their_own() -> None:
@@ -290,5 +291,5 @@ def test_what_a_lora_trains_is_counted(name: str, targets: str) -> None:
     settings = TrainSettings().changed(targets=targets, rank=8)
     transformer = family.load_transformer(Path(model.source), torch.device("cpu"), torch.float32)
     values = sum(parameter.numel() for _, parameter in lora.attach(family, transformer, settings, seed=0))
-    found = memory.trained(settings, family.facts(model)).values
+    found = memory.sizes(settings, model, family.facts(model), PLENTY).trained
     assert found == pytest.approx(values, rel=0.01 if targets == "all-linear" else 0.0)

@@ -25,9 +25,9 @@ from workbench.errors import ConfigError
 from workbench.families import facts, lora_names, lora_writing, model_files, usage
 from workbench.families.denoising import DenoiseInputs, Denoising, FlowSteps, SamplerSteps, StepOptions
 from workbench.families.facts import Linear, ModelFacts, On, Part, VaeFacts
-from workbench.families.lora_files import EXPERT_KEY, LoraFormat, LoraWeights, experts_of, read_lora
-from workbench.families.lora_names import LayerNames
-from workbench.families.lora_writing import Writer, Written
+from workbench.families.lora_files import EXPERT_KEY, LoraWeights, experts_of, read_lora
+from workbench.families.lora_names import ATTENTION, FEED_FORWARD, LayerNames
+from workbench.families.lora_writing import LoraFormat, Written
 from workbench.families.model import Model, Task
 from workbench.families.model_files import config, index
 from workbench.families.model_inputs import (
@@ -40,8 +40,8 @@ from workbench.families.model_inputs import (
     counted,
     load_tokenizer,
 )
-from workbench.families.noise_schedules import AS_PUBLISHED, NoiseSchedule, NoiseSettings
-from workbench.families.recipes import Recipe
+from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSchedule, NoiseSettings
+from workbench.families.recipes import Recipe, recipes_of
 from workbench.families.usage import UsageExtras
 from workbench.settings import Settings
 from workbench.workspace import write_json
@@ -95,7 +95,6 @@ class Family(ABC):
     remedy: ClassVar[str] = "download it again"  # of a folder that lacks something
     toys: ClassVar[tuple[str, ...]]  # the variants `toy` can write
     new_model: ClassVar[type[Settings] | None] = None  # the sizes that `create` takes; None: nothing is trained anew
-    recipes: ClassVar[tuple[Recipe, ...]] = ()  # what published LoRAs were trained with
     # What a LoRA should leave alone, where a model has no prompts of its own.
     preservation_prompts: ClassVar[tuple[str, ...]] = PRESERVATION_PROMPTS
 
@@ -132,11 +131,14 @@ class Family(ABC):
     scheduler_classes: ClassVar[Mapping[str, str]] = {}  # one of `schedulers` -> diffusers' class, if not the folder's
     shift_name: ClassVar[str] = "shift"  # of the noise levels, in the scheduler's config
 
-    lora_targets: ClassVar[dict[str, tuple[str, ...]]]  # preset -> module names
+    # preset -> ends of layers' names
+    lora_targets: ClassVar[dict[str, tuple[str, ...]]] = {
+        "attention": ATTENTION,
+        "attention+feed-forward": (*ATTENTION, *FEED_FORWARD),
+    }
     layer_names: ClassVar[LayerNames]  # spellings of the layers' names
     lora_prefix: ClassVar[str] = lora_writing.PREFIX  # first part of every tensor's name in a LoRA file
     lora_formats: ClassVar[tuple[LoraFormat, ...]] = lora_writing.FORMATS  # for `export_lora`, diffusers' own first
-    lora_writers: ClassVar[Mapping[str, Writer]] = lora_writing.WRITERS  # by the ids of `lora_formats`
 
     # ---- files
 
@@ -179,7 +181,7 @@ class Family(ABC):
         """
         base = self.base_of(Path(model.source)) if model.local else None
         if base is not None and not model_files.is_complete(folder := Path(model.source)):
-            model_files.repair(folder, self.fetch(base, report))
+            model_files.link_parts(folder, self.fetch(base, report), model_files.trained_part(folder))
         return model_files.fetch(model, self.weighted_parts(model), report)
 
     def base_of(self, folder: Path) -> Model | None:
@@ -199,6 +201,10 @@ class Family(ABC):
         raise NotImplementedError
 
     # ---- facts
+
+    def recipes(self, model: Model) -> tuple[Recipe, ...]:
+        """What LoRAs on the model were trained with, by subject; () where nothing is known."""
+        return recipes_of(model.recipes or self.name)
 
     def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
         """The settings marked `own` that the model has, and what an empty one stands for."""
@@ -227,8 +233,10 @@ class Family(ABC):
             text_width=text.config.get("d_model") or text.config["hidden_size"],
             values=transformer.values,
             linears=tuple(
-                self._linear(name, *shape) for name, shape in transformer.layers.items() if not name.endswith("embed")
-            ),  # a table, looked up
+                Linear(name, *shape, self._sees(name), re.fullmatch(self.shared_layers, name) is not None)
+                for name, shape in transformer.layers.items()
+                if not name.endswith("embed")  # a table, looked up
+            ),
             text_encoder_values=text.values,
             vae=self.vae_facts(found.parts["vae"]),
             spatial=spatial,
@@ -249,10 +257,9 @@ class Family(ABC):
             float32_vae=self.float32_vae,
         )
 
-    def _linear(self, name: str, inputs: int, outputs: int) -> Linear:
+    def _sees(self, name: str) -> On:
         patterns: dict[str, On] = {self.text_layers: "text", self.picture_layers: "picture", self.clip_layers: "clip"}
-        on: On = next((on for pattern, on in patterns.items() if re.fullmatch(pattern, name)), "video")
-        return Linear(name, inputs, outputs, on, re.fullmatch(self.shared_layers, name) is not None)
+        return next((on for pattern, on in patterns.items() if re.fullmatch(pattern, name)), "video")
 
     def sizes(self, transformer: Mapping[str, Any]) -> Mapping[str, Any]:
         """A transformer's config by diffusers' names."""
@@ -271,9 +278,11 @@ class Family(ABC):
         """Tokens of a caption, padding included, of a transformer's config."""
         return int(transformer.get("max_text_seq_length") or self.text_tokens)
 
-    @abstractmethod
     def compression(self, vae: Mapping[str, Any]) -> tuple[int, int, int]:
         """(channels of latents, frames and pixels in a row that one latent stands for) of a VAE's config."""
+        temporal = vae.get("temporal_compression_ratio") or vae.get("scale_factor_temporal", 4)
+        spatial = vae.get("spatial_compression_ratio") or vae.get("scale_factor_spatial", 8)
+        return vae.get("latent_channels") or vae["z_dim"], temporal, spatial
 
     @abstractmethod
     def vae_facts(self, vae: Part) -> VaeFacts:
@@ -323,9 +332,18 @@ class Family(ABC):
         model = self._part(folder, "text_encoder", device, dtype)
         return PromptEncoder(self.load_tokenizer(folder), model, self.caption_length(folder))
 
-    @abstractmethod
     def encode_text(self, text_encoder: PromptEncoder, captions: Sequence[str]) -> Tensors:
-        """Embeddings, batch first, in the encoder's dtype."""
+        """Embeddings, batch first, in the encoder's dtype.
+
+        By default {"prompt_embeds": [B, tokens, D]}, and with `text_mask` also {"mask": [B, tokens]}, 0 for padding,
+        which the encoder does not see.
+        """
+        import torch
+
+        found = text_encoder.tokens([self.cleaned(caption) for caption in captions])
+        with torch.no_grad():
+            embeds = text_encoder.model(found.input_ids, attention_mask=found.attention_mask)[0]
+        return {"prompt_embeds": embeds} | ({"mask": found.attention_mask.to(embeds)} if self.text_mask else {})
 
     def text_form(self, folder: Path) -> str:
         """Identify these embeddings in cache keys if an earlier version encoded the same files differently; else ""."""
@@ -505,8 +523,13 @@ class Family(ABC):
     def encode_image(
         self, vae: Any, image_encoder: Any, images: torch.Tensor, frames: int, scale: ImageScale
     ) -> Tensors:
-        """What `given` needs of pictures [B, 3, H, W] in [-1, 1] that clips of so many frames begin with."""
-        raise ConfigError(f"{self.title} takes text alone: leave out the image, or choose a model for images")
+        """What `given` needs of pictures [B, 3, H, W] in [-1, 1] that clips of so many frames begin with.
+
+        By default the moments of clips of one frame.
+        """
+        if "image-to-video" not in self.pipelines.values():
+            raise ConfigError(f"{self.title} takes text alone: leave out the image, or choose a model for images")
+        return self.encode_video(vae, images.unsqueeze(2))
 
     def given(
         self,
@@ -516,13 +539,15 @@ class Family(ABC):
         kept: torch.Tensor | None = None,
         every_frame: bool = False,
     ) -> Given:
-        """What the model is shown of encoded pictures.
+        """What the model is shown of encoded pictures: by default, their latents in the place of the first frame.
 
         noise:       standard normal, [B, *one_frame(latents_shape)], where the pictures' latents are sampled
         kept:        [B] bool, the clips that are shown their picture; None: all
         every_frame: the picture beside every frame instead of the first, where the model can be trained so
         """
-        raise ConfigError(f"{self.title} takes text alone: leave out the image, or choose a model for images")
+        if latents_shape[self.frame_axis - 1] == 1:  # nothing would be left to learn
+            return Given()
+        return Given(known=self.sample_latents(image, noise), kept=kept)
 
     def given_to_sample(
         self, folder: Path, image: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
@@ -547,9 +572,9 @@ class Family(ABC):
 
     # ---- training
 
-    @abstractmethod
     def noise_schedule(self, folder: Path, device: torch.device, chosen: NoiseSettings = AS_PUBLISHED) -> NoiseSchedule:
         """How the model's noise is mixed, in float32, and drawn in training. chosen: by a person"""
+        return FlowSchedule(chosen)
 
     @abstractmethod
     def call(self, transformer: Any, inputs: CallInputs) -> torch.Tensor:
@@ -682,7 +707,7 @@ class Family(ABC):
 
     def export_lora(self, lora: LoraWeights, format: str) -> Written:
         """(tensors, metadata) of a file in one of `lora_formats`. Raises ConfigError where it cannot hold the LoRA."""
-        found, metadata = lora_writing.export(lora, format, self.lora_writers)
+        found, metadata = lora_writing.export(lora, format, self.lora_formats, self.layer_names)
         return found, {**metadata, **({EXPERT_KEY: lora.expert} if lora.expert else {})}
 
     def convert(self, source: Path, target: Path, folder: Path, report: Report = print) -> str:

@@ -71,20 +71,16 @@ class Guidance:
 
     def combine(self, prompt: torch.Tensor, negative: torch.Tensor, scale: float) -> torch.Tensor:
         """The guided prediction of two, [B, ...] each."""
+        axes = tuple(range(1, prompt.dim()))
         if self.zero_star:
-            axes = tuple(range(1, prompt.dim()))
             along = (prompt * negative).sum(axes, keepdim=True)
             # What it is multiplied by to come nearest to the prompt's, for each of the batch.
             negative = negative * (along / negative.square().sum(axes, keepdim=True).clamp(min=1e-8))
         guided = negative + scale * (prompt - negative)
         if not self.rescale:
             return guided
-        return guided * (self.rescale * _spread(prompt) / _spread(guided) + (1 - self.rescale))
-
-
-def _spread(prediction: torch.Tensor) -> torch.Tensor:
-    axes: Any = tuple(range(1, prediction.dim()))
-    return prediction.std(axes, keepdim=True)
+        wanted, spread = (one.std(axes, keepdim=True) for one in (prompt, guided))
+        return guided * (self.rescale * wanted / spread + (1 - self.rescale))
 
 
 # Which steps `skip_steps` skips: none of the first (at least FIRST_STEPS, and FIRST_PART of all) and of the last.
@@ -244,21 +240,24 @@ class Denoising:
         latents = self._with_prefix(latents, first, timesteps, 0)
         with torch.no_grad():
             for step, timestep in enumerate(timesteps):
-                latents = self.family.with_known(latents, given := self._given_at(start + step))
-                if inputs.skip_steps and self._may_skip(step, len(timesteps)):
-                    predicted = self._extrapolated(latents, timestep, step)
+                given = self._given
+                if given is not None and given.known is not None:
+                    given = replace(given, known=self.steps.known_at(given.known, start + step, inputs.noise))
+                latents = self.family.with_known(latents, given)
+                if self._may_skip(step, len(timesteps)):
+                    # The prediction that leads to the clean latents extrapolated from the two computed last.
+                    (before, old), (last, new) = self._known
+                    clean = new + EXTRAPOLATION * (step - last) / (last - before) * (new - old)
+                    predicted = self.schedule.prediction(latents, clean, timestep[None])
                 else:
                     predicted = self._predicted(latents, timestep, step, len(timesteps))
-                    self._remember(latents, predicted, timestep, step)
+                    if inputs.skip_steps:
+                        clean = self.schedule.clean(latents, predicted, timestep[None])
+                        self._known = [*self._known[-1:], (step, clean)]
                 latents, clean = self.steps.step(start + step, predicted, latents, inputs.noise)
                 latents = self._with_prefix(latents.to(dtype), first, timesteps, step + 1)
                 inputs.on_step(step + 1, len(timesteps), clean)
         return self.family.with_known(latents, given)
-
-    def _given_at(self, index: int) -> Given | None:
-        if self._given is None or self._given.known is None:
-            return self._given
-        return replace(self._given, known=self.steps.known_at(self._given.known, index, self.inputs.noise))
 
     def _predicted(self, latents: torch.Tensor, timestep: torch.Tensor, step: int, steps: int) -> torch.Tensor:
         """The prediction of one step, guided if this step is, float32."""
@@ -286,25 +285,11 @@ class Denoising:
         call = CallInputs(latents, text, timestep.expand(count), given, inputs.fps)
         return self.family.call(transformer, call).float()
 
-    # ---- skipped steps
-
     def _may_skip(self, step: int, steps: int) -> bool:
         """Whether the clean latents of this step can be extrapolated: in the middle, where they change evenly. Where
         the scheduler adds fresh noise they change more, and fewer steps are skipped."""
         head, every = max(FIRST_STEPS, int(steps * FIRST_PART)), 2 if self.steps.adds_noise else 3
-        return head <= step < steps - LAST_STEPS and (step - head) % every != every - 1
-
-    def _remember(self, latents: torch.Tensor, predicted: torch.Tensor, timestep: torch.Tensor, step: int) -> None:
-        if self.inputs.skip_steps:
-            self._known = [*self._known[-1:], (step, self.schedule.clean(latents, predicted, timestep[None]))]
-
-    def _extrapolated(self, latents: torch.Tensor, timestep: torch.Tensor, step: int) -> torch.Tensor:
-        """The prediction that leads to the clean latents extrapolated from the two computed last."""
-        (before, old), (last, new) = self._known
-        clean = new + EXTRAPOLATION * (step - last) / (last - before) * (new - old)
-        return self.schedule.prediction(latents, clean, timestep[None])
-
-    # ---- continued clips
+        return self.inputs.skip_steps and head <= step < steps - LAST_STEPS and (step - head) % every != every - 1
 
     def _with_prefix(
         self, latents: torch.Tensor, first: torch.Tensor, timesteps: torch.Tensor, step: int

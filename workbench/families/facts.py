@@ -148,11 +148,6 @@ class ModelFacts:
         return {"video": video, "text": self.text_tokens, "picture": self.picture_tokens, "clip": 1}[linear.on]
 
     @property
-    def feed_forward(self) -> int:
-        """The width inside of a block's feed-forward network."""
-        return max((one.outputs for one in self.linears if one.in_blocks and one.on == "video"), default=0)
-
-    @property
     def block_values(self) -> int:
         """Numbers in the linear layers of one block."""
         return sum(linear.values for linear in self.linears if linear.in_blocks)

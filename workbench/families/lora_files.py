@@ -74,31 +74,6 @@ DOWN, UP, UP_BIAS, LENGTHS = "lora_A.weight", "lora_B.weight", "lora_B.bias", "l
 
 
 @dataclass(frozen=True)
-class LoraFormat:
-    """One way of writing a LoRA that some program reads.
-
-    id: its name in settings;  title, help: for people;  suffix: of its files
-    readers: the programs that apply such a file exactly (docs/loras.md has the measurements)
-    outside: the one of them that also applies it to layers outside the blocks; "" where none is known to
-    warning: where such a file loads without an error and changes nothing, "" where nothing is known of that
-    """
-
-    id: str
-    title: str
-    help: str
-    suffix: str = ".safetensors"
-    readers: tuple[str, ...] = ()
-    outside: str = ""
-    warning: str = ""
-
-    @property
-    def read_by(self) -> str:
-        """Who reads it, as a sentence without its period."""
-        *others, last = self.readers
-        return f"Read by {', '.join(others)} and {last}" if others else f"Read by {last} alone"
-
-
-@dataclass(frozen=True)
 class LoraWeights:
     """A LoRA file of any known trainer, by the names of ours.
 

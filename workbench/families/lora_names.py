@@ -80,6 +80,8 @@ ORIGINS = {
     "transformer_transformer_": "diffusers' conversion for kohya",
     "lycoris_": "LyCORIS",
 }
+# What diffusers calls the usual layers of a block.
+ATTENTION, FEED_FORWARD = ("to_q", "to_k", "to_v", "to_out.0"), ("ff.net.0.proj", "ff.net.2")
 BLOCK = re.compile(r"(?:transformer_)?blocks[._](\d+)[._](.+)")
 
 
@@ -171,12 +173,14 @@ class _Contents:
         return not (self.named or self.factors)
 
     def take(self, layer: str, match: re.Match[str], tensor: torch.Tensor) -> None:
-        """Sort in a tensor of a LoRA of this layer. Raises ConfigError for an alpha that is no number."""
+        """Sort in a tensor of a LoRA of this layer. Raises ConfigError for an alpha or lengths that cannot be used."""
         self.called[layer] = match["layer"]
         if match.re is PER_LAYER and match["what"] == "alpha":
             self.alphas[layer] = _alpha(tensor, match["layer"])
         elif match.re is PER_LAYER:
-            self.named[f"{layer}.{LENGTHS}"] = _rows(tensor)
+            if tensor.ndim > 1 and tensor.shape[0] == 1 and tensor.shape[1] > 1:  # as LyCORIS had them at first
+                raise ConfigError(COLUMNS)
+            self.named[f"{layer}.{LENGTHS}"] = tensor
         elif match.re is low_rank.FACTOR:
             self.factors.setdefault(layer, {})[match["factor"]] = tensor
         elif match["matrix"] == "lora_mid":
@@ -212,10 +216,8 @@ def read(names: LayerNames, tensors: Tensors, metadata: Mapping[str, str]) -> Lo
         _refuse_none(names, tensors, found)
     _check_lengths(found.named)
     for layer, core in found.cores.items():
-        pair = f"{layer}.{UP}", f"{layer}.{DOWN}"
-        if all(name in found.named for name in pair):
-            up, down = (found.named[name] for name in pair)
-            found.named[pair[0]], found.named[pair[1]] = low_rank.without_core(up, core, down)
+        if (down := found.named.get(f"{layer}.{DOWN}")) is not None and f"{layer}.{UP}" in found.named:
+            found.named[f"{layer}.{DOWN}"] = low_rank.without_core(core, down)
     notes = _notes(metadata, kohya=any(KOHYA.search(name) for name in tensors))
     alphas, alpha_from = _alphas(found, notes)
     converted, lost = _from_factors(found, notes, alphas)
@@ -238,11 +240,10 @@ def _sorted(names: LayerNames, tensors: Tensors) -> _Contents:
     """A file's tensors by what they are. Raises ConfigError for an alpha that is no number."""
     found = _Contents()
     for name, tensor in tensors.items():
-        if TEXT_ENCODER.match(name):
-            stem = next((match["layer"] for one in PATTERNS if (match := one.fullmatch(name))), name)
-            found.left_out[stem] = OF_TEXT_ENCODER
-            continue
         match = next((match for one in PATTERNS if (match := one.fullmatch(name))), None)
+        if TEXT_ENCODER.match(name):
+            found.left_out[match["layer"] if match else name] = OF_TEXT_ENCODER
+            continue
         layer = None if match is None else names.layer_of(match["layer"])
         if match is not None and match.re is WHOLE:
             found.whole.append(match)
@@ -331,11 +332,15 @@ def _from_factors(found: _Contents, notes: _Notes, alphas: dict[str, float]) -> 
 
     lost, total = 0.0, 0.0
     for layer, factors in found.factors.items():
-        scale = None if notes.kron_rank is None else notes.kron_scale(_spellings(found, layer))
+        scale, spellings = None, _spellings(found, layer)
+        if notes.kron_rank is not None:
+            rank = _of_layer(spellings, notes.rank_patterns, notes.kron_rank)
+            scale = _of_layer(spellings, notes.patterns, notes.alpha) / max(rank, 1.0)
         pair = low_rank.as_pair(found.called[layer], factors, alphas.get(layer), scale)
         lost, total = lost + pair.lost, total + pair.total
         dtype = functools.reduce(torch.promote_types, (one.dtype for one in factors.values()))
-        _add_pair(found.named, layer, pair, dtype, low_rank.kernel_of(factors))
+        kernel = next((tuple(one.shape[2:]) for one in factors.values() if one.ndim > 2), ())  # of a convolution
+        _add_pair(found.named, layer, pair, dtype, kernel)
         alphas[layer] = float(pair.down.shape[0])
     if not found.factors:
         return "", 0.0
@@ -359,13 +364,6 @@ def _alpha(tensor: torch.Tensor, layer: str) -> float:
     if not math.isfinite(alpha := float(tensor)):
         raise ConfigError(f"the alpha of {layer[:80]} is {alpha}, no finite number: use an earlier checkpoint")
     return alpha
-
-
-def _rows(tensor: torch.Tensor) -> torch.Tensor:
-    """The lengths of a DoRA as LyCORIS has them. Raises ConfigError for those of columns, as it had them at first."""
-    if tensor.ndim > 1 and tensor.shape[0] == 1 and tensor.shape[1] > 1:
-        raise ConfigError(COLUMNS)
-    return tensor
 
 
 def _part(match: re.Match[str]) -> str | None:
@@ -436,11 +434,6 @@ class _Notes:
         alpha = _of_layer(spellings, self.patterns, self.alpha)
         return alpha * math.sqrt(rank) if self.rslora else alpha
 
-    def kron_scale(self, spellings: Sequence[str]) -> float:
-        """The scale of a layer of peft's LoKr or LoHa."""
-        rank = _of_layer(spellings, self.rank_patterns, self.kron_rank)
-        return _of_layer(spellings, self.patterns, self.alpha) / max(rank, 1.0)
-
 
 def _notes(metadata: Mapping[str, str], kohya: bool) -> _Notes:
     """kohya: whether the matrices have kohya's names. Raises ConfigError for notes that are damaged."""
@@ -449,7 +442,7 @@ def _notes(metadata: Mapping[str, str], kohya: bool) -> _Notes:
         if key in (PEFT_KEY, DIFFUSERS_KEY, FINETRAINERS_KEY) and text:
             found = _json(text)
         elif text.lstrip().startswith("{") and any(word in text for word in SAID):
-            found = _object(text) or {}
+            found = _json(text, strict=False)
         else:
             continue
         source = "adapter_config.json" if key == PEFT_KEY else f"{key} in the file's metadata"
@@ -525,19 +518,15 @@ def _of_layer(spellings: Sequence[str], patterns: Mapping[str, Any], otherwise: 
     return _number(otherwise)
 
 
-def _json(text: str) -> dict[str, Any]:
-    """Raises ConfigError."""
-    if (found := _object(text)) is None:
-        raise ConfigError(DAMAGED)
-    return found
-
-
-def _object(text: str) -> dict[str, Any] | None:
+def _json(text: str, strict: bool = True) -> dict[str, Any]:
+    """An object of a file's notes; {} for what is none unless `strict`. Raises ConfigError."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+        found = None
+    if not isinstance(found, dict) and strict:
+        raise ConfigError(DAMAGED)
+    return found if isinstance(found, dict) else {}
 
 
 def _number(value: Any) -> float:

@@ -13,8 +13,8 @@ Which program reads which is measured, not remembered: docs/loras.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from workbench.errors import ConfigError
@@ -22,7 +22,6 @@ from workbench.families.lora_files import (
     DOWN,
     UP,
     UP_BIAS,
-    LoraFormat,
     LoraWeights,
     diffusers_notes,
     even,
@@ -35,18 +34,45 @@ if TYPE_CHECKING:
     import torch
 
 Tensors = dict[str, "torch.Tensor"]
-Written = tuple[Tensors, dict[str, str]]
-Writer = Callable[[LoraWeights], Written]
+Written = tuple[Tensors, dict[str, str]]  # tensors and metadata of a file
 PREFIX = "transformer"
 
 
-def export(lora: LoraWeights, format: str, writers: Mapping[str, Writer]) -> Written:
-    """(tensors, metadata) of the LoRA by one of the writers. Raises ConfigError where the format cannot hold it."""
-    if format not in writers:
-        *others, last = writers
-        known = f"{', '.join(others)} or {last}" if others else last
-        raise ConfigError(f"format is {format!r}: use {known}")
-    tensors, metadata = writers[format](lora)
+@dataclass(frozen=True)
+class LoraFormat:
+    """One way of writing a LoRA that some program reads.
+
+    id: its name in settings;  title, help: for people;  suffix: of its files
+    write: makes a file's contents, by the family's names of layers. Raises ConfigError for what the file cannot hold
+    readers: the programs that apply such a file exactly (docs/loras.md has the measurements)
+    outside: the one of them that also applies it to layers outside the blocks; "" where none is known to
+    warning: where such a file loads without an error and changes nothing, "" where nothing is known of that
+    """
+
+    id: str
+    title: str
+    help: str
+    write: Callable[[LoraWeights, LayerNames], Written]
+    readers: tuple[str, ...] = ()
+    outside: str = ""
+    suffix: str = ".safetensors"
+    warning: str = ""
+
+    @property
+    def read_by(self) -> str:
+        """Who reads it, as a sentence without its period."""
+        *others, last = self.readers
+        return f"Read by {', '.join(others)} and {last}" if others else f"Read by {last} alone"
+
+
+def export(lora: LoraWeights, id: str, formats: Sequence[LoraFormat], names: LayerNames) -> Written:
+    """(tensors, metadata) of the LoRA in one of the formats. Raises ConfigError where the format cannot hold it."""
+    known = {format.id: format for format in formats}
+    if id not in known:
+        *others, last = known
+        use = f"{', '.join(others)} or {last}" if others else last
+        raise ConfigError(f"format is {id!r}: use {use}")
+    tensors, metadata = known[id].write(lora, names)
     return {name: tensor.contiguous() for name, tensor in tensors.items()}, metadata
 
 
@@ -54,17 +80,17 @@ def _named(lora: LoraWeights) -> Tensors:
     return {f"{PREFIX}.{name}": tensor for name, tensor in lora.tensors.items()}
 
 
-def diffusers(lora: LoraWeights) -> Written:
+def diffusers(lora: LoraWeights, names: LayerNames) -> Written:
     return _named(lora), diffusers_notes(lora, PREFIX)
 
 
-def portable(lora: LoraWeights) -> Written:
+def portable(lora: LoraWeights, names: LayerNames) -> Written:
     if lora.biased:  # an older loader does not look for them
         refuse_more_than_matrices(lora, "an older loader")
     return _named(even(without_alpha(lora))), {"format": "pt"}
 
 
-def finetrainers(lora: LoraWeights) -> Written:
+def finetrainers(lora: LoraWeights, names: LayerNames) -> Written:
     """finetrainers samples with diffusers, which ignores this key: alpha is the rank, and the scale is in B."""
     refuse_more_than_matrices(lora, "finetrainers")
     one = even(without_alpha(lora))
@@ -73,30 +99,25 @@ def finetrainers(lora: LoraWeights) -> Written:
     return _named(one), {"format": "pt", FINETRAINERS_KEY: json.dumps(config, indent=4)}
 
 
-def comfyui(names: LayerNames) -> Writer:
-    """The writer for ComfyUI's model of a family."""
-
-    def write(lora: LoraWeights) -> Written:
-        if lora.dora:
-            refuse_more_than_matrices(lora, "ComfyUI")
-        layers = {layer: f"diffusion_model.{name}" for layer, name in authors(lora, names).items()}
-        found = down_and_up(lora, layers)
-        for layer, name in layers.items():
-            bias = lora.tensors.get(f"{layer}.{UP_BIAS}")
-            if bias is not None and bias.any():
-                found[f"{name}.diff_b"] = bias * lora.scale_of(layer)
-        return found, {"format": "pt"}
-
-    return write
+def comfyui(lora: LoraWeights, names: LayerNames) -> Written:
+    if lora.dora:
+        refuse_more_than_matrices(lora, "ComfyUI")
+    layers = {layer: f"diffusion_model.{name}" for layer, name in _authors(lora, names).items()}
+    found = _down_and_up(lora, layers)
+    for layer, name in layers.items():
+        bias = lora.tensors.get(f"{layer}.{UP_BIAS}")
+        if bias is not None and bias.any():
+            found[f"{name}.diff_b"] = bias * lora.scale_of(layer)
+    return found, {"format": "pt"}
 
 
-def comfyui_without_alpha(names: LayerNames, program: str) -> Writer:
-    """The writer for programs that read ComfyUI's names, whether they look for alpha or not."""
+def comfyui_without_alpha(program: str) -> Callable[[LoraWeights, LayerNames], Written]:
+    """For a program that reads ComfyUI's names, whether it looks for alpha or not."""
 
-    def write(lora: LoraWeights) -> Written:
+    def write(lora: LoraWeights, names: LayerNames) -> Written:
         refuse_more_than_matrices(lora, program)
         one = even(without_alpha(lora))
-        layers, found = authors(one, names), {}
+        layers, found = _authors(one, names), {}
         for name, tensor in one.tensors.items():
             layer, _, end = name.rpartition(".lora_")
             found[f"diffusion_model.{layers[layer]}.lora_{end}"] = tensor
@@ -105,22 +126,25 @@ def comfyui_without_alpha(names: LayerNames, program: str) -> Writer:
     return write
 
 
-def kohya(lora: LoraWeights, layers: Mapping[str, str]) -> Written:
-    """layers: what each of the LoRA's layers is called before its dots become underscores"""
+def kohya(lora: LoraWeights, names: LayerNames | None) -> Written:
+    """names: None where kohya's trainers know the layers by diffusers' names"""
     refuse_more_than_matrices(lora, "kohya's format")
+    layers = {layer: layer for layer in lora.layers} if names is None else _authors(lora, names)
     metadata = {"format": "pt", "ss_network_module": "networks.lora", "ss_network_dim": str(lora.rank)}
-    return down_and_up(lora, {k: f"lora_unet_{v.replace('.', '_')}" for k, v in layers.items()}), metadata
+    return _down_and_up(lora, {k: f"lora_unet_{v.replace('.', '_')}" for k, v in layers.items()}), metadata
 
 
-def authors(lora: LoraWeights, names: LayerNames) -> dict[str, str]:
+def _authors(lora: LoraWeights, names: LayerNames) -> dict[str, str]:
     """The authors' name of each layer of a LoRA. Raises ConfigError for one that their model lacks."""
-    found = {layer: names.authors_name(layer) for layer in lora.layers}
-    if missing := [layer for layer, name in found.items() if name is None]:
-        raise ConfigError(f"the LoRA changes {missing[0][:80]}, a layer that ComfyUI's model lacks: choose portable")
-    return {layer: name for layer, name in found.items() if name is not None}
+    found = {}
+    for layer in lora.layers:
+        if (name := names.authors_name(layer)) is None:
+            raise ConfigError(f"the LoRA changes {layer[:80]}, a layer that ComfyUI's model lacks: choose portable")
+        found[layer] = name
+    return found
 
 
-def down_and_up(lora: LoraWeights, names: Mapping[str, str]) -> Tensors:
+def _down_and_up(lora: LoraWeights, names: Mapping[str, str]) -> Tensors:
     """Pairs of matrices by the names given, with each layer's alpha as a tensor."""
     import torch
 
@@ -133,33 +157,34 @@ def down_and_up(lora: LoraWeights, names: Mapping[str, str]) -> Tensors:
 
 
 # What every family of diffusers' can write.
-FORMATS = (
-    LoraFormat(
-        "diffusers",
-        "diffusers",
-        "As in the library: rank and alpha in the file's metadata, which diffusers reads from 0.34 on.",
-        readers=("diffusers",),
-        outside="diffusers",
-    ),
-    LoraFormat(
-        "portable",
-        "portable",
-        "diffusers' names with the strength multiplied into the weights, for programs that know nothing of alpha.",
-        readers=("diffusers",),
-        outside="diffusers",
-    ),
-    LoraFormat(
-        "finetrainers",
-        "finetrainers",
-        "As portable, with finetrainers' notes, which say that alpha is the rank.",
-        readers=("finetrainers", "diffusers"),
-        outside="diffusers",
-    ),
+DIFFUSERS = LoraFormat(
+    "diffusers",
+    "diffusers",
+    "As in the library: rank and alpha in the file's metadata, which diffusers reads from 0.34 on.",
+    diffusers,
+    ("diffusers",),
+    "diffusers",
 )
-WRITERS: dict[str, Writer] = {"diffusers": diffusers, "portable": portable, "finetrainers": finetrainers}
+PORTABLE = LoraFormat(
+    "portable",
+    "portable",
+    "diffusers' names with the strength multiplied into the weights, for programs that know nothing of alpha.",
+    portable,
+    ("diffusers",),
+    "diffusers",
+)
+FINETRAINERS = LoraFormat(
+    "finetrainers",
+    "finetrainers",
+    "As portable, with finetrainers' notes, which say that alpha is the rank.",
+    finetrainers,
+    ("finetrainers", "diffusers"),
+    "diffusers",
+)
+FORMATS = (DIFFUSERS, PORTABLE, FINETRAINERS)
 
 
-def passed_over_by_comfyui(formats: Iterable[LoraFormat], title: str) -> tuple[LoraFormat, ...]:
+def passed_over_by_comfyui(title: str, *formats: LoraFormat) -> tuple[LoraFormat, ...]:
     """The formats, with a warning that ComfyUI's loader skips such names with no more than a line in its log.
 
     Args:

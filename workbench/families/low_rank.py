@@ -150,17 +150,11 @@ def as_pair(layer: str, factors: Factors, alpha: float | None, scale: float | No
     return LowRankProduct(made.up * scale, made.down, made.lost * scale**2, made.total * scale**2)
 
 
-def kernel_of(factors: Factors) -> tuple[int, ...]:
-    """The size of a convolution's kernel, where the factors say it; () for a linear layer."""
-    return next((tuple(one.shape[2:]) for one in factors.values() if one.ndim > 2), ())
-
-
-def without_core(up: torch.Tensor, core: torch.Tensor, down: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(up, down) of a LoCon, its core multiplied into `down`, which becomes [rank, inputs, kernel ...]."""
+def without_core(core: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
+    """`down` of a LoCon with its core multiplied in, which becomes [rank, inputs, kernel ...]."""
     import torch
 
-    merged = torch.einsum("ij...,jq->iq...", core.float(), down.flatten(1).float()).to(down.dtype)
-    return up, merged
+    return torch.einsum("ij...,jq->iq...", core.float(), down.flatten(1).float()).to(down.dtype)
 
 
 def _side(factors: Factors, name: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -179,13 +173,13 @@ def _side(factors: Factors, name: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _loha(factors: Factors) -> LowRankProduct:
+    import torch
+
     ups, downs = [], []
     for number in (1, 2):
         first, second = factors[f"hada_w{number}_a"].double(), factors[f"hada_w{number}_b"].double()
         core = factors.get(f"hada_t{number}")
         if core is not None:
-            import torch
-
             first, second = first.T, torch.einsum("ij...,jr->ir...", core.double(), second).flatten(1)
         if first.shape[1] != second.shape[0]:
             raise RuntimeError("different ranks")

@@ -29,16 +29,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
-from workbench.families import lora_names, lora_writing
+from workbench.families import lora_writing
 from workbench.families.base import Family, ImageScale, OwnSetting
 from workbench.families.denoising import FlowSteps, SamplerSteps, StepOptions
 from workbench.families.facts import ModelFacts, Part, VaeFacts
-from workbench.families.lora_files import LoraFormat
+from workbench.families.lora_names import ATTENTION, FEED_FORWARD, LayerNames
 from workbench.families.model import Frames, Model
 from workbench.families.model_files import config, index
 from workbench.families.model_inputs import CallInputs, Given, PromptEncoder, Tensors, t5_parts
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
-from workbench.families.recipes import CLIPS, HUB, Advice, Published, Source, Value, recipes_of
 from workbench.families.usage import UsageExtras
 
 if TYPE_CHECKING:
@@ -65,11 +64,6 @@ def is_condition(folder: Path) -> bool:
 def names_condition(folder: Path) -> bool:
     """Whether the folder itself names this pipeline."""
     return bool(index(folder).get("_class_name") == CONDITION)
-
-
-def for_condition(text: Tensors) -> bool:
-    """Whether captions were encoded for it: each batch says by their length which positions it needs."""
-    return bool(text["mask"].shape[1] == TEXT_TOKENS)
 
 
 def coordinates(latents: torch.Tensor, fps: float) -> torch.Tensor:
@@ -156,61 +150,12 @@ MODELS = tuple(
 )
 
 
-# ---- what LoRAs were trained with; what is another subject's is named so
-
-AUTHORS = Source(
-    "LTX-Video-Trainer, LoRA configuration for 2B",
-    "https://github.com/Lightricks/LTX-Video-Trainer/blob/main/configs/ltxv_2b_lora_low_vram.yaml",
-)
-FINETRAINERS = Source(
-    "finetrainers, LTX-Video",
-    "https://github.com/a-r-r-o-w/finetrainers/blob/0329f619f0906c75a5a2798623f6999243443ce3/docs/training/ltx_video.md",
-)
-CARD = Source("peteromallet/testtest_2 (LTX-Video 13B)", f"{HUB}peteromallet/testtest_2")
-CAKEIFY = Source("Lightricks/LTX-Video-Cakeify-LoRA", f"{HUB}Lightricks/LTX-Video-Cakeify-LoRA")
-
-SETTINGS: tuple[Value, ...] = (
-    ("rank", 32, Advice("As the authors' trainer for 2B with 24 GB; others took 128.", (AUTHORS, FINETRAINERS, CARD))),
-    ("alpha", 32.0, Advice("Equal to the rank.", (AUTHORS, FINETRAINERS))),
-    ("learning_rate", 2e-4, Advice("As the authors' trainer; finetrainers: 3e-5.", (AUTHORS, CARD, FINETRAINERS))),
-    ("lr_schedule", "linear", Advice("As the authors' trainer.", (AUTHORS,))),
-    ("batch_size", 1, Advice("The steps above are those of batches of one clip.", (AUTHORS,))),
-    ("targets", "attention", Advice("The layers that both trainers train.", (AUTHORS, FINETRAINERS))),
-    ("caption_dropout", 0.05, Advice("As finetrainers; the authors' configuration states none.", (FINETRAINERS,))),
-    ("lora_dropout", 0.0, Advice("As the authors' trainer.", (AUTHORS,))),
-)
-RECIPES = recipes_of(
-    "LTX-Video",
-    ((1, 1500),),
-    Advice(
-        "1,500 in the authors' configuration; finetrainers: 3,000 with four batches a step.", (AUTHORS, FINETRAINERS)
-    ),
-    SETTINGS,
-    {
-        "style": Published(
-            "The authors' configuration, which names no subject, and one card (13B, what it learned is not stated).",
-            steps=((50, 1500), (135, 17000)),
-            why_steps=Advice("1,500 in the authors' configuration; 17,000 for 135 videos on a card.", (AUTHORS, CARD)),
-            clips=Advice(
-                "135 in the one run with a stated number; on CogVideoX 25 and more worked.",
-                (CARD, *CLIPS["style"].sources),
-            ),
-        ),
-        "effect": Published(
-            "The authors published an effect (things cut as cake, 0.9.5); its steps, rank and rate are not stated.",
-            captions=Advice("The trigger word in front: CAKEIFY a person using a knife to cut a cake.", (CAKEIFY,)),
-        ),
-    },
-)
-
-
 # ---- names of layers, and formats of LoRA files
 
 DECODE_TIMESTEP, DECODE_NOISE = 0.05, 0.025
 SMALL_LAYERS = 28  # of 2B
-ATTENTION = ("to_q", "to_k", "to_v", "to_out.0")
 IN_BLOCK = {f"{attention}.{name}": f"{attention}.{name}" for attention in ("attn1", "attn2") for name in ATTENTION}
-IN_BLOCK |= {name: name for name in ("ff.net.0.proj", "ff.net.2")}
+IN_BLOCK |= {name: name for name in FEED_FORWARD}
 OUTSIDE = {
     "proj_in": "patchify_proj",
     "time_embed.emb.timestep_embedder.linear_1": "adaln_single.emb.timestep_embedder.linear_1",
@@ -221,22 +166,19 @@ OUTSIDE = {
     "proj_out": "proj_out",
 }
 READERS = "this workbench, diffusers, finetrainers, ComfyUI, LTX-Video-Trainer or diffusion-pipe"
-NAMES = lora_names.LayerNames("LTX-Video", "transformer_blocks", IN_BLOCK, OUTSIDE, READERS, "transformer_blocks")
+NAMES = LayerNames("LTX-Video", "transformer_blocks", IN_BLOCK, OUTSIDE, READERS, "transformer_blocks")
 FORMATS = (
-    *lora_writing.passed_over_by_comfyui(lora_writing.FORMATS, "LTX-Video"),
-    LoraFormat(
+    *lora_writing.passed_over_by_comfyui("LTX-Video", *lora_writing.FORMATS),
+    lora_writing.LoraFormat(
         "comfyui",
         "ComfyUI",
         "The authors' names (diffusion_model.transformer_blocks.0.attn1.to_q), the strength multiplied into the "
         "weights.",
-        readers=("ComfyUI", "diffusers"),
-        outside="ComfyUI",
+        lora_writing.comfyui_without_alpha("ComfyUI"),  # diffusers refuses these names with an alpha
+        ("ComfyUI", "diffusers"),
+        "ComfyUI",
     ),
 )
-WRITERS: dict[str, lora_writing.Writer] = {
-    **lora_writing.WRITERS,
-    "comfyui": lora_writing.comfyui_without_alpha(NAMES, "ComfyUI"),  # diffusers refuses these names with an alpha
-}
 
 
 class TokensSchedule(FlowSchedule):
@@ -264,13 +206,10 @@ class LTXVideo(Family):
     name = "ltx"
     title = "LTX-Video"
     models = MODELS
-    lora_targets = {"attention": ATTENTION, "attention+feed-forward": (*ATTENTION, "ff.net.0.proj", "ff.net.2")}
     layer_names = NAMES
     lora_formats = FORMATS
-    lora_writers = WRITERS
     schedulers = ("Euler",)
     toys = ("text", "image", "text-0.9.5", "image-0.9.5", "text-13b", "image-13b")
-    recipes = RECIPES
     pipelines = {
         "LTXPipeline": "text-to-video",
         "LTXImageToVideoPipeline": "image-to-video",
@@ -351,24 +290,6 @@ class LTXVideo(Family):
         video: torch.Tensor = vae.decode(latents, timestep, return_dict=False)[0]
         return video
 
-    def encode_image(
-        self, vae: Any, image_encoder: Any, images: torch.Tensor, frames: int, scale: ImageScale
-    ) -> Tensors:
-        """{"mean", "std"}: [B, C, 1, h, w] float32."""
-        return self.encode_video(vae, images.unsqueeze(2))
-
-    def given(
-        self,
-        image: Tensors,
-        noise: torch.Tensor,
-        latents_shape: tuple[int, ...],
-        kept: torch.Tensor | None = None,
-        every_frame: bool = False,
-    ) -> Given:
-        if latents_shape[1] == 1:  # nothing would be left to learn
-            return Given()
-        return Given(known=self.sample_latents(image, noise), kept=kept)
-
     def own_first_frame(self, latents: torch.Tensor, kept: torch.Tensor) -> Given | None:
         """The autoencoder is causal: the clip's first latent frame is that of its first picture."""
         return Given(known=latents[:, :, :1], kept=kept) if latents.shape[2] > 1 else None
@@ -404,7 +325,7 @@ class LTXVideo(Family):
         if given is not None and given.known is not None:
             times = given.times_of_tokens(inputs.timesteps, frames, height * width)
         positions: dict[str, Any] = {"rope_interpolation_scale": (TEMPORAL / inputs.fps, SPATIAL, SPATIAL)}
-        if for_condition(inputs.text):
+        if inputs.text["mask"].shape[1] == TEXT_TOKENS:  # a batch says by its captions' length which ones it needs
             positions = {"video_coords": coordinates(latents, inputs.fps)}
         predicted = transformer(
             hidden_states=latents.flatten(2).transpose(1, 2),

@@ -9,8 +9,13 @@ from typing import Literal
 
 from workbench.errors import ConfigError
 from workbench.families.denoising import Curve
-from workbench.families.recipes import Recipe
 
+# What LoRAs on the built-in models should leave alone.
+TINY_PROMPTS = (
+    "a red circle moves left on a blue background",
+    "a green square moves right on a white background",
+    "a yellow triangle moves up on a black background",
+)
 SMALL = 832 * 480  # pixels of a frame, which authors call 480p
 Task = Literal["text-to-video", "image-to-video"]
 
@@ -71,7 +76,8 @@ class Model:
     boundary: the share of noise above which another transformer computes; 0: one computes all
     zeros_without_prompt: whether guidance compares with zeros where there is no negative prompt: of a full fine-tune
     pipeline: diffusers' class that generates with it, where the task does not say which of the family's
-    preservation_prompts, recipes: what a LoRA should leave alone, how others were trained; empty: the family's
+    preservation_prompts: what a LoRA should leave alone; empty: the family's
+    recipes: the table of recipes.py that says how LoRAs on it were trained; "": the family's
     """
 
     id: str
@@ -97,7 +103,7 @@ class Model:
     embedded: bool = False
     fixed_size: bool = False
     preservation_prompts: tuple[str, ...] = ()
-    recipes: tuple[Recipe, ...] = ()
+    recipes: str = ""
     variant: str = ""
     negative_prompt: str = ""
     guidance_scale_2: float | None = None

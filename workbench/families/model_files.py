@@ -203,25 +203,23 @@ def trained_part(folder: Path) -> str:
     return str(read_object(folder / MADE_FOR).get(TRAINED) or "transformer")
 
 
-def complete(folder: Path, base: Path, trained: str, made_for: Mapping[str, Any]) -> None:
-    """Make a folder that holds one trained part a whole model, which diffusers loads like any other.
+def complete(folder: Path, base: Path, own: str, made_for: Mapping[str, Any] | None = None) -> None:
+    """Make a folder that holds one part of its own a whole model, which diffusers loads like any other.
 
     The base model's other parts are linked, not copied. `model_index.json` comes last. Raises CannotWrite.
 
     Args:
-        folder: holds the trained part
+        folder: holds the part
         base: the base model's folder
-        trained: the name of the trained part, such as "transformer"
-        made_for: sizes and task as `made_for` reads them, and BASE_MODEL for a known base model
+        own: the name of the part, such as "transformer"
+        made_for: sizes and task as `made_for` reads them, and BASE_MODEL for a known base model; None: the base's
     """
-    write_json(folder / MADE_FOR, {**made_for, TRAINED: trained})
-    _link_parts(folder, base, trained)
+    if made_for is not None:
+        write_json(folder / MADE_FOR, {**made_for, TRAINED: own})
+    elif (base / MADE_FOR).is_file():
+        write_json(folder / MADE_FOR, read_object(base / MADE_FOR))
+    link_parts(folder, base, own)
     write_json(folder / INDEX, index(base))
-
-
-def repair(folder: Path, base: Path) -> None:
-    """Link the base model's parts into a full fine-tune anew, after one of the two has moved. Raises CannotWrite."""
-    _link_parts(folder, base, trained_part(folder))
 
 
 def is_complete(folder: Path) -> bool:
@@ -230,22 +228,15 @@ def is_complete(folder: Path) -> bool:
     return all(part.is_dir() and all(file.exists() for file in part.iterdir()) for part in parts)
 
 
-def _link_parts(folder: Path, base: Path, trained: str) -> None:
+def link_parts(folder: Path, base: Path, own: str) -> None:
+    """Link the base model's other parts into a folder; again after one of the two has moved. Raises CannotWrite."""
     with writing(folder):
         for path in sorted(base.glob("[!.]*/**/*")):
             relative = path.relative_to(base)
-            if relative.parts[0] == trained or not path.is_file() or (folder / relative).is_file():
+            if relative.parts[0] == own or not path.is_file() or (folder / relative).is_file():
                 continue
             (folder / relative).unlink(missing_ok=True)  # a link that leads nowhere
             _link(path, folder / relative)
-
-
-def inherit(folder: Path, base: Path, own: str) -> None:
-    """Make a folder that has one part of its own a whole model, made for what the base is. Raises CannotWrite."""
-    _link_parts(folder, base, own)
-    if (base / MADE_FOR).is_file():
-        write_json(folder / MADE_FOR, read_object(base / MADE_FOR))
-    write_json(folder / INDEX, index(base))
 
 
 @lru_cache(maxsize=32)
@@ -258,7 +249,7 @@ def config(folder: Path, part: str) -> dict[str, Any]:
 def stored_dtype(folder: Path) -> str:
     """The transformer's dtype on disk: "float32", "float16" or "bfloat16". Raises ModelUnavailable."""
     # The file's order is by size of number, so that a few fp64 positions may stand in front of everything.
-    formats = Counter(entry["dtype"] for entry in _entries(_weights(folder, "transformer")[0]).values())
+    formats = Counter(entry["dtype"] for entry in head(_weights(folder, "transformer")[0]).values())
     return {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[formats.most_common(1)[0][0]]
 
 
@@ -266,7 +257,7 @@ def stored_dtype(folder: Path) -> str:
 def shapes(folder: Path, part: str) -> dict[str, tuple[int, ...]]:
     """The shape of every tensor of a part, from the heads of its files. Raises ModelUnavailable."""
     files = _weights(folder, part)
-    return {name: tuple(entry["shape"]) for file in files for name, entry in _entries(file).items()}
+    return {name: tuple(entry["shape"]) for file in files for name, entry in head(file).items()}
 
 
 def tensors(folder: Path, part: str) -> dict[str, torch.Tensor]:
@@ -291,9 +282,11 @@ def _weights(folder: Path, part: str) -> list[Path]:
     return found
 
 
-def _entries(path: Path) -> dict[str, dict[str, Any]]:
+def head(path: Path, limit: int | None = None) -> dict[str, dict[str, Any]]:
+    """What the head of a safetensors file says of each tensor; {} where it has more bytes than `limit`."""
     with path.open("rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length)) if limit is None or length < limit else {}
     return {name: entry for name, entry in header.items() if name != "__metadata__"}
 
 

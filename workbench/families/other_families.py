@@ -6,7 +6,6 @@ authors' layout, as ComfyUI has them.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from math import prod
@@ -15,6 +14,7 @@ from typing import Any
 
 from workbench.errors import ConfigError
 from workbench.families.lora_files import TEXT_ENCODER
+from workbench.families.model_files import head
 
 HEADER_LIMIT = 1 << 25
 PREFIXES = re.compile(r"^(base_model\.model\.|model\.diffusion_model\.|diffusion_model\.|transformer\.|unet\.|net\.)+")
@@ -104,7 +104,10 @@ def single_file(path: Path, families: Sequence[Any]) -> str:
     other, own = family_of_layers(shapes, [family.title for family in families]), _first(OWN, names)
     if own and not other:
         family = next(family for family in families if family.name == own)
-        found = _of_size(family, shapes)
+        # The models whose transformer has as many weights as the file, text encoder and VAE left out.
+        beside = ("vae.", "first_stage_model.", "text_encoder", "cond_stage_model.", "conditioner.")
+        values = sum(prod(shape) for name, shape in shapes.items() if not name.startswith(beside))
+        found = [one.id for one in family.models if abs(family.facts(one).values - values) < NEAR * values]
         instead = f"choose {' or '.join(found)}, or a folder" if found else "choose a folder"
         return (
             f"model is {path.name}, one file of {family.title} in its authors' layout, as ComfyUI has it; training "
@@ -126,16 +129,6 @@ def _flat(name: str) -> str:
 def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """Names and shapes in the header of a safetensors file; {} where it cannot be read."""
     try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(length)) if length < HEADER_LIMIT else {}
-        return {name: tuple(one["shape"]) for name, one in header.items() if name != "__metadata__"}
+        return {name: tuple(one["shape"]) for name, one in head(path, HEADER_LIMIT).items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
-
-
-def _of_size(family: Any, shapes: dict[str, tuple[int, ...]]) -> list[str]:
-    """The known models of a family whose transformer has as many weights as a file, text encoder and VAE left out."""
-    parts = ("vae.", "first_stage_model.", "text_encoder", "cond_stage_model.", "conditioner.")
-    values = sum(prod(shape) for name, shape in shapes.items() if not name.startswith(parts))
-    return [one.id for one in family.models if abs(family.facts(one).values - values) < NEAR * values]

@@ -1,18 +1,22 @@
 """What LoRAs of one subject were trained with, as published: figures, each with its reason and its sources. No torch.
 
-A family states its recipes as facts. What is known of a subject on any model fills in where less was published of
-one; figures of other models are named as such.
+The figures are in assets/recipes.toml, which says at its top how it is read. Where nothing was published of a subject
+on a model, they are those of its other subjects, and the recipe says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tomllib
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
+
+from workbench.paths import ASSETS
 
 Subject = Literal["style", "character", "object", "motion", "camera", "effect"]
 SUBJECTS: tuple[Subject, ...] = get_args(Subject)
+FILE = ASSETS / "recipes.toml"
 
 
 @dataclass(frozen=True)
@@ -60,93 +64,43 @@ class Recipe:
         return self.steps[-1][1]
 
 
-# ---- what holds for any model
+@cache
+def recipes_of(table: str) -> tuple[Recipe, ...]:
+    """One recipe for each subject from a table of the file, in the order of the forms; () where there is no such table.
 
-HUB = "https://huggingface.co/"
-DIFFUSERS = Source(
-    "diffusers, CogVideoX example", "https://github.com/huggingface/diffusers/blob/main/examples/cogvideo/README.md"
-)
-PERSON = Source("cometa21/tessy-lora-ltx25 (LTX-2.5)", f"{HUB}cometa21/tessy-lora-ltx25")
-ZOOMS = Source(
-    "Cseti/Basic_camera_motion_LoRAs_sd15-ad2-v1 (AnimateDiff)", f"{HUB}Cseti/Basic_camera_motion_LoRAs_sd15-ad2-v1"
-)
-ANIMATEDIFF = Source("AnimateDiff, section on MotionLoRA", "https://arxiv.org/abs/2307.04725")
-MOTIONDIRECTOR = Source("MotionDirector", "https://arxiv.org/abs/2310.08465")
-DREAMBOOTH = Source("DreamBooth", "https://arxiv.org/abs/2208.12242")
-
-NO_FLIP = ("horizontal_flip", 0.0, Advice("A flipped clip moves to the other side: left would become right."))
-CLIPS: dict[Subject, Advice] = {
-    "style": Advice("25 or more: of 10, 25 and 50 clips, 25 and more worked best on CogVideoX.", (DIFFUSERS,)),
-    "character": Advice(
-        "25 to 40, in different places, clothes, sizes and angles. On LTX-2.5 one person took 39 clips.",
-        (DIFFUSERS, PERSON),
-    ),
-    "object": Advice("25 or more, from several sides and in different places, light and hands.", (DIFFUSERS,)),
-    "motion": Advice(
-        "20 to 50, the motion whole in each clip. Vary who moves and where: a LoRA ties a motion to the looks of its "
-        "clips.",
-        (ANIMATEDIFF, MOTIONDIRECTOR),
-    ),
-    "camera": Advice(
-        "20 to 50 with one move each, over different scenes; zooms made from stills by cropping count. Others took 10.",
-        (ANIMATEDIFF, ZOOMS),
-    ),
-    "effect": Advice("25 or more: the effect from start to end in each clip, on different things.", (DIFFUSERS,)),
-}
-_NAMED = (
-    "A rare trigger word with the kind beside it (sks dog), then what changes: {}. What a caption does not say goes "
-    "into the trigger word."
-)
-CAPTIONS: dict[Subject, Advice] = {
-    "style": Advice("A trigger word in front; describe what is seen, and leave the style to it.", (DIFFUSERS,)),
-    "character": Advice(_NAMED.format("clothes, place, action"), (DREAMBOOTH,)),
-    "object": Advice(_NAMED.format("place, light, action"), (DREAMBOOTH,)),
-    "motion": Advice("The same words for the motion in every caption, other words for everything else."),
-    "camera": Advice("Name the move in the same words in every caption; describe the scene as usual."),
-    "effect": Advice("A trigger word in front, then what happens to what.", (DIFFUSERS,)),
-}
-ENOUGH: dict[Subject, int] = {"style": 25, "character": 25, "object": 25, "motion": 20, "camera": 20, "effect": 25}
-MOVES: tuple[Subject, ...] = ("motion", "camera")
-KINDS: dict[Subject, str] = {"object": "an object", "effect": "an effect", "camera": "a camera move"}
-Value = tuple[str, str | int | float, Advice]
-
-
-@dataclass(frozen=True)
-class Published:
-    """What was published of one subject; None: as of the family's other subjects, or of any model."""
-
-    evidence: str | None = None
-    steps: tuple[tuple[int, int], ...] | None = None
-    why_steps: Advice | None = None
-    settings: tuple[Value, ...] | None = None
-    captions: Advice | None = None
-    clips: Advice | None = None
-
-
-def recipes_of(
-    model: str,
-    steps: tuple[tuple[int, int], ...],
-    why_steps: Advice,
-    settings: tuple[Value, ...],
-    published: Mapping[Subject, Published],
-) -> tuple[Recipe, ...]:
-    """One recipe for each subject, in the order of the forms, with the clips and captions that hold for any model."""
-    found = []
+    Args:
+        table: a family's name, or a model's for which others were measured
+    """
+    data = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    if table not in data:
+        return ()
+    model, found = data[table], []
     for subject in SUBJECTS:
-        own = published.get(subject, Published())
-        kind = KINDS.get(subject, f"a {subject}")
-        none = f"No published run of {kind} on {model} with all its figures is known: they are those of other subjects."
-        flip = (NO_FLIP,) if subject in MOVES else ()
+        kind = f"{'an' if subject in ('object', 'effect') else 'a'} {subject}{' move' if subject == 'camera' else ''}"
+        alone = "evidence" in model
+        own, common = model.get(subject, {}), {} if alone else data["any"][subject]
+        merged: dict[str, Any] = {**common, **model, **own}
+        settings = {**model["settings"], **own.get("settings", {}), **common.get("settings", {})}
+        none = (
+            f"No published run of {kind} on {model.get('title')} with all its figures is known: they are those of "
+            f"other subjects."
+        )
         found.append(
             Recipe(
                 subject=subject,
-                evidence=own.evidence or none,
-                clips=own.clips or CLIPS[subject],
-                captions=own.captions or CAPTIONS[subject],
-                enough=ENOUGH[subject],
-                steps=own.steps or steps,
-                why_steps=own.why_steps or why_steps,
-                settings=(*(own.settings or settings), *flip),
+                evidence=merged.get("evidence", none),
+                clips=_advice(merged["clips"], data["sources"]),
+                captions=_advice(merged["captions"], data["sources"]),
+                enough=merged["enough"],
+                steps=tuple((clips, steps) for clips, steps in merged["steps"]),
+                why_steps=_advice(merged["why_steps"], data["sources"]),
+                settings=tuple((name, value, _advice(why, data["sources"])) for name, (value, why) in settings.items()),
             )
         )
     return tuple(found)
+
+
+def _advice(text: str, sources: dict[str, list[str]]) -> Advice:
+    """A text of the file, its sources in brackets at the end."""
+    reason, _, cited = text.removesuffix("]").partition(" [")
+    return Advice(reason, tuple(Source(*sources[name]) for name in cited.split(", ") if name))

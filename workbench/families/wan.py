@@ -30,12 +30,11 @@ from typing import TYPE_CHECKING, Any
 from workbench.families import lora_names, lora_writing
 from workbench.families.base import Family, ImageScale, OwnSetting
 from workbench.families.facts import Part, VaeFacts
-from workbench.families.lora_files import LoraFormat
+from workbench.families.lora_writing import LoraFormat, passed_over_by_comfyui
 from workbench.families.model import Frames, Model
 from workbench.families.model_files import INDEX, index
 from workbench.families.model_inputs import CallInputs, Given, PromptEncoder, Tensors, umt5_parts
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
-from workbench.families.recipes import CLIPS, Advice, Published, Source, Value, recipes_of
 from workbench.families.usage import UsageExtras
 
 if TYPE_CHECKING:
@@ -145,65 +144,6 @@ MODELS = (
 )
 
 
-# ---- what LoRAs were trained with; what is another subject's or model's is named so
-
-GITHUB = "https://github.com/"
-EXAMPLES = f"{GITHUB}a-r-r-o-w/finetrainers/blob/main/examples/training/sft/"
-TOOLKIT = Source(
-    "ai-toolkit, Wan 2.1 14B example",
-    f"{GITHUB}ostris/ai-toolkit/blob/main/config/examples/train_lora_wan21_14b_24gb.yaml",
-)
-CRUSH = Source("finetrainers, Wan 2.1 1.3B example (crush)", f"{EXAMPLES}wan/crush_smol_lora/train.sh")
-DISSOLVE = Source("finetrainers, Wan 2.1 14B image example (dissolve)", f"{EXAMPLES}wan_i2v/3dgs_dissolve/train.sh")
-GHIBLI = Source("Studio Ghibli style LoRA on Wan 2.1 14B", "https://civitai.com/models/1404755")
-
-SETTINGS: tuple[Value, ...] = (
-    ("rank", 32, Advice("As in two examples; 16 in the third.", (TOOLKIT, CRUSH, DISSOLVE))),
-    ("alpha", 32.0, Advice("Equal to the rank, as in all three examples.", (TOOLKIT, CRUSH, DISSOLVE))),
-    (
-        "learning_rate",
-        1e-4,
-        Advice("1e-4 in the examples for the 14B models; 5e-5 in the one for 1.3B.", (TOOLKIT, DISSOLVE, CRUSH)),
-    ),
-    ("batch_size", 1, Advice("The steps above are those of batches of one clip.", (TOOLKIT, DISSOLVE))),
-    ("targets", "attention", Advice("The layers that two of the examples train.", (CRUSH, DISSOLVE))),
-    ("caption_dropout", 0.05, Advice("As in the example for the 14B model.", (TOOLKIT,))),
-    ("lora_dropout", 0.0, Advice("No published run with LoRA dropout is known for this model.")),
-)
-RECIPES = recipes_of(
-    "Wan",
-    ((1, 2000),),
-    Advice("2,000 in the example of a person; it calls 500 to 4,000 a good range.", (TOOLKIT,)),
-    SETTINGS,
-    {
-        "style": Published(
-            "One published run with clips and steps (Studio Ghibli, 14B); its rank and rate are not known here.",
-            steps=((25, 2000), (360, 22640)),
-            why_steps=Advice(
-                "22,638 for 240 clips and 120 images, in 90 hours; with fewer clips in proportion, but no fewer than "
-                "the example for a person.",
-                (GHIBLI, TOOLKIT),
-            ),
-            captions=Advice("The trigger phrase (Studio Ghibli style) in front of every caption.", (GHIBLI,)),
-            clips=Advice(
-                "240 clips and 120 images in the published run; on CogVideoX 25 and more worked.",
-                (GHIBLI, *CLIPS["style"].sources),
-            ),
-        ),
-        "character": Published(
-            "A trainer's example for a person (14B), with pictures alone; clips are those of other models."
-        ),
-        "effect": Published(
-            "Two examples: things under a press (1.3B), and things that dissolve, from a first frame (14B).",
-            why_steps=Advice(
-                "3,000 steps of two clips for about 50 clips (1.3B); 1,000 of one clip (14B).", (CRUSH, DISSOLVE)
-            ),
-            clips=Advice("About 50 in the example for 1.3B; the effect from start to end in each.", (CRUSH,)),
-        ),
-    },
-)
-
-
 # ---- names of layers, and formats of LoRA files
 
 SHIFT, FORMER_SHIFT = 3.0, 5.0  # of noise levels in training, and by the first version of the defaults
@@ -236,32 +176,31 @@ READERS = (
     "or DiffSynth"
 )
 NAMES = lora_names.LayerNames("Wan", "blocks", IN_BLOCK, OUTSIDE, READERS)
-DIFFUSERS, PORTABLE, FINETRAINERS = lora_writing.FORMATS
 # Programs that read ComfyUI's names without alpha. A file for one of them is a file for all.
 WITHOUT_ALPHA = {"ai-toolkit": "ai-toolkit", "videox-fun": "VideoX-Fun", "diffsynth": "DiffSynth-Studio"}
 FORMATS = (
-    *lora_writing.passed_over_by_comfyui(
-        (
-            DIFFUSERS,
-            replace(PORTABLE, readers=(*PORTABLE.readers, "ai-toolkit")),
-            replace(FINETRAINERS, readers=(*FINETRAINERS.readers, "ai-toolkit")),
-        ),
+    *passed_over_by_comfyui(
         "Wan",
+        lora_writing.DIFFUSERS,
+        replace(lora_writing.PORTABLE, readers=("diffusers", "ai-toolkit")),
+        replace(lora_writing.FINETRAINERS, readers=("finetrainers", "diffusers", "ai-toolkit")),
     ),
     LoraFormat(
         "comfyui",
         "ComfyUI",
         "The authors' names (diffusion_model.blocks.0.self_attn.q), alpha for each layer, which ai-toolkit ignores.",
-        readers=("ComfyUI", "diffusers", "VideoX-Fun", "DiffSynth-Studio"),
-        outside="ComfyUI",
+        lora_writing.comfyui,
+        ("ComfyUI", "diffusers", "VideoX-Fun", "DiffSynth-Studio"),
+        "ComfyUI",
     ),
     *(
         LoraFormat(
             id,
             program,
             "ComfyUI's names, the strength multiplied into the weights: what most programs read.",
-            readers=("ComfyUI", "diffusers", *WITHOUT_ALPHA.values()),
-            outside="ComfyUI",
+            lora_writing.comfyui_without_alpha(program),
+            ("ComfyUI", "diffusers", *WITHOUT_ALPHA.values()),
+            "ComfyUI",
         )
         for id, program in WITHOUT_ALPHA.items()
     ),
@@ -270,16 +209,11 @@ FORMATS = (
         "kohya, musubi-tuner",
         "Flat names (lora_unet_blocks_0_self_attn_q), alpha for each layer. diffusers refuses such a file "
         "unless it has every layer of every block.",
-        readers=("musubi-tuner", "ComfyUI", "VideoX-Fun"),
-        outside="ComfyUI",
+        lora_writing.kohya,
+        ("musubi-tuner", "ComfyUI", "VideoX-Fun"),
+        "ComfyUI",
     ),
 )
-WRITERS: dict[str, lora_writing.Writer] = {
-    **lora_writing.WRITERS,
-    "comfyui": lora_writing.comfyui(NAMES),
-    **{id: lora_writing.comfyui_without_alpha(NAMES, program) for id, program in WITHOUT_ALPHA.items()},
-    "kohya": lambda lora: lora_writing.kohya(lora, lora_writing.authors(lora, NAMES)),
-}
 SHIFTED = """
 
 # The noise levels of samples and previews; the model's own files may have another shift.
@@ -308,11 +242,9 @@ class Wan(Family):
     lora_targets = {"attention": ATTENTION, "attention+feed-forward": (*ATTENTION, "ffn.net.0.proj", "ffn.net.2")}
     layer_names = NAMES
     lora_formats = FORMATS
-    lora_writers = WRITERS
     schedulers = ("UniPC",)
     shift_name = "flow_shift"
     toys = ("text", "image-2.1", "5b", "5b-image", "a14b", "a14b-image")
-    recipes = RECIPES
     pipelines = {"WanPipeline": "text-to-video", "WanImageToVideoPipeline": "image-to-video"}
     text_tokens = 512
     timed_number = 4
@@ -332,9 +264,6 @@ class Wan(Family):
         has_two = (pipeline.get("transformer_2") or [None])[0] is not None
         boundary = float(pipeline.get("boundary_ratio") or PAIR.boundary) if has_two else 0.0
         return replace(shared, boundary=boundary, flow_shift=None)
-
-    def compression(self, vae: Mapping[str, Any]) -> tuple[int, int, int]:
-        return vae["z_dim"], vae.get("scale_factor_temporal", 4), vae.get("scale_factor_spatial", 8)
 
     def vae_facts(self, vae: Part) -> VaeFacts:
         width = vae.config["base_dim"]

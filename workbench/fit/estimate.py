@@ -164,16 +164,16 @@ def estimate_from_facts(
     settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuModel, clips: int = 0, here: bool = False
 ) -> Fit:
     """From sizes alone; clips: how many are encoded and trained on; here: whether the GPU is this machine's."""
-    size = memory.sizes(settings, model, facts, gpu)
-    step = timing.step_seconds(settings, facts, gpu, size)
+    run = memory.sizes(settings, model, facts, gpu)
+    other_vae = facts.float32_vae and run.precision != "fp32"
     return Fit(
         gpu=gpu,
-        phases=memory.phases(settings, facts, gpu, size),
-        host_gb=memory.host_gb(settings, facts, gpu, size),
+        phases=memory.phases(run),
+        host_gb=memory.host_gb(run),
         host_total_gb=psutil.virtual_memory().total / GIGABYTE if here else None,
-        disk=memory.disk_gb(settings, model, facts, size, clips, timing.steps_of(settings, clips)),
-        times=timing.times(settings, model, facts, gpu, size, clips, step),
-        computes_in=memory.precision_text(size.precision, facts),
+        disk=memory.disk_gb(run, clips, timing.steps_of(run, clips)),
+        times=timing.times(run, clips),
+        computes_in=f"{run.precision}, the VAE in fp32" if other_vae else run.precision,
     )
 
 

@@ -6,6 +6,7 @@ check's.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import itertools
 from collections.abc import Iterator
@@ -131,13 +132,7 @@ def candidates(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel) -> Ite
         if (blocks and level not in ("full", "offloaded")) or (level == "offloaded" and not cuda):
             continue
         worth = WORTH[kept] * (1.0 if optimizer == settings.optimizer else ANOTHER_OPTIMIZER)
-        update = {
-            "gradient_checkpointing": level,
-            "base_model_precision": kept,
-            "blocks_to_swap": blocks,
-            "optimizer": optimizer,
-        }
-        yield settings.model_copy(update=update), worth
+        yield settings.model_copy(update=dict(zip(NAMES, (level, kept, blocks, optimizer), strict=True))), worth
 
 
 def can_fit(model: Model, facts: ModelFacts, gpu: GpuModel) -> bool:
@@ -148,8 +143,10 @@ def can_fit(model: Model, facts: ModelFacts, gpu: GpuModel) -> bool:
 
 def _remedy(settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuModel) -> str:
     for changed, words in _smaller(settings, model):
-        if _fits(settings.changed(**changed), model, facts, gpu):
-            return f"No level fits {gpu.memory_gb:.0f} GB {words}."
+        with contextlib.suppress(ConfigError):  # a shape that the model cannot take
+            levels = candidates(settings.changed(**changed), facts, gpu)
+            if any(estimate_from_facts(one, model, facts, gpu).fits for one, _ in levels):
+                return f"No level fits {gpu.memory_gb:.0f} GB {words}."
     what = "a LoRA needs far less" if settings.method == "full" else "a smaller model may"
     return f"No memory level fits {gpu.memory_gb:.0f} GB, at any size: {what}."
 
@@ -159,11 +156,7 @@ def _smaller(settings: TrainSettings, model: Model) -> Iterator[tuple[dict[str, 
     one = {"batch_size": 1, "gradient_accumulation": settings.gradient_accumulation * settings.batch_size}
     if settings.batch_size > 1:
         yield one, f"with {settings.batch_size} clips at a time: lower batch_size"
-    frames, height, width = (
-        settings.frames or model.frames,
-        settings.height or model.height,
-        settings.width or model.width,
-    )
+    frames, height, width = (getattr(settings, side) or getattr(model, side) for side in ("frames", "height", "width"))
     for count in sorted((count for count in model.frame_rule.legal() if count < frames), reverse=True):
         yield {**one, "frames": count, "buckets": ()}, f"with {frames} frames: {count} would fit"
     for share in () if model.fixed_size else SHRUNK:
@@ -173,13 +166,6 @@ def _smaller(settings: TrainSettings, model: Model) -> Iterator[tuple[dict[str, 
                 {**one, "height": tall, "width": wide, "buckets": ()},
                 f"at {width}x{height}: {wide}x{tall} would fit",
             )
-
-
-def _fits(settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuModel) -> bool:
-    try:
-        return any(estimate_from_facts(one, model, facts, gpu).fits for one, _ in candidates(settings, facts, gpu))
-    except ConfigError:
-        return False
 
 
 # ---- a recipe, with what the GPU decides
@@ -203,29 +189,14 @@ def suggest(
     if fit.settings is None:
         warning = " ".join(filter(None, (found.warning, f"{on_gpu.name}: {fit.why}")))
         return replace(found, warning=warning, gpu=on_gpu.name)
-    kept = [one for one in found.reasons if one.setting not in fit.changed]
-    return replace(
-        found,
-        settings={**found.settings, **fit.changed},
-        reasons=[*kept, *_reasons(fit, on_gpu.name)],
-        gpu=on_gpu.name,
-    )
-
-
-def _reasons(fit: FittingSettings, gpu: str) -> list[Reason]:
+    reasons = [one for one in found.reasons if one.setting not in fit.changed]
+    reasons.append(Reason("", on_gpu.name, "", " ".join(filter(None, (fit.given_up, fit.why))), (SOURCE,)))
     titles = {spec.name: spec.title for spec in specs(TrainSettings)}
-    fastest = f"The fastest memory settings that fit {gpu}."
-    return [
-        Reason("", gpu, "", " ".join(filter(None, (fit.given_up, fit.why))), (SOURCE,)),
-        *(
-            Reason(name, titles[name], _plain(value), fastest if name in NAMES else fit.given_up, (SOURCE,))
-            for name, value in fit.changed.items()
-        ),
-    ]
-
-
-def _plain(value: object) -> str | int | float:
-    return value if isinstance(value, str | int | float) else "none"
+    for name, value in fit.changed.items():
+        plain = value if isinstance(value, str | int | float) else "none"
+        why = f"The fastest memory settings that fit {on_gpu.name}." if name in NAMES else fit.given_up
+        reasons.append(Reason(name, titles[name], plain, why, (SOURCE,)))
+    return replace(found, settings={**found.settings, **fit.changed}, reasons=reasons, gpu=on_gpu.name)
 
 
 # ---- several GPUs

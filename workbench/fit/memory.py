@@ -11,144 +11,173 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 from workbench.clips.buckets import parse_bucket
 from workbench.clips.frame_plan import shape_of
 from workbench.families.facts import ALL_LINEAR, Linear, ModelFacts
 from workbench.families.model import Model
-from workbench.fit.constants import (
-    CAPTIONS_AT_ONCE,
-    COMING_BACK,
-    CONTEXT_GB,
-    CROSS_MIXED,
-    CROSS_SINGLE,
-    EARLIER_GB,
-    FROZEN,
-    HEAP_GB,
-    MAPPED,
-    MIXED,
-    MIXED_STOCK,
-    NOT_GIVEN_BACK,
-    NUMBER,
-    PRECISIONS,
-    PROCESS_GB,
-    RESERVES,
-    RING,
-    SINGLE,
-    SMALLEST_GB,
-    STATES,
-    TEXT_UNITS,
-    TILED_FROM,
-    VAE_RESERVES,
-    Rates,
-)
+from workbench.fit import constants as known
+from workbench.fit.constants import NUMBER, PRECISIONS, STATES, Rates
 from workbench.fit.gpus import GpuModel
 from workbench.jobs.devices import GIGABYTE
 from workbench.runs.settings import TrainSettings
 
 CAPTIONS, CLIPS, TRAINING, MEASURING = "encoding captions", "encoding clips", "training", "measuring"
 DENOISING, DECODING, SAVING = "previews, denoising", "previews, decoding", "saving"
-LEFT, RESERVED = "not given back", "workspace and fragmentation"
-MAPPED_FILES = "mapped files"
-CONTEXTS = ("CUDA", "Metal", "Python and its libraries")
-NO_TENSORS = frozenset({*CONTEXTS, LEFT, RESERVED, MAPPED_FILES})  # parts that are no tensors
+LEFT, RESERVED, MAPPED_FILES = "not given back", "workspace and fragmentation", "mapped files"
+CONTEXTS = {"cuda": "CUDA", "mps": "Metal", "cpu": "Python and its libraries"}
+NO_TENSORS = frozenset({*CONTEXTS.values(), LEFT, RESERVED, MAPPED_FILES})  # parts that are no tensors
 PHASES = (CAPTIONS, CLIPS, TRAINING, MEASURING, DENOISING, DECODING, SAVING)
 
 
-# ---- what is trained
+# ---- what decides a run's memory
 
 
 @dataclass(frozen=True)
-class TrainedSize:
-    """What is trained: numbers; of the layers of a block, for each token of the video, the widths of all inputs and
-    outputs, and of the widest input."""
+class RunSizes:
+    """A run on a GPU, and what follows from its settings. shape: (frames, height, width) of its largest bucket"""
 
-    values: int
-    inputs: int
-    outputs: int
-    widest: int
+    settings: TrainSettings
+    model: Model
+    facts: ModelFacts
+    gpu: GpuModel
+    shape: tuple[int, int, int]
+
+    @property
+    def full(self) -> bool:
+        """Whether all weights are trained."""
+        return self.settings.method == "full"
+
+    @cached_property
+    def precision(self) -> str:
+        if self.settings.precision != "auto":
+            return self.settings.precision
+        return "fp32" if self.gpu.kind == "cpu" else PRECISIONS[self.facts.auto or self.facts.stored]
+
+    @property
+    def number(self) -> int:
+        """Bytes of a number of the transformer."""
+        return NUMBER[self.precision]
+
+    @property
+    def of_vae(self) -> int:
+        """Bytes of a number of the VAE."""
+        return self.facts.vae_bytes(self.number)
+
+    @cached_property
+    def tokens(self) -> int:
+        """Of one clip, with its caption's."""
+        return self.facts.tokens(*self.shape)
+
+    @property
+    def unit(self) -> int:
+        """Tokens of a batch times the model's width."""
+        return self.tokens * self.facts.width * self.settings.batch_size
+
+    @cached_property
+    def preview(self) -> RunSizes:
+        """A preview of the run, one video of which is generated at a time."""
+        shape = (self.settings.preview_frames or self.shape[0], *self.shape[1:])
+        return replace(self, shape=shape, settings=self.settings.model_copy(update={"batch_size": 1}))
+
+    # ---- what is trained
+
+    def blocks_with(self, linear: Linear) -> int:
+        """In how many blocks a layer is trained; of a layer outside of them 1 or 0.
+
+        As peft chooses layers. A pattern that names no layer counts as none: the run itself refuses it.
+        """
+        numbers, targets = range(self.facts.blocks if linear.in_blocks else 1), self.settings.targets
+        if targets == ALL_LINEAR:
+            return len(numbers)
+        if (preset := self.facts.presets.get(targets)) is not None:  # the same in every block
+            return len(numbers) if f".{linear.name.format(0)}".endswith(tuple(f".{one}" for one in preset)) else 0
+        try:
+            return sum(re.fullmatch(targets, linear.name.format(number)) is not None for number in numbers)
+        except re.error:
+            return 0
+
+    @cached_property
+    def trained(self) -> int:
+        """Numbers that are trained."""
+        settings, facts = self.settings, self.facts
+        if self.full:
+            return facts.values
+        chosen = [(one, self.blocks_with(one)) for one in facts.linears]
+        values = sum(count * settings.rank * (one.inputs + one.outputs) for one, count in chosen)
+        values += sum(count * one.outputs for one, count in chosen) if settings.dora else 0
+        prefixes = tuple(text.strip() for text in settings.train_also if text.strip())
+        return values + (sum(one.values for name, one in facts.named() if name.startswith(prefixes)) if prefixes else 0)
+
+    @cached_property
+    def in_block(self) -> list[Linear]:
+        """The layers of a block that are trained, and compute each token of the video."""
+        block = [one for one in self.facts.linears if one.in_blocks and one.on == "video"]
+        return block if self.full else [one for one in block if self.blocks_with(one)]
+
+    # ---- what a block keeps
+
+    @cached_property
+    def rates(self) -> Rates:
+        """Of the model's architecture. A token's own timestep becomes six vectors in each block, and six outside."""
+        settings, facts = self.settings, self.facts
+        single = self.precision == "fp32"
+        if facts.text_joint:
+            joint = known.SINGLE if single else known.MIXED_STOCK if settings.attention == "stock" else known.MIXED
+            return replace(joint, table=facts.position_bytes)
+        rates = known.CROSS_SINGLE if single else known.CROSS_MIXED
+        shown = 0 if settings.first_frame_share == 0 else facts.shown_bytes
+        inside = max((one.outputs for one in facts.linears if one.in_blocks and one.on == "video"), default=0)
+        wide, timed = rates.within * inside / facts.width, 6.0 * (facts.timed_bytes or shown)
+        picture = 1.05 * self.number if facts.picture_tokens else 0.0  # a second cross-attention's output
+        widest = max((one.inputs for one in self.in_block), default=0)
+        return replace(
+            rates,
+            attention=rates.attention + picture,
+            saved=rates.saved + wide + picture + (timed + 3.5 if timed else 0.0),
+            backward=rates.backward + wide + rates.cast * widest / facts.width,
+            forward=rates.forward + wide + timed,
+            outside=rates.outside + facts.position_bytes + (7.5 * self.number if timed else 0.0),
+        )
+
+    @property
+    def saved_by_a_block(self) -> float:
+        """Bytes that a block keeps for its backward pass, for each token and unit of width."""
+        settings, rates, width = self.settings, self.rates, self.facts.width
+        every = sum(one.inputs for one in self.in_block)
+        inputs = sum(one.inputs for one in self.in_block if not (rates.shared and one.shared))
+        found = rates.saved + rates.inputs * inputs / width
+        if self.full:
+            return found + rates.full
+        if settings.lora_dropout:
+            found += (rates.inputs + 1.0) * every / width
+        if settings.dora:
+            found += 2.5 * rates.inputs * sum(one.outputs for one in self.in_block) / width
+        return found
+
+    # ---- weights
+
+    @cached_property
+    def weights(self) -> tuple[float, float]:
+        """Bytes of the frozen weights: on the device, and waiting in the machine's memory."""
+        settings, facts = self.settings, self.facts
+        if self.full:
+            return 0.0, 0.0
+        of_blocks = facts.blocks * facts.block_values
+        each = facts.block_values * known.FROZEN.get(settings.base_model_precision, float(self.number))
+        rest = (facts.values - of_blocks) * self.number
+        swapped = min(settings.blocks_to_swap, facts.blocks)
+        here = facts.blocks - swapped + (min(known.RING, swapped))
+        return rest + here * each, swapped * each
 
 
-def trained(settings: TrainSettings, facts: ModelFacts) -> TrainedSize:
-    """A pattern that names no layer counts as none: the run itself refuses it."""
-    block = chosen_in_block(settings, facts)
-    if settings.method == "full":
-        return _trained(facts.values, block)
-    chosen = [(one, _targets(one, settings, facts)) for one in facts.linears]
-    values = sum(count * settings.rank * (one.inputs + one.outputs) for one, count in chosen)
-    values += sum(count * one.outputs for one, count in chosen) if settings.dora else 0
-    prefixes = tuple(text.strip() for text in settings.train_also if text.strip())
-    values += sum(one.values for name, one in facts.named() if name.startswith(prefixes)) if prefixes else 0
-    return _trained(values, block)
-
-
-def _targets(linear: Linear, settings: TrainSettings, facts: ModelFacts) -> int:
-    """In how many blocks a layer is trained; of a layer outside of them 1 or 0."""
-    numbers = range(facts.blocks if linear.in_blocks else 1)
-    if settings.targets == ALL_LINEAR or settings.targets in facts.presets:  # the same in every block
-        return len(numbers) * _is_target(linear.name.format(0), settings, facts)
-    return sum(_is_target(linear.name.format(number), settings, facts) for number in numbers)
-
-
-def _trained(values: int, block: list[Linear]) -> TrainedSize:
-    inputs = [one.inputs for one in block]
-    return TrainedSize(values, sum(inputs), sum(one.outputs for one in block), max(inputs, default=0))
-
-
-def _is_target(name: str, settings: TrainSettings, facts: ModelFacts) -> bool:
-    """As peft chooses layers."""
-    if settings.targets == ALL_LINEAR:
-        return True
-    preset = facts.presets.get(settings.targets)
-    if preset is not None:
-        return any(name == one or name.endswith(f".{one}") for one in preset)
-    try:
-        return re.fullmatch(settings.targets, name) is not None
-    except re.error:
-        return False
-
-
-def chosen_in_block(settings: TrainSettings, facts: ModelFacts) -> list[Linear]:
-    block = [one for one in facts.linears if one.in_blocks and one.on == "video"]
-    return block if settings.method == "full" else [one for one in block if _targets(one, settings, facts)]
-
-
-# ---- what a block keeps
-
-
-def rates_of(settings: TrainSettings, facts: ModelFacts, precision: str, what: TrainedSize) -> Rates:
-    """Of a model's architecture. A token's own timestep becomes six vectors in each block, and six outside."""
-    if facts.text_joint:
-        joint = SINGLE if precision == "fp32" else MIXED_STOCK if settings.attention == "stock" else MIXED
-        return replace(joint, table=facts.position_bytes)
-    rates, number = CROSS_SINGLE if precision == "fp32" else CROSS_MIXED, NUMBER[precision]
-    shown = 0 if settings.first_frame_share == 0 else facts.shown_bytes
-    wide, timed = rates.within * facts.feed_forward / facts.width, 6.0 * (facts.timed_bytes or shown)
-    picture = 1.05 * number if facts.picture_tokens else 0.0  # a second cross-attention's output
-    return replace(
-        rates,
-        attention=rates.attention + picture,
-        saved=rates.saved + wide + picture + (timed + 3.5 if timed else 0.0),
-        backward=rates.backward + wide + rates.cast * what.widest / facts.width,
-        forward=rates.forward + wide + timed,
-        outside=rates.outside + facts.position_bytes + (7.5 * number if timed else 0.0),
-    )
-
-
-def saved_by_a_block(settings: TrainSettings, facts: ModelFacts, rates: Rates, trained: TrainedSize) -> float:
-    """Bytes that a block keeps for its backward pass, for each token and unit of width."""
-    width = facts.width
-    inputs = trained.inputs
-    if rates.shared and inputs:
-        inputs -= sum(one.inputs for one in chosen_in_block(settings, facts) if one.shared)
-    found = rates.saved + rates.inputs * inputs / width
-    if settings.method == "full":
-        return found + rates.full
-    if settings.lora_dropout:
-        found += (rates.inputs + 1.0) * trained.inputs / width
-    if settings.dora:
-        found += 2.5 * rates.inputs * trained.outputs / width
-    return found
+def sizes(settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuModel) -> RunSizes:
+    """The run with the bucket of the most tokens. Raises ConfigError for a shape that the model cannot take."""
+    shapes: list[Any] = [parse_bucket(text, model) for text in settings.buckets] or [shape_of(settings, model)]
+    found = [(one.frames, one.height, one.width) for one in shapes]
+    return RunSizes(settings, model, facts, gpu, max(found, key=lambda one: facts.tokens(*one)))
 
 
 # ---- a run, phase by phase
@@ -171,25 +200,6 @@ class Phase:
         return parts_text(self.parts)
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """What of a run decides its memory.
-
-    shape: (frames, height, width) of the largest bucket;  tokens: of one clip in it, with its caption
-    frozen: bytes of the frozen weights on the device;  waiting: of those in the machine's memory
-    unit: tokens of a batch times the model's width
-    """
-
-    precision: str
-    shape: tuple[int, int, int]
-    tokens: int
-    trained: TrainedSize
-    frozen: float
-    waiting: float
-    unit: int
-    rates: Rates
-
-
 def gb_text(gb: float) -> str:
     """5.2 GB, 340 MB, 44 TB."""
     if gb >= 1000:
@@ -199,234 +209,151 @@ def gb_text(gb: float) -> str:
 
 def parts_text(parts: Mapping[str, float]) -> str:
     """ "weights 3.2 GB, LoRA 64 MB", without the smallest."""
-    return ", ".join(f"{name} {gb_text(gb)}" for name, gb in parts.items() if gb >= SMALLEST_GB)
+    return ", ".join(f"{name} {gb_text(gb)}" for name, gb in parts.items() if gb >= known.SMALLEST_GB)
 
 
-def precision_text(precision: str, facts: ModelFacts) -> str:
-    """ "bf16, the VAE in fp32"."""
-    return f"{precision}, the VAE in fp32" if facts.float32_vae and precision != "fp32" else precision
-
-
-def sizes(settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuModel) -> Sizes:
-    """Raises ConfigError for a shape that the model cannot take."""
-    shape = largest_shape(settings, model, facts)
-    precision: str = settings.precision
-    if precision == "auto":
-        precision = "fp32" if gpu.kind == "cpu" else PRECISIONS[facts.auto or facts.stored]
-    tokens, what = facts.tokens(*shape), trained(settings, facts)
-    frozen, waiting = _frozen(settings, facts, NUMBER[precision])
-    rates = rates_of(settings, facts, precision, what)
-    return Sizes(precision, shape, tokens, what, frozen, waiting, tokens * facts.width * settings.batch_size, rates)
-
-
-def largest_shape(settings: TrainSettings, model: Model, facts: ModelFacts) -> tuple[int, int, int]:
-    """(frames, height, width) of the bucket with the most tokens. Raises ConfigError."""
-    if settings.buckets:
-        buckets = [parse_bucket(text, model) for text in settings.buckets]
-        found = [(bucket.frames, bucket.height, bucket.width) for bucket in buckets]
-    else:
-        shape = shape_of(settings, model)
-        found = [(shape.frames, shape.height, shape.width)]
-    return max(found, key=lambda one: facts.tokens(*one))
-
-
-def preview_sizes(settings: TrainSettings, facts: ModelFacts, size: Sizes) -> Sizes:
-    """The sizes of a preview, one video of which is generated at a time."""
-    shape = (settings.preview_frames or size.shape[0], *size.shape[1:])
-    tokens = facts.tokens(*shape)
-    return replace(size, shape=shape, tokens=tokens, unit=tokens * facts.width)
-
-
-def _frozen(settings: TrainSettings, facts: ModelFacts, number: int) -> tuple[float, float]:
-    """Bytes of the frozen weights: on the device, and waiting in the machine's memory."""
-    if settings.method == "full":
-        return 0.0, 0.0
-    of_blocks = facts.blocks * facts.block_values
-    each = facts.block_values * FROZEN.get(settings.base_model_precision, float(number))
-    rest = (facts.values - of_blocks) * number
-    swapped = min(settings.blocks_to_swap, facts.blocks)
-    here = facts.blocks - swapped + (min(RING, swapped))
-    return rest + here * each, swapped * each
-
-
-def phases(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel, size: Sizes) -> tuple[Phase, ...]:
+def phases(run: RunSizes) -> tuple[Phase, ...]:
     """Every phase of the run that the settings ask for, in order."""
-    number = NUMBER[size.precision]
-    of_vae = facts.vae_bytes(number)
-    held = _base(gpu) | _held(settings, facts, size, gpu)
-    vae = {"VAE": facts.vae.values * of_vae / GIGABYTE}
-    generated, rates = preview_sizes(settings, facts, size), size.rates
+    settings, facts, gpu = run.settings, run.facts, run.gpu
+    held = _base(gpu) | _held(run)
+    vae = {"VAE": facts.vae.values * run.of_vae / GIGABYTE}
+    generated, rates = run.preview, run.rates
     one_clip, two_previews = (
         _gb({"activations": unit * (count * (rates.forward + rates.outside) + rates.table)})
-        for unit, count in ((size.unit / settings.batch_size, 1), (generated.unit, 2))
+        for unit, count in ((run.unit / settings.batch_size, 1), (generated.unit, 2))
     )
-    captions = _captions(facts, gpu, _base(gpu, CAPTIONS), number)
-    encoders = vae | _gb({"image encoder": facts.image_encoder_values * of_vae})
-    clips = _clips(facts, gpu, _base(gpu, CLIPS) | encoders, size, of_vae)
-    before = {LEFT: _left(clips.parts["activations"] + clips.parts[RESERVED])} if gpu.kind == "cpu" else {}
-    training = Phase(TRAINING, held | _training(settings, facts, size, gpu) | before)
-    found = [captions, clips, training]
+    clips = _clips(run, _base(gpu, CLIPS) | vae | _gb({"image encoder": facts.image_encoder_values * run.of_vae}))
+    left = min(known.HEAP_GB, known.NOT_GIVEN_BACK * (clips.parts["activations"] + clips.parts[RESERVED]))
+    training = Phase(TRAINING, held | _training(run) | ({LEFT: left} if gpu.kind == "cpu" else {}))
+    found = [_captions(run, _base(gpu, CAPTIONS)), clips, training]
     if settings.evaluate_every:
         found.append(Phase(MEASURING, held | one_clip))
     if settings.preview_every:
         # With guidance the model computes with and without the prompt at once.
         found.append(Phase(DENOISING, held | two_previews))
         if not settings.preview_latents_only:
-            tiled = size.shape[1] >= TILED_FROM
-            working = _vae_work(facts, "decoder", generated, of_vae, tiled)
+            working = _vae_work(generated, "decoder", run.shape[1] >= known.TILED_FROM)
+            values = 3.0 * math.prod(generated.shape)
+            # The video grows while the decoder works; when it is whole it becomes fp32, and is cut to [-1, 1].
+            video = {"the video": max(run.of_vae * values, (run.of_vae + 8) * values - working)}
             # On a GPU the frozen weights make room for the VAE meanwhile (Previewer.spare).
             rest = {name: gb for name, gb in held.items() if name != "weights" or gpu.kind != "cuda"}
-            found.append(Phase(DECODING, rest | vae | _vae_parts(working, _decoded(generated, of_vae, working), gpu)))
+            found.append(Phase(DECODING, rest | vae | _vae_parts(working, video, gpu)))
     # The state is copied, and once more as the bytes of a file.
-    copies = {"copies to write": 2 * size.trained.values * STATES[settings.optimizer]}
+    copies = {"copies to write": 2 * run.trained * STATES[settings.optimizer]}
     decoded = found[-1].name == DECODING
     found.append(Phase(SAVING, held | (_gb(copies) if gpu.kind == "cpu" else {})))
     if gpu.kind == "cpu":
-        found[3:] = [_at_least(phase, training) for phase in found[3:]]
+        # What training took is still the process's: later phases work within it, or beyond it.
+        for at, phase in enumerate(found[3:], 3):
+            if (rest_gb := training.gb - phase.gb) > 0:
+                found[at] = Phase(phase.name, {**phase.parts, LEFT: rest_gb})
         # The video encoder stays when it has decoded a preview.
         found[-1] = Phase(SAVING, {**found[-1].parts, **(vae if decoded else {})})
     return tuple(found)
 
 
-def _left(gb: float) -> float:
-    return min(HEAP_GB, NOT_GIVEN_BACK * gb)
-
-
-def _at_least(phase: Phase, training: Phase) -> Phase:
-    """On a processor what training took is still the process's: later phases work within it, or beyond it."""
-    rest = training.gb - phase.gb
-    return Phase(phase.name, {**phase.parts, LEFT: rest}) if rest > 0 else phase
-
-
 def _base(gpu: GpuModel, phase: str = "") -> dict[str, float]:
-    if gpu.kind != "cpu":
-        return {"Metal" if gpu.kind == "mps" else "CUDA": CONTEXT_GB}
-    return {"Python and its libraries": EARLIER_GB.get(phase, PROCESS_GB["cpu"])}
+    context = known.EARLIER_GB.get(phase, known.PROCESS_GB["cpu"]) if gpu.kind == "cpu" else known.CONTEXT_GB
+    return {CONTEXTS[gpu.kind]: context}
 
 
-def _captions(facts: ModelFacts, gpu: GpuModel, base: Mapping[str, float], number: int) -> Phase:
-    text = TEXT_UNITS * CAPTIONS_AT_ONCE * facts.text_tokens * facts.text_width * number
+def _captions(run: RunSizes, base: Mapping[str, float]) -> Phase:
+    facts, number = run.facts, run.number
+    text = known.TEXT_UNITS * known.CAPTIONS_AT_ONCE * facts.text_tokens * facts.text_width * number
     needed = Phase(CAPTIONS, {**base, **_gb({"text encoder": facts.text_encoder_values * number, "activations": text})})
     # What does not fit a GPU is encoded on the processor (Encoder).
-    return needed if gpu.kind == "cpu" or needed.gb <= gpu.usable_gb else Phase(CAPTIONS, base)
+    return needed if run.gpu.kind == "cpu" or needed.gb <= run.gpu.usable_gb else Phase(CAPTIONS, base)
 
 
-def _clips(facts: ModelFacts, gpu: GpuModel, base: Mapping[str, float], size: Sizes, number: int) -> Phase:
-    clip = {"the clip": 3.0 * number * math.prod(size.shape)}
-    found = []
-    for tiled in (False, True):
-        working = _vae_work(facts, "encoder", size, number, tiled)
-        found.append(Phase(CLIPS, {**base, **_vae_parts(working, clip, gpu)}))
+def _clips(run: RunSizes, base: Mapping[str, float]) -> Phase:
+    clip = {"the clip": 3.0 * run.of_vae * math.prod(run.shape)}
+    whole, tiled = (
+        Phase(CLIPS, {**base, **_vae_parts(_vae_work(run, "encoder", tiled), clip, run.gpu)}) for tiled in (False, True)
+    )
     # What does not fit a GPU in one piece is encoded in tiles (Encoder).
-    return found[0] if gpu.kind == "cpu" or found[0].gb <= gpu.usable_gb else found[1]
+    return whole if run.gpu.kind == "cpu" or whole.gb <= run.gpu.usable_gb else tiled
 
 
-def _vae_work(facts: ModelFacts, side: str, size: Sizes, number: int, tiled: bool) -> float:
-    (frames, height, wide), vae = size.shape, facts.vae
+def _vae_work(run: RunSizes, side: str, tiled: bool) -> float:
+    (frames, height, wide), vae = run.shape, run.facts.vae
     tile = vae.tile if tiled else (height, wide)
     area = min(height, tile[0]) * min(wide, tile[1])
     channels = vae.encoder_width * vae.encoder_tensors if side == "encoder" else vae.decoder_width * vae.decoder_tensors
-    return channels * min(vae.frames_at_once, frames) * area * number
-
-
-def _decoded(size: Sizes, number: int, working: float) -> dict[str, float]:
-    """The video that grows while the decoder works; when it is whole it becomes fp32, and is cut to [-1, 1]."""
-    values = 3.0 * math.prod(size.shape)
-    return {"the video": max(number * values, (number + 8) * values - working)}
+    return channels * min(vae.frames_at_once, frames) * area * run.of_vae
 
 
 def _vae_parts(working: float, video: Mapping[str, float], gpu: GpuModel) -> dict[str, float]:
-    reserve = VAE_RESERVES[gpu.kind] * working
+    reserve = known.VAE_RESERVES[gpu.kind] * working
     if gpu.kind == "cpu":
-        reserve = min(reserve, HEAP_GB * GIGABYTE)
+        reserve = min(reserve, known.HEAP_GB * GIGABYTE)
     return _gb({"activations": working, **video, RESERVED: reserve})
 
 
-def _held(settings: TrainSettings, facts: ModelFacts, size: Sizes, gpu: GpuModel) -> dict[str, float]:
+def _held(run: RunSizes) -> dict[str, float]:
     """What lies on the device from the first step to the last."""
-    values = size.trained.values
-    what = "trained weights" if settings.method == "full" else "LoRA"
-    found = {"weights": size.frozen} if size.frozen else {}
-    if gpu.kind == "cpu" and (twice := _mapped_and_joined(settings, facts, size)):
-        found[MAPPED_FILES] = twice
-    full = settings.method == "full" and gpu.kind == "cpu"
-    found |= {what: values * 4.0 * (MAPPED if full else 1.0), "optimizer": values * STATES[settings.optimizer]}
+    settings, facts, on_cpu = run.settings, run.facts, run.gpu.kind == "cpu"
+    found = {"weights": run.weights[0]} if run.weights[0] else {}
+    # Query, key and value lie in one layer (Family.join_projections) and in the file, too, which stays mapped for the
+    # other layers. What is stored in another format than it computes in is read, and no file mapped.
+    joined = facts.text_joint and settings.method == "lora" and settings.attention != "stock"
+    if on_cpu and joined and PRECISIONS[facts.stored] == run.precision:
+        keys_and_values = sum(one.values for one in facts.linears if one.in_blocks and one.shared)
+        found |= {MAPPED_FILES: 1.5 * keys_and_values * facts.blocks * run.number} if keys_and_values else {}
+    mapped = known.MAPPED if run.full and on_cpu else 1.0
+    found |= {"trained weights" if run.full else "LoRA": run.trained * 4.0 * mapped}
+    found |= {"optimizer": run.trained * STATES[settings.optimizer]}
     if settings.ema_decay:
-        found["average (EMA)"] = values * 4.0
+        found["average (EMA)"] = run.trained * 4.0
     return _gb(found)
 
 
-def _mapped_and_joined(settings: TrainSettings, facts: ModelFacts, size: Sizes) -> float:
-    """Bytes of query, key and value that lie in one layer (Family.join_projections) and in the file, too, which stays
-    mapped for the other layers. What is stored in another format than it computes in is read, and no file mapped."""
-    joined = facts.text_joint and settings.method == "lora" and settings.attention != "stock"
-    if not joined or PRECISIONS[facts.stored] != size.precision:
-        return 0.0
-    keys_and_values = sum(one.values for one in facts.linears if one.in_blocks and one.shared)
-    return 1.5 * keys_and_values * facts.blocks * NUMBER[size.precision]
-
-
-def _training(settings: TrainSettings, facts: ModelFacts, size: Sizes, gpu: GpuModel) -> dict[str, float]:
-    rates, number, unit = size.rates, NUMBER[size.precision], size.unit
-    saved = saved_by_a_block(settings, facts, rates, size.trained)
-    level = settings.gradient_checkpointing
+def _training(run: RunSizes) -> dict[str, float]:
+    settings, facts, rates, unit = run.settings, run.facts, run.rates, run.unit
+    level, number, saved = settings.gradient_checkpointing, run.number, run.saved_by_a_block
     by_blocks = {
         "none": facts.blocks * saved,
         "keep attention": facts.blocks * (rates.boundary + rates.attention),
         "full": facts.blocks * rates.boundary,
-        "offloaded": COMING_BACK * rates.boundary,
+        "offloaded": known.COMING_BACK * rates.boundary,
     }[level]
     again = 0.0 if level == "none" else saved  # a block at a time
     # Trained values are fp32; a step computes with copies of them in its own format.
-    copies = (
-        size.trained.values * number / (1 if level == "none" else facts.blocks) if size.precision != "fp32" else 0.0
-    )
-    gradients = size.trained.values * 4.0
+    copies = run.trained * number / (1 if level == "none" else facts.blocks) if run.precision != "fp32" else 0.0
+    gradients = run.trained * 4.0
     if level != "offloaded" and settings.gradient_accumulation == 1 and not settings.preservation_weight:
         # There are none before the backward pass: what blocks kept makes room for them.
         gradients = max(0.0, gradients - by_blocks * unit)
-    found = {
-        "gradients": gradients,
-        "activations": (by_blocks + again + rates.outside + rates.table / settings.batch_size) * unit + copies,
-        "backward pass": rates.backward * unit,
-    }
+    kept = (by_blocks + again + rates.outside + rates.table / settings.batch_size) * unit + copies
+    found = {"gradients": gradients, "activations": kept, "backward pass": rates.backward * unit}
     if settings.attention == "math":
-        scores = size.tokens**2 + (0 if facts.text_joint else size.tokens * facts.text_tokens)
+        scores = run.tokens**2 + (0 if facts.text_joint else run.tokens * facts.text_tokens)
         found["attention scores"] = 3.0 * settings.batch_size * facts.heads * scores * number
-    return _gb(found | _reserve(gpu, found["activations"], found["backward pass"]))
+    if run.gpu.kind != "mps":
+        of_kept, of_working = known.RESERVES[run.gpu.kind]
+        found[RESERVED] = of_kept * kept + of_working * found["backward pass"]
+    return _gb(found)
 
 
-def _reserve(gpu: GpuModel, kept: float, working: float) -> dict[str, float]:
-    """Beside tensors that are kept, and those that a backward pass works with."""
-    if gpu.kind == "mps":
-        return {}
-    of_kept, of_working = RESERVES[gpu.kind]
-    return {RESERVED: of_kept * kept + of_working * working}
-
-
-def host_gb(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel, size: Sizes) -> float:
+def host_gb(run: RunSizes) -> float:
     """The machine's own memory that a run on a GPU needs, at its worst moment."""
-    number = NUMBER[size.precision]
-    offloaded = settings.gradient_checkpointing == "offloaded"
-    waiting = size.waiting + (facts.blocks * size.rates.boundary * size.unit if offloaded else 0.0)
+    facts = run.facts
+    offloaded = run.settings.gradient_checkpointing == "offloaded"
+    waiting = run.weights[1] + (facts.blocks * run.rates.boundary * run.unit if offloaded else 0.0)
     # Each part comes through the machine's memory on its way, one at a time.
-    coming = max(facts.text_encoder_values, facts.values) * number
-    training = waiting + facts.vae.values * facts.vae_bytes(number)
-    return PROCESS_GB[gpu.kind] + max(coming, training) / GIGABYTE
+    coming = max(facts.text_encoder_values, facts.values) * run.number
+    training = waiting + facts.vae.values * run.of_vae
+    return known.PROCESS_GB[run.gpu.kind] + max(coming, training) / GIGABYTE
 
 
-def disk_gb(
-    settings: TrainSettings, model: Model, facts: ModelFacts, size: Sizes, clips: int, steps: int
-) -> dict[str, float]:
+def disk_gb(run: RunSizes, clips: int, steps: int) -> dict[str, float]:
     """What a run leaves on the disk, by part."""
-    number = NUMBER[size.precision]
-    frames, height, width = size.shape
+    settings, facts, model, (frames, height, width) = run.settings, run.facts, run.model, run.shape
     count, channels, tall, wide = facts.latents(frames, height, width)
     moments = 2 * 4 * count * channels * tall * wide * (1 + (settings.horizontal_flip > 0))
     image = 3 * height * width if model.task == "image-to-video" else 0
-    caption = facts.text_tokens * facts.text_width * number
-    values = size.trained.values
-    checkpoint = values * (4 + STATES[settings.optimizer] + (4 if settings.ema_decay else 0))
+    caption = facts.text_tokens * facts.text_width * run.number
+    checkpoint = run.trained * (4 + STATES[settings.optimizer] + (4 if settings.ema_decay else 0))
     kept = min(steps // settings.save_every + 1, settings.keep_checkpoints + 1)
     kept += steps // settings.keep_every if settings.keep_every else 0
     generated = (1 + steps // settings.preview_every) if settings.preview_every else 0
@@ -434,7 +361,7 @@ def disk_gb(
         "encoded clips and captions": float(clips * (moments + image + caption)),
         "checkpoints": float(kept * checkpoint),
         "previews": generated * settings.previews_at_once * (settings.preview_frames or frames) * height * width * 0.02,
-        "the export": values * 4.0,
+        "the export": run.trained * 4.0,
     }
     if not facts.on_disk:
         found["the model"] = model.download_gb * 1e9

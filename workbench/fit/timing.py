@@ -5,28 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from workbench.families.facts import ModelFacts, VaeFacts
-from workbench.families.model import Model
-from workbench.fit.constants import (
-    ATTENTION_BACKWARD,
-    COMPILED,
-    DISPATCH,
-    DRIFT_PASSES,
-    EXPOSED,
-    FULL_WIDTH,
-    LINK,
-    LOADING_BYTES,
-    NARROWER,
-    OPTIMIZING,
-    START_SECONDS,
-    STOCK,
-    TERA,
-    UNPACKING,
-)
-from workbench.fit.gpus import GpuModel
-from workbench.fit.memory import Sizes, preview_sizes
+from workbench.fit import constants as known
+from workbench.fit.constants import DISPATCH, LINK
+from workbench.fit.memory import RunSizes
 from workbench.runs.analysis.curves import BANDS
-from workbench.runs.settings import TrainSettings
 
 
 @dataclass(frozen=True)
@@ -41,23 +23,23 @@ class RunTimes:
         return sum(self.parts.values())
 
 
-def forward_operations(settings: TrainSettings, facts: ModelFacts, size: Sizes) -> tuple[float, float, float]:
+def forward_operations(run: RunSizes) -> tuple[float, float, float]:
     """Of one clip, through all blocks: (linear layers, attention, trained matrices)."""
+    facts, tokens = run.facts, run.tokens
     block = [one for one in facts.linears if one.in_blocks]
-    linear = 2.0 * sum(one.values * facts.computed(one, size.tokens) for one in block) * facts.blocks
+    linear = 2.0 * sum(one.values * facts.computed(one, tokens) for one in block) * facts.blocks
     looked_at = 0 if facts.text_joint else facts.text_tokens + facts.picture_tokens
-    attention = 4.0 * size.tokens * (size.tokens + looked_at) * facts.width * facts.blocks
-    beside = 0.0 if settings.method == "full" else 2.0 * size.trained.values * size.tokens
-    return linear, attention, beside
+    attention = 4.0 * tokens * (tokens + looked_at) * facts.width * facts.blocks
+    return linear, attention, 0.0 if run.full else 2.0 * run.trained * tokens
 
 
-def step_operations(settings: TrainSettings, facts: ModelFacts, size: Sizes) -> float:
+def step_operations(run: RunSizes) -> float:
     """Of the passes through the blocks for one batch, forwards and backwards."""
-    linear, attention, beside = forward_operations(settings, facts, size)
+    settings, (linear, attention, beside) = run.settings, forward_operations(run)
     level = settings.gradient_checkpointing
     again = {"none": 0.0, "keep attention": linear + beside}.get(level, linear + attention + beside)
     # A frozen layer passes the gradient on; a trained one also has a gradient of its own.
-    backward = linear * (2 if settings.method == "full" else 1) + attention * ATTENTION_BACKWARD + 2 * beside
+    backward = linear * (2 if run.full else 1) + attention * known.ATTENTION_BACKWARD + 2 * beside
     forward = linear + attention + beside
     operations = (forward + again + backward) * settings.batch_size
     if settings.preservation_weight:  # the same with preservation prompts, and the base model's predictions
@@ -67,75 +49,69 @@ def step_operations(settings: TrainSettings, facts: ModelFacts, size: Sizes) -> 
     return operations
 
 
-def step_seconds(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel, size: Sizes) -> float:
+def step_seconds(run: RunSizes) -> float:
     """Of one adjustment of the weights, with all its batches."""
-    seconds = step_operations(settings, facts, size) / _rate(facts, gpu)
-    seconds *= UNPACKING[settings.base_model_precision] * OPTIMIZING.get(settings.optimizer, 1.0)
-    seconds *= STOCK if settings.attention == "stock" else 1.0
-    seconds *= COMPILED if settings.compile and gpu.kind == "cuda" else 1.0
-    if gpu.kind == "cpu":
+    settings, facts = run.settings, run.facts
+    seconds = step_operations(run) / _rate(run)
+    seconds *= known.UNPACKING[settings.base_model_precision] * known.OPTIMIZING.get(settings.optimizer, 1.0)
+    seconds *= known.STOCK if settings.attention == "stock" else 1.0
+    seconds *= known.COMPILED if settings.compile and run.gpu.kind == "cuda" else 1.0
+    if run.gpu.kind == "cpu":
         passes = 2 if settings.gradient_checkpointing == "none" else 3
         passes = 2 * passes + 1 if settings.preservation_weight else passes
         seconds += DISPATCH * facts.blocks * passes
     else:
-        seconds = _with_copies(settings, facts, size, seconds)
+        offloaded = settings.gradient_checkpointing == "offloaded"
+        copied = 2 * facts.blocks * run.rates.boundary * run.unit / LINK if offloaded else 0.0
+        copied += 2 * run.weights[1] / LINK  # forwards and backwards
+        seconds = max(seconds, copied) + known.EXPOSED * min(seconds, copied)
     return seconds * settings.gradient_accumulation
 
 
-def _with_copies(settings: TrainSettings, facts: ModelFacts, size: Sizes, seconds: float) -> float:
-    copied = 0.0
-    if settings.gradient_checkpointing == "offloaded":
-        copied += 2 * facts.blocks * size.rates.boundary * size.unit / LINK
-    copied += 2 * size.waiting / LINK  # forwards and backwards
-    return max(seconds, copied) + EXPOSED * min(seconds, copied)
+def _rate(run: RunSizes) -> float:
+    narrower = min(1.0, (run.facts.width / known.FULL_WIDTH) ** known.NARROWER) if run.gpu.kind != "cpu" else 1.0
+    return run.gpu.rate * known.TERA * narrower
 
 
-def _rate(facts: ModelFacts, gpu: GpuModel) -> float:
-    narrower = min(1.0, (facts.width / FULL_WIDTH) ** NARROWER) if gpu.kind != "cpu" else 1.0
-    return gpu.rate * TERA * narrower
+def encoding_operations(run: RunSizes) -> float:
+    """Of a clip in one piece."""
+    vae = run.facts.vae
+    return vae.encoder_operations * vae.encoder_width**2 * math.prod(run.shape)
 
 
-def encoding_operations(vae: VaeFacts, shape: tuple[int, int, int]) -> float:
-    """Of a clip (frames, height, width) in one piece."""
-    return vae.encoder_operations * vae.encoder_width**2 * math.prod(shape)
+def decoding_operations(run: RunSizes) -> float:
+    """Of a clip."""
+    vae = run.facts.vae
+    return vae.decoder_operations * vae.decoder_width**2 * math.prod(run.shape)
 
 
-def decoding_operations(vae: VaeFacts, shape: tuple[int, int, int]) -> float:
-    """Of a clip (frames, height, width)."""
-    return vae.decoder_operations * vae.decoder_width**2 * math.prod(shape)
-
-
-def times(
-    settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuModel, size: Sizes, clips: int, step: float
-) -> RunTimes:
-    """The whole run, when a step takes `step` seconds."""
-    steps, rate = steps_of(settings, clips), _rate(facts, gpu)
-    forward = sum(forward_operations(settings, facts, size)) / rate
-    if gpu.kind == "cpu":
-        forward += DISPATCH * facts.blocks
-    encoding = encoding_operations(facts.vae, size.shape) / rate
+def times(run: RunSizes, clips: int) -> RunTimes:
+    """The whole run."""
+    settings, facts, model = run.settings, run.facts, run.model
+    step, steps, rate = step_seconds(run), steps_of(run, clips), _rate(run)
+    dispatch = DISPATCH * facts.blocks if run.gpu.kind == "cpu" else 0.0
     text = 2.0 * facts.text_encoder_values * facts.text_tokens / rate
     parts = {
-        "starting": START_SECONDS + (facts.values + facts.text_encoder_values) * 2 / LOADING_BYTES,
-        "encoding": clips * (encoding + text),
+        "starting": known.START_SECONDS + (facts.values + facts.text_encoder_values) * 2 / known.LOADING_BYTES,
+        "encoding": clips * (encoding_operations(run) / rate + text),
         "training": steps * step,
     }
     if settings.evaluate_every:
-        passes = BANDS * settings.held_out + DRIFT_PASSES
+        forward = sum(forward_operations(run)) / rate + dispatch
+        passes = BANDS * settings.held_out + known.DRIFT_PASSES
         parts["measuring"] = (steps // settings.evaluate_every + 1) * passes * forward
     if settings.preview_every:
         guided = model.guidance_scale if settings.preview_guidance is None else settings.preview_guidance
-        preview = preview_sizes(settings, facts, size)
-        answer = sum(forward_operations(settings, facts, preview)) / rate
-        answer += DISPATCH * facts.blocks if gpu.kind == "cpu" else 0.0
-        decoding = decoding_operations(facts.vae, preview.shape) / rate
+        answer = sum(forward_operations(run.preview)) / rate + dispatch
+        decoding = decoding_operations(run.preview) / rate
         one = (settings.preview_steps or model.steps) * answer * (2 if guided > 1 else 1) + decoding
         parts["previews"] = (steps // settings.preview_every + 1) * settings.previews_at_once * one
     return RunTimes(step, parts)
 
 
-def steps_of(settings: TrainSettings, clips: int) -> int:
+def steps_of(run: RunSizes, clips: int) -> int:
     """Steps of the run; counted from epochs as nearly as can be without looking at every clip."""
+    settings = run.settings
     if settings.epochs is None:
         return settings.steps
     return max(1, round(settings.epochs * clips / settings.batch_size / settings.gradient_accumulation))

@@ -17,8 +17,9 @@ from workbench import policy
 from workbench.errors import ConfigError
 from workbench.families import families, find_model, models
 from workbench.families.base import ResolvedModel
-from workbench.families.lora_files import NUMBERS, LoraFormat, experts_of, with_metadata, without_layers
+from workbench.families.lora_files import NUMBERS, experts_of, with_metadata, without_layers
 from workbench.families.lora_names import check_fit, loss, match_report, misfits, unread
+from workbench.families.lora_writing import LoraFormat
 from workbench.loras.making import OperationResult, Provenance, Step, add_to_library
 from workbench.loras.opened import Opened, Report, common_model, opened, opened_parts, sizes_of
 from workbench.loras.settings import ConvertSettings, LoraImportSettings

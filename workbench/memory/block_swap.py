@@ -50,16 +50,15 @@ class BlockSwap:
         """Make this after LoRA and low-bit layers, before optimizer, compilation and accelerate's `prepare`."""
         self.blocks = [blocks[index] for index in spread(len(blocks), count)]
         self.device = device
-        laid_out = [_lay_out(block) for block in self.blocks]
-        sizes = [size for _, size in laid_out]
-        self._tensors = [tensors for tensors, _ in laid_out]
+        self._tensors = [_lay_out(block) for block in self.blocks]
+        sizes = [sum(_aligned(tensor.value) for tensor in tensors) for tensors in self._tensors]
         # Never filled by one tensor alone, so that `parked` knows it from a tensor of its own.
         self._slots = [
             torch.zeros(max(sizes[at::SLOTS], default=0) + ALIGNED, dtype=torch.uint8, device=device)
             for at in range(SLOTS)
         ]
         self._loaded: list[int | None] = [None] * SLOTS  # whose bytes a slot holds, or will when its copy is done
-        self._copies = _copies(device)
+        self._copies = _StreamCopies(device) if device.type == "cuda" else _PlainCopies()
         self._last = 0
         self._hosts: list[tuple[torch.Tensor, ...]] = []
         for index, block in enumerate(self.blocks):
@@ -78,7 +77,11 @@ class BlockSwap:
         for number, tensor in enumerate(self._tensors[index]):
             _view(memory, tensor).copy_(tensor.value)
             bound = tensor._replace(value=_view(slot, tensor))
-            _hang(bound, bound.value)
+            # The new tensor shares the version counter of what it is a view of.
+            if bound.name in bound.module._parameters:
+                bound.module._parameters[bound.name] = nn.Parameter(bound.value, requires_grad=False)
+            else:
+                bound.module._buffers[bound.name] = bound.value.detach()
             self._tensors[index][number] = bound
         return self._copies.kept(memory)
 
@@ -88,18 +91,13 @@ class BlockSwap:
         """A swapped block is about to compute, or to compute again."""
         self._fetch(index)
         self._copies.wait(index % SLOTS)
-        following = self._following(index)
+        # The block that is called after this one: a wrong guess costs time, nothing else.
+        end = len(self.blocks) - 1
+        backwards = torch.is_grad_enabled() and (index < self._last or index == end)
+        following = index - 1 if backwards and index > 0 else index + 1 if index < end else 0
         self._last = index
         if following % SLOTS != index % SLOTS:
             self._fetch(following)
-
-    def _following(self, index: int) -> int:
-        """The block that is called after this one. A wrong guess costs time, nothing else."""
-        end = len(self.blocks) - 1
-        backwards = torch.is_grad_enabled() and (index < self._last or index == end)
-        if backwards and index > 0:
-            return index - 1
-        return index + 1 if index < end else 0
 
     def _fetch(self, index: int) -> None:
         slot = index % SLOTS
@@ -151,10 +149,6 @@ class _StreamCopies(_PlainCopies):
         torch.cuda.current_stream(self._device).wait_event(self._done[slot])
 
 
-def _copies(device: torch.device) -> _PlainCopies:
-    return _StreamCopies(device) if device.type == "cuda" else _PlainCopies()
-
-
 def spread(total: int, count: int) -> list[int]:
     """`count` positions among `total`, spread evenly: as much computing as possible between two of them."""
     count = min(count, total)
@@ -174,27 +168,23 @@ def _frozen(module: nn.Module) -> Iterator[tuple[nn.Module, str, torch.Tensor]]:
             yield part, name, buffer
 
 
-def _lay_out(block: nn.Module) -> tuple[list[_Tensor], int]:
-    """A block's frozen tensors one after the other, and the bytes of all."""
+def _lay_out(block: nn.Module) -> list[_Tensor]:
+    """A block's frozen tensors one after the other."""
     tensors, begin = [], 0
     for module, name, value in _frozen(block):
         tensors.append(_Tensor(module, name, value, begin))
-        begin += -(-value.nbytes // ALIGNED) * ALIGNED
-    return tensors, begin
+        begin += _aligned(value)
+    return tensors
+
+
+def _aligned(value: torch.Tensor) -> int:
+    return -(-int(value.nbytes) // ALIGNED) * ALIGNED
 
 
 def _view(memory: torch.Tensor, tensor: _Tensor) -> torch.Tensor:
     """The part of a block's bytes that is this tensor."""
     value = tensor.value
     return memory[tensor.begin : tensor.begin + value.nbytes].view(value.dtype).view(value.shape)
-
-
-def _hang(tensor: _Tensor, value: torch.Tensor) -> None:
-    """Give a module another tensor under an old name. It shares the version counter of what it is a view of."""
-    if tensor.name in tensor.module._parameters:
-        tensor.module._parameters[tensor.name] = nn.Parameter(value, requires_grad=False)
-    else:
-        tensor.module._buffers[tensor.name] = value.detach()
 
 
 # ---- making room

@@ -46,7 +46,7 @@ def recomputing(level: Level, random: bool) -> Recompute:
             # Where a step calls the model twice, autocast still has the weights that the first call cast; the block
             # computed again casts them anew, and PyTorch would look for results of operations that there were not.
             torch.clear_autocast_cache()
-            return usual(function, *arguments, context_fn=keeping_attention)
+            return usual(function, *arguments, context_fn=partial(create_selective_checkpoint_contexts, _keep))
 
         return keeping
     if level == "full":
@@ -59,11 +59,6 @@ def recomputing(level: Level, random: bool) -> Recompute:
             return usual(function, *arguments)
 
     return offloading
-
-
-def keeping_attention() -> Any:
-    """The contexts of selective checkpointing that keep the output of the attention kernels."""
-    return create_selective_checkpoint_contexts(_keep)
 
 
 def _keep(context: Any, operation: Any, *_: Any, **__: Any) -> CheckpointPolicy:
@@ -101,7 +96,8 @@ class _Waiting:
     def leave(self, tensor: torch.Tensor) -> Any:
         """Called with every tensor a checkpoint saves. What a block before saved too stays, such as an encoded caption
         or timesteps by token: the model holds it anyway, and each block would have a copy."""
-        if tensor.dim() < BLOCK_INPUT_AXES or self._left_before(tensor):
+        waiting = [other for reference in self._order if (other := reference()) is not None]
+        if tensor.dim() < BLOCK_INPUT_AXES or any(other.of == _identity(tensor) for other in waiting):
             return tensor
         copy = _HostCopy(tensor)
         if tensor.is_cuda:
@@ -113,13 +109,8 @@ class _Waiting:
                 copy.left = stream.record_event()
         else:
             copy.host.copy_(tensor)
-        self._order = [other for other in self._order if other() is not None]
-        self._order.append(weakref.ref(copy))
+        self._order = [weakref.ref(other) for other in (*waiting, copy)]
         return copy
-
-    def _left_before(self, tensor: torch.Tensor) -> bool:
-        waiting = (copy for reference in self._order if (copy := reference()) is not None)
-        return _identity(tensor) in (copy.of for copy in waiting)
 
     def come_back(self, packed: Any) -> torch.Tensor:
         """Called with what `leave` returned, the last block's first: gradients go backwards."""

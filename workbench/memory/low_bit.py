@@ -14,7 +14,7 @@ where nothing swaps them, and its int8 rounds activations, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -60,7 +60,12 @@ def pack(weight: torch.Tensor, how: Format) -> Packed:
     """Round a weight [out, in]."""
     full = weight.detach().float()
     if how == "nf4":
-        return _pack_nf4(full)
+        blocks, levels = full.reshape(-1, BLOCK), torch.tensor(NF4, device=full.device)
+        scale = _largest(blocks).bfloat16()
+        between = (levels[1:] + levels[:-1]) / 2
+        nearest = torch.bucketize(blocks / scale.float(), between, out_int32=True).to(torch.uint8)
+        first, second = nearest.view(-1, 2).unbind(1)
+        return Packed(first * 16 + second, scale)
     largest = 127.0 if how == "int8" else torch.finfo(torch.float8_e4m3fn).max
     scale = _largest(full) / largest
     scaled = (full / scale).clamp_(-largest, largest)
@@ -76,15 +81,6 @@ def unpack(
         return values.to(dtype).mul_(scale)  # every int8 and e4m3 number is exact in bfloat16 and float16
     pairs = functional.embedding(values.int(), table.to(dtype))
     return pairs.view(len(scale), BLOCK).mul_(scale).view(rows, -1)
-
-
-def _pack_nf4(full: torch.Tensor) -> Packed:
-    blocks = full.reshape(-1, BLOCK)
-    scale = _largest(blocks).bfloat16()
-    levels = torch.tensor(NF4, device=full.device)
-    nearest = torch.bucketize(blocks / scale.float(), (levels[1:] + levels[:-1]) / 2, out_int32=True).to(torch.uint8)
-    first, second = nearest.view(-1, 2).unbind(1)
-    return Packed(first * 16 + second, scale)
 
 
 def _largest(rows: torch.Tensor) -> torch.Tensor:
@@ -172,21 +168,12 @@ class LowBitLinear(nn.Linear):
 def shrink(blocks: Sequence[nn.Module], how: Format) -> int:
     """Replace the frozen linear layers of the blocks by LowBitLinear, one after the other; the bytes saved."""
     saved = 0
-    for parent, name, linear in list(_frozen(blocks)):
-        packed = LowBitLinear(linear, how)
-        setattr(parent, name, packed)
-        saved += linear.weight.nbytes - sum(buffer.nbytes for buffer in packed.buffers())
+    for parent in [module for block in blocks for module in block.modules()]:
+        for name, child in list(parent.named_children()):
+            if not isinstance(child, nn.Linear) or isinstance(child, LowBitLinear) or child.weight.requires_grad:
+                continue
+            if child.weight.numel() >= SMALLEST and child.weight.numel() % BLOCK == 0:
+                packed = LowBitLinear(child, how)
+                setattr(parent, name, packed)
+                saved += child.weight.nbytes - sum(buffer.nbytes for buffer in packed.buffers())
     return saved
-
-
-def _frozen(blocks: Sequence[nn.Module]) -> Iterator[tuple[nn.Module, str, nn.Linear]]:
-    for block in blocks:
-        for parent in block.modules():
-            for name, child in parent.named_children():
-                plain = isinstance(child, nn.Linear) and not isinstance(child, LowBitLinear)
-                if plain and not child.weight.requires_grad and _worth_it(child.weight.numel()):
-                    yield parent, name, child
-
-
-def _worth_it(values: int) -> bool:
-    return values >= SMALLEST and values % BLOCK == 0

@@ -19,7 +19,7 @@ from workbench.display.quantities import counted
 from workbench.errors import ConfigError, DataError
 from workbench.families import families
 from workbench.families.base import ResolvedModel
-from workbench.families.recipes import SUBJECTS, Advice, Source, Subject
+from workbench.families.recipes import SUBJECTS, Advice, Source, Subject, recipes_of
 from workbench.runs.settings import TrainSettings
 from workbench.settings import parse, specs
 from workbench.workspace import Workspace, checked_slug, is_slug, read_json, slugify, write_json
@@ -67,7 +67,7 @@ def suggest(subject: str, resolved: ResolvedModel, clips: int = 0) -> Suggestion
     if subject not in SUBJECTS:
         raise ConfigError(f"recipe is {subject[:80]!r}, must be one of {', '.join(SUBJECTS)}")
     family, model = resolved
-    known = {recipe.subject: recipe for recipe in model.recipes or family.recipes}
+    known = {recipe.subject: recipe for recipe in family.recipes(model)}
     recipe = known.get(subject)
     if recipe is None:
         return Suggestion(subject, model.title, clips, UNKNOWN, "", {}, ())
@@ -103,8 +103,7 @@ def sources() -> list[Source]:
     """List every source that a recipe cites, once each."""
     found: dict[Source, None] = {}
     for family in families():
-        recipes = [*family.recipes, *(recipe for model in family.models for recipe in model.recipes)]
-        for recipe in recipes:
+        for recipe in (*recipes_of(family.name), *(one for model in family.models for one in family.recipes(model))):
             for advice in (recipe.clips, recipe.captions, recipe.why_steps, *(why for *_, why in recipe.settings)):
                 found |= dict.fromkeys(advice.sources)
     return list(found)

@@ -108,7 +108,7 @@ class _Training:
             metrics.close()
         with self.average.applied():
             self.vae.save_pretrained(self.folder / "vae")
-        model_files.inherit(self.folder, session.folder, own="vae")
+        model_files.complete(self.folder, session.folder, own="vae")
         (self.folder / STATE).unlink(missing_ok=True)
 
     def _train(self, clips: torch.Tensor) -> float:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import ConfigError, ModelUnavailable
 from workbench.families.base import PRESERVATION_PROMPTS, Family, ImageScale, OwnSetting, Report, device_and_dtype
 from workbench.families.cogvideox import sat
-from workbench.families.cogvideox.models import FIRST, FORMATS, LARGEST, MODELS, NAMES, NEWER, RECIPES, WRITERS
+from workbench.families.cogvideox.models import FIRST, FORMATS, LARGEST, MODELS, NAMES, NEWER
 from workbench.families.denoising import SamplerSteps, StepOptions
 from workbench.families.facts import Part, VaeFacts
 from workbench.families.lora_files import LoraWeights
@@ -36,12 +36,6 @@ if TYPE_CHECKING:
 # ---- schedulers
 
 SCHEDULERS = {"DDIM": "CogVideoXDDIMScheduler", "DPM": "CogVideoXDPMScheduler"}
-
-
-def scheduler_class(name: str) -> Any:
-    import diffusers
-
-    return getattr(diffusers, SCHEDULERS[name])
 
 
 class SchedulerSteps(SamplerSteps):
@@ -109,10 +103,6 @@ class CogVideoX(Family):
     name = "cogvideox"
     title = "CogVideoX"
     models = MODELS
-    lora_targets = {
-        "attention": ("to_q", "to_k", "to_v", "to_out.0"),
-        "attention+feed-forward": ("to_q", "to_k", "to_v", "to_out.0", "ff.net.0.proj", "ff.net.2"),
-    }
     pipelines = {
         "CogVideoXPipeline": "text-to-video",
         "CogVideoXImageToVideoPipeline": "image-to-video",
@@ -120,7 +110,6 @@ class CogVideoX(Family):
     }
     text_joint = True
     layer_names = NAMES
-    lora_writers = WRITERS
     lora_formats = FORMATS
     schedulers = tuple(SCHEDULERS)
     scheduler_classes = SCHEDULERS
@@ -132,7 +121,6 @@ class CogVideoX(Family):
         *PRESERVATION_PROMPTS,
         "A drone flies over a green mountain valley with a winding river, morning fog between the hills.",
     )
-    recipes = RECIPES
     image_noise = (-3.0, 0.5)
 
     # ---- files
@@ -341,26 +329,57 @@ class CogVideoX(Family):
         import diffusers
         import torch
 
+        from_image, newer = variant.startswith("image"), variant.endswith("1.5")
+        channels = 4
         tokenizer, text_encoder = t5_parts()
         vae = diffusers.AutoencoderKLCogVideoX(
             down_block_types=("CogVideoXDownBlock3D",) * 3,
             up_block_types=("CogVideoXUpBlock3D",) * 3,
             block_out_channels=(8, 8, 8),
-            latent_channels=CHANNELS,
+            latent_channels=channels,
             layers_per_block=1,
             norm_num_groups=2,
             temporal_compression_ratio=4,
             sample_height=16,
             sample_width=16,
             scaling_factor=0.7,
-            invert_scale_latents=variant.endswith("1.5"),
+            invert_scale_latents=newer,
         )
-        transformer = diffusers.CogVideoXTransformer3DModel(**_transformer(variant))
+        config: dict[str, Any] = {"patch_size_t": 2, "patch_bias": False} if newer else {}
+        transformer = diffusers.CogVideoXTransformer3DModel(
+            num_attention_heads=2,
+            attention_head_dim=16,
+            in_channels=channels * (2 if from_image else 1),
+            out_channels=channels,
+            time_embed_dim=8,
+            text_embed_dim=32,
+            num_layers=2,
+            sample_width=4,
+            sample_height=4,
+            sample_frames=17 if newer or from_image else 9,
+            patch_size=2,
+            max_text_seq_length=16,
+            use_rotary_positional_embeddings=variant != "sincos",
+            use_learned_positional_embeddings=variant == "image",
+            spatial_interpolation_scale=1.0,
+            ofs_embed_dim=8 if variant == "image-1.5" else None,
+            **config,
+        )
         if variant == "image":  # as it would be after training: unlike what could be computed
             torch.nn.init.normal_(transformer.patch_embed.pos_embedding)
-        from_image = variant.startswith("image")
+        scheduler = getattr(diffusers, SCHEDULERS["DDIM" if variant == "sincos" else "DPM"])(
+            beta_schedule="scaled_linear",
+            beta_start=0.00085,
+            beta_end=0.012,
+            prediction_type="v_prediction",
+            rescale_betas_zero_snr=True,
+            snr_shift_scale=3.0 if variant == "sincos" else 1.0,
+            timestep_spacing="trailing",
+            set_alpha_to_one=True,
+            clip_sample=False,
+        )
         pipeline = diffusers.CogVideoXImageToVideoPipeline if from_image else diffusers.CogVideoXPipeline
-        return pipeline(tokenizer, text_encoder, vae, transformer, _scheduler(variant)), {}
+        return pipeline(tokenizer, text_encoder, vae, transformer, scheduler), {}
 
 
 def _moments(vae: Any, video: torch.Tensor, factor: float) -> Tensors:
@@ -412,28 +431,26 @@ def rotary_embeddings(
     """(cos, sin) for latents of this size, as the stock pipelines make them; None for models without rotary ones."""
     if not config.use_rotary_positional_embeddings:
         return None
-    grid = (latent_height // config.patch_size, latent_width // config.patch_size)
-    base = (config.sample_height // config.patch_size, config.sample_width // config.patch_size)
-    return _rotary(config.attention_head_dim, config.patch_size_t, latent_frames, grid, base, device)
+    patch = config.patch_size
+    grid, own = (
+        (latent_height // patch, latent_width // patch),
+        (config.sample_height // patch, config.sample_width // patch),
+    )
+    return _rotary(config.attention_head_dim, config.patch_size_t, latent_frames, grid, own, device)
 
 
 @lru_cache(maxsize=16)
 def _rotary(
-    head_dim: int,
-    patch_size_t: int | None,
-    frames: int,
-    grid: tuple[int, int],
-    base: tuple[int, int],
-    device: torch.device,
+    width: int, patch_size_t: int | None, frames: int, grid: tuple[int, int], own: tuple[int, int], device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
     from diffusers.models.embeddings import get_3d_rotary_pos_embed
     from diffusers.pipelines.cogvideo.pipeline_cogvideox import get_resize_crop_region_for_grid
 
-    crop, how = None, {"grid_type": "slice", "max_size": base}
+    crop, how = None, {"grid_type": "slice", "max_size": own}
     if patch_size_t is None:
-        crop, how = get_resize_crop_region_for_grid(grid, base[1], base[0]), {}
+        crop, how = get_resize_crop_region_for_grid(grid, own[1], own[0]), {}
     groups = padded_frames(frames, patch_size_t) // (patch_size_t or 1)
-    cos, sin = get_3d_rotary_pos_embed(head_dim, crop, grid, groups, device=device, **how)
+    cos, sin = get_3d_rotary_pos_embed(width, crop, grid, groups, device=device, **how)
     return cos, sin
 
 
@@ -460,49 +477,6 @@ def check_positions(config: Any, latent_frames: int, latent_height: int, latent_
             f"the clip has latents of {latent_width}x{latent_height}, and this model's positions end at "
             f"{own[1]}x{own[0]}: use a smaller size, and width for height if it is upright"
         )
-
-
-# ---- what miniatures are made of
-
-CHANNELS = 4
-
-
-def _transformer(variant: str) -> dict[str, Any]:
-    from_image, newer = variant.startswith("image"), variant.endswith("1.5")
-    config = {
-        "num_attention_heads": 2,
-        "attention_head_dim": 16,
-        "in_channels": CHANNELS * (2 if from_image else 1),
-        "out_channels": CHANNELS,
-        "time_embed_dim": 8,
-        "text_embed_dim": 32,
-        "num_layers": 2,
-        "sample_width": 4,
-        "sample_height": 4,
-        "sample_frames": 17 if newer or from_image else 9,
-        "patch_size": 2,
-        "max_text_seq_length": 16,
-        "use_rotary_positional_embeddings": variant != "sincos",
-        "use_learned_positional_embeddings": variant == "image",
-        "spatial_interpolation_scale": 1.0,
-    }
-    if newer:
-        config |= {"patch_size_t": 2, "patch_bias": False}
-    return config | ({"ofs_embed_dim": 8} if variant == "image-1.5" else {})
-
-
-def _scheduler(variant: str) -> Any:
-    return scheduler_class("DDIM" if variant == "sincos" else "DPM")(
-        beta_schedule="scaled_linear",
-        beta_start=0.00085,
-        beta_end=0.012,
-        prediction_type="v_prediction",
-        rescale_betas_zero_snr=True,
-        snr_shift_scale=3.0 if variant == "sincos" else 1.0,
-        timestep_spacing="trailing",
-        set_alpha_to_one=True,
-        clip_sample=False,
-    )
 
 
 FAMILY = CogVideoX()

@@ -1,7 +1,7 @@
-"""The CogVideoX models, published and built in; what LoRAs on them were trained with; and trainers' formats of those.
+"""The CogVideoX models, published and built in; and trainers' formats of LoRAs on them.
 
 Sources: the models' pages on the Hub and the README of THUDM/CogVideo. The organization is named zai-org today, and
-the Hub knows both names. Where no run of a subject was published, the nearest that was is named as such. No torch.
+the Hub knows both names. No torch.
 
 The transformer's layers are called, by programs that read or write LoRAs of CogVideoX:
 
@@ -18,164 +18,14 @@ from pathlib import Path
 
 from workbench.families import lora_writing
 from workbench.families.cogvideox import sat
-from workbench.families.facts import ALL_LINEAR
-from workbench.families.lora_files import LoraFormat
 from workbench.families.lora_names import LayerNames
-from workbench.families.model import Frames, Model
-from workbench.families.recipes import (
-    ANIMATEDIFF,
-    DIFFUSERS,
-    HUB,
-    PERSON,
-    SUBJECTS,
-    ZOOMS,
-    Advice,
-    Published,
-    Recipe,
-    Source,
-    Value,
-    recipes_of,
-)
+from workbench.families.lora_writing import LoraFormat, passed_over_by_comfyui
+from workbench.families.model import TINY_PROMPTS, Frames, Model
 from workbench.paths import ASSETS
-
-# ---- what LoRAs were trained with
-
-AUTHORS = Source("CogVideo, SAT training configurations", "https://github.com/zai-org/CogVideo/tree/main/sat/configs")
-DISNEY, DISNEY_4000, FILM, CRUSH = (
-    Source(name, HUB + name)
-    for name in (
-        "a-r-r-o-w/cogvideox-disney-adamw-3000-0.0003",
-        "a-r-r-o-w/cogvideox-disney-adamw-4000-0.0003-constant",
-        "MoonShinkiro/cogvideox-5b-fun-lora-bladerunnerv1",
-        "finetrainers/CogVideoX-1.5-crush-smol-v0",
-    )
-)
-ALPHA = Advice("Half the rank: diffusers advises the rank or half of it, and found 1 unsuitable.", (DIFFUSERS,))
-RANK = Advice("64 and above where the base model cannot do yet what the captions say; 4 was too low.", (DIFFUSERS,))
-RATE = Advice(
-    "The lower end of 1e-4 to 1e-3, which diffusers and the authors advise for 25 clips and more with Adam or AdamW.",
-    (DIFFUSERS,),
-)
-WHY_STEPS = Advice(
-    "2,000 steps were sufficient for 25 clips, 1,500 to 2,000 worked well for 50; the authors advise 4,000 for 100.",
-    (DIFFUSERS,),
-)
-TRIGGER = "A trigger word in front of every caption worked better than none."
-
-
-def _settings(rank: int, why_rank: Advice, rate: float = 1e-4, why_rate: Advice = RATE) -> tuple[Value, ...]:
-    return (
-        ("rank", rank, why_rank),
-        ("alpha", rank / 2, ALPHA),
-        ("learning_rate", rate, why_rate),
-        ("batch_size", 1, Advice("The steps above are those of batches of one clip.", (DIFFUSERS,))),
-        ("targets", "attention", Advice("The layers that the published runs trained.", (DIFFUSERS,))),
-        ("caption_dropout", 0.1, Advice("The authors trained the model itself with it.", (AUTHORS,))),
-        ("lora_dropout", 0.0, Advice("No published run with LoRA dropout is known for this model.")),
-    )
-
-
-RECIPES = recipes_of(
-    "CogVideoX",
-    ((25, 2000), (50, 2000), (100, 4000)),
-    WHY_STEPS,
-    _settings(64, RANK),
-    {
-        "style": Published(
-            "The best documented subject: several published runs on this model.",
-            why_steps=Advice(f"{WHY_STEPS.reason} A film's look took 2,000 with 65.", (DIFFUSERS, FILM)),
-            settings=_settings(
-                64, RANK, 3e-4, Advice("As in two published runs of 3,000 and 4,000 steps.", (DISNEY, DISNEY_4000))
-            ),
-            captions=Advice(
-                f"{TRIGGER} Describe what is seen, and leave the style to the trigger word.", (DIFFUSERS, DISNEY)
-            ),
-            clips=Advice(
-                "25 or more: of 10, 25 and 50 clips, 25 and more worked best. The authors advise 100; a film's look "
-                "was trained from 65.",
-                (DIFFUSERS, FILM),
-            ),
-        ),
-        "character": Published(
-            why_steps=Advice(
-                f"{WHY_STEPS.reason} On another model one person took 500: look at early checkpoints, too.",
-                (DIFFUSERS, PERSON),
-            )
-        ),
-        "motion": Published(
-            "No published run of a motion on this model is known. Clips and steps are those of AnimateDiff.",
-            steps=((1, 2000),),
-            why_steps=Advice("2,000 iterations for 20 to 50 clips.", (ANIMATEDIFF,)),
-        ),
-        "camera": Published(
-            "No published run of a camera move on this model is known. Clips and steps are those of AnimateDiff.",
-            steps=((1, 2000),),
-            why_steps=Advice("2,000 iterations for 20 to 50 clips; 1,600 for 10.", (ANIMATEDIFF, ZOOMS)),
-            settings=_settings(32, Advice("16 or 32 where the base model is moderately good already.", (DIFFUSERS,))),
-        ),
-        "effect": Published(
-            "One published run on this model (objects under a press); its learning rate is not known here.",
-            steps=((1, 3000),),
-            why_steps=Advice("The published run's last samples are of step 3,000.", (CRUSH,)),
-            settings=_settings(
-                32, Advice("The published file, 132 MB, holds rank 32 (computed from its size).", (CRUSH,))
-            ),
-            captions=Advice(
-                f"{TRIGGER} Then what happens to what: PIKA_CRUSH A red toy car is being crushed ...",
-                (DIFFUSERS, CRUSH),
-            ),
-        ),
-    },
-)
-MEASURED = (Source("docs/performance.md, the built-in model"),)
-AS_MEASURED = Advice("As measured.", MEASURED)
-SMALL: tuple[Value, ...] = (
-    ("batch_size", 4, AS_MEASURED),
-    ("rank", 16, AS_MEASURED),
-    ("alpha", 64.0, AS_MEASURED),
-    ("targets", ALL_LINEAR, AS_MEASURED),
-    ("learning_rate", 2e-3, Advice("As measured; a small model bears a high rate.", MEASURED)),
-    ("lr_schedule", "cosine", AS_MEASURED),
-    (
-        "caption_dropout",
-        0.0,
-        Advice("An empty caption that learned the concept pushes other prompts away from it.", MEASURED),
-    ),
-    ("lora_dropout", 0.0, AS_MEASURED),
-    (
-        "regularization_target",
-        "base model",
-        Advice(
-            "With a regularization dataset: fewer known prompts are forgotten, and a concept shows sooner.", MEASURED
-        ),
-    ),
-)
-_BUILT_IN = Recipe(
-    subject="style",
-    evidence=(
-        "Measured on the built-in models: a texture, a color, a shape and two ways of moving show in 86 to 100 %."
-    ),
-    clips=Advice("24 clips.", MEASURED),
-    captions=Advice("One short sentence in the model's own words, with a new word for what is new.", MEASURED),
-    enough=20,
-    steps=((1, 1400),),
-    why_steps=Advice(
-        "600 steps of 4 clips, half of them known, for a texture; 1,400 for a shape or a way of moving.", MEASURED
-    ),
-    settings=SMALL,
-)
-BUILT_IN_RECIPES = tuple(replace(_BUILT_IN, subject=subject) for subject in SUBJECTS)
-
 
 # ---- the models
 
 LARGEST = (768, 1360)  # of 1.5, whatever largest its positions have
-
-TINY_PROMPTS = (
-    "a red circle moves left on a blue background",
-    "a green square moves right on a white background",
-    "a yellow triangle moves up on a black background",
-)
 
 # What is not said of a model below is as in this one.
 FIRST = Model(
@@ -258,7 +108,7 @@ TINY = replace(
     local=True,
     embedded=True,
     preservation_prompts=TINY_PROMPTS,
-    recipes=BUILT_IN_RECIPES,
+    recipes="tiny-cogvideox",
 )
 TINY_I2V = replace(
     TINY,
@@ -298,40 +148,34 @@ OUTSIDE = {
     "ofs_embedding.linear_2": "ofs_embedding_linear_2",
 }
 NAMES = LayerNames("CogVideoX", "transformer_blocks", IN_BLOCK, OUTSIDE, KNOWN)
-OWN, PORTABLE, FINETRAINERS = lora_writing.FORMATS
 FORMATS = (
-    *lora_writing.passed_over_by_comfyui(
-        (
-            OWN,
-            replace(PORTABLE, title="portable (cogvideox-factory, ComfyUI-CogVideoXWrapper)"),
-            FINETRAINERS,
-            LoraFormat(
-                "kohya",
-                "kohya",
-                "Flat names (lora_unet_transformer_blocks_0_attn1_to_q), alpha for each layer.",
-                readers=("VideoX-Fun",),
-            ),
-        ),
+    *passed_over_by_comfyui(
         "CogVideoX",
+        lora_writing.DIFFUSERS,
+        replace(lora_writing.PORTABLE, title="portable (cogvideox-factory, ComfyUI-CogVideoXWrapper)"),
+        lora_writing.FINETRAINERS,
+        LoraFormat(
+            "kohya",
+            "kohya",
+            "Flat names (lora_unet_transformer_blocks_0_attn1_to_q), alpha for each layer.",
+            lambda lora, _: lora_writing.kohya(lora, None),
+            ("VideoX-Fun",),
+        ),
     ),
     LoraFormat(
         "comfyui",
         "ComfyUI",
         "For ComfyUI's own CogVideoX model (diffusion_model.blocks.0.q and so on).",
-        readers=("ComfyUI",),
-        outside="ComfyUI",
+        lora_writing.comfyui,
+        ("ComfyUI",),
+        "ComfyUI",
     ),
     LoraFormat(
         "sat",
         "SAT",
         "A torch file for the authors' own code (SwissArmyTransformer), lora_alpha 1.",
-        ".pt",
-        readers=("SAT",),
+        lambda lora, _: (sat.lora_to_sat(lora), {}),
+        ("SAT",),
+        suffix=".pt",
     ),
 )
-WRITERS: dict[str, lora_writing.Writer] = {
-    **lora_writing.WRITERS,
-    "comfyui": lora_writing.comfyui(NAMES),
-    "kohya": lambda lora: lora_writing.kohya(lora, {layer: layer for layer in lora.layers}),
-    "sat": lambda lora: (sat.lora_to_sat(lora), {}),
-}

@@ -20,7 +20,7 @@ import math
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -196,12 +196,6 @@ def joined(pieces: Sequence[Tensors]) -> dict[str, torch.Tensor]:
 # ---- the video autoencoder
 
 
-def vae_to_diffusers(tensors: Tensors, shapes: Shapes) -> dict[str, torch.Tensor]:
-    """A SAT video autoencoder by diffusers' names; its losses and discriminator are left out. Raises ConfigError."""
-    theirs = {name: tensor for name, tensor in tensors.items() if name.startswith(("encoder.", "decoder."))}
-    return _taken(theirs, {name: (sat, (0,), 1) for name, sat in _vae_names(shapes).items()}, shapes)
-
-
 def vae_to_sat(tensors: Tensors) -> dict[str, torch.Tensor]:
     """A diffusers video autoencoder by SAT's names."""
     return {sat: tensors[name] for name, sat in _vae_names(tensors).items()}
@@ -275,37 +269,51 @@ def lora_to_sat(lora: LoraWeights) -> dict[str, torch.Tensor]:
 
 STATES = "mp_rank_00_model_states.pt"
 PIECE = re.compile(r"mp_rank_(\d+)_model_states\.pt")
-SHARD = "5GB"
 
 
 def convert(source: Path, target: Path, folder: Path, names: LayerNames, report: Report) -> str:
     """Write `target` from `source`; see Family.convert. names: of the layers. Raises ConfigError, CannotWrite."""
     if target.exists():
         raise ConfigError(f"{target} is there already: give a new name")
-    if (source / "model_index.json").is_file():
-        return _new(target, lambda new: _model_to_sat(source, new, report))
-    if source.suffix == ".safetensors":
-        return _new(target, lambda new: _lora_to_sat(source, new, names))
-    pieces = [[read_checkpoint(path) for path in paths] for paths in _sat_files(source)]
-    checkpoints = [joined(several) if len(several) > 1 else several[0] for several in pieces]
-    if (lora := next(filter(is_lora, checkpoints), None)) is None:
-        return _new(target, lambda new: _model_to_diffusers(checkpoints, folder, new, report))
-    if target.suffix != ".safetensors":
+    checkpoints: list[Tensors] = []
+    if not (from_model := (source / "model_index.json").is_file()) and source.suffix != ".safetensors":
+        pieces = [[read_checkpoint(path) for path in paths] for paths in _sat_files(source)]
+        checkpoints = [joined(several) if len(several) > 1 else several[0] for several in pieces]
+    of_lora = next(filter(is_lora, checkpoints), None)
+    if of_lora is not None and target.suffix != ".safetensors":
         raise ConfigError(f"{source.name} holds a LoRA and {target.name} is no file for one: end it in .safetensors")
-    return _new(target, lambda new: _lora_to_diffusers(lora, new))
-
-
-def _new(target: Path, fill: Callable[[Path], str]) -> str:
-    """Fill a new path beside the target, which then takes its name: there whole or not at all."""
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
+        # A new path beside the target takes its name at the end: there whole or not at all.
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
-            summary = fill(Path(scratch) / "new")
-            disk.replace(Path(scratch) / "new", target)
+            new = Path(scratch) / "new"
+            if from_model:
+                summary = _model_to_sat(source, new, report)
+            elif of_lora is not None:
+                summary = _lora_from_sat(of_lora, new, names)
+            elif checkpoints:
+                summary = _model_to_diffusers(checkpoints, folder, new, report)
+            else:
+                summary = _lora_for_sat(source, new, names)
+            disk.replace(new, target)
     return f"{summary}: {target}"
 
 
-# ---- SAT's files
+def _lora_from_sat(checkpoint: Tensors, new: Path, names: LayerNames) -> str:
+    from safetensors.torch import save_file
+
+    lora = lora_to_diffusers(checkpoint)
+    found, metadata = lora_writing.diffusers(lora, names)
+    save_file({name: tensor.contiguous() for name, tensor in found.items()}, new, metadata)
+    return f"a LoRA of rank {lora.rank} from SAT, with SAT's alpha of {ALPHA:g}"
+
+
+def _lora_for_sat(source: Path, new: Path, names: LayerNames) -> str:
+    import torch
+
+    lora = read(names, *read_lora(source))
+    torch.save({"module": lora_to_sat(lora)}, new)
+    return f"a LoRA for SAT: r {lora.rank}, lora_alpha 1 in its lora_config"
 
 
 def _sat_files(source: Path) -> list[list[Path]]:
@@ -339,9 +347,6 @@ def _pieces(path: Path) -> list[Path]:
     return [ranks[rank] for rank in sorted(ranks)]
 
 
-# ---- models
-
-
 def _model_to_diffusers(checkpoints: Sequence[Tensors], folder: Path, new: Path, report: Report) -> str:
     made = set()
     for checkpoint in checkpoints:
@@ -349,9 +354,13 @@ def _model_to_diffusers(checkpoints: Sequence[Tensors], folder: Path, new: Path,
         report(f"Converting the {part} ...")
         model = empty_part(folder, part)
         shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-        rename = transformer_to_diffusers if part == "transformer" else vae_to_diffusers
-        model.load_state_dict(rename(checkpoint, shapes), assign=True)
-        model.save_pretrained(new / part, max_shard_size=SHARD)
+        if part == "transformer":
+            renamed = transformer_to_diffusers(checkpoint, shapes)
+        else:  # its losses and discriminator are left out
+            theirs = {name: one for name, one in checkpoint.items() if name.startswith(("encoder.", "decoder."))}
+            renamed = _taken(theirs, {name: (sat, (0,), 1) for name, sat in _vae_names(shapes).items()}, shapes)
+        model.load_state_dict(renamed, assign=True)
+        model.save_pretrained(new / part, max_shard_size="5GB")
         made.add(part)
     for path in sorted(folder.iterdir()):
         if path.is_dir() and path.name not in made and not path.name.startswith("."):
@@ -364,44 +373,16 @@ def _model_to_sat(folder: Path, new: Path, report: Report) -> str:
     import torch
 
     report("Converting the transformer ...")
+    found, positions = config(folder, "transformer"), None
+    if not found["use_rotary_positional_embeddings"]:  # of 2B, which diffusers computes and SAT keeps as a weight
+        embed = empty_part(folder, "transformer").patch_embed
+        size = (found["sample_height"], found["sample_width"], found["sample_frames"])
+        positions = embed._get_positional_embeddings(*size, device=torch.device("cpu"))
     states = new / "transformer" / "1" / STATES
     states.parent.mkdir(parents=True)
-    torch.save({"module": transformer_to_sat(tensors(folder, "transformer"), _computed_positions(folder))}, states)
+    torch.save({"module": transformer_to_sat(tensors(folder, "transformer"), positions)}, states)
     (new / "transformer" / "latest").write_text("1", encoding="utf-8")
     report("Converting the vae ...")
     (new / "vae").mkdir()
     torch.save({"state_dict": vae_to_sat(tensors(folder, "vae"))}, new / "vae" / "3d-vae.pt")
     return "transformer and vae for SAT"
-
-
-def _computed_positions(folder: Path) -> torch.Tensor | None:
-    """What SAT keeps as a weight and diffusers computes: the positions of a 2B model; None for others."""
-    import torch
-
-    found = config(folder, "transformer")
-    if found["use_rotary_positional_embeddings"]:
-        return None
-    embed = empty_part(folder, "transformer").patch_embed
-    size = (found["sample_height"], found["sample_width"], found["sample_frames"])
-    positions: torch.Tensor = embed._get_positional_embeddings(*size, device=torch.device("cpu"))
-    return positions
-
-
-# ---- LoRAs
-
-
-def _lora_to_diffusers(checkpoint: Tensors, new: Path) -> str:
-    from safetensors.torch import save_file
-
-    lora = lora_to_diffusers(checkpoint)
-    found, metadata = lora_writing.export(lora, "diffusers", lora_writing.WRITERS)
-    save_file(found, new, metadata)
-    return f"a LoRA of rank {lora.rank} from SAT, with SAT's alpha of {ALPHA:g}"
-
-
-def _lora_to_sat(source: Path, new: Path, names: LayerNames) -> str:
-    import torch
-
-    lora = read(names, *read_lora(source))
-    torch.save({"module": lora_to_sat(lora)}, new)
-    return f"a LoRA for SAT: r {lora.rank}, lora_alpha 1 in its lora_config"

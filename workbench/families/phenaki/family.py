@@ -18,36 +18,13 @@ from workbench.errors import ConfigError
 from workbench.families.base import Family, ImageScale, OwnSetting
 from workbench.families.denoising import DenoiseInputs, SamplerSteps, StepOptions
 from workbench.families.facts import Part, VaeFacts
-from workbench.families.model import Frames, Model
+from workbench.families.model import TINY_PROMPTS, Frames, Model
 from workbench.families.model_files import INDEX, MADE_FOR, config, index
-from workbench.families.model_inputs import (
-    CallInputs,
-    Given,
-    ModelInputs,
-    PromptEncoder,
-    Tensors,
-    t5_parts,
-)
+from workbench.families.model_inputs import CallInputs, Given, ModelInputs, Tensors, t5_parts
 from workbench.families.noise_schedules import AS_PUBLISHED, NoiseSchedule, NoiseSettings
+from workbench.families.phenaki import models as known
 from workbench.families.phenaki.maskgit import Filling, MaskSchedule, divergence, ids, losses, points
-from workbench.families.phenaki.models import (
-    FORMATS,
-    GUIDANCE,
-    LORA_TARGETS,
-    MODELS,
-    NAMES,
-    PARTS,
-    PIPELINE,
-    SCHEDULER,
-    TEMPERATURE,
-    TEXT_TOKENS,
-    TINY,
-    TINY_PROMPTS,
-    TOYS,
-    WIDTH_MULTIPLE,
-    WRITERS,
-    NewModelSettings,
-)
+from workbench.families.phenaki.models import PARTS, PIPELINE, WIDTH_MULTIPLE, NewModelSettings
 from workbench.families.usage import HERE, lora_source
 from workbench.settings import Settings
 from workbench.workspace import link_or_copy, write_json
@@ -90,16 +67,14 @@ class Phenaki(Family):
     name = "phenaki"
     title = "Phenaki"
     remedy = "write it again"  # nobody publishes one
-    models = MODELS
-    lora_targets = LORA_TARGETS
-    layer_names = NAMES
-    lora_formats = FORMATS
-    lora_writers = WRITERS
-    schedulers = (SCHEDULER,)
+    models = known.MODELS
+    layer_names = known.NAMES
+    lora_formats = known.FORMATS
+    schedulers = (known.SCHEDULER,)
     pipelines = {PIPELINE: "text-to-video"}
     has_pipeline = False  # PIPELINE is our own name
-    toys = TOYS
-    text_tokens = TEXT_TOKENS
+    toys = known.TOYS
+    text_tokens = known.TEXT_TOKENS
     text_mask = True
     text_layers = r".+\.attn2\.to_[kv]"
     shared_layers = r".+\.(attn1\.to_[kv]|attn2\.to_v)"
@@ -110,7 +85,7 @@ class Phenaki(Family):
 
     def like(self, folder: Path) -> Model:
         rule = Frames(int(config(folder, "vae")["patch_frames"]), 129)
-        return replace(TINY, frame_rule=rule, guidance_scale=GUIDANCE, recipes=())
+        return replace(known.TINY, frame_rule=rule, guidance_scale=known.GUIDANCE, recipes="")
 
     def create(self, folder: Path, new: Settings, text: Path, made_for: Mapping[str, int], seed: int) -> None:
         import torch
@@ -121,8 +96,13 @@ class Phenaki(Family):
 
         assert isinstance(new, NewModelSettings)
         levels = _levels(new.code_levels)
+        step = math.lcm(WIDTH_MULTIPLE, new.model_heads)
         for name in ("model_width", "tokenizer_width"):
-            _check_width(name, getattr(new, name), new.model_heads)
+            if (width := getattr(new, name)) % step:
+                rule = (
+                    f"{name} is {width}, must be a multiple of {WIDTH_MULTIPLE} and of model_heads, {new.model_heads}"
+                )
+                raise ConfigError(f"{rule}: use {max(step, round(width / step) * step)}", {name: rule})
         kind = index(text).get("text_encoder", ("", ""))[1]
         if kind != "T5EncoderModel":
             sentence = (
@@ -197,15 +177,6 @@ class Phenaki(Family):
 
     # ---- encoding
 
-    def encode_text(self, text_encoder: PromptEncoder, captions: Sequence[str]) -> Tensors:
-        """{"prompt_embeds": [B, tokens, D], "mask": [B, tokens]}: padding is neither encoded nor looked at."""
-        import torch
-
-        found = text_encoder.tokens(captions)
-        with torch.no_grad():
-            embeds = text_encoder.model(found.input_ids, attention_mask=found.attention_mask)[0]
-        return {"prompt_embeds": embeds, "mask": found.attention_mask.to(embeds)}
-
     def encode_video(self, vae: Any, video: torch.Tensor) -> Tensors:
         """{"mean"}: codes as points [B, dimensions, f, h, w] float32; nothing is sampled, "std" is 0."""
         import torch
@@ -243,7 +214,7 @@ class Phenaki(Family):
 
     def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
         critic = config(Path(model.source), "transformer")["critic"]
-        own = {"temperature": OwnSetting(TEMPERATURE, "as phenaki-pytorch samples")}
+        own = {"temperature": OwnSetting(known.TEMPERATURE, "as phenaki-pytorch samples")}
         own |= {name: OwnSetting() for name in TOKENIZER_SETTINGS}
         return own if critic == "none" else {**own, "train_part": OwnSetting()}
 
@@ -359,14 +330,6 @@ def _levels(text: str) -> tuple[int, ...]:
         sentence = f"code_levels is {text[:40]!r}: write 1 to 8 numbers from 2 to 64 with commas between, as in 8,5,5,5"
         raise ConfigError(sentence, {"code_levels": sentence})
     return tuple(map(int, parts))
-
-
-def _check_width(name: str, width: int, heads: int) -> None:
-    if width % WIDTH_MULTIPLE or width % heads:
-        step = math.lcm(WIDTH_MULTIPLE, heads)
-        nearest = max(step, round(width / step) * step)
-        sentence = f"{name} is {width}, must be a multiple of {WIDTH_MULTIPLE} and of model_heads, {heads}"
-        raise ConfigError(f"{sentence}: use {nearest}", {name: sentence})
 
 
 FAMILY = Phenaki()

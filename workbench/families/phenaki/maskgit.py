@@ -106,13 +106,6 @@ class MaskSchedule(NoiseSchedule):
         return torch.ones_like(timesteps)
 
 
-def generator_loss(logits: torch.Tensor, codes: torch.Tensor, masked: torch.Tensor) -> torch.Tensor:
-    """[B] float32 of logits [B, codes, f, h, w], the clip's own codes [B, f, h, w] and which of them are masked."""
-    import torch.nn.functional as F
-
-    return _counted(F.cross_entropy(logits.float(), codes, reduction="none"), masked)
-
-
 def divergence(logits: torch.Tensor, base: torch.Tensor, masked: torch.Tensor, codes: int) -> torch.Tensor:
     """[B] float32: how far the probabilities of masked codes are from those of the base model (Kullback-Leibler).
 
@@ -122,14 +115,6 @@ def divergence(logits: torch.Tensor, base: torch.Tensor, masked: torch.Tensor, c
 
     ours, theirs = (found[:, :codes].float().log_softmax(1) for found in (logits, base))
     return _counted(F.kl_div(ours, theirs, reduction="none", log_target=True).sum(1), masked)
-
-
-def critic_loss(scores: torch.Tensor, masked: torch.Tensor) -> torch.Tensor:
-    """[B] float32 of the critic's logits [B, f, h, w] of a clip whose masked codes were filled in."""
-    import torch.nn.functional as F
-
-    loss = F.binary_cross_entropy_with_logits(scores.float(), masked.float(), reduction="none")
-    return loss.flatten(1).mean(1)
 
 
 def _counted(loss: torch.Tensor, masked: torch.Tensor) -> torch.Tensor:
@@ -149,6 +134,7 @@ def sample_codes(logits: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
 def losses(transformer: Any, schedule: MaskSchedule, inputs: ModelInputs) -> torch.Tensor:
     """[B]: what the generator, the critic or both learn, as the schedule says. A pure function."""
     import torch
+    import torch.nn.functional as F
 
     levels, part = transformer.config.levels, schedule.part
     codes = ids(inputs.latents, levels)
@@ -159,14 +145,16 @@ def losses(transformer: Any, schedule: MaskSchedule, inputs: ModelInputs) -> tor
         logits = transformer(given, text, seen)
     total = logits.new_zeros(len(codes), dtype=torch.float32)
     if part != "critic":
-        total = total + generator_loss(logits, codes, masked)
+        total = total + _counted(F.cross_entropy(logits.float(), codes, reduction="none"), masked)
     if part != "generator" and transformer.config.critic != "none":
         noise = inputs.noise[:, 1]
         uniform = torch.special.ndtr(noise.to(float64_device(noise.device)).double())
         if uniform.device != noise.device:
             uniform = uniform.float().to(noise.device)
         filled = torch.where(masked, sample_codes(logits.detach(), uniform), codes)
-        total = total + critic_loss(transformer.criticise(filled, text, seen), masked)
+        scores = transformer.criticise(filled, text, seen).float()
+        loss = F.binary_cross_entropy_with_logits(scores, masked.float(), reduction="none")
+        total = total + loss.flatten(1).mean(1)
     return total
 
 

@@ -6,57 +6,15 @@ measured here: docs/phenaki.md has what the samples show.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from workbench.families import lora_names, lora_writing
-from workbench.families.lora_files import LoraFormat
-from workbench.families.model import Frames, Model
+from workbench.families import lora_writing
+from workbench.families.lora_names import ATTENTION, FEED_FORWARD, LayerNames
+from workbench.families.model import TINY_PROMPTS, Frames, Model
 from workbench.families.model_files import INDEX
-from workbench.families.recipes import SUBJECTS, Advice, Recipe, Source
 from workbench.paths import ASSETS
 from workbench.settings import Settings, field
-
-# ---- what LoRAs were trained with
-
-MEASURED = Source("docs/phenaki.md, the built-in model")
-AS_MEASURED = Advice("As measured.", (MEASURED,))
-LAYERS = r".*(to_[qkv]|to_out\.0|net\.0\.proj|net\.2|proj_out)"
-
-_STYLE = Recipe(
-    subject="style",
-    evidence="Measured with striped backgrounds alone, two seeds: 22 and 25 of 32 samples were striped.",
-    clips=Advice("22 clips, and 64 known ones as regularization dataset.", (MEASURED,)),
-    captions=Advice("One short sentence in the model's own words, with a new word for what is new.", (MEASURED,)),
-    enough=20,
-    steps=((1, 450),),
-    why_steps=AS_MEASURED,
-    settings=(
-        ("batch_size", 8, AS_MEASURED),
-        ("rank", 64, Advice("With rank 16 stripes were seen less often.", (MEASURED,))),
-        ("alpha", 64.0, AS_MEASURED),
-        (
-            "targets",
-            LAYERS,
-            Advice(
-                "With the last layer, which names the codes: a run without it, at rate 1e-3, showed no stripes.",
-                (MEASURED,),
-            ),
-        ),
-        ("learning_rate", 3e-3, AS_MEASURED),
-        ("lr_schedule", "cosine", AS_MEASURED),
-        ("caption_dropout", 0.0, Advice("Empty captions would learn the concept, and guidance subtracts them.")),
-        ("lora_dropout", 0.0, AS_MEASURED),
-        (
-            "regularization_share",
-            0.5,
-            Advice("Half of each batch from the regularization dataset, if one is named.", (MEASURED,)),
-        ),
-    ),
-)
-TINY_RECIPES = tuple(replace(_STYLE, subject=subject) for subject in SUBJECTS)
-
 
 # ---- the built-in model, and folders
 
@@ -65,30 +23,20 @@ SCHEDULER = "MaskGit"  # its name where the others have a scheduler
 TEXT_TOKENS = 16  # of a caption, in models whose config does not say it
 GUIDANCE = 3.0  # as Phenaki samples
 TEMPERATURE = 0.9  # of sampling's first step; it falls evenly
-ATTENTION = ("to_q", "to_k", "to_v", "to_out.0")
-FEED_FORWARD = ("ff.net.0.proj", "ff.net.2")
-LORA_TARGETS = {"attention": ATTENTION, "attention+feed-forward": (*ATTENTION, *FEED_FORWARD)}
 IN_BLOCK = {f"{attention}.{name}": f"{attention}.{name}" for attention in ("attn1", "attn2") for name in ATTENTION}
 IN_BLOCK |= {name: name for name in FEED_FORWARD}
 OUTSIDE = {name: name for name in ("proj_out", "critic_out")}
 READERS = "this workbench, diffusers or finetrainers"
-NAMES = lora_names.LayerNames(
-    "Phenaki", "transformer_blocks", IN_BLOCK, OUTSIDE, READERS, more_parts=("critic_blocks",)
-)
+NAMES = LayerNames("Phenaki", "transformer_blocks", IN_BLOCK, OUTSIDE, READERS, more_parts=("critic_blocks",))
 FORMATS = (
-    LoraFormat(
+    lora_writing.LoraFormat(
         "diffusers",
         "diffusers",
         "diffusers' layout: rank and alpha in the file's metadata.",
-        readers=("this workbench",),
-        outside="this workbench",
+        lora_writing.diffusers,
+        ("this workbench",),
+        "this workbench",
     ),
-)
-WRITERS: dict[str, lora_writing.Writer] = {"diffusers": lora_writing.diffusers}
-TINY_PROMPTS = (
-    "a red circle moves left on a blue background",
-    "a green square moves right on a white background",
-    "a yellow triangle moves up on a black background",
 )
 
 PIPELINE = "PhenakiPipeline"
@@ -119,7 +67,7 @@ TINY = Model(
     local=True,
     embedded=True,
     preservation_prompts=TINY_PROMPTS,
-    recipes=TINY_RECIPES,
+    recipes="tiny-phenaki",
 )
 MODELS = tuple(model for model in (TINY,) if (Path(model.source) / INDEX).is_file())
 

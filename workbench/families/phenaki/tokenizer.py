@@ -56,7 +56,11 @@ class PhenakiTokenizer(ModelMixin, AutoencoderMixin, ConfigMixin):
             raise ValueError(f"the clip has {clip.shape[2]} frames: give 1 + {self.config.patch_frames}k")
         if self._one_by_one(clip):
             return torch.cat([self.encode(one) for one in clip.split(1)])
-        found = self.to_code(self.encoder(self._patches(clip))).float().tanh()
+        size, group = self.config.patch, self.config.patch_frames
+        tokens = self.embed_first(_patched(clip[:, :, :1], size, 1))
+        if clip.shape[2] > 1:
+            tokens = torch.cat([tokens, self.embed_rest(_patched(clip[:, :, 1:], size, group))], dim=1)
+        found = self.to_code(self.encoder(tokens)).float().tanh()
         steps = torch.tensor([(count - 1) / 2 for count in self.config.levels], device=found.device)
         rounded = ((found + 1) * steps).round() / steps - 1
         return (found + (rounded - found).detach()).permute(0, 4, 1, 2, 3)
@@ -79,13 +83,6 @@ class PhenakiTokenizer(ModelMixin, AutoencoderMixin, ConfigMixin):
 
     def _one_by_one(self, batch: Tensor) -> bool:
         return (self.use_slicing or self.use_tiling) and len(batch) > 1
-
-    def _patches(self, clip: Tensor) -> Tensor:
-        size, group = self.config.patch, self.config.patch_frames
-        first = self.embed_first(_patched(clip[:, :, :1], size, 1))
-        if clip.shape[2] == 1:
-            return first
-        return torch.cat([first, self.embed_rest(_patched(clip[:, :, 1:], size, group))], dim=1)
 
 
 class _Layers(nn.Module):
