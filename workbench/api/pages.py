@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.display.html import escaped
+from workbench.display.inline_html import escaped
 
 STYLE = "body{font:15px/1.5 system-ui,sans-serif;max-width:52rem;margin:3rem auto;padding:0 1.2rem;color:#1d2738}\
 code,pre{font:13px/1.5 ui-monospace,monospace;background:#f4f6fa;border-radius:5px;padding:1px 5px}\

@@ -23,10 +23,9 @@ from workbench.runs.failures import STACKS, failure_of
 from workbench.runs.listing import (
     Order,
     RunEntry,
-    RunListReader,
     RunSummary,
-    by_group,
     differences,
+    entries_of,
     matching,
     ordered,
     summary_of,
@@ -36,9 +35,8 @@ from workbench.runs.previews import LiveSample, Preview
 from workbench.runs.report import write_report
 from workbench.runs.run import DECODING, Run, remove_run, removed_runs, rename_run, restore_run
 from workbench.runs.settings import TrainSettings
-from workbench.runs.snapshot import RunSnapshot, SnapshotReader, snapshot
+from workbench.runs.snapshot import RunSnapshot, SnapshotReader, perform_named, snapshot
 from workbench.runs.sweeps import created, parse_values
-from workbench.runs.verdict import perform_named
 from workbench.settings import parse, specs
 from workbench.workspace import Workspace, strange_names
 from workbench.workspace.folders import MOST_GROUP
@@ -447,7 +445,6 @@ class _RunLines:
         self, workspace: Workspace, search: str = "", group: str | None = None, sort: Order = "newest"
     ) -> None:
         self._workspace, self._search, self._group, self._sort = workspace, search, group, sort
-        self._reader = RunListReader()
         self._kept: dict[str, tuple[list[Any], RunSummary, str]] = {}
 
     def read(self) -> list[RunLine]:
@@ -455,10 +452,10 @@ class _RunLines:
         waiting = run_queue.order(self._workspace)
         statuses = {one.name: one for one in jobs.jobs_in(self._workspace.runs)}
         self._kept = {name: kept for name, kept in self._kept.items() if name in statuses}
-        every = self._reader.read(statuses.values(), waiting)
+        every = entries_of(statuses.values(), waiting)
         said = {one.name: words for one, words in zip(every, differences(every), strict=True)}
-        found = by_group(ordered(matching(every, self._search, self._group), self._sort))
-        lines = [self._line(one, statuses[one.name], waiting, said[one.name]) for _, part in found for one in part]
+        found = ordered(matching(every, self._search, self._group), self._sort)
+        lines = [self._line(one, statuses[one.name], waiting, said[one.name]) for one in found]
         measured: dict[str, list[float]] = {}
         for one in lines:
             if one.group and one.held_out:
@@ -551,12 +548,7 @@ def show(workspace: Workspace, name: Name) -> RunView:
 @operation(path="/run-comparison", visitors="own session")
 def compare(workspace: Workspace, names: Names) -> Comparison:
     """Compare runs: their results, and the settings that differ."""
-    made = side_by_side([Run.open(workspace, name) for name in names])
-    results, settings = ({row: tuple(texts) for row, texts in found} for found in (made.results, made.settings))
-    previews = tuple(
-        {"prompt": prompt, "videos": [one and str(one.video) for one in videos]} for prompt, videos in made.previews
-    )
-    return Comparison(names=tuple(made.names), results=results, settings=settings, previews=previews)
+    return Comparison(**side_by_side([Run.open(workspace, name) for name in names]).to_json())
 
 
 @operation(visitors="own session")
