@@ -329,7 +329,6 @@ LIGHT = (
     "workbench.cli.operations",
     "workbench.dataset_builder.dataset",
     "workbench.dataset_builder.dataset",
-    "workbench.runs.display",
     "workbench.runs.report",
     "workbench.dataset_builder.captions.captioning",
     "workbench.captioners",

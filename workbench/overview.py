@@ -14,9 +14,7 @@ from workbench import jobs
 from workbench.clips.records import INFO, METADATA, read_clips
 from workbench.dataset_builder.snapshot import dataset_snapshot, last_change, task_snapshot
 from workbench.dataset_builder.tasks import NAMES, Task
-from workbench.display import states
-from workbench.display.quantities import byte_size
-from workbench.display.states import Tone
+from workbench.display.quantities import Tone, byte_size, tone_of
 from workbench.errors import ConfigError
 from workbench.jobs import State, Status, queue
 from workbench.jobs.devices import GIGABYTE, load, pick_device
@@ -209,7 +207,7 @@ class OverviewReader:
         return RunLine(
             name=status.name,
             state=word,
-            tone=states.tone_of(word),
+            tone=tone_of(word),
             activity=" · ".join(filter(None, (activity(status), when))),
             share=0.0 if waiting else 1.0 if status.state is State.FINISHED else share,
             message=self._kept_for(status.folder, (status.state, status.ended_at), lambda: _failure(status)),

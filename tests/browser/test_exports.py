@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from tests.written_grid import FRAMES, write_grid
-from tests.written_run import add_preview
+from tests.written_run import add_preview, write_run
 from workbench.compare.export import export_page
 from workbench.demo_space import replays
+from workbench.runs.analysis.comparison import compare
 from workbench.runs.report import write_report
 from workbench.runs.run import Run
 from workbench.sampler.samples import write_sample
@@ -51,6 +52,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     found = {"report": folder / "report.html", "grid": folder / "grid.html", "replay": folder / "replay.html"}
     write_report(run).rename(found["report"])
     export_page(grid).rename(found["grid"])
+    shown = f"{run._repr_html_()}{compare([run, write_run(workspace, 'second', rank=8)])._repr_html_()}"
+    found["notebook"] = folder / "notebook.html"
+    found["notebook"].write_text(f"<!doctype html><meta charset=utf-8>{shown}", encoding="utf-8")
     found["replay"].write_text("".join(replays.page(replays.shipped()[0])), encoding="utf-8")
     workspace.root.rename(folder / "elsewhere")
     return found
@@ -114,6 +118,20 @@ def test_a_grid_plays_together_by_keys_too_and_tiny_videos_stay_small(
     page.wait_for_function(TOGETHER)
     page.keyboard.press("w")
     page.get_by_label("Where the two videos meet").wait_for()
+    assert asked == []
+
+
+def test_a_notebook_without_a_kernel_shows_a_run_and_a_comparison_in_frames(
+    files: dict[str, Path], page: Page, asked: list[str]
+) -> None:
+    page.goto(files["notebook"].as_uri())
+    page.get_by_text("first: finished").wait_for()
+    frames = page.locator("iframe")
+    run, compared = frames.nth(0).content_frame, frames.nth(1).content_frame
+    run.get_by_role("heading", name="Checkpoints").wait_for()
+    assert run.locator(".previews wb-video").count() == 4
+    compared.get_by_role("cell", name="Rank").wait_for()
+    assert compared.locator("wb-chart").count() == 5
     assert asked == []
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
@@ -19,12 +19,9 @@ from tests.written_run import write_run
 from workbench import Dataset, Run, Workspace
 from workbench.dataset_builder.settings import ExportSettings
 from workbench.display import inline_html
-from workbench.display.charts import thinned
 from workbench.errors import ConfigError
 from workbench.notebook import attach, clone_panel, compare_runs, fork_panel, form, sample_panel, train_panel
 from workbench.notebook.widget import PART, View
-from workbench.runs import display
-from workbench.runs.previews import Preview, RunPreviews
 from workbench.runs.settings import TrainSettings
 from workbench.settings import Settings
 
@@ -204,12 +201,12 @@ def test_a_run_that_a_click_has_started_is_the_panels(workspace: Workspace) -> N
 
 def test_compared_runs_show_curves_and_a_table(workspace: Workspace) -> None:
     slow, fast = write_run(workspace, "slow"), write_run(workspace, "fast", 100, learning_rate=3e-4)
-    one = compare_runs([slow])._repr_html_()
-    assert one.count('class="chart"') == 5
-    assert "Settings that differ" not in one
-    both = compare_runs([slow, fast])._repr_html_()
-    assert "Settings that differ" in both
-    assert "0.0003" in both
+    shown = html.unescape(compare_runs([slow, fast])._repr_html_())
+    data = json.loads(shown.partition('id="wb-data">')[2].partition("</script>")[0])
+    assert data["element"] == "wb-run-comparison"
+    charts, tables = data["answers"].values()
+    assert [len(one["lines"]) for one in charts["charts"]] == [2] * 5
+    assert tables["settings"]["Learning rate"] == ["0.0001", "0.0003"]
 
 
 # ---- samples
@@ -239,19 +236,3 @@ def test_videos_travel_inside_the_page(tmp_path: Path) -> None:
     assert "too large" in inline_html.video(path)
     path.unlink()
     assert "gone" in inline_html.video(path)
-
-
-def test_previews_are_a_table_of_prompts_by_steps_and_prompts_are_escaped(tmp_path: Path) -> None:
-    found: list[Preview] = []
-    prompts = ["<script>x</script>", "a ring"]
-    for step in range(0, 100, 10):
-        path = tmp_path / f"{step}.mp4"
-        path.write_bytes(b"v")
-        found += [Preview(step, index, prompt, path) for index, prompt in enumerate(prompts)]
-    table = display.previews(RunPreviews(tuple(found)), 64)
-    assert "<script>" not in table
-    ElementTree.fromstring(f"<div>{table}</div>".replace(" autoplay loop muted playsinline controls ", " "))
-    assert table.count("<video") == 2 * display.COLUMNS
-    assert "base model" in table
-    assert "step 90" in table
-    assert thinned([0, 10, 20, 30, 40, 50], 5)[0::4] == [0, 50]

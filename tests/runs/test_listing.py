@@ -10,7 +10,7 @@ from tests.written_run import ended, write_run
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.jobs import processes
-from workbench.runs.listing import NO_GROUP, RunEntry, RunListReader, by_group, groups, matching, ordered
+from workbench.runs.listing import RunEntry, entries_of, matching, ordered
 from workbench.runs.run import REMOTE, Run, rename_run
 from workbench.workspace import Workspace, write_json
 
@@ -26,7 +26,7 @@ def entries(workspace: Workspace) -> list[RunEntry]:
     Run(workspace.run("dogs")).write_notes("The Best so far")
     (workspace.run("birds") / jobs.RESULT).unlink()
     write_json(workspace.run("birds") / jobs.PROCESS, {**processes.identity(os.getpid()), "started_at": 1.0})
-    return RunListReader().read(jobs.jobs_in(workspace.runs), ["birds"])
+    return entries_of(jobs.jobs_in(workspace.runs), ["birds"])
 
 
 def names(found: list[RunEntry]) -> list[str]:
@@ -43,35 +43,22 @@ def test_a_search_looks_at_every_word_of_name_state_group_dataset_model_and_note
     assert names(matching(entries, "", "")) == ["birds", "cats"]
 
 
-def test_orders_and_the_sections_of_groups(entries: list[RunEntry]) -> None:
-    assert names(ordered(entries)) == ["birds", "dogs", "cats"]
+def test_orders_keep_groups_together(entries: list[RunEntry]) -> None:
+    assert names(ordered(entries)) == ["birds", "cats", "dogs"]
     assert names(ordered(entries, "name")) == ["birds", "cats", "dogs"]
     assert names(ordered(entries, "state")) == ["birds", "cats", "dogs"]  # what goes on, what failed, what is over
-    assert names(ordered(entries, "active"))[-1] == "birds"  # it began in 1970
+    assert names(ordered(entries, "active")) == ["dogs", "cats", "birds"]  # it began in 1970
     with pytest.raises(ConfigError, match="choose one of newest, active, name"):
         ordered(entries, "color")  # type: ignore[arg-type]
-    assert [(title, names(part)) for title, part in by_group(ordered(entries))] == [
-        (NO_GROUP, ["birds", "cats"]),
-        ("rank study", ["dogs"]),
-    ]
-    assert by_group(matching(entries, "", ""))[0][0] == ""  # no group, no headings
-    assert groups(entries) == ["rank study"]
 
 
-def test_dates_states_and_what_was_changed_since(workspace: Workspace, entries: list[RunEntry]) -> None:
-    birds, dogs, cats = entries
-    assert (birds.state, birds.tone, birds.ended) == ("waiting", "idle", None)
-    assert birds.when.startswith("started ")
-    assert (dogs.tone, cats.tone) == ("good", "bad")
-    assert dogs.when.startswith("ended ")
-    assert dogs.dates.startswith("created ")
-    reader = RunListReader()
+def test_states_and_what_was_changed_since(workspace: Workspace, entries: list[RunEntry]) -> None:
+    birds, _, cats = entries
+    assert (birds.state, birds.ended, cats.state) == ("waiting", None, "failed")
     statuses = jobs.jobs_in(workspace.runs)
-    assert reader.read(statuses, [])[2].group == ""
-    Run(workspace.run("cats")).set_group("new")
-    assert reader.read(statuses, [])[2].group == "new"
-    Run(workspace.run("cats")).set_group("")
-    assert reader.read(statuses, [])[2].group == ""
+    for group in ("", "new", ""):
+        Run(workspace.run("cats")).set_group(group)
+        assert entries_of(statuses, [])[2].group == group
     dogs_run = Run(workspace.run("dogs"))
     for wrong in ("x" * 61, "a\x1b[2Jb"):
         with pytest.raises(ConfigError, match="at most 60 characters, all printable"):

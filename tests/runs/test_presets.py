@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from workbench.errors import ConfigError
-from workbench.runs.recipes import NOT_SHARED, add_preset, load_preset, preset_names, preset_text, save_preset
+from workbench.runs.recipes import NOT_SHARED, load_preset, preset_names, save_preset
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
@@ -21,14 +18,8 @@ def test_a_preset_comes_back_without_what_names_things_of_the_workspace(workspac
     loaded = load_preset(workspace, "my-style")
     assert not set(NOT_SHARED) & loaded.keys()
     assert TrainSettings(dataset="cats").changed(**loaded) == settings
-
-
-def test_a_shared_file_is_taken_in_and_checked(workspace: Workspace, tmp_path: Path) -> None:
-    file = tmp_path / "Friend's.json"
-    file.write_text(json.dumps({"rank": 32, "dataset": "theirs"}))
-    assert add_preset(workspace, file) == "friend-s"
+    (workspace.presets / "friend-s.json").write_text('{"rank": 32, "dataset": "theirs"}')
     assert load_preset(workspace, "friend-s") == {"rank": 32}
-    assert json.loads(preset_text(workspace, "friend-s")) == {"rank": 32}
 
 
 @pytest.mark.parametrize(
@@ -40,12 +31,11 @@ def test_a_shared_file_is_taken_in_and_checked(workspace: Workspace, tmp_path: P
         ("rank=3", "cannot be read as JSON"),
     ],
 )
-def test_a_file_that_is_no_preset_is_refused(workspace: Workspace, tmp_path: Path, content: str, sentence: str) -> None:
-    file = tmp_path / "wrong.json"
-    file.write_text(content)
+def test_a_file_that_is_no_preset_is_refused(workspace: Workspace, content: str, sentence: str) -> None:
+    workspace.presets.mkdir(parents=True, exist_ok=True)
+    (workspace.presets / "wrong.json").write_text(content)
     with pytest.raises(ConfigError, match=sentence):
-        add_preset(workspace, file)
-    assert preset_names(workspace) == []
+        load_preset(workspace, "wrong")
 
 
 def test_a_preset_needs_a_name(workspace: Workspace) -> None:

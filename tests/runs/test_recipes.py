@@ -10,12 +10,23 @@ import pytest
 
 from workbench.demo import teach
 from workbench.errors import ConfigError
-from workbench.families import find_model, models
+from workbench.families import families, find_model, models
 from workbench.families.base import ResolvedModel
-from workbench.families.recipes import SUBJECTS
+from workbench.families.recipes import SUBJECTS, Source
 from workbench.paths import GUIDE
-from workbench.runs.recipes import UNKNOWN, sources, suggest
+from workbench.runs.recipes import UNKNOWN, suggest
 from workbench.runs.settings import TrainSettings
+
+
+def sources() -> list[Source]:
+    """List every source that a recipe cites, once each."""
+    found: dict[Source, None] = {}
+    for family in families():
+        recipes = [*family.recipes, *(recipe for model in family.models for recipe in model.recipes)]
+        for recipe in recipes:
+            for advice in (recipe.clips, recipe.captions, recipe.why_steps, *(why for *_, why in recipe.settings)):
+                found |= dict.fromkeys(advice.sources)
+    return list(found)
 
 
 @pytest.mark.parametrize("model", [model.id for model in models()])

@@ -14,7 +14,7 @@ import pytest
 from tests.drawing import MakeClip
 from tests.written_run import NOW, add_preview, ended, two_sessions, write_run
 from workbench.errors import ExitCode
-from workbench.runs import display
+from workbench.runs import report
 from workbench.runs.metrics import SESSIONS, read_sessions, record_session, training_seconds
 from workbench.runs.report import write_report
 from workbench.runs.run import Run
@@ -121,7 +121,7 @@ def test_videos_are_thinned_to_fit_first_and_last_stay(run: Run, clip: Path, mon
     for step in range(0, 201, 20):
         add_preview(run, step, clip)
     add_preview(run, 200, clip, stem="0-scale-0.5", scale=0.5)  # not one of the steps' own
-    monkeypatch.setattr(display, "EMBEDDED", 4.5 * clip.stat().st_size)
+    monkeypatch.setattr(report, "EMBEDDED", 4.5 * clip.stat().st_size)
     text = written(run)
     shown = answer(text, "progress/previews")
     assert shown["steps"] == [0, 100, 200]

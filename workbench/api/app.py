@@ -26,7 +26,7 @@ from workbench.dataset_builder import Dataset
 from workbench.dataset_builder import library as dataset_library
 from workbench.dataset_builder.export import export_stream
 from workbench.dataset_builder.settings import ExportSettings, LayoutName
-from workbench.display.html import escaped
+from workbench.display.inline_html import escaped
 from workbench.errors import (
     CannotWrite,
     ConfigError,

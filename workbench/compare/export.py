@@ -7,7 +7,6 @@ files everywhere. It is shown by the elements of Compare (assets/elements).
 
 from __future__ import annotations
 
-import html
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from workbench.clips import media
 from workbench.compare.grid import CellState, Grid
 from workbench.compare.snapshot import snapshot
 from workbench.display import elements
-from workbench.display.inline_html import heading, note
+from workbench.display.inline_html import framed, heading, note
 from workbench.errors import ConfigError
 from workbench.workspace import finite, replacing
 
@@ -98,7 +97,4 @@ def grid_html(grid: Grid) -> str:
     if sum(path.stat().st_size for path in videos) > PLAYER_LIMIT:
         return head + note(TOO_LARGE)
     height = min(HIGHEST, LOWEST + ROW * (len(state.rows) - 1))
-    return (
-        f'{head}<iframe srcdoc="{html.escape("".join(page(grid)))}" title="{html.escape(state.title)}" '
-        f'style="width:100%;height:{height}px;border:0;resize:vertical" allowfullscreen></iframe>'
-    )
+    return head + framed(page(grid), state.title, height)

@@ -63,9 +63,7 @@ from workbench.dataset_builder.snapshot import (
 )
 from workbench.dataset_builder.sources.columns import USUAL, Columns, clean_caption
 from workbench.dataset_builder.tasks import Name, Task, changed_at
-from workbench.display.charts import bars
-from workbench.display.html import escaped
-from workbench.display.inline_html import figure, folded, heading, note, picture, row, table
+from workbench.display.inline_html import bars, escaped, figure, folded, heading, note, picture, row, table
 from workbench.errors import ConfigError, DataError, Unknown, WorkbenchError
 from workbench.families import default_model, find_model
 from workbench.jobs import State

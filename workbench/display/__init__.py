@@ -1,10 +1,4 @@
-"""How values look wherever they are shown: HTML, charts, states, quantities in words.
+"""How values look wherever they are shown: quantities in words, HTML as text, and the elements as one script.
 
-    html           pieces of HTML that the page and the report share
-    inline_html    HTML that carries its styles and files inside: what objects show in a notebook
-    charts         charts as SVG text
-    states         the tone and the icon of each state
-    quantities     bytes, seconds and counts in words
-
-No face is known here; how a run, a dataset or a grid looks is in the display modules of their packages.
+No face is known here; how a run, a dataset or a grid looks is said in their packages.
 """

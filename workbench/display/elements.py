@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from workbench.display.html import escaped
+from workbench.display.inline_html import escaped
 from workbench.paths import ASSETS
 
 FOLDER = ASSETS / "elements"

@@ -1,4 +1,4 @@
-"""HTML that carries its styles and files inside: what objects of the library show as the last line of a notebook cell.
+"""HTML as text: what objects of the library show as the last line of a notebook cell, with styles and files inside.
 
 A notebook's page often cannot reach the kernel's files (Colab, VS Code), so pictures and videos are embedded as data
 URLs. Text from people and files is escaped here.
@@ -6,18 +6,34 @@ URLs. Text from people and files is escaped here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
-from workbench.display import html
-from workbench.display.html import PIXEL_ART, escaped
-from workbench.display.states import Tone, icon, tone_of
+from workbench.display.quantities import Tone
 
 EMBED_LIMIT = 8 * 1024 * 1024  # bytes; a notebook that carries more than this per video gets slow to open
+PIXEL_ART = 128  # pixels of width; smaller videos are enlarged with sharp edges instead of a blur
+TYPES = {
+    ".mp4": "video/mp4",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".png": "image/png",
+    ".webp": "image/webp",
+    ".gif": "image/gif",
+    ".html": "text/html",
+}
 BLUE, AMBER, GREEN, RED, GRAY = "#2f6fd0", "#b26a00", "#2e7d32", "#c62828", "#6b7688"
 TONE_COLORS: dict[Tone, str] = {"plain": GRAY, "going": BLUE, "idle": GRAY, "good": GREEN, "warn": AMBER, "bad": RED}
 NOTE_COLORS = {"plain": "inherit", "error": RED, "good": GREEN}
 CELL = 'style="padding:4px 6px;text-align:left;vertical-align:top;font-weight:normal;border:0;background:none"'
+
+
+def escaped(text: object) -> str:
+    """Text that is safe inside HTML and inside an attribute."""
+    return html.escape(str(text), quote=True)
 
 
 # ---- files
@@ -25,7 +41,13 @@ CELL = 'style="padding:4px 6px;text-align:left;vertical-align:top;font-weight:no
 
 def data_url(path: Path) -> str | None:
     """A file's content as a data URL; None when it is gone or too large to embed."""
-    return html.data_url(path, EMBED_LIMIT)
+    try:
+        if path.stat().st_size > EMBED_LIMIT:
+            return None
+        content = path.read_bytes()
+    except OSError:
+        return None
+    return f"data:{TYPES[path.suffix.lower()]};base64,{base64.b64encode(content).decode()}"
 
 
 def video(path: Path, width: int = 192, source_width: int | None = None, label: str = "") -> str:
@@ -82,11 +104,10 @@ def heading(text: str) -> str:
     return f'<div style="margin:8px 0 4px"><b>{escaped(text)}</b></div>'
 
 
-def badge(text: str, tone: Tone | None = None) -> str:
-    """A word in a colored pill with its icon. tone: of a word that is no state"""
-    tone = tone or tone_of(text)
+def badge(text: str, tone: Tone) -> str:
+    """A word in a pill with the color of its tone."""
     style = f"background:{TONE_COLORS[tone]};color:#fff;border-radius:9px;padding:1px 9px"
-    return f'<span style="{style}">{icon(text, tone)}{escaped(text)}</span>'
+    return f'<span style="{style}">{escaped(text)}</span>'
 
 
 # ---- several things
@@ -99,13 +120,8 @@ def row(cells: Sequence[str]) -> str:
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Texts in rows and columns."""
-    return html_table(list(map(escaped, heads)), [list(map(escaped, cells)) for cells in rows])
-
-
-def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Pieces of HTML in rows and columns."""
-    head = "".join(f"<th {CELL}><b>{name}</b></th>" for name in heads)
-    lines = ("".join(f"<td {CELL}>{cell}</td>" for cell in cells) for cells in rows)
+    head = "".join(f"<th {CELL}><b>{escaped(name)}</b></th>" for name in heads)
+    lines = ("".join(f"<td {CELL}>{escaped(cell)}</td>" for cell in cells) for cells in rows)
     # Jupyter gives every second row of a table a background.
     body = "".join(f'<tr style="background:none">{cells}</tr>' for cells in lines)
     return f'<table style="border-collapse:collapse;line-height:1.3"><tr>{head}</tr>{body}</table>'
@@ -114,3 +130,50 @@ def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def folded(title: str, content: str) -> str:
     """HTML that is shown after a click."""
     return f"<details><summary>{escaped(title)}</summary>{content}</details>"
+
+
+def framed(document: Iterable[str], title: str, height: int) -> str:
+    """A whole document in a frame of its own, whose height a person can change. height: at first, pixels"""
+    return (
+        f'<iframe srcdoc="{escaped("".join(document))}" title="{escaped(title)}" '
+        f'style="width:100%;height:{height}px;border:0;resize:vertical" allowfullscreen></iframe>'
+    )
+
+
+# ---- counts
+
+
+def histogram(title: str, unit: str, edges: Sequence[float], counts: Sequence[int]) -> str:
+    """Columns: counts[i] lie between edges[i] and edges[i + 1]."""
+    top = max(counts, default=1) or 1
+    bins = "".join(
+        f'<span title="{low:g} to {high:g} {escaped(unit)}: {count:,}" '
+        f'style="flex:1;background:{BLUE};margin-right:1px;height:{100 * count / top:.0f}%"></span>'
+        for (low, high), count in zip(pairwise(edges), counts, strict=True)
+    )
+    style = "display:flex;align-items:flex-end;height:90px;border-bottom:1px solid rgba(127,127,127,.6)"
+    ends = f"<span>{edges[0]:g}</span><span>{edges[-1]:g} {escaped(unit)}</span>"
+    return _counted(
+        title, f'<div style="{style}">{bins}</div><div style="display:flex;justify-content:space-between">{ends}</div>'
+    )
+
+
+def bars(title: str, counts: Mapping[str, int], most: int = 12) -> str:
+    """A horizontal bar and a number for each name, at most so many."""
+    top = max(counts.values(), default=1) or 1
+    lines = "".join(
+        '<div style="display:flex;align-items:center;gap:6px;line-height:1.5">'
+        f'<span style="flex:0 0 40%;overflow:hidden;text-overflow:ellipsis;white-space:nowrap">{escaped(name)}</span>'
+        f'<span style="background:{BLUE};height:9px;border-radius:2px;min-width:2px;width:{45 * count / top:.1f}%">'
+        f"</span><span>{count:,}</span></div>"
+        for name, count in list(counts.items())[:most]
+    )
+    more = f"<div>and {len(counts) - most:,} more</div>" if len(counts) > most else ""
+    return _counted(title, lines + more)
+
+
+def _counted(title: str, content: str) -> str:
+    caption = f'<figcaption style="margin:8px 0 4px"><b>{escaped(title)}</b></figcaption>'
+    return (
+        f'<figure style="width:100%;max-width:340px;margin:0 18px 14px 0;font-size:.9rem">{caption}{content}</figure>'
+    )

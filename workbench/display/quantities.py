@@ -1,8 +1,27 @@
-"""Quantities in words, as page, notebook, shell and messages write them: bytes, seconds, moments, counts."""
+"""Quantities in words, as page, notebook, shell and messages write them, and the tone of a state, which has a color."""
 
 from __future__ import annotations
 
 import time
+from typing import Literal
+
+Tone = Literal["plain", "going", "idle", "good", "warn", "bad"]
+
+TONES: dict[str, Tone] = {
+    "starting": "going",
+    "loading": "going",
+    "running": "going",
+    "generating": "going",
+    "finished": "good",
+    "done": "good",
+    "failed": "bad",
+    "died": "bad",
+}  # of every other state: idle
+
+
+def tone_of(state: str) -> Tone:
+    """The tone of the state of a run, a job or a sample, such as "running"."""
+    return TONES.get(state, "idle")
 
 
 def byte_size(count: float) -> str:

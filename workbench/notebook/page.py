@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from workbench import jobs
-from workbench.display.html import escaped
+from workbench.display.inline_html import escaped
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.jobs import platform, processes
 from workbench.notebook.colab import in_colab

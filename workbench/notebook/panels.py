@@ -23,11 +23,9 @@ from workbench.display.inline_html import download
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.notebook.widget import View, address
 from workbench.operations.settings import FORMS
-from workbench.runs import display
-from workbench.runs.report import write_report
+from workbench.runs.report import previews_html, write_report
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.runs.snapshot import snapshot
 from workbench.runs.sweeps import created, parse_values
 from workbench.sampler import queue
 from workbench.sampler.inputs import kept
@@ -196,9 +194,8 @@ def attach(workspace: Workspace, run_name: str | None = None) -> RunPanel:
 
 
 def preview_table(run: Run) -> HTML:
-    """The previews of a run as they are now, prompts by steps, to be kept in the notebook."""
-    seen = snapshot(run)
-    return HTML(display.viewed(display.previews(seen.previews, seen.width)))
+    """The previews of a run, prompts by steps, and its curves as they are now, to be kept in the notebook."""
+    return HTML(previews_html(run))
 
 
 class TrainPanel(View):

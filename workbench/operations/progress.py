@@ -10,7 +10,7 @@ import contextlib
 import importlib.util
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -27,15 +27,13 @@ from workbench.operations.run_list import Name, Names
 from workbench.operations.runs import RunFacts, facts_of
 from workbench.operations.shared import Kept
 from workbench.paths import without_folders
-from workbench.runs.analysis.curves import NO_CURVES, Curves, smoothed
 from workbench.runs.checkpoints import folder_of
 from workbench.runs.failures import LOG_LINES
 from workbench.runs.report import REPORT
 from workbench.runs.run import EXPORT, Run, forks_of
 from workbench.runs.settings import TrainSettings
-from workbench.runs.snapshot import RunSnapshot, SnapshotReader
-from workbench.runs.verdict import verdict_of
-from workbench.runs.view import Tone, chart, line, main_charts, more_charts, videos
+from workbench.runs.snapshot import RunSnapshot, SnapshotReader, verdict_of
+from workbench.runs.view import compared_charts, drawn, main_charts, more_charts, videos
 from workbench.workspace import Workspace
 
 FRESH_SECONDS = 0.5
@@ -275,11 +273,6 @@ class Charts(Snapshot):
     """Why there is no chart; "" if there are some."""
 
 
-def _charts(found: Sequence[dict[str, Any]]) -> Charts:
-    drawn = tuple(one for one in found if one["lines"])
-    return Charts(charts=drawn, note="" if drawn else NO_CURVES)
-
-
 def _watched_curves(workspace: Workspace, name: str, more: bool = False) -> Callable[[], Charts]:
     """Made again when they would look different: after a measurement, or a step the width of a pixel or two."""
     kept = Kept[Charts]()
@@ -290,7 +283,9 @@ def _watched_curves(workspace: Workspace, name: str, more: bool = False) -> Call
         width = 1 << max(0, (step // DISTINCT).bit_length() - 1)
         alive = now.status.state.alive
         mark = (alive, len(curves.held_out), len(curves.changes), now.best_step, step // width if alive else step)
-        return kept.of(name, mark, lambda: _charts(more_charts(curves) if more else main_charts(curves, now.best_step)))
+        return kept.of(
+            name, mark, lambda: Charts(**drawn(more_charts(curves) if more else main_charts(curves, now.best_step)))
+        )
 
     return read
 
@@ -306,41 +301,12 @@ def curves(
     return _watched_curves(workspace, name, more)()
 
 
-# More runs than tones are told apart by dashes.
-TONES: tuple[Tone, ...] = ("accent", "accent-2", "text", "faint")
-
-
 @operation(path="/run-curves", shell=False)
 def compared(workspace: Workspace, names: Names) -> Charts:
     """Show the curves of several runs over one another."""
     if len(names) > MOST_COMPARED:
         raise ConfigError(f"{len(names)} runs are chosen, at most {MOST_COMPARED} can be told apart: choose fewer")
-    runs = [(name, seen(workspace, name).curves) for name in dict.fromkeys(names)]
-    detrended = all(one.detrended() for _, one in runs)  # one way for all, or they could not be compared
-    kinds: tuple[tuple[str, Callable[[Curves], Sequence[tuple[float, float]]], bool], ...] = (
-        ("Held-out loss", lambda one: one.held_out_losses.points(), True),
-        (
-            "Training loss, smoothed",
-            lambda one: smoothed(one.detrended()) if detrended else one.losses.smoothed(),
-            False,
-        ),
-        ("Change of the output on its own captions", lambda one: one.own_changes.points(), True),
-        ("Prior drift: change on preservation prompts", lambda one: one.other_changes.points(), True),
-        ("Learning rate", lambda one: one.rates.points(), False),
-    )
-    found = []
-    for title, points_of, dots in kinds:
-        lines = [
-            line(
-                name,
-                points_of(one),
-                TONES[number % len(TONES)],
-                "dashed" if number >= len(TONES) else "dots" if dots else "line",
-            )
-            for number, (name, one) in enumerate(runs)
-        ]
-        found.append(chart(title, lines))
-    return _charts(found)
+    return Charts(**drawn(compared_charts([(name, seen(workspace, name).curves) for name in dict.fromkeys(names)])))
 
 
 # ---- log, settings, and runs that end

@@ -21,10 +21,9 @@ from workbench.runs.failures import failure_of
 from workbench.runs.listing import (
     Order,
     RunEntry,
-    RunListReader,
     RunSummary,
-    by_group,
     differences,
+    entries_of,
     matching,
     ordered,
     summary_of,
@@ -140,17 +139,16 @@ class _RunLines:
         self, workspace: Workspace, search: str = "", group: str | None = None, sort: Order = "newest"
     ) -> None:
         self._workspace, self._search, self._group, self._sort = workspace, search, group, sort
-        self._reader = RunListReader()
         self._kept = Kept[tuple[RunSummary, str]]()
 
     def read(self) -> list[RunLine]:
         """Return the lines now, groups together."""
         waiting = run_queue.order(self._workspace)
         statuses = {one.name: one for one in jobs.jobs_in(self._workspace.runs)}
-        every = self._reader.read(statuses.values(), waiting)
+        every = entries_of(statuses.values(), waiting)
         said = {one.name: words for one, words in zip(every, differences(every), strict=True)}
-        found = by_group(ordered(matching(every, self._search, self._group), self._sort))
-        lines = [self._line(one, statuses[one.name], waiting, said[one.name]) for _, part in found for one in part]
+        found = ordered(matching(every, self._search, self._group), self._sort)
+        lines = [self._line(one, statuses[one.name], waiting, said[one.name]) for one in found]
         measured: dict[str, list[float]] = {}
         for one in lines:
             if one.group and one.held_out:
@@ -252,12 +250,7 @@ class Comparison(Snapshot):
 @operation(path="/run-comparison")
 def compare(workspace: Workspace, names: Names) -> Comparison:
     """Compare runs: their results, and the settings that differ."""
-    made = side_by_side([Run.open(workspace, name) for name in names])
-    results, settings = ({row: tuple(texts) for row, texts in found} for found in (made.results, made.settings))
-    previews = tuple(
-        {"prompt": prompt, "videos": [one and str(one.video) for one in videos]} for prompt, videos in made.previews
-    )
-    return Comparison(names=tuple(made.names), results=results, settings=settings, previews=previews)
+    return Comparison(**side_by_side([Run.open(workspace, name) for name in names]).to_json())
 
 
 # ---- the queue

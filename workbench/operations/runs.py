@@ -22,9 +22,8 @@ from workbench.runs.previews import LiveSample, Preview
 from workbench.runs.report import write_report
 from workbench.runs.run import DECODING, Run, remove_run, removed_runs, rename_run, restore_run
 from workbench.runs.settings import TrainSettings
-from workbench.runs.snapshot import RunSnapshot, SnapshotReader, snapshot
+from workbench.runs.snapshot import RunSnapshot, SnapshotReader, perform_named, snapshot
 from workbench.runs.sweeps import created, parse_values
-from workbench.runs.verdict import perform_named
 from workbench.settings import parse, specs
 from workbench.workspace import Workspace, strange_names
 from workbench.workspace.folders import MOST_GROUP

@@ -1,4 +1,4 @@
-"""The list of runs: its entries, searching, sorting and grouping, and each run's summary.
+"""The list of runs: its entries, searching and sorting, what differs, and each run's summary.
 
     runs/NAME/.summary.json     {version, mark, step, loss, held_out, diagnosis, ...}; safe to delete at any time
 
@@ -12,17 +12,17 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import TypeAdapter, ValidationError
+
 from workbench import jobs
-from workbench.display import states
-from workbench.display.quantities import moment
-from workbench.display.states import Tone
 from workbench.errors import CannotWrite, ConfigError
 from workbench.jobs import State, Status
-from workbench.runs.analysis.curves import Curves, curves_of, grouped, smoothed
+from workbench.runs.analysis.curves import curves_of, grouped, smoothed
 from workbench.runs.analysis.diagnosis import diagnose
 from workbench.runs.checkpoints import PARENT
 from workbench.runs.metrics import METRICS
@@ -31,6 +31,7 @@ from workbench.runs.settings import TrainSettings
 from workbench.settings import value_text
 from workbench.workspace import disk, read_object, writing
 from workbench.workspace.folders import GROUP, NOTES
+from workbench.workspace.records import read_once
 
 Order = Literal["newest", "active", "name", "dataset", "state"]
 SORT_KEYS: dict[Order, str] = {
@@ -40,7 +41,6 @@ SORT_KEYS: dict[Order, str] = {
     "dataset": "By dataset",
     "state": "By state",
 }
-NO_GROUP = "Without a group"
 # Active runs, then those that need attention, then the rest.
 STATES = ("running", "starting", "stopping", "paused", "waiting", "failed", "died", "new", "stopped", "finished")
 
@@ -51,14 +51,13 @@ class RunEntry:
 
     name: str
     state: str
-    tone: Tone
+    started: float | None
+    ended: float | None
     group: str
     dataset: str
     model: str
     notes: str
     created: float
-    started: float | None
-    ended: float | None
     config: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     parent: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -67,56 +66,34 @@ class RunEntry:
         """Everything a search looks at, in lower case."""
         return "\n".join((self.name, self.state, self.group, self.dataset, self.model, self.notes)).lower()
 
-    @property
-    def when(self) -> str:
-        """Its latest date."""
-        return self._dates[-1]
-
-    @property
-    def dates(self) -> str:
-        """When it was created, started and ended."""
-        return ", then ".join(self._dates)
-
-    @property
-    def _dates(self) -> list[str]:
-        known = {"created": self.created, "started": self.started, "ended": self.ended}
-        return [f"{what} {moment(time)}" for what, time in known.items() if time]
-
 
 def headline(status: Status, waits: bool) -> str:
     """Return a run's state in one word; a run in the queue is waiting unless it is stopping."""
     return "waiting" if waits and status.state is not State.STOPPING else status.state.value
 
 
-class RunListReader:
-    """Reads the list repeatedly, but a run's files only when they change."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, tuple[Any, tuple[str, str, str, str, float], dict[str, Any], dict[str, Any]]] = {}
-
-    def read(self, statuses: Iterable[Status], waiting: Collection[str]) -> list[RunEntry]:
-        """Return an entry for each status, in the same order."""
-        found = [self._entry(status, status.name in waiting) for status in statuses]
-        self._kept = {one.name: self._kept[one.name] for one in found}
-        return found
-
-    def _entry(self, status: Status, waits: bool) -> RunEntry:
-        mark = [_changed(status, name) for name in (jobs.CONFIG, GROUP, NOTES)]
-        if status.name not in self._kept or self._kept[status.name][0] != mark:
-            run, config = Run(status.folder), read_object(status.folder / jobs.CONFIG)  # of any version
-            dataset, model = (str(config.get(name) or "") for name in ("dataset", "model"))
-            known = (run.group, dataset, model, run.notes, mark[0] / 1e9)
-            self._kept[status.name] = (mark, known, config, read_object(status.folder / PARENT))
-        _, (group, dataset, model, notes, created), config, parent = self._kept[status.name]
-        word = headline(status, waits)
-        times = (created, status.started_at, None if status.state.alive else status.ended_at)
-        return RunEntry(status.name, word, states.tone_of(word), group, dataset, model, notes, *times, config, parent)
+def entries_of(statuses: Iterable[Status], waiting: Collection[str]) -> list[RunEntry]:
+    """Return an entry for each status, in the same order; files are read again only when they have changed."""
+    found = []
+    for one in statuses:
+        changed = [_changed(one.folder / name) for name in (GROUP, NOTES)]
+        about = read_once(one.folder / jobs.CONFIG, _about, *changed)
+        ended = None if one.state.alive else one.ended_at
+        found.append(RunEntry(one.name, headline(one, one.name in waiting), one.started_at, ended, **about))
+    return found
 
 
-def _changed(status: Status, name: str) -> int:
-    """Return when a file of the run was written, in nanoseconds; 0 if there is none."""
+def _about(path: Path) -> dict[str, Any]:
+    run, config = Run(path.parent), read_object(path)  # of any version
+    dataset, model = (str(config.get(name) or "") for name in ("dataset", "model"))
+    known = {"group": run.group, "dataset": dataset, "model": model, "notes": run.notes}
+    return {**known, "created": _changed(path) / 1e9, "config": config, "parent": read_object(run.folder / PARENT)}
+
+
+def _changed(path: Path) -> int:
+    """Return when a file was written, in nanoseconds; 0 if there is none."""
     with contextlib.suppress(OSError):
-        return (status.folder / name).stat().st_mtime_ns
+        return path.stat().st_mtime_ns
     return 0
 
 
@@ -127,7 +104,7 @@ def matching(entries: Iterable[RunEntry], search: str = "", group: str | None = 
 
 
 def ordered(entries: Iterable[RunEntry], order: Order = "newest") -> list[RunEntry]:
-    """Sort entries, ties newest first. Raises ConfigError for an unknown order."""
+    """Sort entries, groups together and ties newest first. Raises ConfigError for an unknown order."""
     keys: dict[str, Callable[[RunEntry], Any]] = {
         "newest": lambda one: 0,
         "active": lambda one: -(one.ended or one.started or one.created),
@@ -137,22 +114,9 @@ def ordered(entries: Iterable[RunEntry], order: Order = "newest") -> list[RunEnt
     }
     if order not in keys:
         raise ConfigError(f"runs cannot be ordered by {order!r}: choose one of {', '.join(keys)}")
-    return sorted(sorted(entries, key=lambda one: -one.created), key=keys[order])
-
-
-def by_group(entries: Sequence[RunEntry]) -> list[tuple[str, list[RunEntry]]]:
-    """Group entries as (heading, runs), in order of first appearance; one heading, "", if no run has a group."""
-    sections: dict[str, list[RunEntry]] = {}
-    for one in entries:
-        sections.setdefault(one.group, []).append(one)
-    if list(sections) == [""]:
-        return [("", list(entries))]
-    return [(group or NO_GROUP, found) for group, found in sections.items()]
-
-
-def groups(entries: Iterable[RunEntry]) -> list[str]:
-    """List the groups, by name."""
-    return sorted({one.group for one in entries} - {""})
+    found = sorted(sorted(entries, key=lambda one: -one.created), key=keys[order])
+    groups = list(dict.fromkeys(one.group for one in found))
+    return sorted(found, key=lambda one: groups.index(one.group))
 
 
 # ---- what differs
@@ -216,6 +180,9 @@ class RunSummary:
     spark: tuple[float, ...] = ()
 
 
+_SUMMARY = TypeAdapter(RunSummary)
+
+
 def summary_of(run: Run, ended: bool = False) -> RunSummary:
     """Summarize a run; nothing is cached if its folder is read-only. ended: whether the run is over"""
     kept = read_object(run.folder / SUMMARY)
@@ -224,14 +191,25 @@ def summary_of(run: Run, ended: bool = False) -> RunSummary:
         stat = (run.folder / METRICS).stat()
         mark[:2] = stat.st_size, stat.st_mtime_ns
     if kept.get("version") == SUMMARY_VERSION and kept.get("mark") == mark:
-        with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
-            loss = None if kept["loss"] is None else float(kept["loss"])
-            held_out = tuple(map(float, kept["held_out"]))
-            spark = tuple(map(float, kept["spark"]))
-            kind, claim, tone = (str(kept[name]) for name in ("diagnosis", "claim", "tone"))
-            return RunSummary(int(kept["step"]), loss, held_out, kind, claim, tone, spark)
-    found = _summarize(run, ended)
-    record = {"version": SUMMARY_VERSION, "mark": mark, **found.__dict__}
+        with contextlib.suppress(ValidationError):
+            return _SUMMARY.validate_python(kept)
+    curves = curves_of(run)
+    held_out = list(curves.held_out.values())
+    diagnosis = diagnose(curves, run.checkpoints, ended) if curves.last else None
+    claim = diagnosis.claim if diagnosis else ""
+    if diagnosis and diagnosis.kind == "levelled off" and curves.changes:
+        claim += f", drift {list(curves.changes.values())[-1][1]:.0%}"
+    spark = smoothed(grouped(curves.detrended() or curves.losses.means(), SPARK))
+    found = RunSummary(
+        step=curves.last.get("step", 0),
+        loss=curves.smoothed,
+        held_out=(held_out[0], held_out[-1]) if held_out else (),
+        diagnosis=diagnosis.kind if diagnosis else "",
+        claim=claim,
+        tone=diagnosis.tone if diagnosis else "plain",
+        spark=tuple(float(f"{value:.4g}") for _, value in spark),
+    )
+    record = {"version": SUMMARY_VERSION, "mark": mark, **asdict(found)}
     temporary = run.folder / f"{SUMMARY}.{os.getpid()}.tmp"
     with contextlib.suppress(CannotWrite), writing(temporary):  # no fsync: a lost summary is made again
         temporary.write_text(json.dumps(record), encoding="utf-8")
@@ -240,28 +218,3 @@ def summary_of(run: Run, ended: bool = False) -> RunSummary:
         finally:
             temporary.unlink(missing_ok=True)
     return found
-
-
-def _summarize(run: Run, ended: bool) -> RunSummary:
-    curves = curves_of(run)
-    held_out = list(curves.held_out.values())
-    found = diagnose(curves, run.checkpoints, ended) if curves.last else None
-    claim = ""
-    if found:
-        drift = list(curves.changes.values())[-1:]
-        claim = f"{found.claim}, drift {drift[0][1]:.0%}" if found.kind == "levelled off" and drift else found.claim
-    return RunSummary(
-        step=curves.last.get("step", 0),
-        loss=curves.smoothed,
-        held_out=(held_out[0], held_out[-1]) if held_out else (),
-        diagnosis=found.kind if found else "",
-        claim=claim,
-        tone=found.tone if found else "plain",
-        spark=spark_of(curves),
-    )
-
-
-def spark_of(curves: Curves) -> tuple[float, ...]:
-    """Return the smoothed loss in few points."""
-    points = smoothed(grouped(curves.detrended() or curves.losses.means(), SPARK))
-    return tuple(float(f"{value:.4g}") for _, value in points)

@@ -29,7 +29,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -116,13 +116,9 @@ def _numbers(values: Any) -> bool:
     return type(values) is list and all(one is None or _is_number(one) for one in values)
 
 
-def _pairs(values: Any) -> bool:
-    return type(values) is list and all(_numbers(one) and len(one) == 2 for one in values)
-
-
 # Checks by key, so that readers can rely on the types; every other key holds one number.
 SOUND = {
-    "samples": _pairs,
+    "samples": lambda values: type(values) is list and all(_numbers(one) and len(one) == 2 for one in values),
     **dict.fromkeys(("held_out_bands", "preview_changes", "control_changes", "visible_effects"), _numbers),
 }
 
@@ -213,10 +209,10 @@ def record_session(run: Path, step: int, paused_at: float | None = None, **facts
 
 def read_sessions(run: Path) -> list[RunSession]:
     """Read every session, oldest first; skip torn lines and records of another form."""
-    known, found = {one.name for one in fields(RunSession)}, []
+    found = []
     for values in read_json_lines(run / SESSIONS):
         with contextlib.suppress(ValueError):
-            found.append(_SESSION.validate_python({name: value for name, value in values.items() if name in known}))
+            found.append(_SESSION.validate_python(values))
     return found
 
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from workbench.clips import media
 from workbench.errors import DataError
@@ -28,6 +29,8 @@ from workbench.workspace import read_object, step_folders
 FOLDER = "previews"
 LARGEST_SCALE = 1000.0  # of a LoRA: a larger one is no scale
 LIVE_SAMPLES = 12  # the newest that are read
+NAMES = re.compile(r"(?P<control>control-)?(?P<index>\d+)(-scale-(?P<scale>.+))?")
+Kind = Literal["preview", "scaled", "control"]
 
 
 @dataclass(frozen=True)
@@ -40,11 +43,6 @@ class Preview:
     video: Path
     scale: float = 1.0
     record: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
-
-    @property
-    def title(self) -> str:
-        """Which weights generated it: "step 250", "base model"."""
-        return step_title(self.step)
 
 
 class LiveSample(Settings):
@@ -154,10 +152,6 @@ class RunPreviews:
         return [sorted((one for one in every if one.index == index), key=lambda one: one.scale) for index in prompts]
 
 
-def step_title(step: int) -> str:
-    return f"step {step}" if step else "base model"
-
-
 def previews_of(run: Path, step: int) -> list[Preview]:
     """The previews of a step with the LoRA at scale 1, by prompt."""
     return _previews(run / FOLDER / f"step-{step:08d}", step)
@@ -165,7 +159,7 @@ def previews_of(run: Path, step: int) -> list[Preview]:
 
 def controls_of(run: Path, step: int) -> list[Preview]:
     """The control previews of a step, by number."""
-    return _controls(run / FOLDER / f"step-{step:08d}", step)
+    return _previews(run / FOLDER / f"step-{step:08d}", step, "control")
 
 
 def changes(before: Sequence[Preview], after: Sequence[Preview]) -> list[float | None]:
@@ -174,21 +168,19 @@ def changes(before: Sequence[Preview], after: Sequence[Preview]) -> list[float |
     Returns:
         The mean difference in levels of 255; None if the earlier one is missing or cannot be read.
     """
-    videos = {(one.index, one.prompt): one.video for one in before}
-    found = [(videos.get((one.index, one.prompt)), one.video) for one in after]
-    return [None if earlier is None else _change(earlier, later) for earlier, later in found]
+    videos, found = {(one.index, one.prompt): one.video for one in before}, list[float | None]()
+    for one in after:
+        apart = None
+        if (earlier := videos.get((one.index, one.prompt))) is not None:
+            with contextlib.suppress(DataError):
+                apart = media.difference(earlier, one.video)
+        found.append(apart.levels if apart else None)
+    return found
 
 
-def _change(before: Path, after: Path) -> float | None:
-    with contextlib.suppress(DataError):
-        if (apart := media.difference(before, after)) is not None:
-            return apart.levels
-    return None
-
-
-def all_previews(run: Path) -> list[Preview]:
-    """Every preview with the LoRA at scale 1, by step, then prompt."""
-    return [one for step, folder in sorted(step_folders(run / FOLDER).items()) for one in _previews(folder, step)]
+def all_previews(run: Path, kind: Kind = "preview") -> list[Preview]:
+    """Every preview of a kind, by step, then prompt."""
+    return [one for step, folder in sorted(step_folders(run / FOLDER).items()) for one in _previews(folder, step, kind)]
 
 
 def read_previews(run: Path) -> RunPreviews:
@@ -197,42 +189,33 @@ def read_previews(run: Path) -> RunPreviews:
     latents = [one for folder in folders.values() for one in folder.glob("*.safetensors")]
     live = [video for folder in folders.values() for video in folder.glob("live-*.mp4")]
     live = sorted(live, key=lambda video: video.stat().st_mtime, reverse=True)[:LIVE_SAMPLES]
+    inputs = []
+    for clip in sorted((run / FOLDER / "step-00000000").glob("input-*.mp4")):
+        kept = clip.with_name(clip.name.replace("input-", "reconstruction-"))
+        inputs.append(TrainingInput(str(_record(clip).get("prompt", "")), clip, kept if kept.exists() else None))
     return RunPreviews(
         previews=tuple(all_previews(run)),
-        scaled=tuple(one for step, folder in sorted(folders.items()) for one in _previews(folder, step, scaled=True)),
-        controls=tuple(one for step, folder in sorted(folders.items()) for one in _controls(folder, step)),
-        inputs=tuple(training_inputs(run)),
+        scaled=tuple(all_previews(run, "scaled")),
+        controls=tuple(all_previews(run, "control")),
+        inputs=tuple(inputs),
         live=tuple(LiveVideo(video, _record(video)) for video in live),
         latents=sum(not one.with_suffix(".mp4").exists() for one in latents),
     )
 
 
-def training_inputs(run: Path) -> list[TrainingInput]:
-    """The training clips that the run kept as the model's input."""
-    found = []
-    for clip in sorted((run / FOLDER / "step-00000000").glob("input-*.mp4")):
-        kept = clip.with_name(clip.name.replace("input-", "reconstruction-"))
-        found.append(TrainingInput(str(_record(clip).get("prompt", "")), clip, kept if kept.exists() else None))
-    return found
-
-
-def _previews(folder: Path, step: int, scaled: bool = False) -> list[Preview]:
+def _previews(folder: Path, step: int, kind: Kind = "preview") -> list[Preview]:
     found = []
     for video in folder.glob("*.mp4"):
-        index, sign, text = video.stem.partition("-scale-")
-        with contextlib.suppress(ValueError):  # another kind of video
-            number, scale = int(index), float(text or 1)
-            if bool(sign) == scaled and abs(scale) < LARGEST_SCALE and video.with_suffix(".json").exists():
+        named = NAMES.fullmatch(video.stem)  # others are live samples and training inputs
+        if not named or not video.with_suffix(".json").exists():
+            continue
+        with contextlib.suppress(ValueError):
+            index, scale = int(named["index"]), float(named["scale"] or 1)
+            own = "control" if named["control"] else "scaled" if named["scale"] else "preview"
+            if own == kind and abs(scale) < LARGEST_SCALE:
                 record = _record(video)
-                found.append(Preview(step, number, str(record.get("prompt", "")), video, scale, record))
+                found.append(Preview(step, index, str(record.get("prompt", "")), video, scale, record))
     return sorted(found, key=lambda one: (one.index, one.scale))
-
-
-def _controls(folder: Path, step: int) -> list[Preview]:
-    videos = [video for video in folder.glob("control-*.mp4") if video.stem.removeprefix("control-").isdecimal()]
-    records = [(int(video.stem.removeprefix("control-")), _record(video), video) for video in videos]
-    found = [Preview(step, number, str(record.get("prompt", "")), video) for number, record, video in records if record]
-    return sorted(found, key=lambda one: one.index)
 
 
 def _record(video: Path) -> dict[str, Any]:

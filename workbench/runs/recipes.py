@@ -8,18 +8,15 @@ Settings that a recipe or a preset does not name keep their values. `families` h
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from workbench.clips.records import read_clips
 from workbench.display.quantities import counted
 from workbench.errors import ConfigError, DataError
-from workbench.families import families
 from workbench.families.base import ResolvedModel
-from workbench.families.recipes import SUBJECTS, Advice, Source, Subject, recipes_of
+from workbench.families.recipes import SUBJECTS, Source, Subject
 from workbench.runs.settings import TrainSettings
 from workbench.settings import parse, specs
 from workbench.workspace import Workspace, checked_slug, is_slug, read_json, slugify, write_json
@@ -74,7 +71,8 @@ def suggest(subject: str, resolved: ResolvedModel, clips: int = 0) -> Suggestion
     steps = recipe.steps_for(clips)
     titles = {spec.name: spec.title for spec in specs(TrainSettings)}
     values = (("steps", steps, recipe.why_steps), *recipe.settings)
-    reasons = [_advice("Clips", recipe.clips), _advice("Captions", recipe.captions)]
+    advice = {"Clips": recipe.clips, "Captions": recipe.captions}
+    reasons = [Reason("", title, "", one.reason, one.sources) for title, one in advice.items()]
     reasons += [Reason(name, titles[name], value, why.reason, why.sources) for name, value, why in values]
     warning = ""
     if 0 < clips < recipe.enough:
@@ -85,10 +83,6 @@ def suggest(subject: str, resolved: ResolvedModel, clips: int = 0) -> Suggestion
     return Suggestion(recipe.subject, model.title, clips, recipe.evidence, warning, settings, reasons)
 
 
-def _advice(title: str, advice: Advice) -> Reason:
-    return Reason("", title, "", advice.reason, advice.sources)
-
-
 def clips_of(workspace: Workspace, dataset: str) -> int:
     """Count a dataset's clips; 0 if it does not exist or cannot be read."""
     if not is_slug(dataset):
@@ -97,16 +91,6 @@ def clips_of(workspace: Workspace, dataset: str) -> int:
         return len(read_clips(workspace.dataset(dataset)))
     except DataError:
         return 0
-
-
-def sources() -> list[Source]:
-    """List every source that a recipe cites, once each."""
-    found: dict[Source, None] = {}
-    for family in families():
-        for recipe in (*recipes_of(family.name), *(one for model in family.models for one in family.recipes(model))):
-            for advice in (recipe.clips, recipe.captions, recipe.why_steps, *(why for *_, why in recipe.settings)):
-                found |= dict.fromkeys(advice.sources)
-    return list(found)
 
 
 # ---- presets
@@ -133,38 +117,16 @@ def save_preset(workspace: Workspace, title: str, settings: TrainSettings) -> st
     if not title.strip():
         raise ConfigError("the preset has no name: write one, as in my-style")
     name = slugify(title)
-    write_json(_preset_file(workspace, name), _shared(settings.model_dump(mode="json")))
+    values = settings.model_dump(mode="json", exclude=set(NOT_SHARED))
+    write_json(workspace.presets / f"{checked_slug(name)}.json", values)
     return name
 
 
 def load_preset(workspace: Workspace, name: str) -> dict[str, Any]:
-    """Read the settings of a preset. Raises ConfigError."""
-    return _read_preset(_preset_file(workspace, name))
-
-
-def preset_text(workspace: Workspace, name: str) -> str:
-    """Return a preset's file as text, for sharing. Raises ConfigError."""
-    return json.dumps(load_preset(workspace, name), indent=2, ensure_ascii=False) + "\n"
-
-
-def add_preset(workspace: Workspace, file: Path) -> str:
-    """Import a preset, or a run's config.json, that somebody shared; return its name. Raises ConfigError."""
-    name = slugify(file.stem)
-    write_json(_preset_file(workspace, name), _read_preset(file))
-    return name
-
-
-def _preset_file(workspace: Workspace, name: str) -> Path:
-    return workspace.presets / f"{checked_slug(name)}.json"
-
-
-def _read_preset(file: Path) -> dict[str, Any]:
+    """Read the settings of a preset, which somebody else may have written. Raises ConfigError."""
+    file = workspace.presets / f"{checked_slug(name)}.json"
     values = read_json(file)
     if not isinstance(values, dict):
         raise ConfigError(f"{file.name} must hold a JSON object of settings: write it as {{...}}")
     parse(TrainSettings, values)
-    return _shared(values)
-
-
-def _shared(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in NOT_SHARED}

@@ -1,40 +1,41 @@
-"""The report of a run: one file with everything about it, made at any time, that opens anywhere and loads nothing.
+"""The report of a run: one document with everything about it, made at any time, that opens anywhere and loads nothing.
 
-The elements of a run show what it holds (assets/elements/report.js).
+The elements of a run show what it holds (assets/elements/report.js): a file, or a frame in a notebook.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from workbench import __version__
 from workbench.display import elements
-from workbench.display.inline_html import EMBED_LIMIT
+from workbench.display.inline_html import EMBED_LIMIT, framed, heading, note
 from workbench.display.quantities import moment
 from workbench.errors import ConfigError
 from workbench.jobs import State
-from workbench.runs.analysis.curves import NO_CURVES
 from workbench.runs.data import read_lock
-from workbench.runs.display import fitting
 from workbench.runs.metrics import RunSession, read_sessions
 from workbench.runs.model_card import lora_words
+from workbench.runs.previews import RunPreviews
 from workbench.runs.run import CARD, Run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import CHECKPOINT_HEADS, RunSnapshot, snapshot
-from workbench.runs.view import main_charts, more_charts, videos
+from workbench.runs.view import answered, drawn, main_charts, more_charts, videos
 from workbench.settings import specs, value_text
 from workbench.workspace import finite, replacing
 
 REPORT = "report.html"
 ROLES = {"train": "trained on", "known": "known, to be kept", "held_out": "held out, to measure with"}
 CAPTIONS = 60  # most clips listed
+COLUMNS = 7  # most preview steps side by side
+EMBEDDED = 25_000_000  # most bytes of base64 for the videos of all steps
+HEIGHT = 720  # of a frame, pixels
 Table = dict[str, Any]  # heads, rows: texts
 
 
@@ -42,13 +43,6 @@ def write_report(run: Run) -> Path:
     """Write the run's report.html. Raises ConfigError if its settings cannot be read, CannotWrite."""
     settings, seen = run.settings, snapshot(run)
     sessions = read_sessions(run.folder)
-    shown, files = _videos(seen)
-    curves = seen.curves
-    answers = {
-        _asked("progress/previews", name=run.name): shown,
-        _asked("progress/curves", name=run.name): _charts(main_charts(curves, seen.best_step)),
-        _asked("progress/curves", name=run.name, more=True): _charts(more_charts(curves)),
-    }
     sections = {
         "Settings": _settings(settings, seen.parent),
         "Data": _data(run.folder, sessions),
@@ -57,29 +51,57 @@ def write_report(run: Run) -> Path:
         "How to use it": _use(run),
         "Machine and versions": [_table((), _machine(sessions))],
     }
+    path = run.folder / REPORT
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(_document(seen, sections))
+    return path
+
+
+def run_html(run: Run) -> str:
+    """Show a run in a notebook as it is now: how it goes in words, and the rest in a frame."""
+    seen = snapshot(run)
+    said = [seen.failure.cause if seen.failure else "", *(one.text for one in filter(None, [seen.outcome]))]
+    said += [seen.diagnosis.sentence] if seen.diagnosis else []
+    words = " ".join(filter(None, (f"{seen.activity}.", *said)))
+    sections = {"Checkpoints": [_table(CHECKPOINT_HEADS, [one.row for one in seen.checkpoints])]}
+    return heading(f"{seen.name}: {seen.headline}") + note(words) + framed(_document(seen, sections), seen.name, HEIGHT)
+
+
+def previews_html(run: Run) -> str:
+    """Show a run's previews and curves in a notebook as they are now."""
+    seen = snapshot(run)
+    answers, files = _answers(seen)
+    properties = {"now": _now(seen), "runs": []}
+    return framed(elements.exported(seen.name, "wb-run-overview", properties, files, answers), seen.name, HEIGHT)
+
+
+def _document(seen: RunSnapshot, sections: dict[str, list[Any]]) -> Iterator[str]:
+    answers, files = _answers(seen)
     report = {
-        # What the overview asks of a run; it is over as far as a report goes, and nothing can be done with it.
-        "now": {"name": run.name, "headline": seen.headline, "step": seen.curves.last.get("step", 0), "actions": []},
-        "head": _head(seen, settings),
+        "now": _now(seen),
+        "head": _head(seen),
         "sections": [{"title": title, "parts": parts} for title, parts in sections.items()],
         "made": f"Video LoRA Workbench {__version__}, {time.strftime('%d %B %Y, %H:%M')}. "
         "This file holds all that it shows.",
     }
-    title = f"{run.name}: report of a training run"
-    path = run.folder / REPORT
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(elements.exported(title, "wb-report", {"report": report}, files, finite(answers)))
-    return path
+    return elements.exported(f"{seen.name}: report of a training run", "wb-report", {"report": report}, files, answers)
 
 
-def _asked(operation: str, **values: Any) -> str:
-    """Return a question as an element asks it."""
-    return json.dumps([operation, values], separators=(",", ":"), ensure_ascii=False)
+def _now(seen: RunSnapshot) -> dict[str, Any]:
+    """What the overview asks of a run; it is over as far as a report goes, and nothing can be done with it."""
+    return {"name": seen.name, "headline": seen.headline, "step": seen.curves.last.get("step", 0), "actions": []}
 
 
-def _charts(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    drawn = [one for one in found if one["lines"]]
-    return {"charts": drawn, "note": "" if drawn else NO_CURVES}
+def _answers(seen: RunSnapshot) -> tuple[dict[str, Any], dict[str, Path]]:
+    """Return what the overview asks for, and the videos that are shown."""
+    shown, files = _videos(seen)
+    curves = seen.curves
+    asked = [
+        answered("progress/previews", shown, name=seen.name),
+        answered("progress/curves", drawn(main_charts(curves, seen.best_step)), name=seen.name),
+        answered("progress/curves", drawn(more_charts(curves)), name=seen.name, more=True),
+    ]
+    return finite(dict(asked)), files
 
 
 # ---- videos: named inside of the file as they are below the run's folder
@@ -117,15 +139,28 @@ def _videos(seen: RunSnapshot) -> tuple[dict[str, Any], dict[str, Path]]:
     return found | {"live": [], "coming": []}, files
 
 
+def fitting(found: RunPreviews) -> list[int]:
+    """Choose the first step, the last, and as many evenly spaced between them as fit."""
+    last = len(found.steps) - 1
+    for count in range(min(COLUMNS, len(found.steps)), 0, -1):
+        steps = [found.steps[round(number * last / max(count - 1, 1))] for number in range(count)]
+        size = sum(one.video.stat().st_size for one in found.previews if one.step in steps)
+        if size * 4 / 3 <= EMBEDDED:
+            return steps
+    return []
+
+
 # ---- how it went
 
 
-def _head(seen: RunSnapshot, settings: TrainSettings) -> dict[str, Any]:
-    datasets = ", ".join([settings.dataset, *settings.more_datasets])
-    trained = "full fine-tuning of" if settings.method == "full" else f"{lora_words(settings)} on"
-    model = settings.model
-    with contextlib.suppress(ConfigError):  # an unknown model
-        model = settings.resolved.model.title
+def _head(seen: RunSnapshot) -> dict[str, Any]:
+    what, settings = "", seen.settings
+    if settings is not None:
+        model = settings.model
+        with contextlib.suppress(ConfigError):  # an unknown model
+            model = settings.resolved.model.title
+        trained = "full fine-tuning of" if settings.method == "full" else f"{lora_words(settings)} on"
+        what = f"{trained} {model}, dataset {', '.join([settings.dataset, *settings.more_datasets])}"
     failure, diagnosis = seen.failure, seen.diagnosis
     notes = (*seen.notes, *filter(None, [seen.outcome]))
     return {
@@ -133,7 +168,7 @@ def _head(seen: RunSnapshot, settings: TrainSettings) -> dict[str, Any]:
         "state": seen.headline,
         "tone": seen.tone,
         "doing": " · ".join(filter(None, (seen.activity, seen.time_left))),
-        "what": f"{trained} {model}, dataset {datasets}",
+        "what": what,
         "notes": [{"text": one.text, "tone": one.tone} for one in notes],
         "failure": {"cause": failure.cause, "sentences": failure.sentences, "log": failure.tail} if failure else None,
         "verdict": {"tone": diagnosis.tone, "claim": diagnosis.sentence, "evidence": diagnosis.advice}

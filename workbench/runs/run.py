@@ -259,7 +259,7 @@ class Run(NotedFolder):
         return self.status
 
     def _repr_html_(self) -> str:
-        from workbench.runs.display import run_html
+        from workbench.runs.report import run_html
 
         return run_html(self)
 

@@ -1,6 +1,6 @@
 """A run at one moment as plain data, which the page, the notebook, the shell, the report and `--json` render. No torch.
 
-They decide nothing about its content: the facts, notes, failure and actions are chosen here.
+They decide nothing about its content: the facts, notes, failure, verdict and actions are chosen here.
 """
 
 from __future__ import annotations
@@ -8,17 +8,15 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from workbench import jobs
-from workbench.display import states
-from workbench.display.quantities import byte_size, duration, loss_text, moment
-from workbench.display.states import Tone
-from workbench.errors import ConfigError
+from workbench.display.quantities import Tone, byte_size, duration, loss_text, moment, tone_of
+from workbench.errors import ConfigError, NotNow
 from workbench.jobs import State, Status, queue
 from workbench.jobs.devices import Load, load, pick_device
 from workbench.runs import checkpoints
@@ -29,7 +27,7 @@ from workbench.runs.failures import LOG_LINES, Failure, failure_of, fallback_rec
 from workbench.runs.listing import headline
 from workbench.runs.metrics import RunSession, read_sessions, training_seconds
 from workbench.runs.previews import FOLDER, RunPreviews, read_previews
-from workbench.runs.run import DECODING, Action, Run
+from workbench.runs.run import DECODING, Action, Run, as_flags, perform
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, step_folders
 
@@ -69,14 +67,10 @@ class SavedCheckpoint:
     held_out: float | None
 
     @property
-    def size(self) -> str:
-        return byte_size(self.bytes)
-
-    @property
     def row(self) -> tuple[str, str, str, str]:
         """Its row in a table with CHECKPOINT_HEADS."""
         held_out = "" if self.held_out is None else f"{self.held_out:.4f}"
-        return str(self.step), held_out, self.size, ", ".join(self.reasons)
+        return str(self.step), held_out, byte_size(self.bytes), ", ".join(self.reasons)
 
 
 @dataclass(frozen=True)
@@ -136,7 +130,7 @@ class RunSnapshot:
 
     @property
     def tone(self) -> Tone:
-        return states.tone_of(self.headline)
+        return tone_of(self.headline)
 
     @property
     def activity(self) -> str:
@@ -243,18 +237,9 @@ def machine_load() -> tuple[str, Load]:
 class SnapshotReader:
     """Reads a run repeatedly, but each line of its metrics once, and previews and checkpoints only after changes."""
 
-    def __init__(
-        self,
-        run: Run,
-        waiting: Callable[[], Sequence[str]] | None = None,
-        load: Callable[[], tuple[str, Load]] | None = None,
-    ) -> None:
-        """waiting, load: shared sources of the queue and the machine's load, for readers of many runs"""
-        self._run, self._load = run, load or machine_load
-        self._waiting = waiting or (lambda: queue.order(Workspace.of(run.folder)))
-        self._curves = curves_of(run)
-        self._preview_mark: list[tuple[str, int]] = []
-        self._previews = RunPreviews()
+    def __init__(self, run: Run) -> None:
+        self._run, self._curves = run, curves_of(run)
+        self._preview_mark, self._previews = list[tuple[str, int]](), RunPreviews()
         self._checkpoint_mark: tuple[object, ...] = ()
         self._checkpoints: tuple[SavedCheckpoint, ...] = ()
 
@@ -262,18 +247,30 @@ class SnapshotReader:
         """Read the run's files as they are now."""
         run, curves = self._run, self._curves
         curves.refresh()
-        settings, width = _settings_and_width(run)
-        status, saved, order = run.status, run.checkpoints, tuple(self._waiting())
-        sessions, parent, lora, previews = read_sessions(run.folder), run.parent, run.lora, self._read_previews()
+        settings, width = None, 0
+        with contextlib.suppress(ConfigError):  # of another version, or with a model that is not known here
+            settings = run.settings
+            width = settings.width or settings.resolved.model.width
+        status, saved, order = run.status, run.checkpoints, tuple(queue.order(Workspace.of(run.folder)))
+        sessions, parent, lora = read_sessions(run.folder), run.parent, run.lora
+        # A long run has thousands of previews: they are read when one of their folders has changed.
+        mark = [(folder.name, folder.stat().st_mtime_ns) for folder in step_folders(run.folder / FOLDER).values()]
+        if mark != self._preview_mark:
+            self._preview_mark, self._previews = mark, read_previews(run.folder)
         diagnosis, best = None, best_step(curves.held_out, saved, curves.effects)
         if curves.last or curves.held_out:
             diagnosis = diagnose(curves, saved, not status.state.alive, settings)
             if status.state in (State.FAILED, State.DIED):
                 diagnosis = beside_failure(diagnosis)
-        known = [*metric_facts(curves, diagnosis)]
-        known += time_facts(run.folder, status, sessions)
+        known, stops_at = [*metric_facts(curves, diagnosis)], time_limit_of(status, sessions)
+        if sessions:
+            known.append(Fact("training_time", "training time", duration(training_seconds(run.folder, sessions))))
+        if stops_at is not None:
+            known.append(time_limit_fact(status, stops_at))
         if status.state.alive:
-            known.append(load_fact(*self._load()))
+            known.append(load_fact(*machine_load()))
+        elif status.ended_at:
+            known.append(Fact("ended", "ended", moment(status.ended_at)))
         if lora:
             known.append(Fact("lora", "LoRA file", byte_size(lora.stat().st_size)))
         decoding = run.folder / DECODING
@@ -288,30 +285,21 @@ class SnapshotReader:
             diagnosis=diagnosis,
             curves=curves,
             best_step=best,
-            previews=previews,
+            previews=self._previews,
             checkpoints=self._read_checkpoints(saved, best, status, settings),
             queue=order,
             parent=parent,
-            stops_at=time_limit_of(status, sessions),
-            decoding=jobs.status(decoding) if previews.latents and decoding.exists() else None,
+            stops_at=stops_at,
+            decoding=jobs.status(decoding) if self._previews.latents and decoding.exists() else None,
             group=run.group,
             own_notes=run.notes,
             log=jobs.log_tail(run.folder, LOG_LINES),
         )
 
-    def _read_previews(self) -> RunPreviews:
-        """Read the previews, if one of their folders has changed: a long run has thousands."""
-        folders = step_folders(self._run.folder / FOLDER).values()
-        mark = [(folder.name, folder.stat().st_mtime_ns) for folder in folders]
-        if mark != self._preview_mark:
-            self._preview_mark, self._previews = mark, read_previews(self._run.folder)
-        return self._previews
-
     def _read_checkpoints(
         self, saved: list[int], best: int | None, status: Status, settings: TrainSettings | None
     ) -> tuple[SavedCheckpoint, ...]:
-        """The checkpoints, read again only after one was saved, starred or measured: the rules of keeping read all
-        measurements."""
+        """Read the checkpoints after one was saved, starred or measured: the rules of keeping read all measurements."""
         folder = self._run.folder
         starred, chosen = checkpoints.starred(folder), checkpoints.chosen_best(folder)
         going_on = settings is not None and status.state is not State.FINISHED
@@ -341,15 +329,6 @@ class SnapshotReader:
             )
             self._checkpoint_mark = mark
         return self._checkpoints
-
-
-def _settings_and_width(run: Run) -> tuple[TrainSettings | None, int]:
-    """Read the settings and the width of its videos; None and 0 if the version or the model is unknown."""
-    settings = None
-    with contextlib.suppress(ConfigError):
-        settings = run.settings
-        return settings, settings.width or settings.resolved.model.width
-    return settings, 0
 
 
 # ---- facts and notes
@@ -430,16 +409,6 @@ def metric_facts(curves: Curves, diagnosis: Diagnosis | None = None) -> Iterator
         yield Fact("memory", "memory", f"{last['memory_gb']:.1f}", "GB")
 
 
-def time_facts(run: Path, status: Status, sessions: list[RunSession]) -> Iterator[Fact]:
-    """Yield how long a run trained, and when it will stop or has ended."""
-    if sessions:
-        yield Fact("training_time", "training time", duration(training_seconds(run, sessions)))
-    if (stops_at := time_limit_of(status, sessions)) is not None:
-        yield time_limit_fact(status, stops_at)
-    if not status.state.alive and status.ended_at:
-        yield Fact("ended", "ended", moment(status.ended_at))
-
-
 def load_fact(device: str, load: Load) -> Fact:
     """Describe the load of the machine's device."""
     what = "processor" if device.startswith("processor") else "GPU"
@@ -464,3 +433,110 @@ def notes(
         yield Note(text)
     if sessions and sessions[-1].note:
         yield Note(sessions[-1].note)
+
+
+# ---- the verdict: a claim, the evidence, and the one thing to do next
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """tone: whether it is good news;  claim: what is so;  evidence: why;  action: what to do about it, if anything"""
+
+    tone: Tone
+    claim: str
+    evidence: str
+    action: Action | None = None
+
+
+def verdict_of(seen: RunSnapshot) -> Verdict | None:
+    """Return what is said of a run; None before anything can be said."""
+    state, name = seen.status.state, seen.name
+    if failure := seen.failure:
+        return _failed(seen, failure)
+    if seen.waits:
+        before = seen.queue[: seen.queue.index(name)]
+        rest = f" and {len(before) - 1} more" if len(before) > 1 else ""
+        claim = f"Waits for {before[0]}{rest}." if before else "Next, as soon as the device is free."
+        return Verdict("plain", claim, "")
+    if seen.status.hanging:
+        silent = f"No sign of life for {duration(seen.status.silent_seconds)}."
+        limit = seen.settings.stall_timeout if seen.settings else 0
+        end = f" After {limit:g} minutes it ends itself and writes them down." if limit else ""
+        return Verdict("bad", silent, f"Its stacks say where it stands.{end}", seen.action("stacks"))
+    if state is State.NEW:
+        return Verdict("plain", "Not started yet.", "It trains when it is put into the queue.", seen.action("go on"))
+    if state is State.PAUSED:
+        freed = "Its device is free meanwhile. It goes on where it stopped."
+        return Verdict("plain", f"Paused at step {seen.curves.last.get('step', 0):,}.", freed, seen.action("sample"))
+    if state is State.STOPPED and seen.outcome:
+        return Verdict(
+            "plain", f"Stopped at step {seen.curves.last.get('step', 0):,}.", seen.outcome.text, seen.action("go on")
+        )
+    if seen.diagnosis:
+        claim, evidence = _split(seen.diagnosis)
+        return Verdict(seen.diagnosis.tone, claim, evidence, _remedy(seen, seen.diagnosis))
+    if seen.outcome:
+        return Verdict("good", "Finished.", seen.outcome.text, seen.action("sample"))
+    if state in (State.STARTING, State.RUNNING):
+        return Verdict("plain", "It is too early to tell.", f"{name} has done no step yet.")
+    return None
+
+
+def _failed(seen: RunSnapshot, found: Failure) -> Verdict:
+    step = seen.curves.last.get("step", 0)
+    at = f" at step {step:,}" if step else ""
+    hints = [action.hint for action in found.actions if action.hint]
+    until = [seen.diagnosis.sentence] if seen.diagnosis else []
+    message = found.message and f"{found.message[0].upper()}{found.message[1:].rstrip('.')}."
+    evidence = " ".join(filter(None, (message, found.facts, found.saved, found.advice, *hints, *until)))
+    action = next((one for one in found.actions if not one.hint), None)
+    return Verdict("bad", f"{found.cause}{at}.", evidence, action)
+
+
+def _split(found: Diagnosis) -> tuple[str, str]:
+    """The claim, and the evidence with what to do next."""
+    head, colon, rest = found.sentence.partition(": ")
+    if colon and len(head) <= 60:
+        claim, evidence = f"{head}.", rest[:1].upper() + rest[1:]
+    elif len(found.sentence) <= 60:
+        claim, evidence = found.sentence, ""
+    else:
+        claim, evidence = f"{found.claim}.", found.sentence
+    return claim, f"{evidence} {found.advice}".strip()
+
+
+def _remedy(seen: RunSnapshot, found: Diagnosis) -> Action | None:
+    """The diagnosis' remedy as an action, with the time it takes where that is known."""
+    remedy, name = found.remedy, seen.name
+    if remedy is None:
+        return seen.action("sample")
+    if remedy.kind == "sample":
+        newest = remedy.step in (None, max(seen.saved, default=None))
+        lora = name if seen.lora and newest else f"runs/{name}@{remedy.step}"
+        return Action("sample", remedy.label, f"workbench sample --lora {lora}", step=remedy.step)
+    flags = as_flags(remedy.settings)
+    if remedy.kind == "new run":
+        return Action("new run", remedy.label, f"workbench train --clone {name}{flags}", remedy.settings)
+    assert remedy.step is not None
+    seconds = (remedy.settings.get("steps", 0) - remedy.step) * float(seen.curves.last.get("seconds") or 0.0)
+    label = remedy.label + (f" · {duration(seconds)}" if seconds > 0 else "")
+    return Action("fork", label, f"workbench train --fork {name}@{remedy.step}{flags}", remedy.settings, remedy.step)
+
+
+def perform_named(workspace: Workspace, seen: RunSnapshot, kind: str, label: str = "") -> Run | TrainSettings | str:
+    """Do what is offered under a kind, and a label where several have that kind.
+
+    Returns:
+        The run to show from then on, settings for the form of a new run, or a sentence.
+
+    Raises:
+        NotNow: If it is no longer offered.
+        ConfigError, CannotWrite
+    """
+    verdict = verdict_of(seen)
+    offered = [verdict.action] if verdict and verdict.action else []
+    offered += [*(seen.failure.actions if seen.failure else ()), *seen.actions]
+    found = next((one for one in offered if one.kind == kind and label in ("", one.label)), None)
+    if found is None:
+        raise NotNow(f"{seen.name} is {seen.headline} now, and this is no longer offered: look at it again")
+    return perform(workspace, seen.run, found)

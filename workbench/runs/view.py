@@ -6,11 +6,12 @@ The page gets them from operations, again and again; a report holds them as they
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from workbench.errors import ConfigError
-from workbench.runs.analysis.curves import Curves, smoothed
+from workbench.runs.analysis.curves import BANDS, NO_CURVES, Curves, smoothed
 from workbench.runs.previews import Preview
 from workbench.runs.snapshot import RunSnapshot
 
@@ -76,12 +77,11 @@ def _scaled(rows: Sequence[Sequence[Preview]]) -> dict[str, Any] | None:
     if not rows:
         return None
     scales = sorted({one.scale for row in rows for one in row})
-    found = [{"prompt": row[0].prompt, "videos": [_path(_at(row, scale)) for scale in scales]} for row in rows]
+    videos = [{one.scale: str(one.video) for one in row} for row in rows]
+    found = [
+        {"prompt": row[0].prompt, "videos": list(map(at.get, scales))} for row, at in zip(rows, videos, strict=True)
+    ]
     return {"step": rows[0][0].step, "scales": scales, "rows": found}
-
-
-def _at(row: Sequence[Preview], scale: float) -> Preview | None:
-    return next((one for one in row if one.scale == scale), None)
 
 
 # ---- curves: title, note, small, and lines of name, points, tone, style
@@ -96,6 +96,17 @@ def line(
     """A curve as a chart takes it. style: `line`, `thin` (may leave the chart above and below), `dots` or `dashed`"""
     kept = [(step, float(f"{value:.{DIGITS}g}")) for step, value in points]
     return {"name": name, "points": kept, "tone": tone, "style": style, **more}
+
+
+def answered(operation: str, answer: dict[str, Any], **values: Any) -> tuple[str, dict[str, Any]]:
+    """Return an operation's answer under the question as an element asks it, for `display.elements.exported`."""
+    return json.dumps([operation, values], separators=(",", ":"), ensure_ascii=False), answer
+
+
+def drawn(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return charts as `progress/curves` answers: those with a curve, or a note that there is none."""
+    charts = [one for one in found if one["lines"]]
+    return {"charts": charts, "note": "" if charts else NO_CURVES}
 
 
 def chart(title: str, lines: Sequence[Mapping[str, Any]], note: str = "", **more: Any) -> dict[str, Any]:
@@ -131,7 +142,7 @@ def more_charts(curves: Curves) -> list[dict[str, Any]]:
     """Return the others: the loss in each band of noise, the learning rate, the loss of each step as it was."""
     found = [
         chart(
-            f"Noise {curves.band_name(band)}",
+            f"Noise {100 * band // BANDS} to {100 * (band + 1) // BANDS} %",
             [line("smoothed", training.smoothed(), "faint"), line("held-out", measured.points(), "accent", "dots")],
             small=True,
         )
@@ -162,3 +173,33 @@ def _noise_lines(curves: Curves) -> list[dict[str, Any]]:
         means = [(step, sum(one[step] for one in steps) / len(steps)) for step in common]
         lines.append(line(name, means, tone, "dots", end=end))
     return lines
+
+
+# More runs than tones are told apart by dashes.
+TONES: tuple[Tone, ...] = ("accent", "accent-2", "text", "faint")
+
+
+def compared_charts(runs: Sequence[tuple[str, Curves]]) -> list[dict[str, Any]]:
+    """Return the curves of several runs over one another, by their names."""
+    detrended = all(one.detrended() for _, one in runs)  # one way for all, or they could not be compared
+    kinds: tuple[tuple[str, Callable[[Curves], Sequence[tuple[float, float]]], str], ...] = (
+        ("Held-out loss", lambda one: one.held_out_losses.points(), "dots"),
+        (
+            "Training loss, smoothed",
+            lambda one: smoothed(one.detrended()) if detrended else one.losses.smoothed(),
+            "line",
+        ),
+        ("Change of the output on its own captions", lambda one: one.own_changes.points(), "dots"),
+        ("Prior drift: change on preservation prompts", lambda one: one.other_changes.points(), "dots"),
+        ("Learning rate", lambda one: one.rates.points(), "line"),
+    )
+    return [
+        chart(
+            title,
+            [
+                line(name, points_of(one), TONES[number % len(TONES)], style if number < len(TONES) else "dashed")
+                for number, (name, one) in enumerate(runs)
+            ],
+        )
+        for title, points_of, style in kinds
+    ]

@@ -12,7 +12,7 @@ from workbench.errors import ConfigError
 from workbench.runs.analysis.comparison import MOST, compare
 from workbench.runs.metrics import MetricsWriter
 from workbench.runs.run import Run
-from workbench.runs.snapshot import SnapshotReader
+from workbench.runs.view import compared_charts
 from workbench.workspace import Workspace
 
 
@@ -36,24 +36,16 @@ def test_what_differs_and_what_came_of_it(runs: list[Run]) -> None:
     assert results["state"] == ["finished", "finished"]
 
 
-def test_curves_lie_over_one_another(runs: list[Run]) -> None:
-    charts = compare(runs).charts()
-    assert len(charts) == 5
-    for drawn in charts:
-        assert drawn.count('class="curve') == 2
-        assert "slow" in drawn
-        assert "fast" in drawn
-
-
 def test_a_run_without_the_pairs_is_compared_by_what_both_have(runs: list[Run], workspace: Workspace) -> None:
     old = write_run(workspace, "old")
     writer = MetricsWriter(old.folder, 0)
     for step in range(1, 50):
         writer.write(step=step, time=0.0, loss=0.5, lr=1e-4)
     made = compare([runs[0], old])
-    (loss,) = [drawn for drawn in made.charts() if "Training loss" in drawn]
-    assert loss.count('class="curve') == 2
     assert dict(made.results)["prior drift"][1] == ""
+    loss = compared_charts([(one.name, one.curves) for one in made.runs])[1]
+    assert [one["name"] for one in loss["lines"]] == ["slow", "old"]
+    assert loss["lines"][1]["points"][-1] == (49, 0.5)
 
 
 def test_previews_of_the_same_prompt_stand_side_by_side(runs: list[Run], make_clip: MakeClip, tmp_path: Path) -> None:
@@ -67,16 +59,6 @@ def test_previews_of_the_same_prompt_stand_side_by_side(runs: list[Run], make_cl
     assert prompt == "a cat"
     assert [one and one.step for one in found] == [0, 200, 100]
     assert [prompt for prompt, _ in compare(runs[:1]).previews] == ["a cat", "a dog"]
-
-
-def test_only_new_lines_are_read_again(runs: list[Run]) -> None:
-    known: dict[Path, SnapshotReader] = {}
-    first = compare(runs, known).runs[0].curves
-    version = first.version
-    assert compare(runs, known).runs[0].curves is first
-    assert first.version == version
-    MetricsWriter(runs[0].folder, 200).write(step=201, time=0.0, loss=0.25)
-    assert dict(compare(runs, known).results)["steps"][0] == "201"
 
 
 def test_more_than_can_be_told_apart_are_refused(runs: list[Run]) -> None:

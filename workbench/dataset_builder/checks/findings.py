@@ -20,8 +20,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from workbench.clips.records import Clip, DatasetInfo, Number, known_info, read_clips
 from workbench.dataset_builder.checks.measures import FOLDER
-from workbench.display import html, inline_html
-from workbench.display.states import Tone
+from workbench.display import inline_html
+from workbench.display.quantities import Tone
 from workbench.errors import ConfigError
 from workbench.workspace import read_json, write_json
 
@@ -165,7 +165,7 @@ class CheckReport:
         for group in self.groups:
             rows = [(finding.sentence, ", ".join(finding.buttons.values())) for finding in group.findings]
             badge = inline_html.badge(group.severity.value, group.severity.tone)
-            parts.append(f"<div>{badge} <b>{html.escaped(group.title)}</b> ({len(rows):,})</div>")
+            parts.append(f"<div>{badge} <b>{inline_html.escaped(group.title)}</b> ({len(rows):,})</div>")
             parts.append(inline_html.table(("finding", "fixes"), rows[:MOST_ROWS]))
         return "".join(parts)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from workbench.clips.records import Clip, DatasetInfo, known_info, read_clips
 from workbench.dataset_builder.checks.dataset_check import read_tokens, text_hash
 from workbench.dataset_builder.checks.measures import read_measures
-from workbench.display import charts, inline_html
+from workbench.display import inline_html
 from workbench.display.quantities import counted
 
 MOST_WORDS, BINS = 30, 20
@@ -94,8 +94,8 @@ class Statistics:
 
     @property
     def charts(self) -> list[str]:
-        found = [charts.histogram(one.title, one.unit, one.edges, one.counts) for one in self.histograms.values()]
-        return found + [charts.bars(title, counts) for title, counts in self.counts.items()]
+        found = [inline_html.histogram(one.title, one.unit, one.edges, one.counts) for one in self.histograms.values()]
+        return found + [inline_html.bars(title, counts) for title, counts in self.counts.items()]
 
     def _repr_html_(self) -> str:
         return inline_html.note(" ".join(self.notes)) + inline_html.row(self.charts)

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
-from workbench.display.charts import Line, Point, chart
-from workbench.display.html import table, video_table
+from workbench.display import elements
+from workbench.display.inline_html import EMBED_LIMIT, framed
 from workbench.errors import ConfigError
-from workbench.runs.analysis.curves import Curves, smoothed
-from workbench.runs.display import preview_video, viewed
 from workbench.runs.previews import Preview
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.runs.snapshot import RunSnapshot, SnapshotReader
+from workbench.runs.snapshot import RunSnapshot, snapshot
+from workbench.runs.view import answered, compared_charts, drawn
 from workbench.settings import specs, value_text
+from workbench.workspace import finite
 
-SAME = "The settings are all the same."
 MOST = 8  # more runs cannot be told apart by color
-SIZE = (560, 260)
 OF_THE_MOMENT = ("load", "stops_at")  # facts that are not results
-Style = Literal["line", "dots"]
-TRAINING = "Training loss, smoothed"
-CHARTS: tuple[tuple[str, Callable[[Curves], Sequence[Point]], Style], ...] = (
-    ("Loss of held-out clips", lambda curves: curves.held_out_losses.points(), "dots"),
-    (TRAINING, lambda curves: curves.losses.smoothed(), "line"),
-    ("Change of the model's output on its own captions", lambda curves: curves.own_changes.points(), "dots"),
-    ("Prior drift: change on preservation prompts", lambda curves: curves.other_changes.points(), "dots"),
-    ("Learning rate", lambda curves: curves.rates.points(), "line"),
-)
+HEIGHT = 720  # of its frame in a notebook, pixels
 
 
 @dataclass(frozen=True)
@@ -78,30 +68,42 @@ class Comparison:
             if sum(prompt in found for found in newest) >= least
         ]
 
-    def charts(self) -> list[str]:
-        """The curves over one another, by step: a figure each, those without a point left out."""
-        detrended = all(one.curves.detrended() for one in self.runs)  # one way for all, or they could not be compared
-        found = []
-        for title, points_of, style in CHARTS:
-            if title == TRAINING and detrended:
-                points_of = _detrended
-            lines = [Line(one.name, points_of(one.curves), color, style) for color, one in enumerate(self.runs, 1)]
-            found.append(chart(title, lines, SIZE))
-        return [one for one in found if one]
+    def to_json(self) -> dict[str, Any]:
+        """As `runs/compare` answers."""
+        return {
+            "names": self.names,
+            "results": {row: tuple(texts) for row, texts in self.results},
+            "settings": {row: tuple(texts) for row, texts in self.settings},
+            "previews": tuple(
+                {"prompt": prompt, "videos": [one and str(one.video) for one in videos]}
+                for prompt, videos in self.previews
+            ),
+        }
 
     def _repr_html_(self) -> str:
-        return viewed(comparison_html(self))
+        """The comparison in a frame, with the videos in it that are small enough."""
+        answer, files = self.to_json(), dict[str, Path]()
+        for one in answer["previews"]:
+            paths = [Path(video) if video else None for video in one["videos"]]
+            one["videos"] = [
+                str(path) if path and path.is_file() and path.stat().st_size <= EMBED_LIMIT else None for path in paths
+            ]
+            files |= {name: Path(name) for name in one["videos"] if name}
+        charts = drawn(compared_charts([(one.name, one.curves) for one in self.runs]))
+        asked = [
+            answered("progress/compared", charts, names=self.names),
+            answered("runs/compare", answer, names=self.names),
+        ]
+        title = f"Runs {', '.join(self.names)}"
+        shown = elements.exported(title, "wb-run-comparison", {"names": self.names}, files, finite(dict(asked)))
+        return framed(shown, title, HEIGHT)
 
 
-def compare(runs: Sequence[Run], readers: dict[Path, SnapshotReader] | None = None) -> Comparison:
-    """Compare runs. Raises ConfigError for more than MOST of them.
-
-    readers: by run folder, kept by whoever compares again and again: only what is new is read then
-    """
+def compare(runs: Sequence[Run]) -> Comparison:
+    """Compare runs. Raises ConfigError for more than MOST of them."""
     if len(runs) > MOST:
         raise ConfigError(f"{len(runs)} runs are chosen, at most {MOST} can be told apart: choose fewer")
-    known = {} if readers is None else readers
-    return Comparison(tuple(known.setdefault(run.folder, SnapshotReader(run)).read() for run in runs))
+    return Comparison(tuple(map(snapshot, runs)))
 
 
 def _results(seen: RunSnapshot) -> dict[str, str]:
@@ -110,31 +112,3 @@ def _results(seen: RunSnapshot) -> dict[str, str]:
     if seen.best_step is not None:
         found["best checkpoint"] = f"step {seen.best_step}"
     return found | {fact.label: fact.text for fact in seen.facts if fact.key not in OF_THE_MOMENT}
-
-
-def _detrended(curves: Curves) -> Sequence[Point]:
-    return smoothed(curves.detrended())
-
-
-def comparison_html(found: Comparison, video_of: Callable[[Preview, int], str] = preview_video) -> str:
-    """Curves over one another, results, the settings that differ, previews of the same prompts.
-
-    video_of: makes a video of a preview and the width of its file
-    """
-    heads = ["", *found.names]
-    results = table(heads, [[name, *values] for name, values in found.results])
-    settings = table(heads, [[name, *values] for name, values in found.settings])
-    widths = [one.width for one in found.runs]
-    widths = [max(widths, default=0), *widths]
-
-    def cell(one: Preview | None, width: int) -> str:
-        return f"{video_of(one, width)}<figcaption>{one.title}</figcaption>" if one else ""
-
-    rows = [(prompt, [*map(cell, several, widths)]) for prompt, several in found.previews]
-    parts = {
-        "What came of them": results,
-        "Settings that differ": settings or (f'<p class="hint">{SAME}</p>' if len(found.runs) > 1 else ""),
-        "Previews": video_table(["prompt", "base model", *found.names], rows),
-    }
-    sections = "".join(f'<h3 class="part">{title}</h3>{content}' for title, content in parts.items() if content)
-    return f'<div class="overlaid">{"".join(found.charts())}</div>{sections}'

@@ -1,4 +1,4 @@
-"""The curves of a run: read from metrics.jsonl in bounded memory, detrended, and drawn as charts. No torch."""
+"""The curves of a run: read from metrics.jsonl in bounded memory, and detrended. No torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from workbench.display.charts import Line, chart
 from workbench.runs.analysis.visible_effect import VisibleEffect, from_line
 from workbench.runs.metrics import MetricsReader
 
@@ -278,7 +277,6 @@ class Detrending:
 # Each line of the metrics is read once, and memory does not grow with the steps; only measurements, which are few, are
 # all kept. If a run went back to a checkpoint, its metrics are read from the start again.
 
-WIDE = (600, 250)  # of a chart, pixels
 NO_CURVES = "The curves begin with the first step."
 BANDS = 5  # of noise, equally likely in training, the least noise first
 BAND_POINTS = 200
@@ -332,7 +330,7 @@ class Curves:
                 self.rates.add(step, line["lr"])
         for quantile, loss in line.get("samples", ()):
             if quantile is not None and loss is not None:
-                self.bands[self.band(quantile)].add(step, loss)
+                self.bands[min(max(int(quantile * BANDS), 0), BANDS - 1)].add(step, loss)
                 self._detrending.add(step, quantile, loss)
         if "held_out_loss" in line:
             self.held_out[step] = line["held_out_loss"]
@@ -346,14 +344,6 @@ class Curves:
             self.changes[step] = line["change_own"], line["change_others"]
             self.own_changes.add(step, line["change_own"])
             self.other_changes.add(step, line["change_others"])
-
-    def band(self, quantile: float) -> int:
-        """Return the band of a quantile of noise."""
-        return min(max(int(quantile * BANDS), 0), BANDS - 1)
-
-    def band_name(self, band: int) -> str:
-        """Return a band's name: "0 to 20 %"."""
-        return f"{100 * band // BANDS} to {100 * (band + 1) // BANDS} %"
 
     @property
     def smoothed(self) -> float | None:
@@ -381,24 +371,6 @@ class Curves:
             "change, preservation prompts": self.other_changes.points(),
         }
         return {name: points for name, points in found.items() if points}
-
-    # ---- as a chart of a notebook that is not live
-
-    def loss_chart(self, best: int | None) -> str:
-        """The loss, detrended where the noise levels are known, that of held-out clips, and the best checkpoint.
-
-        best: its step; marked where the held-out loss was measured at that very step
-        """
-        means = self.detrended()
-        raw = [(mean.step, mean.value) for mean in means] or self.losses.points()
-        held_out = self.held_out_losses.points()
-        marked = (best, f"best checkpoint, step {best}") if best is not None and len(held_out) > 2 else None
-        lines = [
-            Line("training, each step", raw, 1, "faint"),
-            Line("smoothed", smoothed(means or self.losses.means())),
-            Line("held-out clips", held_out, 2, "dots", marked),
-        ]
-        return chart("Loss", lines, WIDE, "without the effect of the sampled noise levels" if means else "")
 
 
 def curves_of(run: Run) -> Curves:
