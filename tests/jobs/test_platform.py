@@ -1,4 +1,4 @@
-"""What Windows does differently with processes, done on Linux as it is done there; the tests of jobs with it."""
+"""What Windows does differently with processes, done on Linux as it is done there. `make portable` runs more."""
 
 from __future__ import annotations
 
@@ -16,16 +16,6 @@ from workbench.ui.server import serving
 from workbench.workspace.disk import VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
-THIS = "tests/jobs/test_platform.py::test_the_tests_of_jobs_pass_with_it"
-
-
-@pytest.mark.long
-def test_the_tests_of_jobs_pass_with_it() -> None:
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "tests/jobs", f"--deselect={THIS}"]
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, VARIABLE: "portable"}, capture_output=True, encoding="utf-8"
-    )
-    assert done.returncode == 0, done.stdout[-4000:]
 
 
 def test_it_is_chosen_by_a_variable() -> None:
