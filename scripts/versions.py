@@ -28,7 +28,7 @@ WITHOUT_TORCH = (
     "tests/dataset_builder/ingest/test_intake.py",
     "tests/faults/test_video_files.py",
     "tests/dataset_builder/cuts/test_scenes.py",
-    "tests/ui/test_start.py",
+    "tests/ui/test_start.py::test_the_server_comes_up_and_says_where",
 )
 WITH_TORCH = (
     "tests/families/test_cogvideox.py",

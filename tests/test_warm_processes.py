@@ -25,7 +25,10 @@ from workbench.jobs import State, processes
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, read_json
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="all jobs begin from nothing here")
+pytestmark = [
+    pytest.mark.release,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="all jobs begin from nothing here"),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
