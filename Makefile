@@ -52,7 +52,7 @@ check: lint
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile $(SHORT) $(ARGS)
 
 # Both once a week in .github/workflows/newest.yml, and before a release.
-release-checks: $(VENV)/.installed-dev
+release-checks: browser
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m release --numprocesses 2 --dist loadfile $(ARGS)
 
 benchmarks: browser
@@ -60,7 +60,7 @@ benchmarks: browser
 
 # The platform that Windows has, on this one: docs/platforms.md.
 portable: $(VENV)/.installed-dev
-	@WORKBENCH_PLATFORM=portable OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PORTABLE) $(ARGS)
+	@WORKBENCH_PLATFORM=portable OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not release" --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PORTABLE) $(ARGS)
 
 coverage: $(VENV)/.installed-dev
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --cov --cov-report= $(SHORT) $(ARGS)
