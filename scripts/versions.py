@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def both() -> int:
-    """Each in a process of its own; what they say stands one after the other. Returns the larger exit code."""
+    """Each in a process of its own; what they say stands one after the other. Returns 1 if one failed."""
     command = [sys.executable, "-m", "scripts.versions"]
     started = [
         subprocess.Popen([*command, which], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -74,7 +74,7 @@ def both() -> int:
     ]
     said = [process.communicate()[0] for process in started]
     print("\n".join(said))
-    return max(abs(process.returncode) for process in started)
+    return 1 if any(process.returncode for process in started) else 0
 
 
 def install(venv: Path, python: Path, which: str) -> bool:
