@@ -1,6 +1,7 @@
 # make demo     the whole loop on the built-in model: clips, training, before and after      (installs what it needs)
 # make test     every test, with a real browser                                               (installs what it needs)
 # make check    ruff, mypy and the tests that catch most, in about a minute                   (installs what it needs)
+# make release-checks  wheel, agent skill, scripts of the built-in models; make benchmarks: that each runs, smallest
 # make versions the lowest and the newest packages and the newest Python, with chosen tests    (installs what it needs)
 # make webui    the page                                                                      (installs what it needs)
 PYTHON ?= python3
@@ -22,7 +23,7 @@ LOCK = $(COMPILE) pyproject.toml --group lock --excludes locks/excluded.txt --ex
 # What is installed as a lock says, in an environment of its own. No pip but the environment's, nothing is built.
 LOCKED = --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary :all:
 
-.PHONY: help demo test check portable coverage versions lock workflows browser webui lint format docs docs-site notebook clean
+.PHONY: help demo test check release-checks benchmarks portable coverage versions lock workflows browser webui lint format docs docs-site notebook clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -45,22 +46,28 @@ notebook: $(VENV)/.installed
 
 # Tests wait for one another's processes, pages and clocks half of their time: four at a time keep two cores busy.
 test: browser
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder --maxfail 10 $(ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not release" --numprocesses 4 --dist loadfile --no-loadscope-reorder --maxfail 10 $(ARGS)
 
 check: lint
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile $(SHORT) $(ARGS)
 
+# Both once a week in .github/workflows/newest.yml, and before a release.
+release-checks: browser
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m release --numprocesses 2 --dist loadfile $(ARGS)
+
+benchmarks: browser
+	@$(BIN)/python benchmarks/smallest.py $(ARGS)
+
 # The platform that Windows has, on this one: docs/platforms.md.
 portable: $(VENV)/.installed-dev
-	@WORKBENCH_PLATFORM=portable OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PORTABLE) $(ARGS)
+	@WORKBENCH_PLATFORM=portable OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not release" --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PORTABLE) $(ARGS)
 
 coverage: $(VENV)/.installed-dev
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --cov --cov-report= $(SHORT) $(ARGS)
 	@$(BIN)/coverage report --skip-covered --format=total
 
 versions: $(VENV)/.installed-dev
-	@OMP_NUM_THREADS=1 $(BIN)/python -m scripts.versions lowest
-	@OMP_NUM_THREADS=1 $(BIN)/python -m scripts.versions newest
+	@OMP_NUM_THREADS=1 $(BIN)/python -m scripts.versions both
 
 lock: $(VENV)/.installed-dev
 	@$(LOCK) --extra dev --output-file locks/dev.txt $(ARGS)

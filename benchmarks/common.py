@@ -1,7 +1,7 @@
 """What every benchmark shares: its options, the machine, the table, the JSON file.
 
 `--smallest` runs a script in its smallest form, in seconds: it proves that the script runs and measures nothing.
-tests/test_benchmarks.py runs every script here so.
+`make benchmarks` runs every script here so (smallest.py).
 
 {"machine": ..., "versions": ..., "rows": [{"case": ..., "ours": ..., "reference": ..., "ratio": ...}]}
 """

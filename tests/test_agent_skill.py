@@ -52,7 +52,7 @@ def test_it_knows_every_state_and_every_diagnosis() -> None:
     assert not [kind for kind in get_args(Kind) if f"`{kind}`" not in TEXT]
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_its_commands_make_a_lora_from_a_folder_of_clips(tmp_path: Path) -> None:
     before = _give(tmp_path / "clips")
     answers = dict(_follow(tmp_path, examples()))

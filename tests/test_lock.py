@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from importlib.metadata import requires
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,7 @@ SYSTEMS = {
 PYTHONS = [f"3.{minor}" for minor in range(install.OLDEST_PYTHON[1], install.NEWEST_PYTHON[1] + 1)]
 # What builds of torch for a GPU bring and pin themselves.
 WITH_TORCH = re.compile(r"torch|triton|cuda-\w+|nvidia-(?!ml-py)\S+")
-locks = pytest.mark.parametrize("lock", sorted(EXTRAS))
-every_lock = pytest.mark.parametrize("lock", sorted([*EXTRAS, *GROUPS]))
+LOCKS = pytest.mark.parametrize("lock", sorted([*EXTRAS, *GROUPS]))
 
 
 def blocks(lock: str) -> list[str]:
@@ -57,37 +57,26 @@ def locked(lock: str, environment: dict[str, str]) -> dict[str, str]:
     return found
 
 
-@every_lock
-@pytest.mark.parametrize("python", PYTHONS)
-@pytest.mark.parametrize("system", sorted(SYSTEMS))
-def test_every_dependency_is_locked_within_its_bounds(lock: str, python: str, system: str) -> None:
-    environment = SYSTEMS[system] | {"python_version": python, "python_full_version": f"{python}.7", "extra": ""}
-    found = locked(lock, environment)
-    for one in wanted(lock):
-        name = canonicalize_name(one.name)
-        if one.marker is None or one.marker.evaluate(environment):
-            assert name in found, f"{one} is not in locks/{lock}.txt: make lock"
-            assert one.specifier.contains(found[name]), (
-                f"locks/{lock}.txt has {name} {found[name]}, not {one}: make lock"
-            )
-    assert not [name for name in found if WITH_TORCH.fullmatch(name)]
+@LOCKS
+def test_every_dependency_is_locked_within_its_bounds(lock: str) -> None:
+    for python, (system, facts) in product(PYTHONS, SYSTEMS.items()):
+        environment = facts | {"python_version": python, "python_full_version": f"{python}.7", "extra": ""}
+        found = locked(lock, environment)
+        for one in wanted(lock):
+            if one.marker is None or one.marker.evaluate(environment):
+                version = found.get(canonicalize_name(one.name))
+                where = f"locks/{lock}.txt, {system}, Python {python}"
+                assert version, f"{where}: {one} is missing: make lock"
+                assert one.specifier.contains(version), f"{where}: {version} is not {one}: make lock"
+        assert not [name for name in found if WITH_TORCH.fullmatch(name)]
 
 
-@locks
-def test_nothing_is_locked_that_the_project_no_longer_names(lock: str) -> None:
-    ours = {block.partition("==")[0] for block in blocks(lock) if "video-lora-workbench (" in block}
+@LOCKS
+def test_only_what_the_project_names_is_locked_each_with_a_hash(lock: str) -> None:
+    why = f"(pyproject.toml:{lock})" if lock in GROUPS else "video-lora-workbench ("
+    ours = {block.partition("==")[0] for block in blocks(lock) if why in block}
     assert ours == {canonicalize_name(one.name) for one in wanted(lock)}, "make lock"
-
-
-@every_lock
-def test_every_locked_package_has_a_hash(lock: str) -> None:
     assert all("--hash=sha256:" in block for block in blocks(lock))
-
-
-@pytest.mark.parametrize("group", GROUPS)
-def test_a_group_is_locked_alone(group: str) -> None:
-    ours = {block.partition("==")[0] for block in blocks(group) if f"(pyproject.toml:{group})" in block}
-    assert ours == {canonicalize_name(one.name) for one in wanted(group)}, "make lock"
 
 
 def test_both_locks_have_the_same_versions() -> None:

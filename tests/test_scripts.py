@@ -21,72 +21,58 @@ PINNED = f"torch=={install.TORCH}"
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """What pip is asked to install; nothing is installed."""
+    """What pip is asked to install, on Linux without a GPU; nothing is installed."""
     calls: list[tuple[str, ...]] = []
-
-    def pip(python: Path, *arguments: str, check: bool = True) -> bool:
-        calls.append(arguments)
-        return True
-
-    monkeypatch.setattr(install, "pip", pip)
-    monkeypatch.setattr(install, "installed_torch", lambda python: None)
-    monkeypatch.setattr(install, "has_gpu", lambda: False)
-    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(install, "pip", lambda python, *arguments, check=True: calls.append(arguments) or True)
+    given(monkeypatch)
     return calls
 
 
-def test_without_a_gpu_the_cpu_build_comes_from_its_index(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(install, "reachable", lambda url: True)
-    install.install_torch(PYTHON)
-    assert asked == [(PINNED, "--index-url", install.CPU_INDEX)]
+def given(
+    monkeypatch: pytest.MonkeyPatch,
+    torch: str | None = None,
+    gpu: bool = False,
+    answers: bool = True,
+    at: str = "linux",
+) -> None:
+    """A machine: which torch it has, whether it has a GPU, whether the indexes answer, its system."""
+    monkeypatch.setattr(install, "installed_torch", lambda python: torch)
+    monkeypatch.setattr(install, "has_gpu", lambda: gpu)
+    monkeypatch.setattr(install, "reachable", lambda url: answers)
+    monkeypatch.setattr(sys, "platform", at)
 
 
-def test_where_that_index_does_not_answer_the_default_one_is_asked(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(install, "reachable", lambda url: False)
-    install.install_torch(PYTHON)
-    assert asked == [(PINNED,)]
-
-
-def test_with_a_gpu_the_cuda_build_comes(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(install, "has_gpu", lambda: True)
-    install.install_torch(PYTHON)
-    assert asked == [(PINNED,)]
-
-
-def test_a_torch_that_fits_is_kept(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(install, "installed_torch", lambda python: "2.13.0+cpu")
-    install.install_torch(PYTHON)
-    assert asked == []
-
-
-def test_a_cpu_build_on_a_machine_with_a_gpu_is_replaced(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_build_of_torch_is_that_of_the_machine(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[Any] = []
-    monkeypatch.setattr(install, "installed_torch", lambda python: "2.13.0+cpu")
-    monkeypatch.setattr(install, "has_gpu", lambda: True)
     monkeypatch.setattr(subprocess, "run", lambda command, **_: ran.append(command))
+    for machine, wanted in (
+        ({}, [(PINNED, "--index-url", install.CPU_INDEX)]),
+        ({"answers": False}, [(PINNED,)]),
+        ({"gpu": True}, [(PINNED,)]),
+        ({"gpu": True, "at": "win32"}, [(PINNED, "--index-url", install.CUDA_INDEX)]),
+        ({"torch": "2.13.0+cpu"}, []),  # it fits and is kept
+    ):
+        given(monkeypatch, **machine)
+        install.install_torch(PYTHON)
+        assert asked == wanted, machine
+        assert ran == []
+        asked.clear()
+    given(monkeypatch, torch="2.13.0+cpu", gpu=True)
     install.install_torch(PYTHON)
     assert "uninstall" in ran[0]
     assert asked == [(PINNED,)]
 
 
-def test_on_windows_the_cuda_build_has_an_index_of_its_own(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(install, "has_gpu", lambda: True)
-    monkeypatch.setattr(sys, "platform", "win32")
-    install.install_torch(PYTHON)
-    assert asked == [(PINNED, "--index-url", install.CUDA_INDEX)]
-
-
-@pytest.mark.parametrize("amd", [True, False])
 def test_an_amd_gpu_is_told_how_to_get_its_build(
-    asked: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], amd: bool
+    asked: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(install, "has_amd_gpu", lambda: amd)
-    monkeypatch.setattr(install, "reachable", lambda url: True)
+    for amd in (True, False):
+        monkeypatch.setattr(install, "has_amd_gpu", lambda amd=amd: amd)
+        install.install_torch(PYTHON)
+        assert ("for your ROCm" in capsys.readouterr().out) == amd
+    given(monkeypatch, torch="2.13.0+rocm7.2")
     install.install_torch(PYTHON)
-    assert ("for your ROCm" in capsys.readouterr().out) == amd
-    monkeypatch.setattr(install, "installed_torch", lambda python: "2.13.0+rocm7.2")
-    install.install_torch(PYTHON)
-    assert len(asked) == 1
+    assert len(asked) == 2
     assert "torch 2.13.0+rocm7.2 is there and is kept" in capsys.readouterr().out
 
 

@@ -38,22 +38,14 @@ class Toy(Settings):
     """Where."""
 
 
-ALL = [(cls, spec) for cls in (TrainSettings, SampleSettings) for spec in specs(cls)]
-
-
-@pytest.mark.parametrize(("cls", "spec"), ALL, ids=lambda value: getattr(value, "name", ""))
-def test_every_setting_is_fully_declared(cls: type[Settings], spec: Any) -> None:
-    assert spec.title
-    assert spec.help.rstrip().endswith((".", "0.8")), "help is a sentence"
-    assert spec.section
-    assert spec.kind != "choice" or spec.default in spec.choices
-    if spec.kind in ("integer", "number"):
-        assert spec.low is not None
-        assert spec.high is not None
-
-
 @pytest.mark.parametrize("cls", [TrainSettings, SampleSettings])
-def test_defaults_survive_a_file(cls: type[Settings], tmp_path: Path) -> None:
+def test_every_setting_is_fully_declared_and_its_default_survives_a_file(cls: type[Settings], tmp_path: Path) -> None:
+    for spec in specs(cls):
+        assert spec.title, spec.name
+        assert spec.help.rstrip().endswith((".", "0.8")), f"{spec.name}: help is a sentence"
+        assert spec.section, spec.name
+        assert spec.kind != "choice" or spec.default in spec.choices, spec.name
+        assert spec.kind not in ("integer", "number") or None not in (spec.low, spec.high), spec.name
     cls().save(tmp_path / "config.json")
     assert cls.load(tmp_path / "config.json") == cls()
 
@@ -79,9 +71,8 @@ def test_specs_tell_all_there_is_to_draw_a_form() -> None:
     assert by_name["path"].source == "datasets"
 
 
-@pytest.mark.parametrize(
-    ("values", "sentence"),
-    [
+def test_a_refusal_names_setting_value_rule_and_remedy() -> None:
+    refusals: list[tuple[dict[str, Any], str]] = [
         ({"count": 11}, "count is 11, must be 1 to 10 clips: the default is 3"),
         ({"count": 2.5}, "count is 2.5, must be 1 to 10 clips: the default is 3"),
         ({"count": "7"}, 'count is "7", must be 1 to 10 clips: the default is 3'),
@@ -93,13 +84,12 @@ def test_specs_tell_all_there_is_to_draw_a_form() -> None:
         ({"words": "one"}, 'words is "one", must be a list of texts: the default is ()'),
         ({"coutn": 3}, "coutn is not a setting: did you mean count?"),
         ({"xyzzy": 3}, "xyzzy is not a setting: remove it"),
-    ],
-)
-def test_a_refusal_names_setting_value_rule_and_remedy(values: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        parse(Toy, values)
-    assert str(caught.value) == sentence
-    assert caught.value.problems == {next(iter(values)): sentence}
+    ]
+    for values, sentence in refusals:
+        with pytest.raises(ConfigError) as caught:
+            parse(Toy, values)
+        assert str(caught.value) == sentence
+        assert caught.value.problems == {next(iter(values)): sentence}
 
 
 def test_every_problem_is_told_at_once() -> None:
@@ -108,10 +98,10 @@ def test_every_problem_is_told_at_once() -> None:
     assert set(caught.value.problems) == {"count", "rate", "kind"}
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), {1, 2}])
-def test_what_json_cannot_hold_is_refused(value: Any) -> None:
-    with pytest.raises(ConfigError):
-        parse(Toy, {"rate": value})
+def test_what_json_cannot_hold_is_refused() -> None:
+    for value in (float("nan"), float("inf"), object(), {1, 2}):
+        with pytest.raises(ConfigError):
+            parse(Toy, {"rate": value})
 
 
 def test_whole_numbers_are_fine_where_any_number_is() -> None:
@@ -126,11 +116,11 @@ def test_settings_do_not_change_but_have_checked_copies() -> None:
         Toy().changed(count=40)
 
 
-@pytest.mark.parametrize("text", ["[]", "null", "3", '"x"'])
-def test_a_file_that_is_no_object_is_refused(text: str, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(text)
-    with pytest.raises(ConfigError, match="must hold a JSON object"):
-        Toy.load(tmp_path / "config.json")
+def test_a_file_that_is_no_object_is_refused(tmp_path: Path) -> None:
+    for text in ("[]", "null", "3", '"x"'):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(ConfigError, match="must hold a JSON object"):
+            Toy.load(tmp_path / "config.json")
 
 
 def test_rules_are_written_as_people_write_numbers() -> None:
@@ -140,21 +130,19 @@ def test_rules_are_written_as_people_write_numbers() -> None:
     assert json.loads(json.dumps(rules)) == rules
 
 
-@pytest.mark.parametrize(
-    ("search", "setting"),
-    [
-        ("vram", "gradient_checkpointing"),
-        ("scheduler", "lr_schedule"),
-        ("wandb", "tracker"),
-        ("quantize", "base_model_precision"),
-        ("mixed precision", "precision"),
-        ("target modules", "targets"),
-        ("text encoder", "caption_dropout"),
-        ("resolution", "width"),
-    ],
-)
-def test_a_setting_is_found_by_what_others_call_it(search: str, setting: str) -> None:
-    assert setting in [spec.name for spec in specs(TrainSettings) if search in spec.also.casefold()]
+def test_a_setting_is_found_by_what_others_call_it() -> None:
+    called = {
+        "vram": "gradient_checkpointing",
+        "scheduler": "lr_schedule",
+        "wandb": "tracker",
+        "quantize": "base_model_precision",
+        "mixed precision": "precision",
+        "target modules": "targets",
+        "text encoder": "caption_dropout",
+        "resolution": "width",
+    }
+    for search, setting in called.items():
+        assert setting in [spec.name for spec in specs(TrainSettings) if search in spec.also.casefold()], search
 
 
 def test_the_name_of_another_trainer_is_answered_with_ours() -> None:

@@ -28,10 +28,10 @@ LOADED += "jupyterlab, ipywidgets, anywidget, scenedetect, cv2, httpx, regex, hu
 LOADED += "transformers"
 
 
-@pytest.mark.parametrize("wanted", [*REQUIRED, *OPTIONAL], ids=str)
-def test_every_package_has_a_lowest_and_a_highest_version(wanted: Requirement) -> None:
-    signs = {one.operator for one in wanted.specifier}
-    assert signs >= {">=", "<"} or signs == {"=="} or wanted.name.startswith("types-"), f"{wanted}: say both bounds"
+def test_every_package_has_a_lowest_and_a_highest_version() -> None:
+    for wanted in (*REQUIRED, *OPTIONAL):
+        signs = {one.operator for one in wanted.specifier}
+        assert signs >= {">=", "<"} or signs == {"=="} or wanted.name.startswith("types-"), f"{wanted}: say both bounds"
 
 
 def test_the_installed_versions_are_within_the_bounds() -> None:
@@ -44,6 +44,7 @@ def test_the_installed_versions_are_within_the_bounds() -> None:
         assert wanted.specifier.contains(found, prereleases=True), f"{wanted.name} {found}: {wanted}"
 
 
+@pytest.mark.release
 def test_every_package_can_be_loaded() -> None:
     done = subprocess.run([sys.executable, "-c", f"import {LOADED}"], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,7 @@
-"""Jobs and pages begun by a process that has imported what is large are as others (tests.warm_host)."""
+"""Jobs and pages are begun by a process that has imported what is large (tests.warm_host), and are as others.
+
+Were they not, no test would fail: all would take longer.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,14 @@ from tests.warm_processes import WarmHost, WarmHosts
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.families.model import Model
-from workbench.jobs import State, gpu_lock, processes
+from workbench.jobs import State, processes
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, read_json
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="all jobs begin from nothing here")
+pytestmark = [
+    pytest.mark.release,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="all jobs begin from nothing here"),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,36 +53,18 @@ def test_it_is_a_process_of_its_own_and_how_it_was_killed_is_known(run: Run, war
     assert process.ppid() == warm.jobs.pid != os.getpid()
     assert process.cmdline() == processes.command("workbench.trainer", run.folder)
     assert os.getsid(process.pid) == os.getpgid(process.pid) == process.pid
-    assert [os.readlink(f"/proc/{process.pid}/fd/{number}") for number in (0, 1, 2)] == [
-        os.devnull,
-        *[str(run.folder / jobs.LOG)] * 2,
-    ]
+    outputs = [os.readlink(f"/proc/{process.pid}/fd/{number}") for number in (0, 1, 2)]
+    assert outputs == [os.devnull, *[str(run.folder / jobs.LOG)] * 2]
     process.kill()
     assert run.wait(PATIENCE).state is State.DIED
     until(lambda: read_json(run.folder / jobs.PROCESS).get("signal") == signal.SIGKILL)
     assert jobs.status(run.folder).message.startswith("The process was killed")
 
 
-@pytest.mark.from_nothing
-def test_a_test_can_do_without(run: Run) -> None:
-    run.start()
-    assert psutil.Process(run.status.pid).ppid() == os.getpid()
-    jobs.kill(run.folder)
-
-
-def test_another_environment_does_without(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_environment_begins_from_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_OF_THIS_TEST", "1")  # a package may look at it when it is imported
     run.start()
     assert psutil.Process(run.status.pid).ppid() == os.getpid()
-    jobs.kill(run.folder)
-
-
-def test_what_a_job_starts_is_begun_so_too(run: Run, workspace: Workspace, warm: WarmHosts) -> None:
-    with gpu_lock.hold(workspace.locks, "", "a test"):
-        run.start()
-        until(lambda: "held by a test" in run.status.phase)
-    until_run(run, lambda: run.metrics)  # the job of the queue has given it its process
-    assert psutil.Process(run.status.pid).ppid() == warm.jobs.pid
     jobs.kill(run.folder)
 
 

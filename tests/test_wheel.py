@@ -25,7 +25,7 @@ from tests.serving import Page
 from workbench.display import elements
 from workbench.paths import CODE
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.release
 
 MOST_BYTES, MOST_BYTES_OF_ONE = 30_000_000, 8_000_000
 LEFT_OVER = re.compile(r"(^|/)(__pycache__|[.]\w+_cache|tests)(/|$)|^workspace(/|$)|[.](pyc|log)$")

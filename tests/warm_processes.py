@@ -31,7 +31,7 @@ class WarmHost:
     """Starts processes of one kind. Its own process begins with the first of them."""
 
     def __init__(self, kind: str, environment: Mapping[str, str]) -> None:
-        self.kind, self.name = kind, ""  # it has a name once it has begun: benchmarks fork from what has not
+        self.kind, self.name = kind, ""  # it has a name once it has begun
         self._environment = dict(environment)
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -80,10 +80,9 @@ class WarmHosts:
     `on`: whether it starts any itself.
     """
 
-    def __init__(self, jobs: WarmHost | None = None) -> None:
-        """jobs: the host of jobs, if it is a special one"""
+    def __init__(self) -> None:
         self.on = True
-        self.jobs = jobs or WarmHost("job", processes.environment())
+        self.jobs = WarmHost("job", processes.environment())
         self.pages = WarmHost("page", os.environ)
         self.children = WarmHost("child", limited.environment())
         names = {name: getattr(subprocess, name) for name in ("DEVNULL", "PIPE", "STDOUT", "SubprocessError")}

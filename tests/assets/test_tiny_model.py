@@ -24,7 +24,7 @@ import tiny_check  # noqa: E402
 import tiny_models  # noqa: E402
 import tiny_world  # noqa: E402
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.release
 
 MODEL, IMAGE_MODEL = ASSETS / "tiny-cogvideox", ASSETS / "tiny-cogvideox-i2v"
 

@@ -20,6 +20,8 @@ import tiny_clips
 import tiny_training
 import train_tiny_phenaki
 
+pytestmark = pytest.mark.release
+
 
 def sampled(folder: Path, frames: int, height: int, width: int) -> torch.Tensor:
     """A video [1, 3, F, H, W] of a model that the script wrote."""

@@ -65,7 +65,7 @@ def test_the_window_says_how_far_the_run_is_and_what_is_open(filled: Site, page:
     page.wait_for_function("document.title === '47% · LoRAs · Video LoRA Workbench'")
     page.evaluate("location.hash = '#/train/ended'")
     page.wait_for_function("document.title === '47% · ended · Video LoRA Workbench'")
-    assert page.evaluate("document.activeElement.tagName") == "H1", "the focus goes to the heading of a new object"
+    page.wait_for_function("document.activeElement.tagName === 'H1'")  # the focus goes to the heading of a new object
 
 
 def test_the_palette_finds_and_opens_by_keyboard_alone(filled: Site, page: Page) -> None:

@@ -50,7 +50,7 @@ def test_a_few_blocks_of_real_width_need_what_is_estimated_for_them(name: str) -
     assert sum(found.causes.values()) == pytest.approx(found.gb)
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_blocks_follow_from_few_of_them() -> None:
     """On a straight line, as when all are simulated."""
     family, model = find_model("ltx-video-2b-0.9.5")

@@ -30,25 +30,21 @@ BEGIN = (
     "from workbench.notebook.widget import View\nfrom workbench.runs.settings import TrainSettings\n"
     "workspace = Workspace.open('workspace')\nview = View(workspace, '#/loras')\nview"
 )
-LINKS = (
-    "again = View(workspace, '#/loras/loras%2Flion')\nagain",
-    "print('saw', view.address)\nlibrary.star(workspace, 'loras/lion')\ntime.sleep(600)",
-)
-FORM = (
-    "form = notebook.form(TrainSettings, workspace)\nform",
-    "form.set(rank=24)\nprint('steps', form.settings.steps)",
-)
+FORM = "form = notebook.form(TrainSettings, workspace)\nform"
+SET = "form.set(rank=24)\nprint('steps', form.settings.steps)"
+AGAIN = "again = View(workspace, '#/loras/loras%2Flion')\nagain"
+BUSY = "print('saw', view.address)\nlibrary.star(workspace, 'loras/lion')\ntime.sleep(600)"
 
 
 @pytest.fixture
-def lab(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+def lab(tmp_path: Path) -> Iterator[str]:
     """The address of a notebook in a JupyterLab that is its own."""
     import nbformat
 
     workspace = Workspace.open(tmp_path / "workspace")
     for name in ("ring", "lion"):
         put_lora(workspace, name, layer("transformer_blocks.0.attn1.to_q", 4, 8, 8), 8.0)
-    cells = [nbformat.v4.new_code_cell(cell) for cell in (BEGIN, *request.param)]
+    cells = [nbformat.v4.new_code_cell(cell) for cell in (BEGIN, FORM, SET, AGAIN, BUSY)]
     notebook = nbformat.v4.new_notebook(cells=cells)
     nbformat.write(notebook, tmp_path / "a.ipynb")
     places = {f"JUPYTER_{name}_DIR": str(tmp_path / f".{name}") for name in ("RUNTIME", "CONFIG", "DATA")}
@@ -108,14 +104,22 @@ def shown(page: Page, number: int) -> FrameLocator:
     return page.frame_locator(FRAME).nth(number)
 
 
-@pytest.mark.parametrize("lab", [LINKS], ids=["links"], indirect=True)
-def test_links_lead_within_a_widget_and_changes_are_pushed_while_a_cell_runs(page: Page) -> None:
+def test_a_form_is_shared_links_lead_within_a_widget_and_changes_are_pushed_while_a_cell_runs(page: Page) -> None:
+    for _ in range(2):
+        run_next(page)
+    form = shown(page, 1)
+    form.locator("[name=steps]").fill("77")
     run_next(page)
+    page.get_by_text("steps 77").wait_for()
+    form.locator("[name=rank]").wait_for()
+    until(lambda: form.locator("[name=rank]").input_value() == "24")
+    assert form.locator("[name=steps]").input_value() == "77"
+
     first = shown(page, 0)
     first.locator(".tile.lora").nth(1).wait_for()
     notebook = page.url
     run_next(page)
-    second = shown(page, 1)
+    second = shown(page, 2)
     second.locator("wb-lora h2:text('lion')").wait_for()
     first.locator(".tile.lora a.one-line:has-text('ring')").click()
     first.locator("wb-lora h2:text('ring')").wait_for()
@@ -132,16 +136,3 @@ def test_links_lead_within_a_widget_and_changes_are_pushed_while_a_cell_runs(pag
     page.add_style_tag(content=".jp-NotebookPanel *, .jp-NotebookPanel { background-color: #111 !important }")
     page.evaluate("document.body.dataset.again = 'true'")
     first.locator("html.dark").wait_for(state="attached")
-
-
-@pytest.mark.parametrize("lab", [FORM], ids=["form"], indirect=True)
-def test_a_form_is_shared_by_the_kernel_and_the_page(page: Page) -> None:
-    for _ in range(2):
-        run_next(page)
-    form = shown(page, 1)
-    form.locator("[name=steps]").fill("77")
-    run_next(page)
-    page.get_by_text("steps 77").wait_for()
-    form.locator("[name=rank]").wait_for()
-    until(lambda: form.locator("[name=rank]").input_value() == "24")
-    assert form.locator("[name=steps]").input_value() == "77"

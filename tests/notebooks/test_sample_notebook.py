@@ -1,4 +1,4 @@
-"""The notebooks about sampling and about families, from their first cells to their last, as they stand."""
+"""The notebooks about sampling and about families, from their first cells to their last; with fewer steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workbench.runs.settings import TrainSettings
 
 @pytest.mark.long
 def test_the_sampling_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workspace, outputs = executed("4_sample.ipynb", tmp_path, monkeypatch)
+    workspace, outputs = executed("4_sample.ipynb", tmp_path, monkeypatch, {"STEPS = 60": "STEPS = 8"})
     printed, pages = said(outputs), shown_pages(outputs)
     assert [page.count("<video") for page in pages[:2]] == [2, 4]
     grids = [output.data["text/html"] for output in outputs if "srcdoc" in output.get("data", {}).get("text/html", "")]
@@ -32,7 +32,7 @@ def test_the_sampling_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypat
     assert "No run is training" in printed
 
 
-@pytest.mark.long
+@pytest.mark.release  # what it does is what tests/families/test_new_family.py does
 def test_the_notebook_about_families_adds_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace, outputs = executed("5_add_a_family.ipynb", tmp_path, monkeypatch)
     printed = said(outputs)

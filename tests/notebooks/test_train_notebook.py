@@ -13,7 +13,9 @@ from workbench.jobs import State
 
 @pytest.mark.long
 def test_the_training_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workspace, outputs = executed("3_train.ipynb", tmp_path, monkeypatch, {"STEPS = 120": "STEPS = 16"})
+    prompts = "preview_prompts=settings.preview_prompts[:2]"
+    changed = {"STEPS = 120": "STEPS = 16", prompts: f"{prompts}, preview_steps=2", "STEPS // 8": "STEPS // 2"}
+    workspace, outputs = executed("3_train.ipynb", tmp_path, monkeypatch, changed)
     runs = {run.name: run for run in Run.all(workspace)}
     assert len(runs) == 4
     assert all(run.status.state is State.FINISHED for run in runs.values())

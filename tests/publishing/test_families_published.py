@@ -37,6 +37,7 @@ OTHERS = [family for family in families() if family.name in ("wan", "ltx")]
 EXPERTS = {"a14b": "high noise", "a14b-image": "low noise"}  # for which the LoRA is
 CASES = [(family, variant, EXPERTS.get(variant, "")) for family in OTHERS for variant in family.toys]
 CASES += [(family, "a14b", "") for family in OTHERS if "a14b" in family.toys]  # a file that names no expert: both
+USUAL = {("wan", "a14b", ""), ("wan", "image-2.1", ""), ("ltx", "image", ""), ("ltx", "text-0.9.5", "")}
 PROMPT, STEPS = "a red circle moves left", 2
 
 
@@ -91,7 +92,13 @@ def near(found: Any, wanted: np.ndarray) -> None:
     assert np.square((video / 255 if video.dtype == np.uint8 else video) - wanted).mean() < 1e-5
 
 
-@pytest.fixture(params=CASES, ids=["-".join((one[0].name, *one[1:])).strip("-") for one in CASES])
+def case(family: Family, variant: str, expert: str) -> Any:
+    """The usual ones at every change, all before a release."""
+    marks = [] if (family.name, variant, expert) in USUAL else [pytest.mark.release]
+    return pytest.param((family, variant, expert), marks=marks, id="-".join((family.name, variant, expert)).strip("-"))
+
+
+@pytest.fixture(params=[case(*one) for one in CASES])
 def toy(request: pytest.FixtureRequest, tmp_path: Path) -> Toy:
     family, variant, expert = request.param
     return Toy(family, variant, tmp_path, expert)

@@ -44,6 +44,13 @@ IDS = [f"{family.name}-{variant}" for family, variant in CASES]
 # One of each kind goes through the processes: text alone, known first frames, a pair of experts that begins with a
 # picture. The others do the same steps in this process.
 THROUGH_PROCESSES = ("ltx-image", "wan-text", "wan-a14b-image")
+# Of those, one of each kind at every change, the others before a release.
+USUAL = ("cogvideox-sincos", "cogvideox-image-1.5", "ltx-text-13b", "wan-5b", "wan-image-2.1")
+ALONE = [
+    pytest.param(name, marks=[] if name in USUAL else [pytest.mark.release])
+    for name in IDS
+    if name not in THROUGH_PROCESSES
+]
 STEPS, SAVED = 16, 4
 VALUES: dict[str, Any] = {
     "steps": STEPS,
@@ -125,7 +132,7 @@ def test_from_clips_to_a_grid_and_a_report(
     assert "a red square" in write_report(run).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", [one for one in IDS if one not in THROUGH_PROCESSES])
+@pytest.mark.parametrize("name", ALONE)
 def test_a_resumed_run_is_exact_and_its_checkpoints_make_videos(
     workspace: Workspace, dataset: Dataset, toys: dict[str, str], name: str, tmp_path: Path
 ) -> None:

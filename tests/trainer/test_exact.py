@@ -27,7 +27,7 @@ from workbench.workspace import Workspace
 
 pytestmark = pytest.mark.long
 
-STEPS, BREAK = 7, 3
+STEPS, BREAK = 5, 2
 
 CASES: dict[str, dict[str, Any]] = {
     "8-bit": {"optimizer": "adamw-8bit", "optimizer_options": ["min_8bit_size=1"]},
