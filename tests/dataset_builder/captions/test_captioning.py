@@ -34,19 +34,15 @@ def server() -> Iterator[ChatServer]:
         yield running
 
 
-def start(dataset: Dataset, server: ChatServer, **settings: Any) -> jobs.Status:
-    """Start the job; all clips, every instruction its clip's caption, quick to give up."""
-    values: dict[str, Any] = {
-        "captioner": "endpoint",
-        "base_url": server.url,
-        "endpoint_model": "eye",
-        "which": "all",
-        "frames": 2,
-        "instruction": "now: {caption}",
-        "retries": 0,
-    }
+def settings(server: ChatServer, **values: Any) -> CaptionSettings:
+    """All clips, every instruction its clip's caption, quick to give up."""
+    usual = {"captioner": "endpoint", "base_url": server.url, "endpoint_model": "eye", "which": "all", "frames": 2}
+    return CaptionSettings().changed(**{**usual, "instruction": "now: {caption}", "retries": 0, **values})
+
+
+def start(dataset: Dataset, server: ChatServer, **values: Any) -> jobs.Status:
     folder = dataset.folder / ".caption"
-    CaptionSettings().changed(**{**values, **settings}).save(folder / jobs.CONFIG)
+    settings(server, **values).save(folder / jobs.CONFIG)
     return jobs.start(folder, MODULE)
 
 
@@ -332,20 +328,6 @@ def test_frames_are_spread_over_the_clip_and_reduced(dataset: Dataset) -> None:
         sample_frames(dataset.path_of(clip), clip.changed(frames=0), 5, 32)
 
 
-def settings(server: ChatServer, **values: Any) -> CaptionSettings:
-    return CaptionSettings(
-        captioner="endpoint",
-        base_url=server.url,
-        endpoint_model="eye",
-        which="all",
-        frames=2,
-        processes=2,
-        instruction="now: {caption}",
-        retries=0,
-        **values,
-    )
-
-
 def test_two_ask_one_dies_and_no_clip_is_lost_or_asked_for_twice(dataset: Dataset, server: ChatServer) -> None:
     before = [clip.text for clip in dataset.clips]
 
@@ -355,7 +337,7 @@ def test_two_ask_one_dies_and_no_clip_is_lost_or_asked_for_twice(dataset: Datase
 
     server.answer = slowly
     task = dataset.task("caption")
-    task.start(settings(server, key_variable="A_KEY"))
+    task.start(settings(server, processes=2, key_variable="A_KEY"))
     shared = task.folder / captioning.FOLDER
     end = time.monotonic() + PATIENCE
     while not (answers := list(shared.glob("answers-*.jsonl"))):
@@ -380,7 +362,7 @@ def test_two_ask_one_dies_and_no_clip_is_lost_or_asked_for_twice(dataset: Datase
 def test_when_nobody_answers_the_job_ends_with_the_reason(dataset: Dataset, server: ChatServer) -> None:
     server.answer = lambda number, body: refuses(503)
     task = dataset.task("caption")
-    task.start(settings(server))
+    task.start(settings(server, processes=2))
     status = task.wait(PATIENCE)
     assert status.state == jobs.State.FAILED
     assert "workers end again and again" in status.message
