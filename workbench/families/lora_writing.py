@@ -67,7 +67,8 @@ class LoraFormat:
 
 def export(lora: LoraWeights, id: str, formats: Sequence[LoraFormat], names: LayerNames) -> Written:
     """(tensors, metadata) of the LoRA in one of the formats. Raises ConfigError where the format cannot hold it."""
-    known = {format.id: format for format in formats}
+    # Formats that some program applies whole are named first.
+    known = {format.id: format for format in sorted(formats, key=lambda one: not one.outside)}
     if id not in known:
         *others, last = known
         use = f"{', '.join(others)} or {last}" if others else last
