@@ -12,7 +12,7 @@ from statistics import fmean
 import pytest
 
 from tests.counting import calls
-from workbench.runs.analysis.curves import BANDS, POINTS, Curves, Detrending, Mean, Series, grouped, smoothed
+from workbench.runs.analysis.curves import POINTS, Curves, Detrending, Mean, Series, grouped, smoothed
 from workbench.runs.metrics import METRICS, MetricsWriter
 
 TIMESTEPS = 1000
