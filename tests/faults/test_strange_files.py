@@ -23,7 +23,7 @@ from workbench.dataset_builder.export import FOLDER as DOWNLOADS
 from workbench.jobs import queue
 from workbench.loras.converting import CONVERTED
 from workbench.loras.library import all_loras
-from workbench.runs import checkpoints, display
+from workbench.runs import checkpoints
 from workbench.runs.data import ENCODINGS
 from workbench.runs.run import Run
 from workbench.runs.snapshot import snapshot
@@ -93,7 +93,7 @@ def read_all(shell: Shell, workspace: Workspace) -> None:
     assert snapshot(Run(workspace.run("good")))
     snapshot(Run(workspace.run("bad")))
     run = Run(workspace.run("bad"))
-    display.run_html(run)
+    run._repr_html_()
     videos(snapshot(run))
 
 
