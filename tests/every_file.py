@@ -38,7 +38,7 @@ from workbench.jobs import queue
 from workbench.loras.library import all_loras
 from workbench.operations.registry import Operation, operations
 from workbench.runs import checkpoints
-from workbench.runs.recipes import preset_names, preset_text, save_preset
+from workbench.runs.recipes import load_preset, preset_names, save_preset
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.sampler import queue as sampling
@@ -444,7 +444,7 @@ class Readers:
             if source and source != "models":
                 yield f"choices of {source}", lambda spec=spec: str(choices.choices_of(spec, workspace)), []
         for name in preset_names(workspace):
-            yield f"preset {name}", lambda name=name: preset_text(workspace, name), None
+            yield f"preset {name}", lambda name=name: str(load_preset(workspace, name)), None
         for name, look in self.views:
             yield name, look, []
 

@@ -13,7 +13,7 @@ from tests.every_file import Readers, damaged, damages, files, fill
 from tests.shell import Shell
 from tests.written_run import write_run
 from workbench.clips.records import write_clips
-from workbench.compare.grid import mark_video
+from workbench.compare.grid import Grid
 from workbench.dataset_builder import Dataset
 from workbench.errors import CannotWrite, ConfigError
 from workbench.fit.warnings import run_warnings
@@ -131,7 +131,7 @@ def test_stars_and_marks_that_cannot_be_read_are_not_overwritten_and_keep_every_
     for path, change in (
         (run.folder / "stars.json", lambda: checkpoints.star(run.folder, 100)),
         (run.folder / "stars.json", lambda: checkpoints.unstar(run.folder, 100)),
-        (grid / "marks.json", lambda: mark_video(grid, "key", starred=True)),
+        (grid / "marks.json", lambda: Grid(workspace, grid).changing_marks().__enter__()),
     ):
         path.parent.mkdir(exist_ok=True)
         for damaged_text in (b'{"checkpoints": [100, 2\xff', b'{"stars": 3, "checkpoints": 3}', b"[]"):

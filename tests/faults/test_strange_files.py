@@ -19,7 +19,7 @@ from workbench.compare.grid import Grid
 from workbench.dataset_builder import Dataset
 from workbench.jobs import queue
 from workbench.loras.library import all_loras
-from workbench.runs import checkpoints, display
+from workbench.runs import checkpoints
 from workbench.runs.run import Run
 from workbench.runs.snapshot import snapshot
 from workbench.runs.view import videos
@@ -87,7 +87,7 @@ def read_all(shell: Shell, workspace: Workspace) -> None:
     assert snapshot(Run(workspace.run("good")))
     snapshot(Run(workspace.run("bad")))
     run = Run(workspace.run("bad"))
-    display.run_html(run)
+    run._repr_html_()
     videos(snapshot(run))
 
 

@@ -37,10 +37,7 @@ def test_every_clip_comes_once_before_any_comes_again() -> None:
     passes = [[item.sha256 for number in (n, n + 1) for item in found.batch(number)] for n in (0, 2, 4)]
     assert all(len(set(one)) == 6 for one in passes)
     assert passes[0] != passes[1]
-
-
-def test_what_is_left_over_begins_the_next_batch() -> None:
-    found = batches(items(LARGE, 5), batch_size=3)
+    found = batches(items(LARGE, 5), batch_size=3)  # what is left over begins the next batch
     order = [item.sha256 for number in range(5) for item in found.batch(number)]
     assert all(len(set(order[start : start + 5])) == 5 for start in (0, 5, 10))
 
@@ -141,14 +138,6 @@ def test_known_clips_have_their_share_in_every_stretch(share: float) -> None:
     roles = [Counter(item.role for item in found.batch(number)) for number in range(100)]
     assert sum(counts["known"] for counts in roles) == round(400 * share)
     assert all(abs(counts["known"] - 4 * share) < 1 for counts in roles)
-
-
-def test_a_batch_is_a_pure_function_of_its_number() -> None:
-    train = [*items(LARGE, 5), *items(SMALL, 4)]
-    walked = batches(train, batch_size=2)
-    for number in range(40):
-        walked.batch(number)
-    assert walked.batch(17) == batches(train, batch_size=2).batch(17)
 
 
 def test_the_last_batches_of_a_long_run_are_found_at_once() -> None:

@@ -110,13 +110,6 @@ def test_what_people_wrote_is_shown_as_text(workspace: Workspace, clip: Path) ->
     assert text.count(EVIL.replace("<", "\\u003c").replace('"', '\\"')) >= 5
 
 
-def test_a_failed_run_says_why(run: Run) -> None:
-    ended(run.folder, "failed", ExitCode.NON_FINITE_LOSS, "the loss of step 7 is not a number")
-    text = written(run)
-    assert "the loss of step 7 is not a number" in text
-    assert "last checkpoint is of step 200" in text
-
-
 def test_videos_are_thinned_to_fit_first_and_last_stay(run: Run, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for step in range(0, 201, 20):
         add_preview(run, step, clip)

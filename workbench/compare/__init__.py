@@ -1,12 +1,8 @@
 """Grids: videos of the same prompts and seeds in rows, what differs in columns, played in lock-step.
 
-    grid = Grid.create(workspace, GridSettings(run="cats", scales=("0.5", "1")))
-    grid.generate()                      # requests what is missing
-    grid.wait()                          # grid.state() at any time
-
-A grid is a folder that can be opened again, given further columns and rows, and exported as a page. Here belongs what
-lays a grid out, reads, measures and exports it. Not here: generating (workbench.sampler), the page (ui.compare), the
-shell (cli.grids), comparing runs' curves (runs.analysis.comparison).
+grid = Grid.create(workspace, GridSettings(run="cats", scales=("0.5", "1")))
+grid.generate()                      # requests what is missing
+grid.wait()                          # grid.state() at any time
 """
 
 from workbench.compare.axes import Column, Row

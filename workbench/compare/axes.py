@@ -1,7 +1,6 @@
 """From a grid's settings to its rows, columns and the settings of each video; names of cells. Pure, no torch.
 
-Columns that come to the same settings are one: the base model is one column, however many scales the LoRA has. Not
-covered: whether a LoRA's file is there (grid), what a run suggests (suggestions).
+Columns that come to the same settings are one: the base model is one column, however many scales the LoRA has.
 """
 
 from __future__ import annotations

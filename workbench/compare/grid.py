@@ -1,15 +1,7 @@
 """A grid on disk: create it, generate its videos, extend it, mark them; read its state at any time. No torch.
 
-    grids/<slug>/
-      grid.json               {"settings": GridSettings, "sample": SampleSettings, "created"}
-      cells/<key>.mp4 .json   a video and all that made it; the key is the hash of that (axes)
-      requests.json           {key: id of the request that generates it} (sampler.queue)
-      marks.json              {"stars": [key], "rejects": [key], "votes": [{"left", "right", "chosen", "time"}], "best"}
-      measurements.json       what each video measures (measurements); .measurements/ the job that does it
-      export/                 the grid as a page, and single videos (export)
-    grids/.removed/           grids that were deleted
-
-A video that exists is never generated again, whatever rows and columns come and go.
+docs/file_formats.md says what lies in its folder. A video is named by the hash of all that made it (axes), so one that
+exists is never generated again, whatever rows and columns come and go.
 """
 
 from __future__ import annotations
@@ -17,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
@@ -192,12 +185,8 @@ def seconds_left(cells: Iterable[Cell], steps: int, gaps: Sequence[float]) -> fl
     alone = seconds / len(done)
     near = [gap for gap in gaps if gap < 3 * alone + 5]
     more = max(1.0, (sum(near) / len(near)) / alone) if near and alone else 1.0
-    pace = more * seconds / passes
-    left = 0.0
-    for cell in waiting:
-        share = 1 - cell.step / cell.total if cell.total else 1.0
-        left += share * work(cell.settings, steps) * pace
-    return left
+    left = sum((1 - cell.step / (cell.total or math.inf)) * work(cell.settings, steps) for cell in waiting)
+    return left * more * seconds / passes
 
 
 # ---- a grid on disk -------------------------------------------------------------------------------------------------
@@ -263,7 +252,13 @@ class Grid:
 
     @property
     def marked(self) -> Marks:
-        return read_marks(self.folder)
+        """Its marks; none where the file is missing or broken."""
+        raw = read_object(self.folder / MARKS)
+        with contextlib.suppress(TypeError, AttributeError):
+            votes = tuple(vote for vote in raw.get("votes", ()) if {"left", "right", "chosen"} <= vote.keys())
+            stars, rejects = frozenset(raw.get("stars", ())), frozenset(raw.get("rejects", ()))
+            return Marks(stars, rejects, votes, dict(raw.get("best") or {}))
+        return Marks()
 
     @property
     def plan(self) -> GridPlan:
@@ -274,11 +269,12 @@ class Grid:
         """Settings, base and plan, computed once for each version of grid.json."""
         if not (self.folder / FILE).exists():
             raise ConfigError(f"the grid {self.name} is no longer there: choose another one")
-        return read_once(self.folder / FILE, self._laid_out)
 
-    def _laid_out(self, _: Path) -> tuple[GridSettings, SampleSettings, GridPlan]:
-        settings, base = self.settings, self.base
-        return settings, base, plan_grid(self.workspace, settings, base)
+        def laid_out(_: Path) -> tuple[GridSettings, SampleSettings, GridPlan]:
+            settings, base = self.settings, self.base
+            return settings, base, plan_grid(self.workspace, settings, base)
+
+        return read_once(self.folder / FILE, laid_out)
 
     def video(self, key: str) -> Path:
         """Where a cell's video is, or will be."""
@@ -418,14 +414,20 @@ class Grid:
             for key, sample in plan.samples.items()
         }
         steps = base.resolved.model.steps
-        times = sorted(stamp(cell.video) / 1e9 for cell in cells.values() if cell.video)
+        versions = {key: stamp(cell.video) for key, cell in cells.items() if cell.video}
+        times = sorted(version / 1e9 for version in versions.values())
+        references = dict.fromkeys(cells, "")
+        for keys in plan.keys:
+            for key, column in zip(keys, plan.columns, strict=True):
+                other = keys[column.reference]
+                references[key] = f"{other}@{versions[other]}" if other in versions and other != key else ""
         return GridState(
             self.name,
             settings.title,
             plan,
             tuple(tuple(cells[key] for key in keys) for keys in plan.keys),
             seconds_left(cells.values(), steps, [later - earlier for earlier, later in pairwise(times)]),
-            references(plan, cells),
+            references,
         )
 
     def _cell(
@@ -453,16 +455,30 @@ class Grid:
     # ---- what people think of it
 
     def mark(self, key: str, *, starred: bool | None = None, rejected: bool | None = None) -> None:
-        """Star or reject a video, or take it back. Raises ConfigError for a video that is not in the grid."""
+        """Star or reject a video, or take it back; one excludes the other.
+
+        Raises ConfigError for a video that is not in the grid, CannotWrite.
+        """
         if key not in self.plan.samples:
             raise ConfigError(f"the video {key[:40]!r} is not in the grid {self.name}: reload the page")
-        mark_video(self.folder, key, starred=starred, rejected=rejected)
+        with self.changing_marks() as raw:
+            for name, other, chosen in (("stars", "rejects", starred), ("rejects", "stars", rejected)):
+                if chosen is not None:
+                    raw[name] = sorted({*raw[name], key} if chosen else {*raw[name]} - {key})
+                if chosen:
+                    raw[other] = sorted({*raw[other]} - {key})
 
     def vote(self, left: str, right: str, chosen: str) -> None:
-        """Note a blind vote between two videos of a row; chosen is one of them, "" for neither. Raises ConfigError."""
+        """Note a blind vote between two videos of a row; chosen is one of them, "" for neither.
+
+        Raises ConfigError, CannotWrite.
+        """
         if not any({left, right} <= set(keys) for keys in self.plan.keys):
             raise ConfigError("a vote is between two videos of one row: choose two of one row")
-        note_vote(self.folder, left, right, chosen)
+        if chosen not in (left, right, "") or left == right:
+            raise ConfigError("the vote is for neither of the two videos: vote again")
+        with self.changing_marks() as raw:
+            raw["votes"].append({"left": left, "right": right, "chosen": chosen, "time": time.time()})
 
     def choose_best(self, column: int, why: str = "") -> str:
         """Make a column's checkpoint the best one of its run, which stars it; returns that as a sentence.
@@ -473,11 +489,35 @@ class Grid:
         if not 0 <= column < len(columns):
             raise ConfigError(f"the grid has {len(columns)} columns: choose 1 to {len(columns)}")
         chosen = columns[column]
-        step = _step(self.workspace, run, chosen)
+        step = chosen.step
+        if run and chosen.final and (steps := Run.open(self.workspace, run).checkpoints):
+            step = steps[-1]
+        if not run or step is None:
+            raise ConfigError(
+                f"{chosen.name or 'this column'} is no checkpoint of a run: choose a column of a checkpoint"
+            )
         why = why or f"found best in the grid {self.name}" + (f" ({chosen.name})" if chosen.name else "")
         checkpoints.choose_best(self.workspace.run(run), step, why)
-        note_best(self.folder, {"column": chosen.name, "step": step, "why": why, "time": time.time()})
+        with self.changing_marks() as raw:
+            raw["best"] = {"column": chosen.name, "step": step, "why": why, "time": time.time()}
         return f"step {step} is now the best checkpoint of {run}: it is starred, and shown on the run's page"
+
+    @contextlib.contextmanager
+    def changing_marks(self) -> Iterator[dict[str, Any]]:
+        """The content to be changed; written when the block ends. Two pages that mark at once lose nothing."""
+        file = self.folder / MARKS
+        with jobs.locked(self.folder / ".marks.lock"):
+            present, now = read_to_change(file), self.marked
+            if now == Marks() and any(present.values()):
+                raise ConfigError(f"{file} is damaged, and a change would lose what it holds: fix or remove it")
+            raw = {
+                "stars": sorted(now.stars),
+                "rejects": sorted(now.rejects),
+                "votes": list(now.votes),
+                "best": now.best,
+            }
+            yield raw
+            write_json(file, raw)
 
     def _repr_html_(self) -> str:
         from workbench.compare.export import grid_html
@@ -524,25 +564,6 @@ def outdated(record: dict[str, Any], video: Path) -> bool:
     return False
 
 
-def references(plan: GridPlan, cells: Mapping[str, Cell]) -> dict[str, str]:
-    """Key -> the video of its row that a cell is measured against, and its version; "" for none (yet)."""
-    found = {}
-    for keys in plan.keys:
-        for key, column in zip(keys, plan.columns, strict=True):
-            other = cells[keys[column.reference]]
-            found[key] = f"{other.key}@{stamp(other.video)}" if other.video and other.key != key else ""
-    return found
-
-
-def _step(workspace: Workspace, run: str, column: Column) -> int:
-    """The checkpoint behind a column. Raises ConfigError where it is none."""
-    if run and column.step is not None:
-        return column.step
-    if run and column.final and (steps := Run.open(workspace, run).checkpoints):
-        return steps[-1]
-    raise ConfigError(f"{column.name or 'this column'} is no checkpoint of a run: choose a column of a checkpoint")
-
-
 def in_order(cells: Sequence[Cell], plan: GridPlan) -> list[Cell]:
     """The order of generation: one LoRA file after the other, so that the model changes it seldom; then by column."""
     column = {key: index for keys in plan.keys for index, key in enumerate(keys)}
@@ -569,95 +590,40 @@ class Marks:
 
 @dataclass(frozen=True)
 class Tally:
-    """The votes for a column. confidence: in words, whether it is better or worse than the others."""
+    """The votes for a column."""
 
-    won: int
-    lost: int
-    tied: int
-    confidence: str
+    won: int = 0
+    lost: int = 0
+    tied: int = 0
 
     @property
     def votes(self) -> int:
         return self.won + self.lost + self.tied
 
+    @property
+    def confidence(self) -> str:
+        """In words, whether that many wins could be chance: a two-sided sign test, ties left out.
 
-def read_marks(folder: Path) -> Marks:
-    """The marks of a grid; none where the file is missing or broken."""
-    raw = read_object(folder / MARKS)
-    with contextlib.suppress(TypeError, AttributeError):
-        votes = tuple(vote for vote in raw.get("votes", ()) if {"left", "right", "chosen"} <= vote.keys())
-        stars, rejects = frozenset(raw.get("stars", ())), frozenset(raw.get("rejects", ()))
-        return Marks(stars, rejects, votes, dict(raw.get("best") or {}))
-    return Marks()
-
-
-def mark_video(folder: Path, key: str, *, starred: bool | None = None, rejected: bool | None = None) -> None:
-    """Star or reject a video, or take it back; one excludes the other. Raises CannotWrite."""
-    with _changing_marks(folder) as raw:
-        stars, rejects = set(raw["stars"]), set(raw["rejects"])
-        if starred is not None:
-            (stars.add if starred else stars.discard)(key)
-            rejects -= {key} if starred else set()
-        if rejected is not None:
-            (rejects.add if rejected else rejects.discard)(key)
-            stars -= {key} if rejected else set()
-        raw["stars"], raw["rejects"] = sorted(stars), sorted(rejects)
-
-
-def note_vote(folder: Path, left: str, right: str, chosen: str) -> None:
-    """Note a blind vote between two videos. Raises ConfigError, CannotWrite."""
-    if chosen not in (left, right, "") or left == right:
-        raise ConfigError("the vote is for neither of the two videos: vote again")
-    with _changing_marks(folder) as raw:
-        raw["votes"].append({"left": left, "right": right, "chosen": chosen, "time": time.time()})
-
-
-def note_best(folder: Path, best: dict[str, Any]) -> None:
-    """Note which column was found best. Raises CannotWrite."""
-    with _changing_marks(folder) as raw:
-        raw["best"] = best
-
-
-@contextlib.contextmanager
-def _changing_marks(folder: Path) -> Any:
-    """The content to be changed; written when the block ends. Two pages that mark at once lose nothing."""
-    with jobs.locked(folder / ".marks.lock"):
-        present, now = read_to_change(folder / MARKS), read_marks(folder)
-        if now == Marks() and any(present.values()):
-            raise ConfigError(f"{folder / MARKS} is damaged, and a change would lose what it holds: fix or remove it")
-        raw = {"stars": sorted(now.stars), "rejects": sorted(now.rejects), "votes": list(now.votes), "best": now.best}
-        yield raw
-        write_json(folder / MARKS, raw)
+        Clear: chance alone does this once in twenty times or less; likely: once in five.
+        """
+        count, most = self.won + self.lost, max(self.won, self.lost)
+        if count < FEWEST:
+            return "too few votes to say"
+        chance = min(1.0, 2 * sum(math.comb(count, one) for one in range(most, count + 1)) / 2**count)
+        side = "better" if self.won > self.lost else "worse"
+        if chance <= 0.05:
+            return f"clearly {side}"
+        return f"likely {side}" if chance <= 0.2 else "no difference seen"
 
 
 def tallies(plan: GridPlan, votes: tuple[dict[str, Any], ...]) -> list[Tally]:
     """The votes of each column, in their order. Votes on videos that left the grid do not count."""
     column = {key: index for keys in plan.keys for index, key in enumerate(keys)}
-    counts = [[0, 0, 0] for _ in plan.columns]
+    found = [Counter[str]() for _ in plan.columns]
     for one in votes:
         left, right = column.get(one["left"]), column.get(one["right"])
-        if left is None or right is None:
-            continue
-        if not one["chosen"]:
-            counts[left][2] += 1
-            counts[right][2] += 1
-        else:
-            winner, loser = (left, right) if one["chosen"] == one["left"] else (right, left)
-            counts[winner][0] += 1
-            counts[loser][1] += 1
-    return [Tally(won, lost, tied, confidence(won, lost)) for won, lost, tied in counts]
-
-
-def confidence(won: int, lost: int) -> str:
-    """In words, whether that many wins could be chance: a two-sided sign test, ties left out.
-
-    Clear: chance alone does this once in twenty times or less; likely: once in five.
-    """
-    count, most = won + lost, max(won, lost)
-    if count < FEWEST:
-        return "too few votes to say"
-    chance = min(1.0, 2 * sum(math.comb(count, one) for one in range(most, count + 1)) / 2**count)
-    side = "better" if won > lost else "worse"
-    if chance <= 0.05:
-        return f"clearly {side}"
-    return f"likely {side}" if chance <= 0.2 else "no difference seen"
+        if left is not None and right is not None:
+            chosen = one["chosen"]
+            found[left]["won" if chosen == one["left"] else "lost" if chosen else "tied"] += 1
+            found[right]["tied" if not chosen else "lost" if chosen == one["left"] else "won"] += 1
+    return [Tally(**counts) for counts in found]

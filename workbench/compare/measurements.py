@@ -1,9 +1,5 @@
 """Measurements of a grid's videos, and in words: distance to the base, motion, sharpness, nearest training clip.
 
-    grids/<slug>/measurements.json    {"cells": {key: {"version", "reference", "distance", "psnr", "motion",
-                                      "sharpness", "nearest", "nearest_difference", "copied"}}}
-    grids/<slug>/.measurements/       the job that measures; clips.json: signatures of the run's clips
-
 Once for each video; one that was generated again, or whose base was, is measured again. Signatures tell whether a LoRA
 has memorized a clip, as they tell near-duplicate clips (clips.frame_metrics): four frames at 8x8 pixels, in color; of
 a clip those that training took.
@@ -15,7 +11,7 @@ import base64
 import contextlib
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +21,7 @@ from workbench.clips import frame_metrics, media
 from workbench.clips.media.reading import WORDS
 from workbench.compare.grid import MEASUREMENTS, Cell, Grid, GridState, read_measurements, stamp
 from workbench.errors import ConfigError, DataError
-from workbench.runs.data import read_lock
+from workbench.runs.data import read_lock, sources_of
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, confined, read_object, write_json
 
@@ -81,7 +77,9 @@ def run(grid: Grid, job: jobs.Job) -> None:
         state = grid.state()
         todo = [cell for cell in state.all if cell.video and not state.is_measured(cell)]
         if todo and clips is None:
-            clips = _clips(grid)
+            known = grid.workspace.run(grid.settings.run) if grid.settings.run else None
+            kept = grid.folder / ".measurements" / "clips.json"
+            clips = trained_on(grid.workspace, Run(known), kept) if known and known.is_dir() else []
         for index, cell in enumerate(todo):
             job.check_stop("Stopped; what was measured is kept.")
             job.beat("measuring", index, len(todo))
@@ -106,12 +104,9 @@ def measure(cell: Cell, state: GridState, clips: Sequence[TrainingClip]) -> dict
         if reference and (other := state.cell(reference.partition("@")[0]).video):
             apart = media.difference(cell.video, other)
             found |= {"distance": apart.levels, "psnr": apart.psnr} if apart else {}
-        nearest = nearest_clip(found_signature, clips, usual_difference(clips))
+        return {**versions, **found, **nearest_clip(found_signature, clips, usual_difference(clips))}
     except DataError as error:
         return {**versions, "error": str(error)}
-    if nearest is not None:
-        found |= {"nearest": nearest.clip, "nearest_difference": nearest.difference, "copied": nearest.copied}
-    return {**versions, **found}
 
 
 def of_video(path: Path) -> dict[str, Any]:
@@ -136,14 +131,6 @@ def of_video(path: Path) -> dict[str, Any]:
         "sharpness": round(1 - float(np.median([frame_metrics.blur(large[index]) for index in indices])), 3),
         "signature": signature(small),
     }
-
-
-def _clips(grid: Grid) -> list[TrainingClip]:
-    run = grid.settings.run
-    if not run or not grid.workspace.run(run).is_dir():
-        return []
-    kept = grid.folder / ".measurements" / "clips.json"
-    return trained_on(grid.workspace, Run(grid.workspace.run(run)), kept)
 
 
 def describe(measured: dict[str, Any], reference: str = "base model") -> list[VideoMeasurement]:
@@ -172,20 +159,6 @@ class TrainingClip:
 
     name: str
     signature: bytes
-
-
-@dataclass(frozen=True)
-class Nearest:
-    """The clip that a video is nearest to. difference: 0 for equal pictures; usual: the clips' among themselves."""
-
-    clip: str
-    difference: float
-    usual: float | None
-
-    @property
-    def copied(self) -> bool:
-        """Whether it looks like a memorized clip."""
-        return self.difference < COPY and (self.usual is None or self.difference < APART * self.usual)
 
 
 def signature(pictures: Sequence[Pixels]) -> bytes:
@@ -218,21 +191,14 @@ def trained_on(workspace: Workspace, run: Run, kept: Path) -> list[TrainingClip]
 
 
 def _file(workspace: Workspace, run: Run, clip: dict[str, Any]) -> Path | None:
-    for name in _datasets(run):
+    settings = run.settings
+    names = [*(one.name for one in sources_of(settings)), *filter(None, [settings.regularization_dataset])]
+    for name in names:
         with contextlib.suppress(ConfigError):
             path = confined(workspace.dataset(name), str(clip.get("file_name", "")))
             if path.is_file():
                 return path
     return None
-
-
-def _datasets(run: Run) -> Iterator[str]:
-    settings = run.settings
-    yield settings.dataset
-    for text in settings.more_datasets:
-        yield text.partition("=")[0].partition("@")[0]
-    if settings.regularization_dataset:
-        yield settings.regularization_dataset
 
 
 def _print(path: Path, clip: dict[str, Any]) -> bytes:
@@ -269,10 +235,15 @@ def usual_difference(clips: Sequence[TrainingClip]) -> float | None:
     return float(np.median(nearest)) if len(nearest) > 2 else None
 
 
-def nearest_clip(signature: bytes, clips: Sequence[TrainingClip], usually: float | None) -> Nearest | None:
-    """The clip that a video is nearest to, None where there are none."""
+def nearest_clip(signature: bytes, clips: Sequence[TrainingClip], usual: float | None) -> dict[str, Any]:
+    """Find the clip that a video is nearest to, and whether it looks memorized; {} where there are no clips.
+
+    usual: how much the clips differ among themselves
+    """
     if not clips:
-        return None
+        return {}
     apart = differences(signature, [clip.signature for clip in clips])
     index = min(range(len(clips)), key=apart.__getitem__)
-    return Nearest(clips[index].name, round(apart[index], 3), usually)
+    difference = round(apart[index], 3)
+    copied = difference < COPY and (usual is None or difference < APART * usual)
+    return {"nearest": clips[index].name, "nearest_difference": difference, "copied": copied}

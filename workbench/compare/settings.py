@@ -94,46 +94,34 @@ def _split(value: Any, split: Callable[[str], list[str]]) -> Any:
     return tuple(dict.fromkeys(part for part in parts if part))
 
 
+def _number(kind: type[int] | type[float], low: float, high: float) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        value = kind(text)
+        if not low <= value <= high:
+            raise ValueError(text)
+        return str(value) if kind is int else f"{value:g}"
+
+    return read
+
+
 def _checkpoint(text: str) -> str:
     word = text.lower().removeprefix("step").strip("- ")
     if word in ("final", "export"):
         return EXPORT
-    if word in (BASE, "0"):
-        return BASE
-    return _whole(1, 10**9)(word.lstrip("0"))
-
-
-def _number(low: float, high: float) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        value = float(text)
-        if not low <= value <= high:
-            raise ValueError(text)
-        return f"{value:g}"
-
-    return parse
-
-
-def _whole(low: int, high: int) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        value = int(text)
-        if not low <= value <= high:
-            raise ValueError(text)
-        return str(value)
-
-    return parse
+    return BASE if word in (BASE, "0") else _number(int, 1, 10**9)(word.lstrip("0"))
 
 
 def _scheduler(text: str) -> str:
     return {name.lower(): name for name in ("model", *schedulers())}[text.lower()]
 
 
-SEED = _whole(0, SEEDS - 1), f"a whole number from 0 to {SEEDS - 1}: write 1, 2, 3"
+SEED = _number(int, 0, SEEDS - 1), f"a whole number from 0 to {SEEDS - 1}: write 1, 2, 3"
 # Setting -> how a value is read, and the rule that a refusal names.
 RULES: dict[str, tuple[Callable[[str], str], str]] = {
     "checkpoints": (_checkpoint, f"a step, {BASE} or {EXPORT}: write {BASE}, 150, 300, {EXPORT}"),
-    "scales": (_number(-10, 10), "a number from -10 to 10: write 0.5 or 1"),
-    "guidance": (_number(0, 50), "a number from 0 to 50: write 4, 6, 8"),
-    "steps": (_whole(1, 1000), "a whole number from 1 to 1000: write 20, 50"),
+    "scales": (_number(float, -10, 10), "a number from -10 to 10: write 0.5 or 1"),
+    "guidance": (_number(float, 0, 50), "a number from 0 to 50: write 4, 6, 8"),
+    "steps": (_number(int, 1, 1000), "a whole number from 1 to 1000: write 20, 50"),
     "schedulers": (_scheduler, "model or a scheduler of the model's family: write model, DDIM, DPM"),
     "seeds": SEED,
     "column_seeds": SEED,

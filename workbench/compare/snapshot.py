@@ -1,12 +1,6 @@
 """A grid at this moment as plain data, from one function: page, exported page, shell, JSON and notebook render it.
 
-grid, title, run, fixed [text], best, votes [[key, key]], help {measurement: text}, fps, frames, width, height
-progress    text, all, done, going, open
-rows        [prompt, label]
-columns     [name, labels, reference, base, checkpoint, won, votes, confidence, stars, rejects]
-heads       [line][text, span]
-cells       [row][column]: key, state, starred, rejected, message, outdated; url, measurements, details of one that
-            is done; step, total, preview of one that is pending
+A cell that is done has url, measurements and details; one that is pending step, total and preview.
 """
 
 from __future__ import annotations
@@ -19,7 +13,7 @@ from typing import Any
 
 from workbench.clips.frame_plan import shape_for
 from workbench.compare import measurements
-from workbench.compare.grid import Cell, CellState, Grid, GridState, Marks, tallies
+from workbench.compare.grid import Cell, CellState, Grid, GridState, tallies
 from workbench.display.quantities import duration
 from workbench.errors import ConfigError
 from workbench.sampler.samples import Sample, shareable
@@ -29,6 +23,7 @@ from workbench.settings import specs
 
 FEWEST, MOST = 2, 4
 LETTERS = 48  # of a prompt above its video
+WATCHED = ("grid.json", "marks.json", "measurements.json", "requests.json", "cells", "export")
 
 
 def snapshot(
@@ -42,7 +37,21 @@ def snapshot(
         "run": grid.settings.run,
         "fixed": list(state.plan.fixed),
         "rows": [{"prompt": row.prompt, "label": row.label} for row in state.rows],
-        "columns": _columns(state, marked),
+        "columns": [
+            {
+                "name": column.name,
+                "labels": list(column.labels),
+                "reference": column.reference,
+                "base": column.base,
+                "checkpoint": column.step is not None or column.final,
+                "won": tally.won,
+                "votes": tally.votes,
+                "confidence": tally.confidence,
+                "stars": sum(cells[index].starred for cells in state.cells),
+                "rejects": sum(cells[index].rejected for cells in state.cells),
+            }
+            for index, (column, tally) in enumerate(zip(state.columns, tallies(state.plan, marked.votes), strict=True))
+        ],
         "heads": _heads(state),
         "best": marked.best,
         "votes": [[vote["left"], vote["right"]] for vote in marked.votes],
@@ -60,14 +69,14 @@ class GridReader:
 
     def __init__(self, grid: Grid, keep_going: bool = False) -> None:
         """keep_going: whether reading it keeps its requests and measurements going"""
-        self.grid = grid
-        self._keep_going = keep_going
+        self.grid, self._keep_going = grid, keep_going
         self._version: tuple[int, ...] = ()
         self._value: dict[str, Any] = {}
 
     def read(self) -> dict[str, Any]:
         """Return its snapshot. Raises ConfigError."""
-        version = self._files()
+        paths = [self.grid.folder / name for name in WATCHED]
+        version = tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
         if not self._value or version != self._version:
             state = self.grid.state()
             if self._keep_going:
@@ -76,18 +85,13 @@ class GridReader:
             self._version = () if state.going or not state.measured else version
         return self._value
 
-    def _files(self) -> tuple[int, ...]:
-        names = ("grid.json", "marks.json", "measurements.json", "requests.json", "cells", "export")
-        paths = [self.grid.folder / name for name in names]
-        return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
 
-
-def details_of(cell: Cell) -> list[list[str]]:
+def details_of(settings: SampleSettings, record: dict[str, Any]) -> list[list[str]]:
     """The settings of a video that are not the usual ones, as names and values."""
-    record, usual = cell.record, SampleSettings().model_dump(mode="json")
+    usual = SampleSettings().model_dump(mode="json")
     rows = []
     for spec in specs(SampleSettings):
-        value = getattr(cell.settings, spec.name)
+        value = getattr(settings, spec.name)
         if value is None:
             value = record.get(spec.name)
         if value in (None, "", ()) or (value == usual[spec.name] and spec.name not in ("model", "seed", "scheduler")):
@@ -106,24 +110,6 @@ def details_of(cell: Cell) -> list[list[str]]:
     if record.get("device"):
         rows.append(["Device", str(record["device"])])
     return rows
-
-
-def _columns(state: GridState, marked: Marks) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": column.name,
-            "labels": list(column.labels),
-            "reference": column.reference,
-            "base": column.base,
-            "checkpoint": column.step is not None or column.final,
-            "won": tally.won,
-            "votes": tally.votes,
-            "confidence": tally.confidence,
-            "stars": sum(cells[index].starred for cells in state.cells),
-            "rejects": sum(cells[index].rejected for cells in state.cells),
-        }
-        for index, (column, tally) in enumerate(zip(state.columns, tallies(state.plan, marked.votes), strict=True))
-    ]
 
 
 def _heads(state: GridState) -> list[list[dict[str, Any]]]:
@@ -155,7 +141,7 @@ def _cell(cell: Cell, state: GridState, column: int, url: Callable[[Path], str],
         name = "base model" if reference.base else reference.name
         found = measurements.describe(cell.measurements, name)
         made |= {"url": url(cell.video), "measurements": [asdict(one) for one in found]}
-        made |= {"details": details_of(cell)} if details else {}
+        made |= {"details": details_of(cell.settings, cell.record)} if details else {}
     elif cell.state.pending:
         made |= {"step": cell.step, "total": cell.total}
         made |= {"preview": f"{url(cell.preview)}?{cell.step}"} if cell.preview else {}
@@ -208,11 +194,26 @@ def side_by_side(samples: Sequence[Sample], url: Callable[[Path], str]) -> dict[
         "run": "",
         "fixed": [],
         "rows": [{"prompt": title_of(samples[0]) if same else "One clock for all", "label": ""}],
-        "columns": [_sample_column(name, samples[index]) for index, name in enumerate(names)],
+        "columns": [
+            {
+                **{"name": name, "labels": [name], "reference": 0, "base": False, "checkpoint": False, "won": 0},
+                **{"votes": 0, "confidence": "", "stars": int(one.starred), "rejects": 0},
+            }
+            for name, one in zip(names, samples, strict=True)
+        ],
         "heads": [[{"text": name, "span": 1} for name in names]],
         "best": {},
         "votes": [],
-        "cells": [[_sample_cell(one, url) for one in samples]],
+        "cells": [
+            [
+                {
+                    **{"key": one.id, "state": "done", "url": url(one.video), "starred": one.starred},
+                    **{"rejected": False, "message": "", "outdated": False, "measurements": []},
+                    "details": details_of(one.settings, one.record),
+                }
+                for one in samples
+            ]
+        ],
         "help": {},
         "progress": {"text": "", "all": 0, "done": 0, "going": False, "open": 0},
         "fps": max(float(one.record.get("fps") or 8) for one in samples),
@@ -225,7 +226,7 @@ def side_by_side(samples: Sequence[Sample], url: Callable[[Path], str]) -> dict[
 def _names(samples: Sequence[Sample]) -> list[str]:
     """What tells each from the others: of prompt, LoRAs, seed, steps and guidance what differs, else the time."""
     aspects: list[list[str]] = [
-        [_short(title_of(one)) for one in samples],
+        [text if len(text) <= LETTERS else f"{text[: LETTERS - 1].rstrip()}…" for text in map(title_of, samples)],
         [loras_used(one) for one in samples],
         [f"seed {one.record.get('seed', one.settings.seed)}" for one in samples],
         [f"{one.record.get('steps', one.settings.steps)} steps" for one in samples],
@@ -235,26 +236,3 @@ def _names(samples: Sequence[Sample]) -> list[str]:
     different = [texts for texts in aspects if len(set(texts)) > 1]
     times = [time.strftime("%d %b, %H:%M:%S", time.localtime(one.created)) for one in samples]
     return [" · ".join(texts) for texts in zip(*(different or [times]), strict=True)]
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= LETTERS else f"{text[: LETTERS - 1].rstrip()}…"
-
-
-def _sample_column(name: str, sample: Sample) -> dict[str, Any]:
-    counts = {"won": 0, "votes": 0, "stars": int(sample.starred), "rejects": 0}
-    return {
-        "name": name,
-        "labels": [name],
-        "reference": 0,
-        "base": False,
-        "checkpoint": False,
-        "confidence": "",
-        **counts,
-    }
-
-
-def _sample_cell(sample: Sample, url: Callable[[Path], str]) -> dict[str, Any]:
-    cell = Cell(sample.id, sample.settings, CellState.DONE, video=sample.video, record=sample.record)
-    marks = {"starred": sample.starred, "rejected": False, "message": "", "outdated": False, "measurements": []}
-    return {"key": sample.id, "state": "done", "url": url(sample.video), "details": details_of(cell), **marks}

@@ -45,7 +45,8 @@ def completed(workspace: Workspace, settings: GridSettings) -> GridSettings:
             raise ConfigError(sentence, {"run": sentence})
         return settings
     run = Run.open(workspace, settings.run)
-    _refuse_whole_models(run)
+    if run.settings.method != "lora":
+        raise ConfigError(f"{run.name} trained the whole model, a grid compares LoRAs: extract a LoRA from it first")
     filled: dict[str, Any] = {"prompts": list(settings.prompts or prompts(run)), "title": settings.title or run.name}
     if not settings.images:
         filled["images"] = _images(run, filled["prompts"])
@@ -166,11 +167,6 @@ def _last(run: Run) -> tuple[str, ...]:
     """The base model and the last checkpoints; the exported LoRA where no checkpoint is left."""
     steps = [name for name in saved(run) if name.isdecimal()][-LAST:]
     return (BASE, *(steps or saved(run)[1:]))
-
-
-def _refuse_whole_models(run: Run) -> None:
-    if run.settings.method != "lora":
-        raise ConfigError(f"{run.name} trained the whole model, a grid compares LoRAs: extract a LoRA from it first")
 
 
 def _images(run: Run, wanted: list[str]) -> list[str]:

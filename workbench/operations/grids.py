@@ -305,7 +305,7 @@ Key = Annotated[str, Field(pattern=r"^[0-9a-f]{0,64}$", description="Of a video,
 def details(grid: NamedGrid, key: Key) -> Details:
     """Show the settings of one video."""
     cell = grid.state().cell(key)
-    found = tuple((title, value) for title, value in details_of(cell))
+    found = tuple((title, value) for title, value in details_of(cell.settings, cell.record))
     return Details(details=found, settings=cell.settings.model_dump(mode="json"))
 
 

@@ -1,18 +1,8 @@
 """Checkpoints: write one atomically, verify it, resume from it bit for bit, and decide which ones to keep.
 
-    checkpoints/step-00000250/
-      lora.safetensors        method lora: the file the stock pipeline loads, float32
-      weights.safetensors     method full: the transformer's weights
-      also.safetensors        the weights trained in full beside a LoRA (train_also)
-      ema.safetensors         their moving average (ema_decay)
-      optimizer.safetensors   the optimizer's tensors by parameter name
-      state.json              step, settings, versions, gradient scaler, the optimizer's plain values
-      MANIFEST.json           bytes and sha256 of each file; written last
-    checkpoints/.damaged-step-00000300/     does not match its manifest and was set aside: kept, but ignored
-    stars.json      {"checkpoints": [steps the user wants to keep]}
-    best.json       {"step", "why", "time"}: the checkpoint the user picked as the best by looking
-
-A checkpoint holds no generator state: every random number is seeded by (run seed, purpose, step).
+A checkpoint is a folder checkpoints/step-N (docs/file_formats.md), whose MANIFEST.json, written last, has the size and
+sha256 of each file. A damaged one is set aside as .damaged-step-N. There is no generator state in it: every random
+number is seeded by (run seed, purpose, step).
 """
 
 from __future__ import annotations
@@ -35,7 +25,16 @@ from workbench.jobs import platform
 from workbench.runs.analysis.visible_effect import VisibleEffect, best_step, from_line
 from workbench.runs.metrics import METRICS, MetricsReader, parse_lines
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import disk, read_json, read_to_change, step_folders, sync_folder, write_json, writing
+from workbench.workspace import (
+    disk,
+    read_json,
+    read_object,
+    read_to_change,
+    step_folders,
+    sync_folder,
+    write_json,
+    writing,
+)
 
 FOLDER, MANIFEST, STATE = "checkpoints", "MANIFEST.json", "state.json"
 LORA, WEIGHTS = "lora.safetensors", "weights.safetensors"
@@ -73,7 +72,14 @@ def publish(run: Path, step: int, fill: Any) -> Path:
     """
     final = folder_of(run, step)
     temporary = run / FOLDER / f".tmp-{step}-{os.getpid()}"
-    _check_disk_space(run, final)
+    sizes = [bytes_of(folder_of(run, saved)) for saved in steps(run)]
+    with writing(final):
+        free = shutil.disk_usage(run).free
+    if sizes and free < (needed := int(sizes[-1] * ROOM)):
+        raise CannotWrite(
+            f"cannot write {final}: a checkpoint needs {byte_size(needed)} and the disk has {byte_size(free)} "
+            f"left: free {byte_size(needed - free)}"
+        )
     with writing(final):
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
@@ -92,18 +98,6 @@ def publish(run: Path, step: int, fill: Any) -> Path:
     sync_folder(final.parent)
     _whole[final] = _looks(final)
     return final
-
-
-def _check_disk_space(run: Path, final: Path) -> None:
-    """Refuse a save that would run out of disk space, saying how much is missing. Raises CannotWrite."""
-    sizes = [bytes_of(folder_of(run, step)) for step in steps(run)]
-    with writing(final):
-        free = shutil.disk_usage(run).free
-    if sizes and free < (needed := int(sizes[-1] * ROOM)):
-        raise CannotWrite(
-            f"cannot write {final}: a checkpoint needs {byte_size(needed)} and the disk has {byte_size(free)} "
-            f"left: free {byte_size(needed - free)}"
-        )
 
 
 def _entry(path: Path) -> dict[str, Any]:
@@ -316,10 +310,9 @@ def beginning(run: Path, from_start: bool = False) -> Beginning:
     """
     found, damaged = _newest_whole(run)
     check_start(run, from_start)
-    names = {step: set_aside(run, step) for step in damaged}
+    aside = ", ".join(f"{set_aside(run, step)} ({reason})" for step, reason in damaged.items())
     if found is not None:
-        reason = ", ".join(f"{name} ({damaged[step]})" for step, name in names.items())
-        note = f"damaged and set aside: {reason}; the run goes on from step {found}" if reason else ""
+        note = f"damaged and set aside: {aside}; the run goes on from step {found}" if aside else ""
         return Beginning((found, folder_of(run, found)), note)
     if not damaged and not _last_step(run):
         return Beginning()
@@ -331,15 +324,11 @@ def beginning(run: Path, from_start: bool = False) -> Beginning:
 def check_start(run: Path, from_start: bool = False) -> None:
     """Refuse a start that would silently start over at step 0; changes nothing. Raises ResumeRefused."""
     found, damaged = _newest_whole(run)
-    if found is not None:
+    made = _last_step(run) if found is None else 0
+    if found is not None or not (damaged or made):
         return
-    made = _last_step(run)
-    if not (damaged or made):
-        return
-    why = (
-        "; ".join(f"step {step}: {reason}" for step, reason in damaged.items())
-        or "none was written, or all were removed"
-    )
+    damages = [f"step {step}: {reason}" for step, reason in damaged.items()]
+    why = "; ".join(damages) or "none was written, or all were removed"
     if (run / PARENT).exists():
         raise ResumeRefused(f"{run.name} {NOTHING_WHOLE} to go on from ({why}): fork its parent again")
     if not from_start:
@@ -379,10 +368,8 @@ class Doomed:
 
 def starred(run: Path) -> list[int]:
     """List the steps whose checkpoints the user wants to keep, oldest first."""
-    if not (run / STARS).exists():
-        return []
-    with contextlib.suppress(ConfigError, TypeError, KeyError, ValueError, OverflowError):
-        return sorted({int(step) for step in read_json(run / STARS)["checkpoints"]})
+    with contextlib.suppress(TypeError, KeyError, ValueError, OverflowError):
+        return sorted({int(step) for step in read_object(run / STARS)["checkpoints"]})
     return []
 
 
@@ -419,9 +406,10 @@ def choose_best(run: Path, step: int, why: str) -> None:
 
 def chosen_best(run: Path) -> dict[str, Any]:
     """Return {"step", "why", "time"} of the checkpoint the user picked as the best; {} if none was picked."""
-    with contextlib.suppress(ConfigError, TypeError, KeyError, ValueError, OverflowError):
-        if (run / CHOSEN).exists() and int((found := read_json(run / CHOSEN))["step"]) in steps(run):
-            return {"step": int(found["step"]), "why": str(found.get("why", "")), "time": found.get("time")}
+    found = read_object(run / CHOSEN)
+    with contextlib.suppress(TypeError, KeyError, ValueError, OverflowError):
+        if (step := int(found["step"])) in steps(run):
+            return {"step": step, "why": str(found.get("why", "")), "time": found.get("time")}
     return {}
 
 
@@ -508,11 +496,9 @@ def _going(run: Path, last: set[int], keep_every: int) -> list[Doomed]:
     except ConfigError:  # any of them could be starred
         return []
     kept = {*last, *starred(run), best(run), chosen_best(run).get("step")}
-    kept |= {step for step in saved if (folder_of(run, step) / PUBLISHED).exists()}
-    if keep_every:
-        kept |= {step for step in saved if step % keep_every == 0}
+    kept |= {step for step in saved if keep_every and step % keep_every == 0}
     folders = {step: folder_of(run, step) for step in saved if step not in kept}
-    return [Doomed(step, bytes_of(folder)) for step, folder in folders.items()]
+    return [Doomed(step, bytes_of(folder)) for step, folder in folders.items() if not (folder / PUBLISHED).exists()]
 
 
 def sweep(run: Path) -> None:

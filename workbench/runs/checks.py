@@ -41,9 +41,7 @@ NOT_PORTABLE = {
 # What an accelerate configuration would add.
 FOREIGN_BACKENDS = {"ACCELERATE_USE_DEEPSPEED": "DeepSpeed", "ACCELERATE_USE_FSDP": "FSDP"}
 TARGETS = {"attention", "attention+feed-forward", "all-linear"}  # or a regular expression
-# Levels of gradient checkpointing that recompute whole blocks, which block swap requires.
 TRACKERS = ("tensorboard", "trackio", "wandb", "comet_ml")
-RECOMPUTES_BLOCKS = ("full", "offloaded")
 
 
 def check(workspace: Workspace, settings: TrainSettings) -> Shape:
@@ -110,14 +108,11 @@ def _check_lora(settings: TrainSettings) -> None:
                 raise _refusal(name, f"{name} is set, but method is full, which has no LoRA: leave {name} empty")
     if settings.method == "full" or settings.train_also:
         changing = "train_also" if settings.train_also else "method"
-        chosen = {
-            "preservation_weight": (f"{settings.preservation_weight:g}", "0"),
-            "regularization_target": (
-                settings.regularization_target if settings.regularization_dataset else "clips",
-                "clips",
-            ),
-        }
-        for name, (value, off) in chosen.items():
+        target = settings.regularization_target if settings.regularization_dataset else "clips"
+        for name, value, off in (
+            ("preservation_weight", f"{settings.preservation_weight:g}", "0"),
+            ("regularization_target", target, "clips"),
+        ):
             if value != off:
                 raise _refusal(
                     name,
@@ -127,7 +122,7 @@ def _check_lora(settings: TrainSettings) -> None:
 
 
 def _check_memory(settings: TrainSettings) -> None:
-    if settings.blocks_to_swap and settings.gradient_checkpointing not in RECOMPUTES_BLOCKS:
+    if settings.blocks_to_swap and settings.gradient_checkpointing not in ("full", "offloaded"):
         raise _refusal(
             "blocks_to_swap",
             f"blocks_to_swap is {settings.blocks_to_swap} and gradient_checkpointing is "
@@ -305,9 +300,6 @@ class DeviceRule:
     why: str
     instead: Any
 
-    def broken_by(self, value: Any) -> bool:
-        return value in self.refused if self.refused else value != self.instead
-
 
 MPS = (
     DeviceRule("blocks_to_swap", (), "shares the machine's memory, so that a block that leaves frees nothing", 0),
@@ -337,7 +329,8 @@ def check_device(settings: TrainSettings, device: Device) -> None:
     what, rules = ("mps", MPS) if device.kind == "mps" else ("an AMD GPU", ROCM) if device.rocm else ("", ())
     problems = {}
     for rule in rules:
-        if rule.broken_by(value := getattr(settings, rule.setting)):
+        value = getattr(settings, rule.setting)
+        if value in rule.refused if rule.refused else value != rule.instead:
             problems[rule.setting] = (
                 f"{rule.setting} is {value}, but the device is {what}, which {rule.why}: set {rule.setting} to "
                 f"{rule.instead}"

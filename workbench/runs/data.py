@@ -36,7 +36,6 @@ from workbench.workspace import Workspace, read_json
 from workbench.workspace.records import read_record
 
 LOCK = "dataset.lock.json"
-NONE_HELD_OUT = "No clip is held out of {}: train on 3 or more to measure a held-out loss."
 Role = Literal["train", "known", "held_out"]
 SHARE = re.compile(r"(?P<name>[^=@]+?)(=(?P<repeats>\d+))?(@(?P<weight>[\d.]+))?")
 
@@ -168,28 +167,19 @@ def sources_of(settings: TrainSettings) -> list[DatasetShare]:
 
 def datasets_of(settings: TrainSettings) -> list[tuple[str, str]]:
     """List (setting, name) of every dataset a run reads. Raises ConfigError."""
-    found = [("dataset", settings.dataset)]
-    found += [("more_datasets", source.name) for source in sources_of(settings)[1:]]
-    found += [
-        (setting, name)
-        for setting in ("regularization_dataset", "validation_dataset")
-        if (name := getattr(settings, setting))
-    ]
+    found = [("dataset", settings.dataset), *(("more_datasets", one.name) for one in sources_of(settings)[1:])]
+    found += [(name, getattr(settings, name)) for name in ("regularization_dataset", "validation_dataset")]
     return [(setting, name) for setting, name in found if name]
 
 
 def parse_source(text: str) -> DatasetShare:
     """Parse NAME, NAME=REPEATS or NAME=REPEATS@WEIGHT. Raises ConfigError."""
     match = SHARE.fullmatch(text.strip())
-    try:
-        assert match is not None
-        source = DatasetShare(match["name"].strip(), int(match["repeats"] or 1), float(match["weight"] or 1.0))
-    except (AssertionError, ValueError):
-        source = DatasetShare("", 0)
-    if source.repeats < 1:
-        sentence = f"more_datasets has {text[:80]!r}: write NAME, NAME=REPEATS or NAME=REPEATS@WEIGHT, as in cats=3@0.5"
-        raise ConfigError(sentence, {"more_datasets": sentence})
-    return source
+    with contextlib.suppress(ValueError):  # a weight such as 1.2.3
+        if match and (repeats := int(match["repeats"] or 1)):
+            return DatasetShare(match["name"].strip(), repeats, float(match["weight"] or 1.0))
+    sentence = f"more_datasets has {text[:80]!r}: write NAME, NAME=REPEATS or NAME=REPEATS@WEIGHT, as in cats=3@0.5"
+    raise ConfigError(sentence, {"more_datasets": sentence})
 
 
 def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True) -> TrainingData:
@@ -234,7 +224,8 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
     dropped += [f"{item.name}: no new clip has its shape, {item.bucket}" for item in beside]
     held_out = _measured(settings, roles["train"], roles["held_out"])
     if settings.held_out and not held_out:
-        dropped.append(NONE_HELD_OUT.format(counted(len({item.sha256 for item in roles["train"]}), "clip")))
+        few = counted(len({item.sha256 for item in roles["train"]}), "clip")
+        dropped.append(f"No clip is held out of {few}: train on 3 or more to measure a held-out loss.")
     aside = {item.sha256 for item in held_out}
     return TrainingData(
         train=tuple(item for item in roles["train"] if item.sha256 not in aside),
@@ -473,17 +464,15 @@ class Batches:
         """Return the clips of a batch. number: counted from 0 over the whole run"""
         if len(self._streams) == 1:
             return [self._streams[0].item(number * self._size + index) for index in range(self._size)]
-        epoch = self._epoch(number)
+        # The pass of a batch is the last one that begins at or before it.
+        most = math.ceil((number + len(self._streams) + 1) / self.per_pass) + 1
+        begins = range(most + 1)
+        epoch = bisect.bisect_right(begins, number, key=lambda one: sum(_before(one, self._per_pass))) - 1
         slots, before = _slots(self._seed, epoch, tuple(self._per_pass)), _before(epoch, self._per_pass)
         position = number - sum(before)
         bucket = slots[position]
         number_in_bucket = before[bucket] + slots[:position].count(bucket)
         return [self._streams[bucket].item(number_in_bucket * self._size + index) for index in range(self._size)]
-
-    def _epoch(self, number: int) -> int:
-        """Find the pass of a batch: the last one that begins at or before it."""
-        most = math.ceil((number + len(self._streams) + 1) / self.per_pass) + 1
-        return bisect.bisect_right(range(most + 1), number, key=lambda epoch: sum(_before(epoch, self._per_pass))) - 1
 
 
 def _before(epoch: int, per_pass: Sequence[Fraction]) -> list[int]:

@@ -75,8 +75,7 @@ def fall_back(run: Path, settings: TrainSettings, at: int, why: str) -> str:
     """
     if not settings.oom_fallback or fallback_record(run):
         return ""
-    others = cheaper(settings)
-    if others is None:
+    if (others := cheaper(settings)) is None:
         return ""
     noted = {
         "time": time.time(),
@@ -144,28 +143,13 @@ def lighter(settings: TrainSettings) -> dict[str, Any]:
     """Find the next change that needs less memory and has the same result; {} if there is none."""
     if settings.gradient_checkpointing in ("none", "keep attention"):
         return {"gradient_checkpointing": "full"}
-    if settings.batch_size > 1:
-        half = settings.batch_size // 2
-        return {
-            "batch_size": half,
-            "gradient_accumulation": settings.gradient_accumulation * settings.batch_size // half,
-        }
+    if half := settings.batch_size // 2:
+        batches = settings.gradient_accumulation * settings.batch_size // half
+        return {"batch_size": half, "gradient_accumulation": batches}
     if settings.precision == "fp32":
         return {"precision": "auto"}
     less = cheaper(settings)
     return settings.difference(less) if less else {}
-
-
-def calmer(settings: TrainSettings) -> dict[str, Any]:
-    """Find what to change after a loss that was not finite."""
-    if settings.precision == "fp16":
-        return {"precision": "bf16"}
-    return {"learning_rate": settings.learning_rate / 2}
-
-
-def other_format(settings: TrainSettings) -> dict[str, Any]:
-    """Find a precision that GPUs without this one support."""
-    return {"precision": "fp32" if settings.precision == "fp16" else "fp16"}
 
 
 DEAD = 0  # stands for a missing exit code
@@ -233,7 +217,9 @@ RULES = (
         "A lower learning rate, or bf16 instead of fp16, keeps the numbers in range. Go on from the last good "
         "checkpoint with that.",
         (ExitCode.NON_FINITE_LOSS,),
-        change=calmer,
+        change=lambda one: (
+            {"precision": "bf16"} if one.precision == "fp16" else {"learning_rate": one.learning_rate / 2}
+        ),
     ),
     FailureRule(
         "read-only disk",
@@ -315,7 +301,7 @@ RULES = (
         UNKNOWN,
         r"not implemented for '(Half|BFloat16)'|[Bb][Ff](loat)?16.{0,40}(not supported|requires)"
         r"|requires \.target sm_80|doesn't support bf16",
-        change=other_format,
+        change=lambda one: {"precision": "fp32" if one.precision == "fp16" else "fp16"},
     ),
     FailureRule(
         "GPU failed",
@@ -366,7 +352,7 @@ BUG = FailureRule("bug", "An error inside the workbench", "Go on; if it happens 
 # ---- why a run failed, and what to do next
 
 TAIL_LINES = 12
-LAST_LINES = 5
+LAST_LINES = 5  # of the newest start, searched where it has no traceback
 LOG_LINES = 200  # searched for the cause
 BEGIN = "---- this start begins at "  # separates the starts of a run in its log
 
@@ -401,14 +387,17 @@ def failure_of(status: Status, log: str, saved: Sequence[int], settings: TrainSe
     """
     if status.state not in (State.FAILED, State.DIED):
         return None
-    rule = _rule(status, log)
+    own = log.rpartition(BEGIN)[2]
+    _, found, traceback = own.rpartition("Traceback (most recent call last)")
+    said = f"{status.message}\n{traceback if found else chr(10).join(own.splitlines()[-LAST_LINES:])}"
+    rule = _rule(status, said)
     checkpoint = saved[-1] if saved else None
     settings = settings and settings_in_use(status.folder, settings)
     return Failure(
         rule=rule.name,
         cause=rule.cause,
         message=status.message,
-        facts=memory_facts(f"{status.message}\n{_last_messages(log)}") if "memory" in rule.name else "",
+        facts=memory_facts(said) if "memory" in rule.name else "",
         advice=rule.advice,
         saved="" if rule.pattern == NOTHING_WHOLE else last_checkpoint(saved),  # the message names the damaged ones
         tail="\n".join(log.splitlines()[-TAIL_LINES:]),
@@ -437,24 +426,14 @@ def memory_facts(text: str) -> str:
     return ", ".join(words) + "."
 
 
-def _rule(status: Status, log: str) -> FailureRule:
+def _rule(status: Status, said: str) -> FailureRule:
+    """Find the first rule that matches. said: the run's message, and the last of its log"""
     code = DEAD if status.state is State.DIED else status.exit_code
-    messages = f"{status.message}\n{_last_messages(log)}"
     stacks = status.folder / STACKS
     if code == DEAD and stacks.exists():
         with stacks.open(errors="replace") as file:
-            messages += f"\n{file.readline()}"
-    return next(
-        (rule for rule in RULES if code in rule.codes and re.search(rule.pattern, messages, re.MULTILINE)),
-        BUG,
-    )
-
-
-def _last_messages(log: str) -> str:
-    """Return the last traceback of the newest start, or its last few lines if there is none."""
-    own = log.rpartition(BEGIN)[2]
-    _, found, traceback = own.rpartition("Traceback (most recent call last)")
-    return traceback if found else "\n".join(own.splitlines()[-LAST_LINES:])
+            said += f"\n{file.readline()}"
+    return next((rule for rule in RULES if code in rule.codes and re.search(rule.pattern, said, re.MULTILINE)), BUG)
 
 
 def _actions(rule: FailureRule, run: str, checkpoint: int | None, settings: TrainSettings | None) -> tuple[Action, ...]:
@@ -470,40 +449,40 @@ def _actions(rule: FailureRule, run: str, checkpoint: int | None, settings: Trai
             found.append(Action("fork", f"Fork from step {checkpoint} with {words}", command, changed, checkpoint))
         command = f"workbench train --clone {run}{as_flags(changed)}"
         found.append(Action("new run", f"Copy settings to the form with {words}", command, changed))
+    source = settings.model if settings else ""
+    with contextlib.suppress(ConfigError):
+        source = settings.resolved.model.source if settings else ""
+    start = f"workbench runs start {run}"
+    known = {
+        "from start": Action("from start", "Begin again at step 0", f"{start} --from-start"),
+        "new run": Action("new run", "Copy settings to the form", f"workbench train --clone {run}"),
+        # What the user has to do elsewhere.
+        "log in": Action(
+            "log in",
+            "How to log in",
+            "hf auth login",
+            hint=f"Terms and access: https://huggingface.co/{source}. To log in: hf auth login, in a terminal on the "
+            "machine that trains; a token never goes through a page or a notebook.",
+        ),
+        "free space": Action(
+            "free space",
+            "What can go",
+            f"workbench runs prune {run} --keep 1",
+            hint="Checkpoints that can go are listed under Checkpoints; the folder named cache in the workspace holds "
+            "only copies, which are made again.",
+        ),
+        "dataset": Action(
+            "dataset",
+            "Open the dataset",
+            f"workbench dataset show {settings.dataset if settings else 'NAME'}",
+            hint="The check of the dataset, in the Dataset tab, says what is wrong with which clip.",
+        ),
+    }
+    known["go on"] = known["from start"]
+    if checkpoint:
+        known["go on"] = Action("go on", f"Resume from step {checkpoint}", start)
+        command = f"workbench train --fork {run}@{checkpoint}"
+        known["fork"] = Action("fork", f"Fork from step {checkpoint}", command, step=checkpoint)
     starts = {"go on"} if checkpoint else {"go on", "from start"}
-    again: tuple[ActionKind, ...] = () if starts & {*rule.kinds} else ("go on",)
-    for kind in (*rule.kinds, *again):
-        if kind == "from start" or (kind == "go on" and not checkpoint):
-            found.append(Action("from start", "Begin again at step 0", f"workbench runs start {run} --from-start"))
-        elif kind == "go on":
-            found.append(Action(kind, f"Resume from step {checkpoint}", f"workbench runs start {run}"))
-        elif kind == "fork" and checkpoint:
-            command = f"workbench train --fork {run}@{checkpoint}"
-            found.append(Action(kind, f"Fork from step {checkpoint}", command, step=checkpoint))
-        elif kind == "new run":
-            found.append(Action(kind, "Copy settings to the form", f"workbench train --clone {run}"))
-        elif kind != "fork":
-            found.append(_elsewhere(kind, run, settings))
-    return tuple(found)
-
-
-def _elsewhere(kind: str, run: str, settings: TrainSettings | None) -> Action:
-    """Make an action that the user has to perform elsewhere."""
-    if kind == "log in":
-        source = settings.model if settings else ""
-        with contextlib.suppress(ConfigError):
-            source = settings.resolved.model.source if settings else ""
-        hint = (
-            f"Terms and access: https://huggingface.co/{source}. To log in: hf auth login, in a terminal on "
-            "the machine that trains; a token never goes through a page or a notebook."
-        )
-        return Action("log in", "How to log in", "hf auth login", hint=hint)
-    if kind == "free space":
-        hint = (
-            "Checkpoints that can go are listed under Checkpoints; the folder named cache in the workspace holds only "
-            "copies, which are made again."
-        )
-        return Action("free space", "What can go", f"workbench runs prune {run} --keep 1", hint=hint)
-    hint = "The check of the dataset, in the Dataset tab, says what is wrong with which clip."
-    dataset = settings.dataset if settings else "NAME"
-    return Action("dataset", "Open the dataset", f"workbench dataset show {dataset}", hint=hint)
+    again = () if starts & {*rule.kinds} else ("go on",)
+    return (*found, *(known[kind] for kind in (*rule.kinds, *again) if kind in known))

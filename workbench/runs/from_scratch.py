@@ -85,7 +85,12 @@ def new_model(
         if setting not in given and getattr(settings, setting) == getattr(plain, setting)
     }
     made_for = {setting: int(getattr(settings, setting) or usual_size) for setting, usual_size in SHAPE.items()}
-    text = _text_encoder(str(new.model_dump()["text_encoder"]))
+    try:
+        encoder = find_model(str(new.model_dump()["text_encoder"]))
+    except ConfigError as error:
+        sentence = f"text_encoder names no model: {error}"
+        raise ConfigError(sentence, {"text_encoder": sentence}) from error
+    text = encoder.fetch()
     folder = fresh_folder(workspace.root / MODELS, name or settings.dataset or family.name)
     try:
         family.create(folder, new, text, made_for, seed_for(settings.seed, "from scratch"))
@@ -93,13 +98,3 @@ def new_model(
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-
-
-def _text_encoder(name: str) -> Path:
-    """Fetch the model whose text encoder is used; return its folder. Raises ConfigError, ModelUnavailable."""
-    try:
-        found = find_model(name)
-    except ConfigError as error:
-        sentence = f"text_encoder names no model: {error}"
-        raise ConfigError(sentence, {"text_encoder": sentence}) from error
-    return found.fetch()

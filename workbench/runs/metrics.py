@@ -1,24 +1,7 @@
 """The files a run appends to while others read them: metrics.jsonl (steps and measurements) and sessions.jsonl.
 
-metrics.jsonl: step, time (seconds since the epoch), then either
-    loss, lr, grad_norm, seconds, memory_gb                            a training step
-    preservation_loss                                                   with a preservation weight
-    samples: [[quantile of noise, loss], ...]                             its clips, one pair each, unweighted
-or, with step 0 for the base model,
-    held_out_loss                                                       a measurement on fixed noise
-    held_out_bands: [loss, ...]                                           the same by noise, low to high
-    change_own, change_others                                             what the LoRA does to the model's output on
-                                                                          its own captions, and on preservation prompts
-    preview_changes: [levels of 255, ...]                                 how much each preview differs from the base
-                                                                          model's with the same noise
-    control_changes: [levels of 255, ...]                                 the same of the controls, previews of
-                                                                          preservation prompts
-    visible_effects: [ratio, ...], visible_effect                         each preview's change by the controls',
-                                                                          and the median (analysis.visible_effect)
-sessions.jsonl: one line a session, written when its process is ready to train; the keys are the fields of RunSession.
-
-Readers ignore a torn last line, and a resume removes it. A number that is not finite (an overflowed gradient) is
-written as null and left out on reading.
+docs/file_formats.md has their keys. Readers ignore a torn last line, and a resume removes it. A number that is not
+finite (an overflowed gradient) is written as null and left out on reading.
 """
 
 from __future__ import annotations

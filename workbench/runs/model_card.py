@@ -53,10 +53,6 @@ TEMPLATE = """---
 
 All other settings were left at their defaults. Made with Video LoRA Workbench {version}, {packages}.
 """
-REMARKS = {
-    "lora": "Rank and alpha are in the file's metadata; nothing has to be set by hand.",
-    "full": "All weights of the transformer are trained; the other parts are the base model's own.",
-}
 
 
 @dataclass(frozen=True)
@@ -115,7 +111,9 @@ def model_card(
     """
     settings = facts.settings
     made = settings.model_dump(mode="json", exclude_defaults=True, exclude={"preview_prompts"})
-    remark = REMARKS[settings.method]
+    remark = "Rank and alpha are in the file's metadata; nothing has to be set by hand."
+    if settings.method == "full":
+        remark = "All weights of the transformer are trained; the other parts are the base model's own."
     if settings.train_also:
         remark += f" `{ALSO}` holds weights trained in full beside it ({', '.join(settings.train_also)}): load both."
     return TEMPLATE.format(

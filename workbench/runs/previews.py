@@ -1,13 +1,11 @@
-"""The videos that a run generates while it trains, with their records: previews, live samples, training inputs.
+"""The videos that a run generates while it trains, with their records. No torch; `trainer.previewer` generates them.
 
-    previews/step-00000250/0.mp4 0.json             the preview of the first prompt; step 0 is the base model
-    previews/step-00000250/0-scale-0.5.mp4 .json    the same with the LoRA at another scale
-    previews/step-00000250/0.safetensors            one that was kept as latents
-    previews/step-00000250/control-0.mp4 .json      a control: a preservation prompt, which the LoRA should leave alone
-    previews/step-00000250/live-0.mp4 .json         a live sample
-    previews/step-00000000/input-0.mp4 .json reconstruction-0.mp4    a training clip, and through the VAE
-
-No torch. `trainer.previewer` generates them.
+previews/step-00000250/0.mp4 0.json             the preview of the first prompt; step 0 is the base model
+previews/step-00000250/0-scale-0.5.mp4          the same with the LoRA at another scale
+previews/step-00000250/0.safetensors            one that was kept as latents
+previews/step-00000250/control-0.mp4            a control: a preservation prompt, which the LoRA should leave alone
+previews/step-00000250/live-0.mp4               a live sample
+previews/step-00000000/input-0.mp4 reconstruction-0.mp4    a training clip, and through the VAE
 """
 
 from __future__ import annotations
@@ -214,7 +212,8 @@ def _previews(folder: Path, step: int, kind: Kind = "preview") -> list[Preview]:
             own = "control" if named["control"] else "scaled" if named["scale"] else "preview"
             if own == kind and abs(scale) < LARGEST_SCALE:
                 record = _record(video)
-                found.append(Preview(step, index, str(record.get("prompt", "")), video, scale, record))
+                if record or kind != "control":
+                    found.append(Preview(step, index, str(record.get("prompt", "")), video, scale, record))
     return sorted(found, key=lambda one: (one.index, one.scale))
 
 

@@ -185,10 +185,6 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[object]], title: str = 
     return {"title": title, "folded": folded, "heads": heads, "rows": [[*map(str, row)] for row in rows]}
 
 
-def _list(title: str, sentences: Sequence[str]) -> dict[str, Any]:
-    return {"title": title, "list": sentences}
-
-
 def _settings(chosen: TrainSettings, parent: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what was set, then a fork's changes, then the defaults, folded."""
     values, defaults = chosen.model_dump(mode="json"), TrainSettings().model_dump(mode="json")
@@ -202,7 +198,10 @@ def _settings(chosen: TrainSettings, parent: dict[str, Any]) -> list[dict[str, A
     if parent:
         rows_of_fork = [(name, *pair) for name, pair in parent.get("changed", {}).items()]
         title = f"A fork of {parent['run']} at step {parent['step']}"
-        parts += [_table(("setting", "there", "here"), rows_of_fork, title), _list("", parent.get("dropped", ()))]
+        parts += [
+            _table(("setting", "there", "here"), rows_of_fork, title),
+            {"title": "", "list": parent.get("dropped", ())},
+        ]
     folded = f"{len(same)} settings were left at their defaults"
     return [*parts, _table(("part", "setting", "value", "name"), rest, folded, folded=True)]
 
@@ -228,7 +227,7 @@ def _data(folder: Path, sessions: Sequence[RunSession]) -> list[dict[str, Any]]:
             f"The {len(clips)} clips and their captions",
             folded=True,
         ),
-        _list("Left out", sessions[-1].dropped if sessions else ()),
+        {"title": "Left out", "list": sessions[-1].dropped if sessions else ()},
     ]
 
 
@@ -247,16 +246,13 @@ def _history(seen: RunSnapshot, sessions: Sequence[RunSession]) -> list[tuple[st
     for session in sessions:
         what = f"went on from the checkpoint of step {session.step}" if session.step else "started"
         what = f"resumed after a pause at step {session.step}" if session.paused else what
-        rows.append((_moment(session.time), f"{what}; {session.note}" if session.note else what))
+        rows.append((moment(session.time), f"{what}; {session.note}" if session.note else what))
     if not sessions and status.started_at:
-        rows.append((_moment(status.started_at), "started"))
+        rows.append((moment(status.started_at), "started"))
     if status.ended_at or status.state is State.DIED:
-        rows.append((_moment(status.ended_at), f"{status.state}" + (f": {status.message}" if status.message else "")))
+        ended = moment(status.ended_at) if status.ended_at else ""
+        rows.append((ended, f"{status.state}" + (f": {status.message}" if status.message else "")))
     return rows
-
-
-def _moment(seconds: float | None) -> str:
-    return moment(seconds) if seconds else ""
 
 
 def _use(run: Run) -> list[dict[str, Any]]:

@@ -1,19 +1,6 @@
 """A run: create, fork, start, control, read, rename, remove and restore it. No torch.
 
-runs/<slug>/
-  config.json dataset.lock.json        settings; the clips trained on, by content
-  process.json heartbeat.json control/ job.log result.json      (workbench.jobs)
-  parent.json                          of a fork: {"run", "step", "changed": {setting: [old, new]}, "dropped": [...]}
-  notes.txt group.txt                  the user's notes on it, and its group
-  metrics.jsonl sessions.jsonl         (workbench.runs.metrics)
-  checkpoints/step-00000250/           and stars.json (workbench.runs.checkpoints)
-  stacks.txt                           of a run that hung (workbench.trainer.stall_timeout)
-  oom_fallback.json                    of a run that ran out of memory (workbench.runs.failures)
-  ranks/0.json                         of several processes: how each ended (workbench.trainer.launcher)
-  previews/step-00000250/0.mp4 0.json  a preview a prompt; step 0 is the base model (workbench.runs.previews)
-  lora.safetensors README.md           the export and its model card; of a full fine-tune, a model instead
-  base_model/                          of a run that trained its tokenizer first (workbench.trainer.tokenizer)
-  remote.json                          of a run on another machine: where it is (workbench.remote)
+docs/file_formats.md says what lies in its folder.
 """
 
 from __future__ import annotations
@@ -193,11 +180,11 @@ class Run(NotedFolder):
             from_start: Allow starting over at step 0 if no checkpoint is whole; otherwise that is refused.
         """
         env, settings = {FROM_START: "1"} if from_start else None, self.settings
-        if self.target and settings.push_to_hub:
-            raise ConfigError(
-                "push_to_hub is on, and a run elsewhere has no login: push it from here when it has ended"
-            )
         if self.target:
+            if settings.push_to_hub:
+                raise ConfigError(
+                    "push_to_hub is on, and a run elsewhere has no login: push it from here when it has ended"
+                )
             return jobs.start(self.folder, REMOTE_MODULE, env=env)
         check_device(settings, pick_device(settings.device))
         return queue.submit(Workspace.of(self.folder), self.folder, MODULE, env=env)
@@ -405,23 +392,19 @@ def remove_run(workspace: Workspace, run: Run) -> str:
     """
     forks = forks_of(workspace, run.name)
     with _over(workspace, run, "removed"):
-        name = _removed(workspace).put(run.folder)
+        name = Bin(workspace.runs, "run").put(run.folder)
     kept = f" Began at it, and go on without it: {', '.join(forks)}." if forks else ""
     return f"{run.name} is removed. To restore it: workbench runs restore {name}.{kept}"
 
 
 def removed_runs(workspace: Workspace) -> list[str]:
     """List the removed runs by the names that restore them, last removed first."""
-    return _removed(workspace).names
+    return Bin(workspace.runs, "run").names
 
 
 def restore_run(workspace: Workspace, name: str) -> Run:
     """Restore a removed run. Raises ConfigError if there is none, or another run has its name; CannotWrite."""
-    return Run(_removed(workspace).restore(name))
-
-
-def _removed(workspace: Workspace) -> Bin:
-    return Bin(workspace.runs, "run")
+    return Run(Bin(workspace.runs, "run").restore(name))
 
 
 # ---- actions: a button on the page and in a notebook, a command in the shell
@@ -474,43 +457,3 @@ def as_flags(settings: Mapping[str, Any]) -> str:
         else:
             found += f" --{flag} {shlex.quote(str(value))}"
     return found
-
-
-def perform(workspace: Workspace, run: Run, action: Action) -> Run | TrainSettings | str:
-    """Perform an action.
-
-    Returns:
-        The run to show from then on, settings for the form of a new run, or a sentence.
-
-    Raises:
-        ConfigError: If the action needs more than the run (`preview`, `sample`, ...).
-        CannotWrite
-    """
-    match action.kind:
-        case "go on" | "from start":
-            run.start(from_start=action.kind == "from start")
-            return run
-        case "new run":
-            return run.settings.changed(**action.settings)
-        case "fork":
-            if action.step is None:
-                raise ConfigError(f"{run.name} has no checkpoint to fork from")
-            fork = run.fork(workspace, action.step, run.settings.changed(**action.settings))
-            fork.start()
-            return fork
-        case "pause":
-            run.pause()
-            return "The run pauses after this step, so that you can sample meanwhile."
-        case "resume":
-            run.resume()
-            return "The run goes on."
-        case "stop" | "kill":
-            run.stop(grace=0.0 if action.kind == "kill" else None)
-            return "The run finishes its step, saves, and ends." if action.kind == "stop" else "The run is ended."
-        case "save":
-            run.save()
-            return "A checkpoint is written after this step."
-        case "decode":
-            run.decode_previews()
-            return "The previews are decoded in the background and appear one by one."
-    raise ConfigError(f"{action.label}: {action.hint or 'this needs more than the run'}")

@@ -27,7 +27,7 @@ from workbench.runs.failures import LOG_LINES, Failure, failure_of, fallback_rec
 from workbench.runs.listing import headline
 from workbench.runs.metrics import RunSession, read_sessions, training_seconds
 from workbench.runs.previews import FOLDER, RunPreviews, read_previews
-from workbench.runs.run import DECODING, Action, Run, as_flags, perform
+from workbench.runs.run import DECODING, Action, Run, as_flags
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, step_folders
 
@@ -531,7 +531,8 @@ def perform_named(workspace: Workspace, seen: RunSnapshot, kind: str, label: str
 
     Raises:
         NotNow: If it is no longer offered.
-        ConfigError, CannotWrite
+        ConfigError: If the action needs more than the run (`preview`, `sample`, ...).
+        CannotWrite
     """
     verdict = verdict_of(seen)
     offered = [verdict.action] if verdict and verdict.action else []
@@ -539,4 +540,33 @@ def perform_named(workspace: Workspace, seen: RunSnapshot, kind: str, label: str
     found = next((one for one in offered if one.kind == kind and label in ("", one.label)), None)
     if found is None:
         raise NotNow(f"{seen.name} is {seen.headline} now, and this is no longer offered: look at it again")
-    return perform(workspace, seen.run, found)
+    run = seen.run
+    match found.kind:
+        case "go on" | "from start":
+            run.start(from_start=found.kind == "from start")
+            return run
+        case "new run":
+            return run.settings.changed(**found.settings)
+        case "fork" if found.step is not None:
+            fork = run.fork(workspace, found.step, run.settings.changed(**found.settings))
+            fork.start()
+            return fork
+        case "pause":
+            run.pause()
+            return "The run pauses after this step, so that you can sample meanwhile."
+        case "resume":
+            run.resume()
+            return "The run goes on."
+        case "stop":
+            run.stop()
+            return "The run finishes its step, saves, and ends."
+        case "kill":
+            run.stop(grace=0.0)
+            return "The run is ended."
+        case "save":
+            run.save()
+            return "A checkpoint is written after this step."
+        case "decode":
+            run.decode_previews()
+            return "The previews are decoded in the background and appear one by one."
+    raise ConfigError(f"{found.label}: {found.hint or 'this needs more than the run'}")

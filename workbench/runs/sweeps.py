@@ -18,7 +18,7 @@ from workbench.families import settled_model
 from workbench.runs.checks import check
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.settings import Spec, from_text, parse, specs, value_text
+from workbench.settings import Spec, from_text, parse, specs
 from workbench.workspace import Workspace
 
 MOST = 100
@@ -27,31 +27,16 @@ MOST = 100
 def created(
     workspace: Workspace, settings: TrainSettings, values: Mapping[str, Sequence[Any]], name: str | None = None
 ) -> list[Run]:
-    """Write the runs of these settings: one, one for every combination of values, and of a model of two experts one
-    for each, where both are to be trained. None is started. Raises ConfigError, DataError, CannotWrite."""
-    values = {**_experts(settings), **values}
-    return sweep(workspace, settings, values, name) if values else [Run.create(workspace, settings, name)]
+    """Write the runs of these settings: one, or one for every combination of values, in that order; none is started.
 
-
-def checked(workspace: Workspace, settings: TrainSettings) -> None:
-    """Refuse settings of which `created` could write no run. Raises ConfigError, DataError."""
-    for _, changed in combinations(settings, _experts(settings)):
-        Run.checked(workspace, changed)
-
-
-def _experts(settings: TrainSettings) -> dict[str, list[str]]:
-    """The experts that these settings train, one a run; {} where it is one run."""
-    experts = [expert.name for expert in settled_model(settings.model).model.experts]
-    return {"expert": experts} if len(experts) > 1 and settings.expert == "both" else {}
-
-
-def sweep(
-    workspace: Workspace, settings: TrainSettings, values: Mapping[str, Sequence[Any]], name: str | None = None
-) -> list[Run]:
-    """Write a run for every combination of the settings' values, in that order; none is started.
-
-    All are checked before the first is written. Raises ConfigError, CannotWrite.
+    Of a model of two experts there is one for each, where both are to be trained. All are checked before the first is
+    written. Raises ConfigError, DataError, CannotWrite.
     """
+    experts = [expert.name for expert in settled_model(settings.model).model.experts]
+    if len(experts) > 1 and settings.expert == "both":
+        values = {"expert": experts, **values}
+    if not values:
+        return [Run.create(workspace, settings, name)]
     prepared = combinations(settings, values)
     for _, changed in prepared:
         check(workspace, changed)
@@ -64,38 +49,14 @@ def combinations(settings: TrainSettings, values: Mapping[str, Sequence[Any]]) -
     for name, several in values.items():
         if len(several) != len({json.dumps(value) for value in several}) or not several:
             raise ConfigError(f"{name} has {list(several)} to try: give at least one value, and each once")
-    runs_of(values)
+    if (count := math.prod(map(len, values.values()))) > MOST:
+        raise ConfigError(f"these values make {count} runs, at most {MOST} are made at once: give fewer values")
     found = []
     for chosen in itertools.product(*values.values()):
         pairs = dict(zip(values, chosen, strict=True))
         words = " ".join(f"{name} {_word(value)}" for name, value in pairs.items())
         found.append((words, parse(TrainSettings, {**settings.model_dump(mode="json"), **pairs})))
     return found
-
-
-def runs_of(values: Mapping[str, Sequence[Any]]) -> int:
-    """How many runs these values make. Raises ConfigError for more than are made at once."""
-    count = math.prod(map(len, values.values()))
-    if count > MOST:
-        raise ConfigError(f"these values make {count} runs, at most {MOST} are made at once: give fewer values")
-    return count
-
-
-def problem_of(text: str) -> str:
-    """What is wrong with SETTING=VALUE,VALUE by the setting's own rules, in a sentence; "" for nothing."""
-    try:
-        ((name, values),) = parse_values([text]).items()
-    except ConfigError as error:
-        return str(error)
-    for number, value in enumerate(values):
-        if value in values[:number]:
-            return f"{value_text(value)} is listed twice: give each value once"
-        try:
-            parse(TrainSettings, {name: value})
-        except ConfigError as error:
-            if name in error.problems:  # another one is about settings that the form may have
-                return error.problems[name]
-    return ""
 
 
 def parse_values(texts: Sequence[str]) -> dict[str, list[Any]]:

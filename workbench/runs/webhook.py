@@ -80,34 +80,23 @@ def problem_of(address: str) -> str:
 
 def send(address: str, content: dict[str, Any]) -> str:
     """Post the message, with retries; return why it failed, or "". Never repeats the address."""
-    import http.client
-    import urllib.error
-    import urllib.request
+    import httpx
 
-    class NoRedirects(urllib.request.HTTPRedirectHandler):
-        """A followed redirect would be a GET without the message, perhaps to another host."""
-
-        def redirect_request(self, *_: Any) -> None:
-            return None
-
-    opener = urllib.request.build_opener(NoRedirects)
-    headers = {"content-type": "application/json", "user-agent": "video-lora-workbench"}
     problem = problem_of(address)
     for seconds in () if problem else WAITS:
         time.sleep(seconds)
-        try:
-            request = urllib.request.Request(address.strip(), json.dumps(content).encode(), headers)
-            opener.open(request, timeout=TIMEOUT_SECONDS).close()
+        try:  # a followed redirect would be a GET without the message, perhaps to another host
+            answer = httpx.post(address.strip(), json=content, timeout=TIMEOUT_SECONDS, follow_redirects=False)
+        except (OSError, ValueError, httpx.HTTPError, httpx.InvalidURL) as error:  # their messages contain the address
+            problem = type(error).__name__
+            continue
+        if answer.is_success:
             return ""
-        except urllib.error.HTTPError as error:
-            error.close()
-            problem = f"it answered {error.code}"
-            if 300 <= error.code < 400:
-                problem += f", a redirect, which is not followed: set {VARIABLE} to where it leads"
-            if error.code < 500:
-                break
-        except (OSError, ValueError, http.client.HTTPException) as error:  # their messages contain the address
-            problem = type(getattr(error, "reason", error)).__name__
+        problem = f"it answered {answer.status_code}"
+        if answer.has_redirect_location:
+            problem += f", a redirect, which is not followed: set {VARIABLE} to where it leads"
+        if answer.status_code < 500:
+            break
     return problem
 
 

@@ -13,9 +13,6 @@ from workbench.runs.analysis.visible_effect import VisibleEffect, from_line
 from workbench.runs.metrics import MetricsReader
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from workbench.runs.run import Run
 
 
@@ -250,26 +247,16 @@ class Detrending:
         counts = np.array([sums.count for sums in found], dtype=float)
         totals = np.array([sums.total for sums in found])
         at_knots = np.array([sums.at_knots for sums in found])
-        typical = self._typical(counts, totals, at_knots)
-        usual = at_knots.sum(0) / counts.sum()
-        values = totals / counts - (at_knots / counts[:, None] - usual) @ typical
-        return [Mean(sums.last, float(value), sums.count) for sums, value in zip(found, values, strict=True)]
-
-    def _typical(
-        self, counts: NDArray[np.floating], totals: NDArray[np.floating], at_knots: NDArray[np.floating]
-    ) -> NDArray[np.floating]:
-        """The typical loss at each knot, up to a constant."""
-        import numpy as np
-
+        # The typical loss at each knot, up to a constant, from differences within blocks of the run.
         samples = counts.sum()
         blocks = max(1, min(BLOCKS, int(samples // BLOCK_SAMPLES)))
         starts = np.searchsorted(np.cumsum(counts), samples * np.arange(blocks) / blocks, side="right")
-        starts = np.unique(starts)
-        size, loss, knots = (np.add.reduceat(sums, starts, axis=0) for sums in (counts, totals, at_knots))
+        size, loss, knots = (np.add.reduceat(one, np.unique(starts), axis=0) for one in (counts, totals, at_knots))
         products = np.diag(self._own) + np.diag(self._next, 1) + np.diag(self._next, -1)
         products -= (knots / size[:, None]).T @ knots
-        right = np.array(self._loss) - knots.T @ (loss / size)
-        return np.linalg.solve(products + np.eye(len(KNOTS)), right)
+        typical = np.linalg.solve(products + np.eye(len(KNOTS)), np.array(self._loss) - knots.T @ (loss / size))
+        values = totals / counts - (at_knots / counts[:, None] - at_knots.sum(0) / samples) @ typical
+        return [Mean(sums.last, float(value), sums.count) for sums, value in zip(found, values, strict=True)]
 
 
 # ---- the curves

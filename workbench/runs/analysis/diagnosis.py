@@ -1,7 +1,7 @@
 """Say in one sentence whether a run is learning, from its curves. No torch.
 
-RULES is all of it, and the first rule that holds wins: what must be true of the numbers, whether that is good news, the
-sentence that says so, and what to do next. A sentence quotes the newest measurement, which is the one that the page
+RULES is all of it, and the first rule that holds wins: what must be true of the numbers, the sentence that says so, and
+what to do next. A sentence quotes the newest measurement, which is the one that the page
 shows, and a rule holds only where the median of the last three agrees with it.
 
 The noise of a measurement is how far it lies from the straight line through its neighbors (pseudo-residuals of Gasser,
@@ -78,20 +78,20 @@ USUAL_RATE = 1e-4  # of a LoRA
 MOSTLY_KNOWN = 0.5  # share of the regularization dataset from which it is named
 
 
-# Each kind in a word or two, as a list of runs shows it.
-CLAIMS: Mapping[Kind, str] = {
-    "too early": "Too early to tell",
-    "too short": "Too short to tell",
-    "unclear": "Not clear",
-    "no effect yet": "No effect",
-    "not better": "Not better",
-    "learning": "Learning",
-    "levelled off": "Good",
-    "not visible": "Not visible",
-    "prior drift": "Prior drifts",
-    "over-fitting": "Over-fitting",
-    "getting worse": "Getting worse",
-    "destroyed": "Destroyed",
+# Each kind in a word or two, as a list of runs shows it, and whether it is good news.
+KINDS: Mapping[Kind, tuple[str, Tone]] = {
+    "too early": ("Too early to tell", "plain"),
+    "too short": ("Too short to tell", "plain"),
+    "unclear": ("Not clear", "plain"),
+    "no effect yet": ("No effect", "plain"),
+    "not better": ("Not better", "warn"),
+    "learning": ("Learning", "good"),
+    "levelled off": ("Good", "good"),
+    "not visible": ("Not visible", "plain"),
+    "prior drift": ("Prior drifts", "bad"),
+    "over-fitting": ("Over-fitting", "bad"),
+    "getting worse": ("Getting worse", "bad"),
+    "destroyed": ("Destroyed", "bad"),
 }
 
 
@@ -127,12 +127,12 @@ class Diagnosis:
     @property
     def claim(self) -> str:
         """It in a word or two."""
-        return CLAIMS[self.kind]
+        return KINDS[self.kind][0]
 
     @property
     def tone(self) -> Tone:
         """Whether that is good news."""
-        tone: Tone = next((rule.tone for rule in RULES if rule.kind == self.kind), "plain")
+        tone = KINDS[self.kind][1]
         return "plain" if self.failed and tone == "good" else tone
 
 
@@ -149,10 +149,11 @@ def diagnose(
     """
     of = Numbers(curves, checkpoints, ended, settings)
     rule = next(rule for rule in RULES if rule.holds(of))
+    sentence, *advice = rule.say(of)
     return Diagnosis(
         "too short" if ended and rule.kind == "too early" else rule.kind,
-        rule.sentence(of),
-        " ".join(rule.advice(of)),
+        sentence,
+        " ".join(advice),
         of.useful if rule.kind == "destroyed" else of.best,
         remedy=REMEDIES[rule.kind](of) if rule.kind in REMEDIES else None,
     )
@@ -290,14 +291,6 @@ class Numbers:
         return brought < max(STILL * self.gain, min(self.noise, 2 * STILL * self.gain))
 
     @property
-    def rate_left(self) -> float:
-        """The highest learning rate of the last third, as a share of the highest of all; 1 where none is known."""
-        rates = self.curves.rates.points()
-        later = [rate for step, rate in rates if step >= self.steps[-(len(self.steps) // 3)]]
-        highest = max((rate for _, rate in rates), default=0.0)
-        return max(later) / highest if later and highest else 1.0
-
-    @property
     def useful(self) -> int | None:
         """The best checkpoint, where its loss is below the first and its previews are good."""
         held_out = {step: value for step, value in self.curves.held_out.items() if value < (1 - GAIN) * self.first}
@@ -315,49 +308,54 @@ class Numbers:
         return bool(self.curves.effects) or self.settings is None or self.settings.preview_every > 0
 
 
-# ---- the sentences
+# ---- the rules: what must be true of the numbers, the sentence that says so, and what to do next
 
 
-def _destroyed_sentence(of: Numbers) -> str:
+def _destroyed(of: Numbers) -> Iterator[str]:
     changed = f"its output has changed by {of.own:.0%}, and " if (of.own or 0.0) > SMALL_CHANGE else ""
     losses = f"{loss_text(of.first)} {of.start} to {loss_text(of.newest)}"
-    return f"The model is destroyed: {changed}the {of.what} went from {losses}."
-
-
-def _destroyed_advice(of: Numbers) -> Iterator[str]:
+    yield f"The model is destroyed: {changed}the {of.what} went from {losses}."
     rate = max((rate for _, rate in of.curves.rates.points()), default=0.0)
     lower = min(USUAL_RATE, rate / 10) if rate else USUAL_RATE
-    again = f"egin again with a lower learning rate, learning_rate={lower:.2g}" + (
-        f" instead of {rate:.2g}." if rate else "."
-    )
-    if of.useful is not None:
-        yield f"Use the checkpoint of step {of.useful}, or b{again}"
-        return
-    if of.checkpoints:
+    instead = f" instead of {rate:.2g}" if rate else ""
+    again = f"egin again with a lower learning rate, learning_rate={lower:.2g}{instead}."
+    if of.useful is None and of.checkpoints:
         yield "None of its checkpoints is of use."
-    yield f"B{again}"
+    yield f"B{again}" if of.useful is None else f"Use the checkpoint of step {of.useful}, or b{again}"
 
 
-def _spoiled_sentence(of: Numbers) -> str:
+def _spoiled(of: Numbers) -> Iterator[str]:
     assert of.effect is not None
-    return (
-        "Its prior drifts: previews of prompts that it should leave alone are other videos now. Its own have changed "
-        f"by {of.effect.words}."
-    )
-
-
-def _spoiled_advice(of: Numbers) -> Iterator[str]:
+    others = "previews of prompts that it should leave alone are other videos now"
+    yield f"Its prior drifts: {others}. Its own have changed by {of.effect.words}."
     good = of.best is not None and is_good(of.curves.effects, of.best)
     yield (f"Use the checkpoint of step {of.best}, or b" if good else "B") + "egin again with a lower learning rate."
     yield _keep_known(of)
 
 
-def _too_early_sentence(of: Numbers) -> str:
-    if not of.ended:
-        return "It is too early to tell."
-    step = max([of.curves.last.get("step", 0), *of.curves.held_out])
-    needs = f"{FEWEST} measurements over {FEWEST_STEPS} steps"
-    return f"Too short to tell: it ended at step {step:,}, and a diagnosis takes {needs}."
+def _too_early(of: Numbers) -> Iterator[str]:
+    if of.ended:
+        step = max([of.curves.last.get("step", 0), *of.curves.held_out])
+        needs = f"{FEWEST} measurements over {FEWEST_STEPS} steps"
+        yield f"Too short to tell: it ended at step {step:,}, and a diagnosis takes {needs}."
+    else:
+        yield "It is too early to tell."
+        yield _wait(of)
+
+
+def _over_fitting(of: Numbers) -> Iterator[str]:
+    yield f"Over-fitting {_rises(of)}, while the training loss still falls."
+    yield f"{_back(of)}; for a longer run, add clips, or lower {'' if of.full else 'the rank or '}the learning rate."
+
+
+def _getting_worse(of: Numbers) -> Iterator[str]:
+    lower = "rain with a lower learning rate: a third of it is a good start."
+    if of.rising_since is None:
+        yield f"Getting worse: the {of.what} is {of.newest / of.first - 1:.0%} higher than {of.start}."
+        yield f"T{lower}"
+    else:
+        yield f"Getting worse {_rises(of)}."
+        yield f"{_back(of)}, and t{lower}"
 
 
 def _rises(of: Numbers) -> str:
@@ -374,13 +372,80 @@ def _back(of: Numbers) -> str:
     return f"Train again and stop near step {since}" if best is None else f"Use the checkpoint of step {best}"
 
 
-def _overfitting_advice(of: Numbers) -> Iterator[str]:
-    yield f"{_back(of)}; for a longer run, add clips, or lower {'' if of.full else 'the rank or '}the learning rate."
+def _drifting(of: Numbers) -> Iterator[str]:
+    changes = f"other prompts change by {of.others:.0%}, its own by {of.own:.0%}"
+    yield f"It learns ({_lower(of)}), but its prior drifts: {changes}."
+    yield _keep_known(of)
 
 
-def _worse_advice(of: Numbers) -> Iterator[str]:
-    lower = "train with a lower learning rate: a third of it is a good start."
-    yield f"{_back(of)}, and {lower}" if of.rising_since is not None else lower.capitalize()
+def _hidden(of: Numbers) -> Iterator[str]:
+    """More steps, and what else helps where a concept does not show."""
+    assert of.effect is not None
+    shown = f"its previews differ from the base model's by {of.effect.words}"
+    yield f"Not visible{'' if of.ended else ' yet'}: {_lower(of)}, but {shown}."
+    yield _more_steps(of).capitalize() if of.ended else "Train longer."
+    settings = of.settings
+    if settings is not None and settings.regularization_dataset and settings.regularization_share >= MOSTLY_KNOWN:
+        yield (
+            f"{settings.regularization_share:.0%} of each batch are clips of the regularization dataset: a lower "
+            "regularization_share leaves more to its own."
+        )
+    if _by_noise(of):
+        shift = None if settings is None else _timestep_shift(settings)
+        more = "" if shift is None else f" A timestep_shift above {shift:g} trains more at much noise."
+        yield f"Samples keep the base model's shapes and movement, which much noise decides.{more}"
+
+
+def _leveled_off(of: Numbers) -> Iterator[str]:
+    yield f"Leveled off: {_lower(of)}, but the last third of the run brought next to nothing."
+    # The highest learning rate of the last third, as a share of the highest of all.
+    rates = of.curves.rates.points()
+    later = [rate for step, rate in rates if step >= of.steps[-(len(of.steps) // 3)]]
+    highest = max((rate for _, rate in rates), default=0.0)
+    if later and highest and (left := max(later) / highest) < RUN_DOWN:
+        yield (
+            f"The learning-rate schedule held the last third to {max(math.ceil(100 * left), 1)}% of its peak or less: "
+            "to train longer, train with more steps."
+        )
+    else:
+        little = "ore clips or a lower learning rate may bring a little more."
+        yield f"M{little}" if of.ended else f"It can be stopped; m{little}"
+
+
+def _learning(of: Numbers) -> Iterator[str]:
+    yield f"Learning: {_lower(of)}."
+    if not of.ended:
+        yield f"Let it go on while the {'previews get better' if of.previews else f'{of.what} falls'}."
+    else:
+        yield ("If the last previews are still the best, " if of.previews else "For more, ") + _more_steps(of)
+
+
+def _not_better(of: Numbers) -> Iterator[str]:
+    yield f"The model's output has changed by {of.own:.0%}, but {_no_lower(of)}."
+    yield ("Look at the previews: it" if of.previews else "It") + " may have learned the style of the clips it saw."
+    yield "More clips, or captions that say what they share, help."
+
+
+def _no_effect(of: Numbers) -> Iterator[str]:
+    hides = "previews hardly show that the" if (of.own or 0.0) > SMALL_CHANGE else "the"
+    changed = "" if of.own is None else f", and {hides} model's output has changed by {of.own:.1%}"
+    yield f"No effect{'' if of.ended else ' yet'}: {_no_lower(of)}{changed}."
+    if of.ended:
+        yield "Train again with more steps, or with three times the learning rate."
+    else:
+        yield "Train longer; if nothing moves within a few hundred steps, raise the learning rate threefold."
+
+
+def _unclear(of: Numbers) -> Iterator[str]:
+    yet = "" if of.ended else " yet"
+    was = f"{loss_text(of.first)} {of.start} and is {loss_text(of.newest)} now"
+    yield f"Not clear{yet}: the {of.what} was {was}, without a clear trend."
+    if not of.ended:
+        yield _wait(of)
+
+
+def _lower(of: Numbers) -> str:
+    return f"the {of.what} is {(of.first - of.newest) / of.first:.0%} lower than {of.start}{_by_noise(of)}"
 
 
 def _no_lower(of: Numbers) -> str:
@@ -396,158 +461,36 @@ def _no_lower(of: Numbers) -> str:
     )
 
 
-def _moved_advice(of: Numbers) -> Iterator[str]:
-    yield ("Look at the previews: it" if of.previews else "It") + " may have learned the style of the clips it saw."
-    yield "More clips, or captions that say what they share, help."
+def _more_steps(of: Numbers) -> str:
+    return "fork its newest checkpoint with more steps." if of.checkpoints else "train again with more steps."
 
 
-def _no_effect_sentence(of: Numbers) -> str:
-    hides = "previews hardly show that the" if (of.own or 0.0) > SMALL_CHANGE else "the"
-    changed = "" if of.own is None else f", and {hides} model's output has changed by {of.own:.1%}"
-    return f"No effect{'' if of.ended else ' yet'}: {_no_lower(of)}{changed}."
-
-
-def _no_effect_advice(of: Numbers) -> Iterator[str]:
-    if of.ended:
-        yield "Train again with more steps, or with three times the learning rate."
-    else:
-        yield "Train longer; if nothing moves within a few hundred steps, raise the learning rate threefold."
-
-
-def _lower(of: Numbers) -> str:
-    return f"the {of.what} is {(of.first - of.newest) / of.first:.0%} lower than {of.start}{_by_noise(of)}"
-
-
-def _drift_sentence(of: Numbers) -> str:
-    changes = f"other prompts change by {of.others:.0%}, its own by {of.own:.0%}"
-    return f"It learns ({_lower(of)}), but its prior drifts: {changes}."
-
-
-def _hidden_sentence(of: Numbers) -> str:
-    assert of.effect is not None
-    shown = f"its previews differ from the base model's by {of.effect.words}"
-    return f"Not visible{'' if of.ended else ' yet'}: {_lower(of)}, but {shown}."
-
-
-def _hidden_advice(of: Numbers) -> Iterator[str]:
-    """More steps, and what else helps where a concept does not show."""
-    yield _more_steps(of) if of.ended else "Train longer."
-    settings = of.settings
-    if settings is not None and settings.regularization_dataset and settings.regularization_share >= MOSTLY_KNOWN:
-        yield (
-            f"{settings.regularization_share:.0%} of each batch are clips of the regularization dataset: a lower "
-            "regularization_share leaves more to its own."
-        )
-    if _by_noise(of):
-        shift = None if settings is None else _timestep_shift(settings)
-        more = "" if shift is None else f" A timestep_shift above {shift:g} trains more at much noise."
-        yield f"Samples keep the base model's shapes and movement, which much noise decides.{more}"
-
-
-def _leveled_advice(of: Numbers) -> Iterator[str]:
-    little = "ore clips or a lower learning rate may bring a little more."
-    if (left := of.rate_left) < RUN_DOWN:
-        yield (
-            f"The learning-rate schedule held the last third to {max(math.ceil(100 * left), 1)}% of its peak or less: "
-            "to train longer, train with more steps."
-        )
-    else:
-        yield f"M{little}" if of.ended else f"It can be stopped; m{little}"
-
-
-def _learning_advice(of: Numbers) -> Iterator[str]:
-    if not of.ended:
-        yield f"Let it go on while the {'previews get better' if of.previews else f'{of.what} falls'}."
-    else:
-        yield ("If the last previews are still the best, " if of.previews else "For more, ") + _more_steps(of, False)
-
-
-def _more_steps(of: Numbers, capital: bool = True) -> str:
-    words = "fork its newest checkpoint with more steps." if of.checkpoints else "train again with more steps."
-    return words.capitalize() if capital else words
-
-
-def _wait(of: Numbers) -> Iterator[str]:
-    if not of.ended:
-        yield "Wait for a few more measurements." if of.held_out or not of.curves.last else "Wait for more steps."
+def _wait(of: Numbers) -> str:
+    return "Wait for a few more measurements." if of.held_out or not of.curves.last else "Wait for more steps."
 
 
 class Rule(NamedTuple):
-    """One finding: whether it is good news, what holds of the numbers, what is said then, and what to do next."""
+    """One finding: its kind, what holds of the numbers, the sentence that says so, and then what to do next."""
 
     kind: Kind
-    tone: Tone
     holds: Callable[[Numbers], bool]
-    sentence: Callable[[Numbers], str]
-    advice: Callable[[Numbers], Iterator[str]]
+    say: Callable[[Numbers], Iterator[str]]
 
 
 # A few measurements are enough for the first two.
 RULES: tuple[Rule, ...] = (
-    Rule("destroyed", "bad", lambda of: of.destroyed, _destroyed_sentence, _destroyed_advice),
-    Rule("prior drift", "bad", lambda of: of.spoiled, _spoiled_sentence, _spoiled_advice),
-    Rule("too early", "plain", lambda of: of.few, _too_early_sentence, _wait),
-    Rule(
-        "over-fitting",
-        "bad",
-        lambda of: of.rising_since is not None and of.train_falls,
-        lambda of: f"Over-fitting {_rises(of)}, while the training loss still falls.",
-        _overfitting_advice,
-    ),
-    Rule(
-        "getting worse",
-        "bad",
-        lambda of: of.rising_since is not None,
-        lambda of: f"Getting worse {_rises(of)}.",
-        _worse_advice,
-    ),
-    Rule(
-        "getting worse",
-        "bad",
-        lambda of: of.higher,
-        lambda of: f"Getting worse: the {of.what} is {of.newest / of.first - 1:.0%} higher than {of.start}.",
-        _worse_advice,
-    ),
-    Rule(
-        "prior drift",
-        "bad",
-        lambda of: of.better and of.drifts,
-        _drift_sentence,
-        lambda of: iter([_keep_known(of)]),
-    ),
-    Rule(
-        "not visible",
-        "plain",
-        lambda of: of.better and of.effect is not None and not of.effect.visible,
-        _hidden_sentence,
-        _hidden_advice,
-    ),
-    Rule(
-        "levelled off",
-        "good",
-        lambda of: of.better and of.leveled_off,
-        lambda of: f"Leveled off: {_lower(of)}, but the last third of the run brought next to nothing.",
-        _leveled_advice,
-    ),
-    Rule("learning", "good", lambda of: of.better, lambda of: f"Learning: {_lower(of)}.", _learning_advice),
-    Rule(
-        "not better",
-        "warn",
-        lambda of: of.moved and of.unchanged,
-        lambda of: f"The model's output has changed by {of.own:.0%}, but {_no_lower(of)}.",
-        _moved_advice,
-    ),
-    Rule("no effect yet", "plain", lambda of: of.unchanged, _no_effect_sentence, _no_effect_advice),
-    Rule(
-        "unclear",
-        "plain",
-        lambda of: True,
-        lambda of: (
-            f"Not clear{'' if of.ended else ' yet'}: the {of.what} was {loss_text(of.first)} {of.start} and is "
-            f"{loss_text(of.newest)} now, without a clear trend."
-        ),
-        _wait,
-    ),
+    Rule("destroyed", lambda of: of.destroyed, _destroyed),
+    Rule("prior drift", lambda of: of.spoiled, _spoiled),
+    Rule("too early", lambda of: of.few, _too_early),
+    Rule("over-fitting", lambda of: of.rising_since is not None and of.train_falls, _over_fitting),
+    Rule("getting worse", lambda of: of.rising_since is not None or of.higher, _getting_worse),
+    Rule("prior drift", lambda of: of.better and of.drifts, _drifting),
+    Rule("not visible", lambda of: of.better and of.effect is not None and not of.effect.visible, _hidden),
+    Rule("levelled off", lambda of: of.better and of.leveled_off, _leveled_off),
+    Rule("learning", lambda of: of.better, _learning),
+    Rule("not better", lambda of: of.moved and of.unchanged, _not_better),
+    Rule("no effect yet", lambda of: of.unchanged, _no_effect),
+    Rule("unclear", lambda of: True, _unclear),
 )
 
 
@@ -613,15 +556,13 @@ REMEDIES: Mapping[Kind, Callable[[Numbers], Remedy | None]] = {
 
 def _keep_known(of: Numbers) -> str:
     """What keeps the rest of the model as it was: the next thing that was not done."""
-    settings = of.settings
+    settings, preserve = of.settings, "" if of.full else " or set a preservation weight"
     if settings is None or not settings.regularization_dataset:
-        first = "Add a regularization dataset" + ("" if of.full else " or set a preservation weight")
-    elif (
-        settings.regularization_target == "clips" and not of.full and "regularization_target" in _own_settings(settings)
-    ):
+        first = f"Add a regularization dataset{preserve}"
+    elif preserve and settings.regularization_target == "clips" and "regularization_target" in _own_settings(settings):
         first = "Set regularization_target to base model"
     else:
-        first = "Raise the regularization_share" + ("" if of.full else " or set a preservation weight")
+        first = f"Raise the regularization_share{preserve}"
     return f"{first}, say in the captions what is new and what is not, or stop earlier."
 
 
