@@ -1,4 +1,4 @@
-"""What Windows does differently with processes, done on Linux as it is done there; the tests of jobs with it."""
+"""What Windows does differently with processes, done on Linux as it is done there; `make portable` runs more so."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from workbench.ui.server import serving
 from workbench.workspace.disk import VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
-THIS = "tests/jobs/test_platform.py::test_the_tests_of_jobs_pass_with_it"
 
 
 def test_it_is_chosen_by_a_variable() -> None:
