@@ -1,4 +1,4 @@
-"""What Windows does differently with processes, done on Linux as it is done there. `make portable` runs more."""
+"""What Windows does differently with processes, done on Linux as it is done there; `make portable` runs more so."""
 
 from __future__ import annotations
 

@@ -37,15 +37,3 @@ def test_what_libraries_tell_their_programmers_is_not_shown_and_all_else_is() ->
         "torchlike.py:1: FutureWarning: of torchlike",
         "torch.py:1: UserWarning: of torch",
     ]
-
-
-WITHOUT_COMPILER = """
-import sys
-from workbench.jobs import processes
-with processes.without_compiler():
-    import bitsandbytes
-assert "torch._inductor.compile_fx" not in sys.modules
-import torch
-assert torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1)).item() == 2
-assert "torch._dynamo.backends.registry" in sys.modules
-"""
