@@ -12,12 +12,12 @@ import pytest
 from tests.dataset_builder.small import write_dataset
 from tests.patience import PATIENCE
 from tests.written_run import write_run
-from workbench import demo, jobs, policy
+from workbench import demo, jobs
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.tasks import Name as TaskName
 from workbench.errors import ConfigError, DataError, Unknown
 from workbench.operations.registry import REGISTRY, operations
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, named_paths
 
 Call = Callable[..., Any]
 
@@ -152,7 +152,7 @@ def test_folders_of_this_machine_can_be_looked_through(
     (tmp_path / "open" / "films").mkdir(parents=True)
     (tmp_path / "open" / "a.mp4").touch()
     (tmp_path / "open" / ".hidden").touch()
-    monkeypatch.setattr(policy, "_roots", [tmp_path / "open"])
+    monkeypatch.setattr(named_paths, "_roots", [tmp_path / "open"])
     seen = call("datasets/browse")
     assert seen == {
         "path": str(tmp_path / "open"),

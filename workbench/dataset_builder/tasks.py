@@ -25,11 +25,11 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args
 
 from pydantic import BaseModel, Field
 
-from workbench import jobs, policy
+from workbench import jobs
 from workbench.captioners.keys import handed_over
 from workbench.errors import ConfigError
 from workbench.settings import Settings
-from workbench.workspace import read_json
+from workbench.workspace import named_paths, read_json
 from workbench.workspace.records import read_record
 
 MODULE = "workbench.dataset_builder"
@@ -114,7 +114,8 @@ class Task:
         """Start it again with the settings it had: after a stop, a failure, a power cut. Raises ConfigError."""
         settings = read_json(self.folder / jobs.CONFIG)
         with handed_over(str(settings.get("key_variable", "")), str(settings.get("base_url", ""))) as secrets:
-            return jobs.start(self.folder, MODULE, secrets["stdin"], {**secrets["env"], **policy.handed_on()})
+            confined = named_paths.variables(named_paths.roots())  # as this process is
+            return jobs.start(self.folder, MODULE, secrets["stdin"], {**secrets["env"], **confined})
 
     def stop(self) -> None:
         """Ask it to end; what is done stays. Raises CannotWrite."""

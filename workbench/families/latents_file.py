@@ -9,52 +9,25 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workbench.errors import ConfigError, DataError, ModelUnavailable
 from workbench.families import families, find_model
 from workbench.families.base import Family
 from workbench.families.facts import ModelFacts, architecture
 from workbench.families.model import Model
+from workbench.workspace.safetensors_header import BYTES, FLOATS, INTEGERS, Header, Stored, read_header
 
 if TYPE_CHECKING:
     import numpy as np
 
-FLOATS = {"F32": 4, "F16": 2, "BF16": 2}  # bytes a number, by safetensors' names of dtypes
-INTEGERS = {"I64": 8, "I32": 4, "I16": 2, "U8": 1}
-OTHERS = {"F64": 8, "I8": 1, "BOOL": 1, "U16": 2, "U32": 4, "U64": 8}
-BYTES = FLOATS | INTEGERS | OTHERS
 READ = ("latents", "mean", "std", "codes", "embeddings", "mask")
 LAYOUTS = {"latents": "[channels, frames, height, width]", "codes": "[frames, height, width]"}
-MOST_HEADER_BYTES = 16 * 1024**2
-HEAD_BYTES = 9
 FASTEST = 240.0
 DAMAGED = "it is no whole safetensors file ({}): write or copy it again"
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A tensor of a file: its dtype as safetensors names it, and where its bytes are, counted from the file's start."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    start: int
-    end: int
-
-    def __str__(self) -> str:
-        return f"{self.dtype} {list(self.shape)}"
-
-
-@dataclass(frozen=True)
-class Header:
-    """What a file says of itself. about: its metadata"""
-
-    tensors: Mapping[str, Stored]
-    about: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -76,16 +49,8 @@ class LatentsFacts:
     notes: tuple[str, ...]
 
 
-def is_safetensors(path: Path) -> bool:
-    """Whether a file begins as safetensors files do."""
-    with path.open("rb") as file:
-        head = file.read(HEAD_BYTES)
-    length = int.from_bytes(head[:8], "little")
-    return head[8:] == b"{" and 2 <= length <= path.stat().st_size - 8
-
-
-def read_header(path: Path) -> Header:
-    """Read the tensors' shapes and the metadata, no tensor. Raises DataError."""
+def _header_of(path: Path) -> Header:
+    """The tensors' shapes and the metadata. Raises DataError."""
     try:
         about = path.stat()
     except OSError as error:
@@ -95,31 +60,13 @@ def read_header(path: Path) -> Header:
 
 @lru_cache(maxsize=4096)
 def _header(path: Path, *version: int) -> Header:
-    if not is_safetensors(path):
-        raise DataError(DAMAGED.format("it does not begin as one"))
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if length > MOST_HEADER_BYTES:
-            raise DataError(DAMAGED.format(f"its header has {length:,} bytes"))
-        try:
-            entries = json.loads(file.read(length))
-            about = {str(name): str(text) for name, text in entries.pop("__metadata__", {}).items()}
-            tensors = {name: _stored(entry, length + 8) for name, entry in entries.items()}
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise DataError(DAMAGED.format("its header cannot be read")) from error
-    if any(one.end > path.stat().st_size for one in tensors.values()):
+    try:
+        header = read_header(path)
+    except ValueError as error:
+        raise DataError(DAMAGED.format(error)) from error
+    if any(one.end > path.stat().st_size for one in header.tensors.values()):
         raise DataError(DAMAGED.format("it ends before its tensors do"))
-    return Header(tensors, about)
-
-
-def _stored(entry: Mapping[str, Any], base: int) -> Stored:
-    """Raises ValueError, KeyError, TypeError."""
-    first, last = entry["data_offsets"]
-    shape = tuple(int(size) for size in entry["shape"])
-    size = BYTES.get(entry["dtype"])
-    if not 0 <= first <= last or min(shape, default=0) < 0 or (size and math.prod(shape) * size != last - first):
-        raise ValueError("offsets")
-    return Stored(str(entry["dtype"]), shape, base + first, base + last)
+    return header
 
 
 # ---- what it holds ---------------------------------------------------------------------------------------------------
@@ -127,14 +74,14 @@ def _stored(entry: Mapping[str, Any], base: int) -> Stored:
 
 def read_facts(path: Path) -> LatentsFacts:
     """What a file's header says, checked against the model that it names. Raises DataError."""
-    header = read_header(path)
-    name = header.about.get("model", "").strip()
+    header = _header_of(path)
+    name = header.metadata.get("model", "").strip()
     if not name:
         raise DataError(
             "its metadata has no model: write the id of the model whose VAE made the latents, such as cogvideox-2b, "
             "or its family, such as cogvideox"
         )
-    if header.about.get("scaled", "true").lower() not in ("true", "1", "yes"):
+    if header.metadata.get("scaled", "true").lower() not in ("true", "1", "yes"):
         raise DataError("its metadata says that scaled is false: scale the latents as the model's pipeline does")
     family, model = _made_by(name, header)
     facts = family.facts(model)
@@ -145,7 +92,7 @@ def read_facts(path: Path) -> LatentsFacts:
         "width": width * facts.spatial,
     }
     for side, pixels in size.items():
-        if (said := header.about.get(side, "")) and said != str(pixels):
+        if (said := header.metadata.get(side, "")) and said != str(pixels):
             raise DataError(
                 f"its metadata says that {side} is {said[:20]}, its latents decode to {pixels}: correct it, or leave "
                 f"it out"
@@ -161,7 +108,7 @@ def read_facts(path: Path) -> LatentsFacts:
     return LatentsFacts(
         model=name if name == family.name else model.id,
         fps=fps,
-        caption=header.about.get("caption", "").strip(),
+        caption=header.metadata.get("caption", "").strip(),
         embeddings="embeddings" in header.tensors,
         notes=tuple(notes),
         **size,
@@ -222,7 +169,7 @@ def _latents(header: Header, family: Family, model: Model, facts: ModelFacts) ->
 
 
 def _fps(header: Header, model: Model) -> tuple[float, list[str]]:
-    said = header.about.get("fps", "").strip()
+    said = header.metadata.get("fps", "").strip()
     if not said:
         return float(model.fps), [f"its metadata has no fps: {model.fps:g} taken, as {model.title} has"]
     try:
@@ -260,8 +207,8 @@ def check_values(path: Path) -> None:
     """Read every tensor that training does. Raises DataError for what is no number or out of range."""
     import numpy as np
 
-    header = read_header(path)
-    family, model = _made_by(header.about["model"].strip(), header)
+    header = _header_of(path)
+    family, model = _made_by(header.metadata["model"].strip(), header)
     for name in READ if "embeddings" in header.tensors and family.text_mask else READ[:-1]:
         if (stored := header.tensors.get(name)) is None:
             continue
@@ -310,8 +257,8 @@ class Fit:
 
     def misfit(self, path: Path) -> str:
         """Say why the model cannot be trained on a file, whatever its size; "" where it can. Raises DataError."""
-        header = read_header(path)
-        name = header.about.get("model", "").strip()
+        header = _header_of(path)
+        name = header.metadata.get("model", "").strip()
         if name not in self._others:
             self._others[name] = self._misfit_of(*_made_by(name, header))
         if reason := self._others[name]:

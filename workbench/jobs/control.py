@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import CannotWrite, ConfigError, ExitCode
-from workbench.jobs import admission, log, platform, processes, tickets
+from workbench.jobs import log, platform, processes, quota, tickets
 from workbench.jobs.job import STACKS, START_LOCK, Command, clear, ended
 from workbench.jobs.locks import locked
 from workbench.jobs.log import LOG
@@ -37,14 +37,14 @@ def start(
 
     stdin, env: an open file and variables that it gets in addition (how a secret reaches a job without a trace).
     before: done once it is certain that this call starts the process.
-    Starting a job that is alive changes nothing: its status is returned. Raises CannotWrite; ConfigError (policy).
+    Starting a job that is alive changes nothing: its status is returned. Raises CannotWrite; ConfigError (quota).
     """
     make_folder(folder)
     with locked(folder / START_LOCK):
         now = status(folder)
         if now.state.alive:
             return now
-        with admission.starting(module):
+        with quota.starting(module):
             before()
             _await_exit(folder)
             clear(folder)
@@ -61,7 +61,7 @@ def put_off(folder: Path, module: str, env: Mapping[str, str], noting: AbstractC
         now = status(folder)
         if now.state.alive:
             return now
-        with admission.starting(module), noting:
+        with quota.starting(module), noting:
             _await_exit(folder)
             clear(folder)
             tickets.write(folder, module, {**processes.environment(module=module), **env})

@@ -59,7 +59,7 @@ def enqueue(workspace: Workspace, slug: str, module: str, env: Mapping[str, str]
 
     Raises:
         CannotWrite
-        ConfigError: If the policy forbids it.
+        ConfigError: If a visitor's quota forbids it.
     """
     jobs.put_off(workspace.runs / slug, module, env or {}, _noted(workspace, slug))
     if waits(workspace, slug):

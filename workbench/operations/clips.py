@@ -12,7 +12,6 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, Strict
 
-from workbench import policy
 from workbench.captioners import captioners
 from workbench.clips import buckets as buckets_of
 from workbench.clips import frame_plan, records
@@ -36,7 +35,7 @@ from workbench.operations.datasets import LOOKING, NAMING, ClipEntry, DatasetTas
 from workbench.operations.registry import Fields, JobSnapshot, Shown, Snapshot, operation
 from workbench.runs.settings import TrainSettings
 from workbench.sampler import vae_reconstruction
-from workbench.workspace import Workspace, is_slug
+from workbench.workspace import Workspace, is_slug, named_paths
 
 CAPTIONS, CUTTING = "Captions", "Cutting"
 SHAPE = ("model", "frames", "height", "width", "fps")
@@ -778,7 +777,7 @@ def write_plan(
     settings: ShapeOf,
 ) -> Plan:
     """Write what a model gets of each clip into a new folder, as ID.mp4."""
-    dataset, folder = Dataset.open(workspace, name), policy.checked(target, "target")
+    dataset, folder = Dataset.open(workspace, name), named_paths.checked(target, "target")
     _, shape = _wanted(workspace, settings)
     if folder.exists():
         raise ConfigError(f"target is {target}, which is there already: choose a new folder")

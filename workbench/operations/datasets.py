@@ -12,7 +12,6 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from workbench import policy
 from workbench.clips import records
 from workbench.clips.frame_plan import shape_for
 from workbench.dataset_builder import library as dataset_library
@@ -32,9 +31,8 @@ from workbench.families import find_model
 from workbench.jobs import State
 from workbench.operations.registry import HIDDEN, Fields, JobSnapshot, Shown, Snapshot, operation
 from workbench.operations.shared import Group, Label, Note, Text, grouped, noted
-from workbench.policy import size_of
 from workbench.settings import Settings
-from workbench.workspace import Workspace, confined
+from workbench.workspace import Workspace, confined, named_paths, size_of
 
 IN_AND_OUT, LOOKING, CHECKING = "In and out", "Looking", "Checking"
 NAMING, TASKS = "Naming, removing and undoing", "Background tasks"
@@ -576,7 +574,7 @@ class Change(Snapshot):
 
 def _paths(setting: str, given: Iterable[str]) -> list[str]:
     """Return the files and folders that were named, each by its absolute path. Raises ConfigError where one is not."""
-    found = [policy.checked(one, setting) for one in given]
+    found = [named_paths.checked(one, setting) for one in given]
     if missing := [one for one in found if not one.exists()]:
         raise ConfigError(f"{setting} has {str(missing[0])!r}, which does not exist: check the path")
     return [str(one) for one in found]
@@ -682,7 +680,7 @@ def browse(
     ] = "",
 ) -> Folder:
     """List what is in a folder of this machine."""
-    path = policy.checked(folder or str(policy.browsed()), "folder")
+    path = named_paths.checked(folder or str(next(iter(named_paths.roots()), "~")), "folder")
     if not path.is_dir():
         raise ConfigError(f"folder is {folder!r}, which is no folder: check the path")
     try:
@@ -691,7 +689,7 @@ def browse(
         raise ConfigError(f"folder is {folder!r}, which cannot be read: {error.strerror}") from error
     parent = ""
     with contextlib.suppress(ConfigError):
-        parent = str(policy.checked(str(path.parent), "folder")) if path.parent != path else ""
+        parent = str(named_paths.checked(str(path.parent), "folder")) if path.parent != path else ""
     folders = sorted((one.name for one in shown if one.is_dir()), key=str.lower)
     files = sorted((one.name for one in shown if not one.is_dir()), key=str.lower)
     return Folder(
@@ -755,7 +753,7 @@ def undo_import(workspace: Workspace, name: Name) -> Change:
 @operation(path="/datasets/{name}/send", changes=True, visitors="own session", job=job, shell=False)
 def send(workspace: Workspace, name: Name, settings: ExportSettings) -> DatasetTask:
     """Write a dataset to a folder or an archive, or push it to the Hub."""
-    target = str(policy.checked(settings.target, "target")) if settings.target.strip() else ""
+    target = str(named_paths.checked(settings.target, "target")) if settings.target.strip() else ""
     return start_task(Dataset.open(workspace, name), "export", settings.changed(target=target))
 
 
@@ -786,7 +784,7 @@ def export(
         raise ConfigError(
             "target is not set: name a new folder, .zip or .tar; to the Hub goes workbench publish dataset"
         )
-    return start_task(dataset, "export", settings.changed(target=str(policy.checked(settings.target, "target"))))
+    return start_task(dataset, "export", settings.changed(target=str(named_paths.checked(settings.target, "target"))))
 
 
 # ---- looking

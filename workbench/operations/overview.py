@@ -8,7 +8,8 @@ from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote
 
-from workbench import jobs, policy
+from workbench import jobs
+from workbench.jobs import quota
 from workbench.operations.registry import Snapshot, operation
 from workbench.overview import OverviewReader
 from workbench.workspace import Workspace, lora_names
@@ -95,7 +96,7 @@ def overview_of(reader: OverviewReader) -> Overview:
         machine=seen.machine,
         counts=seen.counts,
         computer=asdict(seen.computer),
-        notice=_notice() if policy.current() else "",
+        notice=_notice() if quota.current() else "",
         sign_in=os.environ.get("WORKBENCH_LOGIN", ""),
     )
 

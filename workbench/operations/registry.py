@@ -25,9 +25,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_ori
 from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
 from pydantic.fields import FieldInfo
 
-from workbench import policy
 from workbench.errors import ConfigError
-from workbench.jobs import State
+from workbench.jobs import State, quota
 from workbench.settings import Settings, parse, specs
 from workbench.workspace import Workspace
 
@@ -269,8 +268,8 @@ class Operation:
         return self.watch(workspace, **dict(inputs))
 
     def _check_visitor(self) -> None:
-        if self.visitors == "never" and policy.current() is not None:
-            raise ConfigError(f"{self.command} {policy.OFF}")
+        if self.visitors == "never" and quota.current() is not None:
+            raise ConfigError(f"{self.command} {quota.OFF}")
 
     def plain(self, value: Any) -> Any:
         """Return an answer as JSON has it."""
@@ -278,7 +277,7 @@ class Operation:
 
 
 class OfSignature(Settings):
-    """Base of inputs that were made of a signature: their sentences come from the docstring's Args, not from a class."""
+    """Base of inputs made of a signature: their sentences come from the docstring's Args, not from a class."""
 
     model_config = ConfigDict(use_attribute_docstrings=False)
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from workbench import policy
 from workbench.compare.axes import work
 from workbench.compare.snapshot import side_by_side
 from workbench.compare.suggestions import pace
@@ -30,7 +29,7 @@ from workbench.sampler.queue import Progress, RequestState
 from workbench.sampler.samples import LATENTS, SampleQuery, SampleReader, Samples, joins_scenes, settings_of
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
 from workbench.settings import parse
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, named_paths
 
 Ids = Annotated[
     tuple[str, ...], Field(title="Samples", description="Ids of samples, as `list` shows them.", min_length=1)
@@ -611,7 +610,7 @@ File = Annotated[str, Field(description="Path of a file.", json_schema_extra={"p
 @operation(path="/samples/read-file", changes=True, visitors="own session", shell=False)
 def read_file(workspace: Workspace, file: File) -> Filled:
     """Read the settings in a video, latents or JSON file that the workbench made; of a LoRA how to use it."""
-    path = policy.resolve(file)
+    path = named_paths.resolve(file)
     try:
         return Filled(
             values=settings_of(path, workspace).model_dump(mode="json"),
