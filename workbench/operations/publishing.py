@@ -153,7 +153,7 @@ def account(workspace: Workspace) -> Account:
 def show(workspace: Workspace, name: Name) -> Publishing:
     """Show who is logged in, where a LoRA and its Space are or would go, and how far a push is; never waits."""
     who, found = logins.now(), push.find(workspace, name)
-    at_work = {what: push.status(workspace, what, name).state is not State.NEW for what in WHATS}
+    at_work = {what: jobs.status(push.folder(workspace, what, name)).state is not State.NEW for what in WHATS}
     return Publishing(
         account=Account(name=who.name, owners=who.owners, reads_only=who.reads_only, problem=who.problem),
         known=who.known,
@@ -223,8 +223,8 @@ def job(
     """Show the progress of a push."""
     what, _, name = id.partition("/")
     kind: push.What = "space" if what == "space" else "lora"
-    folder, result = push.folder(workspace, kind, name), push.result(workspace, kind, name)
-    status = jobs.status(folder)
+    folder = push.folder(workspace, kind, name)
+    status, result = jobs.status(folder), jobs.result(folder)
     config = read_object(folder / jobs.CONFIG)
     return Push(
         id=id,
@@ -280,5 +280,5 @@ def stop(
 ) -> Push:
     """Stop a push. Nothing sent so far becomes visible."""
     what, _, name = id.partition("/")
-    push.stop(workspace, "space" if what == "space" else "lora", name)
+    jobs.stop(push.folder(workspace, "space" if what == "space" else "lora", name))
     return job(workspace, id)
