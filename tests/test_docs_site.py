@@ -31,7 +31,7 @@ SITE = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader)
     [
         ("guide.md", "[x](memory.md#presets)", "[x](memory.md#presets)"),
         ("guide.md", "[x](../README.md)", "[x](index.md)"),
-        ("guide.md", "[x](../workbench/policy.py)", f"[x]({REPOSITORY}/blob/main/workbench/policy.py)"),
+        ("guide.md", "[x](../workbench/paths.py)", f"[x]({REPOSITORY}/blob/main/workbench/paths.py)"),
         ("guide.md", "[x](decisions/)", "[x](decisions/README.md)"),
         ("guide.md", "[x](screenshots.py)", f"[x]({REPOSITORY}/blob/main/docs/screenshots.py)"),
         ("guide.md", "[x](https://a.b/c.md), [y](#here)", "[x](https://a.b/c.md), [y](#here)"),

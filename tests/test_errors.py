@@ -7,7 +7,7 @@ import re
 import pytest
 
 from workbench import errors
-from workbench.errors import ConfigError, ExitCode, NonFiniteLoss, OutOfMemory, ProcessFailed, WorkbenchError
+from workbench.errors import ExitCode, NonFiniteLoss, OutOfMemory, ProcessFailed, WorkbenchError
 
 TREE = dict(re.findall(r"(\w+) +(\d+)  ", errors.__doc__ or ""))
 
@@ -17,20 +17,11 @@ def subclasses() -> list[type[WorkbenchError]]:
     return [WorkbenchError, *(one for one in WorkbenchError.__subclasses__() if one is not ProcessFailed)]
 
 
-def test_the_docstring_draws_the_tree() -> None:
+def test_the_docstring_draws_the_tree_whose_codes_are_told_apart_and_outside_the_shells_own() -> None:
     assert {one.__name__: str(int(one.exit_code)) for one in subclasses()} == TREE
-
-
-def test_exit_codes_are_told_apart_and_outside_the_shell_s_own() -> None:
     codes = [one.exit_code for one in subclasses()]
     assert len(set(codes)) == len(codes)
     assert all(code == 0 or 64 <= code <= 113 for code in ExitCode)
-
-
-def test_a_config_error_keeps_a_sentence_per_setting() -> None:
-    error = ConfigError("frames is 50: use 49", {"frames": "use 49"})
-    assert error.problems == {"frames": "use 49"}
-    assert ConfigError("x").problems == {}
 
 
 @pytest.mark.parametrize(

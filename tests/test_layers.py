@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "workbench"
 
-GROUND = {"errors", "paths", "display", "workspace", "settings", "policy", "hub"}
+GROUND = {"errors", "paths", "display", "workspace", "settings", "hub"}
 BASE = GROUND | {"jobs", "families", "clips"}
 FACES_READ = BASE | {"captioners", "dataset_builder", "runs", "fit", "trainer", "sampler", "compare", "loras"}
 FACES_READ |= {
@@ -37,10 +37,9 @@ MAY_IMPORT = {
     "paths": set(),
     "display": {"paths"},
     "workspace": {"errors", "display"},
-    "policy": {"errors", "workspace"},
-    "settings": {"errors", "workspace", "policy"},
+    "settings": {"errors", "workspace"},
     "hub": {"errors"},
-    "jobs": {"errors", "paths", "workspace", "policy", "display"},
+    "jobs": {"errors", "paths", "workspace", "display"},
     "families": GROUND | {"jobs"},
     "clips": GROUND | {"families"},
     "memory": {"errors"},

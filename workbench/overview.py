@@ -136,21 +136,13 @@ class Overview:
 class OverviewReader:
     """Reads a workspace again and again; what has not changed on the disk is read once."""
 
-    def __init__(
-        self,
-        workspace: Workspace,
-        statuses: Callable[[], Sequence[Status]] | None = None,
-        waiting: Callable[[], Sequence[str]] | None = None,
-    ) -> None:
-        """statuses, waiting: who knows the runs and the queue already"""
+    def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self._statuses = statuses or (lambda: jobs.jobs_in(workspace.runs))
-        self._waiting = waiting or (lambda: queue.order(workspace))
         self._kept: dict[Path, tuple[Any, Any]] = {}
 
     def read(self) -> Overview:
         """The workspace now."""
-        statuses, order = self._statuses(), list(self._waiting())
+        statuses, order = jobs.jobs_in(self._workspace.runs), queue.order(self._workspace)
         since = time.time() - FAILED_DAYS * 86400
         active = [one for one in statuses if one.state.alive]
         over = [one for one in statuses if not one.state.alive]
@@ -184,7 +176,8 @@ class OverviewReader:
 
         These are runs that train, wait or failed, finished ones that nobody has sampled, and datasets.
         """
-        statuses, order = {one.name: one for one in self._statuses()}, list(self._waiting())
+        statuses = {one.name: one for one in jobs.jobs_in(self._workspace.runs)}
+        order = queue.order(self._workspace)
         sampled = {lora for one in seen.samples for lora in one.settings.loras}
         lines = [_now_active(statuses[one.name], one, order) for one in seen.active if one.name in statuses]
         lines += [_now_failed(statuses[one.name], one) for one in seen.failed if one.name in statuses]

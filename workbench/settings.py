@@ -12,7 +12,7 @@ import functools
 import inspect
 import json
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin
@@ -20,9 +20,8 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_o
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
-from workbench import policy
 from workbench.errors import ConfigError
-from workbench.workspace import read_json, write_json
+from workbench.workspace import named_paths, read_json, write_json
 
 Source = Literal[
     "models",
@@ -40,6 +39,7 @@ Source = Literal[
 ]
 Kind = Literal["integer", "number", "switch", "text", "choice", "texts", "numbers", "object"]
 S = TypeVar("S", bound="Settings")
+RULES: list[Callable[[Settings], None]] = []  # that all settings of this process follow; each raises ConfigError
 
 
 def field(  # noqa: PLR0913 - everything a setting is, in one place, each part named
@@ -238,10 +238,11 @@ def parse(cls: type[S], values: Mapping[str, Any], given: Collection[str] | None
             name = str(item["loc"][0]) if item["loc"] else "settings"
             problems.setdefault(name, _sentence(name, known, item["input"], item["type"], item["msg"]))
         raise ConfigError("; ".join(problems.values()), problems) from None
-    policy.check_settings(cls.__name__, made.model_dump(), {spec.name: spec.default for spec in specs(cls)})
+    for rule in RULES:
+        rule(made)
     for spec in specs(cls):
         if spec.path and (given is None or spec.name in given):
-            policy.check_paths(spec.name, getattr(made, spec.name))
+            named_paths.check_setting(spec.name, getattr(made, spec.name))
     return made
 
 

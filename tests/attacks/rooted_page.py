@@ -6,8 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from workbench import policy
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, named_paths
 
 
 def main(folder: Path) -> None:
@@ -15,7 +14,7 @@ def main(folder: Path) -> None:
     os.environ["GRADIO_TEMP_DIR"] = str(workspace.cache / "page")
     from workbench.ui.app import build, launch_options
 
-    policy.confine([folder / "root", workspace.root])
+    named_paths.confine([folder / "root", workspace.root])
     page = build(workspace)
     _, url, _ = page.launch(prevent_thread_lock=True, **launch_options(workspace))
     print(url, flush=True)

@@ -24,13 +24,13 @@ from tests import small_job
 from tests.patience import PATIENCE, until
 from tests.platforms import limited_visitors
 from tests.visiting import HTML, Demo, Visitor
-from workbench import jobs, policy
+from workbench import jobs
 from workbench.dataset_builder.sources.archives import ArchiveTree
 from workbench.demo_space.limits import Limits
 from workbench.demo_space.proxy import COOKIE, UPLOAD, SessionProxy
 from workbench.demo_space.sessions import DemoSession, DemoSessions
 from workbench.errors import ConfigError
-from workbench.jobs import processes
+from workbench.jobs import processes, quota
 from workbench.ui.server.spaces import Owner
 from workbench.workspace import write_json
 
@@ -57,9 +57,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A visitor's folder, under whose rules this process stands; they may run the tests' small job."""
     folder = tmp_path / "sessions" / "one"
     (folder / "workspace").mkdir(parents=True)
-    rules = Limits().policy(folder, folder.parent).as_json().replace('"workbench.compare"', '"tests.small_job"')
-    (folder / "policy.json").write_text(rules)
-    monkeypatch.setenv(policy.VARIABLE, str(folder / "policy.json"))
+    for name, value in Limits().variables(folder).items():
+        monkeypatch.setenv(name, value.replace('"workbench.compare"', '"tests.small_job"'))
     return folder
 
 
@@ -140,10 +139,10 @@ def test_an_archive_unpacks_no_more_than_one_may_have(home: Path) -> None:
         archive.writestr("big.mp4", b"\0" * 15_000_000)
         for number in range(6):
             archive.writestr(f"{number}.txt", b"a word " * 500_000)  # 3.5 MB each, hundreds of times what is packed
-        for number in range(Limits().policy(home, home.parent).entries):
+        for number in range(quota.Quota.entries):
             archive.writestr(f"{number}.mp4", b"")
     tree = ArchiveTree(packed)
-    assert sum(map(len, tree._texts.values())) <= policy.Policy("", (), ()).text
+    assert sum(map(len, tree._texts.values())) <= quota.Quota.text
     assert "too much text for captions" in tree.refused.values()
     assert any("more than 4,000 entries" in reason for reason in tree.refused.values())
 
@@ -170,8 +169,8 @@ def test_jobs_that_are_started_at_once_are_counted_one_after_the_other(
         thread.join()
     folders = [path.parent for path in home.rglob(jobs.PROCESS)]
     try:
-        assert len(folders) == Limits().at_once
-        assert len(refused) == 11 - Limits().at_once
+        assert len(folders) == quota.Quota.at_once
+        assert len(refused) == 11 - quota.Quota.at_once
         assert "all that this demo allows" in str(refused[0])
     finally:
         for folder in folders:
@@ -182,7 +181,7 @@ def test_jobs_that_are_started_at_once_are_counted_one_after_the_other(
 def test_a_visitors_process_and_its_children_have_so_much_memory(home: Path) -> None:
     inner = "import resource; print(resource.getrlimit(resource.RLIMIT_FSIZE)[0]); bytearray(4 * 1024**3)"
     code = (
-        "import subprocess, sys; from workbench.jobs import admission; admission.limit_process();"
+        "import subprocess, sys; from workbench.jobs import quota; quota.limit_process();"
         f"sys.exit(subprocess.run([sys.executable, '-c', {inner!r}]).returncode)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -269,7 +268,7 @@ def test_a_broken_upload_and_an_ended_server_leave_nothing_behind(tmp_path: Path
     until(lambda: list(sessions.glob("*/page.log")))
     killed._process.kill()
     killed._process.communicate(timeout=PATIENCE)
-    left = list(sessions.glob("*/policy.json"))
+    left = list(sessions.glob("*/page.log"))
     assert left, "nobody could clean up"
     demo = Demo(sessions, OMP_NUM_THREADS="1")
     try:

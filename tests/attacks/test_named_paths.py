@@ -20,7 +20,7 @@ import pytest
 from tests import serving
 from tests.drawing import MakeClip
 from tests.visiting import PATIENCE, call_everything
-from workbench import jobs, policy
+from workbench import jobs
 from workbench.api.app import api
 from workbench.errors import ConfigError
 from workbench.families import find_model
@@ -30,7 +30,7 @@ from workbench.sampler import prompt_enhancer
 from workbench.sampler.prompt_enhancer import PromptSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, Spec, parse, specs
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, named_paths
 
 SECRET = "what-only-the-owner-knows"
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,7 +127,7 @@ def kinds() -> list[type[Settings]]:
 def test_no_setting_takes_a_path_outside_of_the_roots(
     folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(policy, "_roots", [folder / "root"])
+    monkeypatch.setattr(named_paths, "_roots", [folder / "root"])
     walked, unmarked = 0, set()
     for kind in kinds():
         for spec in specs(kind):
@@ -167,7 +167,7 @@ def _taken(kind: type[Settings], spec: Spec, path: str) -> None:
 
 
 def test_what_is_below_the_roots_and_what_is_no_path_is_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy, "_roots", [folder / "root"])
+    monkeypatch.setattr(named_paths, "_roots", [folder / "root"])
     inside = str(folder / "root" / "a.safetensors")
     parse(SampleSettings, {"image": str(folder / "root" / "a.png"), "loras": [f"{inside}=0.5", "my-run", "a/b:c@d=1"]})
     parse(TrainSettings, {"start_from": "my-run", "model": "cogvideox-2b", "preview_images": [inside]})
@@ -179,7 +179,7 @@ def test_no_reader_of_the_library_takes_one(
     folder: Path, opened: Opened, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As settings that were made without the form's check reach it."""
-    monkeypatch.setattr(policy, "_roots", [folder / "root", workspace.root.resolve()])
+    monkeypatch.setattr(named_paths, "_roots", [folder / "root", workspace.root.resolve()])
     private = folder / "private"
     (workspace.datasets / "mine").mkdir()
     (workspace.datasets / "mine" / "metadata.jsonl").touch()
@@ -216,7 +216,7 @@ def test_no_request_of_a_program_names_a_file_outside_of_the_roots(
     folder: Path, opened: Opened, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The HTTP API: settings of runs and samples, and the first frame that a line of a prompt names."""
-    monkeypatch.setattr(policy, "_roots", [folder / "root", workspace.root.resolve()])
+    monkeypatch.setattr(named_paths, "_roots", [folder / "root", workspace.root.resolve()])
     application = api(workspace)
 
     async def asked() -> list[tuple[str, int, str]]:
@@ -250,7 +250,7 @@ def test_nobody_else_makes_a_path_of_what_a_person_wrote() -> None:
     """Of the shell and the notebook, whose user may read what they may; of variables, and of names that are kept."""
     faces = {"cli", "notebook"}
     known = {
-        "policy.py",
+        "workspace/named_paths.py",
         "workspace/layout.py",
         "operations/machine.py",  # the workspace that `workbench doctor` is asked about
         "ui/server/serving.py",
@@ -263,4 +263,4 @@ def test_nobody_else_makes_a_path_of_what_a_person_wrote() -> None:
         for path in package.rglob("*.py")
         if "expanduser" in path.read_text(encoding="utf-8") and path.relative_to(package).parts[0] not in faces
     }
-    assert found <= known, "use policy.resolve"
+    assert found <= known, "use named_paths.resolve"

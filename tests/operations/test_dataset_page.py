@@ -11,11 +11,11 @@ from tests.dataset_builder.small import write_dataset
 from tests.operations.conftest import Call
 from tests.patience import PATIENCE
 from tests.written_run import write_run
-from workbench import demo, jobs, policy
+from workbench import demo, jobs
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.tasks import Name as TaskName
 from workbench.errors import ConfigError, DataError, Unknown
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, named_paths
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_folders_of_this_machine_can_be_looked_through(
     (tmp_path / "open" / "films").mkdir(parents=True)
     (tmp_path / "open" / "a.mp4").touch()
     (tmp_path / "open" / ".hidden").touch()
-    monkeypatch.setattr(policy, "_roots", [tmp_path / "open"])
+    monkeypatch.setattr(named_paths, "_roots", [tmp_path / "open"])
     seen = call("datasets/browse")
     assert seen == {"path": f"{tmp_path}/open", "parent": "", "folders": ["films"], "files": ["a.mp4"], "more": 0}
     assert call("datasets/browse", folder=str(tmp_path / "open" / "films"))["parent"] == str(tmp_path / "open")

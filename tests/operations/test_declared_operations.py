@@ -15,10 +15,10 @@ from fastapi.testclient import TestClient
 
 from tests.loras.making import layer, put_export, put_lora
 from tests.shell import run_command
-from workbench import policy
 from workbench.api.app import api
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.errors import ConfigError
+from workbench.jobs import quota
 from workbench.operations.clip_plans import SHAPE
 from workbench.operations.registry import Operation, keys_of, operations
 from workbench.runs.settings import TrainSettings
@@ -128,12 +128,8 @@ def test_what_removes_anything_asks_first(
     assert "loras/made" not in run_command(capsys, "loras", "list").out
 
 
-def test_a_visitor_may_call_what_is_marked_for_visitors(
-    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rules = tmp_path / "rules.json"
-    rules.write_text(policy.Policy(home=str(workspace.root), jobs=(), models=()).as_json())
-    monkeypatch.setenv(policy.VARIABLE, str(rules))
+def test_a_visitor_may_call_what_is_marked_for_visitors(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(quota.VARIABLE, quota.Quota(str(workspace.root), ()).variables[quota.VARIABLE])
     show = named("loras show")
     assert show(workspace, {"name": "runs/ring"}).name == "runs/ring"
     with pytest.raises(ConfigError, match="is switched off in this demo"):

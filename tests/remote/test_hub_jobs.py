@@ -14,13 +14,13 @@ import pytest
 from tests.fake_hub import TOKEN
 from tests.patience import PATIENCE, until_run
 from tests.remote.fake_jobs import USER, FakeJobs
-from tests.remote.waiting import steps
+from tests.remote.waiting import start_on, steps
 from workbench import jobs
 from workbench.errors import ExitCode
 from workbench.jobs import State
 from workbench.remote import targets
 from workbench.remote.base import RemoteRecord
-from workbench.remote.targets import HubJobsTarget, choose_target, start_on
+from workbench.remote.targets import HubJobsTarget, choose_target
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, read_json
 

@@ -9,13 +9,13 @@ import psutil
 import pytest
 
 from tests.patience import PATIENCE, until_run
-from tests.remote.waiting import steps
+from tests.remote.waiting import start_on, steps
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.jobs import State, platform
 from workbench.remote import targets
 from workbench.remote.base import RemoteRecord
-from workbench.remote.targets import SlurmTarget, check_target, start_on
+from workbench.remote.targets import SlurmTarget, check_target
 from workbench.runs.metrics import read_sessions
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, read_json

@@ -13,7 +13,7 @@ import pytest
 
 from tests.patience import PATIENCE, until_run
 from tests.remote.ssh_server import SshServer, serving
-from tests.remote.waiting import steps
+from tests.remote.waiting import start_on, steps
 from tests.shell import Shell
 from workbench import jobs
 from workbench.cli.operations import documents
@@ -21,7 +21,7 @@ from workbench.errors import ConfigError, ExitCode
 from workbench.jobs import State
 from workbench.remote import targets
 from workbench.remote.base import RemoteRecord
-from workbench.remote.targets import SshTarget, check_target, choose_target, start_on
+from workbench.remote.targets import SshTarget, check_target, choose_target
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, read_json
 

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from workbench import policy
 from workbench.clips import media
 from workbench.errors import ConfigError
 from workbench.operations import samples
 from workbench.sampler.inputs import kept
 from workbench.sampler.samples import new_id, settings_of, shareable, video_path, write_sample
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, named_paths
 
 FRAMES = np.zeros((9, 16, 16, 3), np.uint8)
 
@@ -119,7 +118,7 @@ def test_a_line_may_have_a_first_frame_of_its_own(workspace: Workspace, tmp_path
 def test_the_page_holds_the_pictures_of_lines_to_its_rules(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(policy, "_roots", [workspace.root.resolve()])
+    monkeypatch.setattr(named_paths, "_roots", [workspace.root.resolve()])
     Image.new("RGB", (8, 8)).save(tmp_path / "outside.png")
 
     settings = SampleSettings(prompt=f"x@@{tmp_path / 'outside.png'}")

@@ -20,7 +20,7 @@ import pytest
 from scripts.write_docs import CLASSES
 from tests.patience import PATIENCE
 from tests.visiting import HTML, Demo, Visitor, call_everything
-from workbench import jobs, policy
+from workbench import jobs, settings
 from workbench.dataset_builder.settings import (
     CaptionSettings,
     CheckSettings,
@@ -29,21 +29,20 @@ from workbench.dataset_builder.settings import (
     SplitSettings,
 )
 from workbench.demo_space import replays
-from workbench.demo_space.limits import EMPTY, JOBS, MOST, ONLY, Limits
+from workbench.demo_space.limits import EMPTY, MODULES, MOST, ONLY, Limits, check
 from workbench.demo_space.proxy import COOKIE
 from workbench.demo_space.sessions import DemoSession, DemoSessions, Full
 from workbench.errors import ConfigError
 from workbench.families import default_model
-from workbench.jobs import admission
+from workbench.jobs import quota
 from workbench.loras.settings import LoraImportSettings
 from workbench.operations.registry import operations
 from workbench.runs.settings import TrainSettings
 from workbench.sampler import queue, worker
-from workbench.sampler.prompt_enhancer import PromptSettings
 from workbench.sampler.samples import Samples
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, parse
-from workbench.workspace import Workspace, read_json, write_json
+from workbench.workspace import Workspace, named_paths, read_json, write_json
 
 pytestmark = pytest.mark.long
 
@@ -55,46 +54,42 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A visitor's folder, under whose rules this process stands."""
     folder = tmp_path / "sessions" / "one"
     folder.mkdir(parents=True)
-    (folder / "policy.json").write_text(Limits().policy(folder, folder.parent).as_json())
-    monkeypatch.setenv(policy.VARIABLE, str(folder / "policy.json"))
+    for name, value in Limits().variables(folder).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(settings, "RULES", [check])
     return folder
 
 
-@pytest.mark.parametrize(
-    ("kind", "values"),
-    [
-        (TrainSettings, {"steps": 601}),
-        (TrainSettings, {"epochs": 1000.0}),
-        (TrainSettings, {"batch_size": 64}),
-        (TrainSettings, {"model": "/srv/models/large"}),
-        (TrainSettings, {"tracker": "wandb"}),
-        (TrainSettings, {"device": "cuda"}),
-        (TrainSettings, {"start_from": "/etc/passwd"}),
-        (TrainSettings, {"preview_images": ["/etc/passwd"]}),
-        (SampleSettings, {"steps": 1000}),
-        (SampleSettings, {"image": "/etc/passwd"}),
-        (SampleSettings, {"video": "../../another/workspace/samples/a.mp4"}),
-        (SampleSettings, {"image": "http://169.254.169.254/latest"}),
-        (SampleSettings, {"loras": ["owner/name=0.5"]}),
-        (SampleSettings, {"loras": ["~/lora.safetensors"]}),
-        (ImportSettings, {"hub_dataset": "owner/name"}),
-        (ImportSettings, {"sources": ["/home"]}),
-        (ExportSettings, {"repo_id": "me/mine"}),
-        (CaptionSettings, {"captioner": "vision_language"}),
-        (PromptSettings, {"enhancer": "local"}),
-        (ExportSettings, {"target": "/tmp/out.zip"}),
-        (SampleSettings, {"loras": ["datasets/evil"]}),
-        (SampleSettings, {"loras": ["clips/evil=0.5"]}),
-        (SampleSettings, {"loras": ["runs/Evil"]}),
-        (SampleSettings, {"loras": ["loras/evil:x.safetensors@main=1"]}),
-        (LoraImportSettings, {"source": "grids/evil"}),
-        (CheckSettings, {"model": "samples/evil"}),
-    ],
-)
-def test_a_setting_that_is_switched_off_is_refused(home: Path, kind: type[Settings], values: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError) as refused:
-        parse(kind, values)
-    assert set(refused.value.problems) == set(values), "it says which field"
+SWITCHED_OFF: list[tuple[type[Settings], dict[str, Any]]] = [
+    (TrainSettings, {"steps": 601}),
+    (TrainSettings, {"epochs": 1000.0}),
+    (TrainSettings, {"model": "/srv/models/large"}),
+    (TrainSettings, {"tracker": "wandb"}),
+    (TrainSettings, {"device": "cuda"}),
+    (TrainSettings, {"preview_images": ["/etc/passwd"]}),
+    (SampleSettings, {"steps": 1000}),
+    (SampleSettings, {"video": "../../another/workspace/samples/a.mp4"}),
+    (SampleSettings, {"image": "http://169.254.169.254/latest"}),
+    (SampleSettings, {"loras": ["owner/name=0.5"]}),
+    (SampleSettings, {"loras": ["~/lora.safetensors"]}),
+    (ImportSettings, {"hub_dataset": "owner/name"}),
+    (ExportSettings, {"repo_id": "me/mine"}),
+    (CaptionSettings, {"captioner": "vision_language"}),
+    (ExportSettings, {"target": "/tmp/out.zip"}),
+    (SampleSettings, {"loras": ["datasets/evil"]}),
+    (SampleSettings, {"loras": ["clips/evil=0.5"]}),
+    (SampleSettings, {"loras": ["runs/Evil"]}),
+    (SampleSettings, {"loras": ["loras/evil:x.safetensors@main=1"]}),
+    (LoraImportSettings, {"source": "grids/evil"}),
+    (CheckSettings, {"model": "samples/evil"}),
+]
+
+
+def test_a_setting_that_is_switched_off_is_refused(home: Path) -> None:
+    for kind, values in SWITCHED_OFF:
+        with pytest.raises(ConfigError) as refused:
+            parse(kind, values)
+        assert set(refused.value.problems) == set(values), "it says which field"
 
 
 def test_what_is_left_is_allowed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +98,8 @@ def test_what_is_left_is_allowed(home: Path, monkeypatch: pytest.MonkeyPatch) ->
     parse(SampleSettings, {"image": str(picture), "loras": ["run=0.5", "runs/run@100=1"], "model": default_model()})
     parse(ImportSettings, {"sources": [str(home / "tmp")]})
     parse(SplitSettings, {"clips": ["clips/a.mp4"]})
-    monkeypatch.delenv(policy.VARIABLE)
+    monkeypatch.setattr(settings, "RULES", [])
+    monkeypatch.delenv(named_paths.VARIABLE)
     parse(TrainSettings, {"steps": 100_000, "preview_images": ["/a.png"]})
 
 
@@ -127,7 +123,7 @@ def test_trainings_are_few(home: Path) -> None:
     me = {**jobs.processes.identity(os.getpid()), "module": "workbench.trainer"}
 
     def start(module: str) -> None:
-        with admission.starting(module):
+        with quota.starting(module):
             pass
 
     write_json(home.parent / "two" / "workspace" / "runs" / "a" / jobs.PROCESS, me)
@@ -147,13 +143,6 @@ def test_trainings_are_few(home: Path) -> None:
         start("workbench.dataset_builder")
 
 
-def test_rules_that_cannot_be_read_stop_everything(home: Path) -> None:
-    (home / "policy.json").write_text("{")
-    policy._read.cache_clear()
-    with pytest.raises(ConfigError, match="nothing is done"):
-        parse(SampleSettings, {})
-
-
 def test_expired_sessions_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[DemoSession] = []
 
@@ -164,7 +153,7 @@ def test_expired_sessions_are_removed(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setattr("workbench.demo_space.sessions._start", stand_in)
-    sessions = DemoSessions(tmp_path / "sessions", Limits(sessions=3, spare=0, size=10_000, total=16_000))
+    sessions = DemoSessions(tmp_path / "sessions", Limits(sessions=3, spare=0, size=10_000, total=11_000))
     try:
         one, two, three = (sessions.open(name) for name in ("one", "two", "three"))
         assert one
@@ -218,12 +207,11 @@ def test_visitors_cannot_reach_one_another(demo: Demo, visitors: tuple[Visitor, 
         assert two.fetch(path) == 403
     for path in (
         "/etc/passwd",
-        one.session / "policy.json",
         one.session / "page.log",
         demo.log,
         "/proc/self/environ",
         f"{two.session}/../{mine.relative_to(demo.sessions)}",
-        two.session / "policy.json",
+        two.session / "address.json",
     ):
         assert two.fetch(path) == 403, path
     stranger = {"cookie": "workbench-visitor=forged." + "0" * 64}
@@ -274,7 +262,7 @@ def test_no_operation_does_what_is_switched_off(demo: Demo, visitors: tuple[Visi
     assert {path: path.stat().st_mtime_ns for path in private.rglob("*")} == before
     assert theirs == {path for path in two.session.rglob("*") if path.is_file()} - {two.session / "page.log"} | theirs
     records = [read_json(path) for path in one.session.rglob(jobs.PROCESS)]
-    assert {str(record["module"]) for record in records} <= set(JOBS)
+    assert {str(record["module"]) for record in records} <= set(MODULES)
     assert not [path for path in one.session.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
 
 

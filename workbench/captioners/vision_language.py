@@ -13,13 +13,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from workbench import policy
 from workbench.captioners.base import Captioner, CaptionFailed, CaptionModel, whole_sentences
 from workbench.errors import ConfigError, ModelUnavailable, OutOfMemory
 from workbench.jobs import processes
 from workbench.jobs.devices import Device, pick_device
 from workbench.jobs.torch_devices import free_memory
 from workbench.paths import extra_command
+from workbench.workspace import named_paths
 
 if TYPE_CHECKING:
     from workbench.captioners.settings import CaptionerSettings
@@ -164,7 +164,7 @@ def fetch(model: str) -> Path:
 
 
 def _checked_folder(model: str) -> Path:
-    folder = policy.resolve(model, "model")
+    folder = named_paths.resolve(model, "model")
     if not (folder / "config.json").is_file():
         known = ", ".join(choice.id for choice in CHOICES)
         raise ConfigError(f"model is {model!r}, neither known nor a folder with a config.json: choose one of {known}")

@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel
 
-from workbench import jobs, policy
+from workbench import jobs
 from workbench.clips.records import file_sha256
 from workbench.compare.axes import AXES, Column, GridPlan, Row, merged, plan_grid, work
 from workbench.compare.settings import GridSettings
@@ -38,6 +38,7 @@ from workbench.workspace import (
     disk,
     fresh_folder,
     is_slug,
+    named_paths,
     read_json,
     read_object,
     read_to_change,
@@ -374,7 +375,7 @@ class Grid:
         """Why a video cannot be generated any more: a LoRA's file is gone; "" when it can."""
         for text in settings.loras:
             path = Path(split_scale(text)[0])
-            if path.is_absolute() and not policy.resolve(path, "loras").exists():
+            if path.is_absolute() and not named_paths.resolve(path, "loras").exists():
                 with contextlib.suppress(ValueError):
                     path = path.relative_to(self.workspace.root)
                 return f"{path} is no longer there: choose another checkpoint"
@@ -557,7 +558,7 @@ def outdated(record: dict[str, Any], video: Path) -> bool:
     """Whether a LoRA that the video was generated with is another file by now."""
     for lora in record.get("loras") or ():
         with contextlib.suppress(OSError, ConfigError):
-            path = policy.resolve(str(lora.get("file", "")), "loras")
+            path = named_paths.resolve(str(lora.get("file", "")), "loras")
             later = path.is_file() and path.stat().st_mtime_ns > stamp(video)
             if later and read_once(path, file_sha256) != lora.get("sha256"):
                 return True

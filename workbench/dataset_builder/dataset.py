@@ -24,7 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from workbench import jobs, policy
+from workbench import jobs
 from workbench.clips import buckets, frame_plan, media
 from workbench.clips.buckets import BucketTable
 from workbench.clips.frame_plan import FramePlan, Shape, shape_for
@@ -68,7 +68,7 @@ from workbench.errors import ConfigError, DataError, Unknown, WorkbenchError
 from workbench.families import default_model, find_model
 from workbench.jobs import State
 from workbench.settings import parse
-from workbench.workspace import Workspace, fresh_folder, is_slug, slugify
+from workbench.workspace import Workspace, fresh_folder, is_slug, named_paths, slugify
 from workbench.workspace.folders import GROUP, NOTES, NotedFolder
 
 PLANS = "plans"  # folder below the workspace's cache
@@ -343,7 +343,7 @@ class Dataset(NotedFolder):
 
     def start_import(self, paths: Sequence[Path | str], **more: Any) -> jobs.Status:
         """The same as a background task; more: other settings of an import. Raises ConfigError, CannotWrite."""
-        sources = tuple(str(policy.checked(path, "sources")) for path in paths)
+        sources = tuple(str(named_paths.checked(path, "sources")) for path in paths)
         return self.task("import").start(ImportSettings(sources=sources, dataset=self.name, **more))
 
     # ---- cutting: always from the whole source video, so that every part can be made wider again

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 
-from workbench import hub, jobs, policy
+from workbench import hub, jobs
 from workbench.clips.records import Clip, DatasetInfo, read_clips, read_info
 from workbench.dataset_builder.settings import ExportSettings
 from workbench.dataset_builder.sources.layouts import layout_named
@@ -32,7 +32,7 @@ from workbench.dataset_builder.tasks import Task
 from workbench.display.quantities import counted
 from workbench.errors import ConfigError, DataError
 from workbench.hub import Pushed
-from workbench.workspace import Workspace, confined, disk, sync_folder, writing
+from workbench.workspace import Workspace, confined, disk, named_paths, sync_folder, writing
 from workbench.workspace.zip_stream import write_zip, zip_stream
 
 LONGEST_NAME = 80  # characters of an exported file, without its ending
@@ -82,7 +82,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
 
 def export(dataset: Path, settings: ExportSettings, on_clip: OnClip = lambda *_: None) -> Path:
     """Write the dataset to `settings.target`; returns its absolute path. Raises ConfigError, DataError, CannotWrite."""
-    target = policy.resolve(settings.target, "target")
+    target = named_paths.resolve(settings.target, "target")
     if target.is_relative_to(dataset.resolve()):
         raise ConfigError(f"target is {target}, which lies inside the dataset itself: choose a place outside it")
     if os.path.lexists(target):

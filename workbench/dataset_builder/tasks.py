@@ -25,12 +25,12 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, Field
 
-from workbench import jobs, policy
+from workbench import jobs
 from workbench.captioners.keys import handed_over
 from workbench.errors import ConfigError
 from workbench.jobs import queue
 from workbench.settings import Settings
-from workbench.workspace import Workspace, read_json
+from workbench.workspace import Workspace, named_paths, read_json
 from workbench.workspace.records import read_record
 
 MODULE = "workbench.dataset_builder"
@@ -110,7 +110,7 @@ class Task:
         needs = getattr(task_module(self.folder), "devices", lambda config: ())
         devices = needs(self.folder / jobs.CONFIG)
         with handed_over(str(settings.get("key_variable", "")), str(settings.get("base_url", ""))) as secrets:
-            env = {**secrets["env"], **policy.handed_on()}
+            env = {**secrets["env"], **named_paths.variables(named_paths.roots())}
             workspace, title = Workspace.of(self.folder.parent), f"{self.name} of {self.folder.parent.name}"
             return queue.submit(workspace, self.folder, MODULE, devices, title, env=env, stdin=secrets["stdin"])
 

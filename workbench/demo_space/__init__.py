@@ -1,6 +1,6 @@
 """The public demo: each visitor in a session of their own, behind one proxy.
 
-    limits      what a visitor may do: the rules that their page and its jobs follow (workbench.policy)
+    limits      what a visitor may do: numbers, and the rule that settings in their page follow
     sessions    a visitor's session: a folder, and a process that serves the ordinary page over it; removed when unused
     proxy       the one address: recognizes a visitor by a cookie, and passes their requests to their own session alone
     replays     recorded runs that visitors can look through

@@ -1,17 +1,26 @@
-"""What a visitor of the demo may do, in numbers. The rules are enforced in the library (workbench.policy)."""
+"""What a visitor of the demo may do: its numbers, and the rule that every set of settings in a visitor's page follows.
+
+An operation says itself whether a visitor may call it; jobs.quota counts jobs; workspace.named_paths keeps to folders.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
+from workbench.errors import ConfigError
 from workbench.families import models
-from workbench.policy import Policy
+from workbench.jobs.quota import OFF, Quota
+from workbench.settings import Settings
+from workbench.workspace import LORA_NAME, named_paths
 
 HUB = "WORKBENCH_DEMO_HUB"  # repositories that visitors may name, by commas; then the demo may go online
 MEGABYTE = 1024**2
-JOBS = (
+MODULES = (
     "workbench.trainer",
     "workbench.trainer.previewer",
     "workbench.trainer.trial",
@@ -22,6 +31,7 @@ JOBS = (
     "workbench.compare",
     "workbench.loras",
 )
+# Setting, or Class.setting -> its highest value; of a text or a list, its greatest length.
 MOST = {
     "TrainSettings.steps": 600,
     "batch_size": 8,
@@ -48,7 +58,7 @@ MOST = {
     "idle_seconds": 120,
     "more_datasets": 2,
 }
-# Captions and prompts by a model need a download or a server.
+# Setting -> its legal values. Captions and prompts by a model need a download or a server.
 ONLY: dict[str, tuple[str | bool | None, ...]] = {
     "tracker": ("none",),
     "device": ("auto", "cpu"),
@@ -57,7 +67,11 @@ ONLY: dict[str, tuple[str | bool | None, ...]] = {
     "enhancer": (),
     "push_to_hub": (False,),
 }
-EMPTY = ("hub_dataset", "own_source", "repo_id", "base_url", "epochs")
+EMPTY = ("hub_dataset", "own_source", "repo_id", "base_url", "epochs")  # settings that stay as they are
+CLIPS = ("chosen", "clips", "clip")  # settings that name clips of a dataset, as clips/ID.mp4
+# Free text, which may begin with a stroke or speak of an address.
+FREE = re.compile(r"prompt|caption|instruction|text|find|replace")
+HUB_ID = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(:[^@]+)?(@[\w./-]+)?")
 
 
 @dataclass(frozen=True)
@@ -65,9 +79,7 @@ class Limits:
     """sessions: at once; per_address: of those, from one address; spare: sessions that are kept ready
     idle, longest: seconds without a request, and in all, after which a session is removed
     job: seconds after which a job of a visitor is ended; size, total: bytes of a session, of all sessions
-    upload: bytes of one upload; files: uploaded ones of one visitor; uploads: at once; runs: of one visitor
-    at_once: jobs of one visitor at once; together, all_at_once: trainings and jobs of all visitors
-    memory: bytes that one process may have for its data
+    upload: bytes of one upload; files: uploaded ones of one visitor; uploads: at once
     """
 
     sessions: int = 12
@@ -81,25 +93,11 @@ class Limits:
     upload: int = 40 * MEGABYTE
     files: int = 200
     uploads: int = 4
-    at_once: int = 4
-    together: int = 2
-    all_at_once: int = 16
-    runs: int = 6
-    memory: int = 3000 * MEGABYTE
 
-    def policy(self, home: Path, everybody: Path) -> Policy:
-        """The rules of the session whose folder is `home`."""
-        return Policy(
-            home=str(home),
-            jobs=JOBS,
-            models=tuple(model.id for model in models() if model.embedded),
-            hub=allowed(),
-            most=MOST,
-            only=ONLY,
-            empty=EMPTY,
-            everybody=str(everybody),
-            **{name: getattr(self, name) for name in ("runs", "size", "at_once", "together", "all_at_once", "memory")},
-        )
+    def variables(self, home: Path) -> dict[str, str]:
+        """Return the variables that hold a page, and all its jobs, to a visitor's folder and quota."""
+        hub = {HUB: ",".join(allowed())}
+        return Quota(str(home), MODULES, size=self.size).variables | named_paths.variables([home]) | hub
 
 
 def allowed() -> tuple[str, ...]:
@@ -119,3 +117,58 @@ def notice() -> str:
         f"({steps} steps and {minutes} minutes at most, one run at a time), and sample it. Large models, publishing, "
         "other machines, and this machine's files are switched off."
     )
+
+
+# ---- settings -------------------------------------------------------------------------------------------------------
+
+
+def check(settings: Settings) -> None:
+    """Raises ConfigError with a sentence for each setting that a visitor may not have (settings.RULES)."""
+    kind, found = type(settings), {}
+    for name, value in settings.model_dump().items():
+        # A default names nothing of the visitor's choosing, but may still be switched off.
+        problem = ""
+        if name in EMPTY:
+            problem = f"{name} {OFF}" if value else ""
+        elif name in ONLY and value not in ONLY[name]:
+            problem = f"{name} is {str(value)[:40]!r}, which {OFF}"
+        if not problem and value != kind.model_fields[name].get_default():
+            problem = _problem(kind.__name__, name, value)
+        if problem:
+            found[name] = problem
+    if found:
+        raise ConfigError("; ".join(found.values()), found)
+
+
+def _problem(kind: str, name: str, value: Any) -> str:
+    """What is wrong with one setting that was chosen; "" when nothing is."""
+    most = MOST.get(f"{kind}.{name}", MOST.get(name))
+    size = value if isinstance(value, int | float) else len(value) if isinstance(value, str | tuple | list) else 0
+    if most is not None and size > most:
+        return f"{name} is {value if value is size else size}, at most {most:g} in this demo: use {most:g}"
+    embedded = [model.id for model in models() if model.embedded]
+    if name == "model" and value and value not in (*embedded, *allowed()):
+        return f"model is {str(value)[:80]!r}, in this demo only {', '.join(embedded)}: choose it"
+    for text in _texts(value):
+        if not FREE.search(name) and _elsewhere(text) and not (name in CLIPS and text.startswith("clips/")):
+            return f"{name} names {text[:80]!r}, and this demo reads and writes your own workspace alone"
+    return ""
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value.strip()
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from _texts(one)
+
+
+def _elsewhere(text: str) -> bool:
+    """Whether a text names something outside of the visitor's own folder: a file, an address, a repository."""
+    if "://" in text or text.startswith(("~", "\\", "//")) or "\0" in text or ".." in PurePosixPath(text).parts:
+        return True
+    if text.startswith("/"):
+        return not any(Path(text).resolve().is_relative_to(root) for root in named_paths.roots())
+    name = text.rpartition("=")[0] or text
+    named = HUB_ID.fullmatch(name)
+    return named is not None and not LORA_NAME.fullmatch(name) and named["repo"] not in allowed()

@@ -160,8 +160,10 @@ class SessionProxy:
         if (cookies := _own_cookies(request)) is not None:
             headers.append((b"cookie", cookies))
         raw = request.scope.get("raw_path") or request.url.path.encode()
+        if query := request.scope.get("query_string"):
+            raw += b"?" + query
         try:
-            url = httpx.URL(f"http://127.0.0.1:{session.port}").copy_with(raw_path=raw + _query(request))
+            url = httpx.URL(f"http://127.0.0.1:{session.port}").copy_with(raw_path=raw)
         except (httpx.InvalidURL, UnicodeError):
             return PlainTextResponse("That is no address of this demo.", 400)
         length = request.headers.get("content-length", "0")
@@ -197,11 +199,6 @@ async def _bytes(answer: httpx.Response) -> AsyncIterator[bytes]:
         return
     finally:
         await answer.aclose()
-
-
-def _query(request: Request) -> bytes:
-    query: bytes = request.scope.get("query_string", b"")
-    return b"?" + query if query else b""
 
 
 def _own_cookies(request: Request) -> bytes | None:

@@ -1,6 +1,5 @@
 """Visitors' sessions: created, handed out, watched and removed.
 
-    <root>/<id>/policy.json        what its visitor may do (workbench.policy)
     <root>/<id>/workspace/         the visitor's workspace, like any other
     <root>/<id>/tmp/  home/        what is uploaded; what programs leave in a home
     <root>/<id>/address.json       {port}: written by the page when it listens, on this machine alone
@@ -25,11 +24,11 @@ from pathlib import Path
 
 import psutil
 
-from workbench import jobs, policy
+from workbench import jobs
 from workbench.demo_space.limits import Limits, allowed
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.jobs import admission, platform, processes
-from workbench.workspace import disk, make_folder, read_json, read_object, write_text, writing
+from workbench.jobs import platform, processes, quota
+from workbench.workspace import disk, make_folder, read_json, read_object, size_of, writing
 
 MODULE = "workbench.ui.server.session_page"
 PROXY_SECRET = "WORKBENCH_PROXY_SECRET"  # its name keeps it from the session's jobs (processes.environment)
@@ -126,7 +125,7 @@ class DemoSessions:
             count = sum(len(files) for _, _, files in os.walk(session.folder / "tmp")) + len(session.uploading)
             if count >= limits.files:
                 raise Full(f"Your workspace is full: this demo accepts {limits.files} files per visitor.")
-            if policy.size_of(session.folder) + sum(session.uploading) + size > limits.size:
+            if size_of(session.folder) + sum(session.uploading) + size > limits.size:
                 raise Full(f"Your workspace is full: this demo keeps {limits.size // 10**6} MB per visitor.")
             if len(session.uploading) >= limits.uploads:
                 raise Full(f"{limits.uploads} of your uploads are in progress: wait until one is done.")
@@ -143,7 +142,7 @@ class DemoSessions:
         limits = self.limits
         with self._lock:
             current = dict(self._open)
-        sizes = {visitor: policy.size_of(session.folder) for visitor, session in current.items()}
+        sizes = {visitor: size_of(session.folder) for visitor, session in current.items()}
         expired = [
             visitor
             for visitor, session in current.items()
@@ -173,7 +172,7 @@ class DemoSessions:
                 self._remove(session)
             self._open, self._spare = {}, []
             _clear(self.root)
-            (self.root / admission.LOCK).unlink(missing_ok=True)
+            (self.root / quota.LOCK).unlink(missing_ok=True)
 
     # ---- one session
 
@@ -187,10 +186,31 @@ class DemoSessions:
         for part in ("workspace", "tmp", "home"):
             with writing(folder):
                 (folder / part).mkdir(parents=True)
-        write_text(folder / "policy.json", self.limits.policy(folder, self.root).as_json())
         session = DemoSession(folder)
-        _start(session, _environment(folder, session.secret, self._login))
+        _start(session, self._environment(session))
         return session
+
+    def _environment(self, session: DemoSession) -> dict[str, str]:
+        """Of a session's page: without tokens, without a GPU, with folders of its own."""
+        home, temporary = str(session.folder / "home"), str(session.folder / "tmp")
+        own = {
+            PROXY_SECRET: session.secret,
+            "HOME": home,
+            "TMPDIR": temporary,
+            "GRADIO_TEMP_DIR": f"{temporary}/page",
+            "HF_HOME": home,
+            "GRADIO_ANALYTICS_ENABLED": "False",
+            "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
+            "OMP_NUM_THREADS": "1",
+            "MALLOC_ARENA_MAX": "2",
+        }
+        if ZERO_GPU not in os.environ:  # its GPU is there during calls only
+            own["CUDA_VISIBLE_DEVICES"] = ""
+        if self._login:
+            own[LOGIN] = "/login/huggingface"
+        if not allowed():
+            own["HF_HUB_OFFLINE"] = "1"
+        return processes.environment(account=False) | own | self.limits.variables(session.folder)
 
     def _remove(self, session: DemoSession) -> None:
         if session.process is not None:  # first, so that it starts nothing more
@@ -218,7 +238,7 @@ def _clear(root: Path) -> None:
     for folder in root.glob("*"):
         if SESSION.fullmatch(folder.name) and folder.is_dir():
             files = (path for path in folder.rglob("*") if not path.is_dir())
-            if (folder / "policy.json").exists() or next(files, None) is None:
+            if (folder / "page.log").exists() or next(files, None) is None:
                 _empty(folder)
 
 
@@ -258,28 +278,6 @@ def _start(session: DemoSession, environment: dict[str, str]) -> None:
             env=environment,
             **platform.detached(),
         )
-
-
-def _environment(folder: Path, secret: str, login: bool) -> dict[str, str]:
-    """Of a session's page: without tokens, without a GPU, with folders of its own."""
-    kept = processes.environment(account=False)
-    own = {
-        policy.VARIABLE: str(folder / "policy.json"),
-        PROXY_SECRET: secret,
-        "HOME": str(folder / "home"),
-        "TMPDIR": str(folder / "tmp"),
-        "GRADIO_TEMP_DIR": str(folder / "tmp" / "page"),
-        "HF_HOME": str(folder / "home"),
-        "GRADIO_ANALYTICS_ENABLED": "False",
-        "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
-        "OMP_NUM_THREADS": "1",
-        "MALLOC_ARENA_MAX": "2",
-    }
-    if ZERO_GPU not in os.environ:  # its GPU is there during calls only
-        own["CUDA_VISIBLE_DEVICES"] = ""
-    if login:
-        own[LOGIN] = "/login/huggingface"
-    return kept | own | ({} if allowed() else {"HF_HUB_OFFLINE": "1"})
 
 
 def _jobs(folder: Path) -> list[Path]:

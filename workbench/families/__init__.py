@@ -16,11 +16,11 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from workbench import policy
 from workbench.errors import ConfigError
 from workbench.families import model_files, other_families
 from workbench.families.base import Family, Report, ResolvedModel
 from workbench.families.model import Model
+from workbench.workspace import named_paths
 
 ENTRY_POINTS = "video_lora_workbench.families"  # the group under which other packages name the modules of theirs
 NAME = re.compile(r"(?P<base>[\w.-]+(?:/[\w.-]+)?)(?::(?P<variant>[\w.-]+))?(?:@(?P<revision>\w[\w./-]*))?")
@@ -95,7 +95,7 @@ def find_model(name: str) -> ResolvedModel:
             if name == model.id:
                 return ResolvedModel(family, model)
     if _is_folder(name):
-        return _described(policy.resolve(name, "model"), name)
+        return _described(named_paths.resolve(name, "model"), name)
     _refuse_file(name)
     named = split(name)
     if named is None or _is_folder(named.base):
@@ -196,16 +196,16 @@ def _described(folder: Path, name: str) -> ResolvedModel:
 
 def _refuse_file(name: str) -> None:
     """Raises ConfigError, with what it is, for a model in one file."""
-    if "\0" in name or not name.endswith(other_families.FILES) or not policy.names_file(name):
+    if "\0" in name or not name.endswith(other_families.FILES) or not named_paths.names_file(name):
         return
-    if (path := policy.resolve(name, "model")).is_file():
+    if (path := named_paths.resolve(name, "model")).is_file():
         sentence = other_families.single_file(path, families())
         raise ConfigError(sentence, {"model": sentence})
 
 
 def _is_folder(name: str) -> bool:
-    found = "\0" not in name and policy.names_file(name)
-    return found and (policy.resolve(name, "model") / model_files.INDEX).is_file()
+    found = "\0" not in name and named_paths.names_file(name)
+    return found and (named_paths.resolve(name, "model") / model_files.INDEX).is_file()
 
 
 def _unknown(name: str) -> ConfigError:
@@ -224,7 +224,7 @@ def convert(source: str, target: str, like: str | None = None, report: Report = 
 
     Returns a sentence that says what was written. Raises ConfigError, ModelUnavailable, CannotWrite.
     """
-    path = policy.resolve(source, "source")
+    path = named_paths.resolve(source, "source")
     itself = source in {model.id for model in models()} or (path / "model_index.json").is_file()
     if like is None and not itself:
         raise ConfigError(f"like is empty, and {source} does not say which model it is of: choose {_known()}")
@@ -232,7 +232,7 @@ def convert(source: str, target: str, like: str | None = None, report: Report = 
     folder = of.fetch(report)
     if itself:
         path = find_model(source).fetch(report)
-    return of.family.convert(path, policy.resolve(target, "target"), folder, report)
+    return of.family.convert(path, named_paths.resolve(target, "target"), folder, report)
 
 
 def _known() -> str:

@@ -9,44 +9,25 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from workbench.errors import ConfigError, DataError, ModelUnavailable
 from workbench.families import families, find_model
 from workbench.families.base import Family
 from workbench.families.facts import ModelFacts, architecture
 from workbench.families.model import Model
+from workbench.workspace.safetensors_header import BYTES, FLOATS, INTEGERS, Header, Stored, read_header
 
-FLOATS, INTEGERS = ("F32", "F16", "BF16"), ("I64", "I32", "I16", "U8")  # by safetensors' names of dtypes
-NUMPY = {"BF16": "<u2", "BOOL": "u1"} | {
-    f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "FIU" for size in (1, 2, 4, 8) if (kind, size) != ("F", 1)
-}
+if TYPE_CHECKING:
+    import numpy as np
+
 READ = ("latents", "mean", "std", "codes", "embeddings", "mask")
 LAYOUTS = {"latents": "[channels, frames, height, width]", "codes": "[frames, height, width]"}
 FASTEST = 240.0
 DAMAGED = "it is no whole safetensors file ({}): write or copy it again"
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A tensor of a file: its dtype as safetensors names it, and its shape."""
-
-    dtype: str
-    shape: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"{self.dtype} {list(self.shape)}"
-
-
-@dataclass(frozen=True)
-class Header:
-    """What a file says of itself. about: its metadata"""
-
-    tensors: Mapping[str, Stored]
-    about: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -68,16 +49,8 @@ class LatentsFacts:
     notes: tuple[str, ...]
 
 
-def is_safetensors(path: Path) -> bool:
-    """Whether a file begins as safetensors files do."""
-    with path.open("rb") as file:
-        head = file.read(9)
-    length = int.from_bytes(head[:8], "little")
-    return head[8:] == b"{" and 2 <= length <= path.stat().st_size - 8
-
-
-def read_header(path: Path) -> Header:
-    """Read the tensors' shapes and the metadata, no tensor. Raises DataError."""
+def _header_of(path: Path) -> Header:
+    """The tensors' shapes and the metadata. Raises DataError."""
     try:
         about = path.stat()
     except OSError as error:
@@ -87,20 +60,13 @@ def read_header(path: Path) -> Header:
 
 @lru_cache(maxsize=4096)
 def _header(path: Path, *version: int) -> Header:
-    from safetensors import SafetensorError, safe_open
-
-    if not is_safetensors(path):
-        raise DataError(DAMAGED.format("it does not begin as one"))
     try:
-        with safe_open(path, framework="numpy") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            tensors = {name: Stored(one.get_dtype(), tuple(one.get_shape())) for name, one in slices.items()}
-            return Header(tensors, dict(file.metadata() or {}))
-    except SafetensorError as error:
-        cut = "not fully covered" in str(error)
-        raise DataError(
-            DAMAGED.format("it ends before its tensors do" if cut else "its header cannot be read")
-        ) from error
+        header = read_header(path)
+    except ValueError as error:
+        raise DataError(DAMAGED.format(error)) from error
+    if any(one.end > path.stat().st_size for one in header.tensors.values()):
+        raise DataError(DAMAGED.format("it ends before its tensors do"))
+    return header
 
 
 # ---- what it holds ---------------------------------------------------------------------------------------------------
@@ -108,14 +74,14 @@ def _header(path: Path, *version: int) -> Header:
 
 def read_facts(path: Path) -> LatentsFacts:
     """What a file's header says, checked against the model that it names. Raises DataError."""
-    header = read_header(path)
-    name = header.about.get("model", "").strip()
+    header = _header_of(path)
+    name = header.metadata.get("model", "").strip()
     if not name:
         raise DataError(
             "its metadata has no model: write the id of the model whose VAE made the latents, such as cogvideox-2b, "
             "or its family, such as cogvideox"
         )
-    if header.about.get("scaled", "true").lower() not in ("true", "1", "yes"):
+    if header.metadata.get("scaled", "true").lower() not in ("true", "1", "yes"):
         raise DataError("its metadata says that scaled is false: scale the latents as the model's pipeline does")
     family, model = _made_by(name, header)
     facts = family.facts(model)
@@ -126,7 +92,7 @@ def read_facts(path: Path) -> LatentsFacts:
         "width": width * facts.spatial,
     }
     for side, pixels in size.items():
-        if (said := header.about.get(side, "")) and said != str(pixels):
+        if (said := header.metadata.get(side, "")) and said != str(pixels):
             raise DataError(
                 f"its metadata says that {side} is {said[:20]}, its latents decode to {pixels}: correct it, or leave "
                 f"it out"
@@ -136,24 +102,13 @@ def read_facts(path: Path) -> LatentsFacts:
     problems = [_embeddings_misfit(header, family, one, family.facts(one)) for one in meant]
     if all(problems):
         raise DataError(problems[0])
-    said, notes, fps = header.about.get("fps", "").strip(), [], float(model.fps)
-    if said:
-        try:
-            fps = float(said)
-        except ValueError:
-            fps = 0.0
-        if not 0 < fps <= FASTEST:
-            raise DataError(
-                f"its metadata says that fps is {said[:20]}, must be above 0 and at most {FASTEST:g}: correct it"
-            )
-    else:
-        notes.append(f"its metadata has no fps: {model.fps:g} taken, as {model.title} has")
+    fps, notes = _fps(header, model)
     if unread := sorted(header.tensors.keys() - set(READ)):
         notes.append(f"tensors that training does not read: {', '.join(unread[:4])}")
     return LatentsFacts(
         model=name if name == family.name else model.id,
         fps=fps,
-        caption=header.about.get("caption", "").strip(),
+        caption=header.metadata.get("caption", "").strip(),
         embeddings="embeddings" in header.tensors,
         notes=tuple(notes),
         **size,
@@ -213,6 +168,21 @@ def _latents(header: Header, family: Family, model: Model, facts: ModelFacts) ->
     return shape[-3], shape[-2], shape[-1]
 
 
+def _fps(header: Header, model: Model) -> tuple[float, list[str]]:
+    said = header.metadata.get("fps", "").strip()
+    if not said:
+        return float(model.fps), [f"its metadata has no fps: {model.fps:g} taken, as {model.title} has"]
+    try:
+        fps = float(said)
+    except ValueError:
+        fps = 0.0
+    if not 0 < fps <= FASTEST:
+        raise DataError(
+            f"its metadata says that fps is {said[:20]}, must be above 0 and at most {FASTEST:g}: correct it"
+        )
+    return fps, []
+
+
 def _embeddings_misfit(header: Header, family: Family, model: Model, facts: ModelFacts) -> str:
     """Why the file's embeddings are none of the model's, or ""."""
     found = header.tensors.get("embeddings")
@@ -227,7 +197,7 @@ def _embeddings_misfit(header: Header, family: Family, model: Model, facts: Mode
             f"does, or leave them out"
         )
     mask = header.tensors.get("mask")
-    if family.text_mask and (mask is None or mask.shape != found.shape[:1] or mask.dtype not in NUMPY):
+    if family.text_mask and (mask is None or mask.shape != found.shape[:1] or mask.dtype not in BYTES):
         held = "no mask" if mask is None else f"a mask of {mask}"
         return f"it holds embeddings and {held}, {model.title} needs a mask of [{wanted[0]}]: 1 a token, 0 for padding"
     return ""
@@ -236,17 +206,13 @@ def _embeddings_misfit(header: Header, family: Family, model: Model, facts: Mode
 def check_values(path: Path) -> None:
     """Read every tensor that training does. Raises DataError for what is no number or out of range."""
     import numpy as np
-    from safetensors import deserialize
 
-    header = read_header(path)
-    family, model = _made_by(header.about["model"].strip(), header)
-    read = READ if "embeddings" in header.tensors and family.text_mask else READ[:-1]
-    for name, stored in deserialize(path.read_bytes()):  # type: ignore[no-untyped-call]
-        if name not in read:
+    header = _header_of(path)
+    family, model = _made_by(header.metadata["model"].strip(), header)
+    for name in READ if "embeddings" in header.tensors and family.text_mask else READ[:-1]:
+        if (stored := header.tensors.get(name)) is None:
             continue
-        values = np.frombuffer(stored["data"], NUMPY[stored["dtype"]])
-        if stored["dtype"] == "BF16":  # the upper half of a float32
-            values = (values.astype(np.uint32) << 16).view(np.float32)
+        values = _values(path, stored)
         if not np.isfinite(values).all():
             count = int((~np.isfinite(values)).sum())
             raise DataError(f"its tensor {name} has {count:,} values that are NaN or infinite: compute it again")
@@ -259,6 +225,20 @@ def check_values(path: Path) -> None:
                 f"its codes are {values.min()} to {values.max()}, {model.title} has 0 to {family.codes(model) - 1}: "
                 f"compute them with its tokenizer"
             )
+
+
+def _values(path: Path, stored: Stored) -> np.ndarray:
+    """A tensor's numbers in any shape; those of bfloat16 as float32."""
+    import numpy as np
+
+    with path.open("rb") as file:
+        file.seek(stored.start)
+        data = file.read(stored.end - stored.start)
+    if stored.dtype == "BF16":
+        return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
+    if stored.dtype == "BOOL":
+        return np.frombuffer(data, np.uint8)
+    return np.frombuffer(data, f"<{stored.dtype[0].lower()}{BYTES[stored.dtype]}")
 
 
 # ---- whether a model can be trained on it ----------------------------------------------------------------------------
@@ -277,24 +257,24 @@ class Fit:
 
     def misfit(self, path: Path) -> str:
         """Say why the model cannot be trained on a file, whatever its size; "" where it can. Raises DataError."""
-        header, own = read_header(path), self._model
-        name = header.about.get("model", "").strip()
+        header = _header_of(path)
+        name = header.metadata.get("model", "").strip()
         if name not in self._others:
-            family, model = _made_by(name, header)
-            if family is not self._family:
-                reason = f"its latents are of {model.title}, the run trains {own.title}: encode the clip with its VAE"
-            elif model.id == own.id or _same_vae(family, model, own):
-                reason = ""
-            else:
-                reason = (
-                    f"its latents are of {model.title}, whose VAE or scale is not that of {own.title}: encode the "
-                    f"clip with that one, or train {model.title}"
-                )
-            self._others[name] = reason
+            self._others[name] = self._misfit_of(*_made_by(name, header))
         if reason := self._others[name]:
             return reason
-        _latents(header, self._family, own, self._facts)
-        return _embeddings_misfit(header, self._family, own, self._facts)
+        _latents(header, self._family, self._model, self._facts)
+        return _embeddings_misfit(header, self._family, self._model, self._facts)
+
+    def _misfit_of(self, family: Family, model: Model) -> str:
+        if family is not self._family:
+            return f"its latents are of {model.title}, the run trains {self._model.title}: encode the clip with its VAE"
+        if model.id == self._model.id or _same_vae(family, model, self._model):
+            return ""
+        return (
+            f"its latents are of {model.title}, whose VAE or scale is not that of {self._model.title}: encode the clip "
+            f"with that one, or train {model.title}"
+        )
 
 
 def _same_vae(family: Family, one: Model, other: Model) -> bool:
@@ -306,7 +286,7 @@ def _same_vae(family: Family, one: Model, other: Model) -> bool:
         parts = [architecture(model, folder, ("vae",)) for model, folder in zip((one, other), folders, strict=True)]
     except ModelUnavailable:
         return False
-    first, second = (json.loads(json.dumps(dict(each.parts["vae"].config))) for each in parts)  # tuples are lists
+    first, second = (json.loads(json.dumps(dict(each.parts["vae"].config))) for each in parts)
     return all(first[key] == second[key] for key in first.keys() & second.keys() if not key.startswith("_"))
 
 

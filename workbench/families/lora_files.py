@@ -439,7 +439,9 @@ def plain_name(name: str) -> str:
 def with_metadata(data: bytes, metadata: Mapping[str, str]) -> bytes:
     """A safetensors file with metadata in sorted order; the library's own order changes from process to process."""
     length = int.from_bytes(data[:8], "little")
-    header = {"__metadata__": dict(sorted(metadata.items())), **json.loads(data[8 : 8 + length])}
+    entries = json.loads(data[8 : 8 + length])
+    entries.pop("__metadata__", None)
+    header = {"__metadata__": dict(sorted(metadata.items())), **entries}
     encoded = json.dumps(header, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % 8)
     return len(encoded).to_bytes(8, "little") + encoded + data[8 + length :]

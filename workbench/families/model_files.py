@@ -8,7 +8,6 @@ read the variant.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -24,6 +23,7 @@ from workbench.errors import ModelUnavailable
 from workbench.families.lora_files import DROPPED_KEY
 from workbench.families.model import Model, Task
 from workbench.workspace import disk, read_json, read_object, write_json, writing
+from workbench.workspace.safetensors_header import read_header
 
 if TYPE_CHECKING:
     import torch
@@ -249,7 +249,7 @@ def config(folder: Path, part: str) -> dict[str, Any]:
 def stored_dtype(folder: Path) -> str:
     """The transformer's dtype on disk: "float32", "float16" or "bfloat16". Raises ModelUnavailable."""
     # The file's order is by size of number, so that a few fp64 positions may stand in front of everything.
-    formats = Counter(entry["dtype"] for entry in head(_weights(folder, "transformer")[0]).values())
+    formats = Counter(one.dtype for one in read_header(_weights(folder, "transformer")[0]).tensors.values())
     return {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[formats.most_common(1)[0][0]]
 
 
@@ -257,7 +257,7 @@ def stored_dtype(folder: Path) -> str:
 def shapes(folder: Path, part: str) -> dict[str, tuple[int, ...]]:
     """The shape of every tensor of a part, from the heads of its files. Raises ModelUnavailable."""
     files = _weights(folder, part)
-    return {name: tuple(entry["shape"]) for file in files for name, entry in head(file).items()}
+    return {name: shape for file in files for name, shape in read_header(file).shapes.items()}
 
 
 def tensors(folder: Path, part: str) -> dict[str, torch.Tensor]:
@@ -280,14 +280,6 @@ def _weights(folder: Path, part: str) -> list[Path]:
     if not found:
         raise ModelUnavailable(f"{folder / part} holds no .safetensors file: download the model again")
     return found
-
-
-def head(path: Path, limit: int | None = None) -> dict[str, dict[str, Any]]:
-    """What the head of a safetensors file says of each tensor; {} where it has more bytes than `limit`."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length)) if limit is None or length < limit else {}
-    return {name: entry for name, entry in header.items() if name != "__metadata__"}
 
 
 def class_named(library: str, name: str) -> Any:

@@ -6,6 +6,7 @@ authors' layout, as ComfyUI has them.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Sequence
 from math import prod
@@ -14,9 +15,8 @@ from typing import Any
 
 from workbench.errors import ConfigError
 from workbench.families.lora_files import TEXT_ENCODER
-from workbench.families.model_files import head
+from workbench.workspace.safetensors_header import read_header
 
-HEADER_LIMIT = 1 << 25
 PREFIXES = re.compile(r"^(base_model\.model\.|model\.diffusion_model\.|diffusion_model\.|transformer\.|unet\.|net\.)+")
 FLAT_PREFIXES = re.compile(r"^(lora_unet_|lora_transformer_|lycoris_)_?")
 # What a pipeline's class begins with -> its family; the first that fits.
@@ -97,7 +97,10 @@ def single_file(path: Path, families: Sequence[Any]) -> str:
     remedy = "choose a known model, or a folder with a model_index.json"
     if path.suffix == ".gguf":
         return f"model is {path.name}, quantized for sampling (GGUF), which cannot be trained: {remedy}"
-    shapes = _shapes(path) if path.suffix in (".safetensors", ".sft") else {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    if path.suffix in (".safetensors", ".sft"):
+        with contextlib.suppress(OSError, ValueError):
+            shapes = read_header(path).shapes
     if any(".lora_" in name or ".lokr_" in name or name.startswith("lora_") for name in shapes):
         return f"model is {path.name}, a LoRA and no model: {remedy}, and name the LoRA where LoRAs are"
     names = [_flat(name) for name in shapes]
@@ -124,11 +127,3 @@ def _first(table: dict[str, str], names: Sequence[str]) -> str:
 
 def _flat(name: str) -> str:
     return FLAT_PREFIXES.sub("", PREFIXES.sub("", name).replace(".", "_"))
-
-
-def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes in the header of a safetensors file; {} where it cannot be read."""
-    try:
-        return {name: tuple(one["shape"]) for name, one in head(path, HEADER_LIMIT).items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}

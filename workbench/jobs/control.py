@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import CannotWrite, ConfigError, ExitCode
-from workbench.jobs import admission, platform, processes
+from workbench.jobs import platform, processes, quota
 from workbench.jobs.job import STACKS, START_LOCK, Command, clear, ended
 from workbench.jobs.locks import locked
 from workbench.jobs.log import LOG
@@ -40,14 +40,14 @@ def start(
 
     stdin, env: an open file and variables that it gets in addition (how a secret reaches a job without a trace).
     before: done once it is certain that this call starts the process.
-    Starting a job that is alive changes nothing: its status is returned. Raises CannotWrite; ConfigError (policy).
+    Starting a job that is alive changes nothing: its status is returned. Raises CannotWrite; ConfigError (quota).
     """
     make_folder(folder)
     with locked(folder / START_LOCK):
         now = status(folder)
         if now.state.alive:
             return now
-        with admission.starting(module):
+        with quota.starting(module):
             before()
             _await_exit(folder)
             clear(folder)
@@ -67,7 +67,7 @@ def put_off(
         now = status(folder)
         if now.state.alive:
             return now
-        with admission.starting(module), noting:
+        with quota.starting(module), noting:
             _await_exit(folder)
             clear(folder)
             every = {**processes.environment(module=module), **env}

@@ -123,7 +123,7 @@ def submit(
 
     Raises:
         CannotWrite
-        ConfigError: If the policy forbids it.
+        ConfigError: If a visitor's quota forbids it.
     """
     entry = Entry.of(workspace, folder, title, devices)
     if entry.devices == frozenset():

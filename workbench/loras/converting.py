@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from workbench import policy
 from workbench.errors import ConfigError
 from workbench.families import families, find_model, models
 from workbench.families.base import ResolvedModel
@@ -23,7 +22,7 @@ from workbench.families.lora_writing import LoraFormat
 from workbench.loras.making import OperationResult, Provenance, Step, add_to_library
 from workbench.loras.opened import Opened, Report, common_model, opened, opened_parts, sizes_of
 from workbench.loras.settings import ConvertSettings, LoraImportSettings
-from workbench.workspace import Workspace, replacing, slugify, write_bytes
+from workbench.workspace import Workspace, named_paths, replacing, slugify, write_bytes
 
 EXPERT = re.compile(r"[-_ .]?(high|low)[-_ ]noise", re.IGNORECASE)  # in a name, the expert that the file is for
 CONVERTED = "converted"  # the folder of the cache for files that were written without a target
@@ -132,11 +131,6 @@ def _help(helps: Mapping[str, str]) -> str:
     return next(iter(helps.values())) if same else " ".join(f"{title}: {help}" for title, help in helps.items())
 
 
-def target_of(workspace: Workspace, lora: str, format: LoraFormat) -> Path:
-    """The file in the workspace that a LoRA is converted to where no other is named."""
-    return workspace.cache / CONVERTED / f"{slugify(lora.rpartition('/')[2])}-{format.id}{format.suffix}"
-
-
 def convert(workspace: Workspace, settings: ConvertSettings, report: Report, step: Step) -> OperationResult:
     """Write a LoRA, or those of two experts, in another format. Raises ConfigError, CannotWrite."""
     names = [name for name in (settings.lora, settings.low_noise) if name.strip()]
@@ -175,11 +169,12 @@ def _targets(
     Raises ConfigError for a file that exists, or has another suffix.
     """
     if settings.target:
-        base = policy.resolve(settings.target, "target")
+        base = named_paths.resolve(settings.target, "target")
         if base.suffix != format.suffix:
             raise ConfigError(f"target is {base.name}, a file for {format.title} ends in {format.suffix}: call it so")
     else:
-        base = target_of(workspace, EXPERT.sub("", loras[0].title), format)
+        title = EXPERT.sub("", loras[0].title).rpartition("/")[2]
+        base = workspace.cache / CONVERTED / f"{slugify(title)}-{format.id}{format.suffix}"
     if settings.target and len(loras) == 1:
         targets = [base]
     else:

@@ -28,7 +28,7 @@ from workbench.runs import checkpoints
 from workbench.runs.checkpoints import FOLDER as CHECKPOINTS
 from workbench.runs.metrics import METRICS
 from workbench.runs.run import Run
-from workbench.sampler.loras import Header, read_header, split_scale
+from workbench.sampler.loras import read_header, split_scale
 from workbench.workspace import (
     Workspace,
     from_json,
@@ -41,6 +41,7 @@ from workbench.workspace import (
 )
 from workbench.workspace.lora_names import LORAS, NOTES, RUNS, checkpoint_names, folder, is_name, names, path_of
 from workbench.workspace.records import LATEST, read_once, read_record
+from workbench.workspace.safetensors_header import Header
 
 STARS = "stars.json"
 
@@ -185,7 +186,7 @@ def _read_lora(workspace: Workspace, name: str) -> LibraryLora | None:
     try:
         header = read_once(path, read_header)
     except ConfigError as error:
-        header, sound = Header({}, {}), str(error)
+        header, sound = Header({}, {}, 0), str(error)
     metadata = header.metadata
     rank, mixed, alpha = _strength(header)
     common: dict[str, Any] = {
@@ -254,7 +255,7 @@ def _best(run: Path) -> set[int | None]:
 
 def _strength(header: Header) -> tuple[int, bool, float | None]:
     """(largest rank, whether layers differ, alpha or None) of a file in diffusers' layout."""
-    ranks = {shape[0] for key, shape in header.tensors.items() if ".lora_A." in key and len(shape) > 1}
+    ranks = {shape[0] for key, shape in header.shapes.items() if ".lora_A." in key and len(shape) > 1}
     adapter: dict[str, Any] = {}
     with contextlib.suppress(ValueError):
         value = from_json(header.metadata.get(DIFFUSERS_KEY, "{}"))
@@ -311,7 +312,7 @@ def words_of_grid(workspace: Workspace, run: str, loras: Sequence[str]) -> list[
 
 def lacking(prompt: str, words: Sequence[str]) -> list[str]:
     """Those of the words that the prompt does not have."""
-    return [word for word in words if not _holds(prompt, word)]
+    return [word for word in words if not re.search(rf"(?<!\w){re.escape(word)}(?!\w)", prompt, re.IGNORECASE)]
 
 
 def inserted(prompt: str, words: Sequence[str]) -> str:
@@ -327,7 +328,3 @@ def _words(workspace: Workspace, text: str) -> list[str]:
     except ConfigError:  # a file, one on the Hub, or one that is gone: generating says so
         return []
     return [word.strip() for word in found.split(",") if word.strip()]  # a merged LoRA has several
-
-
-def _holds(prompt: str, word: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", prompt, re.IGNORECASE) is not None

@@ -24,7 +24,7 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench import jobs, policy
+from workbench import jobs
 from workbench.clips.records import file_sha256
 from workbench.display.quantities import percent
 from workbench.errors import ConfigError
@@ -56,6 +56,7 @@ from workbench.workspace import (
     disk,
     fresh_folder,
     link_or_copy,
+    named_paths,
     read_json,
     write_bytes,
     write_json,
@@ -333,7 +334,7 @@ def _source(workspace: Workspace, settings: ExtractSettings) -> tuple[Path, str,
         files = sorted((run / "transformer").glob("*.safetensors"))
         trigger = read_header(files[0]).metadata.get("trigger_word", "") if files else ""
         return run / "transformer", model, name, trigger
-    folder = policy.resolve(settings.source, "source")
+    folder = named_paths.resolve(settings.source, "source")
     inner = folder / "transformer" if (folder / "transformer").is_dir() else folder
     if not settings.source.strip() or not inner.is_dir():
         raise ConfigError(

@@ -20,7 +20,7 @@ from workbench.errors import ConfigError, Unknown
 from workbench.jobs.reading import folders_in
 from workbench.loras.library import LibraryLora, all_loras, checkpoints_of, find
 from workbench.settings import Settings, field
-from workbench.workspace import Workspace, confined, disk, fresh_folder, read_json, write_json, writing
+from workbench.workspace import Workspace, confined, disk, fresh_folder, read_json, size_of, write_json, writing
 from workbench.workspace.lora_names import ALSO, folder
 
 REMOVED, RECORD = ".removed", "removed.json"
@@ -103,13 +103,7 @@ def _planned(lora: LibraryLora) -> PlannedRemoval:
         paths = [lora.path, *(path for path in [lora.folder / ALSO] if path.exists())]
     else:
         paths = [lora.folder]
-    return PlannedRemoval(lora, tuple(paths), sum(_bytes(path) for path in paths))
-
-
-def _bytes(path: Path) -> int:
-    if path.is_file():
-        return path.stat().st_size
-    return sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
+    return PlannedRemoval(lora, tuple(paths), sum(map(size_of, paths)))
 
 
 # ---- removing and restoring ------------------------------------------------------------------------------------------
@@ -159,7 +153,10 @@ def removed(workspace: Workspace) -> list[RemovedLora]:
 
 def restore(workspace: Workspace, id: str) -> str:
     """Move a removed LoRA back; returns the LoRA's name. Raises Unknown, ConfigError, CannotWrite."""
-    removed_folder = _removed_folder(workspace, id)
+    known = {gone.id for gone in removed(workspace)}
+    if id not in known:
+        raise Unknown(f"{id[:80]!r} is not among what was removed: choose one of {', '.join(sorted(known)) or 'none'}")
+    removed_folder = folder(workspace) / REMOVED / id
     record = read_json(removed_folder / RECORD)
     files = record.get("files")
     if not isinstance(files, list) or not record.get("from"):
@@ -178,17 +175,10 @@ def restore(workspace: Workspace, id: str) -> str:
     return str(record["name"])
 
 
-def _removed_folder(workspace: Workspace, id: str) -> Path:
-    known = {gone.id for gone in removed(workspace)}
-    if id not in known:
-        raise Unknown(f"{id[:80]!r} is not among what was removed: choose one of {', '.join(sorted(known)) or 'none'}")
-    return folder(workspace) / REMOVED / id
-
-
 def empty(workspace: Workspace) -> int:
     """Delete the removed LoRAs for good; returns the bytes freed. Raises CannotWrite."""
     removed_folder = folder(workspace) / REMOVED
-    freed = _bytes(removed_folder) if removed_folder.exists() else 0
+    freed = size_of(removed_folder)
     with writing(removed_folder):
         if removed_folder.exists():
             shutil.rmtree(removed_folder)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from workbench import policy
-from workbench.display.quantities import byte_size, duration, moment, percent
+from workbench.display.quantities import duration, percent
 from workbench.families import lora_names
 from workbench.jobs import State, log_tail
 from workbench.loras.library import LibraryLora, notes
@@ -16,28 +14,6 @@ from workbench.loras.tasks import TASKS, LoraTask
 from workbench.runs.listing import summary_of
 
 LOG_LINES = 8
-
-
-def facts(lora: LibraryLora) -> list[tuple[str, str]]:
-    """(label, value) of everything known of a LoRA, without what is empty."""
-    known = [
-        ("base model", lora.base_model or "unknown"),
-        ("trigger word", lora.trigger),
-        ("rank", strength(lora)),
-        ("steps", "" if lora.steps is None else f"{lora.steps:,}"),
-        ("size", byte_size(lora.bytes)),
-        ("created", moment(lora.created)),
-        ("previews", str(len(lora.previews)) if lora.previews else ""),
-    ]
-    return [(label, value) for label, value in known if value]
-
-
-def sources(lora: LibraryLora) -> list[tuple[str, str, str]]:
-    """(weight, name, start of the SHA-256) of what a LoRA was made of."""
-    return [
-        (f"{source.get('weight', 1):g}", str(source.get("name", "")), str(source.get("sha256", ""))[:16])
-        for source in notes(lora).get("made_of", [])
-    ]
 
 
 def match(lora: LibraryLora) -> list[tuple[str, str]]:
@@ -119,13 +95,12 @@ def _verdict_of_notes(known: Mapping[str, Any]) -> Verdict | None:
 class TaskView:
     """An operation at this moment. tone: "going", "good", "bad" or "plain"; share: None while it is unknown.
 
-    downloads: the files that a conversion has written;  matches: (label, value) of how what was read matched
+    matches: (label, value) of how what was read matched
     """
 
     message: str
     tone: str
     share: float | None = None
-    downloads: tuple[Path, ...] = ()
     log: str = ""
     matches: tuple[tuple[str, str], ...] = ()
 
@@ -139,9 +114,8 @@ def task_view(task: LoraTask) -> TaskView:
         share = status.step / status.total if status.total else None
         return TaskView(" · ".join(filter(None, (status.phase or "starting", count, left))), "going", share)
     if status.state is State.FINISHED:
-        downloads = tuple(map(policy.resolve, task.files))
         matches = tuple(line for report in task.reports for line in lora_names.lines(report))
-        return TaskView(f"{task.message[:1].upper()}{task.message[1:]}.", "good", downloads=downloads, matches=matches)
+        return TaskView(f"{task.message[:1].upper()}{task.message[1:]}.", "good", matches=matches)
     if status.state is State.STOPPED:
         return TaskView(f"{operation.capitalize()} was stopped; nothing was made.", "plain")
     log = "" if status.message else log_tail(task.folder, LOG_LINES)

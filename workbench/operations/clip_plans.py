@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from workbench import policy
 from workbench.clips import buckets as buckets_of
 from workbench.clips import records
 from workbench.clips.frame_plan import Shape, shape_of
@@ -23,7 +22,7 @@ from workbench.operations.datasets import LOOKING
 from workbench.operations.registry import Fields, JobSnapshot, Snapshot, operation
 from workbench.runs.settings import TrainSettings
 from workbench.sampler import vae_reconstruction
-from workbench.workspace import Workspace, is_slug
+from workbench.workspace import Workspace, is_slug, named_paths
 
 SHAPE = ("model", "frames", "height", "width", "fps")
 
@@ -184,7 +183,7 @@ def write_plan(
     settings: ShapeOf,
 ) -> Plan:
     """Write what a model gets of each clip into a new folder, as ID.mp4."""
-    folder = policy.checked(target, "target")
+    folder = named_paths.checked(target, "target")
     _, shape = _wanted(workspace, settings)
     if folder.exists():
         raise ConfigError(f"target is {target}, which is there already: choose a new folder")

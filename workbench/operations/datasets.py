@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from workbench import policy
 from workbench.clips import records
 from workbench.clips.frame_plan import shape_for
 from workbench.dataset_builder import library as dataset_library
@@ -28,8 +27,7 @@ from workbench.families import find_model
 from workbench.operations.dataset_tasks import DatasetTask, NamedDataset, job, start_task, task_of
 from workbench.operations.registry import HIDDEN, Fields, Shown, Snapshot, operation
 from workbench.operations.shared import Group, Kept, Label, Note, Text, grouped, noted
-from workbench.policy import size_of
-from workbench.workspace import Workspace, confined
+from workbench.workspace import Workspace, confined, named_paths, size_of
 
 IN_AND_OUT, LOOKING, NAMING = "In and out", "Looking", "Naming, removing and undoing"
 IN_THE_BIN = "in the bin: `workbench dataset bin` lists it, `restore ID` brings it back"
@@ -360,7 +358,7 @@ class Change(Snapshot):
 
 def _paths(setting: str, given: Iterable[str]) -> list[str]:
     """Return absolute paths. Raises ConfigError for one that does not exist."""
-    found = [policy.checked(one, setting) for one in given]
+    found = [named_paths.checked(one, setting) for one in given]
     if missing := [one for one in found if not one.exists()]:
         raise ConfigError(f"{setting} has {str(missing[0])!r}, which does not exist: check the path")
     return [str(one) for one in found]
@@ -431,7 +429,7 @@ def browse(
     ] = "",
 ) -> Folder:
     """List what is in a folder of this machine."""
-    path = policy.checked(folder or str(policy.browsed()), "folder")
+    path = named_paths.checked(folder or str(next(iter(named_paths.roots()), "~")), "folder")
     if not path.is_dir():
         raise ConfigError(f"folder is {folder!r}, which is no folder: check the path")
     try:
@@ -440,7 +438,7 @@ def browse(
         raise ConfigError(f"folder is {folder!r}, which cannot be read: {error.strerror}") from error
     parent = ""
     with contextlib.suppress(ConfigError):
-        parent = str(policy.checked(str(path.parent), "folder")) if path.parent != path else ""
+        parent = str(named_paths.checked(str(path.parent), "folder")) if path.parent != path else ""
     folders = sorted((one.name for one in shown if one.is_dir()), key=str.lower)
     files = sorted((one.name for one in shown if not one.is_dir()), key=str.lower)
     return Folder(
@@ -502,7 +500,7 @@ def undo_import(dataset: NamedDataset) -> Change:
 @operation(changes=True, job=job, shell=False)
 def send(dataset: NamedDataset, settings: ExportSettings) -> DatasetTask:
     """Write a dataset to a folder or an archive, or push it to the Hub."""
-    target = str(policy.checked(settings.target, "target")) if settings.target.strip() else ""
+    target = str(named_paths.checked(settings.target, "target")) if settings.target.strip() else ""
     return start_task(dataset, "export", settings.changed(target=target))
 
 
@@ -527,7 +525,7 @@ def export(
         raise ConfigError(
             "target is not set: name a new folder, .zip or .tar; to the Hub goes workbench publish dataset"
         )
-    return start_task(dataset, "export", settings.changed(target=str(policy.checked(settings.target, "target"))))
+    return start_task(dataset, "export", settings.changed(target=str(named_paths.checked(settings.target, "target"))))
 
 
 # ---- looking

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote
 
-from workbench import jobs, policy
+from workbench import jobs
+from workbench.jobs import quota
 from workbench.operations.registry import Snapshot, operation
 from workbench.overview import OverviewReader
 from workbench.workspace import Workspace, lora_names
@@ -83,7 +84,7 @@ def overview(workspace: Workspace) -> Overview:
 def overview_of(reader: OverviewReader) -> Overview:
     """Return what a reader sees now; unchanged parts of the disk are not read again."""
     seen, notice = reader.read(), ""
-    if policy.current():
+    if quota.current():
         from workbench.demo_space import limits
 
         notice = limits.notice()

@@ -153,7 +153,11 @@ def show(workspace: Workspace, name: Name) -> Publishing:
     who, found = logins.now(), push.find(workspace, name)
 
     def last(what: push.What) -> Push | None:
-        return job(workspace, f"{what}/{name}") if push.status(workspace, what, name).state is not State.NEW else None
+        return (
+            job(workspace, f"{what}/{name}")
+            if jobs.status(push.folder(workspace, what, name)).state is not State.NEW
+            else None
+        )
 
     def place(known: Mapping[str, Any], what: push.What) -> Place:
         otherwise = push.default_repo(who.name, found.title, what) if who.name else ""
@@ -207,8 +211,8 @@ def job(workspace: Workspace, id: PushId) -> Push:
     """Show the progress of a push."""
     what, _, name = id.partition("/")
     kind: push.What = "space" if what == "space" else "lora"
-    folder, result = push.folder(workspace, kind, name), push.result(workspace, kind, name)
-    status = jobs.status(folder)
+    folder = push.folder(workspace, kind, name)
+    status, result = jobs.status(folder), jobs.result(folder)
     config = read_object(folder / jobs.CONFIG)
     return Push(
         id=id,
@@ -262,5 +266,5 @@ def start(workspace: Workspace, name: str, settings: LoraPush | SpacePush) -> Pu
 def stop(workspace: Workspace, id: PushId) -> Push:
     """Stop a push. Nothing sent so far becomes visible."""
     what, _, name = id.partition("/")
-    push.stop(workspace, "space" if what == "space" else "lora", name)
+    jobs.stop(push.folder(workspace, "space" if what == "space" else "lora", name))
     return job(workspace, id)

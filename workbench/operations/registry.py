@@ -25,9 +25,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_ori
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
 
-from workbench import policy
 from workbench.errors import ConfigError
-from workbench.jobs import State
+from workbench.jobs import State, quota
 from workbench.settings import Settings, parse, specs
 from workbench.workspace import Workspace
 
@@ -320,8 +319,8 @@ class Operation(Marks):
         return lambda: self.call(workspace, inputs)
 
     def _check_visitor(self) -> None:
-        if self.visitors == "never" and policy.current() is not None:
-            raise ConfigError(f"{self.command} {policy.OFF}")
+        if self.visitors == "never" and quota.current() is not None:
+            raise ConfigError(f"{self.command} {quota.OFF}")
 
     def plain(self, value: Any) -> Any:
         """Return an answer as JSON has it."""

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from workbench import policy
 from workbench.compare.axes import work
 from workbench.compare.suggestions import pace
 from workbench.errors import ConfigError
@@ -24,7 +23,7 @@ from workbench.sampler.prompt_enhancer import PromptSettings
 from workbench.sampler.samples import LATENTS, Samples, joins_scenes, settings_of
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
 from workbench.settings import parse
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, named_paths
 
 
 class Filled(Snapshot):
@@ -61,7 +60,7 @@ File = Annotated[str, Field(description="Path of a file.", json_schema_extra={"p
 @operation(path="/samples/read-file", changes=True, shell=False)
 def read_file(workspace: Workspace, file: File) -> Filled:
     """Read the settings in a video, latents or JSON file that the workbench made; of a LoRA how to use it."""
-    path = policy.resolve(file)
+    path = named_paths.resolve(file)
     try:
         return Filled(
             values=settings_of(path, workspace).model_dump(mode="json"),

@@ -45,15 +45,6 @@ def find(workspace: Workspace, name: str) -> LibraryLora | FullModel:
     return find_full_model(workspace, name) or library.find(workspace, name)
 
 
-def status(workspace: Workspace, what: What, name: str) -> jobs.Status:
-    return jobs.status(folder(workspace, what, name))
-
-
-def result(workspace: Workspace, what: What, name: str) -> dict[str, Any]:
-    """What the last push left, {} while it is not over."""
-    return jobs.result(folder(workspace, what, name))
-
-
 def default_repo(owner: str, title: str, what: What = "lora") -> str:
     """A name for the repository: "me/cats", "me/cats-demo"."""
     return f"{owner}/{slugify(title)}{'-demo' if what == 'space' else ''}"
@@ -100,11 +91,6 @@ def start(workspace: Workspace, name: str, settings: LoraPush | SpacePush) -> jo
         return now
     config = {**settings.model_dump(mode="json"), "lora": name}
     return jobs.start(target, PUSH_MODULE, before=lambda: write_json(target / jobs.CONFIG, config))
-
-
-def stop(workspace: Workspace, what: What, name: str) -> None:
-    """Ask a push to end; what was sent stays, and nothing of it becomes visible."""
-    jobs.stop(folder(workspace, what, name))
 
 
 # ---- inside the job -------------------------------------------------------------------------------------------------

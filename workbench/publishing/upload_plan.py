@@ -29,7 +29,7 @@ from workbench.clips.records import METADATA, clip_file, file_sha256, read_info
 from workbench.display.quantities import byte_size, counted
 from workbench.errors import ConfigError, DataError
 from workbench.families import model_files
-from workbench.families.lora_files import DIFFUSERS_KEY, DROPPED_KEY, EXPERT_KEY, shortened
+from workbench.families.lora_files import DIFFUSERS_KEY, DROPPED_KEY, EXPERT_KEY, shortened, with_metadata
 from workbench.families.model import Model
 from workbench.hub import Kind
 from workbench.loras.library import LibraryLora
@@ -50,8 +50,9 @@ from workbench.runs.model_card import card_facts, license_of, model_card
 from workbench.runs.previews import all_previews
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import Workspace, from_json, read_object, writing
+from workbench.workspace import Workspace, read_object, writing
 from workbench.workspace.lora_names import ALSO, is_name
+from workbench.workspace.safetensors_header import read_header
 
 README, CONFIG, CLIPS = "README.md", "config.json", "clips"
 WEIGHTS = "pytorch_lora_weights.safetensors"  # the name that diffusers expects
@@ -80,22 +81,16 @@ class WeightsUpload:
     @classmethod
     def of(cls, path: Path, **more: str) -> WeightsUpload:
         """A safetensors file with no other metadata than NOTES, of which `more` replaces some. Raises DataError."""
+        try:
+            header = read_header(path)
+            notes = {name: text for name, text in header.metadata.items() if name in NOTES}
+            if DIFFUSERS_KEY in notes:
+                notes[DIFFUSERS_KEY] = shortened(notes[DIFFUSERS_KEY])
+        except ValueError:
+            raise DataError(f"{path.name} is damaged: export it again") from None
         with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            try:
-                entries = from_json(file.read(length))
-                metadata = entries.pop("__metadata__", None) or {} if isinstance(entries, dict) else None
-                if not isinstance(metadata, dict):
-                    raise ValueError("no header")
-                notes = {name: str(value) for name, value in metadata.items() if name in NOTES}
-                if DIFFUSERS_KEY in notes:
-                    notes[DIFFUSERS_KEY] = shortened(notes[DIFFUSERS_KEY])
-            except ValueError:
-                raise DataError(f"{path.name} is damaged: export it again") from None
-        kept = dict(sorted({**notes, **more}.items()))
-        data = json.dumps({"__metadata__": {"format": "pt", **kept}, **entries}, separators=(",", ":")).encode()
-        data += b" " * (-len(data) % 8)  # tensors begin at a multiple of eight
-        return cls(path, len(data).to_bytes(8, "little") + data, 8 + length)
+            head = with_metadata(file.read(header.begin), {"format": "pt", **notes, **more})
+        return cls(path, head, header.begin)
 
     def write(self, target: Path) -> None:
         """Raises CannotWrite."""

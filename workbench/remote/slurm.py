@@ -18,7 +18,7 @@ from typing import Any
 
 from fsspec.implementations.local import LocalFileSystem
 
-from workbench import jobs, policy
+from workbench import jobs
 from workbench.errors import ConfigError, ExitCode
 from workbench.jobs import platform
 from workbench.jobs.job import ended
@@ -26,7 +26,7 @@ from workbench.remote.base import FolderBackend, Progress, RemoteRecord, RemoteS
 from workbench.remote.remote_folder import RemoteFolder, link_or_copy
 from workbench.remote.targets import make_backend
 from workbench.trainer.encoding_job import MODULE, machine_of
-from workbench.workspace import Workspace, disk, make_folder, writing
+from workbench.workspace import Workspace, disk, make_folder, named_paths, writing
 
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY")
 INTERRUPTED = ("PREEMPTED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "DEADLINE")
@@ -58,7 +58,7 @@ class SlurmBackend(FolderBackend):
     @property
     def root(self) -> str:
         chosen = self.target.folder
-        return str(policy.resolve(chosen, "folder") if chosen else self.workspace.root / ".remote")
+        return str(named_paths.resolve(chosen, "folder") if chosen else self.workspace.root / ".remote")
 
     def connect(self) -> None:
         base = Path(self.root)

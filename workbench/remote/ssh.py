@@ -14,11 +14,11 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from workbench import policy
 from workbench.errors import CannotWrite, ConfigError, ExitCode
 from workbench.remote.base import FolderBackend, RemoteState, TargetCheck, Unreachable, environment_checks
 from workbench.remote.remote_folder import RemoteFolder
 from workbench.remote.server import READY, message
+from workbench.workspace import named_paths
 
 if TYPE_CHECKING:
     import asyncssh
@@ -54,7 +54,7 @@ class SshBackend(FolderBackend):
             )
         self.close()
         user, _, host = self.target.host.rpartition("@")
-        config = [str(policy.resolve(self.target.ssh_config, "ssh_config"))] if self.target.ssh_config else ()
+        config = [str(named_paths.resolve(self.target.ssh_config, "ssh_config"))] if self.target.ssh_config else ()
         given = {"config": config, **({"username": user} if user else {})}
         with self.errors(), _refusals(host):
             if asyncssh.SSHClientConnectionOptions(host=host, **given).known_hosts is None:

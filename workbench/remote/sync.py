@@ -22,7 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from workbench import jobs, policy
+from workbench import jobs
 from workbench.clips.records import INFO, METADATA, clip_file, file_sha256, read_clips
 from workbench.errors import CannotWrite, ConfigError, ExitCode
 from workbench.jobs.log import log
@@ -36,7 +36,7 @@ from workbench.runs.metrics import METRICS, SESSIONS
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.encoder import portable_keys
-from workbench.workspace import Workspace, confined, disk, read_object, write_bytes, write_json, writing
+from workbench.workspace import Workspace, confined, disk, named_paths, read_object, write_bytes, write_json, writing
 
 POLL_SECONDS = 1.0
 RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)  # between attempts to connect again
@@ -104,7 +104,7 @@ def _named(workspace: Workspace, settings: TrainSettings, config: dict[str, obje
             path = _input(lora)
             config["start_from"] = BELOW + path
             yield path, lora
-    pictures = [policy.resolve(name, "preview_images") for name in settings.preview_images]
+    pictures = [named_paths.resolve(name, "preview_images") for name in settings.preview_images]
     config["preview_images"] = [BELOW + _input(picture) for picture in pictures]
     yield from ((_input(picture), picture) for picture in pictures)
 

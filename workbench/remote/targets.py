@@ -6,11 +6,9 @@ until it is sent on.
 
 from __future__ import annotations
 
-import pkgutil
 from pathlib import Path
 from typing import Literal
 
-from workbench import jobs
 from workbench.errors import ConfigError, Unknown
 from workbench.remote.base import Backend, RemoteRecord, TargetCheck
 from workbench.runs.run import REMOTE, Run
@@ -20,7 +18,6 @@ from workbench.workspace import Workspace, checked_slug, read_json, slugify
 MACHINE, JOB, FILES = "Machine", "Job", "Files"
 FOLDER = "targets"
 LOCAL = "local"  # this machine
-BACKENDS = {"ssh": "ssh:SshBackend", "slurm": "slurm:SlurmBackend", "hf-jobs": "hub_jobs:HubJobsBackend"}
 
 
 # ---- what a target is, one class a kind -----------------------------------------------------------------------------
@@ -160,8 +157,13 @@ def _path(workspace: Workspace, name: str) -> Path:
 
 def backend_class(target: Settings) -> type[Backend]:
     """The backend of a target's kind. Raises ConfigError when a package for it is missing."""
-    kind: str = getattr(target, "kind")  # noqa: B009 - each class of targets declares it for itself
-    found: type[Backend] = pkgutil.resolve_name(f"workbench.remote.{BACKENDS[kind]}")
+    found: type[Backend]
+    if isinstance(target, SshTarget):
+        from workbench.remote.ssh import SshBackend as found
+    elif isinstance(target, SlurmTarget):
+        from workbench.remote.slurm import SlurmBackend as found
+    else:
+        from workbench.remote.hub_jobs import HubJobsBackend as found
     found.require()
     return found
 
@@ -206,9 +208,3 @@ def choose_target(workspace: Workspace, run: Run, name: str) -> None:
             f"there, then stop it. If {record.target} is gone for good, remove {run.folder / REMOTE}"
         )
     RemoteRecord(target=target, folder=record.folder).save(run.folder)
-
-
-def start_on(workspace: Workspace, run: Run, target: str) -> jobs.Status:
-    """Start a run on a target, or let it go on there. Raises ConfigError, CannotWrite."""
-    choose_target(workspace, run, target)
-    return run.start()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import math
 import os
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench import hub, policy
+from workbench import hub
 from workbench.clips.frame_plan import Shape, shape_of
 from workbench.clips.records import INFO, METADATA
 from workbench.errors import ConfigError
@@ -27,8 +26,9 @@ from workbench.runs import optimizer_options
 from workbench.runs.data import Batches, datasets_of, load_data
 from workbench.runs.settings import TrainSettings
 from workbench.settings import value_text
-from workbench.workspace import SLUG, Workspace, lora_names, read_object
+from workbench.workspace import SLUG, Workspace, lora_names, named_paths, read_object
 from workbench.workspace.folders import Bin
+from workbench.workspace.safetensors_header import read_header
 
 # Why some initializations of a LoRA are refused: they change the base model itself.
 NOT_PORTABLE = {
@@ -65,7 +65,7 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
         check_ranks(settings, settings.gpus or len(gpus()) or 1)
     initial_lora(workspace, settings)
     for path in settings.preview_images:
-        if not policy.resolve(path, "preview_images").is_file():
+        if not named_paths.resolve(path, "preview_images").is_file():
             raise _refusal("preview_images", f"preview_images has {path!r}, which is no file: give a picture's path")
     optimizer_options.check(settings)
     check_tracker(settings)
@@ -227,7 +227,7 @@ def initial_lora(workspace: Workspace, settings: TrainSettings) -> Path | None:
         convert = f"workbench convert {name} {made} --like {settings.model}"
         raise _refusal("start_from", f"start_from is {name!r}: convert it first: {convert}")
     if name.endswith(".safetensors"):
-        path = policy.resolve(name, "start_from")
+        path = named_paths.resolve(name, "start_from")
         if not path.is_file():
             raise _refusal("start_from", f"start_from is {name!r}, which is no file: check the path")
         _check_rank(path, settings.rank)
@@ -245,15 +245,14 @@ def initial_lora(workspace: Workspace, settings: TrainSettings) -> Path | None:
 
 def _check_rank(path: Path, rank: int) -> None:
     """Refuse a LoRA of another rank. Files with keys that only their family can read are checked when loaded."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError), path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(min(length, path.stat().st_size)))
-        shapes = [one["shape"] for name, one in header.items() if name.endswith(".lora_A.weight")]
-        ranks = {shape[0] for shape in shapes if len(shape) == 2}
-        if len(ranks) == 1 and rank not in ranks:
-            (known,) = ranks
-            sentence = f"the LoRA {path.name} has rank {known}, rank is {rank}: set rank to {known}, or resize the LoRA"
-            raise ConfigError(sentence, {"rank": sentence})
+    ranks = set[int]()
+    with contextlib.suppress(OSError, ValueError):
+        shapes = read_header(path).shapes
+        ranks = {shape[0] for name, shape in shapes.items() if name.endswith(".lora_A.weight") and len(shape) == 2}
+    if len(ranks) == 1 and rank not in ranks:
+        (known,) = ranks
+        sentence = f"the LoRA {path.name} has rank {known}, rank is {rank}: set rank to {known}, or resize the LoRA"
+        raise ConfigError(sentence, {"rank": sentence})
 
 
 def _check_layers(config: Path, name: str, settings: TrainSettings) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from workbench import jobs, policy
+from workbench import jobs
 from workbench.jobs import platform, processes
 from workbench.paths import without_folders
 from workbench.workspace import Workspace, read_object
@@ -34,7 +34,7 @@ def watch(run: Path) -> None:
     The address is removed from this process's environment, so that no other child inherits it.
     """
     address = os.environ.pop(VARIABLE, "")
-    if not address or policy.current() is not None:
+    if not address:
         return
     try:
         identity = json.dumps(processes.identity(os.getpid()))  # this process may be gone when the watcher first looks

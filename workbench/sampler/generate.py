@@ -22,7 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench import __version__, policy
+from workbench import __version__
 from workbench.clips.frame_plan import shape_for
 from workbench.clips.records import file_sha256
 from workbench.families import settled_model
@@ -39,7 +39,7 @@ from workbench.sampler.inputs import SampleInputs, as_clip, first_frames, inputs
 from workbench.sampler.loras import Lora, fetched, read_header
 from workbench.sampler.samples import NOISE, read_latents, write_latents
 from workbench.sampler.settings import SampleSettings, Speed
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, named_paths
 
 if TYPE_CHECKING:
     import numpy as np
@@ -279,12 +279,12 @@ class Sampler:
         settings, shape = inputs.settings, inputs.shape
         size = (shape.height, shape.width)
         found: dict[str, Any] = {}
-        picture = read_picture(policy.resolve(settings.image, "image"), *size) if settings.image else None
+        picture = read_picture(named_paths.resolve(settings.image, "image"), *size) if settings.image else None
         if not (settings.continue_from or settings.video or picture is not None):
             return {}
         with self._on_device(self._vae):
             if settings.continue_from:
-                before = policy.resolve(settings.continue_from, "continue_from")
+                before = named_paths.resolve(settings.continue_from, "continue_from")
                 last = last_frames(before, inputs.kept_frames, shape.fps, *size)
                 picture = last[:1] if picture is None else picture
                 moments = self.family.encode_video(self._vae, as_clip(last))
@@ -292,7 +292,7 @@ class Sampler:
                 middle = torch.zeros(1, *self.family.latents_shape(self.folder, len(last), *size))
                 found["prefix"] = self.family.sample_latents({name: v.cpu() for name, v in moments.items()}, middle)
             if settings.video:
-                first = first_frames(policy.resolve(settings.video, "video"), shape.frames, shape.fps, *size)
+                first = first_frames(named_paths.resolve(settings.video, "video"), shape.frames, shape.fps, *size)
                 moments = self.family.encode_video(self._vae, as_clip(first))
                 around = self.family.posterior_noise(moments, noise, self._vae_dtype)
                 # `sample_latents` uses no noise where it puts copies in front.
@@ -342,7 +342,10 @@ class Sampler:
             **asdict(inputs.shape),
             "steps": inputs.steps,
             "guidance_scale": inputs.guidance.scale,
-            **{key: file_sha256(policy.resolve(given[name])) if given[name] else None for key, name in HASHED.items()},
+            **{
+                key: file_sha256(named_paths.resolve(given[name])) if given[name] else None
+                for key, name in HASHED.items()
+            },
             "kept_frames": inputs.kept_frames,
             "scheduler": inputs.scheduler,
             **{name: value for name, value in only_some.items() if value is not None},

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from workbench import policy
 from workbench.clips import media
 from workbench.clips.frame_plan import Shape, shape_of
 from workbench.clips.media import Pixels
@@ -27,7 +26,7 @@ from workbench.families.model import Model
 from workbench.families.settings import check_own
 from workbench.sampler.loras import Lora, absolute, read_header, resolve
 from workbench.sampler.settings import SampleSettings
-from workbench.workspace import Workspace, replacing
+from workbench.workspace import Workspace, named_paths, replacing
 
 if TYPE_CHECKING:
     import torch
@@ -137,7 +136,7 @@ def _check_pictures(model: Model, settings: SampleSettings) -> None:
     if from_image and not (settings.image or settings.continue_from):
         raise ConfigError.of("image", f"image is empty, {model.title} starts from a first frame: give a picture's file")
     if settings.image:
-        check_picture(policy.resolve(settings.image, "image"))
+        check_picture(named_paths.resolve(settings.image, "image"))
     if settings.video and from_image:
         raise ConfigError.of(
             "video", f"video is {settings.video}, {model.title} begins with a first frame: choose a text-to-video model"
@@ -146,7 +145,7 @@ def _check_pictures(model: Model, settings: SampleSettings) -> None:
         raise ConfigError.of("video", "video and continue_from are both given: change one video, or continue one")
     for name in ("video", "continue_from"):
         if file := getattr(settings, name):
-            check_video(policy.resolve(file, name), name)
+            check_video(named_paths.resolve(file, name), name)
 
 
 def portable(workspace: Workspace, settings: SampleSettings) -> SampleSettings:
@@ -155,7 +154,7 @@ def portable(workspace: Workspace, settings: SampleSettings) -> SampleSettings:
     Raises ConfigError, ModelUnavailable.
     """
     files = {key: getattr(settings, key) for key in ("image", "video", "continue_from")}
-    found = {key: str(policy.resolve(file, key)) for key, file in files.items() if file}
+    found = {key: str(named_paths.resolve(file, key)) for key, file in files.items() if file}
     return settings.changed(
         model=settle(workspace.model(settings.model)), loras=list(absolute(workspace, settings.loras)), **found
     )
@@ -278,7 +277,7 @@ def _refusal(setting: str, path: Path, reason: str) -> ConfigError:
 
 def keep(workspace: Workspace, path: Path, kind: Kind) -> Path:
     """The file's copy in the workspace, made where there is none. Raises ConfigError for what is none, CannotWrite."""
-    path = policy.resolve(path, kind)
+    path = named_paths.resolve(path, kind)
     folder = workspace.samples / FOLDER
     if path.parent == folder:
         return path
@@ -305,6 +304,6 @@ def kept(workspace: Workspace, many: Sequence[SampleSettings]) -> list[SampleSet
 
 def keep_lora(workspace: Workspace, path: Path) -> Path:
     """Return the copy of a LoRA's file in the workspace, made where there is none. Raises ConfigError, CannotWrite."""
-    path = policy.resolve(path, "loras")
+    path = named_paths.resolve(path, "loras")
     read_header(path)
     return _copied(path, workspace.samples / FOLDER / f"{path.stem[:60]}-{file_sha256(path)[:8]}{path.suffix}")

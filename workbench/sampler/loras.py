@@ -12,15 +12,13 @@ A LoRA is named in settings as WHAT=SCALE, scale 1 when not given. WHAT is
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
 
-from workbench import policy
 from workbench.errors import ConfigError
 from workbench.families.lora_files import (
     DIFFUSERS_FILE,
@@ -31,9 +29,9 @@ from workbench.families.lora_files import (
     is_of_torch,
 )
 from workbench.hub import HubLost
-from workbench.workspace import SLUG, Workspace, lora_names
+from workbench.workspace import SLUG, Workspace, lora_names, named_paths, safetensors_header
+from workbench.workspace.safetensors_header import MOST_BYTES, Header
 
-HEADER_LIMIT = 16 * 1024**2
 TENSOR_LIMIT = 20_000
 HUB = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(:(?P<file>[^@]+))?(@(?P<revision>[\w./-]+))?")
 ADDRESS = re.compile(r"https?://(?P<host>[^/]+)(?P<path>/[^?#]*)?.*")
@@ -63,14 +61,6 @@ class Lora:
         """Its file, which is here."""
         assert self.path is not None, f"{self.name} was not fetched"
         return self.path
-
-
-@dataclass(frozen=True)
-class Header:
-    """The header of a safetensors file: tensor name -> shape, and its metadata."""
-
-    tensors: Mapping[str, tuple[int, ...]]
-    metadata: Mapping[str, str]
 
 
 # ---- naming: no torch -----------------------------------------------------------------------------------------------
@@ -236,11 +226,11 @@ def _local(workspace: Workspace, name: str) -> Path | None:
             "loras", f"loras has {name[:120]!r}, quantized for sampling (GGUF): get it as .safetensors"
         )
     if is_lora_file(name):
-        return None if ":" in name and HUB.fullmatch(name) else policy.resolve(name, "loras")
-    if "\0" in name or not policy.names_file(name):
+        return None if ":" in name and HUB.fullmatch(name) else named_paths.resolve(name, "loras")
+    if "\0" in name or not named_paths.names_file(name):
         return None
     known = lora_names.is_name(name) or (SLUG.fullmatch(name) and workspace.run(name).is_dir())
-    return None if known else policy.resolve(name, "loras")
+    return None if known else named_paths.resolve(name, "loras")
 
 
 # ---- is the file sound? no torch ------------------------------------------------------------------------------------
@@ -248,27 +238,6 @@ def _local(workspace: Workspace, name: str) -> Path | None:
 
 def read_header(path: Path) -> Header:
     """Names and shapes in a safetensors file, without its weights. Raises ConfigError saying what is wrong with it."""
-    length, raw = _header_bytes(path)
-    try:
-        header = json.loads(raw)
-        metadata = header.pop("__metadata__", {})
-        ends = [int(entry["data_offsets"][1]) for entry in header.values()]
-        tensors = {str(name): tuple(int(n) for n in entry["shape"]) for name, entry in header.items()}
-        if min((size for shape in tensors.values() for size in shape), default=0) < 0:
-            raise ValueError("a size below 0")
-        notes = {str(key): str(value) for key, value in metadata.items()}
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, OverflowError):
-        raise _damaged(path, "has a damaged header: download or export it again") from None
-    if not tensors:
-        raise _damaged(path, "holds no tensors: export it again")
-    if len(tensors) > TENSOR_LIMIT:
-        raise _damaged(path, f"holds {len(tensors):,} tensors, a LoRA has at most {TENSOR_LIMIT:,}: choose another")
-    if max(ends) != path.stat().st_size - 8 - length:
-        raise _damaged(path, "is cut short or has bytes that belong to nothing: download or copy it again")
-    return Header(tensors, notes)
-
-
-def _header_bytes(path: Path) -> tuple[int, bytes]:
     if not path.is_file():
         raise _damaged(path, f"is not there ({path}): check the name")
     size = path.stat().st_size
@@ -276,21 +245,28 @@ def _header_bytes(path: Path) -> tuple[int, bytes]:
         raise _damaged(path, "is an empty file: download or export it again")
     with path.open("rb") as file:
         start = file.read(64)
-        for magic, reason in IMPOSTORS:
-            # A safetensors file may begin with any byte (its header's length), but has a brace at byte 8.
-            if start.startswith(magic) and start[8:9] != b"{":
-                raise _damaged(path, reason)
-        length = int.from_bytes(start[:8], "little")
-        if size < 10 or start[8:9] != b"{":
-            raise _damaged(path, "is no safetensors file: choose another")
-        if length > HEADER_LIMIT:
-            raise _damaged(
-                path, f"claims a header of {length:,} bytes, at most {HEADER_LIMIT:,} are read: it is damaged"
-            )
-        if length > size - 8:
-            raise _damaged(path, "is cut short: download or copy it again")
-        file.seek(8)
-        return length, file.read(length)
+    for magic, reason in IMPOSTORS:
+        # A safetensors file may begin with any byte (its header's length), but has a brace at byte 8.
+        if start.startswith(magic) and start[8:9] != b"{":
+            raise _damaged(path, reason)
+    length = int.from_bytes(start[:8], "little")
+    if size < 10 or start[8:9] != b"{":
+        raise _damaged(path, "is no safetensors file: choose another")
+    if length > MOST_BYTES:
+        raise _damaged(path, f"claims a header of {length:,} bytes, at most {MOST_BYTES:,} are read: it is damaged")
+    if length > size - 8:
+        raise _damaged(path, "is cut short: download or copy it again")
+    try:
+        header = safetensors_header.read_header(path)
+    except ValueError:
+        raise _damaged(path, "has a damaged header: download or export it again") from None
+    if not header.tensors:
+        raise _damaged(path, "holds no tensors: export it again")
+    if (count := len(header.tensors)) > TENSOR_LIMIT:
+        raise _damaged(path, f"holds {count:,} tensors, a LoRA has at most {TENSOR_LIMIT:,}: choose another")
+    if max(one.end for one in header.tensors.values()) != size:
+        raise _damaged(path, "is cut short or has bytes that belong to nothing: download or copy it again")
+    return header
 
 
 def _damaged(path: Path, reason: str) -> ConfigError:

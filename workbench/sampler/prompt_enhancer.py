@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench import jobs, policy
+from workbench import jobs
 from workbench.captioners.base import CaptionFailed, whole_sentences
 from workbench.captioners.endpoint import Endpoint
 from workbench.captioners.keys import handed_over
@@ -32,7 +32,7 @@ from workbench.jobs.devices import DeviceChoice, pick_device
 from workbench.sampler.inputs import read_picture
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, field
-from workbench.workspace import Workspace, append_line, make_folder, read_json, write_json
+from workbench.workspace import Workspace, append_line, make_folder, named_paths, read_json, write_json
 from workbench.workspace.records import read_json_lines
 
 MODULE = "workbench.sampler.prompt_enhancer"
@@ -135,7 +135,7 @@ def write(workspace: Workspace, settings: PromptSettings, sample: SampleSettings
             "instruction", "instruction has no {prompt}, which stands for your prompt: put it where the prompt belongs"
         )
     _ = sample.resolved  # refuses a model that is not known
-    image = str(policy.resolve(sample.image, "image")) if sample.image else ""
+    image = str(named_paths.resolve(sample.image, "image")) if sample.image else ""
     if settings.enhancer == "endpoint":
         Endpoint(captioning(settings), workspace).check()
     elif not settings.local_model.strip():
@@ -248,7 +248,7 @@ def fitted(prompt: str, model: str) -> tuple[str, int | None, int | None]:
 def _by_server(settings: PromptSettings, workspace: Workspace, instruction: str, image: str) -> str:
     picture: Any = []
     if image and settings.show_picture:
-        picture = read_picture(policy.resolve(image, "image"), PICTURE_SIDE, PICTURE_SIDE)
+        picture = read_picture(named_paths.resolve(image, "image"), PICTURE_SIDE, PICTURE_SIDE)
     server = Endpoint(captioning(settings), workspace)
     server.open()
     try:
@@ -299,7 +299,7 @@ def _by_local_model(settings: PromptSettings, workspace: Workspace, instruction:
 
 def _fetched(model: str) -> Path:
     """The folder with a language model's files, downloaded once. Raises ConfigError, ModelUnavailable."""
-    folder = policy.resolve(model, "local_model")
+    folder = named_paths.resolve(model, "local_model")
     if folder.is_dir():
         if not any(folder.glob("*.safetensors")):
             raise ConfigError(f"local_model is {model}, a folder without .safetensors files: convert its weights")

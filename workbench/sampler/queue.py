@@ -32,10 +32,10 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from workbench import jobs, policy
+from workbench import jobs
 from workbench.clips.records import Number, Whole
 from workbench.errors import ConfigError, DeviceBusy, ExitCode, Unknown
-from workbench.jobs import gpu_lock
+from workbench.jobs import gpu_lock, quota
 from workbench.jobs.devices import pick_device
 from workbench.jobs.locks import locked
 from workbench.sampler.inputs import check_continues, inputs_of, portable
@@ -189,7 +189,8 @@ def submit_all(
     folder = worker_folder(workspace)
     stories = [range(first, len(many), chains) for first in range(chains)] if 0 < chains < len(many) else []
     count = len(requests_in(folder / REQUESTS)) + len(many) + len(stories)
-    policy.check_waiting(count)
+    if (limits := quota.current()) is not None and count > limits.waiting:
+        raise ConfigError(f"{count} videos would wait, at most {limits.waiting} in this demo: request fewer, or wait")
     if count > MOST_WAITING:
         raise ConfigError(
             f"{count:,} videos would wait, at most {MOST_WAITING:,} are allowed: request fewer, or cancel those that "

@@ -35,7 +35,7 @@ import torch
 from PIL import Image, ImageOps
 from safetensors.torch import load_file, save
 
-from workbench import jobs, policy
+from workbench import jobs
 from workbench.clips.frame_plan import Shape
 from workbench.errors import ConfigError
 from workbench.families import find_model
@@ -54,7 +54,7 @@ from workbench.sampler.samples import new_id, video_path, write_sample
 from workbench.trainer.batch_inputs import BatchInputs
 from workbench.trainer.encoder import read_video
 from workbench.trainer.trainable import apply_memory_levels
-from workbench.workspace import Workspace, read_object, step_folders, write_bytes, write_json, write_text
+from workbench.workspace import Workspace, named_paths, read_object, step_folders, write_bytes, write_json, write_text
 
 CLIPS = 2  # whose captions are the prompts where none are given, and that are kept as training inputs
 TILED_FROM = 256  # pixels of height from which the VAE decodes in tiles
@@ -159,7 +159,7 @@ def read_picture(path: Path, like: RunClip) -> torch.Tensor:
     """A picture file scaled and cropped to a clip's shape: float32 [1, 3, H, W] in [-1, 1]. Raises ConfigError."""
     size = (like.bucket.width, like.bucket.height)
     try:
-        with Image.open(policy.resolve(path, "preview_images")) as image:
+        with Image.open(named_paths.resolve(path, "preview_images")) as image:
             upright = ImageOps.exif_transpose(image).convert("RGB")
             fitted = ImageOps.fit(upright, size, Image.Resampling.BICUBIC)
     except (OSError, ValueError) as error:

@@ -6,6 +6,8 @@
     records         files of a known shape, read whole or not at all
     disk            what differs between operating systems: locks, renames, links
     folders         what a person does with a whole run or dataset: notes, the bin
+    named_paths     paths that a person writes, kept to the folders that are open
+    safetensors_header   what is in a file of weights, without its weights
     lora_names      what LoRAs are called, and which file a name stands for
     strange_names   files that the workbench did not create
     zip_stream      files as a zip, on the disk or piece by piece
@@ -27,6 +29,7 @@ from workbench.workspace.files import (
     read_object,
     read_to_change,
     replacing,
+    size_of,
     sync_folder,
     write_bytes,
     write_json,
@@ -63,6 +66,7 @@ __all__ = [
     "read_object",
     "read_to_change",
     "replacing",
+    "size_of",
     "slugify",
     "step_folders",
     "step_of",

@@ -96,6 +96,21 @@ def append_line(path: Path, text: str) -> None:
         file.write((b"\n" if torn else b"") + text.encode() + b"\n")
 
 
+def size_of(path: Path) -> int:
+    """Return the bytes of a file, or of all files below a folder; links below it count as links."""
+    if path.is_file():
+        return path.stat().st_size
+    total, left = 0, [path]
+    while left:
+        with contextlib.suppress(OSError), os.scandir(left.pop()) as entries:  # removed meanwhile
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    left.append(Path(entry.path))
+                else:
+                    total += entry.stat(follow_symlinks=False).st_size
+    return total
+
+
 def sync_folder(folder: Path) -> None:
     """Make a rename inside the folder survive a power cut (where the system lets folders be opened)."""
     with contextlib.suppress(OSError):

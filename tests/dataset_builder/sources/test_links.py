@@ -18,8 +18,8 @@ from workbench.dataset_builder.sources.files import trees_of
 from workbench.dataset_builder.sources.survey import Survey, survey
 from workbench.errors import ConfigError, ExitCode
 from workbench.operations import datasets
-from workbench.policy import confine
 from workbench.workspace import Workspace
+from workbench.workspace.named_paths import confine
 
 FORBIDDEN = "it is a link to a file that may not be read here: replace it with the file itself"
 OUT = "it is a link that leads out of what was given: replace it with the file itself"

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from workbench import jobs, policy
+from workbench import jobs
 from workbench.clips import media, records
 from workbench.dataset_builder import history
 from workbench.dataset_builder.ingest import pictures
@@ -50,7 +50,6 @@ LONGEST_NOTE = 200  # characters
 
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     """Import the sources; killed half-way, it goes on where it was. Raises DataError, CannotWrite, jobs.Stop."""
-    policy.inherit()
     settings = ImportSettings.load(config)
     if settings.trigger_word:
         history.set_trigger_word(dataset, settings.trigger_word)

@@ -20,9 +20,10 @@ from workbench.dataset_builder.ingest.canonical import convert, convert_animatio
 from workbench.dataset_builder.ingest.pictures import read_numbered
 from workbench.dataset_builder.ingest.results import ImportResult, Outcome, clip_name
 from workbench.errors import CannotWrite, ConfigError, DataError, ModelUnavailable
-from workbench.families.latents_file import check_values, is_safetensors, read_facts
+from workbench.families.latents_file import check_values, read_facts
 from workbench.jobs.limited import Watch, serve
 from workbench.workspace import replacing
+from workbench.workspace.safetensors_header import is_safetensors
 
 MODULES = ("av", "numpy", "PIL.Image")
 

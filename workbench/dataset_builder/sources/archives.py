@@ -30,7 +30,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
-from workbench import policy
 from workbench.clips.media import SUFFIXES
 from workbench.clips.records import METADATA
 from workbench.dataset_builder.sources.columns import (
@@ -47,6 +46,7 @@ from workbench.dataset_builder.sources.columns import (
 )
 from workbench.dataset_builder.sources.tree import Entry, SourceFile, Tree
 from workbench.errors import DataError
+from workbench.jobs import quota
 from workbench.paths import extra_command
 from workbench.workspace import disk, from_json, writing
 
@@ -133,7 +133,9 @@ class ArchiveTree(Tree):
 
     def _list(self, archive: _Reader, files: dict[str, int], refused: dict[str, str]) -> None:
         """Read names, sizes, captions, and why entries are refused."""
-        entries, size, text_left = policy.unpacked(MOST_ENTRIES, MOST_BYTES, MOST_ALL_TEXT_BYTES)
+        entries, size, text_left = MOST_ENTRIES, MOST_BYTES, MOST_ALL_TEXT_BYTES
+        if (limits := quota.current()) is not None:
+            entries, size, text_left = limits.entries, limits.size, limits.text
         bytes_left = size
         for number, entry in enumerate(archive.entries):
             if number == entries:

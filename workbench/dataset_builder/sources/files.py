@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from workbench import policy
 from workbench.dataset_builder.sources.archives import ArchiveTree, as_lines, holds_videos, is_archive, not_read
 from workbench.dataset_builder.sources.columns import (
     DELIMITED_SUFFIXES,
@@ -35,7 +34,7 @@ from workbench.dataset_builder.sources.columns import (
 from workbench.dataset_builder.sources.layouts.text_files import META
 from workbench.dataset_builder.sources.tree import SourceFile, Tree, without_suffix
 from workbench.errors import ConfigError, DataError
-from workbench.workspace import confined
+from workbench.workspace import confined, named_paths
 
 MOST_NAMES = 3
 TABLES = ("metadata", "dataset", "captions", "train", "data")  # looked for beside files that were given one by one
@@ -213,7 +212,7 @@ def _text_beside(path: Path, root: Path | None, refused: dict[str, str]) -> str:
     A file next to a folder may lie where this process may not read; it is then ignored.
     """
     try:
-        policy.resolve(path.parent)
+        named_paths.resolve(path.parent)
     except ConfigError:
         return ""
     if not os.path.lexists(path):
@@ -300,7 +299,7 @@ def _followed(path: Path, root: Path | None) -> Path:
     if not below and not (snapshots and target.parent == snapshots.parent / BLOBS):
         raise DataError(f"it is a link that leads out of what was given: {COPY}")
     try:
-        return policy.resolve(target)
+        return named_paths.resolve(target)
     except ConfigError as error:
         raise DataError(f"it is a link to a file that may not be read here: {COPY}") from error
 

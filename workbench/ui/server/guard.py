@@ -107,7 +107,8 @@ class Guard:
             named = path[len(f"{API}/file") :]
             if REMOTE.search(named) or not self.rules.files(named[1:]):
                 raise Refusal(403, "Files of this workspace are served, nothing from elsewhere.")
-        kept = [(name, value) for name, value in scope["headers"] if self._keeps(name)]
+        # What anybody may write into a request does not decide how the page calls itself.
+        kept = [one for one in scope["headers"] if self.rules.proxied or not FORWARDED.fullmatch(one[0])]
         # Starlette takes the query for text. A browser writes every other byte so, as a URL must.
         query = re.sub(rb"[^!-~]", lambda found: b"%%%02X" % found[0][0], scope.get("query_string", b""))
         return {**scope, "headers": kept, "query_string": query}
@@ -145,10 +146,6 @@ class Guard:
             return False
         given = [name for name in self.rules.hosts if name not in LOCAL and name != ANY]
         return bool(called) and (called == host.lower() or _named(_name(called), given))
-
-    def _keeps(self, name: bytes) -> bool:
-        """What anybody may write into a request does not decide how the page calls itself."""
-        return self.rules.proxied or not FORWARDED.fullmatch(name)
 
     # ---- after
 

@@ -16,12 +16,12 @@ import threading
 import webbrowser
 from pathlib import Path
 
-from workbench import jobs, policy
+from workbench import jobs
 from workbench.errors import WorkbenchError
 from workbench.jobs import leftovers, platform
 from workbench.ui.server import bodies, connections, guard, spaces
 from workbench.ui.server.login import Access
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, named_paths
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 FIRST_PORT, PORTS = 7860, 100
@@ -51,7 +51,7 @@ def serve(chosen: argparse.Namespace) -> None:
     more = {"server_name": chosen.host, "server_port": chosen.port}
     local = [Path.home(), Path("/")] if chosen.host in LOCAL else []
     roots = [Path(root) for root in chosen.root or local]
-    policy.confine([*roots, workspace.root])
+    named_paths.confine([*roots, workspace.root])
     page = build(workspace)
     accepted = spaces.rules() if chosen.space else rules(chosen)
     access = Access.made(workspace.root, chosen.password, accepted.frames)

@@ -1,7 +1,7 @@
 """`python -m workbench.ui.server.session_page FOLDER`: the page of one session (demo_space.sessions), for the proxy.
 
-It is the ordinary page. The rules in the environment keep the library from doing what a visitor may not do
-(workbench.policy), and operations say which of them a visitor may call. Ends when its input does.
+It is the ordinary page. A visitor's is held to their quota, their folder and the rule for settings; the owner's of a
+Space is not. Ends when its input does.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from workbench import policy
-from workbench.demo_space.limits import MEGABYTE, Limits
+from workbench import settings
+from workbench.demo_space.limits import MEGABYTE, Limits, check
 from workbench.demo_space.sessions import PROXY_SECRET
-from workbench.jobs import admission
+from workbench.jobs import quota
 from workbench.ui.app import build, launch_options
 from workbench.ui.server import guard
 from workbench.workspace import Workspace, write_json
@@ -23,8 +23,9 @@ from workbench.workspace import Workspace, write_json
 def main(folder: Path) -> None:
     """Serve the session until the proxy is gone."""
     secret = os.environ.pop(PROXY_SECRET)
-    visitor = policy.current() is not None
-    admission.limit_process()
+    if visitor := quota.current() is not None:
+        quota.limit_process()
+        settings.RULES.append(check)
     workspace = Workspace.open(folder / "workspace" if visitor else None)
     limits = Limits()
     uploads: dict[str, Any] = {"uploads": limits.upload, "bodies": 2 * MEGABYTE} if visitor else {}
