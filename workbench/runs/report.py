@@ -72,7 +72,8 @@ def previews_html(run: Run) -> str:
     seen = snapshot(run)
     answers, files = _answers(seen)
     properties = {"now": _now(seen), "runs": []}
-    return framed(elements.exported(seen.name, "wb-run-overview", properties, files, answers), seen.name, HEIGHT)
+    shown = elements.exported(seen.name, "wb-run-overview", properties, files, answers)
+    return heading(f"{seen.name}: previews and curves") + framed(shown, seen.name, HEIGHT)
 
 
 def _document(seen: RunSnapshot, sections: dict[str, list[Any]]) -> Iterator[str]:
