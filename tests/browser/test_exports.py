@@ -119,12 +119,13 @@ def test_a_grid_plays_together_by_keys_too_and_tiny_videos_stay_small(
 
 def test_a_replay_goes_through_a_run(files: dict[str, Path], page: Page, asked: list[str]) -> None:
     page.goto(files["replay"].as_uri())
-    page.get_by_text("Before training, as it began").wait_for()
-    step = page.get_by_label("Training step")
-    step.focus()
-    page.keyboard.press("End")
     page.get_by_text(re.compile(r"^step 1,500, 6 min after it began")).wait_for()
     page.locator(".legend").get_by_text("step 1,500").wait_for()
+    step = page.get_by_label("Training step")
+    step.focus()
+    page.keyboard.press("Home")
+    page.get_by_text("Before training, as it began").wait_for()
+    page.keyboard.press("End")
     page.get_by_role("button", name="Play").first.click()
     page.get_by_role("button", name="Pause").first.wait_for()
     page.get_by_text("Before training, as it began").wait_for()

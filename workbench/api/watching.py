@@ -11,6 +11,7 @@ call that changes something.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -24,6 +25,7 @@ from workbench.operations.watched import BUG, LOG, SECONDS, Watched, named, watc
 from workbench.workspace import Workspace
 
 SILENT_SECONDS = 15.0  # then a comment is sent, so that proxies and browsers know that the stream is alive
+COMPRESSED_BYTES = 2000  # an answer of more is sent compressed
 MOST_STREAMS = 256
 MOST_WATCHED = 24  # of one stream
 KEPT_SECONDS = 60.0  # for which an answer that nobody watches keeps its reader
@@ -115,4 +117,8 @@ async def called(watching: Watching, name: str, request: Request, answer: Callab
         raise ConfigError(f"the body is no JSON ({error}): send an object of the operation's fields") from error
     if not isinstance(values, dict):
         raise ConfigError("the body is no JSON object: send one with the operation's fields")
-    return answer(await watching.call(name, values), 200)
+    response = answer(await watching.call(name, values), 200)
+    if len(response.body) > COMPRESSED_BYTES and "gzip" in request.headers.get("accept-encoding", ""):
+        response.body = await asyncio.to_thread(gzip.compress, bytes(response.body), 6)
+        response.headers.update({"content-encoding": "gzip", "content-length": str(len(response.body))})
+    return response

@@ -17,16 +17,17 @@ from workbench.clips import records
 from workbench.clips.frame_plan import shape_for
 from workbench.dataset_builder import library as dataset_library
 from workbench.dataset_builder.checks.findings import FIXES, CheckReport, Fix
+from workbench.dataset_builder.checks.fixes import expected_seconds
 from workbench.dataset_builder.checks.statistics import Histogram
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.export import finished_download, start_download
+from workbench.dataset_builder.export import contents, finished_download, start_download
 from workbench.dataset_builder.settings import CheckSettings, ExportSettings, ImportSettings
 from workbench.dataset_builder.snapshot import FileResult, Summary, TaskSnapshot, last_change, task_snapshot
 from workbench.dataset_builder.sources import uploads
 from workbench.dataset_builder.sources.files import first_names
 from workbench.dataset_builder.tasks import NAMES
 from workbench.dataset_builder.tasks import Name as TaskName
-from workbench.display.quantities import byte_size, duration, moment
+from workbench.display.quantities import byte_size, counted, duration, moment
 from workbench.errors import ConfigError, Unknown
 from workbench.families import find_model
 from workbench.jobs import State
@@ -157,6 +158,16 @@ class About(Card):
     """Its size."""
 
 
+class ToSend(Snapshot):
+    """What an export to the Hub would send."""
+
+    sentence: str
+    """How many files of which size, and where to."""
+
+    sizes: dict[str, int]
+    """Name of each file in the repository -> its bytes."""
+
+
 class FixOffer(Snapshot):
     """A way to fix the findings of a kind."""
 
@@ -168,6 +179,9 @@ class FixOffer(Snapshot):
 
     does: str
     """What it would do to all of them, a sentence."""
+
+    seconds: float
+    """About how long it takes; 0 for at once."""
 
 
 class KindOfFinding(Snapshot):
@@ -759,6 +773,15 @@ def send(workspace: Workspace, name: Name, settings: ExportSettings) -> DatasetT
     return start_task(Dataset.open(workspace, name), "export", settings.changed(target=target))
 
 
+@operation(path="/datasets/{name}/to-send", visitors="own session", shell=False)
+def to_send(workspace: Workspace, name: Name, settings: ExportSettings) -> ToSend:
+    """List every file that a push to the Hub would send."""
+    found = contents(Dataset.open(workspace, name).folder, settings)
+    sizes = {file: len(one) if isinstance(one, bytes) else one.stat().st_size for file, one in found.items()}
+    whole = f"{counted(len(sizes), 'file')}, {byte_size(sum(sizes.values()))}"
+    return ToSend(sentence=f"{whole}, to {settings.repo_id}" if settings.repo_id else whole, sizes=sizes)
+
+
 @operation(path="/datasets/{name}/download", changes=True, visitors="own session", job=job, shell=False)
 def download(
     workspace: Workspace,
@@ -999,7 +1022,12 @@ def _checks(dataset: Dataset) -> Checks:
                     for one in group.findings[:MOST_SHOWN]
                 ),
                 fixes=tuple(
-                    FixOffer(fix=fix.replace("_", "-"), label=FIXES[fix], does=dataset.preview_fix(group.findings, fix))
+                    FixOffer(
+                        fix=fix.replace("_", "-"),
+                        label=FIXES[fix],
+                        does=dataset.preview_fix(group.findings, fix),
+                        seconds=expected_seconds(dataset.folder, group.findings, fix),
+                    )
                     for fix in group.fixes
                 ),
             )
