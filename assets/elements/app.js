@@ -162,7 +162,7 @@ class App extends WorkbenchElement {
   server = { lost: null, kept: 0 };
   needs() { return { overview: ['overview/overview', {}] }; }
 
-  arrived() {
+  born() {
     applyTheme(preferences.read('theme', 'system'));
     this.path = parts(window.location.hash);
     window.addEventListener('hashchange', () => this.route());
