@@ -2,8 +2,9 @@
 
 A headless Chromium opens addresses of the page over a small workspace, each time in a profile of its own: the time from
 the page's first byte until a person can use it (the heading and what the server tells stand, and were painted), the
-kilobytes that came, and the processor time in scripts. Then sessions ask for the same without a browser: the server's
-processor time for one, and how long all of them wait when they come at once.
+kilobytes that came, and the processor time in scripts. Then a person goes from run to run: until the heading of the
+other one and the shape of its numbers were painted, and until its numbers were. Then sessions ask for the same without
+a browser: the server's processor time for one, and how long all of them wait when they come at once.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from benchmarks.hostile_calls import fill  # noqa: E402
 from scripts.browser import REMEDY, find  # noqa: E402
 from tests.browser.server import launch  # noqa: E402
 from tests.serving import Page  # noqa: E402
+from tests.written_run import write_run  # noqa: E402
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -39,7 +41,8 @@ if TYPE_CHECKING:
 ROUNDS, SESSIONS = 10, 50
 PATIENCE_SECONDS = 300.0
 ADDRESSES = {"Home": "#/", "a run": "#/train/a-run", "a dataset": "#/dataset/clips", "Sample": "#/sample"}
-GOALS = {"ms": 600.0, "kB": 100.0, "seconds": 0.06}
+GOALS = {"ms": 600.0, "kB": 100.0, "seconds": 0.06, "switched": 100.0}
+RUNS = ("lower", "higher")
 ENCODINGS = "gzip, deflate, br"
 # When a person can use it: in the task after the frame that follows the heading and the machine's figures being there.
 USABLE = """window.usable = new Promise((done) => {
@@ -56,6 +59,27 @@ USABLE = """window.usable = new Promise((done) => {
     const seen = new MutationObserver(look);
     seen.observe(document, {childList: true, subtree: true});
 })"""
+SWITCHED = """(name) => new Promise((done) => {
+    const began = performance.now(), marks = ['.skeleton, .facts', '.facts'], found = marks.map(() => null);
+    const look = () => {
+        if (document.querySelector('main wb-run h1')?.textContent !== name) return;
+        marks.forEach((mark, index) => {
+            if (found[index] !== null || !document.querySelector(`main wb-run :is(${mark})`)) return;
+            found[index] = 0;
+            requestAnimationFrame(() => {
+                const after = new MessageChannel();
+                after.port1.onmessage = () => {
+                    found[index] = performance.now() - began;
+                    if (found.every((one) => one)) { seen.disconnect(); done(found); }
+                };
+                after.port2.postMessage(null);
+            });
+        });
+    };
+    const seen = new MutationObserver(look);
+    seen.observe(document, {childList: true, subtree: true, characterData: true});
+    location.hash = `#/train/${name}`;
+})"""
 FETCHED = """() => [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]
     .filter(({name}) => !/gradio_api|watch/.test(name)).reduce((sum, {transferSize}) => sum + transferSize, 0)"""
 
@@ -71,11 +95,14 @@ def main() -> None:
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as folder:
-        page = Page(fill(Path(folder)).root)
+        workspace = fill(Path(folder))
+        for number, name in enumerate(RUNS):
+            write_run(workspace, name, rank=8 + number)
+        page = Page(workspace.root)
         try:
             with sync_playwright() as playwright:
                 browser = launch(playwright, path)
-                rows = [*openings(browser, page, options.rounds)]
+                rows = [*openings(browser, page, options.rounds), *switches(browser, page, options.rounds)]
                 browser.close()
             rows += asyncio.run(together(page, options))
         finally:
@@ -108,6 +135,23 @@ def openings(browser: Browser, page: Page, rounds: int) -> list[dict[str, Any]]:
         rows.append(row(f"{name}: over the wire at a first visit, kB", size, GOALS["kB"]))
         rows.append(row(f"{name}: the browser's processor time in scripts, ms", scripts))
     return rows
+
+
+def switches(browser: Browser, page: Page, rounds: int) -> list[dict[str, Any]]:
+    """Medians of going from a run to another one and back."""
+    context = browser.new_context()
+    opened = context.new_page()
+    opened.set_default_timeout(1000 * PATIENCE_SECONDS)
+    context.request.get(page.opened)
+    opened.goto(f"{page.url}/#/train/{RUNS[0]}")
+    opened.locator("main wb-run .facts").wait_for()
+    times = [opened.evaluate(SWITCHED, RUNS[(turn + 1) % 2]) for turn in range(2 * rounds)]
+    context.close()
+    shape, numbers = (statistics.median(each) for each in zip(*times, strict=True))
+    return [
+        row("to another run: heading and the shape of its numbers, ms", shape, GOALS["switched"]),
+        row("to another run: its numbers, ms", numbers),
+    ]
 
 
 async def together(page: Page, options: argparse.Namespace) -> list[dict[str, Any]]:

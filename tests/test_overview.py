@@ -64,6 +64,16 @@ def test_an_empty_workspace_offers_the_demo_and_then_clips_of_ones_own(workspace
     assert steps(seen) == [("demo", ""), ("import", "")]
 
 
+def test_a_line_of_a_run_that_trains_says_how_far_it_is_once(workspace: Workspace) -> None:
+    at_work(write_run(workspace, "working", 100), step=47, total=100)
+    reader = OverviewReader(workspace)
+    (line,) = reader.now(reader.read())
+    assert (line.claim, line.sentence) == ("Training 47%.", "")
+    at_work(Run.open(workspace, "working"), phase="encoding clips", step=3, total=10, step_seconds=40)
+    (line,) = reader.now(reader.read())
+    assert (line.claim, line.sentence) == ("Encoding clips 30%.", "About 4 min 40 s left.")
+
+
 def test_runs_stand_by_what_they_need(workspace: Workspace) -> None:
     for name in ("working", "broken", "old", "done"):
         write_run(workspace, name, 20)

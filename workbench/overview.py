@@ -316,9 +316,12 @@ def _now_active(status: Status, line: RunLine, order: list[str]) -> NowLine:
         place = order.index(status.name)
         text = f"Starts after {order[place - 1]}." if place else "Starts when the device is free."
         return NowLine(*about, "", text, at, None, "Queue", ("train",))
-    doing = "Training" if line.state == "running" else line.state.capitalize()
+    doing = status.phase if status.phase.startswith("encoding") else "training"
+    doing = doing if line.state == "running" else line.state
     claim = doing if line.share is None else f"{doing} {line.share:.0%}"
-    text = f"{line.activity[:1].upper()}{line.activity[1:]}." if line.activity else ""
+    said = (doing, "train", f"{status.step} of {status.total}")  # by the claim
+    text = " · ".join(part for part in line.activity.split(" · ") if line.share is None or part not in said)
+    claim, text = (f"{one[:1].upper()}{one[1:]}" for one in (claim, f"{text}." if text else ""))
     return NowLine(*about, f"{claim}.", text, at, line.share, "Watch", ("train", status.name))
 
 

@@ -1,5 +1,4 @@
 // The frame of the page: rail, router, command palette, drop anywhere, what is said at the bottom and while the server is away.
-'use strict';
 
 const PRODUCT = 'Video LoRA Workbench';
 const TOAST_MS = 8000;
@@ -61,7 +60,6 @@ class Rail extends WorkbenchElement {
   }
 
   find() { document.dispatchEvent(new CustomEvent('workbench-palette')); }
-
   theme(target) { applyTheme(target.value); }
 }
 define('wb-rail', Rail);
@@ -90,9 +88,7 @@ function fuzzy(text, typed) {
 // What can be done now and every object. commands(): [{title, kind, icon, to or run, key}], of the frame and of what is open
 class Palette extends WorkbenchElement {
   static properties = ['commands'];
-
   typed = '';
-
   chosen = 0;
 
   view() {
@@ -115,11 +111,8 @@ class Palette extends WorkbenchElement {
     this.chosen = 0;
     this.all = this.commands([]);
     this.draw();
-    const dialog = this.querySelector('dialog');
-    dialog.addEventListener('close', () => { this.shown = false; this.redraw(); });
-    dialog.addEventListener('click', (event) => { if (event.target === dialog) dialog.close(); });
-    dialog.addEventListener('keydown', (event) => this.press(event));
-    dialog.showModal();
+    this.querySelector('dialog').addEventListener('keydown', (event) => this.press(event));
+    this.modal(() => { this.shown = false; this.redraw(); }, true);
     // Objects come a moment later; what is typed meanwhile stays.
     const objects = await page.transport.call('overview/objects').catch(() => []);
     this.all = this.commands(objects);
@@ -146,7 +139,7 @@ class Palette extends WorkbenchElement {
   run(index) {
     const command = this.found[index]?.command;
     if (!command) return;
-    this.querySelector('dialog').close();
+    this.close();
     if (command.to) window.location.hash = command.to;
     else command.run();
   }
@@ -167,13 +160,10 @@ const KEYS = [
 //   dropped(files)  takes files that were dropped while it is open; otherwise they become a new dataset.
 class App extends WorkbenchElement {
   server = { lost: null, kept: 0 };
-
   needs() { return { overview: ['overview/overview', {}] }; }
 
-  arrived() {
+  born() {
     applyTheme(preferences.read('theme', 'system'));
-    if (this.wired) return;
-    this.wired = true;
     this.path = parts(window.location.hash);
     window.addEventListener('hashchange', () => this.route());
     document.addEventListener('workbench-toast', ({ detail }) => this.show(detail));
@@ -187,7 +177,6 @@ class App extends WorkbenchElement {
   }
 
   get palette() { return this.querySelector('wb-palette'); }
-
   get open() { return this.querySelector('main').firstElementChild; }
 
   view() {
@@ -224,7 +213,7 @@ class App extends WorkbenchElement {
       <wb-palette .commands=${(objects) => this.commands(objects)}></wb-palette>
       <dialog class="keys" aria-label="Keyboard shortcuts"><div class="content"><div class="row"><h2>Keyboard shortcuts</h2><span class="spacer"></span>${button('Close', 'closeKeys', { kind: 'small' })}</div>
         <div class="key-values" style="grid-template-columns:1fr auto">${KEYS.map(([text, key]) => html`<span>${text}</span><span><kbd>${key}</kbd></span>`)}</div></div></dialog>
-      <div class="toast ${this.said && 'on'} ${this.said?.tone}" role="${this.said?.tone === 'bad' ? 'alert' : 'status'}">${this.said && html`<span>${this.said.text}</span>${
+      <div class="toast ${this.said && 'on'} ${this.said?.tone}" role="${this.said?.tone === 'bad' ? 'alert' : 'status'}">${this.said && html`<span>${prose(this.said.text)}</span>${
         this.said.undo ? button('Undo', 'undo') : button('', 'closeToast', { kind: 'square', name: 'close', label: 'Close' })}`}</div>
       <div id="wb-say" class="unseen" role="status"></div>`;
   }
@@ -318,7 +307,6 @@ class App extends WorkbenchElement {
   }
 
   keys() { this.querySelector('dialog.keys').showModal(); }
-
   closeKeys() { this.querySelector('dialog.keys').close(); }
 
   key(event) {
@@ -369,11 +357,7 @@ class App extends WorkbenchElement {
   }
 
   // Let a person choose files instead.
-  choose() {
-    const input = Object.assign(document.createElement('input'), { type: 'file', multiple: true });
-    input.addEventListener('change', () => this.take([...input.files]));
-    input.click();
-  }
+  choose() { chooseFiles((files) => this.take(files)); }
 
   take(chosen) {
     if (!chosen.length) return;

@@ -1,5 +1,4 @@
 // Captions in place: a field that saves itself, and clips chosen for what is done to many at once.
-'use strict';
 
 // The clips of each dataset that a person has chosen: name -> ids. It outlives the views that show it.
 const chosenClips = {
@@ -16,14 +15,10 @@ const chosenClips = {
 // An event `caption-done` says that Ctrl Enter was pressed.
 class Caption extends WorkbenchElement {
   static properties = ['datasetName', 'clip', 'rows'];
-
   problem = '';
-
   get where() { return `caption ${this.datasetName} ${this.clip.id}`; }
 
-  arrived() {
-    if (this.wired) return;
-    this.wired = true;
+  born() {
     this.addEventListener('keydown', (event) => this.press(event));
     this.addEventListener('focusout', () => this.save());
   }
@@ -58,21 +53,16 @@ class Caption extends WorkbenchElement {
     const { clip, datasetName, where } = this;
     // Said first: the changed list may be here before the answer, and would drop a card that its filter finds no longer.
     this.dispatchEvent(new CustomEvent('caption-saving', { bubbles: true, detail: clip.id }));
-    try {
-      const made = await page.transport.call('clips/caption', { name: datasetName, clip: clip.id, text, over });
+    const made = await this.act('clips/caption', { name: datasetName, clip: clip.id, text, over }, { refused: (problem) => { this.problem = problem.message; } });
+    if (made) {
       if (drafts.read(where).text === text) drafts.forget(where);
       clip.caption = made.caption;
       this.problem = '';
       say('Caption saved.');
-      return true;
-    } catch (problem) {
-      if (!(problem instanceof Problem)) throw problem;
-      this.problem = problem.message;
-      return false;
-    } finally {
-      this.saving = false;
-      this.redraw();
     }
+    this.saving = false;
+    this.redraw();
+    return Boolean(made);
   }
 
   async keepMine() {
@@ -110,11 +100,8 @@ const captionsChanged = ({ changed }) => `${count(changed, 'caption')} changed.`
 // trigger word.   dataset: its name;  trigger: its trigger word
 class EditCaptions extends WorkbenchElement {
   static properties = ['datasetName', 'trigger'];
-
   needs() { return { tags: ['clips/tags', { name: this.datasetName }] }; }
-
   get kept() { return drafts.read(`edit captions ${this.datasetName}`); }
-
   get clips() { return [...chosenClips.of(this.datasetName)]; }
 
   view() {

@@ -1,5 +1,4 @@
 // A chart of curves by step, from plain data, so that a page, a notebook and a report draw the same.
-'use strict';
 
 const SMALLEST_DRAG = 6; // pixels, below which a drag is a click
 const OUTSIDE = 0.02; // share of a thin line's points, at either end, that may lie outside
@@ -78,13 +77,9 @@ function heightsOf(lines, [first, last], log) {
 // Values stand in the legend: of the cursor's step, else the newest. Arrow keys move the cursor, a drag or + and - zoom, Esc shows all.
 class Chart extends WorkbenchElement {
   static properties = ['chart', 'until', 'log'];
-
   off = new Set();
-
   cursor = null;
-
   zoom = null;
-
   width = 0;
 
   arrived() {
@@ -93,8 +88,9 @@ class Chart extends WorkbenchElement {
       if (width && width !== this.width) { this.width = width; this.redraw(); }
     });
     this.sizes.observe(this);
-    if (this.wired) return;
-    this.wired = true;
+  }
+
+  born() {
     this.addEventListener('pointermove', (event) => this.point(event));
     this.addEventListener('pointerdown', (event) => this.press(event));
     this.addEventListener('pointerup', (event) => this.release(event));
@@ -105,7 +101,6 @@ class Chart extends WorkbenchElement {
   }
 
   left() { this.sizes.disconnect(); }
-
   get lines() { return this.chart.lines.filter(({ name }) => !this.off.has(name)); }
 
   get whole() {

@@ -1,5 +1,4 @@
 // One clip: its video, the part and the picture that are used of its source video, its caption, what a model gets of it.
-'use strict';
 
 // Bring a part into the bounds of a source video: at least one frame, the start before the end.
 function boundedPart({ start, end }, frames) {
@@ -17,24 +16,26 @@ function draggedCrop([left, top, width, height], corner, x, y, wide, high) {
   return [Math.max(0, west), Math.max(0, north), east - Math.max(0, west), south - Math.max(0, north)];
 }
 
+const CLOSEST = 24; // frames that the strip shows at least
+
+// The part of `frames` that a strip shows when it shows so many, with `frame` in its middle where that is possible.
+function zoomed(frame, wanted, frames) {
+  const many = Math.min(frames, Math.max(CLOSEST, Math.round(wanted)));
+  const from = Math.max(0, Math.min(Math.round(frame - many / 2), frames - many));
+  return { from, to: from + many };
+}
+
 class ClipPage extends WorkbenchElement {
   static properties = ['path'];
-
   threshold = 2; // of a cut: how much more than its neighbors a frame must differ
-
   get name() { return this.path?.[0] ?? ''; }
-
   get clipId() { return this.path?.[2] ?? ''; }
-
   get heading() { return this.clip?.name ?? 'Clip'; }
 
   // Where a part and a crop are kept until they are applied.
   get where() { return `cut ${this.name} ${this.clipId}`; }
-
-  keep() { drafts.keep(this.where, { part: this.chosenPart, box: this.box }); this.redraw(); }
-
+  keep() { drafts.keep(this.where, { part: this.chosenPart, box: this.box, cuts: this.cuts }); this.redraw(); }
   get clock() { return `clip ${this.clipId}`; }
-
   get shape() { return preferences.read(`shape ${this.name}`, preferences.read('shape', { model: '', frames: null })); }
 
   needs() {
@@ -46,9 +47,7 @@ class ClipPage extends WorkbenchElement {
     return all;
   }
 
-  arrived() {
-    if (this.wired) return;
-    this.wired = true;
+  born() {
     this.addEventListener('caption-done', () => { if (this.clip.missing) this.open(this.clip.missing); else toast('Every clip has a caption.'); });
     this.addEventListener('pointerdown', (event) => this.grab(event));
   }
@@ -57,23 +56,23 @@ class ClipPage extends WorkbenchElement {
 
   changed(name) {
     if (name !== 'path') return;
-    const { part = null, box } = drafts.read(this.where);
+    const { part = null, box, cuts = null } = drafts.read(this.where);
     this.chosenPart = part;
     this.box = box;
     this.cropping = box !== undefined;
-    this.cuts = null;
-    this.played = null;
+    this.cuts = cuts; // seconds: found, or marked by hand
+    this.searched = this.shown = this.played = null;
   }
 
   view() {
     const { name } = this;
-    if (this.refused.clip) return html`<div class="empty"><h1 tabindex="-1">Clip is not here</h1><p class="faint">${this.refused.clip.message}</p><div class="row">${linkTo(`Back to ${name}`, address('dataset', name), { kind: 'primary' })}</div></div>`;
+    if (this.refused.clip) return absent('Clip is not here', this.refused.clip, linkTo(`Back to ${name}`, address('dataset', name), { kind: 'primary' }));
     const { clip } = this;
-    if (!clip) return html`<div class="head"><a class="faint" href="${address('dataset', name)}">${name}</a><span class="faint">/</span><h1 tabindex="-1">Clip</h1></div>${skeleton('aspect-ratio:3/2;max-width:640px')}`;
+    if (!clip) return html`<div class="head">${crumbs(address('dataset', name), name, 'Clip')}</div>${skeleton('aspect-ratio:3/2;max-width:640px')}`;
     if (clip.id !== this.clipId) { queueMicrotask(() => this.open(clip.id, true)); return html``; }
     if (clip.cuttable && !this.watches.has('source')) this.follow();
     const beside = (to, picture, label) => (to ? linkTo('', address('dataset', name, 'clip', to), { kind: 'square', name: picture, label }) : button('', 'stay', { kind: 'square', name: picture, label, off: true }));
-    return html`<div class="head"><a class="faint" href="${address('dataset', name)}">${name}</a><span class="faint">/</span><h1 tabindex="-1" class="one-line" title="${clip.name}">${clip.name}</h1><span class="faint minor tight">${
+    return html`<div class="head">${crumbs(address('dataset', name), name, clip.name)}<span class="faint minor tight">${
       clip.number.toLocaleString('en-US')} of ${clip.of.toLocaleString('en-US')}</span><div class="actions">${beside(clip.previous, 'left', 'Previous clip')}${beside(clip.next, 'right', 'Next clip')}${menu([
       ['Remove this clip', 'toBin', '', 'bin', 'danger']])}</div></div>
       <div class="split"><div class="section">${clip.cuttable && this.source ? this.cutter(clip, this.source) : this.still(clip)}${this.input(clip)}</div>${this.aside(clip)}</div>`;
@@ -88,7 +87,6 @@ class ClipPage extends WorkbenchElement {
   // ---- cutting
 
   get span() { return this.chosenPart ?? { start: this.source.start, end: this.source.end }; }
-
   get crop() { return this.box === undefined ? this.source.crop : this.box; }
 
   get cutAnew() {
@@ -99,20 +97,22 @@ class ClipPage extends WorkbenchElement {
   cutter(clip, source) {
     const { start, end } = this.span;
     const { crop } = this;
-    const share = (frame) => `${((100 * frame) / source.frames).toFixed(3)}%`;
+    const { from, to } = this.strip;
+    const share = (frame) => `${((100 * (frame - from)) / (to - from)).toFixed(3)}%`;
     const used = `frames ${start + 1} to ${end}, ${((end - start) / source.fps).toFixed(1)} s`;
     return html`<div class="section cutter" style="max-width:min(1280px, calc((100vh - 330px) * ${(source.width / source.height).toFixed(3)}))"><div class="stage" style="--aspect:${source.width}/${source.height}">${video(source.file, clip.name, { clock: this.clock, width: source.width, height: source.height })}${
       this.cropping || crop ? this.cropBox(source) : ''}</div>
-      <div class="film" data-do="jump">${video(source.strip, 'Frames of the source video')}<span class="out" style="left:0;width:${share(start)}"></span><span class="out" style="right:0;left:${share(end)}"></span>${
-  source.taken.map(([from, to]) => html`<span class="taken" title="A clip already" style="left:${share(from)};width:${share(to - from)}"></span>`)}${(this.cuts ?? []).map((second) => html`<span class="mark" style="left:${share(second * source.fps)}"></span>`)}<span
+      <div class="film" data-do="jump"><div class="reel" style="left:${share(0)};width:${((100 * source.frames) / (to - from)).toFixed(3)}%">${video(source.strip, 'Frames of the source video')}</div><span class="out" style="left:0;width:${share(Math.max(start, from))}"></span><span class="out" style="right:0;left:${share(end)}"></span>${
+  source.taken.map(([first, last]) => html`<span class="taken" title="A clip already" style="left:${share(first)};width:${share(from + last - first)}"></span>`)}${(this.cuts ?? []).map((second) => html`<span class="mark" style="left:${share(second * source.fps)}"></span>`)}<span
       class="chosen" style="left:${share(start)};right:calc(100% - ${share(end)})"></span><span class="playhead"></span></div>
-      <div class="dual"><label><span class="unseen">Start</span><input type="range" min="0" max="${source.frames}" value="${start}" name="start" data-input="trim" aria-valuetext="Starts at frame ${start + 1}"></label><label><span class="unseen">End</span><input
-      type="range" min="0" max="${source.frames}" value="${end}" name="end" data-input="trim" aria-valuetext="Ends at frame ${end}"></label></div>
+      <div class="dual"><label><span class="unseen">Start</span><input type="range" min="${from}" max="${to}" value="${start}" name="start" data-input="trim" aria-valuetext="Starts at frame ${start + 1}"></label><label><span class="unseen">End</span><input
+      type="range" min="${from}" max="${to}" value="${end}" name="end" data-input="trim" aria-valuetext="Ends at frame ${end}"></label></div>
       <wb-scrubber data-id="scrub-${this.clipId}" .clock=${this.clock} .frames=${source.frames} .speeds=${true}></wb-scrubber></div>
-      <div class="row minor"><span class="faint">Used part</span><b>${used}</b><span class="faint">of ${source.frames}</span><span class="spacer"></span>${this.cutAnew ? html`${button('Keep as it was', 'forget', { kind: 'small quiet' })}${button(
+      <div class="row minor"><span class="faint">Used part</span><b>${used}</b><span class="faint">of ${source.frames}</span>${source.frames > CLOSEST ? html`${button('−', 'zoom', { kind: 'quiet square small', value: 2, label: 'Show more of the strip' })}${
+  button('', 'zoom', { kind: 'quiet square small', name: 'plus', value: 0.5, label: 'Show less of the strip, larger' })}` : ''}<span class="spacer"></span>${this.cutAnew ? html`${button('Keep as it was', 'forget', { kind: 'small quiet' })}${button(
   `Keep ${start === source.start && end === source.end ? 'this part of the picture' : `${count(end - start, 'frame')}`}`, 'apply', { kind: 'small primary' })}` : ''}</div>
-      <div class="row">${button('Split here', 'splitHere', { kind: 'small' })}${this.cuts?.length ? button(`Split at ${count(this.cuts.length, 'cut')}`, 'splitAtCuts', { kind: 'small' }) : button('Find cuts', 'findCuts', { kind: 'small' })}${
-  this.cuts ? html`<label class="row tight faint">Sensitivity<input type="range" class="sensitivity" min="1.2" max="10" step="0.1" value="${this.threshold}" data-change="sensitivity" title="Lower finds more cuts" aria-label="Sensitivity: lower finds more cuts"></label>` : ''}${
+      <div class="row">${button('Split here', 'splitHere', { kind: 'small' })}${button('Mark a cut', 'mark', { kind: 'small', title: 'Mark the frame at the playhead, or take its mark away' })}${this.cuts?.length ? button(`Split at ${count(this.cuts.length, 'cut')}`, 'splitAtCuts', { kind: 'small' }) : button('Find cuts', 'findCuts', { kind: 'small' })}${
+  this.searched ? html`<label class="row tight faint">Sensitivity<input type="range" class="sensitivity" min="1.2" max="10" step="0.1" value="${this.threshold}" data-change="sensitivity" title="Lower finds more cuts" aria-label="Sensitivity: lower finds more cuts"></label>` : ''}${
   button('Crop', 'startCrop', { kind: 'small', name: 'crop', pressed: Boolean(this.cropping) })}${button('Crop black bars', 'bars', { kind: 'small' })}${source.crop ? button('Whole picture', 'uncrop', { kind: 'small' }) : ''}<form class="row tight" data-submit="rate"><input class="input rate" name="fps"
   inputmode="decimal" placeholder="${Number(clip.fps.toFixed(2))} fps" aria-label="Frames a second"><button class="button small">Leave frames out</button></form>${clip.cut ? button('Reset', 'reset', { kind: 'small quiet' }) : ''}</div>
       ${this.cropping ? this.cropNumbers(source) : ''}`;
@@ -138,6 +138,7 @@ class ClipPage extends WorkbenchElement {
       this.ticked = () => this.tick();
       clock.listeners.add(this.ticked);
     }
+    for (const one of this.querySelectorAll('.dual input')) one.value = this.span[one.name]; // the strip may show a part without it
     this.tick();
   }
 
@@ -147,7 +148,8 @@ class ClipPage extends WorkbenchElement {
     const head = this.querySelector('.playhead');
     if (!head || !source || !clock) return;
     const frame = clock.time * source.fps, { start, end } = this.span;
-    head.style.left = `${(100 * Math.min(1, frame / source.frames)).toFixed(2)}%`;
+    const { from, to } = this.strip;
+    head.style.left = `${((100 * (Math.min(source.frames, frame) - from)) / (to - from)).toFixed(2)}%`;
     if (clock.playing && clock.duration && (frame >= end - 0.01 || frame < start - 1)) clock.seek((start + 0.5) / source.fps);
   }
 
@@ -161,7 +163,37 @@ class ClipPage extends WorkbenchElement {
 
   jump(target, event) {
     const edge = target.getBoundingClientRect();
-    this.show(Math.floor(((event.clientX - edge.left) / edge.width) * this.source.frames));
+    const { from, to } = this.strip;
+    this.show(from + Math.floor(((event.clientX - edge.left) / edge.width) * (to - from)));
+  }
+
+  // ---- the strip: what it shows, and marks at which a clip is split
+
+  get strip() { return this.shown ?? { from: 0, to: this.source.frames }; }
+  get marks() { return (this.cuts ?? []).map((second) => Math.round(second * this.source.fps)); }
+  zoom(target) { this.zoomBy(Number(target.dataset.value)); }
+
+  zoomBy(factor) {
+    const { from, to } = this.strip;
+    this.shown = zoomed(this.frame, (to - from) * factor, this.source.frames);
+    this.redraw();
+  }
+
+  mark() {
+    const { frame, marks } = this;
+    if (!frame) return;
+    const frames = marks.includes(frame) ? marks.filter((one) => one !== frame) : [...marks, frame].sort((one, other) => one - other);
+    this.cuts = frames.map((one) => one / this.source.fps);
+    this.keep();
+  }
+
+  // Go to the mark before or after the playhead, else to an end.
+  toMark(by) {
+    const { frame, marks, source: { frames } } = this;
+    const there = by < 0 ? Math.max(0, ...marks.filter((one) => one < frame)) : Math.min(frames - 1, ...marks.filter((one) => one > frame));
+    this.show(there);
+    const { from, to } = this.strip;
+    if (there < from || there >= to) { this.shown = zoomed(there, to - from, frames); this.redraw(); }
   }
 
   trim(target) {
@@ -173,9 +205,7 @@ class ClipPage extends WorkbenchElement {
   }
 
   setPart(span) { this.chosenPart = boundedPart(span, this.source.frames); this.keep(); }
-
   forget() { drafts.forget(this.where); this.chosenPart = null; this.box = undefined; this.cropping = false; this.redraw(); }
-
   startCrop() { this.cropping = !this.cropping; this.redraw(); }
 
   number(target) {
@@ -222,19 +252,17 @@ class ClipPage extends WorkbenchElement {
   }
 
   splitHere() { return this.recut('clips/split-at', { seconds: [this.frame / this.source.fps] }, (made) => `Split into ${made.length} clips.`); }
-
   splitAtCuts() { return this.recut('clips/split-at', { seconds: this.cuts }, (made) => `Split into ${made.length} clips.`); }
-
   sensitivity(target) { this.threshold = Number(target.value); return this.findCuts(); }
 
   async findCuts() {
     const found = await this.act('clips/find-cuts', { ...this.of, threshold: this.threshold }, { said: ({ seconds }) => (seconds.length ? '' : 'No cut was found: the clip shows one shot.') });
     this.cuts = found?.seconds ?? null;
-    this.redraw();
+    this.searched = true;
+    this.keep();
   }
 
   bars() { return this.recut('clips/crop-bars', {}, 'The black bars are gone.'); }
-
   uncrop() { return this.recut('clips/uncrop', {}, 'The whole picture is back.'); }
 
   reset() {
@@ -254,14 +282,12 @@ class ClipPage extends WorkbenchElement {
     if (clip.next || clip.previous) this.open(clip.next || clip.previous, true); else window.location.replace(address('dataset', name));
   }
 
-  stay() {}
-
   // ---- what a model gets
 
   input(clip) {
     if (!this.shape.model) return html`<p class="fine faint">Choose a model in the <a class="link" href="${address('dataset', this.name)}">dataset</a> to see what it gets of this clip.</p>`;
     return html`<section class="section"><header><h2>What the model gets</h2><span class="minor faint">${[clip.plan, clip.use].filter(Boolean).join('; ')}</span></header>
-      ${clip.warnings.map((text) => html`<p class="state warn">${icon('warn')}${text}</p>`)}
+      ${clip.warnings.map((text) => warning(text))}
       <div class="row">${button('Play the model input', 'play', { kind: 'small', name: 'play', off: clip.plan.startsWith('left out') })}${button('Play it through the VAE', 'reconstruct', { kind: 'small', off: clip.plan.startsWith('left out') })}</div>
       ${this.played ? html`<figure class="beside">${video(this.played.file, 'The model input')}<figcaption class="minor faint">Exactly the model input: ${this.played.sentence}</figcaption></figure>` : ''}${this.reconstruction()}</section>`;
   }
@@ -270,7 +296,7 @@ class ClipPage extends WorkbenchElement {
     const { back } = this;
     if (this.asked?.clip !== this.clipId) return '';
     if (!back || !back.message && !back.beside) return html`<div class="task" role="status">${progress(null, 'The VAE is at work')}<span class="minor">The VAE encodes and decodes the clip.</span></div>`;
-    if (!back.beside) return html`<p class="state bad" role="alert">${icon('bad')}${back.message}</p>`;
+    if (!back.beside) return alarm(back.message);
     return html`<figure class="beside">${video(back.beside, 'The model input, and what the VAE gives back')}<figcaption class="minor faint">Left the model input, right what the VAE gives back: ${back.psnr.toFixed(1)} dB, the worst frame ${back.psnr_worst.toFixed(1)} dB.</figcaption></figure>`;
   }
 
@@ -300,7 +326,7 @@ class ClipPage extends WorkbenchElement {
       <dl class="about-clip"><dt>Size</dt><dd>${clip.width}×${clip.height}</dd>${clip.image ? html`<dt>Kind</dt><dd>picture</dd>` : html`<dt>Length</dt><dd>${clip.seconds.toFixed(1)} s, ${clip.frames} frames, ${Number(clip.fps.toFixed(2))} fps</dd>`}<dt>From</dt><dd class="one-line" title="${clip.source}">${clip.source}</dd>${
   clip.span ? html`<dt>Part</dt><dd>${clip.span[0].toFixed(2)} to ${clip.span[1].toFixed(2)} s</dd>` : ''}${clip.crop ? html`<dt>Crop</dt><dd>${clip.crop[2]}×${clip.crop[3]} at ${clip.crop[0]}, ${clip.crop[1]}</dd>` : ''}${clip.tags.length ? html`<dt>Marks</dt><dd>${clip.tags.join(', ')}</dd>` : ''}</dl>
       ${clip.first_frame ? html`<figure>${video(clip.first_frame, 'The first frame that came with it', { width: clip.width, height: clip.height })}<figcaption class="fine faint">The first frame that came with it</figcaption></figure>` : ''}
-      <hr><p class="fine faint" style="line-height:2"><kbd>J</kbd> <kbd>K</kbd> next, previous ${clip.cuttable ? html`<kbd>I</kbd> <kbd>O</kbd> start and end at the playhead ` : ''}<kbd>Ctrl Enter</kbd> next without a caption</p></aside>`;
+      <hr><p class="fine faint" style="line-height:2"><kbd>J</kbd> <kbd>K</kbd> next, previous ${clip.cuttable ? html`<kbd>I</kbd> <kbd>O</kbd> start and end at the playhead <kbd>M</kbd> mark a cut <kbd>[</kbd> <kbd>]</kbd> previous, next mark <kbd>+</kbd> <kbd>-</kbd> zoom the strip ` : ''}<kbd>Ctrl Enter</kbd> next without a caption</p></aside>`;
   }
 
   writeIt() {
@@ -316,6 +342,8 @@ class ClipPage extends WorkbenchElement {
     if (key === 'j' && clip?.next) { this.open(clip.next); return true; }
     if (key === 'k' && clip?.previous) { this.open(clip.previous); return true; }
     if (!this.source || !clip?.cuttable) return false;
+    const does = { m: () => this.mark(), '[': () => this.toMark(-1), ']': () => this.toMark(1), '+': () => this.zoomBy(0.5), '=': () => this.zoomBy(0.5), '-': () => this.zoomBy(2) }[key];
+    if (does) { does(); return true; }
     const { frame, span } = this;
     if (key === 'i') { this.setPart({ start: frame, end: frame >= span.end ? this.source.frames : span.end }); return true; }
     if (key === 'o') { this.setPart({ start: frame < span.start ? 0 : span.start, end: frame + 1 }); return true; }

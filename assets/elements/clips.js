@@ -1,5 +1,4 @@
 // The clips of a dataset as cards in pages, with their captions in place: search, filter, order, size, choosing.
-'use strict';
 
 const PAGE = 48; // clips
 const SEARCH_MS = 200;
@@ -19,22 +18,16 @@ function withSaved(before, now, saved) {
 // dataset: its name;  trigger: its trigger word
 class Clips extends WorkbenchElement {
   static properties = ['datasetName', 'trigger'];
-
   query = { search: '', only: 'all', order: 'given' };
-
   first = 0;
-
   saved = new Set();
-
   list = [];
 
   needs() {
     return { cards: ['clips/cards', { name: this.datasetName, ...this.query, first: this.first, most: PAGE }] };
   }
 
-  arrived() {
-    if (this.wired) return;
-    this.wired = true;
+  born() {
     this.addEventListener('caption-done', ({ detail }) => this.next(detail));
     this.addEventListener('caption-saving', ({ detail }) => { this.saved.add(detail); });
   }
@@ -99,7 +92,6 @@ class Clips extends WorkbenchElement {
   }
 
   filter(target) { this.look({ [target.name]: target.value }); }
-
   reset() { this.look({ search: '', only: 'all' }); }
 
   // Ask for other clips; those shown stay until they are there.
@@ -185,13 +177,9 @@ class Clips extends WorkbenchElement {
   }
 
   choose() { chooseFiles((files) => importInto(this.datasetName, files)); }
-
   captions() { goTo('dataset', this.datasetName, 'captions'); }
-
   edit() { goTo('dataset', this.datasetName, 'edit'); }
-
   cut() { goTo('dataset', this.datasetName, 'split'); }
-
   ask(target) { this.asking = this.asking === target.dataset.value ? '' : target.dataset.value; this.redraw(); }
 
   // Do something to the chosen clips; those that are cut anew have other ids then.
@@ -210,7 +198,6 @@ class Clips extends WorkbenchElement {
   }
 
   resetCut() { return this.toChosen('clips/reset-cut', {}, (made) => `${count(made.length, 'clip')} reset to the whole source video.`); }
-
   toBin() { return this.toChosen('clips/remove-clips', {}, (made) => `${count(made.length, 'clip')} removed.`); }
 }
 define('wb-clips', Clips);

@@ -1,6 +1,5 @@
 // Compare: videos of the same prompts and seeds side by side. The list of comparisons, one of them in four modes, a dialog that makes
 // a new one or changes it.
-'use strict';
 
 const MODES = [['grid', 'Grid'], ['wipe', 'Wipe'], ['vote', 'Blind vote'], ['film', 'Epochs']];
 const SAMPLE_IDS = /^\d{8}-/; // of samples side by side, with commas between
@@ -20,16 +19,11 @@ class Compare extends WorkbenchElement {
   }
 
   get mode() { return MODES.some(([name]) => name === this.path?.[1]) ? this.path[1] : 'grid'; }
-
   get shown() { return this.samples?.grid ?? this.grid; }
-
   get heading() { return this.shown?.title ?? 'Compare'; }
-
   get curves() { return Boolean(customElements.get('wb-run-comparison')); }
 
-  arrived() {
-    if (this.wired) return;
-    this.wired = true;
+  born() {
     this.addEventListener('wb-chosen', ({ detail }) => { drafts.keep(`wipe ${this.path[0]}`, detail); this.redraw(); });
   }
 
@@ -104,9 +98,7 @@ class Compare extends WorkbenchElement {
   // ---- what is done
 
   make() { this.making = { names: [] }; this.redraw(); }
-
   change() { this.making = { grid: this.grid }; this.redraw(); }
-
   go(target) { goTo('compare', target.value, ...(this.mode === 'grid' ? [] : [this.mode])); }
 
   toggle(target) {
@@ -117,7 +109,6 @@ class Compare extends WorkbenchElement {
   }
 
   async generate() { await this.act('grids/generate', { name: this.path[0] }, { said: 'Requested.' }); }
-
   async stop() { await this.act('grids/stop', { name: this.path[0] }, { said: 'What was not generated yet is cancelled.', undo: () => page.transport.call('grids/generate', { name: this.path[0] }) }); }
 
   async export(target) {
@@ -162,9 +153,7 @@ define('wb-compare', Compare);
 // start: {names: a run, or LoRAs} for a new one, {grid} to change one;  closed(): called when it is closed
 class NewComparison extends FillingElement {
   static properties = ['start', 'filling'];
-
   beside = { model: '', speed: 'exact' };
-
   needs() { return { models: ['settings/choices', { form: 'sample', name: 'model' }, 'once'], speeds: ['settings/choices', { form: 'sample', name: 'speed' }, 'once'] }; }
 
   arrived() {
@@ -200,8 +189,7 @@ class NewComparison extends FillingElement {
     const stacks = !filling.get('run') || filling.differs('loras');
     const others = filling.settings.filter(({ name }) => !GRID_FIELDS.includes(name) && !(stacks && name === 'loras'));
     const title = grid ? `Columns of ${grid.title}` : 'New comparison';
-    return html`<dialog class="new-comparison" aria-label="${title}"><form class="content" data-submit="make"><div class="row tight"><h2 class="one-line">${title}</h2><span class="spacer"></span>${button('Close', 'close', { kind: 'small' })}</div>
-      <div class="two-columns">${field('Run', this.control(filling.setting('run')), '', filling.problems.run)}${filling.get('run') || grid ? '' : field('Model', select((this.models ?? []).map(({ value, title: text }) => [value, text]),
+    return sheet('new-comparison', title, html`<div class="two-columns">${field('Run', this.control(filling.setting('run')), '', filling.problems.run)}${filling.get('run') || grid ? '' : field('Model', select((this.models ?? []).map(({ value, title: text }) => [value, text]),
         this.beside.model, 'name="model" data-change="besides"'), 'Of a comparison without a run.')}</div>
       ${this.checkpoints()}${stacks ? settingField(filling, 'loras', 'A column each.') : ''}
       ${field('Scales', html`<input class="input" name="scales" value="${(filling.get('scales') ?? []).join(', ')}" placeholder="1" data-input="typed" inputmode="decimal">`, 'How strongly the LoRA acts: 0.5, 0.75, 1.', filling.problems.scales)}
@@ -210,7 +198,7 @@ class NewComparison extends FillingElement {
       <details><summary class="minor">${stacks ? 'Seeds' : 'LoRAs, seeds'} and ${count(others.length - (stacks ? 1 : 2), 'more setting')}</summary><div class="section">${others.map(({ name, help }) => settingField(filling, name, help))}${
         grid ? '' : field('Speed', select((this.speeds ?? []).map(({ value }) => value), this.beside.speed, 'name="speed" data-change="besides"'))}</div></details>
       ${otherProblems(filling, filling.settings.map(({ name }) => name))}<p class="minor faint" role="status">${proposed?.cost ?? ''}</p>
-      <div class="row"><span class="spacer"></span><button type="button" class="button primary" data-do="make">${icon(grid ? 'good' : 'plus')}${grid ? 'Change and generate' : 'Compare'}</button></div></form></dialog>`;
+      <div class="row"><span class="spacer"></span><button type="button" class="button primary" data-do="make">${icon(grid ? 'good' : 'plus')}${grid ? 'Change and generate' : 'Compare'}</button></div>`, { submit: 'make' });
   }
 
   checkpoints() {
@@ -222,14 +210,7 @@ class NewComparison extends FillingElement {
       filling.problems.checkpoints ?? (choices?.length === 1 ? 'This run has no checkpoint yet.' : '')}</span></fieldset>`;
   }
 
-  updated() {
-    const dialog = this.querySelector('dialog');
-    if (!dialog || dialog.open) return;
-    dialog.addEventListener('close', () => this.closed?.());
-    dialog.showModal();
-  }
-
-  close() { this.querySelector('dialog').close(); }
+  updated() { this.modal(() => this.closed?.()); }
 
   // Another run brings its prompts and checkpoints.
   async chosen(target) {
@@ -244,7 +225,6 @@ class NewComparison extends FillingElement {
   }
 
   besides(target) { this.beside[target.name] = target.value; this.filling.later(0); }
-
   insert() { this.filling.set('prompts', this.proposed.with_words); }
 
   async make() {

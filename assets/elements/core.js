@@ -8,7 +8,6 @@
 //   transport.watch('runs/show', {name}, got, failed)  -> stop(); got(answer) at once and after each change
 //   transport.file(path)                               -> Promise of an address that <video> or <img> can load
 //   transport.upload(files, progressed)                -> Promise of the paths of the files on the server
-'use strict';
 
 const page = { transport: null };
 
@@ -171,21 +170,21 @@ function morphNode(node, model) {
 //                      'once' as a third part it is read once. `this.field` is undefined until the answer is there, and
 //                      `this.refused.field` says why there is none
 //   view()             its template
-//   arrived(), left()  when it comes into a document and when it goes
+//   born()             when it comes into a document for the first time
+//   arrived(), left()  each time when it comes into a document and when it goes
 //   updated()          after each drawing
 // In its template data-do="name" calls this.name(target, event) at a click, data-input at every keystroke, data-change
 // when a field is done, data-submit at a form's end. While a call lasts its button is busy and takes no second click.
 class WorkbenchElement extends HTMLElement {
   static properties = [];
-
   refused = {};
-
   watches = new Map();
 
   connectedCallback() {
     if (!this.listens) {
       this.listens = true;
       for (const [event, mark] of EVENTS) this.addEventListener(event, (found) => this.dispatch(found, mark));
+      this.born?.();
     }
     this.present = true;
     this.arrived?.();
@@ -206,9 +205,7 @@ class WorkbenchElement extends HTMLElement {
 
   // Where a browser can move an element without taking it out, nothing is to be done.
   connectedMoveCallback() {}
-
   needs() { return {}; }
-
   view() { return html``; }
 
   // Bring what is watched to what is needed now.
@@ -268,22 +265,20 @@ class WorkbenchElement extends HTMLElement {
     this.updated?.();
   }
 
-  // Call an operation; the answer, or null where it was refused, which is then said.
-  //   said: what was done, or a function of the answer;  undo: what takes it back, a function
-  //   refused: is given the problem instead, where fields show it
-  async act(operation, values, { said = '', undo = null, refused = null } = {}) {
-    try {
-      const answer = await page.transport.call(operation, values);
-      const text = typeof said === 'function' ? said(answer) : said;
-      if (text) toast(text, undo && (() => undo(answer)));
-      return answer;
-    } catch (problem) {
-      if (!(problem instanceof Problem)) throw problem;
-      if (refused) refused(problem);
-      else toast(problem.message, null, 'bad');
-      return null;
-    }
+  // Open the dialog that was drawn. closed() is called when it has closed;  lightly: a click beside it closes it, too
+  modal(closed, lightly = false) {
+    const dialog = this.querySelector('dialog');
+    if (!dialog || dialog.open) return;
+    dialog.addEventListener('close', closed, { once: true });
+    if (lightly) dialog.addEventListener('click', ({ target }) => { if (target === dialog) dialog.close(); });
+    dialog.showModal();
   }
+
+  close() { this.querySelector('dialog[open]')?.close(); }
+
+  // Where there is nothing to do.
+  stay() {}
+  act(operation, values, more) { return attempt(() => page.transport.call(operation, values), more); }
 
   dispatch(event, mark) {
     const target = event.target.closest?.(`[data-${mark}]`);
@@ -373,6 +368,22 @@ const goTo = (...names) => { window.location.hash = address(...names); };
 // A sentence at the bottom of the page, with Undo where there is one.
 function toast(text, undo = null, tone = '') {
   document.dispatchEvent(new CustomEvent('workbench-toast', { detail: { text, undo, tone } }));
+}
+
+// Do what may be refused, such as a call of an operation: the answer, or null where it was refused, which is then said.
+//   said: what was done, or a function of the answer;  undo: what takes it back, a function
+//   refused: is given the problem instead, where fields show it
+async function attempt(does, { said = '', undo = null, refused = (problem) => toast(problem.message, null, 'bad') } = {}) {
+  try {
+    const answer = await does();
+    const text = typeof said === 'function' ? said(answer) : said;
+    if (text) toast(text, undo && (() => undo(answer)));
+    return answer;
+  } catch (problem) {
+    if (!(problem instanceof Problem)) throw problem;
+    refused(problem);
+    return null;
+  }
 }
 
 // A sentence for screen readers.

@@ -1,16 +1,12 @@
 // One dataset: what it is for, its clips, the checks beside them, and in tabs what a model gets, its history, its export.
-'use strict';
 
 // Tabs and modes below a dataset's address -> what the window says.
 const DATASET_VIEWS = { '': 'Clips', input: 'Model input', history: 'History', export: 'Export', captions: 'Captions', edit: 'Edit captions', split: 'Cut clips', add: 'Add clips', notes: 'Title, group and notes' };
 
 class Dataset extends WorkbenchElement {
   static properties = ['path'];
-
   get name() { return this.path?.[0] ?? ''; }
-
   get tab() { return this.path?.[1] ?? ''; }
-
   get heading() { return this.tab ? `${this.about?.title ?? this.name}: ${DATASET_VIEWS[this.tab] ?? ''}` : this.about?.title ?? this.name; }
 
   // For which model clips are judged, as a person chose it last for this dataset.
@@ -33,10 +29,10 @@ class Dataset extends WorkbenchElement {
 
   view() {
     const { about, name, tab } = this;
-    if (this.refused.about) return html`<div class="empty"><h1 tabindex="-1">${name} is not here</h1><p class="faint">${this.refused.about.message}</p><div class="row">${linkTo('All datasets', address('dataset'), { kind: 'primary' })}</div></div>`;
+    if (this.refused.about) return absent(`${name} is not here`, this.refused.about, linkTo('All datasets', address('dataset'), { kind: 'primary' }));
     if (!about) return html`<div class="head"><h1 tabindex="-1">${name}</h1></div>${skeleton('height:28px;width:60%')}${skeleton('height:300px')}`;
     this.watchImport(about);
-    return html`${this.head(about)}${this.tabs(about)}${about.damage.map((text) => html`<p class="state bad" role="alert">${icon('bad')}${text}</p>`)}
+    return html`${this.head(about)}${this.tabs(about)}${about.damage.map((text) => alarm(text))}
       <wb-import data-id="import" .task=${this.task('import')} .datasetName=${name}></wb-import>
       ${about.tasks.filter((one) => one.name !== 'import' && (one.activity || one.state !== 'finished') && one.name !== this.own(tab)).map((one) => html`<wb-task data-id="task-${one.name}" .task=${one} .datasetName=${name}></wb-task>`)}
       ${this.open(tab, about)}`;
@@ -60,7 +56,7 @@ class Dataset extends WorkbenchElement {
   this.shape.model && !models.some(({ value }) => value === this.shape.model) ? html`<option value="${this.shape.model}" selected>${this.shape.model}</option>` : ''}</select>${icon('fold')}</label><label class="chip"><span>Frames</span><input aria-label="Frames" name="frames" inputmode="numeric"
   placeholder="its own" data-change="judge" value="${this.shape.frames ?? ''}"></label><label class="chip"><span>Trigger</span><input aria-label="Trigger word" placeholder="none" value="${about.trigger_word}" data-change="trigger"></label><span class="facts">${clips
   ? html`<span><b>${clips.toLocaleString('en-US')}</b> ${clips === 1 ? 'clip' : 'clips'}</span><span><b>${duration(seconds)}</b></span><span><b>${withTimes(all(size))}</b></span><span><b>${all(rate)}</b> fps</span>` : ''}${
-  about.left_out ? html`<a class="warn" href="${address('dataset', this.name, 'input')}">${count(about.left_out, 'clip')} left out by this model</a>` : ''}<span>changed ${ago(about.changed_at)}</span></span></div>${about.problem ? html`<p class="state bad" role="alert">${icon('bad')}${about.problem}</p>` : ''}</div>`;
+  about.left_out ? html`<a class="warn" href="${address('dataset', this.name, 'input')}">${count(about.left_out, 'clip')} left out by this model</a>` : ''}<span>changed ${ago(about.changed_at)}</span></span></div>${about.problem ? alarm(about.problem) : ''}</div>`;
   }
 
   tabs(about) {
@@ -109,9 +105,7 @@ class Dataset extends WorkbenchElement {
   // ---- doing
 
   choose() { chooseFiles((files) => this.dropped(files)); }
-
   dropped(files) { importInto(this.name, files); }
-
   go(target) { goTo('dataset', this.name, target.dataset.value); }
 
   train() {
@@ -142,7 +136,6 @@ class Dataset extends WorkbenchElement {
   }
 
   async undo() { await this.act('datasets/undo', { name: this.name }, { said: ({ what }) => `Undone: ${what}.`, undo: () => this.redo() }); }
-
   async redo() { await this.act('datasets/redo', { name: this.name }, { said: ({ what }) => `Redone: ${what}.` }); }
 
   async toBin() {
@@ -185,7 +178,6 @@ define('wb-dataset', Dataset);
 // What the last check found, by kind, with what each fix would do.   task: the check;  shape: model and frames it is for
 class Checks extends WorkbenchElement {
   static properties = ['datasetName', 'shape', 'task', 'missing'];
-
   needs() { return { checks: ['datasets/checks', { name: this.datasetName }] }; }
 
   view() {
@@ -209,8 +201,8 @@ class Checks extends WorkbenchElement {
     const sentences = group.findings.map(({ sentence, clips }) => html`<p class="faint">${clips.length === 1 ? html`<a href="${address('dataset', this.datasetName, 'clip', clips[0])}">${sentence}</a>` : sentence}</p>`);
     return html`<li data-id="${group.kind}-${group.title}"><div class="title"><span class="${tone}">${icon('warn', group.severity)}</span><b class="minor">${group.count > 1 ? `${group.count} × ` : ''}${group.title}</b></div>
       ${sentences[0]}${sentences.length > 1 ? html`<details><summary class="fine">All ${group.count}</summary>${sentences.slice(1)}${group.count > group.findings.length ? html`<p class="faint">and ${group.count - group.findings.length} more</p>` : ''}</details>` : ''}
-      ${group.kind === 'no_caption' ? html`<div>${linkTo('Write with a model', address('dataset', this.datasetName, 'captions'), { kind: 'small' })}</div>` : first ? html`<p class="faint">${first.does}</p><div class="row tight">${this.fix(group, first, 'small')}${
-    others.length ? menu(others.map((one) => [`${one.label}: ${one.does}`, 'fixIt', `${group.kind} ${one.fix}`]), `Other ways: ${group.title}`) : ''}</div>` : ''}</li>`;
+      ${group.kind === 'no_caption' ? html`<div>${linkTo('Write with a model', address('dataset', this.datasetName, 'captions'), { kind: 'small' })}</div>` : first ? html`<p class="faint">${first.does}${first.seconds ? ` About ${duration(first.seconds)}.` : ''}</p><div class="row tight">${this.fix(group, first, 'small')}${
+    others.length ? menu(others.map((one) => [`${one.label}: ${one.does}${one.seconds ? ` About ${duration(one.seconds)}.` : ''}`, 'fixIt', `${group.kind} ${one.fix}`]), `Other ways: ${group.title}`) : ''}</div>` : ''}</li>`;
   }
 
   fix({ kind }, { fix, label, does }, style) { return button(label, 'fixIt', { kind: style, value: `${kind} ${fix}`, title: does }); }
@@ -228,7 +220,6 @@ define('wb-checks', Checks);
 // What a model gets of all clips, the buckets that lose least, and the dataset in numbers.
 class ModelInput extends WorkbenchElement {
   static properties = ['datasetName', 'shape'];
-
   buckets = 3;
 
   needs() {
@@ -264,9 +255,7 @@ define('wb-model-input', ModelInput);
 // What was done, newest first, with the way back; the clips in the bin.
 class DatasetHistory extends WorkbenchElement {
   static properties = ['datasetName', 'about'];
-
   shown = 100;
-
   needs() { return { list: ['datasets/history', { name: this.datasetName }], removed: ['clips/removed-clips', { name: this.datasetName }] }; }
 
   view() {
@@ -274,22 +263,17 @@ class DatasetHistory extends WorkbenchElement {
     if (!list) return html`${skeleton('height:160px')}`;
     const newest = [...list].reverse();
     return html`<section class="section"><h2>What was done</h2>${newest.length ? html`<ul class="now history">${newest.slice(0, this.shown).map((one) => html`<li data-id="change-${one.number}"><span class="faint">${icon(one.kind === 'note' ? 'upload' : one.kind === 'undo' ? 'left' : 'edit')}</span><span
-      class="what"><b>${one.sentence[0].toUpperCase()}${one.sentence.slice(1)}</b>${one.clips ? html` <span class="faint">${count(one.clips, 'clip')}</span>` : ''}</span><span class="when">${ago(one.time)}</span>${one.undoable ? button('Undo', 'undo', { kind: 'small', value: one.number, label: `Undo: ${one.sentence}` }) : html`<span></span>`}</li>`)}</ul>${
+      class="what"><b>${capital(one.sentence)}</b>${one.clips ? html` <span class="faint">${count(one.clips, 'clip')}</span>` : ''}</span><span class="when">${ago(one.time)}</span>${one.undoable ? button('Undo', 'undo', { kind: 'small', value: one.number, label: `Undo: ${one.sentence}` }) : html`<span></span>`}</li>`)}</ul>${
   newest.length > this.shown ? html`<div class="row">${button('Show more', 'more')}</div>` : ''}` : html`<p class="faint">Nothing was done yet.</p>`}${this.about.redo ? html`<div class="row">${button(`Redo: ${this.about.redo}`, 'redo')}</div>` : ''}</section>
       ${removed?.length ? html`<section class="section"><header><h2>Removed clips</h2><span class="fine faint">${removed.length}</span><span class="spacer"></span>${removed.length > 1 ? button('Restore all', 'all', { kind: 'small' }) : ''}</header><ul class="now">${removed.slice(0, this.shown).map((one) => html`<li
         data-id="removed-${one.id}"><span class="faint">${icon('bin')}</span><b class="one-line" title="${one.name}">${one.name}</b><span class="what faint">${one.caption}</span><span></span>${button('Restore', 'restore', { kind: 'small', value: one.id })}</li>`)}</ul></section>` : ''}`;
   }
 
   more() { this.shown += 200; this.redraw(); }
-
   undo(target) { return this.act('datasets/undo', { name: this.datasetName, number: Number(target.dataset.value) }, { said: ({ what }) => `Undone: ${what}.` }); }
-
   redo() { return this.act('datasets/redo', { name: this.datasetName }, { said: ({ what }) => `Redone: ${what}.` }); }
-
   restore(target) { return this.bring([target.dataset.value]); }
-
   all() { return this.bring(this.removed.map(({ id }) => id)); }
-
   bring(clips) { return this.act('clips/restore-clips', { name: this.datasetName, clips }, { said: `${count(clips.length, 'clip')} restored.` }); }
 }
 define('wb-dataset-history', DatasetHistory);
@@ -304,7 +288,7 @@ class ExportDataset extends WorkbenchElement {
     return html`<div class="empty"><p>A folder of clips with a <span class="mono">.txt</span> beside each, as kohya, ai-toolkit and diffusion-pipe read it.</p><div class="row">${task?.activity ? '' : about.download
       ? html`<wb-download .file=${about.download} .size=${about.download_bytes}></wb-download>${button('Make it anew', 'make', { kind: 'quiet' })}` : button('Make a zip to download', 'make', { kind: 'primary', name: 'download', off: !about.summary.clips })}</div></div>
       ${about.download && task?.state === 'finished' ? '' : html`<wb-task data-id="own" .task=${task} .datasetName=${dataset}></wb-task>`}
-      <details><summary>To a folder, an archive or the Hub</summary><wb-task-form .form=${'export'} .where=${`dataset ${dataset} export`} .first=${['layout', 'target', 'repo_id', 'private']} .does=${'datasets/send'} .values=${{ name: dataset }} .label=${'Export'} .said=${'The export has begun.'}></wb-task-form></details>`;
+      <details><summary>To a folder, an archive or the Hub</summary><wb-task-form .form=${'export'} .where=${`dataset ${dataset} export`} .first=${['layout', 'target', 'repo_id', 'private']} .does=${'datasets/send'} .lists=${'datasets/to-send'} .values=${{ name: dataset }} .label=${'Export'} .said=${'The export has begun.'}></wb-task-form></details>`;
   }
 
   make() { return this.act('datasets/download', { name: this.datasetName }); }
@@ -314,9 +298,7 @@ define('wb-export', ExportDataset);
 // A link that saves a file.   file: its path;  size: bytes
 class Download extends WorkbenchElement {
   static properties = ['file', 'size'];
-
   arrived() { this.find(); }
-
   changed() { if (this.present) this.find(); }
 
   async find() {
@@ -334,7 +316,6 @@ define('wb-download', Download);
 // Title, group, notes.
 class DatasetNotes extends WorkbenchElement {
   static properties = ['about'];
-
   needs() { return { list: ['datasets/cards', {}] }; }
 
   view() {
@@ -350,19 +331,14 @@ class DatasetNotes extends WorkbenchElement {
   async rename(target) {
     const { name, title } = this.about;
     this.problem = '';
-    try {
-      const made = await page.transport.call('datasets/rename', { name, title: target.value });
-      toast(`It is now called ${made.title}.`, () => this.act('datasets/rename', { name: made.name, title }).then((one) => one && goTo('dataset', one.name, 'notes')));
-      if (made.name !== name) goTo('dataset', made.name, 'notes');
-    } catch (problem) {
-      if (!(problem instanceof Problem)) throw problem;
-      this.problem = problem.message;
-      this.redraw();
-    }
+    const made = await this.act('datasets/rename', { name, title: target.value }, {
+      said: (one) => `It is now called ${one.title}.`, undo: (one) => this.act('datasets/rename', { name: one.name, title }).then((back) => back && goTo('dataset', back.name, 'notes')),
+      refused: (problem) => { this.problem = problem.message; this.redraw(); },
+    });
+    if (made && made.name !== name) goTo('dataset', made.name, 'notes');
   }
 
   group(target) { return this.act('datasets/group', { name: this.about.name, label: target.value.trim() }, { said: 'Group saved.' }); }
-
   note(target) { return this.act('datasets/note', { name: this.about.name, text: target.value }, { said: 'Notes saved.' }); }
 }
 define('wb-dataset-notes', DatasetNotes);
@@ -370,9 +346,7 @@ define('wb-dataset-notes', DatasetNotes);
 // More ways to add: files and folders of this machine, datasets of the Hub, how files are read.   dataset: "" for a new one
 class AddClips extends WorkbenchElement {
   static properties = ['datasetName'];
-
   get where() { return `dataset ${this.datasetName} add`; }
-
   needs() { return this.browsing ? { folder: ['datasets/browse', { folder: this.at ?? '' }, 'once'] } : {}; }
 
   view() {
@@ -388,7 +362,6 @@ class AddClips extends WorkbenchElement {
   }
 
   get filling() { return this.querySelector('wb-task-form').filling; }
-
   get values() { return this.filling.values; }
 
   // What is on this machine: folders are opened, files and folders are taken.
@@ -405,7 +378,6 @@ class AddClips extends WorkbenchElement {
   }
 
   browse() { this.browsing = !this.browsing; this.follow(); this.redraw(); }
-
   enter(target) { this.at = target.dataset.value; this.follow(); this.redraw(); }
 
   take(target) {
@@ -416,7 +388,6 @@ class AddClips extends WorkbenchElement {
 
   // What a new dataset will be called.
   get titled() { return drafts.read(`${this.where} title`).title ?? ''; }
-
   name(target) { drafts.keep(`${this.where} title`, { title: target.value }); this.redraw(); }
 
   // The values of the form but these.

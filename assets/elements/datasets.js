@@ -1,5 +1,4 @@
 // All datasets as tiles, with the way to a new one and the bin.
-'use strict';
 
 // "24 clips, 27 s, 4 without a caption"
 function datasetFacts({ summary }) {
@@ -10,11 +9,7 @@ function datasetFacts({ summary }) {
 
 // Datasets in which every word is found: name, title, trigger word, group or notes.
 function foundDatasets(list, typed) {
-  const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
-  return list.filter((one) => {
-    const text = [one.name, one.title, one.trigger_word, one.group, one.own_notes].join(' ').toLowerCase();
-    return words.every((word) => text.includes(word));
-  });
+  return list.filter((one) => hasWords([one.name, one.title, one.trigger_word, one.group, one.own_notes].join(' '), typed));
 }
 
 const MANY = 8; // datasets from which they are searched for
@@ -22,13 +17,9 @@ const MOST_TILES = 60; // at most, until more are asked for
 
 class Datasets extends WorkbenchElement {
   static properties = ['path'];
-
   heading = 'Datasets';
-
   typed = '';
-
   shown = MOST_TILES;
-
   needs() { return { list: ['datasets/cards', {}], bin: ['datasets/bin', {}] }; }
 
   view() {
@@ -66,11 +57,8 @@ class Datasets extends WorkbenchElement {
   // ---- doing
 
   search(target) { this.typed = target.value; this.shown = MOST_TILES; this.redraw(); }
-
   more() { this.shown += MOST_TILES; this.redraw(); }
-
   choose() { chooseFiles((files) => importInto(null, files)); }
-
   add() { goTo('dataset', '', 'add'); }
 
   async create() {

@@ -1,6 +1,5 @@
 // Elements with their data inside: an exported grid or report is one file that opens anywhere and asks nobody.
 // Data stand in <script type="application/json" id="wb-data">, each file as base64 in <script type="text/plain" id="its name">.
-'use strict';
 
 class DataInside {
   // answers: by '["runs/show",{"name":"cats"}]', what operations have answered
@@ -32,7 +31,6 @@ class DataInside {
 // The grid of an exported page in the modes that change nothing.
 class ExportedGrid extends WorkbenchElement {
   static properties = ['grid'];
-
   mode = 'grid';
 
   view() {

@@ -1,9 +1,20 @@
 // Forms of settings, made from their declarations: what is typed, checked and kept; a field of one setting; the list of all of them.
 // Rules, sentences and choices come from the server: `settings/show`, `settings/choices`, `settings/check`, `settings/adapt`.
-'use strict';
 
 const CHECK_MS = 250;
 const OTHER = '\u0000other'; // the option under which a value that is not listed is typed
+
+// ---- LoRAs with their scales ----
+
+const SCALES = [0, 1.5, 0.05]; // of the slider; the number beside it takes any
+
+// 'runs/ring=0.8' -> ['runs/ring', 0.8]
+function lorasScale(text) {
+  const found = /^(.+)=(-?[\d.]+(?:e-?\d+)?)$/i.exec(text);
+  return found && !/\.safetensors$/i.test(found[2]) ? [found[1], Number(found[2])] : [text, 1];
+}
+
+const withScale = (name, scale) => (scale === 1 ? name : `${name}=${scale}`);
 
 // ---- values as fields hold them ----
 
@@ -43,11 +54,8 @@ function valueInWords(setting, value) {
 
 // Settings of which every word is in their title, name, help, section or the names that other programs give them.
 function foundSettings(settings, typed) {
-  const words = typed.toLowerCase().replaceAll('_', ' ').split(/\s+/).filter(Boolean);
-  return settings.filter(({ title, name, help, section, also }) => {
-    const text = `${title} ${name} ${help} ${section} ${also}`.toLowerCase().replaceAll('_', ' ');
-    return words.every((word) => text.includes(word));
-  });
+  const spaced = (text) => text.replaceAll('_', ' ');
+  return settings.filter(({ title, name, help, section, also }) => hasWords(spaced(`${title} ${name} ${help} ${section} ${also}`), spaced(typed)));
 }
 
 // ---- what a person fills in ----
@@ -55,7 +63,8 @@ function foundSettings(settings, typed) {
 // A form that is being filled in. Elements show it (`wb-setting`, `wb-settings`) and are drawn again as it changes.
 //   form: which one, as `settings/show` takes it;  where: the address under which it is kept while it is a draft
 //   start: values at first;  beside: values of fields that are no settings, kept with it
-//   several: whether a number may be several, with commas between: they are in `tried` instead of in `values`
+//   several: whether a setting may have several values, which are in `tried` instead of in `single`: a number as it is typed, with
+//     commas between, a choice or a switch as a list
 //   check(filling): asked after each change for {problems, without_effect, notes}; the form's own check otherwise
 class Filling {
   static declared = new Map();
@@ -63,8 +72,8 @@ class Filling {
   constructor(form, { where = '', start = {}, beside = {}, several = false, check = null } = {}) {
     const kept = where ? drafts.read(where, form) : {};
     Object.assign(this, {
-      form, where, several, values: { ...start, ...kept.values }, beside: { ...beside, ...kept.beside }, settings: [], problems: {}, without: [], notes: [],
-      own: {}, filled: new Set(), listeners: new Set(), lists: new Map(), last: 0,
+      form, where, several, values: { ...start, ...kept.values }, beside: { ...beside, ...kept.beside }, settings: [], problems: {}, missing: {}, without: [], notes: [],
+      own: {}, filled: new Set(), touched: new Set(), listeners: new Set(), lists: new Map(), last: 0,
     });
     this.asked = check ?? (() => page.transport.call('settings/check', { form, values: this.values }));
     this.resumed = Boolean(kept.values);
@@ -81,14 +90,13 @@ class Filling {
   }
 
   setting(name) { return this.named?.get(name); }
-
   get(name) { return name in this.values ? this.values[name] : this.setting(name)?.default; }
-
   differs(name) { return name in this.values; }
 
   // Set one, as it is typed. What equals the default is not given.
   set(name, value) {
     const setting = this.setting(name);
+    this.touched.add(name);
     if (same(value, setting.default)) delete this.values[name]; else this.values[name] = value;
     delete this.problems[name];
     delete this.problems[''];
@@ -129,6 +137,16 @@ class Filling {
     this.later(0);
   }
 
+  // What brings the form to these values, or back to what it has now.
+  backTo(values = { ...this.values }, beside = { ...this.beside }) {
+    return () => {
+      Object.assign(this, { values, beside, problems: {} });
+      this.filled.clear();
+      this.keep();
+      this.later(0);
+    };
+  }
+
   keep() {
     if (this.where) drafts.keep(this.where, { values: this.values, beside: this.beside }, this.form);
     this.told();
@@ -137,16 +155,22 @@ class Filling {
   // It was sent: what was typed is no draft any more.
   forget() { drafts.forget(this.where, this.form); }
 
-  // Those of which several values are typed: ["learning_rate=1e-4, 3e-4"].
+  // Those of which several values are given: ["learning_rate=1e-4, 3e-4", "optimizer=adamw,muon"].
   get tried() { return this.settings.filter(({ name }) => this.hasSeveral(name)).map(({ name }) => `${name}=${this.values[name]}`); }
 
   hasSeveral(name) {
     const value = this.values[name];
+    if (this.isListed(name)) return value.length > 1;
     return this.several && typeof value === 'string' && ['integer', 'number'].includes(this.setting(name)?.kind) && value.includes(',');
   }
 
+  // Whether the values of a choice or a switch are checked one by one.
+  isListed(name) { return this.several && Array.isArray(this.values[name]) && ['choice', 'switch'].includes(this.setting(name)?.kind); }
+
   // The others, as operations take them.
-  get single() { return Object.fromEntries(Object.entries(this.values).filter(([name]) => !this.hasSeveral(name))); }
+  get single() {
+    return Object.fromEntries(Object.entries(this.values).filter(([name]) => !this.hasSeveral(name)).map(([name, value]) => [name, this.isListed(name) ? value[0] : value]));
+  }
 
   later(wait = CHECK_MS) {
     clearTimeout(this.timer);
@@ -162,7 +186,7 @@ class Filling {
     try {
       const answer = await this.asked(this);
       if (number !== this.last) return;
-      this.problems = answer.problems;
+      [this.problems, this.missing] = this.sorted(answer.problems);
       if (!Object.keys(this.problems).length) this.without = answer.without_effect ?? [];
       this.notes = answer.notes ?? [];
       if (Object.keys(answer.own ?? {}).length) this.own = answer.own;
@@ -175,8 +199,15 @@ class Filling {
     }
   }
 
+  // What is wrong, and what is only missing yet: a field that nobody has filled in is no mistake before the form is sent.
+  sorted(problems) {
+    const quiet = (name) => !this.sent && !this.touched.has(name) && this.setting(name) && ['', null, undefined].includes(this.get(name));
+    return [false, true].map((which) => Object.fromEntries(Object.entries(problems).filter(([name]) => Boolean(quiet(name)) === which)));
+  }
+
   // Show why it was refused; the first field that is wrong is focused within `element`.
   refuse(problem, element) {
+    if (element) this.sent = true;
     this.problems = Object.keys(problem.problems).length ? { ...problem.problems } : { '': problem.message };
     this.told();
     if (element) setTimeout(() => (element.querySelector('[aria-invalid=true]') ?? element.querySelector('.problems'))?.focus());
@@ -201,9 +232,7 @@ class Filling {
 // An element that shows a form that is being filled in, its property `filling`.
 class FillingElement extends WorkbenchElement {
   told = () => this.redraw();
-
   arrived() { this.filling?.listeners.add(this.told); }
-
   left() { this.filling?.listeners.delete(this.told); }
 
   changed(name) {
@@ -227,6 +256,24 @@ class FillingElement extends WorkbenchElement {
 
   switched(target) { this.filling.set(target.name, target.checked); }
 
+  // Try several values of a choice or a switch, or one again.
+  trySeveral(target) {
+    const { filling } = this;
+    const name = target.dataset.value;
+    const value = filling.get(name);
+    filling.set(name, Array.isArray(value) ? value[0] : [value]);
+  }
+
+  // One of several values; the last one stays.
+  tries(target) {
+    const { filling } = this;
+    const value = target.value === 'true' ? true : target.value === 'false' ? false : target.value;
+    const before = filling.get(target.name);
+    const after = target.checked ? [...before, value] : before.filter((one) => one !== value);
+    if (after.length) filling.set(target.name, after);
+    else target.checked = true;
+  }
+
   added(target) {
     const before = this.filling.get(target.name) ?? [];
     if (target.value) this.filling.set(target.name, [...before, target.value]);
@@ -234,6 +281,28 @@ class FillingElement extends WorkbenchElement {
   }
 
   reset(target) { this.filling.reset(target.dataset.value); }
+
+  // The LoRAs of the setting `loras`, each with a slider. known(name): what the library says of it, if anything
+  loraLines(known) {
+    return html`<ul class="lora-lines">${this.filling.get('loras').map((text, index) => {
+      const [name, scale] = lorasScale(text), lora = known(name);
+      const title = lora?.title ?? name.split('/').at(-1);
+      const about = lora?.verdict ?? { tone: 'faint', claim: lora?.base_model ?? '' };
+      return html`<li data-id="lora-${name}"><span class="one-line" title="${name}"><b>${title}</b> <span class="fine ${about.tone}" title="${about.evidence ?? ''}">${about.claim}</span></span>
+        <input class="input" value="${scale.toFixed(2)}" inputmode="decimal" aria-label="Scale of ${title}" data-at="${index}" data-change="scale">${
+        button('', 'without', { kind: 'quiet square small', name: 'close', label: `Remove ${title}`, value: index })}
+        <input type="range" min="${SCALES[0]}" max="${SCALES[1]}" step="${SCALES[2]}" value="${scale}" data-at="${index}" data-input="scale" aria-label="Scale of ${title}, slider"></li>`;
+    })}</ul>`;
+  }
+
+  scale(target) {
+    const loras = [...this.filling.get('loras')], at = Number(target.dataset.at), scale = Number(target.value);
+    if (!Number.isFinite(scale)) return;
+    loras[at] = withScale(lorasScale(loras[at])[0], scale);
+    this.filling.set('loras', loras);
+  }
+
+  without(target) { this.filling.set('loras', this.filling.get('loras').filter((_, index) => index !== Number(target.dataset.value))); }
 
   // The control of a setting: by its kind, with its choices where it has any.
   control(setting) {
@@ -243,8 +312,15 @@ class FillingElement extends WorkbenchElement {
     const marks = new Markup(`name="${setting.name}" aria-label="${escaped(setting.title)}"${filling.problems[setting.name] ? ' aria-invalid="true"' : ''}${
       filling.filled.has(setting.name) ? ' data-filled' : ''}`);
     const placeholder = filling.own[setting.name] ?? /Empty: ([^.]*)/.exec(setting.help)?.[1] ?? (setting.optional ? 'none' : '');
+    if (filling.isListed(setting.name)) {
+      const options = setting.kind === 'switch' ? [[true, 'On'], [false, 'Off']] : setting.choices.map((one) => [one, one]);
+      return html`<div class="several" role="group" aria-label="${setting.title}">${options.map(([one, words]) => html`<label class="check"><input type="checkbox" name="${setting.name}" value="${String(one)}" data-change="tries" ?checked=${
+        value.includes(one)}>${words}</label>`)}${button('one value', 'trySeveral', { kind: 'link', value: setting.name })}</div>`;
+    }
+    const more = filling.several && (setting.kind === 'switch' || (setting.kind === 'choice' && !setting.source))
+      ? button('try several', 'trySeveral', { kind: 'link try-several', value: setting.name, label: `Try several: ${setting.title}` }) : '';
     if (setting.kind === 'switch') {
-      return html`<label class="check"><input type="checkbox" ${marks} data-change="switched" ?checked=${value}><span>${value ? 'On' : 'Off'}</span></label>`;
+      return html`<div class="row tight"><label class="check"><input type="checkbox" ${marks} data-change="switched" ?checked=${value}><span>${value ? 'On' : 'Off'}</span></label>${more}</div>`;
     }
     if (setting.kind === 'texts') {
       const choices = setting.source ? filling.choices(setting) ?? [] : [];
@@ -254,7 +330,7 @@ class FillingElement extends WorkbenchElement {
     }
     if (setting.source && this.typing !== setting.name) return this.list(setting, text, marks);
     if (setting.kind === 'choice') {
-      return html`<select class="input" ${marks} data-change="chosen">${setting.choices.map((one) => html`<option ?selected=${one === value}>${one}</option>`)}</select>`;
+      return html`<div class="row tight"><select class="input" ${marks} data-change="chosen">${setting.choices.map((one) => html`<option ?selected=${one === value}>${one}</option>`)}</select>${more}</div>`;
     }
     if (setting.rows > 1) return html`<textarea class="input" rows="${setting.rows}" ${marks} placeholder="${placeholder}" data-input="typed">${text}</textarea>`;
     const mode = { integer: filling.several ? 'text' : 'numeric', number: filling.several ? 'text' : 'decimal' }[setting.kind] ?? 'text';
@@ -293,16 +369,12 @@ const settingField = (filling, name, hint = '', label = undefined) => html`<wb-s
 // All settings of a form but `without`, with a search. `usual` says what "differ" is measured against, such as "the defaults".
 class SettingsList extends FillingElement {
   static properties = ['filling', 'without', 'usual', 'placeholder'];
-
   search = '';
 
   // Help opens at the field that has the focus; while the pointer is down nothing opens or closes, so that nothing moves below it.
   helped = '';
 
-  arrived() {
-    super.arrived?.();
-    if (this.watchesFocus) return;
-    this.watchesFocus = true;
+  born() {
     const help = (name) => { if (this.helped !== name) { this.helped = name; this.redraw(); } };
     let pressed = false;
     let next = '';
@@ -342,7 +414,7 @@ class SettingsList extends FillingElement {
     const problem = filling.problems[setting.name];
     const differs = filling.differs(setting.name);
     return html`<div class="setting ${differs && 'differs'} ${this.helped === `line-${setting.name}` && 'helped'}" data-id="line-${setting.name}" title="${setting.help}"><div><b>${setting.title}</b>${setting.unit && html` <span class="faint">${setting.unit}</span>`}</div>
-      <div>${this.control(setting)}${problem ? html`<span class="fine bad" role="alert">${problem}</span>` : ''}<p class="help">${setting.help}</p></div>
+      <div>${this.control(setting)}${problem ? html`<span class="fine bad" role="alert">${prose(problem)}</span>` : ''}<p class="help">${prose(setting.help)}</p></div>
       <div><span class="mono fine faint" title="${setting.also ? `Elsewhere: ${setting.also}` : ''}">${setting.name}</span>${
   differs && button('Default', 'reset', { kind: 'quiet small', value: setting.name, label: `${setting.title}: back to ${valueInWords(setting, setting.default)}` })}</div></div>`;
   }
@@ -354,5 +426,5 @@ define('wb-settings', SettingsList);
 // What is wrong that belongs to no field that is shown. shown: names of the fields that say it themselves
 const otherProblems = (filling, shown = []) => {
   const left = Object.entries(filling.problems).filter(([name]) => !shown.includes(name));
-  return left.length ? html`<ul class="problems bad" role="alert" tabindex="-1">${left.map(([name, text]) => html`<li>${filling.setting(name) ? html`<b>${filling.setting(name).title}:</b> ` : ''}${sentence(text)}</li>`)}</ul>` : '';
+  return left.length ? html`<ul class="problems bad" role="alert" tabindex="-1">${left.map(([name, text]) => html`<li>${filling.setting(name) ? html`<b>${filling.setting(name).title}:</b> ` : ''}${prose(sentence(text))}</li>`)}</ul>` : '';
 };

@@ -1,10 +1,8 @@
 // The videos of a comparison, all on one clock: as a grid, two under a wipe, two for a blind vote, checkpoint after checkpoint.
 // Each element gets the grid as `grids/show` has it; without `edits` (samples side by side, a report) nothing is marked.
-'use strict';
 
 const GRID_CLOCK = 'cmp';
 const MOST_PAIRS = 30; // of one blind vote
-const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 const nameOfColumn = (column) => capital(column.name || column.labels.filter(Boolean).join(', '));
 
 // Width by height of the place of a large video; a tiny one stands in the middle of a usual place.
@@ -54,12 +52,10 @@ function pairsToVote(grid) {
 
 class GridPlayer extends WorkbenchElement {
   static properties = ['grid', 'edits', 'measured', 'difference'];
-
   at = [0, 0];
+  size = preferences.read('compare size', null); // pixels of a column; null: the columns share the window
 
-  arrived() {
-    if (this.wired) return;
-    this.wired = true;
+  born() {
     this.addEventListener('keydown', (event) => this.key(event));
     this.addEventListener('focusin', ({ target }) => {
       const cell = target.closest('.cell');
@@ -73,12 +69,13 @@ class GridPlayer extends WorkbenchElement {
     this.classList.toggle('measured', Boolean(this.measured));
     this.classList.toggle('difference', Boolean(this.difference));
     const many = grid.columns.length;
-    return html`<div class="grid-frame"><div class="comparison ${grid.width <= TINY && 'small'}" role="grid" aria-label="${grid.title}" style="--cols:${many};--least:${many > 8 ? 180 : many > 4 ? 150 : 120}px"><div role="row">${
+    return html`<div class="grid-frame"><div class="comparison ${grid.width <= TINY && 'small'} ${this.size && 'sized'}" role="grid" aria-label="${grid.title}" style="--cols:${many};--least:${many > 8 ? 180 : many > 4 ? 150 : 120}px;--size:${this.size ?? 0}px"><div role="row">${
       grid.columns.map((column, index) => this.head(column, index))}</div>${
       grid.rows.map(({ prompt, label }, row) => html`<div role="row" data-id="row-${row}"><p class="prompt-of one-line" role="rowheader" title="${prompt}"><span>${prompt}${label && html` <span class="faint">${label}</span>`}${
         grid.preserved?.includes(prompt) ? html` <span class="faint">should not change</span>` : ''}</span></p>${grid.cells[row].map((cell, column) => this.cell(cell, row, column))}</div>`)}</div></div>
-      <p class="fine faint">Hover or focus a video for its measurements. <kbd>Space</kbd> play, <kbd>,</kbd> <kbd>.</kbd> frame, <kbd>W</kbd> wipe${
-        this.edits && html`, <kbd>S</kbd> star, <kbd>X</kbd> reject, <kbd>B</kbd> best`}.</p>${this.large && this.largeDialog()}`;
+      <div class="row"><p class="fine faint">Hover or focus a video for its measurements. <kbd>Space</kbd> play, <kbd>,</kbd> <kbd>.</kbd> frame, <kbd>W</kbd> wipe${
+        this.edits && html`, <kbd>S</kbd> star, <kbd>X</kbd> reject, <kbd>B</kbd> best`}.</p><span class="spacer"></span>${this.size ? button('Fit to the window', 'fit', { kind: 'quiet small' }) : ''}<label class="row tight fine faint size">Size<input
+      type="range" min="100" max="520" step="20" value="${this.size ?? 240}" data-input="resize"></label></div>${this.large && this.largeDialog()}`;
   }
 
   head(column, index) {
@@ -115,26 +112,24 @@ class GridPlayer extends WorkbenchElement {
       again ? button(cell.state === 'failed' ? 'Try again' : 'Generate', 'generate', { kind: 'small', value: cell.key }) : ''}</div>`;
   }
 
+  resize(target) { this.size = Number(target.value); preferences.keep('compare size', this.size); this.redraw(); }
+  fit() { this.size = null; preferences.keep('compare size', null); this.redraw(); }
+
   // ---- one video large
 
   largeDialog() {
     const { grid, large: [row, column] } = this;
     const cell = grid.cells[row][column], { details } = this;
-    return html`<dialog class="large-video" style="--shape:${shapeOf(grid)}" aria-label="${nameOfColumn(grid.columns[column])}"><div class="content"><div class="row tight"><h2 class="one-line">${nameOfColumn(grid.columns[column])}</h2><span class="spacer"></span>${
-      button('', 'previous', { kind: 'square small', name: 'left', label: 'The column before' })}${button('', 'next', { kind: 'square small', name: 'right', label: 'The next column' })}${button('Close', 'closeLarge', { kind: 'small' })}</div>
-      ${twoLines(grid.rows[row].prompt)}${cellVideo(grid, row, column)}<wb-scrubber .clock=${GRID_CLOCK} .frames=${grid.frames}></wb-scrubber>
+    const beside = html`${button('', 'previous', { kind: 'square small', name: 'left', label: 'The column before' })}${button('', 'next', { kind: 'square small', name: 'right', label: 'The next column' })}`;
+    return sheet('large-video', nameOfColumn(grid.columns[column]), html`${twoLines(grid.rows[row].prompt)}<div style="--shape:${shapeOf(grid)}">${cellVideo(grid, row, column)}</div><wb-scrubber .clock=${GRID_CLOCK} .frames=${grid.frames}></wb-scrubber>
       <div class="row">${button('Download', 'download', { kind: 'small', name: 'download' })}${this.edits && html`${button('Download as GIF', 'gif', { kind: 'small' })}${linkTo('Use these settings', address('sample', 'cell', grid.grid, cell.key), {
         kind: 'small' })}${button('Star', 'star', { kind: 'small', name: 'star', pressed: cell.starred })}${button('Reject', 'reject', { kind: 'small', name: 'close', pressed: cell.rejected })}`}</div>
       <dl class="key-values">${(cell.measurements ?? []).map((one) => html`<dt title="${grid.help[one.name] ?? ''}">${one.title}</dt><dd class="${one.warn && 'warn'}"><b>${one.value}</b> ${one.words}</dd><dd
-        class="fine faint">${grid.help[one.name] ?? ''}</dd>`)}${(cell.details ?? details ?? []).map(([title, value]) => html`<dt>${title}</dt><dd>${value}</dd><dd></dd>`)}</dl></div></dialog>`;
+        class="fine faint">${grid.help[one.name] ?? ''}</dd>`)}${(cell.details ?? details ?? []).map(([title, value]) => html`<dt>${title}</dt><dd>${value}</dd><dd></dd>`)}</dl>`, { more: beside });
   }
 
   updated() {
-    const dialog = this.querySelector('dialog.large-video');
-    if (!dialog || dialog.open) return;
-    dialog.addEventListener('close', () => { this.large = null; this.redraw(); this.focusCell(...this.at); });
-    dialog.addEventListener('click', ({ target }) => { if (target === dialog) dialog.close(); });
-    dialog.showModal();
+    this.modal(() => { this.large = null; this.redraw(); this.focusCell(...this.at); }, true);
   }
 
   open(target) {
@@ -152,10 +147,7 @@ class GridPlayer extends WorkbenchElement {
     if (this.large?.[0] === row && this.large[1] === column) { this.details = found.details; this.redraw(); }
   }
 
-  closeLarge() { this.querySelector('dialog.large-video').close(); }
-
   previous() { this.beside(-1); }
-
   next() { this.beside(1); }
 
   beside(by) {
@@ -182,7 +174,6 @@ class GridPlayer extends WorkbenchElement {
   }
 
   async star(target) { await this.mark('star', 'starred', ...this.placeOf(target)); }
-
   async reject(target) { await this.mark('reject', 'rejected', ...this.placeOf(target)); }
 
   async mark(verb, name, row, column) {
@@ -228,7 +219,6 @@ define('wb-grid', GridPlayer);
 // chosen: {row, left, right}, kept by whoever shows it;  event wb-chosen has other ones
 class GridWipe extends WorkbenchElement {
   static properties = ['grid', 'chosen'];
-
   share = 50;
 
   view() {
@@ -259,7 +249,6 @@ define('wb-wipe', GridWipe);
 
 class GridVote extends WorkbenchElement {
   static properties = ['grid'];
-
   done = 0;
 
   view() {
@@ -302,7 +291,6 @@ class GridVote extends WorkbenchElement {
   }
 
   end() { this.over = true; this.redraw(); }
-
   more() { Object.assign(this, { over: false, pairs: null, done: 0 }); this.redraw(); }
 
   press(key) {
@@ -318,9 +306,7 @@ define('wb-vote', GridVote);
 
 class GridFilm extends WorkbenchElement {
   static properties = ['grid'];
-
   row = 0;
-
   group = 0;
 
   view() {
@@ -342,9 +328,7 @@ class GridFilm extends WorkbenchElement {
   }
 
   choose(target) { this[target.name] = Number(target.value); this.redraw(); }
-
   move(target) { this.at = Number(target.value); this.redraw(); }
-
   jump(target) { this.at = Number(target.dataset.value); this.redraw(); }
 }
 define('wb-film', GridFilm);

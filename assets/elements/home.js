@@ -1,8 +1,9 @@
 // The first page: a real run to step through, the way to one's own clips, what waits for somebody, the newest samples.
-'use strict';
 
 // How large videos of the tiny model may become: at most twelve screen pixels for one of theirs.
 const LARGEST = 12;
+// What the recorded run is called where a run is opened, unless one of the workspace has that name.
+const EXAMPLE = 'example';
 
 // What an example says of itself in a line: "24 clips, Tiny CogVideoX, 6 min on 2 cores."
 const exampleFacts = ({ clips, model, seconds, device }) => `${count(clips, 'clip')}, ${model}, ${duration(seconds)} on ${device.replace(/^processor, /, '')}.`;
@@ -56,16 +57,10 @@ class Home extends WorkbenchElement {
     return html`${overview?.machine && html`<p class="state warn" role="status">${icon('warn')}${overview.machine}</p>`}
       <section class="hero" aria-label="Start"><div class="section"><header><h1 tabindex="-1">${first ? 'Teach a video model something new' : 'A real run, step by step'}</h1></header>
         ${this.refused.example ? refusal(this.refused.example) : html`<wb-example .example=${example}></wb-example>
-        <div class="row">${button('About this run', 'explore', { name: 'train' })}<span class="minor faint">${example ? exampleFacts(example) : ''}</span></div>
-        ${this.exploring && example ? this.about(example) : ''}`}</div>
+        <div class="row">${linkTo('Explore this run', address('train', EXAMPLE), { name: 'train' })}<span class="minor faint">${example ? exampleFacts(example) : ''}</span></div>`}</div>
       <div class="section bring"><button type="button" class="dropzone" data-do="choose">${icon('upload')}<strong>Bring your clips</strong><span class="minor faint">Drop videos, pictures, a folder or a zip
         anywhere on this page. Import starts at once.</span><span class="button">Choose files</span></button>${this.demoRow(first)}</div></section>
       ${!now ? this.waiting() : first ? this.goes(example) : html`${this.entries(now)}${this.samples(now)}`}`;
-  }
-
-  about(example) {
-    return html`<div class="section"><p class="minor">${example.description}</p>
-      <p class="minor faint">Move the slider: at each step the model makes the same prompt from the same noise. ${count(example.steps, 'step')} in all.</p></div>`;
   }
 
   demoRow(first) {
@@ -93,11 +88,11 @@ class Home extends WorkbenchElement {
 
   line(line, primary) {
     const to = line.kind === 'run' ? address('train', line.name) : address('dataset', line.name);
-    const words = line.state[0].toUpperCase() + line.state.slice(1);
+    const words = capital(line.state);
     const mark = line.share === null ? html`<span class="${line.tone}">${icon(line.tone === 'plain' ? 'wait' : TONE_ICONS[line.tone], words)}</span>` : html`<span role="img" aria-label="${words}">${ring(line.share)}</span>`;
     const kind = `small ${primary && 'primary'}`;
     return html`<li data-id="${line.kind}-${line.name}">${mark}<a class="one-line" href="${to}" title="${line.title}"><b>${line.title}</b></a>
-      <span class="what">${line.claim && html`<b class="${line.tone} ${line.share !== null && 'live'}">${line.claim}</b> `}<span class="${line.tone === 'idle' && 'faint'}">${line.sentence}</span></span>
+      <span class="what">${line.claim && html`<b class="${line.tone} ${line.share !== null && 'live'}">${line.claim}</b> `}<span class="${line.tone === 'idle' && 'faint'}">${prose(line.sentence)}</span></span>
       <span class="when">${ago(line.at)}</span>${line.operation ? button(line.label, 'go', { kind, value: `${line.kind}-${line.name}` }) : linkTo(line.label, address(...line.address), { kind })}</li>`;
   }
 
@@ -131,8 +126,6 @@ class Home extends WorkbenchElement {
   }
 
   // ---- doing
-
-  explore() { this.exploring = !this.exploring; this.redraw(); }
 
   choose() { chooseFiles((files) => importInto(null, files)); }
 

@@ -1,37 +1,16 @@
 // Clips come in: files are uploaded with their progress in sight, imported at once, and what became of each file is said.
-'use strict';
-
-// Let a person choose files.
-function chooseFiles(chosen) {
-  const input = Object.assign(document.createElement('input'), { type: 'file', multiple: true });
-  input.addEventListener('change', () => { if (input.files.length) chosen([...input.files]); });
-  input.click();
-}
 
 // Change a dataset, say what was done, and offer to undo exactly that, whatever else is changed meanwhile.
 //   said: a function of the answer;  undone: called after Undo
 async function changeDataset(operation, values, said, undone = () => {}) {
   const { name } = values;
-  try {
-    const answer = await page.transport.call(operation, values);
-    const { number, undoable } = (await page.transport.call('datasets/history', { name })).at(-1) ?? {};
-    const undo = async () => {
-      try {
-        const { what } = await page.transport.call('datasets/undo', { name, number });
-        toast(`Undone: ${what}.`);
-        undone();
-      } catch (problem) {
-        if (!(problem instanceof Problem)) throw problem;
-        toast(problem.message, null, 'bad');
-      }
-    };
-    toast(said(answer), undoable ? undo : null);
-    return answer;
-  } catch (problem) {
-    if (!(problem instanceof Problem)) throw problem;
-    toast(problem.message, null, 'bad');
-    return null;
-  }
+  const call = (does, given, more) => attempt(() => page.transport.call(does, given), more);
+  const answer = await call(operation, values);
+  if (answer === null) return null;
+  const { number, undoable } = (await call('datasets/history', { name }))?.at(-1) ?? {};
+  const undo = async () => { if (await call('datasets/undo', { name, number }, { said: ({ what }) => `Undone: ${what}.` })) undone(); };
+  toast(said(answer), undoable ? undo : null);
+  return answer;
 }
 
 // What a new dataset is called: as the first file, without its ending.
@@ -72,22 +51,15 @@ async function importInto(dataset, files, { settings = {}, title = '' } = {}) {
   const draw = () => Uploads.shown().redraw();
   Uploads.going.add(one);
   draw();
-  try {
+  const task = await attempt(async () => {
     const paths = await page.transport.upload(files, (share) => { one.share = share; draw(); });
-    one.words = 'Looking at the files';
-    one.share = null;
+    Object.assign(one, { words: 'Looking at the files', share: null });
     draw();
-    const task = await page.transport.call('datasets/take', { name: dataset ?? '', title: title || titleOf(files), files: paths, ...settings });
-    goTo('dataset', task.dataset);
-    return task;
-  } catch (problem) {
-    if (!(problem instanceof Problem)) throw problem;
-    toast(problem.message, null, 'bad');
-    return null;
-  } finally {
-    Uploads.going.delete(one);
-    draw();
-  }
+    return page.transport.call('datasets/take', { name: dataset ?? '', title: title || titleOf(files), files: paths, ...settings });
+  });
+  Uploads.going.delete(one);
+  draw();
+  if (task) goTo('dataset', task.dataset);
 }
 
 // The words of an import's outcomes with their tones, in the order in which people read them.
@@ -107,7 +79,7 @@ class ImportStrip extends WorkbenchElement {
       <span class="faint">${ago(task.ended_at)}</span>
       <details><summary>Each file</summary><div class="table-frame"><table class="table"><tbody>${task.files.map((file) => html`<tr><td>${
         state(toneOf(file.outcome), file.outcome)}</td><td>${file.name}</td><td class="faint">${file.note}</td></tr>`)}</tbody></table></div>${
-        task.details.map((text) => html`<p class="faint">${text}</p>`)}</details>
+        task.details.map((text) => html`<p class="faint">${prose(text)}</p>`)}</details>
       ${task.state !== 'finished' ? state('bad', task.sentence) : ''}<span class="spacer"></span><span class="row tight">${task.new ? button('Undo import', 'undo', { kind: 'small' }) : ''}${
       task.actions.includes('resume') ? button('Resume', 'resume', { kind: 'small' }) : ''}${
       button('', 'dismiss', { kind: 'quiet square small', name: 'close', label: 'Dismiss' })}</span></div>`;
@@ -118,7 +90,6 @@ class ImportStrip extends WorkbenchElement {
   }
 
   resume() { return this.act('datasets/start', { name: this.datasetName, task: 'import' }); }
-
   dismiss() { return this.act('datasets/dismiss', { name: this.datasetName, task: 'import' }); }
 }
 define('wb-import', ImportStrip);

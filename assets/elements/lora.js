@@ -1,9 +1,7 @@
 // One LoRA beside the library: how good it is, what its file says, and what can be made of it; the dialog in which that is done.
-'use strict';
 
 class OneLora extends WorkbenchElement {
   static properties = ['name'];
-
   needs() { return { lora: ['loras/show', { name: this.name }], formats: ['loras/formats', {}, 'once'] }; }
 
   view() {
@@ -16,7 +14,7 @@ class OneLora extends WorkbenchElement {
       ${menu([['Move to the bin', 'toBin', '', 'bin']])}<a class="button quiet small square" href="#/loras" aria-label="Close" title="Close">${icon('close')}</a></div>
       ${lora.videos.length > 0 && html`<div class="lora-videos">${lora.videos.map((one) => html`<div data-id="${one.file}" title="${one.prompt}">${videoOf(lora, one, { clock: `lora ${lora.name}` })}</div>`)}</div>`}
       ${lora.verdict && html`<div>${verdictOf(lora, true)}</div>`}
-      <p class="minor faint">${[lora.verdict?.evidence, lora.origin].filter(Boolean).map((text) => `${text[0].toUpperCase()}${text.slice(1)}.`).join(' ')}</p>
+      <p class="minor faint">${[lora.verdict?.evidence, lora.origin].filter(Boolean).map((text) => `${capital(text)}.`).join(' ')}</p>
       <div class="row">${linkTo('Sample', address('sample', 'with', lora.name), { kind: 'primary' })}${lora.run && linkTo('Open its run', address('train', lora.run))}${
         !lora.damaged && button('Download', 'download', { name: 'download' })}</div>
       ${this.facts(lora)}
@@ -71,7 +69,6 @@ const LORA_TASKS = {
 
 class LoraTask extends FillingElement {
   static properties = ['filling'];
-
   names = [];
 
   // Only what is open is watched.
@@ -91,29 +88,19 @@ class LoraTask extends FillingElement {
     this.filling?.load().then((filling) => filling.fill(start));
     this.follow();
     this.draw();
-    this.querySelector('dialog').showModal();
   }
 
-  close() { this.querySelector('dialog')?.close(); }
-
-  updated() {
-    const dialog = this.querySelector('dialog');
-    if (!dialog || dialog === this.dialog) return;
-    this.dialog = dialog;
-    dialog.addEventListener('close', () => { this.kind = ''; this.follow(); this.redraw(); });
-  }
+  updated() { this.modal(() => { this.kind = ''; this.follow(); this.redraw(); }); }
 
   view() {
     if (!this.kind) return html``;
-    const { title } = LORA_TASKS[this.kind];
-    return html`<dialog aria-label="${title}"><form class="content" data-submit="${this.kind === 'clean' ? 'clean' : 'start'}"><div class="row"><h2>${title}</h2><span class="spacer"></span>${
-      button('', 'close', { kind: 'quiet small square', name: 'close', label: 'Close' })}</div>${this.kind === 'bin' ? this.removed() : this.fields()}</form></dialog>`;
+    return sheet('', LORA_TASKS[this.kind].title, this.kind === 'bin' ? this.removed() : this.fields(), { submit: this.kind === 'clean' ? 'clean' : 'start' });
   }
 
   fields() {
     const { filling, kind } = this;
     const shown = filling.settings.filter(({ name }) => !(this.each && ['lora', 'low_noise', 'target'].includes(name)));
-    const part = (list) => list.map(({ name, help }) => settingField(filling, name, help));
+    const part = (list) => list.map(({ name, help }) => (name === 'loras' ? this.weights() : settingField(filling, name, help)));
     const rare = shown.filter(({ advanced }) => advanced);
     const format = this.formats?.find(({ id }) => id === filling.get('format'));
     return html`${kind === 'import' ? html`<button type="button" class="dropzone" data-do="choose">${icon('upload')}<strong>Choose a file</strong><span class="faint">.safetensors, or a checkpoint of torch (.pt, .bin, .ckpt); or drop it anywhere on this page</span></button>` : ''}
@@ -124,31 +111,41 @@ class LoraTask extends FillingElement {
       LORA_TASKS[kind].go}${this.each && ` ${count(this.names.length, 'LoRA')}`}</button></div>`}`;
   }
 
+  // LoRAs, each with its weight.
+  weights() {
+    const { filling } = this;
+    const setting = filling.setting('loras');
+    const taken = new Set(filling.get('loras').map((text) => lorasScale(text)[0]));
+    const others = (filling.choices(setting) ?? []).filter(({ value }) => !taken.has(value));
+    return html`<div class="field"><span title="${setting.help}">${setting.title}</span>${this.loraLines(() => null)}${select([['', 'Add…'], ...others.map(({ value, title }) => [value, title]), [OTHER, 'A file…']], '', 'name="loras" data-change="adds" aria-label="Add a LoRA"')}<span
+      class="hint ${filling.problems.loras && 'bad'}">${prose(filling.problems.loras ?? 'A weight each.')}</span></div>`;
+  }
+
+  async adds(target) {
+    if (target.value !== OTHER) { this.added(target); return; }
+    target.value = '';
+    const file = await ask('Add a LoRA', 'A .safetensors file of this machine', { does: 'Add' });
+    if (file) this.filling.set('loras', [...this.filling.get('loras'), file]);
+  }
+
   async start() {
     if (this.busy) return;
     this.busy = true;
-    try {
-      const given = this.each ? this.names.map((lora) => ({ ...this.filling.single, lora })) : [this.filling.single];
-      for (const values of given) await page.transport.call(`loras/${this.kind}`, values);
-      this.filling.forget();
-      this.close();
-    } catch (problem) {
-      if (!(problem instanceof Problem)) throw problem;
-      this.filling.refuse(problem, this);
-    } finally {
-      this.busy = false;
-      this.redraw();
-    }
+    const given = this.each ? this.names.map((lora) => ({ ...this.filling.single, lora })) : [this.filling.single];
+    const refused = (problem) => this.filling.refuse(problem, this);
+    let done = true;
+    for (const values of given) done = done && await this.act(`loras/${this.kind}`, values, { refused });
+    if (done) { this.filling.forget(); this.close(); }
+    this.busy = false;
+    this.redraw();
   }
 
   // A file of this computer is imported at once, with what the form says of it.
   choose() {
-    const input = Object.assign(document.createElement('input'), { type: 'file', multiple: true, accept: '.safetensors,.pt,.bin,.ckpt' });
-    input.addEventListener('change', () => {
+    chooseFiles((files) => {
       this.close();
-      this.closest('wb-loras').dropped([...input.files], this.filling.single);
-    });
-    input.click();
+      this.closest('wb-loras').dropped(files, this.filling.single);
+    }, { accept: '.safetensors,.pt,.bin,.ckpt' });
   }
 
   // ---- a cleanup: what it would remove is listed first
@@ -190,7 +187,6 @@ class LoraTask extends FillingElement {
   }
 
   restore(target) { return this.act('loras/restore', { id: target.dataset.value }, { said: (lora) => `${lora.title} restored.` }); }
-
   ask() { this.sure = true; this.redraw(); }
 
   async emptyBin() {

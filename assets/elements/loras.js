@@ -1,5 +1,4 @@
 // The LoRA library: every LoRA as a card, what can be done with several of them, what goes on, and the bin.
-'use strict';
 
 const MOST_CARDS = 500; // the search finds among all
 const ENDED_SHOWN = 3; // operations that ended lately
@@ -16,11 +15,8 @@ const LORA_ORDERS = {
 
 // Those that have every word in their title, name, trigger word, model, verdict or marks.
 function foundLoras(loras, typed, model = '') {
-  const words = typed.trim().toLowerCase().split(/\s+/).filter(Boolean);
-  return loras.filter((lora) => {
-    const text = [lora.title, lora.name, lora.trigger, lora.base_model, lora.model_title, lora.verdict?.claim, ...lora.marks].join(' ').toLowerCase();
-    return (!model || lora.base_model === model) && words.every((word) => text.includes(word));
-  });
+  return loras.filter((lora) => (!model || lora.base_model === model)
+    && hasWords([lora.title, lora.name, lora.trigger, lora.base_model, lora.model_title, lora.verdict?.claim, ...lora.marks].join(' '), typed));
 }
 
 const verdictOf = ({ verdict }, pill = false) => verdict && state(verdict.tone, verdict.claim, { pill });
@@ -29,17 +25,11 @@ const videoOf = (lora, { file, prompt, width, height }, more = {}) => video(file
 
 class Loras extends WorkbenchElement {
   static properties = ['path'];
-
   typed = '';
-
   model = '';
-
   chosen = new Set();
-
   dismissed = new Set();
-
   checkpoints = preferences.read('checkpoints of runs', false);
-
   order = preferences.read('order of LoRAs', 'new');
 
   needs() {
@@ -47,12 +37,10 @@ class Loras extends WorkbenchElement {
   }
 
   get opened() { return this.path?.[0] ?? ''; }
-
   get heading() { return this.known.find(({ name }) => name === this.opened)?.title; }
 
   // While another list is being read, the one before stays.
   get known() { this.last = this.loras ?? this.last; return this.last ?? []; }
-
   get shown() { return foundLoras(this.known, this.typed, this.model).sort(LORA_ORDERS[this.order][1]); }
 
   view() {
@@ -107,7 +95,7 @@ class Loras extends WorkbenchElement {
     if (!lines.length && !this.sending) return '';
     return html`<ul class="lora-work" aria-label="Operations on LoRAs">${this.sending && html`<li data-id="sending">${state('going', 'Uploading')}<div><p class="one-line">${this.sending.name}</p>${
       progress(this.sending.share, 'Upload')}</div></li>`}${lines.map((one) => html`<li data-id="${one.id}">${
-      state({ plain: 'idle' }[one.tone] ?? one.tone, one.operation[0].toUpperCase() + one.operation.slice(1))}<div><p class="minor">${one.activity}</p>${
+      state({ plain: 'idle' }[one.tone] ?? one.tone, capital(one.operation))}<div><p class="minor">${one.activity}</p>${
       one.tone === 'going' ? progress(one.share, one.activity) : ''}${one.fit.length > 0 && html`<details><summary class="fine faint">How it matched</summary>${one.fit.map(([label, value]) => html`<p class="fine faint">${label}: ${value}</p>`)}</details>`}${
       one.log && html`<details><summary class="fine">Log</summary><pre class="log">${one.log}</pre></details>`}</div><div class="row tight">${
       one.files.map((file) => button('Download', 'download', { kind: 'small', name: 'download', value: file, title: file.split('/').at(-1) }))}${
@@ -130,7 +118,6 @@ class Loras extends WorkbenchElement {
 
   // Names of those that are chosen and still there, in the order of the cards.
   names() { return this.known.map(({ name }) => name).filter((name) => this.chosen.has(name)); }
-
   search(target) { this.typed = target.value; this.redraw(); }
 
   choose(target) {
@@ -156,13 +143,9 @@ class Loras extends WorkbenchElement {
   }
 
   begin(target) { this.querySelector('wb-lora-task').begin(target.dataset.value, this.names()); }
-
   async toBin() { if (await removeLoras(this, this.names())) this.clear(); }
-
   stopTask(target) { return this.act('loras/stop', { id: target.dataset.value }); }
-
   dismiss(target) { this.dismissed.add(target.dataset.value); this.redraw(); }
-
   download(target) { return saveFile(target.dataset.value); }
 
   // ---- files dropped on the page: LoRAs are imported, all else becomes a dataset
@@ -172,18 +155,12 @@ class Loras extends WorkbenchElement {
     const loras = files.filter(({ name }) => LORA_FILE.test(name));
     const others = files.filter(({ name }) => !LORA_FILE.test(name));
     if (others.length) importInto(null, others);
-    try {
-      for (const file of loras) {
-        const [source] = await page.transport.upload([file], (share) => { this.sending = { name: file.name, share }; this.redraw(); });
-        await this.act('loras/import', { ...given, source }, { said: `Importing ${file.name}.` });
-      }
-    } catch (problem) {
-      if (!(problem instanceof Problem)) throw problem;
-      toast(problem.message, null, 'bad');
-    } finally {
-      this.sending = null;
-      this.redraw();
+    for (const file of loras) {
+      const paths = await attempt(() => page.transport.upload([file], (share) => { this.sending = { name: file.name, share }; this.redraw(); }));
+      if (paths) await this.act('loras/import', { ...given, source: paths[0] }, { said: `Importing ${file.name}.` });
     }
+    this.sending = null;
+    this.redraw();
   }
 
   // ---- the palette and keys

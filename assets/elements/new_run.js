@@ -1,6 +1,5 @@
 // A new run: eight fields with their cost, all settings, whether it fits and how long it takes; several values in a field are a sweep.
 // Everything that is said is answered by plans/look while one types.
-'use strict';
 
 const SUBJECTS = [['', 'Choose…'], ['character', 'Character'], ['object', 'Object'], ['style', 'Look or style'], ['motion', 'Motion'], ['camera', 'Camera move'], ['effect', 'Effect']];
 const FIELDS = ['dataset', 'model', 'frames', 'height', 'width', 'steps', 'learning_rate', 'rank', 'batch_size', 'preview_prompts', 'start_from'];
@@ -10,14 +9,11 @@ const gigabytes = (gb) => (gb >= 0.95 ? `${gb.toFixed(1)} GB` : `${Math.round(10
 
 class NewRun extends WorkbenchElement {
   static properties = ['path'];
-
   heading = 'New run';
 
   // The run that this one is like, and the step of it that is continued, if any.
   get from() { return this.path?.[1] === 'from' ? this.path[2] : ''; }
-
   get step() { return this.path?.[3] ?? ''; }
-
   get where() { return address('train', ...(this.path ?? ['new'])); }
 
   needs() {
@@ -28,9 +24,7 @@ class NewRun extends WorkbenchElement {
   }
 
   changed(name) { if (name === 'path' && this.present) this.begin(); }
-
   arrived() { this.begin(); }
-
   left() { this.filling?.listeners.clear(); }
 
   async begin() {
@@ -69,8 +63,8 @@ class NewRun extends WorkbenchElement {
   view() {
     const { filling } = this;
     const title = this.step ? `Continue ${this.from} from step ${this.step}` : this.from ? `New run like ${this.from}` : 'New run';
-    return html`<div class="head"><a class="faint" href="${address('train')}">Train</a><span class="faint">/</span><h1 tabindex="-1" class="one-line">${title}</h1><div class="actions">${linkTo('Cancel', address('train'), { kind: 'quiet' })}${this.more()}</div></div>
-      ${this.lostParent ? html`<p class="state bad" role="alert">${icon('bad')}${this.lostParent}</p>` : ''}<div class="split new-run"><form class="section" data-submit="start" novalidate autocomplete="off">${
+    return html`<div class="head">${crumbs(address('train'), 'Train', title)}<div class="actions">${linkTo('Cancel', address('train'), { kind: 'quiet' })}${this.more()}</div></div>
+      ${this.lostParent ? alarm(this.lostParent) : ''}<div class="split new-run"><form class="section" data-submit="start" novalidate autocomplete="off">${
         filling?.settings.length ? this.fields() : skeleton('height:320px')}</form><aside class="aside start-bar" aria-label="Whether it fits">${this.fit()}</aside></div>`;
   }
 
@@ -88,7 +82,7 @@ class NewRun extends WorkbenchElement {
     const hints = plan?.hints ?? {};
     const one = (name, label) => settingField(filling, name, hints[name] ?? '', label);
     const { subject } = filling.beside;
-    const missing = filling.problems.dataset && !filling.get('dataset');
+    const missing = (filling.problems.dataset ?? filling.missing.dataset) && !filling.get('dataset');
     return html`${this.forking()}<div class="eight">${field('What to teach', select(SUBJECTS, subject, 'name="subject" data-change="teach"'), this.teaching ? 'filling in…' : 'fills in the rest')}${
       one('dataset')}${one('model')}${this.shape()}${one('steps')}${one('learning_rate')}${one('rank')}${one('batch_size', 'Batch')}</div>
       ${this.messages()}
@@ -167,16 +161,14 @@ class NewRun extends WorkbenchElement {
   }
 
   name(target) { this.filling.beside.name = target.value; delete this.filling.problems.name; this.filling.keep(); }
-
   beside(target) { this.filling.note(target.name, target.value); }
-
   insertTrigger() { this.filling.set('preview_prompts', this.plan.trigger.prompts); this.filling.later(0); }
 
   messages() {
     const { recipe, filling, plan } = this;
     const notes = [...filling.adapted ?? [], ...filling.notes];
     const warnings = plan?.warnings ?? [];
-    return html`${recipe ? this.reasons(recipe) : ''}${notes.length || warnings.length ? html`<ul class="notes minor">${notes.map((text) => html`<li class="faint">${text}</li>`)}${warnings.map((text) => html`<li class="warn">${icon('warn')} ${text}</li>`)}</ul>` : ''}`;
+    return html`${recipe ? this.reasons(recipe) : ''}${notes.length || warnings.length ? html`<ul class="notes minor">${notes.map((text) => html`<li class="faint">${prose(text)}</li>`)}${warnings.map((text) => html`<li class="warn">${icon('warn')} ${prose(text)}</li>`)}</ul>` : ''}`;
   }
 
   reasons(recipe) {
@@ -184,7 +176,7 @@ class NewRun extends WorkbenchElement {
     const values = recipe.reasons.filter(({ setting }) => setting);
     const sources = (list) => list.map(({ title, url }, index) => html`${index ? ', ' : ''}${url ? html`<a class="link" href="${url}" target="_blank" rel="noopener noreferrer">${title}</a>` : title}`);
     const line = (one) => html`<dt>${one.setting ? `${one.title}: ${one.value}` : one.title}</dt><dd>${one.reason} <span class="faint">${sources(one.sources)}</span></dd>`;
-    return html`<section class="section minor recipe" aria-label="The recipe"><p>${recipe.evidence}</p>${recipe.warning && html`<p class="warn">${icon('warn')} ${recipe.warning}</p>`}<dl>${advice.map(line)}</dl>${
+    return html`<section class="section minor recipe" aria-label="The recipe"><p>${prose(recipe.evidence)}</p>${recipe.warning && warning(recipe.warning)}<dl>${advice.map(line)}</dl>${
       values.length ? html`<details><summary class="link">Why these values</summary><dl>${values.map(line)}</dl></details>` : ''}</section>`;
   }
 
@@ -196,13 +188,13 @@ class NewRun extends WorkbenchElement {
     if (!subject) return;
     this.teaching = true;
     this.redraw();
-    const before = { ...filling.values };
+    const undo = filling.backTo();
     const [recipe] = await this.act('settings/recipes', { subject, model: filling.get('model'), dataset: filling.get('dataset') ?? '', ...(filling.beside.gpu ? { gpu_memory: filling.beside.gpu } : {}) }) ?? [];
     this.teaching = false;
     if (recipe) {
       this.recipe = recipe;
       filling.fill(recipe.settings);
-      toast(`The recipe filled in ${count(Object.keys(recipe.settings).length, 'setting')}.`, () => { filling.values = before; filling.filled.clear(); filling.keep(); filling.later(0); });
+      toast(`The recipe filled in ${count(Object.keys(recipe.settings).length, 'setting')}.`, undo);
     }
     this.redraw();
   }
@@ -259,29 +251,26 @@ class NewRun extends WorkbenchElement {
     this.redraw();
     const { filling } = this;
     const { name, fork, target } = filling.beside;
-    try {
-      const made = await page.transport.call('runs/create', { settings: filling.single, tried: filling.tried, name: name.trim() || null, fork, target });
+    const made = await this.act('runs/create', { settings: filling.single, tried: filling.tried, name: name.trim() || null, fork, target }, {
+      said: (one) => (one.created.length > 1 ? `${one.created.length} runs are in the queue; each begins when the one before it is over.` : `${one.name} ${one.position ? 'is in the queue' : 'starts'}.`),
+      refused: (problem) => { filling.refuse(problem, this); say(problem.message); },
+    });
+    if (made) {
       filling.forget();
       this.begun = this.filling = null;
-      toast(made.created.length > 1 ? `${made.created.length} runs are in the queue; each begins when the one before it is over.` : `${made.name} ${made.position ? 'is in the queue' : 'starts'}.`);
       goTo('train', made.created[0]);
-    } catch (problem) {
-      if (!(problem instanceof Problem)) throw problem;
-      filling.refuse(problem, this);
-      say(problem.message);
-    } finally {
-      this.starting = false;
-      this.redraw();
     }
+    this.starting = false;
+    this.redraw();
   }
 
   async fitIn() {
     const { filling } = this;
-    const before = { ...filling.values };
+    const undo = filling.backTo();
     this.fitting = await this.act('plans/fitting', { settings: filling.single, ...(filling.beside.gpu ? { gpu_memory: filling.beside.gpu } : {}) });
     if (this.fitting?.fits) {
       filling.fill(this.fitting.settings);
-      toast(this.fitting.why, () => { filling.values = before; filling.filled.clear(); filling.keep(); filling.later(0); });
+      toast(this.fitting.why, undo);
       this.fitting = null;
     }
     this.redraw();
@@ -305,10 +294,10 @@ class NewRun extends WorkbenchElement {
 
   preset(target) {
     const { filling } = this;
-    const before = { ...filling.values };
+    const undo = filling.backTo();
     const preset = this.presets.find(({ name }) => name === target.dataset.value);
     filling.fill(preset.settings);
-    toast(`The preset ${preset.name} filled in the form.`, () => { filling.values = before; filling.filled.clear(); filling.keep(); filling.later(0); });
+    toast(`The preset ${preset.name} filled in the form.`, undo);
   }
 
   async savePreset() {
@@ -318,32 +307,26 @@ class NewRun extends WorkbenchElement {
   }
 
   addPreset() {
-    const input = Object.assign(document.createElement('input'), { type: 'file', accept: '.json' });
-    input.addEventListener('change', async () => {
-      const [file] = input.files;
+    chooseFiles(async ([file]) => {
       const settings = await file.text().then(JSON.parse).catch(() => null);
       if (!settings) { toast(`${file.name} holds no JSON object of settings.`, null, 'bad'); return; }
       if (await this.act('plans/save-preset', { title: file.name.replace(/\.json$/, ''), settings }, { said: ({ name }) => `The preset ${name} is added: choose it to fill in the form.` })) this.reread('presets');
-    });
-    input.click();
+    }, { accept: '.json', multiple: false });
   }
 
   downloadPreset(target) {
     const preset = this.presets.find(({ name }) => name === target.dataset.value);
-    const link = Object.assign(document.createElement('a'), { href: URL.createObjectURL(new Blob([JSON.stringify(preset.settings, null, 2)], { type: 'application/json' })), download: `${preset.name}.json` });
-    link.click();
-    URL.revokeObjectURL(link.href);
+    const text = URL.createObjectURL(new Blob([JSON.stringify(preset.settings, null, 2)], { type: 'application/json' }));
+    save(text, `${preset.name}.json`);
+    URL.revokeObjectURL(text);
   }
 
   clear() {
     const { filling } = this;
-    const before = { values: { ...filling.values }, beside: { ...filling.beside } };
-    Object.assign(filling, { values: {}, beside: { ...filling.beside, name: '', subject: '', fork: '' } });
-    filling.filled.clear();
+    const undo = filling.backTo();
     this.recipe = null;
-    filling.keep();
-    filling.later(0);
-    toast('The form is empty.', () => { Object.assign(filling, before); filling.keep(); filling.later(0); });
+    filling.backTo({}, { ...filling.beside, name: '', subject: '', fork: '' })();
+    toast('The form is empty.', undo);
   }
 
   commands() {

@@ -1,5 +1,4 @@
 // The elements in a notebook: within a frame of its widget, which gives them its address, its drafts and its kernel's answers.
-'use strict';
 
 const PART = 2_000_000; // bytes of a file in one message
 
@@ -115,7 +114,6 @@ PLACES.settings = { title: 'Settings', name: 'settings', key: '', element: () =>
 // The frame of the page without its rail: one object, and what its links lead to.
 class NotebookApp extends App {
   ours = new Set(['class']);
-
   needs() { return {}; }
 
   view() {

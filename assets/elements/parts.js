@@ -1,8 +1,6 @@
 // What many elements show alike: icons, states, numbers as people read them, buttons and fields.
-'use strict';
 
 // ---- icons: lines of 1.6 px on a grid of 16 ----
-
 const ICONS = {
   home: 'M3 7.5 8 3l5 4.5V13H9.5V9.5h-3V13H3z',
   dataset: 'M2 3h12v10H2zM5 3v10M11 3v10M2 8h3M11 8h3',
@@ -36,6 +34,7 @@ const ICONS = {
   list: 'M2 4h12M2 8h12M2 12h12',
   fold: 'M4 6l4 4 4-4',
   bin: 'M3 4.5h10M6.5 4.5V3h3v1.5M4.5 4.5 5 13.5h6l.5-9M7 7v4M9 7v4',
+  bounce: 'M5 4 2 8l3 4M2 8h12M11 4l3 4-3 4',
   edit: 'M3 13l.7-3L10.5 3.2a1.4 1.4 0 0 1 2 2L5.8 12.2z',
   crop: 'M4.5 1.5v10h10M1.5 4.5h10v10',
 };
@@ -98,6 +97,18 @@ const ago = (moment) => {
 const oneLine = (text, tag = 'span') => new Markup(`<${tag} class="one-line" title="${escaped(text)}">${escaped(text)}</${tag}>`);
 const twoLines = (text, tag = 'p') => new Markup(`<${tag} class="two-lines" title="${escaped(text)}">${escaped(text)}</${tag}>`);
 
+// A message: what it has between `backticks` is code.
+const prose = (text) => (typeof text === 'string' && text.includes('`')
+  ? html`${text.split(/`([^`]+)`/).map((part, index) => (index % 2 ? html`<code>${part}</code>` : part))}` : text ?? '');
+
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+// Whether a text has every word that was typed.
+const hasWords = (text, typed) => {
+  const lower = text.toLowerCase();
+  return typed.toLowerCase().split(/\s+/).every((word) => lower.includes(word));
+};
+
 // ---- buttons, links, fields ----
 
 // does: the element's method that is called;  kind: classes of .button;  value: for target.dataset.value
@@ -116,7 +127,7 @@ const menu = (items, label = 'More') => html`<details class="menu"><summary clas
 
 // A field below its name. control: the input;  hint: what stands below it, such as its cost;  problem: why it is refused
 const field = (title, control, hint = '', problem = '') => html`<label class="field"><span>${title}</span>${control}${
-  problem ? html`<span class="hint bad" role="alert">${sentence(problem)}</span>` : html`<span class="hint">${hint}</span>`}</label>`;
+  problem ? html`<span class="hint bad" role="alert">${prose(sentence(problem))}</span>` : html`<span class="hint">${prose(hint)}</span>`}</label>`;
 
 // options: texts, or [value, text] each
 const select = (options, chosen, attributes = '') => html`<select class="input" ${new Markup(attributes)}>${options.map((option) => {
@@ -148,10 +159,27 @@ const tabs = (list, current, label) => html`<nav class="tabs" aria-label="${labe
 const empty = (text, ...actions) => html`<div class="empty"><p>${text}</p><div class="row">${actions}</div></div>`;
 
 // Why something cannot be shown.
-const refusal = (problem) => html`<p class="state bad" role="alert">${icon('bad')}${problem.message}</p>`;
+const alarm = (text) => html`<p class="state bad" role="alert">${icon('bad')}<span>${prose(text)}</span></p>`;
+const refusal = (problem) => alarm(problem.message);
+const warning = (text) => html`<p class="state warn">${icon('warn')}<span>${prose(text)}</span></p>`;
+
+// In the place of an object that an address names and that is not there.
+const absent = (title, problem, link) => html`<div class="empty"><h1 tabindex="-1">${title}</h1><p class="faint">${prose(problem.message)}</p><div class="row">${link}</div></div>`;
+
+// Where an object lies: a link to what it is part of, and its name.
+const crumbs = (to, text, title, more = '') => html`<a class="faint" href="${to}">${text}</a><span class="faint">/</span><h1 tabindex="-1" class="one-line" title="${title}">${title}</h1>${more}`;
+
+// A dialog, which `close` closes. submit: the method that its form calls;  more: buttons before Close
+const sheet = (kind, title, body, { submit = '', more = '' } = {}) => html`<dialog class="${kind}" aria-label="${title}"><form class="content" data-submit="${submit || 'stay'}"><div class="row tight"><h2
+  class="one-line">${title}</h2><span class="spacer"></span>${more}${button('', 'close', { kind: 'quiet small square', name: 'close', label: 'Close' })}</div>${body}</form></dialog>`;
 
 // Let the browser save a file of the server's. name: what it is called there; its own name otherwise
-const saveFile = async (path, name = path.split(/[\\/]/).at(-1)) => {
-  const link = Object.assign(document.createElement('a'), { href: await page.transport.file(path), download: name });
-  link.click();
-};
+const save = (href, download) => Object.assign(document.createElement('a'), { href, download }).click();
+const saveFile = async (path, name = path.split(/[\\/]/).at(-1)) => save(await page.transport.file(path), name);
+
+// Let a person choose files. accept: endings or types, "" for all
+function chooseFiles(chosen, { accept = '', multiple = true } = {}) {
+  const input = Object.assign(document.createElement('input'), { type: 'file', accept, multiple });
+  input.addEventListener('change', () => { if (input.files.length) chosen([...input.files]); });
+  input.click();
+}

@@ -1,5 +1,4 @@
 // Publishing to the Hub: who is logged in, where it would go, every file of it before anything is sent, and how far it is.
-'use strict';
 
 // The form of a push of a LoRA, or of the Space that demonstrates it. What would be sent is asked for again after each change, so that
 // what the button sends is what is shown.
@@ -21,9 +20,7 @@ class PushForm extends FillingElement {
   }
 
   get place() { return this.known[this.what]; }
-
   get push() { return this.what === 'space' ? this.known.space_push : this.known.push; }
-
   get values() { return { ...this.filling.single, name: this.name, repo_id: this.filling.get('repo_id') || this.place.repo_id }; }
 
   async look() {
@@ -46,8 +43,7 @@ class PushForm extends FillingElement {
       place.private ? 'private' : 'public'}, ${ago(place.time)}</span></p>`}
       ${fields(false)}${filling.settings.some((one) => one.advanced) && html`<details><summary class="minor">More</summary>${fields(true)}</details>`}
       ${otherProblems(filling, filling.settings.map(({ name }) => name))}
-      ${plan && html`<details><summary class="minor">${plan.sentence}</summary>${each(plan.notes, (note) => html`<p class="minor warn">${note}</p>`)}<div class="plan-files"><table class="table"><tbody>${
-        Object.entries(plan.sizes).map(([file, one]) => html`<tr><td>${file}</td><td class="right">${bytes(one)}</td></tr>`)}</tbody></table></div></details>
+      ${plan && html`${uploadPlan(plan)}
         ${plan.readme && html`<details><summary class="minor">${this.what === 'space' ? 'Its README' : 'Model card'}</summary><pre class="log model-card">${plan.readme}</pre></details>`}`}
       ${push && html`<div data-id="push">${state(tone, push.activity)}${going ? progress(push.share, push.activity) : ''}${push.url && !going ? html` <a class="link" href="${push.url}" target="_blank" rel="noopener">Open</a>` : ''}</div>`}
       <div class="row">${going ? button('Stop', 'stop', { kind: 'small', off: push.state === 'stopping' })
@@ -65,7 +61,6 @@ define('wb-push', PushForm);
 // name: of the LoRA, or of a run that trained all weights
 class Publish extends WorkbenchElement {
   static properties = ['name'];
-
   needs() { return { known: ['publishing/show', { name: this.name }] }; }
 
   view() {

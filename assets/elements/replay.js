@@ -1,5 +1,5 @@
-// A recorded run as one file (`workbench replay --page`): what it showed at each step with previews, and its curves.
-'use strict';
+// A recorded run, read-only: its previews in lock-step at the step that a slider chooses, and its curves. As one file
+// (`workbench replay --page`), and on the page the example of Home.
 
 const REPLAY_MS = 30000; // from end to end
 
@@ -7,16 +7,16 @@ const REPLAY_MS = 30000; // from end to end
 class Replay extends WorkbenchElement {
   static properties = ['replay'];
 
-  at = 0;
-
   view() {
-    const { replay, at } = this;
+    const { replay } = this;
+    const at = this.at ??= replay.steps.length - 1;
     const { title, description, facts, chart, steps, seconds, rows, settings } = replay;
     const size = { clock: 'replay', width: replay.width, height: replay.height };
     const words = steps[at] ? `step ${steps[at].toLocaleString('en-US')}` : 'before training';
     const moment = `${steps[at] ? words : 'Before training'}, ${seconds[at] ? `${duration(seconds[at])} after it began` : 'as it began'}`;
-    return html`<header class="section"><div class="head"><h1 tabindex="-1" class="one-line" title="${title}">${title}</h1></div><p class="minor faint">${facts.join(' · ')}</p>${description && html`<p>${description}</p>`}</header>
-      <div class="row tight">${button(this.timer ? 'Pause' : 'Play', 'toggle', { kind: 'steady', name: this.timer ? 'pause' : 'play' })}<span class="minor">${moment}</span><span class="spacer"></span><wb-scrubber .clock=${'replay'}></wb-scrubber></div>
+    return html`<header class="section run-head"><div class="head run-title"><h1 tabindex="-1" class="one-line" title="${title}">${title}</h1>${state('good', 'Finished', { pill: true })}</div><div class="facts">${
+      facts.map((fact) => html`<span>${fact}</span>`)}</div>${description && html`<p class="minor faint">${description}</p>`}</header>
+      <div class="row">${button(this.timer ? 'Pause' : 'Play', 'toggle', { kind: 'steady', name: this.timer ? 'pause' : 'play' })}<span class="minor">${moment}</span><span class="spacer"></span><wb-scrubber .clock=${'replay'}></wb-scrubber></div>
       ${stepSlider(steps, at, words)}
       <div class="overview"><section class="section" aria-label="Previews"><div class="tiles">${rows.map(({ prompt, videos }) => html`<figure class="tile ${replay.width <= TINY && 'small'}"><div class="pair">${
         video(videos[0], `${prompt}, before training`, { ...size, tag: 'before' })}${video(videos[at], `${prompt}, ${words}`, { ...size, tag: words })}</div><figcaption>${twoLines(prompt)}</figcaption></figure>`)}</div></section>
@@ -34,7 +34,6 @@ class Replay extends WorkbenchElement {
   }
 
   left() { clearInterval(this.timer); }
-
   scrub(target) { this.stop(); this.at = Number(target.value); this.redraw(); }
 
   toggle() {
@@ -48,3 +47,14 @@ class Replay extends WorkbenchElement {
   stop() { clearInterval(this.timer); this.timer = 0; this.redraw(); }
 }
 define('wb-replay', Replay);
+
+// The recorded run that comes with the workbench, read from the server.
+class ExampleRun extends WorkbenchElement {
+  needs() { return { replay: ['home/replay', {}, 'once'] }; }
+
+  view() {
+    if (this.refused.replay) return refusal(this.refused.replay);
+    return this.replay ? html`<wb-replay .replay=${this.replay}></wb-replay>` : skeleton('height:240px');
+  }
+}
+define('wb-example-run', ExampleRun);

@@ -1,5 +1,4 @@
 // What is written as one file: the report of a run, from what it was when the file was written (workbench/runs/report.py).
-'use strict';
 
 // report: {now, head, sections: [{title, parts}], made}; a part is a table, a list, text or code
 class RunReport extends WorkbenchElement {

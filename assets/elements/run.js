@@ -1,5 +1,4 @@
 // One run: what it does, how it goes, the one thing to do next; its tabs are in run_tabs.js, all runs in a table above or beside it.
-'use strict';
 
 const WIDE = window.matchMedia('(min-width: 1680px)');
 const STARTS = ['go on', 'from start'];
@@ -10,11 +9,8 @@ const fromAddress = (name, step = null) => address('train', 'new', 'from', name,
 
 class RunPage extends WorkbenchElement {
   static properties = ['path'];
-
   get name() { return this.path?.[0] ?? ''; }
-
   get tab() { return this.path?.[1] ?? 'overview'; }
-
   get heading() { return this.name; }
 
   needs() {
@@ -41,7 +37,8 @@ class RunPage extends WorkbenchElement {
   }
 
   missing() {
-    return html`<div class="empty"><h1 tabindex="-1">This run is not here</h1><p class="faint">${this.refused.now.message}</p><div class="row">${linkTo('All runs', address('train'), { kind: 'primary' })}</div></div>`;
+    if (this.name === EXAMPLE) return html`<wb-example-run></wb-example-run>`;
+    return absent('This run is not here', this.refused.now, linkTo('All runs', address('train'), { kind: 'primary' }));
   }
 
   bar() {
@@ -83,7 +80,7 @@ class RunPage extends WorkbenchElement {
 
   pill() {
     const { headline, share, step, position, activity } = this.now;
-    if (headline === 'running' && share === null) return state('going', activity ? activity[0].toUpperCase() + activity.slice(1) : 'Loading', { pill: true });
+    if (headline === 'running' && share === null) return state('going', activity ? capital(activity) : 'Loading', { pill: true });
     const shown = share === null ? '' : html` <span class="live">${percent(share)}</span>`;
     switch (headline) {
       case 'running': return state('going', html`Training${shown}`, { pill: true });
@@ -99,7 +96,6 @@ class RunPage extends WorkbenchElement {
   }
 
   offered(kind) { return this.now.actions.find((one) => one.kind === kind); }
-
   get main() { return this.now.verdict?.action; }
 
   actions() {
@@ -168,7 +164,7 @@ class RunPage extends WorkbenchElement {
     return html`<div class="facts">${now.step || now.alive ? html`<span>step <b class="live">${now.step.toLocaleString('en-US')}</b>${now.steps ? ` of ${now.steps.toLocaleString('en-US')}` : ''}</span>` : ''}${
       shown('loss', 'loss')}${shown('held_out_loss', 'held-out')}${shown('change', 'change')}${shown('prior_drift', 'drift')}${shown('step_seconds', '', ' a step')}${shown('memory', '')}${
       shown('stops_at', 'time limit')}${all.length ? html`<details class="all-facts"><summary class="link">All figures</summary><dl>${all.map((one) => html`<dt>${one.label}</dt><dd>${
-      `${one.value} ${one.unit}`.trim()}</dd>`)}</dl></details>` : ''}</div>${now.notes.filter(({ text }) => !text.startsWith(now.verdict?.claim.replace(/\.$/, '') ?? ' ')).map(({ text, tone }) => html`<p class="minor ${tone === 'bad' ? 'bad' : 'faint'}">${text}</p>`)}`;
+      `${one.value} ${one.unit}`.trim()}</dd>`)}</dl></details>` : ''}</div>${now.notes.filter(({ text }) => !text.startsWith(now.verdict?.claim.replace(/\.$/, '') ?? ' ')).map(({ text, tone }) => html`<p class="minor ${tone === 'bad' ? 'bad' : 'faint'}">${prose(text)}</p>`)}`;
   }
 
   // ---- what is said of it, and the one thing to do
@@ -177,7 +173,7 @@ class RunPage extends WorkbenchElement {
     const { verdict, log } = this.now;
     if (!verdict) return '';
     const tone = verdict.tone === 'plain' ? 'idle' : verdict.tone;
-    return html`<div class="verdict" aria-live="polite"><span class="${tone}">${icon(TONE_ICONS[tone])}</span><div class="text"><b class="${tone === 'bad' && 'bad'}">${verdict.claim}</b> <span class="faint">${verdict.evidence}</span>${
+    return html`<div class="verdict" aria-live="polite"><span class="${tone}">${icon(TONE_ICONS[tone])}</span><div class="text"><b class="${tone === 'bad' && 'bad'}">${prose(verdict.claim)}</b> <span class="faint">${prose(verdict.evidence)}</span>${
       log ? html`<details><summary class="link">The log's last lines</summary><pre class="log" tabindex="0">${log}</pre></details>` : ''}</div>${verdict.action ? this.doing(verdict.action) : ''}</div>`;
   }
 
@@ -227,13 +223,9 @@ class RunPage extends WorkbenchElement {
   }
 
   async pause() { await this.act('runs/pause', { name: this.name }, { said: `${this.name} pauses after this step.`, undo: () => this.act('runs/resume', { name: this.name }) }); }
-
   async resume() { await this.act('runs/resume', { name: this.name }, { said: `${this.name} goes on.` }); }
-
   async stop() { await this.act('runs/stop', { name: this.name }, { said: `${this.name} stops after this step and saves. It can be resumed.` }); }
-
   async save() { await this.act('runs/save', { name: this.name }, { said: 'A checkpoint is written after this step.' }); }
-
   async preview() { await this.act('runs/preview', { name: this.name }, { said: 'The previews are made after this step.' }); }
 
   async previewScales() {
@@ -250,12 +242,11 @@ class RunPage extends WorkbenchElement {
 
   async report() {
     const done = await this.act('runs/report', { name: this.name }, { said: 'The report is written: one file that holds all it shows.' });
-    if (done) await downloadFile(done.file);
+    if (done) await saveFile(done.file);
   }
 
-  async download(target) { await downloadFile(target.dataset.value); }
-
-  async downloadLora() { await downloadFile(this.now.lora, `${this.name}.safetensors`); }
+  async download(target) { await saveFile(target.dataset.value); }
+  async downloadLora() { await saveFile(this.now.lora, `${this.name}.safetensors`); }
 
   async showStacks() {
     const found = await this.act('runs/stacks', { name: this.name });
@@ -308,22 +299,12 @@ class RunPage extends WorkbenchElement {
 }
 define('wb-run', RunPage);
 
-// Let the browser save a file of the server, under its own name or another one.
-async function downloadFile(file, name = file.split('/').pop()) {
-  const link = document.createElement('a');
-  link.href = await page.transport.file(file);
-  link.download = name;
-  link.click();
-}
-
 // ---- several runs over one another
 
 //   names: of the runs; on the page they stand in the address, after `compare`
 class RunComparison extends WorkbenchElement {
   static properties = ['names', 'path'];
-
   get chosen() { return this.names ?? this.path?.slice(1) ?? []; }
-
   get heading() { return 'Compare runs'; }
 
   needs() {
@@ -334,7 +315,7 @@ class RunComparison extends WorkbenchElement {
   view() {
     const { charts, tables, chosen } = this;
     const refused = this.refused.charts ?? this.refused.tables;
-    const head = this.names ? '' : html`<div class="head"><a class="faint" href="${address('train')}">Train</a><span class="faint">/</span><h1 tabindex="-1" class="one-line">${chosen.join(', ')}</h1></div>`;
+    const head = this.names ? '' : html`<div class="head">${crumbs(address('train'), 'Train', chosen.join(', '))}</div>`;
     if (refused) return html`${head}${refusal(refused)}`;
     if (!charts || !tables) return html`${head}${skeleton('height:220px')}`;
     const table = (title, rows) => (Object.keys(rows).length ? html`<section class="section"><h2>${title}</h2><div class="table-frame"><table class="table"><thead><tr><th scope="col"></th>${tables.names.map((name) => html`<th scope="col"><a

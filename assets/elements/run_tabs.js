@@ -1,5 +1,4 @@
 // The tabs of a run: previews and curves, checkpoints, settings, log, notes. `now` is the run's progress/state, `runs` are all runs.
-'use strict';
 
 const COLUMNS = 4; // of previews, base model included, before all are asked for
 const KEPT_MS = 600; // after the last keystroke notes are saved
@@ -10,7 +9,6 @@ const thinned = (list, most) => (list.length <= most ? list : Array.from({ lengt
 // The base of the tabs.
 class RunTab extends WorkbenchElement {
   static properties = ['now', 'runs'];
-
   get name() { return this.now?.name; }
 }
 
@@ -102,18 +100,12 @@ class RunOverview extends RunTab {
     this.asking = true;
     this.redraw();
     const input = form.querySelector('[name=prompt]');
-    const values = { ...this.sample?.values, prompt: input.value.trim() };
-    try {
-      await page.transport.call('runs/live-sample', { name: this.name, ...values });
-      toast('The preview is made after this step. It appears here and in Sample.');
-      input.value = '';
-    } catch (problem) {
-      if (!(problem instanceof Problem)) throw problem;
-      this.filling().refuse(problem, this);
-    } finally {
-      this.asking = false;
-      this.redraw();
-    }
+    const done = await this.act('runs/live-sample', { name: this.name, ...this.sample?.values, prompt: input.value.trim() }, {
+      said: 'The preview is made after this step. It appears here and in Sample.', refused: (problem) => this.filling().refuse(problem, this),
+    });
+    if (done) input.value = '';
+    this.asking = false;
+    this.redraw();
   }
 
   scaled() {
@@ -140,7 +132,6 @@ class RunOverview extends RunTab {
   }
 
   everyStep() { this.every = !this.every; this.redraw(); }
-
   async decode() { await this.act('runs/decode', { name: this.name }, { said: 'The previews are decoded in the background and appear one by one.' }); }
 }
 define('wb-run-overview', RunOverview);
@@ -205,7 +196,7 @@ class RunCheckpoints extends RunTab {
 
   async download(target) {
     const found = this.now.checkpoints.find(({ step }) => String(step) === target.dataset.value);
-    await downloadFile(found.file, `${this.name}-step-${found.step}.safetensors`);
+    await saveFile(found.file, `${this.name}-step-${found.step}.safetensors`);
   }
 }
 define('wb-run-checkpoints', RunCheckpoints);
@@ -235,7 +226,6 @@ class RunSettingsTab extends RunTab {
   }
 
   find(target) { this.typed = target.value; this.redraw(); }
-
   turn(target) { this.only = target.checked; this.redraw(); }
 }
 define('wb-run-settings', RunSettingsTab);
@@ -263,7 +253,7 @@ class RunLog extends RunTab {
     this.shown = this.log?.tail;
   }
 
-  async download() { await downloadFile(this.log.file); }
+  async download() { await saveFile(this.log.file); }
 }
 define('wb-run-log', RunLog);
 
@@ -271,7 +261,6 @@ define('wb-run-log', RunLog);
 
 class RunNotes extends RunTab {
   get draft() { return `notes of ${this.name}`; }
-
   get typed() { return drafts.read(this.draft); }
 
   view() {
@@ -295,16 +284,10 @@ class RunNotes extends RunTab {
 
   async save(text) {
     const { name, draft } = this;
-    try {
-      await page.transport.call('runs/note', { name, text });
-      this.problem = '';
-      // The field keeps what stands in it, whatever comes back: one may be in the middle of a word.
-      this.kept = { [name]: text };
-      if (drafts.read(draft).notes === text) drafts.forget(draft);
-    } catch (problem) {
-      if (!(problem instanceof Problem)) throw problem;
-      this.problem = problem.message;
-    }
+    this.problem = '';
+    // The field keeps what stands in it, whatever comes back: one may be in the middle of a word.
+    if (await this.act('runs/note', { name, text }, { refused: (problem) => { this.problem = problem.message; } })) this.kept = { [name]: text };
+    if (!this.problem && drafts.read(draft).notes === text) drafts.forget(draft);
     this.saving = false;
     this.redraw();
   }

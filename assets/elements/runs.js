@@ -1,6 +1,5 @@
 // Runs: the table of all of them, with the queue, sweeps in groups, a bin; where it is alone, and beside a run.
 // And what runs need while no place of theirs is open: notifications.
-'use strict';
 
 const MOST_ROWS = 200; // at once; the search finds among all
 const ORDERS = [['newest', 'Newest first'], ['active', 'Last active first'], ['name', 'By name'], ['dataset', 'By dataset'], ['state', 'By state']];
@@ -52,12 +51,9 @@ const compareAddress = (names) => address('train', 'compare', ...names);
 //   runs: lines of runs/list;  current: the name of the run beside it;  chosen: names that are chosen, a Set, while some are being chosen
 class RunTable extends WorkbenchElement {
   static properties = ['runs', 'current', 'chosen', 'choose'];
-
   folded = new Set();
 
-  arrived() {
-    if (this.wired) return;
-    this.wired = true;
+  born() {
     for (const event of ['dragstart', 'dragover', 'dragleave', 'dragend', 'drop']) this.addEventListener(event, (found) => this[event](found));
     this.addEventListener('keydown', (event) => this.key(event));
   }
@@ -160,7 +156,6 @@ class RunTable extends WorkbenchElement {
   }
 
   dragleave(event) { if (!this.contains(event.relatedTarget)) this.markDrop(null); }
-
   dragend() { this.dragged = null; this.markDrop(null); }
 
   drop(event) {
@@ -187,30 +182,21 @@ define('wb-run-table', RunTable);
 
 class Runs extends WorkbenchElement {
   static properties = ['path'];
-
   typed = '';
-
   chosen = new Set();
-
   get order() { return preferences.read('order of runs', 'newest'); }
 
   needs() {
     return { runs: ['runs/list', { sort: this.order }], ...(this.bin ? { removed: ['runs/bin', {}] } : {}) };
   }
 
-  arrived() {
-    if (this.wired) return;
-    this.wired = true;
+  born() {
     this.addEventListener('picked', () => this.redraw());
   }
 
   // Every word in what is known of it.
   get found() {
-    const words = this.typed.toLowerCase().split(/\s+/).filter(Boolean);
-    return (this.runs ?? []).filter((run) => {
-      const text = [run.name, run.headline, run.group, run.dataset, run.model, run.own_notes, run.differs, run.claim].join('\n').toLowerCase();
-      return words.every((word) => text.includes(word));
-    });
+    return (this.runs ?? []).filter((run) => hasWords([run.name, run.headline, run.group, run.dataset, run.model, run.own_notes, run.differs, run.claim].join('\n'), this.typed));
   }
 
   view() {
@@ -261,15 +247,10 @@ class Runs extends WorkbenchElement {
   }
 
   find(target) { this.typed = target.value; this.redraw(); }
-
   clear() { this.typed = ''; this.redraw(); }
-
   sort(target) { preferences.keep('order of runs', target.value); this.follow(); this.redraw(); }
-
   choose() { this.choosing = !this.choosing; this.chosen.clear(); this.redraw(); }
-
   openBin() { this.bin = !this.bin; this.follow(); this.redraw(); }
-
   compare() { window.location.hash = compareAddress(this.chosen); }
 
   async group() {
@@ -332,9 +313,7 @@ const UNTOLD = {
 // Always there, in the frame: it looks at what ends, and shows nothing itself.
 class Notifications extends WorkbenchElement {
   needs() { return preferences.read(NOTIFY, false) ? { ended: ['progress/endings', {}] } : {}; }
-
   arrived() { document.addEventListener('workbench-notify', this.changedSwitch ??= () => { this.known = null; this.follow(); }); }
-
   left() { document.removeEventListener('workbench-notify', this.changedSwitch); }
 
   updated() {

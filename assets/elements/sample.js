@@ -1,22 +1,12 @@
 // Sample: describe a video, generate it, look at it, go on from it. The form is a draft until it is cleared; what waits, the
 // result and the history are elements of their own (samples.js).
-'use strict';
 
 // Settings that have a place of their own; all others stand in the fold.
 const SAMPLE_FIELDS = ['model', 'prompt', 'negative_prompt', 'loras', 'guidance_scale', 'steps', 'seed', 'frames', 'image', 'video', 'continue_from'];
 const SLOTS = { image: ['First frame', 'image/*'], video: ['Video to change', 'video/*'], continue_from: ['Video to continue', 'video/*'] };
-const SCALES = [0, 1.5, 0.05]; // of the slider; the number beside it takes any
 const VIDEO_FILE = /\.(mp4|mov|webm|mkv|avi|gif)$/i;
 const PICTURE_FILE = /\.(png|jpe?g|webp|bmp)$/i;
 const OWN_FILE = /\.(mp4|json|safetensors)$/i; // that may hold settings
-
-// 'runs/ring=0.8' -> ['runs/ring', 0.8]
-function lorasScale(text) {
-  const found = /^(.+)=(-?[\d.]+(?:e-?\d+)?)$/i.exec(text);
-  return found && !/\.safetensors$/i.test(found[2]) ? [found[1], Number(found[2])] : [text, 1];
-}
-
-const withScale = (name, scale) => (scale === 1 ? name : `${name}=${scale}`);
 
 // Sizes as options: the model's own first, as "", and the one that is set, whatever it is.
 function sizeOptions(sizes, width, height) {
@@ -37,23 +27,16 @@ function lengthOptions(lengths, own, fps, frames) {
 
 class Sample extends FillingElement {
   static properties = ['path', 'filling'];
-
   plan = null;
-
   submitted = drafts.read('sample requests').ids ?? [];
-
   needs() { return { library: ['loras/list', { checkpoints: true }, 'once'], batch: ['settings/show', { form: 'batch' }, 'once'] }; }
 
   // The id of the sample that is shown; "" for the newest.
   get opened() { return /^\d/.test(this.path?.[0] ?? '') ? this.path[0] : ''; }
-
   get heading() { return 'Sample'; }
 
-  arrived() {
-    this.filling ??= new Filling('sample', { where: 'sample', beside: { videos: 1, each_line: false, scenes: false }, check: (filling) => this.look(filling) });
-    super.arrived();
-    if (this.wired) return;
-    this.wired = true;
+  born() {
+    this.filling = new Filling('sample', { where: 'sample', beside: { videos: 1, each_line: false, scenes: false }, check: (filling) => this.look(filling) });
     this.ready = this.filling.load();
     this.handover = Promise.all([this.handover, this.handedOver()]);
     this.addEventListener('wb-fill', ({ detail }) => this.fill(detail));
@@ -65,7 +48,7 @@ class Sample extends FillingElement {
 
   changed(name) {
     super.changed(name);
-    if (name === 'path' && this.wired) this.handover = Promise.all([this.handover, this.handedOver()]);
+    if (name === 'path' && this.ready) this.handover = Promise.all([this.handover, this.handedOver()]);
   }
 
   // What an address brings into the form: '#/sample/with/runs%2Fhiker' a LoRA or several, '#/sample/cell/GRID/KEY' the settings of a
@@ -108,7 +91,7 @@ class Sample extends FillingElement {
       <div class="prompt-row"><label><span class="unseen">Prompt</span><textarea class="input" name="prompt" rows="2" maxlength="20000" placeholder="Describe a video"
         aria-keyshortcuts="Control+Enter" data-input="typed" ?aria-invalid=${problems.prompt}>${filling.get('prompt')}</textarea></label>${
         button(this.generateText(), 'generate', { kind: 'primary large', name: 'sample' })}</div>
-      ${problems.prompt && html`<p class="state bad" role="alert">${icon('bad')}${problems.prompt}</p>`}
+      ${problems.prompt && alarm(problems.prompt)}
       ${plan?.lacking.length ? html`<p class="row minor"><span class="state warn">${icon('warn')}The prompt lacks ${plan.lacking.join(', ')}</span><span class="faint">with which the LoRA was trained:
         without it the LoRA may show little.</span>${button(`Insert ${plan.lacking.join(', ')}`, 'insert', { kind: 'small' })}</p>` : ''}
       ${otherProblems(filling, shown)}
@@ -122,13 +105,7 @@ class Sample extends FillingElement {
     return [videos > 1 ? `Generate ${videos}` : 'Generate', seconds && duration(seconds)].filter(Boolean).join(' · ');
   }
 
-  updated() {
-    const dialog = this.querySelector('dialog.add-lora');
-    if (dialog && !dialog.open) {
-      dialog.addEventListener('close', () => { this.adding = false; this.redraw(); });
-      dialog.showModal();
-    }
-  }
+  updated() { this.modal(() => { this.adding = false; this.redraw(); }); }
 
   // ---- the form
 
@@ -174,15 +151,7 @@ class Sample extends FillingElement {
     const problem = filling.problems.loras;
     const known = new Map((this.library ?? []).flatMap((one) => [[one.file, one], [one.name, one], [one.name.replace(/^runs\//, ''), one]]));
     return html`<section class="section lora-stack"><div class="row tight"><h3>LoRAs</h3><span class="spacer"></span>${button('Add', 'add', { kind: 'small quiet', name: 'plus' })}</div>
-      <ul>${filling.get('loras').map((text, index) => {
-        const [name, scale] = lorasScale(text), lora = known.get(name);
-        const title = lora?.title ?? name.split('/').at(-1);
-        const about = lora?.verdict ?? { tone: 'faint', claim: lora?.base_model ?? '' };
-        return html`<li data-id="lora-${name}"><span class="one-line" title="${name}"><b>${title}</b> <span class="fine ${about.tone}" title="${about.evidence ?? ''}">${about.claim}</span></span>
-          <input class="input" value="${scale.toFixed(2)}" inputmode="decimal" aria-label="Scale of ${title}" data-at="${index}" data-change="scale">${
-          button('', 'without', { kind: 'quiet square small', name: 'close', label: `Remove ${title}`, value: index })}
-          <input type="range" min="${SCALES[0]}" max="${SCALES[1]}" step="${SCALES[2]}" value="${scale}" data-at="${index}" data-input="scale" aria-label="Scale of ${title}, slider"></li>`;
-      })}</ul>${problem ? html`<p class="fine bad" role="alert">${problem}</p>` : ''}</section>`;
+      ${this.loraLines((name) => known.get(name))}${problem ? html`<p class="fine bad" role="alert">${prose(problem)}</p>` : ''}</section>`;
   }
 
   slotOf(name) {
@@ -194,25 +163,22 @@ class Sample extends FillingElement {
   }
 
   addDialog() {
-    const words = (this.wanted ?? '').toLowerCase().split(/\s+/).filter(Boolean);
+    const wanted = this.wanted ?? '';
     const taken = new Set(this.filling.get('loras').map((text) => lorasScale(text)[0]));
-    const found = (this.filling.choices(this.filling.setting('loras')) ?? []).filter(({ title, value, group }) => !taken.has(value)
-      && words.every((word) => `${title} ${value} ${group}`.toLowerCase().includes(word)));
+    const found = (this.filling.choices(this.filling.setting('loras')) ?? []).filter(({ title, value, group }) => !taken.has(value) && hasWords(`${title} ${value} ${group}`, wanted));
     let group = null;
-    return html`<dialog class="add-lora" aria-label="Add a LoRA"><div class="content"><div class="row tight"><h2>Add a LoRA</h2><span class="spacer"></span>${
-      button('Close', 'closeAdd', { kind: 'small' })}</div><input class="input" type="search" placeholder="Find, or write a file's path or OWNER/NAME on the Hub" aria-label="Find a LoRA"
-      value="${this.wanted ?? ''}" data-input="find" autofocus><ul class="lora-choices">${found.slice(0, 200).map((one) => {
+    return sheet('add-lora', 'Add a LoRA', html`<input class="input" type="search" placeholder="Find, or write a file's path or OWNER/NAME on the Hub" aria-label="Find a LoRA"
+      value="${wanted}" data-input="find" autofocus><ul class="lora-choices">${found.slice(0, 200).map((one) => {
         const head = one.group !== group && html`<li class="fine faint">${one.group}</li>`;
         group = one.group;
         return html`${head}<li>${button(one.title, 'take', { kind: 'quiet', value: one.value })}</li>`;
-      })}${/[/.]/.test(this.wanted ?? '') ? html`<li>${button(`Use ${this.wanted}`, 'take', { kind: 'quiet', value: this.wanted, name: 'plus' })}</li>` : ''}</ul>${
-      !found.length && !words.length ? html`<p class="faint">No LoRA here yet. ${linkTo('Train one', address('train', 'new'), { kind: 'small' })}</p>` : ''}</div></dialog>`;
+      })}${/[/.]/.test(wanted) ? html`<li>${button(`Use ${wanted}`, 'take', { kind: 'quiet', value: wanted, name: 'plus' })}</li>` : ''}</ul>${
+      !found.length && !wanted ? html`<p class="faint">No LoRA here yet. ${linkTo('Train one', address('train', 'new'), { kind: 'small' })}</p>` : ''}`);
   }
 
   // ---- what fields call
 
   noted(target) { this.filling.note(target.name, target.type === 'checkbox' ? target.checked : target.value === '' ? 1 : Number(target.value)); }
-
   random() { this.filling.reset('seed'); }
 
   size(target) {
@@ -223,71 +189,34 @@ class Sample extends FillingElement {
 
   // The model's own is shown, and counts as not set.
   negative(target) { this.filling.set('negative_prompt', target.value === (this.plan?.own.negative_prompt ?? '') ? null : target.value); }
-
-  scale(target) {
-    const loras = [...this.filling.get('loras')], at = Number(target.dataset.at), scale = Number(target.value);
-    if (!Number.isFinite(scale)) return;
-    loras[at] = withScale(lorasScale(loras[at])[0], scale);
-    this.filling.set('loras', loras);
-  }
-
-  without(target) { this.filling.set('loras', this.filling.get('loras').filter((_, index) => index !== Number(target.dataset.value))); }
-
   add() { this.adding = true; this.wanted = ''; this.filling.lists.clear(); this.reread('library'); this.redraw(); }
-
   find(target) { this.wanted = target.value; this.redraw(); }
-
-  take(target) { this.filling.set('loras', [...this.filling.get('loras'), target.dataset.value]); this.closeAdd(); }
-
-  closeAdd() { this.querySelector('dialog.add-lora').close(); }
-
+  take(target) { this.filling.set('loras', [...this.filling.get('loras'), target.dataset.value]); this.close(); }
   insert() { this.filling.set('prompt', this.plan.with_words); }
 
   clear() {
-    const { values, beside } = this.filling;
-    const kept = [{ ...values }, { ...beside }];
-    const put = ([some, others]) => {
-      this.filling.values = some;
-      this.filling.beside = others;
-      this.filling.problems = {};
-      this.filling.filled.clear();
-      this.filling.keep();
-      this.filling.later(0);
-    };
-    put([{}, { videos: 1, each_line: false, scenes: false }]);
-    toast('The form is cleared.', () => put(kept));
+    const undo = this.filling.backTo();
+    this.filling.backTo({}, { videos: 1, each_line: false, scenes: false })();
+    toast('The form is cleared.', undo);
   }
 
   // ---- files
 
   fillSlot(target) {
     const name = target.dataset.value;
-    this.choose(SLOTS[name][1], (files) => this.putInto(name, files[0]));
+    chooseFiles(([file]) => this.putInto(name, file), { accept: SLOTS[name][1], multiple: false });
   }
 
   emptySlot(target) { this.filling.reset(target.dataset.value); }
-
-  chooseFile() { this.choose('.mp4,.json,.safetensors', (files) => this.dropped(files)); }
-
-  choose(accept, then) {
-    const input = Object.assign(document.createElement('input'), { type: 'file', accept });
-    input.addEventListener('change', () => then([...input.files]));
-    input.click();
-  }
+  chooseFile() { chooseFiles((files) => this.dropped(files), { accept: '.mp4,.json,.safetensors', multiple: false }); }
 
   async send(file) {
     this.sending = 0;
     this.redraw();
-    try {
-      return (await page.transport.upload([file], (share) => { this.sending = share; this.redraw(); }))[0];
-    } catch (problem) {
-      if (!(problem instanceof Problem)) throw problem;
-      toast(problem.message, null, 'bad');
-      return null;
-    } finally {
-      this.sending = undefined;
-      this.redraw();
-    }
+    const paths = await attempt(() => page.transport.upload([file], (share) => { this.sending = share; this.redraw(); }));
+    this.sending = undefined;
+    this.redraw();
+    return paths?.[0];
   }
 
   async putInto(name, file, sent = null) {
@@ -316,16 +245,11 @@ class Sample extends FillingElement {
 
   // Take over what an operation answers: {values, scenes, message}.
   fill({ values, scenes, message }) {
-    const before = [{ ...this.filling.values }, { ...this.filling.beside }];
+    const undo = this.filling.backTo();
     this.filling.fill(values);
     if (scenes) this.filling.note('scenes', true);
     else if ('prompt' in values && this.filling.beside.scenes) this.filling.note('scenes', false);
-    toast(message, () => {
-      [this.filling.values, this.filling.beside] = before;
-      this.filling.filled.clear();
-      this.filling.keep();
-      this.filling.later(0);
-    });
+    toast(message, undo);
     this.querySelector('.prompt-row textarea').focus({ preventScroll: true });
     window.scrollTo({ top: 0, behavior: calm.matches ? 'instant' : 'smooth' });
   }
@@ -359,7 +283,6 @@ const ENHANCER_FIELDS = ['enhancer', 'base_url', 'endpoint_model', 'local_model'
 
 class Enhancer extends FillingElement {
   static properties = ['filling', 'prompt', 'model', 'image'];
-
   needs() { return this.opened ? { now: ['samples/enhanced', {}] } : {}; }
 
   view() {

@@ -1,14 +1,10 @@
 // Samples as they come and as they are kept: the queue with what is being generated, one sample large, the history in pages.
-'use strict';
 
 // ---- the queue ----
-
 // submitted: ids that this page has requested, whose failures stay until they are dismissed
 class SampleQueue extends WorkbenchElement {
   static properties = ['submitted'];
-
   dismissed = new Set(drafts.read('sample dismissed').ids ?? []);
-
   needs() { return { queue: ['samples/queue', { ids: (this.submitted ?? []).filter((id) => !this.dismissed.has(id)).slice(-60) }] }; }
 
   view() {
@@ -27,11 +23,8 @@ class SampleQueue extends WorkbenchElement {
   }
 
   async cancel(target) { await this.act('samples/cancel', { ids: [target.dataset.value] }, { said: 'Cancelled.' }); }
-
   async cancelAll() { await this.act('samples/cancel-all', {}, { said: (all) => `${count(all.length, 'video')} cancelled.` }); }
-
   async again(target) { await this.act('samples/again', { ids: [target.dataset.value] }); }
-
   async force(target) { await this.act('samples/again', { ids: [target.dataset.value], force: true }); }
 
   dismiss(target) {
@@ -77,7 +70,7 @@ class SampleResult extends WorkbenchElement {
         can.has('change') && ['Change this video', 'reuse', 'change', 'brush'], ['Move to the bin', 'moveToBin', '', 'bin', 'danger']])}</div>
       <div class="facts">${facts.slice(0, 3).map(([name, value]) => html`<span>${name} <b>${value}</b></span>`)}${shown.width && shown.height ? html`<span><b>${shown.width}×${shown.height}</b></span>` : ''}${
         shown.loras.map((one) => html`<span title="${one.fits}">${one.name} <b>${Number(one.scale || 1).toFixed(2)}</b></span>`)}${facts.slice(3).map(([name, value]) => html`<span>${name} <b>${value}</b></span>`)}</div>
-      ${shown.loras.filter(({ left_out: left }) => left).map((one) => html`<p class="state warn">${icon('warn')}${one.name}: left out ${one.left_out}</p>`)}
+      ${shown.loras.filter(({ left_out: left }) => left).map((one) => warning(`${one.name}: left out ${one.left_out}`))}
       <div class="row">${RESULT_BUTTONS.filter(([name]) => can.has(name)).map(([name, text]) => button(text, name === 'grid' ? 'compare' : name === 'decode' ? 'decode' : 'reuse', { kind: 'small', value: name }))}${
         button('Download', 'download', { kind: 'small', name: 'download' })}${can.has('star') || can.has('unstar') ? button('Star', 'star', { kind: 'small', name: 'star', pressed: shown.starred }) : ''}</div>
       <details><summary class="minor">How it was made</summary><dl class="key-values made">${others.map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>${
@@ -98,9 +91,7 @@ class SampleResult extends WorkbenchElement {
   }
 
   async decode() { await this.act('samples/decode', { ids: [this.shown.id] }, { said: 'It is decoded in the background.' }); }
-
   async download() { await saveFile(this.shown.file); }
-
   async star() { await this.act(this.shown.starred ? 'samples/unstar' : 'samples/star', { ids: [this.shown.id] }); }
 
   async moveToBin() {
@@ -133,16 +124,11 @@ const SIDE_BY_SIDE = [2, 4]; // samples at least and at most
 // opened: the id of the one that is shown large
 class SampleHistory extends WorkbenchElement {
   static properties = ['opened'];
-
   asked = { search: '', show: 'all', since: '', until: '', page: 0 };
-
   chosen = new Set();
-
   needs() { return { found: ['samples/page', this.asked] }; }
 
-  arrived() {
-    if (this.wired) return;
-    this.wired = true;
+  born() {
     this.addEventListener('keydown', (event) => this.key(event));
   }
 
@@ -195,7 +181,6 @@ class SampleHistory extends WorkbenchElement {
   }
 
   newer() { this.change({ page: this.asked.page - 1 }); }
-
   older() { this.change({ page: this.asked.page + 1 }); }
 
   // ---- choosing
@@ -207,7 +192,6 @@ class SampleHistory extends WorkbenchElement {
   }
 
   chooseAll() { for (const { id } of this.found.samples) this.chosen.add(id); this.redraw(); }
-
   none() { this.chosen.clear(); this.redraw(); }
 
   // ---- what is done with samples
@@ -218,7 +202,6 @@ class SampleHistory extends WorkbenchElement {
   }
 
   async starAll() { await this.act('samples/star', { ids: [...this.chosen] }, { said: `${count(this.chosen.size, 'sample')} starred.` }); }
-
   async binChosen() { await this.bin([...this.chosen]); }
 
   async bin(ids) {

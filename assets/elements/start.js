@@ -1,5 +1,4 @@
 // The page begins: the frame is there before Gradio has loaded.
-'use strict';
 
 define('wb-app', App);
 

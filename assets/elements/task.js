@@ -1,5 +1,4 @@
 // Background tasks of a dataset: how one goes and ends, and the form that starts one.
-'use strict';
 
 // A task: progress and Stop while it works, then what came of it. task: of the dataset's `about`;  dataset: its name
 class Task extends WorkbenchElement {
@@ -14,33 +13,35 @@ class Task extends WorkbenchElement {
     }
     if (!task.sentence) return html``;
     const tone = { finished: 'good', stopped: 'idle' }[task.state] ?? 'bad';
-    return html`<div class="task" role="status"><div class="row">${html`<p class="state ${tone}">${icon(TONE_ICONS[tone])}${task.sentence}</p>`}<span class="spacer"></span>${
+    return html`<div class="task" role="status"><div class="row">${html`<p class="state ${tone}">${icon(TONE_ICONS[tone])}<span>${prose(task.sentence)}</span></p>`}<span class="spacer"></span>${
       task.actions.includes('resume') ? button('Resume', 'resume', { kind: 'small' }) : ''}${
       task.actions.includes('dismiss') ? button('', 'dismiss', { kind: 'quiet square small', name: 'close', label: 'Dismiss' }) : ''}</div>
       ${task.details.length ? html`<details ?open=${task.details.length < 4}><summary class="minor">${count(task.details.length, 'line')} more</summary><ul class="minor faint">${task.details.map(
-    (text) => html`<li>${text}</li>`)}</ul></details>` : ''}
+    (text) => html`<li>${prose(text)}</li>`)}</ul></details>` : ''}
       ${task.log && html`<details><summary class="minor">Log</summary><pre class="log">${task.log}</pre></details>`}</div>`;
   }
 
   stop() { return this.tell('stop'); }
-
   resume() { return this.tell('start'); }
-
   dismiss() { return this.tell('dismiss'); }
-
   tell(verb) { return this.act(`datasets/${verb}`, { name: this.datasetName, task: this.task.name }); }
 }
 define('wb-task', Task);
 
+// Every file that would be sent to the Hub. sizes: bytes by name;  notes: what to know before
+const uploadPlan = ({ sentence, sizes, notes = [] }) => html`<details class="upload-plan"><summary class="minor">${sentence}</summary>${notes.map((note) => html`<p class="minor warn">${prose(note)}</p>`)}<div
+  class="plan-files"><table class="table"><tbody>${Object.entries(sizes).map(([file, size]) => html`<tr><td>${file}</td><td class="right">${bytes(size)}</td></tr>`)}</tbody></table></div></details>`;
+
 // A form of a task. Its draft is kept by `where` until it has begun.
 //   form: as `settings/show` takes it;  first: settings that are shown at once;  without: those that are not shown
+//   lists: 'noun/verb' that says what would be sent to the Hub, as `uploadPlan` takes it
 //   labels: other titles than the settings' own;  does: 'noun/verb';  values: what else it gets;  label: of the button that starts it;  said: what is said then
 class TaskForm extends WorkbenchElement {
-  static properties = ['form', 'where', 'first', 'labels', 'without', 'does', 'values', 'label', 'said', 'begun'];
+  static properties = ['form', 'where', 'first', 'labels', 'without', 'does', 'values', 'label', 'said', 'begun', 'lists'];
 
   arrived() {
     if (this.filling) return;
-    this.filling = new Filling(this.form, { where: this.where, start: this.start ?? {} });
+    this.filling = new Filling(this.form, { where: this.where, start: this.start ?? {}, check: this.lists ? (filling) => this.look(filling) : null });
     this.filling.listeners.add(() => this.redraw());
     this.filling.load();
   }
@@ -55,19 +56,21 @@ class TaskForm extends WorkbenchElement {
     return html`<div class="task-fields">${first.map((name) => settingField(filling, name, filling.setting(name).help, this.labels?.[name]))}</div>
       ${others.length ? html`<details ?open=${others.some((name) => filling.problems[name])}><summary class="minor">${count(others.length, 'more setting')}${changed ? `, ${changed} changed` : ''}</summary>
         <div class="task-fields">${others.map((name) => settingField(filling, name, filling.setting(name).help))}</div></details>` : ''}
-      ${otherProblems(filling, [...first, ...others])}<div class="row">${button(this.label, 'begin', { kind: 'primary' })}</div>`;
+      ${otherProblems(filling, [...first, ...others])}${this.files ? uploadPlan(this.files) : ''}<div class="row">${button(this.label, 'begin', { kind: 'primary' })}</div>`;
+  }
+
+  async look(filling) {
+    const checked = await page.transport.call('settings/check', { form: this.form, values: filling.values });
+    const told = filling.get('repo_id') && !Object.keys(checked.problems).length;
+    this.files = told ? await page.transport.call(this.lists, { ...filling.values, ...this.values }).catch(() => null) : null;
+    return checked;
   }
 
   async begin() {
-    try {
-      const answer = await page.transport.call(this.does, { ...this.filling.values, ...this.values });
-      this.filling.forget();
-      if (this.said) toast(this.said);
-      this.begun?.(answer);
-    } catch (problem) {
-      if (!(problem instanceof Problem)) throw problem;
-      this.filling.refuse(problem, this);
-    }
+    const answer = await this.act(this.does, { ...this.filling.values, ...this.values }, { said: this.said, refused: (problem) => this.filling.refuse(problem, this) });
+    if (!answer) return;
+    this.filling.forget();
+    this.begun?.(answer);
   }
 }
 define('wb-task-form', TaskForm);

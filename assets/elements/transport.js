@@ -1,6 +1,5 @@
 // The page's transport: operations over HTTP, and one stream of events a tab, over addresses relative to the page's own, so that
 // it works below any prefix of a proxy and within a frame.
-'use strict';
 
 // Ask again after so many milliseconds when the server is away, at first and at most.
 const RETRY = [1000, 8000];

@@ -1,10 +1,10 @@
 // Videos that play together: all with the same clock show the same frame, and are paused and scrubbed as one.
-'use strict';
 
 // Videos up to this width are the tiny model's: shown small, and smoothed by the browser.
 const TINY = 64;
 // Two videos of a clock are this many seconds apart at most.
 const DRIFT = 0.08;
+const BACKWARD = 1 / 16; // seconds of a video that a step backward goes
 const calm = window.matchMedia('(prefers-reduced-motion: reduce)');
 
 class Clock {
@@ -17,29 +17,25 @@ class Clock {
   }
 
   videos = new Set();
-
   known = new WeakSet(); // that were of it once, and listen already
-
   listeners = new Set();
-
   playing = !calm.matches;
-
   speed = 1;
-
+  bounces = false; // whether they play forward and backward in turn
   get leader() { return [...this.videos].find((one) => one.readyState >= 2) ?? [...this.videos][0]; }
-
   get duration() { return this.leader?.duration || 0; }
-
   get time() { return this.leader?.currentTime ?? 0; }
 
   add(video) {
     if (this.videos.has(video)) return;
     this.videos.add(video);
     video.playbackRate = this.speed;
+    video.loop = !this.bounces;
     if (!this.known.has(video)) {
       this.known.add(video);
       video.addEventListener('loadeddata', () => { if (this.videos.has(video)) this.joined(video); });
       video.addEventListener('timeupdate', () => { if (video === this.leader) this.keepTogether(); });
+      video.addEventListener('ended', () => { if (video === this.leader && this.playing) this.goBack(); });
     }
     if (video.readyState >= 2) this.joined(video);
   }
@@ -64,6 +60,7 @@ class Clock {
   }
 
   play(on) {
+    clearInterval(this.back);
     this.playing = on;
     for (const one of this.videos) { if (on) one.play().catch(() => {}); else one.pause(); }
     if (!on) this.seek(this.time);
@@ -78,6 +75,22 @@ class Clock {
   setSpeed(speed) {
     this.speed = speed;
     for (const one of this.videos) one.playbackRate = speed;
+  }
+
+  bounce(on) {
+    this.bounces = on;
+    for (const one of this.videos) one.loop = !on;
+    this.play(this.playing);
+  }
+
+  // A browser plays no video backward: frame by frame, from the end to the beginning, and on from there.
+  goBack() {
+    clearInterval(this.back);
+    this.back = setInterval(() => {
+      const before = this.time - BACKWARD;
+      this.seek(before);
+      if (before <= 0) this.play(true);
+    }, (1000 * BACKWARD) / this.speed);
   }
 
   told() { for (const one of this.listeners) one(); }
@@ -98,9 +111,7 @@ const MOST_LOADED = 48;
 //   version: changes when the file has changed under its name
 class WorkbenchVideo extends WorkbenchElement {
   static properties = ['file', 'label', 'tag', 'clock', 'still', 'width', 'height', 'controls', 'version'];
-
   static loaded = new Set();
-
   ours = new Set(['style', 'class']); // attributes that it sets itself
 
   view() {
@@ -109,7 +120,7 @@ class WorkbenchVideo extends WorkbenchElement {
     this.classList.toggle('tiny', Boolean(width && width <= TINY));
     if (!this.source) return html`${tag && html`<span class="tag">${tag}</span>`}`;
     const picture = /\.(png|jpe?g|webp|gif)$/i.test(this.file);
-    return html`${picture ? html`<img src="${this.source}" alt="${this.label}">` : html`<video src="${this.source}" muted loop playsinline
+    return html`${picture ? html`<img src="${this.source}" alt="${this.label}">` : html`<video src="${this.source}" muted ?loop=${!this.clock || !Clock.named(this.clock).bounces} playsinline
       disablepictureinpicture preload="auto" aria-label="${this.label}" ?controls=${this.controls}></video>`}${
       tag && html`<span class="tag">${tag}</span>`}`;
   }
@@ -187,9 +198,7 @@ class WorkbenchScrubber extends WorkbenchElement {
   }
 
   left() { this.of.listeners.delete(this.told); }
-
   get count() { return this.frames || Math.max(1, Math.round(16 * this.of.duration)); }
-
   get frame() { return Math.min(this.count, 1 + Math.floor((this.of.time / (this.of.duration || 1)) * this.count + 0.001)); }
 
   view() {
@@ -197,7 +206,7 @@ class WorkbenchScrubber extends WorkbenchElement {
     return html`${button('', 'toggle', { kind: 'quiet small square', name: of.playing ? 'pause' : 'play', label: of.playing ? 'Pause' : 'Play' })}
       <input type="range" min="1" max="${all}" value="${this.frame}" data-input="scrub" aria-label="Frame">
       <span class="fine faint">frame ${this.frame} of ${all}</span>
-      ${this.speeds && select([[1, '1×'], [0.5, '½×'], [0.25, '¼×']], of.speed, 'data-change="rate" aria-label="Speed"')}`;
+      ${this.speeds && select([[1, '1×'], [0.5, '½×'], [0.25, '¼×']], of.speed, 'data-change="rate" aria-label="Speed"')}${this.speeds && button('', 'pingPong', { kind: 'quiet small square', name: 'bounce', label: 'Forward and backward in turn', pressed: of.bounces })}`;
   }
 
   toggle() { this.of.play(!this.of.playing); }
@@ -214,6 +223,7 @@ class WorkbenchScrubber extends WorkbenchElement {
   }
 
   rate(target) { this.of.setSpeed(Number(target.value)); }
+  pingPong() { this.of.bounce(!this.of.bounces); this.redraw(); }
 }
 define('wb-scrubber', WorkbenchScrubber);
 

@@ -37,6 +37,9 @@ def events(client: httpx.Client, *asked: tuple[int, str, dict[str, Any]]) -> Ite
 def test_any_operation_is_called_by_its_name_with_its_own_errors(page: Page) -> None:
     with page.client() as client:
         assert client.post("/api/v1/call/overview/overview", json={}).json()["counts"]["runs"] == 0
+        long = client.post("/api/v1/call/settings/show", json={"form": "sample"})
+        assert long.headers["content-encoding"] == "gzip"
+        assert "prompt" in {one["name"] for one in long.json()}
         missing = client.post("/api/v1/call/datasets/show", json={"name": "none"})
         assert (missing.status_code, "no dataset 'none'" in missing.json()["error"]) == (404, True)
         wrong = client.post("/api/v1/call/runs/list", json={"sort": "sideways"})

@@ -37,6 +37,17 @@ def grid(site: Site) -> Grid:
     return made
 
 
+BACK = """() => new Promise((done) => {
+    let before = Infinity, back = 0;
+    const look = setInterval(() => {
+        const { currentTime: now } = document.querySelector('wb-grid .cell video');
+        back = now < before && before < 1.1 && before - now < 0.3 ? back + 1 : back;
+        before = now;
+        if (back > 3) { clearInterval(look); done(true); }
+    }, 20);
+})"""
+
+
 @pytest.fixture(autouse=True)
 def patient(page: Page) -> None:
     page.set_default_timeout(1000 * PATIENCE)
@@ -151,3 +162,17 @@ def test_samples_stand_side_by_side(site: Site, page: Page) -> None:
     page.locator(".column-head", has_text="dog 1").wait_for()
     page.locator(".cell").nth(1).wait_for()
     assert not page.get_by_role("link", name="Blind vote").count()
+
+
+def test_videos_go_forward_and_backward_and_columns_get_a_size(site: Site, grid: Grid, page: Page) -> None:
+    site.open(page, f"#/compare/{grid.name}")
+    page.wait_for_function(f"{VIDEOS}.length === 6 && {VIDEOS}.every((one) => one.readyState > 1)")
+    page.get_by_role("button", name="Forward and backward in turn").click()
+    assert page.evaluate(BACK)
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_label("Size", exact=True).fill("300")
+    page.wait_for_function("document.querySelector('.comparison .cell').clientWidth === 300")
+    page.reload()
+    page.wait_for_function("document.querySelector('.comparison .cell')?.clientWidth === 300")
+    page.get_by_role("button", name="Fit to the window").click()
+    page.wait_for_function("document.querySelector('.comparison .cell').clientWidth < 300")

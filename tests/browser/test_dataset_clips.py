@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -13,6 +14,7 @@ from tests.browser.conftest import Site
 from tests.dataset_builder.small import write_dataset
 from tests.patience import PATIENCE
 from workbench import demo
+from workbench.clips import media
 from workbench.dataset_builder import Dataset
 
 CAPTIONS = ("a red square", "", "a blue square", "", "a cat on a sofa")
@@ -22,6 +24,14 @@ CAPTIONS = ("a red square", "", "a blue square", "", "a cat on a sofa")
 def _datasets(site: Site) -> None:
     for name in ("small", "cutting"):
         write_dataset(site.workspace.datasets / name, CAPTIONS)
+
+
+def barred(path: Path) -> Path:
+    """A video with black bars above and below."""
+    frames = np.random.default_rng(0).integers(60, 255, (16, 96, 96, 3), dtype=np.uint8)
+    frames[:, :20] = frames[:, -20:] = 0
+    media.encode(frames, path, 8)
+    return path
 
 
 def films(folder: Path) -> list[Path]:
@@ -111,6 +121,47 @@ def test_a_clip_is_trimmed_and_cropped_by_keys_and_undo_brings_it_back(site: Sit
     assert dataset.clips[4].id == before
 
 
+def test_cuts_are_marked_and_gone_to_by_keys_on_a_strip_that_zooms(site: Site, page: Page, tmp_path: Path) -> None:
+    frames = np.zeros((96, 64, 96, 3), np.uint8)
+    frames[:, :, :, 1] = np.arange(96)[:, None, None] * 2
+    media.encode(frames, tmp_path / "walk.mp4", 16)
+    dataset = Dataset.create(site.workspace, "Marked")
+    dataset.import_files([tmp_path / "walk.mp4"])
+    site.open(page, f"#/dataset/marked/clip/{dataset.clips[0].id}")
+    film, frame = page.locator(".film"), page.locator("wb-clip wb-scrubber .fine")
+    film.locator(".playhead").wait_for()
+    film.click(position={"x": film.evaluate("(one) => one.clientWidth") * 0.25, "y": 20})
+    expect(frame).to_have_text("frame 25 of 96")
+    page.keyboard.press("m")
+    page.keyboard.press(".")
+    page.keyboard.press("m")
+    expect(film.locator(".mark")).to_have_count(2)
+    page.keyboard.press("[")
+    expect(frame).to_have_text("frame 25 of 96")
+    page.keyboard.press("]")
+    expect(frame).to_have_text("frame 26 of 96")
+    page.keyboard.press("m")
+    expect(film.locator(".mark")).to_have_count(1)
+    page.keyboard.press("+")
+    expect(page.get_by_label("Start", exact=True)).to_have_attribute("max", "49")
+    page.keyboard.press("-")
+    expect(page.get_by_label("End", exact=True)).to_have_value("96")
+    page.reload()
+    page.get_by_role("button", name="Split at 1 cut").click()
+    expect(page.locator(".about-clip")).to_contain_text("24 frames", timeout=1000 * PATIENCE)
+    assert [clip.frames for clip in dataset.clips] == [24, 72]
+
+
+def test_an_export_to_the_hub_lists_its_files_first(site: Site, page: Page) -> None:
+    site.open(page, "#/dataset/cutting/export")
+    page.get_by_text("To a folder, an archive or the Hub").click()
+    page.get_by_label("Hub dataset").fill("ann/cutting")
+    plan = page.locator(".upload-plan")
+    expect(plan.locator("summary")).to_contain_text("to ann/cutting")
+    plan.locator("summary").click()
+    expect(plan.get_by_role("cell", name="README.md")).to_be_visible()
+
+
 def test_home_says_what_waits_and_leads_there(site: Site, page: Page) -> None:
     site.open(page, "#/")
     steps = page.get_by_label("Training step")
@@ -122,6 +173,15 @@ def test_home_says_what_waits_and_leads_there(site: Site, page: Page) -> None:
     expect(line).to_contain_text("2 clips have no caption")
     line.get_by_role("link", name="Write captions").click()
     expect(page.locator("wb-clip h1")).to_have_text("private name 1.mov")
+
+
+def test_a_finding_says_what_its_fix_does_and_how_long_it_takes(site: Site, page: Page, tmp_path: Path) -> None:
+    dataset = Dataset.create(site.workspace, "Bars")
+    dataset.import_files([barred(tmp_path / "bars.mp4")])
+    dataset.check()
+    site.open(page, "#/dataset/bars")
+    finding = page.locator("wb-checks li", has_text="Black bars")
+    expect(finding).to_contain_text(re.compile(r"Crop the bars of 1 clip\. About \d+ s\."))
 
 
 def test_a_dataset_is_renamed_and_moved_to_the_bin_with_a_way_back(site: Site, page: Page) -> None:

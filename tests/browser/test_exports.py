@@ -137,12 +137,13 @@ def test_a_notebook_without_a_kernel_shows_a_run_and_a_comparison_in_frames(
 
 def test_a_replay_goes_through_a_run(files: dict[str, Path], page: Page, asked: list[str]) -> None:
     page.goto(files["replay"].as_uri())
-    page.get_by_text("Before training, as it began").wait_for()
-    step = page.get_by_label("Training step")
-    step.focus()
-    page.keyboard.press("End")
     page.get_by_text(re.compile(r"^step 1,500, 6 min after it began")).wait_for()
     page.locator(".legend").get_by_text("step 1,500").wait_for()
+    step = page.get_by_label("Training step")
+    step.focus()
+    page.keyboard.press("Home")
+    page.get_by_text("Before training, as it began").wait_for()
+    page.keyboard.press("End")
     page.get_by_role("button", name="Play").first.click()
     page.get_by_role("button", name="Pause").first.wait_for()
     page.get_by_text("Before training, as it began").wait_for()

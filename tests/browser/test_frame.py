@@ -68,6 +68,30 @@ def test_the_window_says_how_far_the_run_is_and_what_is_open(filled: Site, page:
     page.wait_for_function("document.activeElement.tagName === 'H1'")  # the focus goes to the heading of a new object
 
 
+def test_the_example_of_home_is_explored_as_a_run_is(filled: Site, page: Page) -> None:
+    filled.open(page)
+    line = page.locator("[data-id=run-hiker-2]")
+    line.get_by_text("Training 47%.").wait_for()
+    assert "of 100" not in line.inner_text()
+    page.get_by_role("link", name="Explore this run").click()
+    page.locator("wb-replay .pill", has_text="Finished").wait_for()
+    page.locator("wb-replay wb-chart svg").wait_for()
+    page.locator("wb-replay .pair").nth(2).wait_for()
+    step = page.get_by_label("Training step")
+    step.focus()
+    page.keyboard.press("Home")
+    page.get_by_text("Before training, as it began").wait_for()
+    assert here(page) == "#/train/example"
+
+
+def test_what_is_between_backticks_in_a_message_is_code(filled: Site, page: Page) -> None:
+    filled.open(page)
+    page.evaluate(
+        "document.dispatchEvent(new CustomEvent('workbench-toast', {detail: {text: 'run `<b>make</b>` first'}}))"
+    )
+    page.locator(".toast code", has_text="<b>make</b>").wait_for()
+
+
 def test_the_palette_finds_and_opens_by_keyboard_alone(filled: Site, page: Page) -> None:
     filled.open(page)
     page.keyboard.press("Control+k")

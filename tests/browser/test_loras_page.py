@@ -50,7 +50,13 @@ def test_chosen_ones_are_merged(site: Site, page: Page) -> None:
     for name in ("ring", "lion"):
         page.check(f"[aria-label='Choose {name}']")
     page.click(".floating :text('Merge')")
-    page.wait_for_function("document.querySelector('wb-lora-task textarea')?.value.includes('loras/lion=1')")
+    weight = page.get_by_label("Scale of lion", exact=True)
+    weight.wait_for()
+    page.get_by_label("Scale of lion, slider").fill("0.5")
+    page.wait_for_function("(field) => field.value === '0.50'", arg=weight.element_handle())
+    page.select_option("wb-lora-task select[name=loras]", "loras/boat")
+    page.get_by_label("Remove boat").click()
+    page.get_by_label("Scale of boat", exact=True).wait_for(state="detached")
     page.fill("wb-lora-task [name=name]", "both")
     page.fill("wb-lora-task [name=rank]", "0")
     page.wait_for_selector("wb-lora-task [role=alert]:has-text('rank is 0')")
@@ -58,6 +64,7 @@ def test_chosen_ones_are_merged(site: Site, page: Page) -> None:
     page.click("wb-lora-task .primary")
     page.click(".lora-work :text('Open')")
     page.wait_for_selector("wb-lora h2:text('both')")
+    page.wait_for_selector("wb-lora .lora-facts:has-text('0.5 × ')")
 
 
 def test_a_task_without_its_lora_says_so_at_the_field(site: Site, page: Page) -> None:

@@ -165,6 +165,39 @@ def test_what_was_typed_survives_a_reload_and_problems_stand_under_their_field(s
     page.locator("wb-settings .setting.differs").wait_for(state="detached")
 
 
+def test_a_choice_and_a_switch_are_tried_with_several_values(site: Site, page: Page) -> None:
+    site.open(page, "#/train/new")
+    page.get_by_label("Dataset", exact=True).select_option("stripes")
+    page.locator("wb-setting [name=steps]").fill("2")
+    for title, options in (("Learning-rate schedule", ("linear",)), ("DoRA", ("On", "Off"))):
+        line = page.locator("wb-settings .setting", has=page.get_by_text(title, exact=True)).first
+        line.hover()
+        line.get_by_role("button", name="Try several").click()
+        for option in options:
+            line.get_by_label(option, exact=True).check()
+    page.get_by_role("button", name=re.compile("^Start 4 runs")).wait_for()
+    page.reload()
+    page.get_by_role("button", name=re.compile("^Start 4 runs")).click()
+    page.wait_for_url(re.compile("#/train/stripes-"))
+    made = [run.settings for run in Run.all(site.workspace) if run.settings.steps == 2]
+    assert {(one.lr_schedule, one.dora) for one in made} == {
+        (schedule, dora) for schedule in ("constant_with_warmup", "linear") for dora in (True, False)
+    }
+    for run in Run.all(site.workspace):
+        if run.settings.steps == 2:
+            jobs.kill(run.folder)
+
+
+def test_an_empty_field_is_no_mistake_before_the_form_is_sent(site: Site, page: Page) -> None:
+    page.route("**/call/overview/overview", lambda route: route.fulfill(json={"datasets": []}))  # none is proposed
+    site.open(page, "#/train/new")
+    start = page.locator("wb-new-run .start-bar .primary:not(:disabled)")
+    start.wait_for()
+    assert not page.locator("wb-new-run .hint.bad").count()
+    start.click()
+    page.locator("[data-id=setting-dataset] .hint.bad").wait_for()
+
+
 def test_a_run_is_started_once_however_often_it_is_clicked(site: Site, page: Page) -> None:
     before = {run.name for run in Run.all(site.workspace)}
     site.open(page, "#/train/new/from/stripes-high")

@@ -6,7 +6,7 @@ const FOLDER = new URL('../../assets/elements/', import.meta.url);
 
 export function elements(names) {
   const files = readFileSync(new URL('order.txt', FOLDER), 'utf8').split(/\s+/).filter((name) => name && name !== 'start');
-  const text = files.map((name) => readFileSync(new URL(`${name}.js`, FOLDER), 'utf8').replace("'use strict';", '')).join('\n');
+  const text = files.map((name) => readFileSync(new URL(`${name}.js`, FOLDER), 'utf8')).join('\n');
   const nothing = { observe() {}, unobserve() {}, disconnect() {} };
   const given = {
     HTMLElement: class {}, customElements: { define() {}, get() {} }, IntersectionObserver: function IntersectionObserver() { return nothing; },

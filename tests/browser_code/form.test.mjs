@@ -24,6 +24,24 @@ test('a setting is found by what other programs call it', () => {
   assert.equal(foundSettings(settings, '').length, 2);
 });
 
+test('several values of a choice or a switch are tried; one of them is given', () => {
+  const filling = new Filling('train', { several: true, start: { optimizer: ['adamw', 'muon'], dora: [true], exact: true } });
+  filling.settings = [setting('optimizer', 'choice'), setting('dora', 'switch'), setting('exact', 'switch')];
+  filling.named = new Map(filling.settings.map((one) => [one.name, one]));
+  assert.deepEqual(filling.tried, ['optimizer=adamw,muon']);
+  assert.deepEqual(filling.single, { dora: true, exact: true });
+});
+
+test('what nobody has filled in is missing, not wrong, until the form is sent', () => {
+  const filling = new Filling('train');
+  filling.settings = [setting('dataset', 'text', { default: '' }), setting('steps', 'integer', { default: 300 })];
+  filling.named = new Map(filling.settings.map((one) => [one.name, one]));
+  const problems = { dataset: 'choose one', steps: 'too many', '': 'no' };
+  assert.deepEqual(filling.sorted(problems), [{ steps: 'too many', '': 'no' }, { dataset: 'choose one' }]);
+  filling.touched.add('dataset');
+  assert.deepEqual(filling.sorted(problems)[0], problems);
+});
+
 test('several values of a number are tried, the others given', () => {
   const filling = new Filling('train', { several: true, start: { rank: '8, 16', steps: 600 } });
   filling.settings = [setting('rank', 'integer'), setting('steps', 'integer')];

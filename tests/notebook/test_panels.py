@@ -190,6 +190,14 @@ def test_clones_forks_and_sweeps_begin_from_a_form(workspace: Workspace, dataset
     panel.start()
     assert [each.settings.learning_rate for each in panel.runs] == [1e-4, 3e-4]
     assert panel.settings.rank == 2
+    panel.set(learning_rate=1e-4, lr_schedule=["constant", "linear"], dora=[True, False])
+    panel.start()
+    assert [(each.settings.lr_schedule, each.settings.dora) for each in panel.runs] == [
+        ("constant", True),
+        ("constant", False),
+        ("linear", True),
+        ("linear", False),
+    ]
     assert panel.live.run.name == panel.runs[0].name
 
 

@@ -110,7 +110,7 @@ def test_checks_say_what_each_fix_would_do(call: Call, small: Dataset) -> None:
     seen = call("datasets/checks", name="small")
     kind = next(one for one in seen["kinds"] if one["kind"] == "no_caption")
     assert (seen["new_clips"], kind["count"], len(kind["findings"])) == (0, 2, 2)
-    assert {"fix": "remove", "label": "Remove", "does": "Remove 2 clips."} in kind["fixes"]
+    assert {"fix": "remove", "label": "Remove", "does": "Remove 2 clips.", "seconds": 0.0} in kind["fixes"]
     assert call("datasets/dismiss", name="small", task="check")["sentence"] == ""
 
 

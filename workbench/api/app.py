@@ -8,6 +8,7 @@ docs/api.md has an example of each call.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from typing import Annotated, Any
 
@@ -50,6 +51,7 @@ from workbench.workspace import Workspace, finite
 from workbench.workspace.lora_names import why_none
 from workbench.workspace.zip_stream import zip_stream
 
+COMPRESSED_BYTES = 2000  # an answer of more is sent compressed
 ROOT = "/api/v1"
 MOST_SECONDS = 600.0  # that one request may wait
 
@@ -112,7 +114,11 @@ def _elements(app: FastAPI, workspace: Workspace) -> None:
     @app.post("/call/{noun}/{verb}", include_in_schema=False)
     async def call(noun: str, verb: str, request: Request) -> Response:
         values = object_in(await request.body() or b"{}")
-        return AnyJSON(await watching.call(f"{noun}/{verb}", values), 200)
+        response = AnyJSON(await watching.call(f"{noun}/{verb}", values), 200)
+        if len(response.body) > COMPRESSED_BYTES and "gzip" in request.headers.get("accept-encoding", ""):
+            response.body = await asyncio.to_thread(gzip.compress, bytes(response.body), 6)
+            response.headers.update({"content-encoding": "gzip", "content-length": str(len(response.body))})
+        return response
 
     @app.get("/watch", include_in_schema=False)
     async def watch(what: str, request: Request) -> Response:

@@ -162,6 +162,15 @@ def _short(value: float | None) -> float | None:
 
 def page(replay: Replay) -> Iterator[str]:
     """Yield, in pieces, a page that needs nothing else. Raises OSError when a preview cannot be read."""
+    files = {name: replay.folder / name for *_, name in replay.record["previews"]}
+    return elements.exported(replay.record["title"], "wb-replay", {"replay": shown(replay)}, files)
+
+
+def shown(replay: Replay) -> dict[str, Any]:
+    """Return what the element takes: title, description, facts, chart, steps, seconds, rows, settings, width, height.
+
+    Videos are named as in the replay's folder.
+    """
     record = replay.record
     width, height = record["size"]
     steps = sorted({step for _, step, *_ in record["previews"]})
@@ -179,7 +188,7 @@ def page(replay: Replay) -> Iterator[str]:
         rows.append({"prompt": prompt, "videos": [made.get(step) for step in steps]})
     curve = {"tone": "faint", "style": "line", "name": "loss, mean of the last steps", "points": _curve(record, 3)}
     measured = {"tone": "accent", "style": "dots", "name": "held-out clips", "points": _curve(record, 4)}
-    data = {
+    return {
         "title": record["title"],
         "description": record.get("description", ""),
         "facts": [*filter(None, facts)],
@@ -191,8 +200,6 @@ def page(replay: Replay) -> Iterator[str]:
         "width": width,
         "height": height,
     }
-    files = {name: replay.folder / name for *_, name in record["previews"]}
-    return elements.exported(record["title"], "wb-replay", {"replay": data}, files)
 
 
 def _curve(record: dict[str, Any], column: int) -> list[tuple[int, float]]:

@@ -19,8 +19,7 @@ from workbench.paths import ASSETS
 
 FOLDER = ASSETS / "elements"
 START = "start"  # the file with which the page begins
-# Lines of comments, indentation, and the "use strict" that each file has for itself.
-FOR_READERS = re.compile(r"^[ \t]*//.*\n|^[ \t]+|^'use strict';\n", re.MULTILINE)
+FOR_READERS = re.compile(r"^[ \t]*//.*\n|^[ \t]+", re.MULTILINE)  # lines of comments, indentation
 STYLE_COMMENT = re.compile(r"/\*.*?\*/\n?", re.DOTALL)
 ROOTS = ":is(wb-app, .workbench)"  # of the elements, in which all style sheets but the tokens hold
 

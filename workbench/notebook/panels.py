@@ -201,7 +201,8 @@ def preview_table(run: Run) -> HTML:
 class TrainPanel(View):
     """The form of a new run, and the run once it is started, by a click or by `start`.
 
-    A number may be several, with commas between: then `start` starts a run for each combination.
+    A number may be several, with commas between, a choice or a switch a list: then `start` starts a run for each
+    combination.
     """
 
     def __init__(
@@ -220,12 +221,14 @@ class TrainPanel(View):
         return parse(TrainSettings, {name: value for name, value in self.values.items() if name not in self._tried()})
 
     def _tried(self) -> dict[str, str]:
-        numbers = {spec.name for spec in specs(TrainSettings) if spec.kind in ("integer", "number")}
-        return {
-            name: value
-            for name, value in self.values.items()
-            if name in numbers and isinstance(value, str) and "," in value
-        }
+        kinds = {spec.name: spec.kind for spec in specs(TrainSettings)}
+        found = {}
+        for name, value in self.values.items():
+            if kinds[name] in ("integer", "number") and isinstance(value, str) and "," in value:
+                found[name] = value
+            elif kinds[name] in ("choice", "switch") and isinstance(value, list):
+                found[name] = ",".join(map(str, value))
+        return found
 
     @property
     def run(self) -> Run:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from workbench.dataset_builder.checks.findings import FIXES, CheckReport, Fix
+from workbench.dataset_builder.checks.fixes import expected_seconds
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.settings import CheckSettings
 from workbench.dataset_builder.snapshot import FileResult, task_snapshot
@@ -218,6 +219,9 @@ class FixOffer(Snapshot):
     does: str
     """What it would do to all of them, a sentence."""
 
+    seconds: float
+    """About how long it takes; 0 for at once."""
+
 
 class KindOfFinding(Snapshot):
     """All findings of a kind."""
@@ -302,7 +306,12 @@ def _checks(dataset: Dataset) -> Checks:
                     for one in group.findings[:MOST_SHOWN]
                 ),
                 fixes=tuple(
-                    FixOffer(fix=fix.replace("_", "-"), label=FIXES[fix], does=dataset.preview_fix(group.findings, fix))
+                    FixOffer(
+                        fix=fix.replace("_", "-"),
+                        label=FIXES[fix],
+                        does=dataset.preview_fix(group.findings, fix),
+                        seconds=expected_seconds(dataset.folder, group.findings, fix),
+                    )
                     for fix in group.fixes
                 ),
             )

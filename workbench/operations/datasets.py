@@ -16,12 +16,12 @@ from workbench.clips.frame_plan import shape_for
 from workbench.dataset_builder import library as dataset_library
 from workbench.dataset_builder.checks.statistics import Histogram
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.export import finished_download, start_download
+from workbench.dataset_builder.export import contents, finished_download, start_download
 from workbench.dataset_builder.settings import ExportSettings, ImportSettings
 from workbench.dataset_builder.snapshot import Summary, TaskSnapshot, last_change, task_snapshot
 from workbench.dataset_builder.sources.files import first_names, inbox, keep_uploads
 from workbench.dataset_builder.tasks import NAMES
-from workbench.display.quantities import byte_size, duration, moment
+from workbench.display.quantities import byte_size, counted, duration, moment
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.operations.dataset_tasks import DatasetTask, NamedDataset, job, start_task, task_of
@@ -142,6 +142,16 @@ class About(InWords, Card):
 
     download_bytes: int
     """Size of the archive."""
+
+
+class ToSend(Snapshot):
+    """What an export to the Hub would send."""
+
+    sentence: str
+    """How many files of which size, and where to."""
+
+    sizes: dict[str, int]
+    """Name of each file in the repository -> its bytes."""
 
 
 class Folder(Snapshot):
@@ -502,6 +512,15 @@ def send(dataset: NamedDataset, settings: ExportSettings) -> DatasetTask:
     """Write a dataset to a folder or an archive, or push it to the Hub."""
     target = str(named_paths.checked(settings.target, "target")) if settings.target.strip() else ""
     return start_task(dataset, "export", settings.changed(target=target))
+
+
+@operation(shell=False)
+def to_send(dataset: NamedDataset, settings: ExportSettings) -> ToSend:
+    """List every file that a push to the Hub would send."""
+    found = contents(dataset.folder, settings)
+    sizes = {file: len(one) if isinstance(one, bytes) else one.stat().st_size for file, one in found.items()}
+    whole = f"{counted(len(sizes), 'file')}, {byte_size(sum(sizes.values()))}"
+    return ToSend(sentence=f"{whole}, to {settings.repo_id}" if settings.repo_id else whole, sizes=sizes)
 
 
 @operation(changes=True, job=job, shell=False)

@@ -74,6 +74,40 @@ class Example(Snapshot):
     """Step and path of each, in order; step 0 is before the training."""
 
 
+class Recorded(Snapshot):
+    """A recorded run, as its page shows it."""
+
+    title: str
+    """The run's name."""
+
+    description: str
+    """What it is, in sentences."""
+
+    facts: tuple[str, ...]
+    """Model, steps, time, device, version."""
+
+    chart: dict[str, Any]
+    """Its curves: title, note, lines."""
+
+    steps: tuple[int, ...]
+    """Steps with previews; 0 is before the training."""
+
+    seconds: tuple[float, ...]
+    """When each was there, from the start."""
+
+    rows: tuple[dict[str, Any], ...]
+    """A prompt each: prompt, videos (the path of each step's, null where there is none)."""
+
+    settings: str
+    """What it was trained with."""
+
+    width: int
+    """Of the previews, pixels."""
+
+    height: int
+    """Pixels."""
+
+
 class Demo(Snapshot):
     """The demo: a small model learns what its clips show."""
 
@@ -127,9 +161,8 @@ def now(workspace: Workspace) -> Now:
 @operation(shell=False)
 def example(workspace: Workspace) -> Example:
     """Show the recorded run that comes with the workbench, step by step."""
-    if not (found := replays.shipped()):
-        raise ConfigError("this copy of the workbench comes with no recorded run")
-    record, folder = found[0].record, found[0].folder
+    found = _shipped()
+    record, folder = found.record, found.folder
     clips = sorted((material.DEMO_CLIPS / material.concept()).glob("*.mp4"))
     return Example(
         name=record["title"],
@@ -145,6 +178,21 @@ def example(workspace: Workspace) -> Example:
         prompt=record["prompts"][0],
         previews=tuple((step, str(folder / name)) for _, step, prompt, name in record["previews"] if prompt == 0),
     )
+
+
+def _shipped() -> replays.Replay:
+    if not (found := replays.shipped()):
+        raise ConfigError("this copy of the workbench comes with no recorded run")
+    return found[0]
+
+
+@operation(path="/example/replay", shell=False)
+def replay(workspace: Workspace) -> Recorded:
+    """Show all that was recorded of that run: its curves, and its previews at every step."""
+    found = _shipped()
+    seen = replays.shown(found)
+    rows = ({**row, "videos": [name and str(found.folder / name) for name in row["videos"]]} for row in seen["rows"])
+    return Recorded(**{**seen, "rows": tuple(rows)})
 
 
 @operation(shell=False)

@@ -77,6 +77,14 @@ def test_a_clip_is_split_at_its_cut(dataset: Dataset) -> None:
     back()
 
 
+def test_only_what_encodes_clips_takes_time(dataset: Dataset) -> None:
+    one, both = (
+        fixes.expected_seconds(dataset.folder, of_kind(dataset, "letterbox") * many, "crop_bars") for many in (1, 2)
+    )
+    assert 0 < one == both  # the same clip
+    assert fixes.expected_seconds(dataset.folder, of_kind(dataset, "blur"), "remove") == 0
+
+
 def test_bars_are_cropped_and_the_finding_goes(dataset: Dataset) -> None:
     back = check_way_back(dataset, "letterbox", "crop_bars", "Cropped the bars of 1 clip.")
     cropped = next(clip for clip in dataset.clips if clip.source == "bars.mov")

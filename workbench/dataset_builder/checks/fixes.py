@@ -34,6 +34,8 @@ SENTENCES: dict[Fix, tuple[str, str, str]] = {  # what a fix will do, what it di
     "add_trigger": ("Add", "Added", "{trigger!r} to the captions of {clips}"),
     "tag": ("Tag", "Tagged", "{clips} for later"),
 }
+STARTING_SECONDS = 2.0  # of the process that cuts
+PIXELS_A_SECOND = 4e6  # that a core decodes and encodes when it cuts
 SENTENCE_SHARE = 2 / 3  # of what is read: a caption ends with a sentence if that leaves this much, else with a word
 
 
@@ -58,6 +60,15 @@ def preview(dataset: Path, findings: Sequence[Finding], fix: Fix) -> str:
         return f"{_sentence(fix, 0, len(found), parts)}."
     changed = _changed_records(findings, clips, info, fix)
     return f"{_sentence(fix, 0, len(changed), trigger=info.trigger_word)}." if changed else "Nothing is left to do."
+
+
+def expected_seconds(dataset: Path, findings: Sequence[Finding], fix: Fix) -> float:
+    """Estimate how long the fix takes on this machine; 0 for what changes records alone."""
+    if fix not in CUTTING:
+        return 0.0
+    wanted = {finding.clips[0] for finding in findings}
+    pixels = sum(clip.frames * clip.width * clip.height for clip in read_clips(dataset) if clip.file_name in wanted)
+    return STARTING_SECONDS + pixels / (PIXELS_A_SECOND * min(tasks.WORKERS, max(1, len(wanted))))
 
 
 def apply(dataset: Path, findings: Sequence[Finding], fix: Fix, on_progress: OnProgress = silent) -> str:
