@@ -64,6 +64,9 @@ def _header(path: Path, *version: int) -> Header:
         header = read_header(path)
     except ValueError as error:
         raise DataError(DAMAGED.format(error)) from error
+    for one in header.tensors.values():
+        if (size := BYTES.get(one.dtype)) and math.prod(one.shape) * size != one.end - one.start:
+            raise DataError(DAMAGED.format("its header cannot be read"))
     if any(one.end > path.stat().st_size for one in header.tensors.values()):
         raise DataError(DAMAGED.format("it ends before its tensors do"))
     return header
