@@ -82,7 +82,8 @@ def test_tokens_are_those_of_the_cost_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "variant"), [(family, variant) for family in families() for variant in family.toys], ids=str
+    ("family", "variant"),
+    [pytest.param(family, variant, id=f"{family.name}-{variant}") for family in families() for variant in family.toys],
 )
 def test_a_folder_s_sizes_are_those_of_its_weights(tmp_path: Path, family: Family, variant: str) -> None:
     model, cpu = family.toy(tmp_path, variant), torch.device("cpu")
