@@ -237,14 +237,16 @@ class App extends WorkbenchElement {
     this.headed?.disconnect();
     this.headed = new MutationObserver(() => this.focusHeading());
     this.headed.observe(this.querySelector('main'), { childList: true, subtree: true });
+    this.addEventListener('pointerdown', () => this.headed.disconnect(), { once: true, capture: true });
     queueMicrotask(() => this.focusHeading());
   }
 
-  // The heading may come later, with what it names; by then a person may have gone elsewhere.
+  // The heading may come later, with what it names, and once more in place of the first; by then a person may have gone
+  // elsewhere.
   focusHeading() {
-    const heading = this.querySelector('main h1');
-    if (heading && document.activeElement === document.body) heading.focus({ preventScroll: true });
-    if (heading || document.activeElement !== document.body) this.headed.disconnect();
+    const { activeElement } = document;
+    if (activeElement === document.body) this.querySelector('main h1')?.focus({ preventScroll: true });
+    else if (!activeElement.matches('main h1')) this.headed.disconnect();
   }
 
   nameWindow() {

@@ -45,11 +45,16 @@ class Caption extends WorkbenchElement {
     target.classList.toggle('none', !target.value.trim());
   }
 
-  // Save what was typed; true unless it was refused.
+  // Save what was typed, and what was typed while that was on its way; true unless it was refused.
   async save() {
+    const next = () => this.saveDraft();
+    this.saving = (this.saving ?? Promise.resolve()).then(next, next);
+    return this.saving;
+  }
+
+  async saveDraft() {
     const { text, over } = drafts.read(this.where);
-    if (text === undefined || this.saving) return true;
-    this.saving = true;
+    if (text === undefined) return true;
     const { clip, datasetName, where } = this;
     // Said first: the changed list may be here before the answer, and would drop a card that its filter finds no longer.
     this.dispatchEvent(new CustomEvent('caption-saving', { bubbles: true, detail: clip.id }));
@@ -60,7 +65,6 @@ class Caption extends WorkbenchElement {
       this.problem = '';
       say('Caption saved.');
     }
-    this.saving = false;
     this.redraw();
     return Boolean(made);
   }

@@ -86,7 +86,7 @@ class Dataset extends WorkbenchElement {
         <wb-task-form data-id="split" .form=${'split'} .where=${`dataset ${name} split`} .first=${['mode', 'detector', 'threshold', 'window_seconds', 'min_seconds', 'max_seconds', 'preview']} .without=${['clips']}
         .does=${'clips/split'} .values=${{ name, clips: chosen }} .label=${'Cut'} .said=${'Clips are cut in the background.'}></wb-task-form>`;
     }
-    return html`<div class="split"><wb-clips data-id="clips-${name}" .datasetName=${name} .trigger=${about.trigger_word}></wb-clips>${
+    return html`<div class="split" data-id="clips"><wb-clips data-id="clips-${name}" .datasetName=${name} .trigger=${about.trigger_word}></wb-clips>${
       about.summary.clips ? html`<details class="aside" data-id="checks" ?open=${window.innerWidth > 1099}><summary>Checks</summary><wb-checks .datasetName=${name} .shape=${this.shape} .task=${this.task('check')} .missing=${
         about.summary.missing_captions}></wb-checks></details>` : ''}</div>`;
   }

@@ -12,11 +12,12 @@ from workbench.sampler.settings import SampleSettings
 PACKAGE = Path(__file__).resolve().parents[2] / "workbench"
 # How often a module may look a bare name up: of a face's text field, of a file, or of what LoRAs say they are for.
 FINDS = {
-    "dataset_builder/dataset.py": 1,
+    "dataset_builder/dataset.py": 2,
     "loras/converting.py": 2,
     "loras/making.py": 2,
     "loras/opened.py": 2,
-    "operations/clips.py": 2,
+    "operations/clip_plans.py": 1,
+    "operations/clips.py": 1,
     "operations/datasets.py": 2,
     "publishing/facts.py": 1,
     "runs/from_scratch.py": 1,
@@ -28,7 +29,7 @@ FINDS = {
 OTHERS = {
     "known_model": {
         *("choices.py", "form_rules.py", "runs/settings.py", "sampler/settings.py", "sampler/view.py"),
-        *("fit/estimate.py", "operations/loras.py", "operations/plans.py", "operations/samples.py"),
+        *("fit/estimate.py", "operations/loras.py", "operations/plans.py", "operations/sample_form.py"),
     },
     "settled_model": {"fit/estimate.py", "runs/sweeps.py", "sampler/generate.py"},
 }

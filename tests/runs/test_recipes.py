@@ -22,8 +22,7 @@ def sources() -> list[Source]:
     """List every source that a recipe cites, once each."""
     found: dict[Source, None] = {}
     for family in families():
-        recipes = [*family.recipes, *(recipe for model in family.models for recipe in model.recipes)]
-        for recipe in recipes:
+        for recipe in (recipe for model in family.models for recipe in family.recipes(model)):
             for advice in (recipe.clips, recipe.captions, recipe.why_steps, *(why for *_, why in recipe.settings)):
                 found |= dict.fromkeys(advice.sources)
     return list(found)
