@@ -326,8 +326,7 @@ class App extends WorkbenchElement {
     } else if (this.open?.press?.(key, event)) {
       event.preventDefault();
     } else if (key === 'g') {
-      this.going = true;
-      setTimeout(() => { this.going = false; }, 1200);
+      this.going = true; // until the next key, however slowly one types
     } else if (key === '?') {
       this.keys();
     } else if (key === 'n') {
