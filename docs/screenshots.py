@@ -29,7 +29,7 @@ from workbench import jobs  # noqa: E402
 IMAGES = ROOT / "docs" / "images"
 VIEW = {"width": 1280, "height": 860}
 PHONE, WIDE = {"width": 390, "height": 844}, {"width": 1920, "height": 1080}
-# The address of each place, and an element that shows it has loaded. NAME stands for the newest dataset, run, or grid.
+# The address of each place, and an element that appears once it has loaded. NAME is the newest dataset, run, or grid.
 PLACES = {
     "home": ("#/", "main wb-video video"),
     "dataset": ("#/dataset/NAME", "main article"),

@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def both() -> int:
-    """Each in a process of its own; what they say stands one after the other. Returns 1 if one failed."""
+    """Run each in its own process, print their output one after another, and return 1 if any failed."""
     command = [sys.executable, "-m", "scripts.versions"]
     started = [
         subprocess.Popen([*command, which], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

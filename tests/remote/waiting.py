@@ -13,6 +13,6 @@ def steps(run: Run) -> list[int]:
 
 
 def start_on(workspace: Workspace, run: Run, target: str) -> None:
-    """Start a run on a target, or let it go on there."""
+    """Start a run on a target, or resume it there."""
     choose_target(workspace, run, target)
     run.start()

@@ -43,7 +43,7 @@ def end_all(workspace: Workspace) -> None:
     """End every run, waiting or not, and what would start the next."""
     starter = workspace.runs / queue.STARTER
     tasks = workspace.datasets.glob("*/.*/")
-    for folder in (starter, *workspace.runs.glob("*/"), *tasks, starter):  # a run that ends may start it anew
+    for folder in (starter, *workspace.runs.glob("*/"), *tasks, starter):  # a run that ends may restart it
         jobs.kill(folder)
 
 

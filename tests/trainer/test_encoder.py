@@ -161,7 +161,7 @@ def test_a_shard_has_one_holder_and_is_taken_over_when_that_is_gone(
     held = ours.claim()
     assert held is not None
     assert theirs.claim() is None
-    # Of a worker on another machine only its claim is seen: it is gone when that stands still for the lease.
+    # Of a worker on another machine only the claim is known: it is gone once that is unchanged for a whole lease.
     path = next((tmp_path / "shards").glob("*.claim"))
     write_json(path, {**read_json(path), "host": "another", "pid": 1, "beat": 1})
     monkeypatch.setattr(shards, "LEASE_SECONDS", 0.1)

@@ -37,7 +37,7 @@ from workbench.runs.run import carried
 from workbench.runs.settings import TrainSettings
 from workbench.runs.sweeps import combinations, parse_values
 from workbench.settings import parse, specs, value_text
-from workbench.workspace import Workspace, is_slug, read_json, slugify
+from workbench.workspace import Workspace, is_slug, numbered, read_json
 
 Given = Annotated[dict[str, Any], Field(description="Settings that differ from their defaults.")]
 Records = tuple[dict[str, Any], ...]
@@ -239,12 +239,7 @@ def _free_name(workspace: Workspace, title: str) -> str:
     """The name that a run of this title would get now."""
     if not title:
         return ""
-    stem = slugify(title)
-    name, number = stem, 1
-    while (workspace.runs / name).exists():
-        number += 1
-        name = f"{stem[:58]}-{number}"
-    return name
+    return next(name for name in numbered(title) if not (workspace.runs / name).exists())
 
 
 def _trigger(workspace: Workspace, settings: TrainSettings) -> dict[str, Any] | None:

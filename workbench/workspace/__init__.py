@@ -42,6 +42,7 @@ from workbench.workspace.layout import (
     Workspace,
     confined,
     fresh_folder,
+    numbered,
     step_folders,
 )
 from workbench.workspace.names import LORA_NAME, SLUG, checked_slug, is_slug, slugify, step_of
@@ -57,6 +58,7 @@ __all__ = [
     "confined",
     "finite",
     "fresh_folder",
+    "numbered",
     "from_json",
     "is_slug",
     "link_or_copy",

@@ -6,8 +6,9 @@ A path that comes from a record or a request is `confined` to a folder before it
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -143,17 +144,21 @@ def fresh_folder(parent: Path, title: str, taken: Container[str] = ()) -> Path:
 
     Two who ask at the same time get two folders. taken: names that are not free without a folder, too
     """
-    stem = slugify(title)
-    name, count = stem, 1
+    names = numbered(title)
     with writing(parent):
         parent.mkdir(parents=True, exist_ok=True)
         while True:
-            if name not in taken:
+            if (name := next(names)) not in taken:
                 with contextlib.suppress(FileExistsError):
                     (parent / name).mkdir()
                     return parent / name
-            count += 1
-            name = f"{stem[:58]}-{count}"
+
+
+def numbered(title: str) -> Iterator[str]:
+    """Yield the names that a title may get, in order: cats, cats-2, cats-3 ..."""
+    stem = slugify(title)
+    yield stem
+    yield from (f"{stem[:58]}-{count}" for count in itertools.count(2))
 
 
 def step_folders(parent: Path) -> dict[int, Path]:
