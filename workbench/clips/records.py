@@ -25,6 +25,8 @@ from workbench.workspace.records import LATEST, broken_rule
 
 METADATA = "metadata.jsonl"
 INFO = "dataset.json"
+# What may lie beside a clip, linked to it: the record's fields that name its files.
+COMPANIONS = ("control", "reference", "mask", "last_frame")
 LATENTS = ".safetensors"  # the ending of clips that are latents
 REMOVED = ".removed"  # clips that are not in the dataset at present, in the dataset's own layout
 MOST_NAMED = 3  # damaged lines of a file that are named one by one
@@ -50,6 +52,9 @@ class Clip(BaseModel):
                this clip is that whole
     caption_by: who wrote the text: "hand", "file" (it came with the video) or a captioner's name; "" when unknown
     first_frame: a picture that came with the clip as its first frame ("first_frames/ID.png"); "" when there is none
+    control, reference, mask: videos that belong to the clip ("clips/ID.control-1a2b3c4d.mp4", ID of the clip, then the
+               start of the file's hash): a control and a mask have the clip's frames, size and rate, a reference its own
+    last_frame: a picture to end with ("clips/ID.last_frame-1a2b3c4d.png"); "" when there is none, as of the others
     latents_model: of latents the model whose VAE made them, or its family; "" of a video
     embeddings: the caption whose embeddings are in the file of latents; they are trained on as long as `text` is that
                one. None when there are none
@@ -71,11 +76,15 @@ class Clip(BaseModel):
     master: FilePath | Literal[""] = ""
     caption_by: str = ""
     first_frame: FilePath | Literal[""] = ""
+    control: FilePath | Literal[""] = ""
+    reference: FilePath | Literal[""] = ""
+    mask: FilePath | Literal[""] = ""
+    last_frame: FilePath | Literal[""] = ""
     latents_model: str = ""
     embeddings: str | None = None
     tags: tuple[str, ...] = ()
 
-    @field_validator("file_name", "master", "first_frame")
+    @field_validator("file_name", "master", "first_frame", *COMPANIONS)
     @classmethod
     def _below_the_dataset(cls, name: str) -> str:
         if os.path.isabs(name) or "\0" in name or ".." in re.split(r"[/\\]", name):
@@ -107,6 +116,11 @@ class Clip(BaseModel):
     def times(self) -> str:
         """ "0:12-0:15" of a part, else ""."""
         return time_range(*self.span) if self.span else ""
+
+    @property
+    def companions(self) -> dict[str, str]:
+        """Kind -> file below the dataset folder, of those that the clip has."""
+        return {kind: name for kind in COMPANIONS if (name := getattr(self, kind))}
 
     @property
     def is_image(self) -> bool:
