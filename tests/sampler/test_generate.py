@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from tests.sampler.conftest import WriteLora
-from workbench.clips import media
+from workbench.clips import frame_metrics, media
 from workbench.errors import ConfigError
 from workbench.families.phenaki import FAMILY as PHENAKI
 from workbench.jobs.devices import pick_device
@@ -197,6 +197,7 @@ def test_a_continued_video_begins_with_the_last_frames(workspace: Workspace, tmp
     made = tiny.generate(workspace, asked)
     assert made.frames.shape == (17, 40, 40, 3)
     assert made.record["kept_frames"] == 9
+    assert made.record["joint"] == round(frame_metrics.joint(made.frames, 9) or 0, 2)
     error = np.square(made.frames[:9].astype(float) - before).mean()
     assert 10 * np.log10(255**2 / error) > 22  # dB
     one = tiny.generate(workspace, asked.changed(kept_frames=1))

@@ -6,6 +6,7 @@ Pictures are uint8, gray [H, W] or BGR [H, W, 3].
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ UNSTEADY = 3.0  # times the usual step of brightness
 RETURNED = 0.5  # of a flash's height: as near as this to what was before counts as back
 SAME_PICTURE = 0.5  # of a flash's height: more of it that is not brightness alone makes another picture
 FLASH_SECONDS = 0.5
+STILL = 0.5  # levels: a smaller step between frames is noise of the file
 TINY = (9, 16)  # rows, columns
 PRINT_FRAMES, PRINT_SIDE = 4, 8
 FEWEST_POINTS, MOST_POINTS = 12, 100  # that can be followed from one picture to the next
@@ -152,6 +154,26 @@ def flashes(pictures: Pixels, fps: float) -> list[Flash]:
             over = frame + 1 + int(back.argmax())
             found.append((frame, over, round(float(steps[frame]), 1)))
     return found
+
+
+def joint(frames: Pixels, kept: int) -> float | None:
+    """How much larger the jump is where a continued video leaves the frames it began with, next to its usual steps.
+
+    Args:
+        frames: [F, H, W, 3] uint8.
+        kept: How many of the first frames are those of the video before.
+
+    Returns:
+        The mean difference of the two frames at the joint over the median of all other neighbors', where a step of
+        less than STILL levels counts as STILL. 1 is a joint that nobody sees. None without two steps to compare with.
+    """
+    import numpy as np
+
+    if not 0 < kept < len(frames) or len(frames) < 4:
+        return None
+    steps = [float(np.abs(after - before).mean()) for before, after in pairwise(frames.astype(np.float32))]
+    at = steps.pop(kept - 1)
+    return max(at, STILL) / max(float(np.median(steps)), STILL)
 
 
 def fingerprint(pictures: Sequence[Pixels]) -> bytes:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import __version__
+from workbench.clips import frame_metrics
 from workbench.clips.frame_plan import shape_for
 from workbench.clips.records import file_sha256
 from workbench.families import settled_model
@@ -166,7 +167,9 @@ class Sampler:
         video = video[0, :, -record["frames"] :]
         frames = ((video.permute(1, 2, 3, 0) / 2 + 0.5) * 255).round().to(torch.uint8).numpy()
         seconds = round(record["seconds"] + time.monotonic() - began, 3)
-        return GeneratedVideo(frames, record["fps"], {**record, "decoded": how, "seconds": seconds})
+        joint = frame_metrics.joint(frames, record["kept_frames"])
+        measured = {} if joint is None else {"joint": round(joint, 2)}
+        return GeneratedVideo(frames, record["fps"], {**record, **measured, "decoded": how, "seconds": seconds})
 
     def write_latents(self, video: Path, denoised: Denoised, root: Path | None = None) -> None:
         """Write latents and their record as the sample whose video would be `video`. Raises CannotWrite.

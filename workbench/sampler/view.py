@@ -21,6 +21,8 @@ from workbench.sampler.settings import SampleSettings
 CHECKPOINT = re.compile(r"([^/]+)/checkpoints/step-0*(\d+)/lora\.safetensors$")
 UNFIT = "fit"  # a word of every refusal of a LoRA that belongs to another model
 VIDEO_WIDTH = 192  # pixels, in a notebook
+# Of a usual step between two frames: anywhere in real footage it is 0.75 to 1.3.
+SMOOTH_JOINT, JUMP = 1.2, 2.0
 LATENTS_ONLY = "latents only"  # in place of a video
 STATES = {
     RequestState.WAITING: "waiting",
@@ -48,11 +50,18 @@ def facts(sample: Sample) -> list[tuple[str, str]]:
         ("begins with", "a picture" if settings.image else ""),
         ("changes", f"a video, strength {settings.strength:g}" if settings.video else ""),
         ("continues", "a video" if settings.continue_from else ""),
+        ("joint", joint_in_words(record["joint"]) if "joint" in record else ""),
         ("joined from", f"{len(record['scenes'])} scenes" if "scenes" in record else ""),
         ("file", f"{LATENTS_ONLY}, not decoded" if sample.latents_only else ""),
         ("took", duration(seconds) if isinstance(seconds, int | float) else ""),
     ]
     return [(label, value) for label, value in known if value]
+
+
+def joint_in_words(joint: float) -> str:
+    """How well a video goes on from the one that it continues (clips.frame_metrics.joint)."""
+    words = "not to be seen" if joint <= SMOOTH_JOINT else "a small jump" if joint <= JUMP else "a jump"
+    return f"{words}, {joint:.1f} of a usual step"
 
 
 class AppliedLora(NamedTuple):

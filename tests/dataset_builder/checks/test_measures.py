@@ -80,6 +80,14 @@ def test_a_flash_is_no_cut_and_a_brighter_scene_no_flash(tmp_path: Path) -> None
     assert found.flashes == ()
 
 
+def test_a_joint_is_as_large_as_the_jump_at_it() -> None:
+    one, other = footage.pan(1, 24), footage.pan(2, 12)
+    assert frame_metrics.joint(one, 9) == pytest.approx(1, abs=0.3)
+    assert (frame_metrics.joint(np.concatenate([one[:9], other]), 9) or 0) > 3
+    assert frame_metrics.joint(np.repeat(one[:1], 12, axis=0), 9) == 1  # nothing moves
+    assert frame_metrics.joint(one, 0) is None
+
+
 def test_copies_are_told_from_clips_that_are_merely_dark() -> None:
     scene, other = footage.ground(1), footage.ground(2)
     grain = np.random.default_rng(0).normal(0, 10, scene.shape)
