@@ -11,11 +11,16 @@ from PIL import Image
 
 from tests.dataset_builder.foreign import write_video
 from tests.dataset_builder.scenery import scenery
+from tests.patience import PATIENCE
 from workbench.clips import media, records
 from workbench.clips.records import Clip
 from workbench.dataset_builder import Dataset, companions
 from workbench.dataset_builder.companions import attach, attach_all, companion_path, detach, problems
+from workbench.dataset_builder.export import export
+from workbench.dataset_builder.settings import ExportSettings
+from workbench.dataset_builder.sources.layouts import LAYOUTS
 from workbench.errors import ConfigError, DataError
+from workbench.jobs import State
 from workbench.workspace import Workspace
 
 FRAMES, FPS, SIZE = 48, 24, (128, 96)
@@ -235,6 +240,75 @@ def test_they_leave_with_the_clip_and_come_back(base: Path, dataset: Dataset) ->
     dataset.undo()
     assert only(dataset) == clip
     assert companion_path(dataset.folder, clip, "mask")
+
+
+def partners(base: Path) -> Path:
+    """A folder of three clips: the first with all four beside it, the second with a mask that is too short."""
+    given = base / "given"
+    for name in ("videos", "control", "masks", "references", "last_frames"):
+        (given / name).mkdir(parents=True)
+    for number, name in enumerate(("a", "b", "c")):
+        write_video(given / "videos" / f"{name}.mp4", scenery(4 + number, FRAMES, SIZE), fps=FPS)
+        (given / "videos" / f"{name}.txt").write_text(f"hills {name}")
+    shutil.copyfile(base / "edges.mkv", given / "control" / "a.mkv")
+    shutil.copyfile(base / "mask.mp4", given / "masks" / "a.mp4")
+    media.encode(mask_video(20), given / "masks" / "b.mp4", FPS)
+    shutil.copyfile(base / "face.jpg", given / "references" / "a.jpg")
+    shutil.copyfile(base / "face.jpg", given / "last_frames" / "a.jpg")
+    return given
+
+
+def test_an_import_takes_them_and_names_those_that_do_not_fit(base: Path, dataset: Dataset) -> None:
+    given = partners(base)
+    task = dataset.task("import")
+    dataset.start_import([given])
+    assert task.wait(PATIENCE).state is State.FINISHED
+    _, first, second, third = dataset.clips
+    assert list(first.companions) == list(records.COMPANIONS)
+    assert (second.companions, third.companions) == ({}, {})
+    assert problems(dataset.folder, first) == []
+    sentence = "Imported: 3 taken, with 1 control clip, 1 reference, 1 mask, 1 last frame."
+    shown = dataset.snapshot().tasks[0]
+    assert shown.sentence.startswith(sentence)
+    assert shown.details[0].startswith("b.mp4: its mask (b.mp4) is left out: it has 20 frames")
+    results = {result.name: result for result in dataset.import_results}
+    assert "its mask is kept beside it" in results["a.mp4"].sentence
+    again = dataset.import_files([given])
+    assert [result.outcome for result in again] == ["known"] * 3
+    assert dataset.clips[1:] == [first, second, third]
+
+
+@pytest.mark.parametrize("layout", [layout.name for layout in LAYOUTS])
+def test_every_layout_gives_them_back(base: Path, dataset: Dataset, layout: str) -> None:
+    files = {"control": "edges.mkv", "reference": "other.mp4", "mask": "mask.mp4", "last_frame": "face.jpg"}
+    attach_all(dataset.folder, [(only(dataset), kind, base / file) for kind, file in files.items()])
+    part = dataset.trim(only(dataset).file_name, 0.5, 1.5)
+    attach(dataset.folder, part, "last_frame", base / "face.jpg")
+    part = only(dataset)
+    target = export(dataset.folder, ExportSettings(layout=layout, target=str(base / "out")))
+    back = Dataset.create(Workspace.open(base / "workspace"), "Back")
+    (result,) = back.import_files([target])
+    (clip,) = back.clips
+    assert (clip.sha256, clip.frames, set(result.companions)) == (part.sha256, 24, set(records.COMPANIONS))
+    for kind, name in part.companions.items():
+        assert records.file_sha256(back.folder / clip.companions[kind]) == records.file_sha256(dataset.folder / name)
+
+
+def test_a_folder_of_our_own_comes_back_with_the_same_records(base: Path, dataset: Dataset) -> None:
+    attach(dataset.folder, only(dataset), "mask", base / "mask.mp4")
+    back = Dataset.create(Workspace.open(base / "workspace"), "Back")
+    back.import_files([dataset.folder])
+    (clip,) = back.clips
+    digest = only(dataset).mask.rpartition("-")[2]
+    assert clip.mask == f"clips/{clip.id}.mask-{digest}"
+
+
+def test_what_the_dataset_has_already_stays(base: Path, dataset: Dataset) -> None:
+    clip = attach(dataset.folder, only(dataset), "mask", base / "mask.mp4")
+    media.encode(255 - mask_video(), base / "walk.mask.mp4", FPS)
+    (result,) = dataset.import_files([base / "walk.mp4", base / "walk.mask.mp4"])
+    assert result.left_out == ("its mask is left out: the clip has another mask already, which stays",)
+    assert only(dataset) == clip
 
 
 def test_a_lost_file_is_a_problem_and_stops_no_cut(base: Path, dataset: Dataset) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.clips import media
-from workbench.clips.records import COMPANION_NAMES, Clip, clip_file
+from workbench.clips.records import Clip
 from workbench.dataset_builder.cuts.cutting import (
     MASTERS,
     Box,
@@ -202,19 +202,3 @@ def _is_gray(path: Path) -> bool:
         if np.abs(colors - 128).max() > NEUTRAL:
             return False
     return True
-
-
-def sentence_of(kind: str, conformed: Conformed) -> str:
-    """What became of a file that came with a clip, in words."""
-    changes = f" ({', '.join(conformed.notes)})" if conformed.notes else ""
-    return f"its {COMPANION_NAMES[kind]} is kept beside it{changes}"
-
-
-def left_out(kind: str, error: object) -> str:
-    """Why a file that came with a clip was not taken, in words."""
-    return f"its {COMPANION_NAMES[kind]} is left out: {error}"
-
-
-def is_there(dataset: Path, name: str) -> bool:
-    """Whether a companion's file can be read. Raises DataError for a link out of the dataset."""
-    return clip_file(dataset, name).is_file()
