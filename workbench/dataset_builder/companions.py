@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from workbench.clips import media
 from workbench.clips.records import COMPANION_NAMES, COMPANIONS, Clip, clip_file, read_clips
@@ -29,6 +29,19 @@ from workbench.jobs.limited import ChildLost, LimitedChild
 WORKER = "workbench.dataset_builder.ingest.worker"
 SECONDS_PER_FRAME = 60.0  # of computing without a new frame
 RATE = 1e-3  # share by which the rates of a clip and its mask may differ
+
+
+class Changes(NamedTuple):
+    """What is done to a file beside bringing it to its clip.
+
+    fit: of one that is longer the first frames are taken, of one of other proportions the middle;  invert: a mask
+    """
+
+    fit: bool = False
+    invert: bool = False
+
+
+AS_IT_IS = Changes()
 
 
 def companion_path(dataset: Path, clip: Clip, kind: str) -> Path | None:
@@ -69,7 +82,12 @@ def attach(dataset: Path, clip: Clip, kind: str, path: Path, what: str = "", mad
 
 
 def attach_all(
-    dataset: Path, wanted: Sequence[tuple[Clip, str, Path]], what: str = "", made: bool = False, tick: Tick = silent
+    dataset: Path,
+    wanted: Sequence[tuple[Clip, str, Path]],
+    what: str = "",
+    made: bool = False,
+    changes: Changes = AS_IT_IS,
+    tick: Tick = silent,
 ) -> list[Clip]:
     """Put files beside clips as one change, all or none; see `attach`. tick: called after each, may raise to stop"""
     kinds = list(dict.fromkeys(COMPANION_NAMES[_checked_kind(kind)] for _, kind, _ in wanted))
@@ -77,7 +95,7 @@ def attach_all(
     child = LimitedChild(WORKER, dataset)
     try:
         for clip, kind, path in wanted:
-            done = _made(dataset, clip, kind, path) if made else _foreign(dataset, clip, kind, path, child)
+            done = _made(dataset, clip, kind, path) if made else _foreign(dataset, clip, kind, path, child, changes)
             fields = new.setdefault(clip.file_name, {"companion_masters": {}})
             fields[kind] = done["name"]
             if kind in ("control", "mask"):
@@ -104,13 +122,16 @@ def _made(dataset: Path, clip: Clip, kind: str, path: Path) -> Mapping[str, Any]
     return {"name": done.name, "whole": done.whole, "notes": done.notes}
 
 
-def _foreign(dataset: Path, clip: Clip, kind: str, path: Path, child: LimitedChild) -> Mapping[str, Any]:
+def _foreign(
+    dataset: Path, clip: Clip, kind: str, path: Path, child: LimitedChild, changes: Changes
+) -> Mapping[str, Any]:
     """Let the child that reads foreign files do it. Raises DataError, CannotWrite."""
     try:
         media.check_file(path, path.name)
     except OSError as error:
         raise DataError(f"{path.name} cannot be read ({error.strerror}): check where it is") from error
     task: dict[str, object] = {"companion": str(path), "kind": kind, "clip": clip.model_dump(mode="json")}
+    task |= changes._asdict()
     try:
         answer: dict[str, Any] = json.loads(child.ask(task, SECONDS_PER_FRAME))
     except ChildLost as lost:

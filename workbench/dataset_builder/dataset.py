@@ -407,7 +407,7 @@ class Dataset(NotedFolder):
 
     def start_fix(self, findings: Sequence[Finding], fix: Fix) -> str:
         """The same without a wait: what encodes clips becomes the task "fix", and "" is returned. Raises as `fix`."""
-        if fix not in fixes.CUTTING:
+        if fix not in fixes.ENCODING:
             return self.fix(findings, fix)
         fixes.check_findings(self.folder, findings, fix)
         self.task("fix").start(fixes.FixSettings(fix=fix, findings=tuple(found.id for found in findings)))

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from workbench.clips import media
 from workbench.clips.records import (
@@ -266,7 +266,7 @@ def write_frames(
     *,
     scale: tuple[int, int] | None = None,
     box: Box | None = None,
-    gray: bool = False,
+    colors: Literal["kept", "gray", "inverted"] = "kept",
     tick: Tick = silent,
 ) -> None:
     """Encode frames of one of our own videos without visible loss (media.VideoWriter without a crf).
@@ -275,7 +275,7 @@ def write_frames(
         wanted: Numbers of the frames, rising; one that comes several times is written as often.
         scale: Width and height that pictures are brought to first; None leaves them as they are.
         box: Part of the (scaled) picture to keep: left, top, width, height.
-        gray: Take the colors out.
+        colors: gray takes them out; inverted then makes black of white, and white of black.
 
     Raises:
         DataError: The source has fewer frames, or is damaged.
@@ -296,7 +296,7 @@ def write_frames(
                     if graph:
                         graph.push(frame)
                         frame = graph.pull()
-                    frame = _gray(frame) if gray else frame
+                    frame = _gray(frame, colors == "inverted") if colors != "kept" else frame
                     while writer.frames < len(wanted) and wanted[writer.frames] == number:
                         writer.write(frame)
                 tick()
@@ -304,12 +304,15 @@ def write_frames(
                     break
 
 
-def _gray(frame: Any) -> Any:
-    """A PyAV frame in yuv420p without its colors: its red, green and blue are one."""
+def _gray(frame: Any, invert: bool) -> Any:
+    """A PyAV frame in yuv420p without its colors: its red, green and blue are one. invert: black and white exchanged"""
     import av
+    import numpy as np
 
     planes = frame.to_ndarray()
     planes[frame.height :] = 128
+    if invert:  # black is 16, white 235
+        planes[: frame.height] = np.clip(251 - planes[: frame.height].astype(np.int16), 16, 235)
     return av.VideoFrame.from_ndarray(planes, format="yuv420p")
 
 

@@ -11,7 +11,7 @@ import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from workbench.clips import media
 from workbench.clips.records import Clip
@@ -50,7 +50,14 @@ class Conformed:
 
 
 def conform(
-    dataset: Path, clip: Clip, kind: str, source: Path, on_frame: Callable[[], None] = lambda: None
+    dataset: Path,
+    clip: Clip,
+    kind: str,
+    source: Path,
+    on_frame: Callable[[], None] = lambda: None,
+    *,
+    fit: bool = False,
+    invert: bool = False,
 ) -> Conformed:
     """Write the file that lies beside a clip.
 
@@ -59,6 +66,8 @@ def conform(
         kind: One of COMPANIONS.
         source: A checked file of any kind that an import takes.
         on_frame: Called after each frame read: a sign of life.
+        fit: Take the first frames of one that is longer, and the middle of one of other proportions.
+        invert: Make black of a mask's white, and white of its black.
 
     Raises:
         DataError: The file cannot be read, or does not fit the clip.
@@ -74,16 +83,18 @@ def conform(
             return Conformed(keep_beside(dataset, made, clip.id, kind), notes=tuple(notes))
         master = None if clip.is_latents or not clip.master else master_of(dataset, clip)
         cut = cut_of(clip, master) if master else Cut(0, clip.frames)
-        place = _place(about, clip, kind, cut, master)
+        place = _place(about, clip, kind, cut, master, fit)
         notes += place.notes
         video: Clip | Master = master if place.whole and master else clip
+        invert = invert and kind == "mask"
         gray = kind == "mask" and not _is_gray(made)
-        notes += ["its colors are left out"] if gray else []
+        notes += ["its colors are left out"] * gray + ["inverted"] * invert
         fps = video.fps or about.fps
         as_it_is = place.wanted == list(range(about.frames)) and abs(about.fps / fps - 1) < 1e-6
-        if gray or place.scale or place.box or not as_it_is:
-            other = scratch_file(dataset, ".fit.mp4")
-            write_frames(made, place.wanted, other, fps, scale=place.scale, box=place.box, gray=gray, tick=on_frame)
+        if gray or invert or place.scale or place.box or not as_it_is:
+            other, (scale, box) = scratch_file(dataset, ".fit.mp4"), (place.scale, place.box)
+            colors: Literal["kept", "gray", "inverted"] = "inverted" if invert else "gray" if gray else "kept"
+            write_frames(made, place.wanted, other, fps, scale=scale, box=box, colors=colors, tick=on_frame)
             other.replace(made)
         if not (place.whole and master):
             return Conformed(keep_beside(dataset, made, clip.id, kind), notes=tuple(notes))
@@ -146,11 +157,13 @@ class _Place:
     notes: tuple[str, ...] = ()
 
 
-def _place(about: CanonicalClip, clip: Clip, kind: str, cut: Cut, master: Master | None) -> _Place:
+def _place(about: CanonicalClip, clip: Clip, kind: str, cut: Cut, master: Master | None, fit: bool) -> _Place:
     """Find out what a control clip or mask goes with. Raises DataError with what it lacks."""
     size = (about.width, about.height)
     of_part = _frames_for(about, clip.frames, clip.fps, kind)
     of_whole = _frames_for(about, master.frames, master.fps, kind) if master else None
+    if fit and not of_part and not of_whole and about.frames > clip.frames:
+        of_part = list(range(clip.frames)), [f"its first {clip.frames} of {about.frames} frames"]
     found = of_part or of_whole
     if found is None:
         named = f"the clip {clip.frames} ({clip.seconds:.2f} s)"
@@ -168,10 +181,19 @@ def _place(about: CanonicalClip, clip: Clip, kind: str, cut: Cut, master: Master
     if of_part and master and cut.crop and alike(size, (master.width, master.height)):
         scale = None if size == (master.width, master.height) else (master.width, master.height)
         return _Place(of_part[0], scale, cut.crop, False, (*of_part[1], "cropped as the clip is"))
+    if fit and of_part:
+        share = max(clip.width / size[0], clip.height / size[1])
+        cover = (max(clip.width, _even(size[0] * share)), max(clip.height, _even(size[1] * share)))
+        box = (_even((cover[0] - clip.width) / 2), _even((cover[1] - clip.height) / 2), clip.width, clip.height)
+        return _Place(of_part[0], cover, box, False, (*of_part[1], f"the middle of its {size[0]}x{size[1]}"))
     wide = (master.width, master.height) if master and not of_part else (clip.width, clip.height)
     raise DataError(
         f"its picture is {size[0]}x{size[1]}, that of the clip {wide[0]}x{wide[1]}: give one of the same proportions"
     )
+
+
+def _even(length: float) -> int:
+    return int(length / 2) * 2
 
 
 def _scaled(size: tuple[int, int], scale: tuple[int, int] | None) -> list[str]:

@@ -2,8 +2,9 @@
 
 A task {source, name, sha256, longest_side}, with {frames, fps} for numbered pictures, is answered by an import result;
 {picture, clip}, a picture that came with a clip as its first frame, with {size} of latents, by [name, note];
-{companion, kind, clip}, a file to lie beside the clip of that record, by {name, whole, notes} or {error}. It works
-under the limits of jobs.limited, and intake starts it again after a file that brought it down.
+{companion, kind, clip}, a file to lie beside the clip of that record, by {name, whole, notes} or {error}; {fit} and
+{invert} change it (companions.Changes). It works under the limits of jobs.limited, and intake starts it again after a
+file that brought it down.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def beside(dataset: Path, task: dict[str, Any], watch: Watch) -> dict[str, Any]:
 
     try:
         clip = Clip.model_validate(task["clip"])
-        return asdict(conform(dataset, clip, task["kind"], Path(task["companion"]), watch.progress))
+        changes = {name: bool(task.get(name)) for name in ("fit", "invert")}
+        return asdict(conform(dataset, clip, task["kind"], Path(task["companion"]), watch.progress, **changes))
     except (DataError, ConfigError) as error:
         return {"error": str(error)}
     except MemoryError:
