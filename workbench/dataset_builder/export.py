@@ -23,6 +23,7 @@ from pathlib import Path, PurePosixPath
 
 from workbench import hub, jobs
 from workbench.clips.records import Clip, DatasetInfo, read_clips, read_info
+from workbench.dataset_builder.companions import companion_path
 from workbench.dataset_builder.settings import ExportSettings
 from workbench.dataset_builder.sources.layouts import layout_named
 from workbench.dataset_builder.sources.layouts.base import ExportedClip, ExportedFiles
@@ -146,7 +147,8 @@ def exported_clips(dataset: Path, trigger_word: bool, readable: bool = True) -> 
         taken.add(stem.lower())
         name = stem + path.suffix
         caption = info.caption(clip) if trigger_word else clip.text
-        result.append(ExportedClip(clip, file, name, caption, _first_frame(dataset, clip)))
+        beside = {kind: here for kind in clip.companions if (here := companion_path(dataset, clip, kind))}
+        result.append(ExportedClip(clip, file, name, caption, _first_frame(dataset, clip), beside))
     return result
 
 

@@ -12,6 +12,9 @@ from workbench.families.settings import NamesModel
 from workbench.settings import Settings, field
 
 DATA = "Data"
+LayoutName = Literal[
+    "videofolder", "csv", "sidecars", "lists", "labels", "webdataset", "videox-fun", "musubi", "ltx", "diffsynth"
+]
 
 
 class ImportSettings(Settings):
@@ -22,12 +25,10 @@ class ImportSettings(Settings):
     were computed elsewhere (docs/given_latents.md). Captions that came with them are taken over, in whatever layout
     they are."""
 
-    layout: Literal["auto", "videofolder", "csv", "sidecars", "lists", "labels", "webdataset"] = field(
-        "auto", title="Layout", section=DATA, advanced=True
-    )
+    layout: Literal["auto", LayoutName] = field("auto", title="Layout", section=DATA, advanced=True)
     """How captions lie beside the videos. auto: found out by itself. videofolder, csv: metadata.jsonl, metadata.csv and
     tables of other names; sidecars: a .txt a video; lists: prompts.txt and videos.txt; labels: folders videos and
-    labels; webdataset: tar shards."""
+    labels; webdataset: tar shards; videox-fun, musubi, ltx, diffsynth: the tables of these trainers."""
 
     hub_dataset: str = field("", title="Hub dataset", section=DATA)
     """A dataset on the Hugging Face Hub, as OWNER/NAME, to be downloaded and imported. For private ones log in on this
@@ -186,7 +187,6 @@ class CheckSettings(NamesModel):
 
 
 TARGET, CAPTIONS, HUB = "Where to", "What", "Hugging Face Hub"
-LayoutName = Literal["videofolder", "csv", "sidecars", "lists", "labels", "webdataset"]
 
 
 class ExportSettings(Settings):
@@ -196,7 +196,8 @@ class ExportSettings(Settings):
     """How videos and captions are laid out: videofolder has a metadata.jsonl and a .txt beside each video, which
     the Hub, musubi-tuner, ai-toolkit and finetrainers read; csv is read by the Hub, sidecars by kohya's scripts and
     diffusion-pipe, lists by the trainers of the diffusers examples, labels by SAT trainers, webdataset
-    by readers of tar shards."""
+    by readers of tar shards, videox-fun, musubi, ltx and diffsynth by those trainers, with the columns in which they
+    look for control clips, references and masks."""
 
     target: str = field("", title="Folder or archive", section=TARGET, path=True)
     """A new folder, or a new file that ends in .zip or .tar. What is there already is never touched."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workbench.clips.frame_plan import FramePlan, Shape, plan
-from workbench.clips.records import INFO, METADATA, Clip, damage, known_info, read_clips
+from workbench.clips.records import COMPANION_NAMES, INFO, METADATA, Clip, damage, known_info, read_clips
 from workbench.dataset_builder.ingest.results import OUTCOMES, SKIPPED, read_import_results
 from workbench.dataset_builder.tasks import NAMES, Name, Task
 from workbench.display.quantities import counted, duration, moment
@@ -241,7 +241,10 @@ def _imported(result: Result) -> tuple[str, list[str]]:
     named = ", ".join(f"{counts[name]:,} {words}" for name, words in OUTCOME_WORDS.items() if counts.get(name))
     missing = sum(counts.values()) - len(result.get("files", ()))
     more = [f"{missing:,} more files are not named here: the dataset's history has them."] if missing > 0 else []
-    return f"Imported: {named or 'nothing'}.", [*result.get("problems", ()), *more]
+    taken = result.get("companions", {})
+    beside = [counted(taken[kind], name) for kind, name in COMPANION_NAMES.items() if taken.get(kind)]
+    named = f"{named or 'nothing'}{', with ' if beside else ''}{', '.join(beside)}"
+    return f"Imported: {named}.", [*result.get("problems", ()), *more]
 
 
 def file_results(result: Result) -> tuple[FileResult, ...]:

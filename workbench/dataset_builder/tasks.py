@@ -62,6 +62,7 @@ class TaskResult(BaseModel):
     files: list[TaskFile] = []
     new: list[str] = []
     problems: list[str] = []
+    companions: dict[str, int] = {}
     clips: int = 0
     parts: int = 0
     preview: bool = False

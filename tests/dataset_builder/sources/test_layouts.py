@@ -28,7 +28,7 @@ from workbench.errors import ConfigError, DataError
 from workbench.workspace import Workspace
 
 NAMES = [layout.name for layout in LAYOUTS]
-ORDERED = {"videofolder", "csv", "lists", "webdataset"}
+ORDERED = {"videofolder", "csv", "lists", "webdataset", "videox-fun", "musubi", "ltx", "diffsynth"}
 
 
 @pytest.fixture(scope="module")

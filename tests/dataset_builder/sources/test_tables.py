@@ -252,7 +252,7 @@ def test_what_is_not_read_is_named_with_the_reason(tmp_path: Path) -> None:
     assert "captions without their videos" in survey([write(tmp_path / "alone", {"dataset.json": []})]).sentences[0]
 
 
-def test_control_clips_and_masks_are_left_out_and_said(tmp_path: Path) -> None:
+def test_control_clips_and_masks_are_no_clips(tmp_path: Path) -> None:
     rows = [
         {
             "video_path": "/x/a.mp4",
@@ -264,7 +264,9 @@ def test_control_clips_and_masks_are_left_out_and_said(tmp_path: Path) -> None:
     ]
     found = looked(tmp_path, {"a.mp4": "v", "ctl/a.mp4": "v", "m.png": "p", "data.jsonl": json.dumps(rows[0])})
     assert [source.name for source in found.sources] == ["a.mp4"]
-    assert problems(found)[Problem.COMPANION] == ("data.jsonl (control_path)", "data.jsonl (mask)")
+    (source,) = found.sources
+    assert [(kind, file.name) for kind, file in source.companions] == [("control", "a.mp4"), ("mask", "m.png")]
+    assert Problem.COMPANION not in problems(found)
 
 
 def test_captions_that_lose_against_others_are_said(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from workbench.clips import frame_metrics, frame_plan
 from workbench.clips.frame_plan import Shape
 from workbench.clips.records import Clip, DatasetInfo, clip_file, file_sha256, read_clips, read_info
 from workbench.dataset_builder import tasks
-from workbench.dataset_builder.checks import measures
+from workbench.dataset_builder.checks import measures, pairs
 from workbench.dataset_builder.checks.findings import Finding, Severity, finding_of, write_report
 from workbench.dataset_builder.checks.measures import FOLDER, Measures
 from workbench.dataset_builder.settings import CheckSettings
@@ -49,6 +49,8 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
         hashed = [c if c.sha256 else c.changed(sha256=file_sha256(clip_file(dataset, c.file_name))) for c in videos]
         known = measures.measure_all(dataset, hashed, tasks.job_progress(job))
         found += check_pictures(videos, {clip.file_name: known[clip.sha256] for clip in hashed}, settings)
+        paired = [clip for clip in [*hashed, *(clip for clip in clips if clip.is_latents)] if clip.companions]
+        found += pairs.check_pairs(dataset, paired, pairs.measure_pairs(dataset, paired, tasks.job_progress(job)))
         found += check_plans(clips, shape, model.title)
         found += check_latents(dataset, clips, Fit(family, model), model.title)
     if settings.captions:

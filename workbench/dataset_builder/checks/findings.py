@@ -9,7 +9,7 @@ clips changed, the finding is out of date and no longer shown.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
@@ -28,7 +28,17 @@ from workbench.workspace import read_json, write_json
 FILE = "findings.json"
 MOST_ROWS = 200  # of one kind, in a notebook
 Fix = Literal[
-    "remove", "keep_best", "split_at_cuts", "keep_longest_shot", "crop_bars", "shorten_caption", "add_trigger", "tag"
+    "remove",
+    "keep_best",
+    "split_at_cuts",
+    "keep_longest_shot",
+    "crop_bars",
+    "shorten_caption",
+    "add_trigger",
+    "fit_beside",
+    "invert_mask",
+    "detach",
+    "tag",
 ]
 FIXES: dict[Fix, str] = {
     "remove": "Remove",
@@ -38,6 +48,9 @@ FIXES: dict[Fix, str] = {
     "crop_bars": "Crop the bars",
     "shorten_caption": "Shorten the caption",
     "add_trigger": "Add the trigger word",
+    "fit_beside": "Cut it to the clip",
+    "invert_mask": "Invert the mask",
+    "detach": "Take it off the clip",
     "tag": "Tag for later",
 }
 
@@ -78,6 +91,15 @@ KINDS = {
     "left_out": Kind("Left out by the model", Severity.HURTS),
     "fits_badly": Kind("Fits the model badly", Severity.LOOK),
     "images": Kind("Images among videos", Severity.LOOK),
+    "beside_missing": Kind("Missing beside the clip", Severity.HURTS, ("detach", "remove", "tag")),
+    "beside_damaged": Kind("Cannot be read beside the clip", Severity.HURTS, ("detach", "remove", "tag")),
+    "beside_short": Kind("Shorter than its clip", Severity.HURTS, ("detach", "remove", "tag")),
+    "beside_long": Kind("Longer than its clip", Severity.HURTS, ("fit_beside", "detach", "remove", "tag")),
+    "beside_size": Kind("Of another size than its clip", Severity.HURTS, ("fit_beside", "detach", "remove", "tag")),
+    "beside_motion": Kind("Control clip of another clip", Severity.HURTS, ("detach", "remove", "tag")),
+    "mask_empty": Kind("Mask that marks nothing", Severity.HURTS, ("invert_mask", "detach", "remove", "tag")),
+    "mask_full": Kind("Mask that marks everything", Severity.LOOK, ("detach", "invert_mask", "tag")),
+    "mask_gaps": Kind("Frames in which a mask marks nothing", Severity.LOOK, ("detach", "tag")),
     "no_caption": Kind("No caption", Severity.HURTS, ("tag", "remove")),
     "short_caption": Kind("Very short caption", Severity.LOOK, ("tag",)),
     "same_caption": Kind("The same caption", Severity.LOOK, ("tag",)),
@@ -112,7 +134,13 @@ class Finding(BaseModel):
     @property
     def id(self) -> str:
         """The same for the same finding on the same clips."""
-        return hashlib.sha256("\n".join((self.kind, *self.clips)).encode()).hexdigest()[:16]
+        beside = [self.values["beside"]] if "beside" in self.values else []
+        return hashlib.sha256("\n".join((self.kind, *self.clips, *beside)).encode()).hexdigest()[:16]
+
+    @property
+    def holds_beside(self) -> tuple[str, str] | None:
+        """(kind, file) of what lay beside its clip when it was found, where it is about that."""
+        return (self.values["kind"], self.values["beside"]) if "beside" in self.values else None
 
     @property
     def buttons(self) -> dict[Fix, str]:
@@ -177,11 +205,13 @@ def finding_of(
     info: DatasetInfo | None = None,
     title: str = "",
     severity: Severity | None = None,
+    about: Mapping[str, str] = {},
     **values: Any,
 ) -> Finding:
     """A finding of a kind in KINDS that is true of these clips' pictures; of their captions, where info is given.
 
     title, severity: instead of those of the kind;  values: what its fixes need to know
+    about: of what lies beside a clip, its kind and the name of its file (beside)
     """
     usual = KINDS[kind]
     return Finding(
@@ -193,7 +223,7 @@ def finding_of(
         pictures={} if info else {clip.file_name: clip.sha256 for clip in clips},
         captions={clip.file_name: caption_hash(clip, info) for clip in clips} if info else {},
         fixes=usual.fixes,
-        values=values,
+        values={**values, **about},
     )
 
 
@@ -215,7 +245,7 @@ def write_report(dataset: Path, checked_at: float, model: str, clips: Sequence[C
     """Replace the findings, the worst first, each kind together. Raises CannotWrite."""
     severities, kinds = list(Severity), list(KINDS)
     ordered = sorted(found, key=lambda one: (severities.index(one.severity), kinds.index(one.kind)))
-    hashes = {clip.file_name: clip.sha256 for clip in clips}
+    hashes = {clip.file_name: _content(clip) for clip in clips}
     kept = _Report(checked_at=checked_at, model=model, clips=hashes, findings=ordered)
     write_json(dataset / FOLDER / FILE, kept.model_dump(mode="json"))
 
@@ -234,6 +264,7 @@ def read_report(dataset: Path) -> CheckReport | None:
             all(name in clips for name in finding.clips)
             and all(clips[name].sha256 == sha256 for name, sha256 in finding.pictures.items())
             and all(caption_hash(clips[name], info) == known for name, known in finding.captions.items())
+            and (finding.holds_beside is None or finding.holds_beside in clips[finding.clips[0]].companions.items())
         )
 
     return CheckReport(
@@ -241,8 +272,13 @@ def read_report(dataset: Path) -> CheckReport | None:
         model=kept.model,
         clips=len(kept.clips),
         findings=tuple(filter(holds, kept.findings)),
-        new_clips=sum(kept.clips.get(name) != clip.sha256 for name, clip in clips.items()),
+        new_clips=sum(kept.clips.get(name) != _content(clip) for name, clip in clips.items()),
     )
+
+
+def _content(clip: Clip) -> str:
+    """Stands for a clip's pictures and what lies beside it."""
+    return " ".join((clip.sha256, *clip.companions.values()))
 
 
 def read_findings(dataset: Path) -> list[Finding]:

@@ -7,23 +7,27 @@ from __future__ import annotations
 
 import functools
 import re
+import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 from workbench import jobs
-from workbench.clips.records import Clip, DatasetInfo, read_clips, read_info
+from workbench.clips.records import Clip, DatasetInfo, clip_file, read_clips, read_info
 from workbench.dataset_builder import history, tasks
 from workbench.dataset_builder.checks.findings import FIXES, Finding, Fix, read_findings
+from workbench.dataset_builder.companions import Changes, attach_all, companion_path
 from workbench.dataset_builder.cuts import cutting
 from workbench.dataset_builder.cuts.cutting import FEWEST, Cut, cut_of, master_of
-from workbench.dataset_builder.tasks import OnProgress, silent
+from workbench.dataset_builder.tasks import ClipProgress, OnProgress, silent
 from workbench.display.quantities import counted
 from workbench.errors import ConfigError, DataError
 from workbench.settings import Settings, field
 
 NOTHING = "Nothing was left to do."
 CUTTING: tuple[Fix, ...] = ("split_at_cuts", "keep_longest_shot", "crop_bars")  # what encodes clips
+BESIDE: tuple[Fix, ...] = ("fit_beside", "invert_mask")  # what encodes files that lie beside clips
+ENCODING = (*CUTTING, *BESIDE)
 SENTENCES: dict[Fix, tuple[str, str, str]] = {  # what a fix will do, what it did, and to what
     "remove": ("Remove", "Removed", "{clips}"),
     "keep_best": ("Remove", "Removed", "{clips} that copy a better one"),
@@ -32,6 +36,9 @@ SENTENCES: dict[Fix, tuple[str, str, str]] = {  # what a fix will do, what it di
     "crop_bars": ("Crop", "Cropped", "the bars of {clips}"),
     "shorten_caption": ("Shorten", "Shortened", "the captions of {clips} to what the model reads"),
     "add_trigger": ("Add", "Added", "{trigger!r} to the captions of {clips}"),
+    "fit_beside": ("Cut", "Cut", "what lies beside {clips} to its length and size"),
+    "invert_mask": ("Invert", "Inverted", "the masks of {clips}"),
+    "detach": ("Take", "Took", "away what lies beside {clips}"),
     "tag": ("Tag", "Tagged", "{clips} for later"),
 }
 STARTING_SECONDS = 2.0  # of the process that cuts
@@ -58,13 +65,15 @@ def preview(dataset: Path, findings: Sequence[Finding], fix: Fix) -> str:
         bounds = ([0, *one.values.get("frames", ()), clips[name].frames] for name, one in found.items())
         parts = sum(len(_shots(one, 1)) for one in bounds)
         return f"{_sentence(fix, 0, len(found), parts)}."
+    if fix in BESIDE:
+        return f"{_sentence(fix, 0, len({finding.clips[0] for finding in findings}))}."
     changed = _changed_records(findings, clips, info, fix)
     return f"{_sentence(fix, 0, len(changed), trigger=info.trigger_word)}." if changed else "Nothing is left to do."
 
 
 def expected_seconds(dataset: Path, findings: Sequence[Finding], fix: Fix) -> float:
     """Estimate how long the fix takes on this machine; 0 for what changes records alone."""
-    if fix not in CUTTING:
+    if fix not in ENCODING:
         return 0.0
     wanted = {finding.clips[0] for finding in findings}
     pixels = sum(clip.frames * clip.width * clip.height for clip in read_clips(dataset) if clip.file_name in wanted)
@@ -80,6 +89,8 @@ def apply(dataset: Path, findings: Sequence[Finding], fix: Fix, on_progress: OnP
     clips, info = {clip.file_name: clip for clip in read_clips(dataset)}, read_info(dataset)
     if fix in CUTTING:
         return _recut(dataset, findings, clips, fix, on_progress)
+    if fix in BESIDE:
+        return _fit_beside(dataset, findings, clips, fix, on_progress)
     if not (changed := _changed_records(findings, clips, info, fix)):
         return NOTHING
     sentence = _sentence(fix, 1, len(changed), trigger=info.trigger_word)
@@ -164,6 +175,10 @@ def _changed_records(
         if fix == "tag":
             tags = new.get(clip.file_name, clip).tags
             new[clip.file_name] = clip.changed(tags=tags if finding.kind in tags else (*tags, finding.kind))
+        elif fix == "detach":
+            kind, now = finding.values["kind"], new.get(clip.file_name, clip)
+            masters = {one: name for one, name in now.companion_masters.items() if one != kind}
+            new[clip.file_name] = now.changed(**{kind: "", "companion_masters": masters})
         elif fix == "shorten_caption":
             new[clip.file_name] = clip.changed(text=shortened(clip.text, finding.values["cut"]))
         else:
@@ -184,6 +199,30 @@ def shortened(text: str, cut: str) -> str:
 
 
 # ---- other files ----------------------------------------------------------------------------------------------------
+
+
+def _fit_beside(
+    dataset: Path, findings: Sequence[Finding], clips: Mapping[str, Clip], fix: Fix, on_progress: OnProgress
+) -> str:
+    """Make what lies beside clips anew from what it is, as one change."""
+    wanted: dict[tuple[str, str], tuple[Clip, str, Path]] = {}
+    for finding in findings:
+        clip, kind = clips[finding.clips[0]], finding.values["kind"]
+        whole = clip.companion_masters.get(kind, "")
+        if path := companion_path(dataset, clip, kind):
+            wanted[clip.file_name, kind] = clip, kind, clip_file(dataset, whole) if whole else path
+    sentence = _sentence(fix, 1, len(wanted))
+    done, began = 0, time.monotonic()
+
+    def tick(count: int = 1) -> None:
+        nonlocal done
+        done += count
+        seconds = (time.monotonic() - began) / done
+        on_progress(ClipProgress("fitting", done, len(wanted), seconds, f"{done} of {len(wanted)}"))
+
+    changes = Changes(fit=fix == "fit_beside", invert=fix == "invert_mask")
+    attach_all(dataset, list(wanted.values()), _uncapitalized(sentence), changes=changes, tick=tick)
+    return f"{sentence}."
 
 
 def _recut(

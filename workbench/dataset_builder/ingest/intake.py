@@ -16,11 +16,13 @@ import shutil
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from workbench import jobs
 from workbench.clips import media, records
+from workbench.clips.records import COMPANION_NAMES
 from workbench.dataset_builder import history
 from workbench.dataset_builder.ingest import pictures
 from workbench.dataset_builder.ingest.results import (
@@ -30,6 +32,7 @@ from workbench.dataset_builder.ingest.results import (
     ImportResult,
     Ledger,
     clip_name,
+    sentence_of,
     storable,
 )
 from workbench.dataset_builder.settings import ImportSettings
@@ -56,7 +59,8 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     began = time.monotonic()
     counts: dict[str, int] = dict.fromkeys((*OUTCOMES, SKIPPED), 0)
     files, new, problems = list[dict[str, str]](), list[str](), list[str]()
-    job.outcome = {"counts": counts, "files": files, "problems": problems, "new": new}
+    companions = Counter[str]()
+    job.outcome = {"counts": counts, "files": files, "problems": problems, "new": new, "companions": companions}
 
     def add(name: str, outcome: str, note: str) -> None:
         counts[outcome] += 1
@@ -74,7 +78,9 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     def on_progress(done: int, total: int, result: ImportResult | None) -> None:
         nonlocal began
         if result is not None:
-            add(result.name, result.outcome, ", ".join(result.notes))
+            add(result.name, result.outcome, ", ".join((*result.notes, *result.left_out)))
+            companions.update(result.companions)
+            problems.extend(f"{result.name}: {sentence}." for sentence in result.left_out)
             if result.clip and result.outcome in ("taken", "converted"):
                 new.append(result.clip.file_name)
             sys.stdout.write(f"{result.sentence}\n")
@@ -136,8 +142,8 @@ Progress = Callable[[int, int, ImportResult | None], None]
 """Called with (done, total, result) after each file, and with None twice a second meanwhile; may raise to stop."""
 Task = tuple[int, SourceFile]
 """A source and its number in the order given."""
-Answer = tuple[int, ImportResult, str, str]
-"""(number, result, name of the first frame that was kept or "", what became of the one that came with it or "")."""
+Answer = tuple[int, ImportResult, str, str, Mapping[str, tuple[str, str]], Sequence[str]]
+"""(number, result, and the other arguments of Ledger.add)."""
 
 
 def import_files(
@@ -208,8 +214,8 @@ def ingest(
                 if isinstance(answer, CannotWrite):
                     raise answer
                 done += 1
-                number, result, picture, note = answer
-                result = ledger.add(result, picture, note)
+                number, result, picture, note, beside, left_out = answer
+                result = ledger.add(result, picture, note, beside, left_out)
                 contents.leave(number)
                 on_progress(done, len(sources), result)
         finally:
@@ -249,7 +255,8 @@ class _Worker:
             while True:
                 number, source = tasks.get_nowait()
                 result = self._judge(number, source)
-                answers.put((number, result, *self._first_frame(source.first_frame, result)))
+                picture, note = self._first_frame(source.first_frame, result)
+                answers.put((number, result, picture, note, *self._companions(source, result)))
         except (queue.Empty, ChildClosed):
             pass
         except CannotWrite as error:
@@ -299,7 +306,7 @@ class _Worker:
         return result
 
     def _first_frame(self, picture: SourceFile | None, result: ImportResult) -> tuple[str, str]:
-        """The last two of an Answer: the picture that came with a clip becomes its first frame, or is left out."""
+        """(picture, note) of an Answer: the picture that came with a clip becomes its first frame, or is left out."""
         if picture is None or result.clip is None or not (self._dataset / result.clip.file_name).exists():
             return "", ""
         try:
@@ -311,6 +318,29 @@ class _Worker:
                 return name, note
         except DataError as error:
             return "", pictures.LEFT_OUT.format(error)
+
+    def _companions(self, source: SourceFile, result: ImportResult) -> tuple[dict[str, tuple[str, str]], list[str]]:
+        """(beside, left out) of an Answer: the control clip, reference, mask and last frame that came with a clip."""
+        beside, left = dict[str, tuple[str, str]](), list[str]()
+        if result.clip is None:
+            return beside, left
+        there = (self._dataset / result.clip.file_name).exists()
+        for kind, file in source.companions:
+            try:
+                if not there:
+                    raise DataError("the clip was cut or removed since: attach it to its parts")
+                if file.frames:
+                    raise DataError("it is numbered pictures: make a video of them first")
+                with self._on_disk(file, MOST_MEMBER_BYTES, self._scratch) as path:
+                    seconds = SECONDS_PER_FRAME + SECONDS_PER_MEGABYTE * path.stat().st_size / 1e6
+                    clip = result.clip.model_dump(mode="json")
+                    answer = json.loads(self._ask({"companion": str(path), "kind": kind, "clip": clip}, seconds))
+                if why := answer.get("error"):
+                    raise DataError(why)
+                beside[kind] = answer["name"], sentence_of(kind, answer["notes"])
+            except DataError as error:
+                left.append(f"its {COMPANION_NAMES[kind]} ({file.name}) is left out: {error}")
+        return beside, left
 
     @contextlib.contextmanager
     def _on_disk(self, source: SourceFile, most_bytes: int, scratch: Path) -> Iterator[Path]:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from workbench.clips import records
-from workbench.clips.records import LATENTS, REMOVED, Clip
+from workbench.clips.records import COMPANION_NAMES, LATENTS, REMOVED, Clip
 from workbench.dataset_builder.history import editing
 from workbench.dataset_builder.ingest.pictures import OTHER
 from workbench.dataset_builder.sources.tree import SourceFile
@@ -32,6 +32,7 @@ OUTCOMES: dict[Outcome, str] = {
     "refused": "refused",
 }
 """Outcome -> words for people."""
+HAS_ANOTHER = "its {0} is left out: the clip has another {0} already, which stays"
 SKIPPED = "skipped"  # of files of other kinds, which are never opened and have no line in sources.jsonl
 SKIPPED_NOTE = "a kind of file that is not taken"
 
@@ -44,6 +45,7 @@ class ImportResult(BaseModel):
              `notes` also say what to look out for, of a taken file too
     sha256:  of the source file's content; its first 16 digits name the clip
     clip:    what it became, with a caption only where latents have one in them; None for a refused file
+    companions: kinds of what came with it and lies beside it now; left_out: why others do not, in words
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -53,6 +55,8 @@ class ImportResult(BaseModel):
     notes: tuple[str, ...] = ()
     sha256: str = ""
     clip: Clip | None = None
+    companions: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @field_validator("source", mode="before")
     @classmethod
@@ -66,8 +70,8 @@ class ImportResult(BaseModel):
     @property
     def sentence(self) -> str:
         """The import result in words: "cat.mov: converted: turned upright"."""
-        notes = f": {', '.join(self.notes)}" if self.notes else ""
-        return f"{self.name!r}: {self.outcome}{notes}"
+        said = ", ".join((*self.notes, *self.left_out))
+        return f"{self.name!r}: {self.outcome}{': ' if said else ''}{said}"
 
     @property
     def name(self) -> str:
@@ -77,6 +81,12 @@ class ImportResult(BaseModel):
 def storable(source: str) -> str:
     """A path as text that a file can hold: names that are no UTF-8 keep their odd bytes in writing."""
     return source.encode("utf-8", "backslashreplace").decode()
+
+
+def sentence_of(kind: str, changes: Sequence[str]) -> str:
+    """What became of a file that lies beside a clip now, in words. changes: what was changed about it"""
+    changed = f" ({', '.join(changes)})" if changes else ""
+    return f"its {COMPANION_NAMES[kind]} is kept beside it{changed}"
 
 
 def clip_name(sha256: str, latents: bool = False) -> str:
@@ -123,6 +133,7 @@ class Ledger:
             if result.outcome in ("taken", "converted"):
                 self._remember(result)
         self._pictures = {clip.file_name: clip.first_frame for clip in clips if clip.first_frame}
+        self._companions = {clip.file_name: clip.companions for clip in clips}
         self._unsaved: list[ImportResult] = []
         self._saved_at = time.monotonic()
 
@@ -155,10 +166,21 @@ class Ledger:
             for key in filter(None, (result.sha256, result.clip.sha256, result.clip.file_name)):
                 self._made[key] = result
 
-    def add(self, result: ImportResult, picture: str = "", note: str = "") -> ImportResult:
+    def add(
+        self,
+        result: ImportResult,
+        picture: str = "",
+        note: str = "",
+        beside: Mapping[str, tuple[str, str]] = {},
+        left_out: Sequence[str] = (),
+    ) -> ImportResult:
         """Put a result on disk and return it.
 
-        picture, note: name of the first frame that was kept, and what became of the one that came with the source
+        Args:
+            picture: Name of the first frame that was kept.
+            note: What became of the one that came with the source.
+            beside: Kind -> (name of the file that lies beside the clip, that in words).
+            left_out: Why other files that came with the source do not, in words.
         """
         if result.outcome in ("taken", "converted"):
             self._remember(result)
@@ -166,6 +188,16 @@ class Ledger:
             if picture and self._pictures.setdefault(result.clip.file_name, picture) != picture:
                 note = OTHER
             result = result.model_copy(update={"notes": (*result.notes, note)})
+        if result.clip and (beside or left_out):
+            kept, left, notes = self._companions.setdefault(result.clip.file_name, {}), [*left_out], [*result.notes]
+            for kind, (name, words) in beside.items():
+                if kept.setdefault(kind, name) == name:
+                    notes.append(words)
+                else:
+                    left.append(HAS_ANOTHER.format(COMPANION_NAMES[kind]))
+            kinds = tuple(kind for kind, (name, _) in beside.items() if kept[kind] == name)
+            values = {"notes": tuple(notes), "companions": kinds, "left_out": tuple(left)}
+            result = result.model_copy(update=values)
         earlier = self.results.get(result.source)
         if not (result.outcome == "known" and earlier and earlier.sha256 == result.sha256 and earlier.usable):
             append_import_result(self.dataset, result)
@@ -209,3 +241,6 @@ class Ledger:
             known[name] = known[name].changed(text=caption, caption_by="file")
         if (picture := self._pictures.get(name)) and not known[name].first_frame:
             known[name] = known[name].changed(first_frame=picture)
+        beside = {kind: file for kind, file in self._companions.get(name, {}).items() if not getattr(known[name], kind)}
+        if beside and result.companions:
+            known[name] = known[name].changed(**{kind: beside[kind] for kind in result.companions if kind in beside})

@@ -111,8 +111,14 @@ FIRST_FRAME_COLUMNS = (
     "input_image",
 )
 LIST_NAMES = ("video", "videos", "text", "texts", "prompts", "captions")  # of lists without an ending
-# Clips that go with another clip. They train nothing yet, and they must not become clips of their own.
-COMPANIONS = ("control", "reference", "mask", "condition", "incontext", "vace", "depth", "pose", "canny", "object")
+# Columns of what lies beside a clip, by parts of their names, the most telling first: vace_video_mask is of masks,
+# vace_reference_image of references, vace_video of control clips. Such files never become clips of their own.
+COMPANION_PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("mask", ("mask",)),
+    ("last_frame", ("lastframe", "lastimage", "endimage", "endframe", "tailimage", "tailframe")),
+    ("reference", ("reference", "refvideo", "refimage", "incontext", "editimage", "editvideo", "object")),
+    ("control", ("control", "condition", "vace", "depth", "pose", "canny")),
+)
 ANSWERING = ("gpt", "assistant", "model")
 ENGLISH = ("en", "eng", "english", "en-us", "en_us", "en-gb")
 LANGUAGES = (
@@ -212,9 +218,18 @@ def is_media_name(name: str) -> bool:
     return name.strip().casefold().endswith(MEDIA_SUFFIXES) and "\n" not in name.strip()
 
 
+def companion_kind(column: str) -> str:
+    """The kind of what lies beside a clip that a column is called after, "" for any other column."""
+    name = plain(column)
+    for kind, parts in COMPANION_PARTS:
+        if any(part in name for part in parts):
+            return kind
+    return "reference" if name.startswith("ref") else ""
+
+
 def is_companion(column: str) -> bool:
     """Whether a column is called as those of control, reference and mask clips are."""
-    return plain(column).startswith("ref") or any(part in plain(column) for part in COMPANIONS)
+    return bool(companion_kind(column))
 
 
 def file_name(value: object) -> str:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from workbench.clips.media import OBSOLETE_SUFFIXES, OTHER_IMAGE_SUFFIXES, SUFFIXES
-from workbench.clips.records import LATENTS
+from workbench.clips.records import COMPANION_NAMES, LATENTS
 from workbench.dataset_builder.sources.archives import is_archive
+from workbench.dataset_builder.sources.beside import files_beside
 from workbench.dataset_builder.sources.columns import CAPTION_SUFFIXES, IMAGE_SUFFIXES, TEXT_SUFFIXES, USUAL, Columns
 from workbench.dataset_builder.sources.files import trees_of
 from workbench.dataset_builder.sources.layouts import LAYOUTS, captions_of, fitting, layout_named
@@ -69,7 +70,9 @@ class SurveyedFiles:
         named = ", ".join(count for count in counts if count) or "nothing to import"
         pictures = _count(sum(source.first_frame is not None for source in self.sources), "first frame")
         captions = counted(sum(bool(source.caption) for source in self.sources), "caption")
-        more = ", ".join(filter(None, (named, captions, pictures)))
+        kinds = Counter(kind for source in self.sources for kind, _ in source.companions)
+        beside = [_count(kinds[kind], name) for kind, name in COMPANION_NAMES.items()]
+        more = ", ".join(filter(None, (named, captions, pictures, *beside)))
         return f"{self.name}: {layout.title}: {more}, {byte_size(self.size)}"
 
     def warnings(self, *without: Problem) -> list[str]:
@@ -217,10 +220,15 @@ def _read(
     captions = captions_of(tree, [layout] if alone else readers, notes)
     met.append(notes)
     handed = _hand_over(tree, captions, notes, layout)
+    beside = files_beside(tree)
+    for name in beside.orphans:
+        notes.add(Problem.NO_CLIP, name)
+    _take_beside(notes, beside.found, captions)
     media = tree.media
     names = set(media)
     videos = {stem(name) for name in media if not name.lower().endswith((*IMAGE_SUFFIXES, *NOT_TAKEN_SUFFIXES))}
     posters = {*notes.names[Problem.POSTER], *notes.first_frames.values(), *notes.left_out, *tree.handed.left_out}
+    posters |= {*beside.orphans} - captions.keys()
     sources, size = [], 0
     for name in dict.fromkeys([*(name for name in captions if name in names), *media]):
         caption = captions.get(name, "")
@@ -231,16 +239,12 @@ def _read(
         if shows and name not in posters:
             notes.add(Problem.POSTER, name)
             posters.add(name)
-        source = tree.source(name, caption)
-        if picture := notes.first_frames.get(name):
-            source = replace(source, first_frame=tree.source(picture, ""))
-        elif name in tree.handed.first_frames:
-            source = replace(source, first_frame=tree.handed.first_frames[name])
+        source = _source(tree, name, caption, notes)
         if name in posters or source.key in seen:
             continue
         seen.add(source.key)
         sources.append(source)
-        size += tree.files[name]
+        size += tree.files[name] + sum(tree.files.get(file, 0) for file in notes.companions.get(name, {}).values())
         if name.lower().endswith(NOT_TAKEN_SUFFIXES):
             notes.add(Problem.KIND, name)
         elif not (source.caption or source.refused or name.lower().endswith(LATENTS)):  # which may hold a caption
@@ -257,6 +261,34 @@ def _read(
     return SurveyedFiles(*facts, title=tree.title, handed=handed)
 
 
+def _source(tree: Tree, name: str, caption: str, notes: ReadingNotes) -> SourceFile:
+    """A file to import, with what came with it."""
+    picture = notes.first_frames.get(name)
+    beside = {kind: tree.source(file, "") for kind, file in notes.companions.get(name, {}).items()}
+    return replace(
+        tree.source(name, caption),
+        first_frame=tree.source(picture, "") if picture else tree.handed.first_frames.get(name),
+        companions=tuple({**beside, **tree.handed.companions.get(name, {})}.items()),
+    )
+
+
+def _take_beside(notes: ReadingNotes, found: Mapping[str, Mapping[str, str]], captions: Mapping[str, str]) -> None:
+    """Add what lies beside clips by its names to what tables name, which counts first.
+
+    A file with a caption of its own, which is not that of the clip, is a clip.
+    """
+    named = {file for of_clip in notes.companions.values() for file in of_clip.values()}
+    for clip, files in found.items():
+        for kind, file in files.items():
+            if file in named or captions.get(file, "") not in ("", captions.get(clip, "")):
+                continue
+            notes.left_out.add(file)
+            if kind not in notes.companions[clip]:
+                notes.companions[clip][kind] = file
+            else:
+                notes.add(Problem.COMPANION, file)
+
+
 def _hand_over(tree: Tree, captions: Mapping[str, str], notes: ReadingNotes, layout: Layout) -> int:
     """Tell the archives inside a tree what its texts and tables say of their members; returns how many have a caption.
 
@@ -271,6 +303,8 @@ def _hand_over(tree: Tree, captions: Mapping[str, str], notes: ReadingNotes, lay
             count += 1
         if picture := notes.first_frames.get(name):
             archive.handed.first_frames[member] = tree.source(picture, "")
+        if companions := notes.companions.get(name):
+            archive.handed.companions[member] = {kind: tree.source(file, "") for kind, file in companions.items()}
         if name in no_clips:
             archive.handed.left_out.add(member)
     return count

@@ -34,6 +34,18 @@ DRIVE = re.compile(r"/?[a-z]:/*", re.IGNORECASE)
 INSIDE = re.compile(r"(?:zip|tar)://(.+?)::(.+)")  # "zip://a.mp4::clips.zip", as fsspec has it
 T = TypeVar("T")
 NUMBER = re.compile(r"#\d+$")  # of one of several captions: "a.mp4#0", as Flickr8k has them
+# What lies beside clips, by the folder that it lies in, and by how its name ends: "a.mask.mp4", "ID.mask-1a2b3c4d.mp4".
+KIND_OF_FOLDER = {
+    **dict.fromkeys(("control", "controls", "control_videos", "control_video", "control_files"), "control"),
+    **dict.fromkeys(("reference", "references", "reference_videos", "reference_video", "refs"), "reference"),
+    **dict.fromkeys(("mask", "masks", "video_masks", "video_mask", "loss_masks", "loss_mask"), "mask"),
+    **dict.fromkeys(("last_frame", "last_frames", "end_images", "end_image"), "last_frame"),
+}
+KIND_OF_ENDING = {
+    **{"control": "control", "reference": "reference", "ref": "reference", "mask": "mask"},
+    **dict.fromkeys(("last_frame", "last", "end_image"), "last_frame"),
+}
+ENDING = re.compile(rf"(.+)\.({'|'.join(KIND_OF_ENDING)})(-[0-9a-f]{{8}})?", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -44,6 +56,7 @@ class SourceFile:
     first_frame: the picture that came with it as its first frame, None when there is none
     target: the file that `path` is a link to, where it may be followed; refused: why it may not be read, else ""
     frames: the numbered pictures that make it up, shown at `fps`; `path` and `member` then only name it
+    companions: (kind, file) of what belongs to it: its control clip, reference, mask, last frame
     """
 
     path: Path
@@ -54,6 +67,7 @@ class SourceFile:
     refused: str = ""
     frames: tuple[SourceFile, ...] = ()
     fps: float = 0.0
+    companions: tuple[tuple[str, SourceFile], ...] = ()
 
     @property
     def key(self) -> str:
@@ -95,6 +109,7 @@ class HandedOver:
 
     captions: dict[str, str] = field(default_factory=dict)
     first_frames: dict[str, SourceFile] = field(default_factory=dict)
+    companions: dict[str, dict[str, SourceFile]] = field(default_factory=dict)
     left_out: set[str] = field(default_factory=set)
     layout: str = ""
 
@@ -309,9 +324,10 @@ def _spellings(name: str, root: str) -> Iterator[str]:
 
 
 def _clearest(files: Sequence[str]) -> Sequence[str]:
-    """The one video among pictures that show it, or all of them."""
+    """The one video among pictures that show it and masks that belong to it, or all of them."""
     videos = [name for name in files if not name.lower().endswith(IMAGE_SUFFIXES)]
-    return videos if len(videos) == 1 else files
+    clips = [name for name in videos if not companion_kind_of(name)]
+    return next((found for found in (videos, clips) if len(found) == 1), files)
 
 
 def _shared_end(parts: Sequence[str], name: str) -> int:
@@ -352,6 +368,15 @@ def without_suffix(name: str) -> str:
 def stem(name: str) -> str:
     """ "a" of "videos/a.mp4"."""
     return without_suffix(name).rpartition("/")[2]
+
+
+def companion_kind_of(name: str) -> tuple[str, str] | None:
+    """(kind, the clip that it belongs to, without an ending, "" where its folder says the kind); None of others."""
+    folder, slash, file = name.rpartition("/")
+    if found := ENDING.fullmatch(without_suffix(file)):
+        return KIND_OF_ENDING[found[2].lower()], f"{folder}{slash}{found[1]}"
+    kinds = [KIND_OF_FOLDER[part] for part in folder.casefold().split("/") if part in KIND_OF_FOLDER]
+    return (kinds[-1], "") if kinds else None
 
 
 # ---- numbered frames -------------------------------------------------------------------------------------------------

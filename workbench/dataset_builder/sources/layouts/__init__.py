@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from workbench.dataset_builder.sources.layouts.base import Layout, Problem, ReadingNotes
 from workbench.dataset_builder.sources.layouts.tables import Csv, VideoFolder
 from workbench.dataset_builder.sources.layouts.text_files import Labels, Lists, Sidecars, WebDatasetShards
+from workbench.dataset_builder.sources.layouts.trainers import DiffSynth, LtxTrainer, Musubi, VideoXFun
 from workbench.dataset_builder.sources.tree import Tree
 from workbench.errors import ConfigError
 
 # The clearest signs first: text files beside videos are found in most of the others, too.
-LAYOUTS: tuple[Layout, ...] = (Lists(), Labels(), VideoFolder(), Csv(), WebDatasetShards(), Sidecars())
+LAYOUTS: tuple[Layout, ...] = (
+    *(Lists(), Labels(), VideoXFun(), Musubi(), LtxTrainer(), DiffSynth()),
+    *(VideoFolder(), Csv(), WebDatasetShards(), Sidecars()),
+)
 # What layouts read, the one that counts first, and how it is called in a message.
 PRECEDENCE = {
     "lists": "in a list",

@@ -9,8 +9,8 @@ import contextlib
 import json
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,9 @@ class Problem(StrEnum):
     SEVERAL = "several captions in one cell: the first was taken, or the English one"
     OTHER_TEXT = "other columns of captions, which were not taken: name one with caption_column to take it instead"
     DIFFERS = "a different caption in another file, which was not taken"
-    COMPANION = "columns of other files, such as control clips or masks: they are not used yet, and left out"
+    COMPANION = "more files that go with a clip than one of a kind, or of an unknown kind: left out"
+    NO_COMPANION = "control clips, references, masks or last frames whose file is missing"
+    NO_CLIP = "control clips, references, masks or last frames without a clip of their name: left out"
     BY_CASE = "names that differ from the file's in upper and lower case only"
     BY_END = "paths that lead elsewhere: the file was found by the end of its path"
     AMBIGUOUS = "names that fit several files, or one file that several names fit: no caption was taken"
@@ -63,6 +65,7 @@ class ReadingNotes:
     """What a layout noticed while it was read: problem -> names, in the order they were met.
 
     first_frames: video -> the picture that the layout names as its first frame, which is no clip of its own
+    companions: video -> kind -> the file that a table names as its control clip, reference, mask or last frame
     left_out: files that a table names beside a video, such as control clips, which are no clips of their own
     read: text files that captions were taken from, or could have been; unread: why a text file was not read
     settings: the settings video_column and caption_column, so far as something here has what they name
@@ -72,6 +75,7 @@ class ReadingNotes:
     def __init__(self) -> None:
         self.names: dict[Problem, dict[str, None]] = defaultdict(dict)
         self.first_frames: dict[str, str] = {}
+        self.companions: dict[str, dict[str, str]] = defaultdict(dict)
         self.left_out: set[str] = set()
         self.read: set[str] = set()
         self.unread: dict[str, str] = {}
@@ -162,11 +166,15 @@ def caption_in(tree: Tree, name: str, notes: ReadingNotes) -> str:
 # ---- writing --------------------------------------------------------------------------------------------------------
 
 
+FOLDERS = {"control": "control", "reference": "reference", "mask": "masks", "last_frame": "last_frames"}
+
+
 @dataclass(frozen=True)
 class ExportedClip:
     """A clip to write. name: its file name in the layout ("1a2b3c4d5e6f7a8b.mp4"), one dot, no spaces, unique.
 
     first_frame: the picture that came with it as its first frame
+    companions: kind -> the file of what lies beside it: its control clip, reference, mask, last frame
     """
 
     clip: Clip
@@ -174,10 +182,20 @@ class ExportedClip:
     name: str
     caption: str
     first_frame: Path | None = None
+    companions: Mapping[str, Path] = field(default_factory=dict)
 
     @property
     def stem(self) -> str:
         return self.name.partition(".")[0]
+
+    @property
+    def beside(self) -> dict[str, str]:
+        """Kind -> the name in a layout of what lies beside it: "control/a.mp4", "masks/a.mp4", of the clip a.mp4."""
+        return {kind: f"{FOLDERS[kind]}/{self.stem}{file.suffix}" for kind, file in self.companions.items()}
+
+    @property
+    def files_beside(self) -> ExportedFiles:
+        return ((name, self.companions[kind]) for kind, name in self.beside.items())
 
     @property
     def line(self) -> bytes:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.clips.records import METADATA
+from workbench.clips.records import COMPANIONS, METADATA
 from workbench.dataset_builder.sources.columns import (
     DELIMITED_SUFFIXES,
     JSON_SUFFIXES,
@@ -21,8 +21,8 @@ from workbench.dataset_builder.sources.columns import (
     PARQUET,
     Columns,
     column_names,
+    companion_kind,
     first_frame,
-    is_companion,
     is_media_name,
 )
 from workbench.dataset_builder.sources.columns import file_name as name_in
@@ -53,11 +53,11 @@ class Table(Layout):
     def recognize(self, tree: Tree) -> bool:
         return bool(tree.named) and any(
             table.name.lower().endswith(self.endings) and (table.names or table.file in (CSV, METADATA))
-            for table in _tables(tree)
+            for table in tables_of(tree)
         )
 
     def captions(self, tree: Tree, notes: ReadingNotes) -> dict[str, str]:
-        tables = [table for table in _tables(tree) if _usable(table, tree.columns, notes)]
+        tables = [table for table in tables_of(tree) if _usable(table, tree.columns, notes)]
         rows = [(table, row) for table in tables for row in table.rows]
         texts = [_caption(row, tree.columns, notes) for _, row in rows]
         wanted = [
@@ -109,7 +109,9 @@ class VideoFolder(Table):
             yield f"videos/{clip.name}", clip.file
             if self.texts:
                 yield f"videos/{clip.stem}.txt", clip.line
-            row = {"file_name": f"videos/{clip.name}", "text": clip.caption, **clip.facts}
+            yield from clip.files_beside
+            beside = {f"{kind}_path": name for kind, name in clip.beside.items()}
+            row = {"file_name": f"videos/{clip.name}", "text": clip.caption, **beside, **clip.facts}
             lines.append(json.dumps(row, ensure_ascii=False) + "\n")
         yield METADATA, "".join(lines).encode()
 
@@ -127,10 +129,13 @@ class Csv(Table):
     def files(self, clips: Sequence[ExportedClip], first_frames: bool) -> ExportedFiles:
         table = io.StringIO(newline="")
         rows = csv.writer(table)
-        rows.writerow(["file_name", "text"])
+        kinds = [kind for kind in COMPANIONS if any(kind in clip.companions for clip in clips)]
+        rows.writerow(["file_name", "text", *(f"{kind}_path" for kind in kinds)])
         for clip in clips:
             yield f"videos/{clip.name}", clip.file
-            rows.writerow([f"videos/{clip.name}", f"'{clip.caption}" if FORMULA.match(clip.caption) else clip.caption])
+            yield from clip.files_beside
+            caption = f"'{clip.caption}" if FORMULA.match(clip.caption) else clip.caption
+            rows.writerow([f"videos/{clip.name}", caption, *(clip.beside.get(kind, "") for kind in kinds)])
         yield CSV, table.getvalue().encode()
 
 
@@ -173,7 +178,7 @@ class ReadTable:
 
 
 @once_a_tree
-def _tables(tree: Tree) -> list[ReadTable]:
+def tables_of(tree: Tree) -> list[ReadTable]:
     """All tables; one whose word counts comes after those it overrules.
 
     A folder comes before those inside it, so that the nearest table has the last word; within a folder metadata.csv
@@ -261,20 +266,25 @@ def _caption(row: TableRow, columns: Columns, notes: ReadingNotes) -> str:
 def _companions(
     tree: Tree, rows: Sequence[tuple[ReadTable, TableRow]], files: Sequence[str | None], notes: ReadingNotes
 ) -> None:
-    """Leave out the other files that rows name beside their videos, and say in which columns."""
+    """Note the other files that rows name beside their videos, which are no clips of their own."""
     clips = {*files, *notes.first_frames.values()}
-    for table, row in rows:
+    for (table, row), clip in zip(rows, files, strict=True):
         texts = tree.columns.text_keys(row.values)
         for column, value in row.values.items():
             if column in texts:
                 continue
             for one in value if isinstance(value, list) else [value]:
-                name = name_in(one)
+                name, kind = name_in(one), companion_kind(str(column))
                 if not is_media_name(name) or name in (row.name, first_frame(row.values)):
                     continue
                 found = tree.find(name, table.folder)
-                sure = len(found.files) == 1 and (found.how != "end" or is_companion(str(column)))
+                sure = len(found.files) == 1 and (found.how != "end" or bool(kind))
                 here = [file for file in found.files if file not in clips] if sure else []
-                if here or is_companion(str(column)):
-                    notes.left_out.update(here)
+                notes.left_out.update(here)
+                if kind and clip is not None and sure and kind not in notes.companions[clip]:
+                    notes.companions[clip][kind] = found.files[0]
+                elif kind and not found.files:
+                    if tree.whole:
+                        notes.add(Problem.NO_COMPANION, name)
+                elif here or kind:
                     notes.add(Problem.COMPANION, f"{table.name} ({column_names([str(column)])})")

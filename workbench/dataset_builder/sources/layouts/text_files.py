@@ -30,7 +30,7 @@ from workbench.dataset_builder.sources.layouts.base import (
     files_named,
 )
 from workbench.dataset_builder.sources.layouts.records import read_json
-from workbench.dataset_builder.sources.tree import Tree, once_a_tree, without_suffix
+from workbench.dataset_builder.sources.tree import Tree, companion_kind_of, once_a_tree, without_suffix
 from workbench.errors import DataError
 
 VIDEO_FOLDER, LABEL_FOLDER = "videos/", "labels/"
@@ -66,6 +66,7 @@ class Sidecars(Layout):
         for clip in clips:
             yield clip.name, clip.file
             yield f"{clip.stem}.txt", clip.line
+            yield from clip.files_beside
 
 
 @once_a_tree
@@ -138,6 +139,7 @@ class Labels(Layout):
         for clip in clips:
             yield VIDEO_FOLDER + clip.name, clip.file
             yield f"{LABEL_FOLDER}{clip.stem}.txt", clip.line
+            yield from clip.files_beside
 
 
 @once_a_tree
@@ -168,6 +170,7 @@ def labels(tree: Tree) -> dict[str, list[str]]:
             if folder in LABEL_FOLDERS:
                 fits += files[(*parts[:at], "*", *parts[at + 1 :])] or files[(*parts[:at], *parts[at + 1 :])]
         fits = [one for one in fits if one[1] == "videos"] or fits
+        fits = [one for one in fits if not companion_kind_of(one[0])] or fits
         if len({without_suffix(name) for name, _ in fits}) == 1:
             for name in dict.fromkeys(name for name, _ in fits):
                 found[name].append(text)
@@ -238,6 +241,7 @@ class Lists(Layout):
             raise DataError(f"{sentence}: choose another layout, or turn first_frames off")
         for clip in clips:
             yield f"videos/{clip.name}", clip.file
+            yield from clip.files_beside
             if first_frames:
                 yield f"images/{clip.stem}.png", clip.first_frame or media.first_frame_png(clip.file)
         yield PROMPTS[0], b"".join(clip.line for clip in clips)
@@ -377,6 +381,8 @@ class WebDatasetShards(Layout):
             yield clip.name, clip.file
             for suffix in ("txt", "caption"):
                 yield f"{clip.stem}.{suffix}", one_line(clip.caption).encode()
+            for kind, file in clip.companions.items():
+                yield f"{clip.stem}.{kind}{file.suffix}", file
             yield f"{clip.stem}.json", json.dumps(clip.facts).encode()
             if (frames := clip.clip.frames) and (fps := clip.clip.fps):
                 yield f"{clip.stem}.fps", repr(fps).encode()
