@@ -52,7 +52,7 @@ from workbench.runs.from_scratch import base_model
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.samples import new_id, video_path, write_sample
 from workbench.trainer.batch_inputs import BatchInputs
-from workbench.trainer.encoder import read_video
+from workbench.trainer.encoder import TOLD, read_video
 from workbench.trainer.trainable import apply_memory_levels
 from workbench.workspace import Workspace, named_paths, read_object, step_folders, write_bytes, write_json, write_text
 
@@ -139,8 +139,9 @@ class PreviewInputs:
         return read_picture(Path(given[index % len(given)]), item) if given else inputs.picture(item)
 
     def _conditioned(self, inputs: BatchInputs) -> bool:
-        """Whether a clip gives more than a picture."""
-        return inputs.view != "clip" and (inputs.view == "low resolution" or self._settings.condition_frames == "every")
+        """Whether a clip gives more than a picture, or its run says what it gives."""
+        whole = inputs.view in ("low resolution", TOLD) or self._settings.condition_frames == "every"
+        return inputs.view != "clip" and whole
 
     def _index(self, prompt: str) -> int:
         return self.prompts.index(prompt) if prompt in self.prompts else 0
