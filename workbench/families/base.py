@@ -210,7 +210,10 @@ class Family(ABC):
     def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
         """The settings marked `own` that the model has, and what an empty one stands for."""
         kinds = self.given_kinds(model)
-        told = {name for name in BESIDE if kinds.get(name) == ""} | ({"given"} if self._can_be_told(model) else set())
+        # Settings of runs and samples, by the kinds that they are for.
+        of = {"given": NAMES, "last_image": ("last", "first+last"), "keyframes": ("keyframes",), "mask": ("mask",)}
+        of |= {"mask_keeps": ("mask",), "tell_frames": ("prefix",), **{name: (name,) for name in BESIDE}}
+        told = {setting for setting, names in of.items() if any(kinds.get(name) == "" for name in names)}
         # What the model learns is a prediction of the same shape: the base model's can stand in its place.
         return {"regularization_target": OwnSetting()} | {name: OwnSetting() for name in sorted(told)}
 
