@@ -25,6 +25,7 @@ NEEDED: Mapping[type[Settings], Mapping[str, Callable[[Mapping[str, Any]], bool]
 DECIDED_BY: Mapping[str, Collection[str]] = {
     "model": ("condition", "image_dropout", "image", "image_scale", "scheduler", "height", "width", "video"),
     "condition": ("condition_frames", "image_latent_scale", "preview_images", "low_resolution_scale"),
+    "given": ("condition", "image_dropout", "first_frame_share", "preview_images", "condition_frames"),
     "method": ("rank", "alpha", "targets", "lora_dropout", "dora", "rslora", "lora_init"),
     "regularization_dataset": ("regularization_share", "regularization_weight", "regularization_target"),
     "more_datasets": ("dataset_weights",),
@@ -39,7 +40,9 @@ DECIDED_BY: Mapping[str, Collection[str]] = {
     "guidance_scale": (
         *("negative_prompt", "dynamic_guidance", "guidance_from", "guidance_until", "guidance_rescale", "zero_star"),
     ),
-    "video": ("strength",),
+    "video": ("strength", "mask"),
+    "mask": ("mask_keeps",),
+    "continue_from": ("tell_frames",),
     "loras": ("force_loras",),
 }
 SIZES = ("frames", "height", "width")
@@ -76,8 +79,8 @@ class Adapted:
 
     def set(self, spec: Spec, before: Any, why: str) -> None:
         """Back to the setting's default, where it is not there already."""
-        after = spec.default
-        if before == after:
+        after = list(spec.default) if spec.many else spec.default
+        if (list(before) if spec.many and before is not None else before) == after:
             return
         now = "the model's own" if after in (None, "model") else value_text(after)
         self.values[spec.name] = after

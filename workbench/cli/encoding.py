@@ -20,7 +20,7 @@ from workbench.cli.options import (
 from workbench.cli.printing import say
 from workbench.jobs import queue
 from workbench.remote.slurm import submit_encoding
-from workbench.runs.settings import DataSettings, TrainSettings
+from workbench.runs.settings import DataSettings, ToldSettings, TrainSettings
 from workbench.trainer.encoding_job import MODULE, EncodeSettings, plan_encoding
 from workbench.workspace import Workspace
 
@@ -29,7 +29,7 @@ TARGET_HELP = "Let nodes of a cluster do it (workbench targets); give --nodes, t
 # What decides which tensors there are; nothing else of a run matters here.
 WEIGHTS = {"dataset_weights", "regularization_share", "regularization_target", "regularization_weight"}
 BESIDE = {"preview_prompts", "model", "condition", "low_resolution_scale", "device", "precision", "seed"}
-WHAT = DataSettings.model_fields.keys() - WEIGHTS | BESIDE
+WHAT = DataSettings.model_fields.keys() - WEIGHTS | ToldSettings.model_fields.keys() | BESIDE
 
 
 @click.command(cls=SettingsCommand)

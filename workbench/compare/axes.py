@@ -20,7 +20,7 @@ from workbench.families.model import Model
 from workbench.runs.checkpoints import LORA, folder_of
 from workbench.runs.run import EXPORT as EXPORT_FILE
 from workbench.sampler.loras import split_scale
-from workbench.sampler.settings import SampleSettings
+from workbench.sampler.settings import INPUT_FILES, SampleSettings
 from workbench.workspace import Workspace
 
 AXES = ("checkpoints", "loras", "scales", "guidance", "steps", "schedulers", "column_seeds")
@@ -224,9 +224,11 @@ def _name(workspace: Workspace, model: Model, shape: Shape, sample: SampleSettin
         "loras": [text.removeprefix(within) for text in sample.loras],
     }
     values.pop("device", None)
-    for name in ("image", "video", "continue_from"):
+    for name in INPUT_FILES:
         if values.get(name):
             values[name] = values[name].removeprefix(within)
+    if values.get("keyframes"):
+        values["keyframes"] = [text.removeprefix(within) for text in values["keyframes"]]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:20]
 
 

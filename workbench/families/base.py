@@ -42,6 +42,7 @@ from workbench.families.model_inputs import (
 )
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSchedule, NoiseSettings
 from workbench.families.recipes import Recipe, recipes_of
+from workbench.families.told import BESIDE, NAMES, Told
 from workbench.families.usage import UsageExtras
 from workbench.settings import Settings
 from workbench.workspace import write_json
@@ -93,7 +94,7 @@ class Family(ABC):
     pipelines: ClassVar[dict[str, Task]]  # the stock pipelines' classes; the first of a task is named on model cards
     has_pipeline: ClassVar[bool] = True  # diffusers has a pipeline that generates with its models
     remedy: ClassVar[str] = "download it again"  # of a folder that lacks something
-    toys: ClassVar[tuple[str, ...]]  # the variants `toy` can write
+    toys: ClassVar[tuple[str, ...]]  # the variants `toy` can write, those aside that no stock pipeline generates with
     new_model: ClassVar[type[Settings] | None] = None  # the sizes that `create` takes; None: nothing is trained anew
     # What a LoRA should leave alone, where a model has no prompts of its own.
     preservation_prompts: ClassVar[tuple[str, ...]] = PRESERVATION_PROMPTS
@@ -129,6 +130,7 @@ class Family(ABC):
 
     schedulers: ClassVar[tuple[str, ...]]
     scheduler_classes: ClassVar[Mapping[str, str]] = {}  # one of `schedulers` -> diffusers' class, if not the folder's
+    stock_kinds: ClassVar[tuple[str, ...]] = ("first",)  # of `told`, that the stock pipelines take
     shift_name: ClassVar[str] = "shift"  # of the noise levels, in the scheduler's config
 
     # preset -> ends of layers' names
@@ -208,8 +210,36 @@ class Family(ABC):
 
     def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
         """The settings marked `own` that the model has, and what an empty one stands for."""
+        kinds = self.given_kinds(model)
+        # Settings of runs and samples, by the kinds that they are for.
+        of = {"given": NAMES, "last_image": ("last", "first+last"), "keyframes": ("keyframes",), "mask": ("mask",)}
+        of |= {"mask_keeps": ("mask",), "tell_frames": ("prefix",), **{name: (name,) for name in BESIDE}}
+        told = {setting for setting, names in of.items() if any(kinds.get(name) == "" for name in names)}
         # What the model learns is a prediction of the same shape: the base model's can stand in its place.
-        return {"regularization_target": OwnSetting()}
+        return {"regularization_target": OwnSetting()} | {name: OwnSetting() for name in sorted(told)}
+
+    def given_kinds(self, model: Model) -> Mapping[str, str]:
+        """What the model can be told of a clip beforehand: see `told`.
+
+        Returns:
+            For a kind of `told.NAMES` and `told.BESIDE`, and for "nothing": "" where it can be told so, else the reason
+            why not, which goes on after the model's title. A kind that is missing cannot be told.
+        """
+        return {}
+
+    def refusal(self, model: Model, kind: str) -> str:
+        """Why the model cannot be told a kind, a whole sentence without its end; "" where it can."""
+        kinds = self.given_kinds(model)
+        able = [name for name in (*NAMES, *BESIDE) if kinds.get(name) == ""]
+        reason = kinds.get(kind, f"can be told {', '.join(able)} alone" if able else "takes no frames beforehand")
+        return reason and f"{model.title} {reason}"
+
+    def part_config(self, model: Model, part: str) -> Mapping[str, Any]:
+        """The config of one of a model's parts, of its files or as published; {} where neither is at hand."""
+        if (known := facts.published().get(model.source)) is not None:
+            return known.parts[part].config
+        folder = Path(model.source) if model.local else model_files.find_configs(model.source, model.revision)
+        return config(folder, part) if folder is not None and (folder / part / "config.json").is_file() else {}
 
     def facts(self, model: Model) -> ModelFacts:
         """The model's sizes: from its files where they are on the disk, else as published. Raises ConfigError."""
@@ -255,7 +285,12 @@ class Family(ABC):
             image_encoder_values=picture.values if picture else 0,
             auto=self.auto_dtype(found.stored),
             float32_vae=self.float32_vae,
+            told_bytes=self.timed_number * (in_channels == channels and self._can_be_told(model)),
         )
+
+    def _can_be_told(self, model: Model) -> bool:
+        kinds = self.given_kinds(model)
+        return any(kinds.get(name) == "" for name in NAMES)
 
     def _sees(self, name: str) -> On:
         patterns: dict[str, On] = {self.text_layers: "text", self.picture_layers: "picture", self.clip_layers: "clip"}
@@ -570,6 +605,35 @@ class Family(ABC):
         """
         return None
 
+    # ---- what a model is told of a clip: see workbench.families.told
+
+    def encode_told(self, vae: Any, image_encoder: Any, told: Told) -> Tensors:
+        """What `told` needs of what is told: of its frames or mask, its control, its reference; whichever are there.
+
+        Encoded by itself, each gives tensors of its own, batch first, which may stand in one mapping. They depend on
+        the pixels alone. Raises ConfigError for what the model cannot be told.
+        """
+        raise ConfigError(f"{self.title} takes no frames beforehand: leave them out, or choose another model")
+
+    def told(
+        self, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
+    ) -> Given:
+        """What the model is shown of what `encode_told` made, in training.
+
+        Args:
+            tensors: {} where nothing is told.
+            latents_shape: Of the clips, without the batch axis.
+            noise: Of the processor, for latents that are sampled.
+            dtype: Of the VAE, in which the pipelines sample it.
+        """
+        return Given()
+
+    def told_to_sample(
+        self, folder: Path, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
+    ) -> Given:
+        """The same for `denoise`, of one clip, in the stock pipeline's order."""
+        return self.told(tensors, latents_shape, noise, dtype)
+
     # ---- training
 
     def noise_schedule(self, folder: Path, device: torch.device, chosen: NoiseSettings = AS_PUBLISHED) -> NoiseSchedule:
@@ -607,6 +671,8 @@ class Family(ABC):
 
         if given is None or given.known is None:
             return noisy
+        if given.where is not None:
+            return torch.where(given.where, given.known.to(noisy), noisy)
         kept = given.known.shape[self.frame_axis]
         rest = noisy.narrow(self.frame_axis, kept, noisy.shape[self.frame_axis] - kept)
         filled = torch.cat([given.known.to(noisy), rest], dim=self.frame_axis)
@@ -618,6 +684,8 @@ class Family(ABC):
         """1 where the loss counts, 0 at known frames that are shown, [B, 1, frames, 1, 1] or so; None: everywhere."""
         if given is None or given.known is None:
             return None
+        if given.where is not None:
+            return (~given.where).to(error)
         shape = [error.shape[axis] if axis in (0, self.frame_axis) else 1 for axis in range(error.ndim)]
         counted = error.new_ones(shape)
         kept = 1.0 if given.kept is None else given.kept.to(error).view(-1, *[1] * (error.ndim - 1))
@@ -650,7 +718,7 @@ class Family(ABC):
         """Refuse a picture that the model cannot take, and that one is missing. Raises ConfigError."""
         own = transformer.config
         takes = own.in_channels != (own.out_channels or own.in_channels)
-        if takes and given is None:
+        if takes and (given is None or given.beside is None):
             raise ConfigError("this model starts from a first frame: give an image")
         if given is not None and given.beside is not None and not takes:
             raise ConfigError("this model takes text alone: leave out the image, or choose one for images")
@@ -677,15 +745,17 @@ class Family(ABC):
         experts: Sequence[str] = (),
         repository: str = "",
         seed: int = 0,
+        told: Sequence[str] = (),
     ) -> str:
         """Python code that generates (frames, height, width) with a LoRA in plain diffusers, for model cards.
 
         experts: those that the LoRA is for, where the model has two; (): both
         repository: of the Hub, from which the LoRA is loaded; "": the file `lora` in the folder of the code
+        told: the kinds of `told.NAMES` and `told.BESIDE` that it was trained with, where its run says so
         Where plain diffusers would not do what training did, the code says so and does it.
         """
         pipeline = model.pipeline or next(name for name, task in self.pipelines.items() if task == model.task)
-        extras = self.usage_extras(model, folder, shape, image_scale)
+        extras = self.usage_told(model, folder, self.usage_extras(model, folder, shape, image_scale), told)
         return usage.code(pipeline, model, lora, prompt, shape, extras, experts, repository, seed)
 
     def usage_extras(
@@ -693,6 +763,16 @@ class Family(ABC):
     ) -> UsageExtras:
         """What the stock pipeline needs beside the common lines to do what training did."""
         return UsageExtras()
+
+    def usage_told(self, model: Model, folder: Path, extras: UsageExtras, told: Sequence[str]) -> UsageExtras:
+        """The same for a LoRA that was trained with kinds of given frames: a last frame where the stock pipeline takes
+        one, and a remark on what it does not take."""
+        if "first+last" in told and "first+last" in self.stock_kinds:
+            extras = replace(extras, arguments=f", {usage.LAST}{extras.arguments}")
+        more = [kind for kind in told if kind not in self.stock_kinds]
+        options = ", ".join(usage.OPTIONS[kind] for kind in more if kind in usage.OPTIONS)
+        remark = usage.ALSO_TOLD.format(kinds=", ".join(more), options=options) if options else ""
+        return replace(extras, changes=extras.changes + remark)
 
     # ---- other trainers' files
 
@@ -724,7 +804,7 @@ class Family(ABC):
     # ---- miniatures, for contract tests
 
     def toy(self, folder: Path, variant: str) -> Model:
-        """Write a random miniature of the architecture (one of `toys`), in diffusers' layout."""
+        """Write a random miniature of the architecture (a variant such as those in `toys`), in diffusers' layout."""
         import torch
 
         with torch.random.fork_rng(devices=[]):

@@ -5,6 +5,7 @@ How a family makes them: see `base.Family`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,7 +40,9 @@ class Given:
     known:  clean latents of the first frames, [B, ...], shaped as the latents but for the number of frames: they stand
             in the noisy latents' place at timestep 0, and the loss does not count them
     kept:   [B] bool: the clips that keep their known frames; None: all
-    tokens: more for the transformer to attend to, batch first; only the family knows the keys
+    where:  bool, shaped as the latents but for one channel: which of them are known, where those are not the first
+            frames; `known` has all frames then
+    tokens: more for the transformer, batch first; only the family knows the keys
     first:  when sampling, the noise [1, ...] that the clip begins as, where the stock pipeline draws it before what the
             picture needs
     """
@@ -49,11 +52,13 @@ class Given:
     kept: torch.Tensor | None = None
     tokens: Tensors = field(default_factory=dict)
     first: torch.Tensor | None = None
+    where: torch.Tensor | None = None
 
     def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Given:
         moved = self._each(lambda tensor: tensor.to(device, dtype))
         first = None if self.first is None else self.first.to(device, dtype)
-        return replace(moved, kept=None if self.kept is None else self.kept.to(device), first=first)
+        kept, where = (None if one is None else one.to(device) for one in (self.kept, self.where))
+        return replace(moved, kept=kept, where=where, first=first)
 
     def rows(self, indices: torch.Tensor) -> Given:
         """Of some clips of the batch."""
@@ -65,14 +70,23 @@ class Given:
 
     def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Given:
         """With every tensor changed, but without `first`."""
-        beside, known, kept = (one if one is None else change(one) for one in (self.beside, self.known, self.kept))
-        return Given(beside, known, kept, {name: change(tensor) for name, tensor in self.tokens.items()})
+        beside, known, kept, where = (
+            one if one is None else change(one) for one in (self.beside, self.known, self.kept, self.where)
+        )
+        return Given(beside, known, kept, {name: change(tensor) for name, tensor in self.tokens.items()}, where=where)
 
     def times_of_tokens(self, timesteps: torch.Tensor, frames: int, tokens: int) -> torch.Tensor:
-        """A timestep for each token [B, frames * tokens], of those of the clips [B]: 0 where latents [B, C, f, h, w]
-        are a known frame's. tokens: of a latent frame"""
+        """A timestep for each token [B, frames * tokens], of those of the clips [B]: 0 where all of a token's latents
+        [B, C, f, h, w] are known. tokens: of a latent frame"""
+        import torch
+
         assert self.known is not None
         found = timesteps.view(-1, 1, 1).repeat(1, frames, tokens)
+        if self.where is not None:
+            cells = self.where[:, 0]
+            patch = math.isqrt(cells[0, 0].numel() // tokens)
+            unknown = torch.nn.functional.max_pool2d((~cells).to(torch.float32), patch)
+            return (found * unknown.flatten(2)).flatten(1)
         known = found[:, : self.known.shape[2]]
         if self.kept is None:
             known.zero_()

@@ -15,7 +15,7 @@ from pydantic import ValidationInfo, field_validator, model_validator
 from workbench.errors import ConfigError
 from workbench.families import find_model, split
 from workbench.families.base import ResolvedModel
-from workbench.settings import Settings, specs
+from workbench.settings import Settings, specs, value_text
 
 REVISION, VARIANT = re.compile(r"\w[\w./-]{0,199}"), re.compile(r"\w[\w.-]{0,79}")
 
@@ -68,8 +68,9 @@ def check_own(settings: Settings, resolved: ResolvedModel) -> None:
     for spec in specs(type(settings)):
         value = getattr(settings, spec.name)
         if spec.name in missing and value != spec.default:
-            empty = "leave it empty" if spec.default in (None, "") else f"set it to {spec.default}"
+            empty = "leave it empty" if spec.default in (None, "", ()) else f"set it to {spec.default}"
             title = resolved.model.title
-            problems[spec.name] = f"{spec.name} is {value}, a setting that {title} does not have: {empty}"
+            shown = value_text(value) if spec.many else value
+            problems[spec.name] = f"{spec.name} is {shown}, a setting that {title} does not have: {empty}"
     if problems:
         raise ConfigError("; ".join(problems.values()), problems)

@@ -11,8 +11,12 @@ logit-normal draws with a shift of 5 would leave 0.7 % below s = 0.3.
 
 A first frame is joined to the channels (14B: a mask and the latents of the frame followed by empty ones; 2.1 also
 CLIP's states) or stands in the latents (2.2 5B). Training always shows it: no published Wan trainer leaves the whole
-picture out. CLIP sees the picture as the authors' code shows it (Wan2.1 modules/clip.py): all of it, squeezed into a
-square by bicubic interpolation, where diffusers' processor would cut the middle out.
+picture out. Other frames are told in the same layout: a mask of four channels, one for each frame of a latent frame
+(the first counted four times), and the latents of the clip with all that is not known gray. Fun-Control models
+(VideoX-Fun) have the latents of a control video right behind the noisy ones; the number of a transformer's input
+channels says what it can be told (`Wan.joined`). CLIP sees the picture as the authors' code shows it (Wan2.1
+modules/clip.py): all of it, squeezed into a square by bicubic interpolation, where diffusers' processor would cut the
+middle out.
 
 The Hub's folders hold the transformers in float32. The authors compute in bfloat16 (shared_config.py: param_dtype,
 t5_dtype) with the autoencoder in float32, and so does `auto` on a GPU; latents stay float32 between denoising steps.
@@ -35,6 +39,8 @@ from workbench.families.model import Frames, Model
 from workbench.families.model_files import INDEX, index
 from workbench.families.model_inputs import CallInputs, Given, PromptEncoder, Tensors, umt5_parts
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
+from workbench.families.told import NAMES as KINDS
+from workbench.families.told import NOTHING, Told
 from workbench.families.usage import UsageExtras
 
 if TYPE_CHECKING:
@@ -146,6 +152,7 @@ MODELS = (
 
 # ---- names of layers, and formats of LoRA files
 
+MASK = 4  # channels that say which frames are given: one for each frame of a latent frame
 SHIFT, FORMER_SHIFT = 3.0, 5.0  # of noise levels in training, and by the first version of the defaults
 
 IN_BLOCK = {
@@ -219,12 +226,22 @@ SHIFTED = """
 # The noise levels of samples and previews; the model's own files may have another shift.
 pipe.scheduler = type(pipe.scheduler).from_config(pipe.scheduler.config, flow_shift={shift})"""
 
+NARROWED = """
+
+# This pipeline has no control video: without its channels, which are zero then, the transformer is told frames alone.
+kept = [*range({own}), *range({control}, {all})]
+first = pipe.transformer.patch_embedding
+first.weight.data, first.in_channels = first.weight.data[:, kept], len(kept)
+pipe.transformer.register_to_config(in_channels=len(kept))"""
+
 SQUEEZED = """
 
 # CLIP is shown the whole picture, squeezed into a square, as in training; the pipeline would cut the middle out.
 def squeezed(image, device=None):
     clip, look = pipe.image_encoder, pipe.image_processor
-    pixels = pipe.video_processor.preprocess(image, {height}, {width}).float().to(clip.device)
+    images = image if isinstance(image, list) else [image]  # with a last frame, which only some models look at
+    images = images if pipe.transformer.config.pos_embed_seq_len else images[:1]
+    pixels = pipe.video_processor.preprocess(images, {height}, {width}).float().to(clip.device)
     pixels = torch.nn.functional.interpolate(pixels, (clip.config.image_size,) * 2, mode="bicubic") / 2 + 0.5
     mean, std = (torch.tensor(one, device=clip.device).view(1, -1, 1, 1) for one in (look.image_mean, look.image_std))
     return clip(((pixels - mean) / std).to(clip.dtype), output_hidden_states=True).hidden_states[-2]
@@ -244,7 +261,8 @@ class Wan(Family):
     lora_formats = FORMATS
     schedulers = ("UniPC",)
     shift_name = "flow_shift"
-    toys = ("text", "image-2.1", "5b", "5b-image", "a14b", "a14b-image")
+    stock_kinds = ("first", "first+last")
+    toys = ("text", "image-2.1", "5b", "5b-image", "a14b", "a14b-image")  # beside "image-flf" and "control"
     pipelines = {"WanPipeline": "text-to-video", "WanImageToVideoPipeline": "image-to-video"}
     text_tokens = 512
     timed_number = 4
@@ -320,18 +338,7 @@ class Wan(Family):
             return {"known": self.encode_video(vae, clip)["mean"]}
         clip = torch.cat([clip, clip.new_zeros(*clip.shape[:2], frames - 1, *clip.shape[3:])], dim=2)
         found = {"beside": self.encode_video(vae, clip)["mean"]}
-        if image_encoder is not None:
-            processor, model = image_encoder
-            size = (model.config.image_size,) * 2
-            seen = torch.nn.functional.interpolate(images.float().to(model.device), size, mode="bicubic")
-            mean, std = (
-                torch.tensor(values, device=model.device).view(1, -1, 1, 1)
-                for values in (processor.image_mean, processor.image_std)
-            )
-            pixels = ((seen / 2 + 0.5 - mean) / std).to(model.dtype)
-            with torch.no_grad():
-                found["image"] = model(pixel_values=pixels, output_hidden_states=True).hidden_states[-2]
-        return found
+        return found | ({} if image_encoder is None else {"image": _seen(image_encoder, images)})
 
     def given(
         self,
@@ -356,6 +363,111 @@ class Wan(Family):
             tokens = {name: one * kept.view(-1, 1, 1).to(one) for name, one in tokens.items()}
         return Given(beside=beside, tokens=tokens)
 
+    # ---- what else a model is told
+
+    def given_kinds(self, model: Model) -> Mapping[str, str]:
+        transformer = self.part_config(model, "transformer")
+        if not transformer:
+            return {}
+        own = transformer.get("out_channels") or transformer["in_channels"]
+        more = transformer["in_channels"] - own
+        control, frames = more in (own, 2 * own, 2 * own + MASK), more in (own + MASK, 2 * own + MASK)
+        found = {"control": "" if control else "has no channels for a control video: choose a Fun-Control model"}
+        found[NOTHING] = "" if control or model.task == "text-to-video" else "begins with a first frame"
+        if not more:
+            if self.part_config(model, "vae").get("is_residual"):
+                why = "is told first and prefix alone: diffusers takes a last frame for it and ignores it"
+                found |= {name: "" if name in ("first", "prefix") else why for name in KINDS}
+                return found
+            return {NOTHING: ""}
+        if frames and transformer.get("pos_embed_seq_len"):
+            why = "looks at a first and a last frame together: use first+last or keyframes"
+            return found | {name: "" if name in ("first+last", "keyframes") else why for name in KINDS}
+        if not frames and more > own:
+            why = "has no channels that say which frames are given: use first"
+            return found | {name: "" if name == "first" else why for name in KINDS}
+        return found | (dict.fromkeys(KINDS, "") if frames else {})
+
+    def encode_told(self, vae: Any, image_encoder: Any, told: Told) -> Tensors:
+        """{"control": latents} of a control video; {"known": latents} of frames that stand in the latents; else
+        {"beside": latents of what is known, the rest gray, "mask": [B, 4, f, h, w]}, and what CLIP sees of the first
+        known frame ("image") and, where the clip's two ends are known, of the last ("last image")."""
+        found: dict[str, torch.Tensor] = {}
+        if told.control is not None:
+            found["control"] = self.encode_video(vae, told.control)["mean"]
+        if (shown := told.shown) is None:
+            return found
+        if vae.config.is_residual:
+            return found | {"known": self.encode_video(vae, shown[:, :, : len(told.known)])["mean"]}
+        found["beside"] = self.encode_video(vae, shown)["mean"]
+        found["mask"] = _mask(told, found["beside"])
+        if image_encoder is not None:
+            ends = told.known[:1] or (0,)
+            ends += (told.frames - 1,) if {0, told.frames - 1} <= set(told.known) else ()
+            for name, frame in zip(("image", "last image"), ends, strict=False):
+                found[name] = _seen(image_encoder, shown[:, :, frame])
+        return found
+
+    def told(
+        self, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
+    ) -> Given:
+        """Nothing is sampled: all latents are the posterior's mean. `call` puts zeros where nothing is told."""
+        import torch
+
+        tokens = {name: tensors[name] for name in ("image", "last image", "control") if name in tensors}
+        beside = torch.cat([tensors["mask"], tensors["beside"]], dim=1) if "beside" in tensors else None
+        return Given(beside=beside, known=tensors.get("known"), tokens=tokens)
+
+    def check_given(self, transformer: Any, given: Given | None) -> None:
+        own = transformer.config.out_channels or transformer.config.in_channels
+        if transformer.config.in_channels - own not in (own, 2 * own, 2 * own + MASK):
+            super().check_given(transformer, given)
+
+    def joined(self, transformer: Any, latents: torch.Tensor, given: Given | None) -> torch.Tensor:
+        """Noisy latents [B, C, f, h, w] with what stands beside them on the channels, zeros for what is not told.
+
+        Behind C noisy channels: mask and known frames (C + 4, Wan); a control video (C), and then the first frame's
+        latents (C, Wan2.1-Fun-Control) or mask and known frames (C + 4, Wan2.2-Fun-Control).
+        """
+        import torch
+
+        own = transformer.config.out_channels or transformer.config.in_channels
+        more = transformer.config.in_channels - own
+        beside, control = (None, None) if given is None else (given.beside, given.tokens.get("control"))
+        if not more:
+            return latents
+        if more == own + MASK and beside is not None:
+            return torch.cat([latents, beside], dim=1)
+        parts = [latents]
+        if more != own + MASK:
+            parts.append(torch.zeros_like(latents) if control is None else control)
+        if more == 2 * own:
+            first = torch.zeros_like(latents)
+            if beside is not None:
+                first[:, :, :1] = beside[:, MASK:, :1]
+            parts.append(first)
+        elif more > own:
+            size = (len(latents), own + MASK, *latents.shape[2:])
+            parts.append(latents.new_zeros(size) if beside is None else beside)
+        return torch.cat(parts, dim=1)
+
+    def pictures(self, transformer: Any, latents: torch.Tensor, given: Given | None) -> torch.Tensor | None:
+        """What CLIP sees, as the transformer takes it; None for one that is not shown it.
+
+        Zeros where nothing is told. A transformer that looks at two pictures takes them as rows of the batch.
+        """
+        import torch
+
+        tokens = {} if given is None else given.tokens
+        if "image" not in tokens and transformer.config.image_dim is None:
+            return None
+        both = transformer.config.pos_embed_seq_len
+        size = (len(latents), both // 2 if both else 1, transformer.config.image_dim)
+        image = tokens["image"] if "image" in tokens else latents.new_zeros(size)
+        if not both:
+            return image
+        return torch.stack([image, tokens.get("last image", torch.zeros_like(image))], dim=1).flatten(0, 1)
+
     # ---- training
 
     def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
@@ -377,14 +489,10 @@ class Wan(Family):
         return FlowSchedule(chosen, SHIFT if chosen.defaults > 1 else FORMER_SHIFT)
 
     def call(self, transformer: Any, inputs: CallInputs) -> torch.Tensor:
-        import torch
-
-        latents, timesteps, given = inputs.latents, inputs.timesteps, inputs.given
-        more: dict[str, torch.Tensor] = {}
-        if given is not None and given.beside is not None:
-            latents = torch.cat([latents, given.beside], dim=1)
-        if given is not None and "image" in given.tokens:
-            more["encoder_hidden_states_image"] = given.tokens["image"]
+        timesteps, given = inputs.timesteps, inputs.given
+        latents = self.joined(transformer, inputs.latents, given)
+        seen = self.pictures(transformer, inputs.latents, given)
+        more = {} if seen is None else {"encoder_hidden_states_image": seen}
         if given is not None and given.known is not None:  # a timestep for each token [B, tokens]
             _, tall, wide = transformer.config.patch_size
             frames, height, width = latents.shape[2:]
@@ -415,17 +523,30 @@ class Wan(Family):
             changes=changes + (SQUEEZED.format(height=shape[1], width=shape[2]) if looks else ""),
         )
 
+    def usage_told(self, model: Model, folder: Path, extras: UsageExtras, told: Sequence[str]) -> UsageExtras:
+        found = super().usage_told(model, folder, extras, told)
+        transformer = self.part_config(model, "transformer")
+        own = transformer.get("out_channels") or transformer.get("in_channels", 0)
+        if own and transformer["in_channels"] == 3 * own + MASK:
+            found = replace(
+                found, changes=NARROWED.format(own=own, control=2 * own, all=3 * own + MASK) + found.changes
+            )
+        return found
+
     def miniature(self, variant: str) -> tuple[Any, dict[str, Any]]:
-        """A random pipeline: "text" and "image-2.1" as 2.1, "5b" and "a14b" as 2.2."""
+        """A random pipeline: "text", "image-2.1" and "image-flf" (first and last frame) as 2.1, "5b" and "a14b" as 2.2;
+        "control" has the channels of Wan2.2-Fun-Control in one transformer."""
         import diffusers
         import transformers
 
-        five, of_image = variant.startswith("5b"), "image" in variant
+        five, of_image = variant.startswith("5b"), "image" in variant or variant == "control"
+        looks = variant in ("image-2.1", "image-flf")
         channels = 48 if five else 16
+        more = {"image-2.1": 20, "image-flf": 20, "a14b-image": 20, "control": 36}
         transformer: dict[str, Any] = {
             "num_attention_heads": 2,
             "attention_head_dim": 12,
-            "in_channels": 36 if variant in ("image-2.1", "a14b-image") else channels,
+            "in_channels": channels + more.get(variant, 0),
             "out_channels": channels,
             "text_dim": 32,
             "freq_dim": 16,
@@ -433,8 +554,10 @@ class Wan(Family):
             "num_layers": 2,
             "rope_max_seq_len": 32,
         }
-        if variant == "image-2.1":
+        if looks:
             transformer |= {"image_dim": 32, "added_kv_proj_dim": 24}
+        if variant == "image-flf":
+            transformer |= {"pos_embed_seq_len": 2 * 5}  # of two pictures
         vae: dict[str, Any] = {"base_dim": 4, "z_dim": channels, "dim_mult": [1] * 4, "num_res_blocks": 1}
         if five:
             vae |= {
@@ -459,7 +582,7 @@ class Wan(Family):
             parts["transformer_2"] = diffusers.WanTransformer3DModel(**transformer)
         if of_image:
             parts |= {"image_processor": None, "image_encoder": None}
-        if variant == "image-2.1":
+        if looks:
             sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
             look = transformers.CLIPVisionConfig(**sizes, image_size=16, patch_size=8)
             square = {"height": 16, "width": 16}
@@ -472,6 +595,41 @@ class Wan(Family):
         made = pipeline(**parts, **boundary, **({"expand_timesteps": True} if five else {}))
         size = 64 if five else 32
         return made, {"frames": 9, "height": size, "width": size}
+
+
+def _seen(image_encoder: Any, images: torch.Tensor) -> torch.Tensor:
+    """What CLIP makes of pictures [B, 3, H, W] in [-1, 1]: [B, 257, 1280]."""
+    import torch
+
+    processor, model = image_encoder
+    size = (model.config.image_size,) * 2
+    seen = torch.nn.functional.interpolate(images.float().to(model.device), size, mode="bicubic")
+    mean, std = (
+        torch.tensor(values, device=model.device).view(1, -1, 1, 1)
+        for values in (processor.image_mean, processor.image_std)
+    )
+    pixels = ((seen / 2 + 0.5 - mean) / std).to(model.dtype)
+    with torch.no_grad():
+        found: torch.Tensor = model(pixel_values=pixels, output_hidden_states=True).hidden_states[-2]
+    return found
+
+
+def _mask(told: Told, latents: torch.Tensor) -> torch.Tensor:
+    """Which frames of which latents are known, [B, 4, f, h, w]: the first frame counted four times.
+
+    A latent is known in a frame where all its pixels are.
+    """
+    import torch
+
+    (count, _, frames, *size) = latents.shape
+    cells = latents.new_zeros(count, told.frames, *size)
+    if told.mask is None:
+        cells[:, list(told.known)] = 1
+    else:
+        unknown = 1 - told.mask[:, 0].to(latents)
+        cells = 1 - torch.nn.functional.adaptive_max_pool2d(unknown, tuple(size))
+    every = torch.cat([cells[:, :1].expand(-1, MASK, -1, -1), cells[:, 1:]], dim=1)
+    return every.unflatten(1, (frames, MASK)).transpose(1, 2).contiguous()
 
 
 def _has_image_encoder(folder: Path) -> bool:

@@ -18,10 +18,10 @@ from workbench.loras.library import find_file, inserted, lacking, words_of
 from workbench.operations.registry import Snapshot, operation
 from workbench.operations.shared import FormState, Written, takes
 from workbench.sampler import prompt_enhancer, view
-from workbench.sampler.inputs import INPUT_FILES, inputs_of, keep, keep_lora
+from workbench.sampler.inputs import inputs_of, keep, keep_lora
 from workbench.sampler.prompt_enhancer import PromptSettings
 from workbench.sampler.samples import LATENTS, Samples, joins_scenes, settings_of
-from workbench.sampler.settings import BatchSettings, SampleSettings, expand
+from workbench.sampler.settings import INPUT_FILES, BatchSettings, SampleSettings, expand
 from workbench.settings import parse
 from workbench.workspace import Workspace, named_paths
 
@@ -85,11 +85,12 @@ def keep_file(
     file: File,
     *,
     name: Annotated[
-        Literal["image", "video", "continue_from"], Field(description="The setting of a sample that it is for.")
+        Literal["image", "last_image", "keyframes", "video", "continue_from", "mask", "control"],
+        Field(description="The setting of a sample that it is for."),
     ] = "image",
 ) -> Written:
     """Keep a copy of a picture or a video that a sample begins with."""
-    return Written(file=str(keep(workspace, Path(file), INPUT_FILES[name])))
+    return Written(file=str(keep(workspace, Path(file), INPUT_FILES.get(name, "picture"))))
 
 
 # ---- what a request comes to

@@ -18,6 +18,7 @@ from workbench import hub
 from workbench.clips.frame_plan import Shape, shape_of
 from workbench.clips.records import INFO, METADATA
 from workbench.errors import ConfigError
+from workbench.families.base import ResolvedModel
 from workbench.families.model import Model
 from workbench.families.settings import check_own
 from workbench.jobs import platform
@@ -61,6 +62,7 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
     check_own(settings, resolved)
     _check_lora(settings)
     _check_memory(settings)
+    _check_told(settings, resolved)
     if settings.gpus != 1:
         check_ranks(settings, settings.gpus or len(gpus()) or 1)
     initial_lora(workspace, settings)
@@ -75,6 +77,36 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
     return shape
 
 
+def _check_told(settings: TrainSettings, resolved: ResolvedModel) -> None:
+    """Refuse what the model cannot be told of a clip, and what it would be told in two ways."""
+    if not settings.tells:
+        return
+    family, model = resolved
+    frames, rule = settings.frames or model.frames, model.frame_rule
+    for kind in (one.kind for one in settings.given_shares):
+        if why := family.refusal(model, kind.name):
+            raise _refusal("given", f"given has {kind}, {why}")
+        if kind.name in ("prefix", "suffix") and kind.count not in (1, *rule.legal()):
+            legal = sorted((1, *rule.legal()), key=lambda count: abs(count - kind.count))[:2]
+            use = " or ".join(f"{kind.name} {count}" for count in sorted(legal))
+            raise _refusal("given", f"given has {kind}, {model.title} takes 1 or {rule} frames at an end: use {use}")
+        if not kind.leaves_something(frames):
+            raise _refusal(
+                "given",
+                f"given has {kind}, which leaves nothing to learn of {frames} frames: tell fewer, or raise frames",
+            )
+    if settings.control and (why := family.refusal(model, "control")):
+        raise _refusal("control", f"control is on, {why}")
+    for name in ("condition", "condition_frames"):
+        value, usual = getattr(settings, name), TrainSettings.model_fields[name].default
+        if value != usual:
+            tells = "given" if settings.given else "control"
+            raise _refusal(
+                name,
+                f"{name} is {value}, but {tells} says what the model is told: set {name} to {usual}, or {tells} off",
+            )
+
+
 def _check_preview_frames(settings: TrainSettings, model: Model) -> None:
     if (frames := settings.preview_frames) is None:
         return
@@ -83,7 +115,7 @@ def _check_preview_frames(settings: TrainSettings, model: Model) -> None:
     except ConfigError as error:
         raise _refusal("preview_frames", f"preview_{error}") from error
     whole_clip = settings.condition == "low resolution" or settings.condition_frames == "every"
-    if model.task == "image-to-video" and whole_clip:
+    if settings.tells or (model.task == "image-to-video" and whole_clip):
         raise _refusal(
             "preview_frames",
             f"preview_frames is {frames}, but previews of this run are shown a whole clip, which decides their length: "

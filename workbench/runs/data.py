@@ -211,6 +211,7 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
     for role, source in dict.fromkeys(used):
         folder, found = workspace.dataset(source.name), clips[source.name]
         misfits = {clip.file_name: _misfit(folder, clip, settings, model, fit) for clip in found if clip.is_latents}
+        misfits |= {clip.file_name: why for clip in found if (why := _untold(folder, clip, settings))}
         items, left_out = _usable(folder, source, found, buckets, shape, taking, misfits)
         if not items:
             raise _unusable(settings, role, source.name, left_out)
@@ -330,6 +331,25 @@ def _misfit(dataset: Path, clip: Clip, settings: TrainSettings, model: Model, fi
         return fit.misfit(path) if path.is_file() else ""
     except DataError as error:
         return str(error)
+
+
+def _untold(dataset: Path, clip: Clip, settings: TrainSettings) -> str:
+    """Why a run cannot tell a model what it says of this clip, before anything is read of it; "" where it can."""
+    if not settings.tells:
+        return ""
+    if clip.is_latents:
+        return "given and control are made of a clip's frames, and latents have none"
+    kinds = {one.kind.name for one in settings.given_shares}
+    needed = {"control": settings.control, "mask": "mask" in kinds}
+    for kind, setting in (("control", "control"), ("mask", "given")):
+        name = clip.companions.get(kind, "")
+        if needed[kind] and not name:
+            return f"it has no {kind} video, which {setting} needs: add one beside the clip"
+        if needed[kind] and not clip_file(dataset, name).is_file():
+            return f"the file of its {kind} video is missing, {name}: add it again"
+    if {"last", "first+last"} & kinds and clip.last_frame and not clip_file(dataset, clip.last_frame).is_file():
+        return f"the file of its last frame is missing, {clip.last_frame}: add it again"
+    return ""
 
 
 def _unusable(settings: TrainSettings, role: Role, dataset: str, dropped: Sequence[str]) -> DataError:

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from pydantic import field_validator
+
 from workbench.families import default_model, known_model
 from workbench.families.denoising import Curve
 from workbench.families.noise_schedules import Density, TrainPart
 from workbench.families.settings import NamesModel
+from workbench.families.told import GivenShare, parse_given
 from workbench.jobs.devices import DeviceChoice
 from workbench.settings import Settings, field
 
@@ -161,6 +164,48 @@ class DataSettings(Settings):
     horizontal_flip: float = field(0.0, title="Horizontal flip", low=0.0, high=1.0, advanced=True)
     """How often a clip is flipped, left and right exchanged: 0.5 is every second time. Not for clips with text
     or with a direction in the caption."""
+
+
+class ToldSettings(Settings):
+    SECTION = "What the model is told"
+
+    given: tuple[str, ...] = field((), title="Given frames", lines=3, advanced=True, own=True)
+    """What the model is told of a clip beforehand and how often, one a line: first 0.3, last 0.1, first+last 0.2,
+    prefix 9 0.1 (the first 9 frames, to extend a clip), suffix 9 0.1, keyframes 3 0.1 (3 frames evenly apart, both
+    ends among them), mask outside 0.2 (what lies outside of the clips' masks, to fill them in), mask inside 0.2. For
+    what is left of 1 it is told nothing. One way is drawn for each batch; measurements and previews take that of the
+    largest share. Empty: as the model was made, a first frame for image to video."""
+
+    control: bool = field(False, title="Follow control videos", advanced=True, own=True)
+    """Train with the control videos that lie beside the clips (edges, depth, poses), for models with channels for them:
+    what is generated then follows such a video frame by frame. Each clip needs one."""
+
+    @field_validator("given")
+    @classmethod
+    def _legal_kinds(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        parse_given(value)
+        return value
+
+    @property
+    def given_shares(self) -> tuple[GivenShare, ...]:
+        """How often a clip is told what."""
+        return parse_given(self.given)
+
+    @property
+    def told_kinds(self) -> tuple[str, ...]:
+        """The kinds of `families.told` that clips are told."""
+        names = [one.kind.name for one in self.given_shares] + (["control"] if self.control else [])
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def ways_told(self) -> int:
+        """Encoded views of a clip beside itself, for all that it may be told."""
+        return len(self.given) + self.control
+
+    @property
+    def tells(self) -> bool:
+        """Whether clips are told anything of this section; if not, models are shown what they were made for."""
+        return bool(self.given or self.control)
 
 
 LearningRateSchedule = Literal[
@@ -518,6 +563,8 @@ OTHER_NAMES = {
     "buckets": "aspect ratio, resolution",
     "picture_share": "image ratio, still images, mixed image and video training, static",
     "horizontal_flip": "augmentation, flip, random flip",
+    "given": "image to video, i2v, first last frame, FLF2V, end image, extend video, inpainting, outpainting",
+    "control": "Fun-Control, ControlNet, control path, control directory, edges, canny, depth, pose, paired videos",
     "gradient_checkpointing": "vram, GPU memory, activation checkpointing, recompute",
     "base_model_precision": "vram, GPU memory, quantize, quantization, 8-bit, 4-bit, fp8, QLoRA, layerwise upcasting",
     "blocks_to_swap": "vram, GPU memory, offload, block swap, group offload",
@@ -593,6 +640,7 @@ class TrainSettings(
     PreviewSettings,
     LoraSettings,
     TrainingSettings,
+    ToldSettings,
     DataSettings,
     ModelSettings,
 ):
@@ -610,8 +658,13 @@ def _image(values: Values) -> bool:
     return found is None or found.model.task == "image-to-video"
 
 
+def _tells(values: Values) -> bool:
+    """Whether the run says itself what the model is told of a clip."""
+    return bool(values["given"] or values["control"])
+
+
 def _first_frame(values: Values) -> bool:
-    return _image(values) and values["condition"] == "first frame"
+    return _image(values) and values["condition"] == "first frame" and not _tells(values)
 
 
 def _lora(values: Values) -> bool:
@@ -621,9 +674,10 @@ def _lora(values: Values) -> bool:
 # Setting -> whether it has an effect. Forms hide it where it has none, and the trainer does not read it there. Settings
 # that are not listed always have an effect.
 HAS_EFFECT: dict[str, Callable[[Values], bool]] = {
-    **dict.fromkeys(("condition", "image_dropout"), _image),
+    **dict.fromkeys(("condition", "image_dropout"), lambda values: _image(values) and not _tells(values)),
+    "first_frame_share": lambda values: not _tells(values),
     **dict.fromkeys(("condition_frames", "image_latent_scale", "preview_images"), _first_frame),
-    "low_resolution_scale": lambda values: _image(values) and not _first_frame(values),
+    "low_resolution_scale": lambda values: _image(values) and values["condition"] == "low resolution",
     **dict.fromkeys(
         ("start_from", "rank", "alpha", "targets", "lora_dropout", "dora", "rslora", "lora_init", "train_also"), _lora
     ),

@@ -36,7 +36,15 @@ from workbench.jobs.torch_devices import free_memory, make_current
 from workbench.sampler import offload_plan
 from workbench.sampler.adapters import Experts
 from workbench.sampler.decoding import DecodingMethod, LatentPreviewer, decode
-from workbench.sampler.inputs import SampleInputs, as_clip, first_frames, inputs_of, last_frames, read_picture
+from workbench.sampler.inputs import (
+    SampleInputs,
+    as_clip,
+    first_frames,
+    inputs_of,
+    last_frames,
+    read_picture,
+    told_beforehand,
+)
 from workbench.sampler.loras import Lora, fetched, read_header
 from workbench.sampler.samples import NOISE, read_latents, write_latents
 from workbench.sampler.settings import SampleSettings, Speed
@@ -47,6 +55,7 @@ if TYPE_CHECKING:
     import torch
 
 HASHED = {"image_sha256": "image", "video_sha256": "video", "continued_sha256": "continue_from"}
+TOLD = {"last_image_sha256": "last_image", "mask_sha256": "mask", "control_sha256": "control"}  # where they are given
 PROMPTS_KEPT = 64  # embeddings, so that the text encoder is not needed when a prompt is repeated
 
 
@@ -283,8 +292,9 @@ class Sampler:
         size = (shape.height, shape.width)
         found: dict[str, Any] = {}
         picture = read_picture(named_paths.resolve(settings.image, "image"), *size) if settings.image else None
-        if not (settings.continue_from or settings.video or picture is not None):
+        if not (settings.continue_from or settings.video or picture is not None or settings.told):
             return {}
+        last = None
         with self._on_device(self._vae):
             if settings.continue_from:
                 before = named_paths.resolve(settings.continue_from, "continue_from")
@@ -294,7 +304,7 @@ class Sampler:
                 # The mean of the posterior: the frames must come back unchanged.
                 middle = torch.zeros(1, *self.family.latents_shape(self.folder, len(last), *size))
                 found["prefix"] = self.family.sample_latents({name: v.cpu() for name, v in moments.items()}, middle)
-            if settings.video:
+            if settings.video and not settings.mask:
                 first = first_frames(named_paths.resolve(settings.video, "video"), shape.frames, shape.fps, *size)
                 moments = self.family.encode_video(self._vae, as_clip(first))
                 around = self.family.posterior_noise(moments, noise, self._vae_dtype)
@@ -303,7 +313,12 @@ class Sampler:
                 missing = max(latents_shape[axis - 1] - around.shape[axis], 0)
                 around = torch.cat([around.narrow(axis, 0, missing), around], dim=axis)
                 found["source"] = self.family.sample_latents(moments, around)
-            if picture is not None and self.model.task == "image-to-video":
+            if settings.told:
+                encoder = self.family.load_image_encoder(self.folder, self._torch_device, self._vae_dtype)
+                tensors = self.family.encode_told(self._vae, encoder, told_beforehand(inputs, last))
+                given = self.family.told_to_sample(self.folder, tensors, latents_shape, noise, self._vae_dtype)
+                found["given"] = given
+            elif picture is not None and self.model.task == "image-to-video":
                 encoder = self.family.load_image_encoder(self.folder, self._torch_device, self._vae_dtype)
                 pixels = as_clip(picture)[:, :, 0]
                 image = self.family.encode_image(self._vae, encoder, pixels, shape.frames, settings.image_scale)
@@ -349,6 +364,7 @@ class Sampler:
                 key: file_sha256(named_paths.resolve(given[name])) if given[name] else None
                 for key, name in HASHED.items()
             },
+            **{key: file_sha256(named_paths.resolve(given[name])) for key, name in TOLD.items() if given[name]},
             "kept_frames": inputs.kept_frames,
             "scheduler": inputs.scheduler,
             **{name: value for name, value in only_some.items() if value is not None},

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 from workbench.clips import media
 from workbench.clips.frame_plan import Shape, shape_of
@@ -21,11 +21,13 @@ from workbench.clips.media import Pixels
 from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError, DataError
 from workbench.families import settle
+from workbench.families.base import Family
 from workbench.families.denoising import Guidance
 from workbench.families.model import Model
 from workbench.families.settings import check_own
+from workbench.families.told import NOTHING, GivenKind, Told, told_of
 from workbench.sampler.loras import Lora, absolute, read_header, resolve
-from workbench.sampler.settings import SampleSettings
+from workbench.sampler.settings import INPUT_FILES, Kind, SampleSettings, parse_keyframes
 from workbench.workspace import Workspace, named_paths, replacing
 
 if TYPE_CHECKING:
@@ -33,9 +35,6 @@ if TYPE_CHECKING:
     from PIL import Image
 
 FOLDER = "inputs"
-Kind = Literal["picture", "video"]
-# Which settings name a file.
-INPUT_FILES: dict[str, Kind] = {"image": "picture", "video": "video", "continue_from": "video"}
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
 
 
@@ -63,14 +62,15 @@ def inputs_of(workspace: Workspace, settings: SampleSettings) -> SampleInputs:
     """Fill in the model's own values and check all that can be checked before the weights. Raises ConfigError."""
     family, model = resolved = settings.resolved
     check_own(settings, resolved)
-    _check_pictures(model, settings)
+    _check_pictures(family, model, settings)
     scheduler = model.scheduler if settings.scheduler == "model" else settings.scheduler
     if scheduler not in family.schedulers:
         rule = " or ".join(("model", *family.schedulers))
         raise ConfigError.of("scheduler", f"scheduler is {scheduler}, {model.title} has {rule}: choose one of these")
     shape = shape_of(settings, model)
+    _check_keyframes(settings, shape)
     steps = settings.steps or model.steps
-    if settings.video and int(steps * settings.strength) < 1:
+    if settings.video and not settings.mask and int(steps * settings.strength) < 1:
         raise ConfigError.of(
             "strength",
             f"strength is {settings.strength:g}, which leaves none of {steps} steps: use {1 / steps:.2g} or more",
@@ -126,24 +126,56 @@ def check_continues(model: Model, shape: Shape) -> None:
         )
 
 
-def _check_pictures(model: Model, settings: SampleSettings) -> None:
+def _check_keyframes(settings: SampleSettings, shape: Shape) -> None:
+    for frame, file in parse_keyframes(settings.keyframes).items():
+        if frame >= shape.frames:
+            rule = f"must be below the video's {shape.frames} frames: use at most {shape.frames - 1}"
+            raise ConfigError.of("keyframes", f"keyframes has {Path(file).name} at frame {frame}, which {rule}")
+        check_picture(named_paths.resolve(file, "keyframes"), "keyframes")
+
+
+def _check_told(family: Family, model: Model, settings: SampleSettings) -> None:
+    """Refuse what the model cannot be told, and what contradicts itself."""
+    for kind, setting in settings.told.items():
+        if why := family.refusal(model, kind):
+            value = ", ".join(settings.keyframes) if setting == "keyframes" else getattr(settings, setting)
+            raise ConfigError.of(setting, f"{setting} is {value}, {why}")
+    if settings.mask and not settings.video:
+        raise ConfigError.of(
+            "mask", "mask is set and video is empty: give the video in which it says what is made anew"
+        )
+    for name in ("image", "last_image", "keyframes", "continue_from"):
+        if settings.mask and getattr(settings, name):
+            raise ConfigError.of(
+                name, f"{name} and mask are both given, and with a mask all that is known is the video's: leave one out"
+            )
+    if settings.last_image:
+        check_picture(named_paths.resolve(settings.last_image, "last_image"), "last_image")
+
+
+def _check_pictures(family: Family, model: Model, settings: SampleSettings) -> None:
     """Refuse a first frame where none is taken, its lack where one is needed, and files that are none."""
     from_image = model.task == "image-to-video"
+    _check_told(family, model, settings)
     if settings.image and not from_image:
         raise ConfigError.of(
             "image", f"image is {settings.image}, {model.title} starts from the prompt alone: leave it empty"
         )
-    if from_image and not (settings.image or settings.continue_from):
+    begins = settings.image or settings.continue_from or settings.told.keys() - {"control"}
+    if from_image and not begins and family.refusal(model, NOTHING):
         raise ConfigError.of("image", f"image is empty, {model.title} starts from a first frame: give a picture's file")
     if settings.image:
         check_picture(named_paths.resolve(settings.image, "image"))
-    if settings.video and from_image:
+    alone = settings.image and from_image and not (settings.last_image or settings.keyframes)
+    if alone and family.given_kinds(model) and (why := family.refusal(model, "first")):
+        raise ConfigError.of("image", f"image is given alone, {why}")
+    if settings.video and from_image and not settings.mask:
         raise ConfigError.of(
             "video", f"video is {settings.video}, {model.title} begins with a first frame: choose a text-to-video model"
         )
     if settings.video and settings.continue_from:
         raise ConfigError.of("video", "video and continue_from are both given: change one video, or continue one")
-    for name in ("video", "continue_from"):
+    for name in ("video", "continue_from", "mask", "control"):
         if file := getattr(settings, name):
             check_video(named_paths.resolve(file, name), name)
 
@@ -153,8 +185,10 @@ def portable(workspace: Workspace, settings: SampleSettings) -> SampleSettings:
 
     Raises ConfigError, ModelUnavailable.
     """
-    files = {key: getattr(settings, key) for key in ("image", "video", "continue_from")}
-    found = {key: str(named_paths.resolve(file, key)) for key, file in files.items() if file}
+    files = {key: getattr(settings, key) for key in INPUT_FILES}
+    found: dict[str, Any] = {key: str(named_paths.resolve(file, key)) for key, file in files.items() if file}
+    if pictures := parse_keyframes(settings.keyframes):
+        found["keyframes"] = [f"{named_paths.resolve(file, 'keyframes')}={at}" for at, file in pictures.items()]
     return settings.changed(
         model=settle(workspace.model(settings.model)), loras=list(absolute(workspace, settings.loras)), **found
     )
@@ -163,12 +197,12 @@ def portable(workspace: Workspace, settings: SampleSettings) -> SampleSettings:
 # ---- reading --------------------------------------------------------------------------------------------------------
 
 
-def check_picture(path: Path) -> None:
+def check_picture(path: Path, setting: str = "image") -> None:
     """Refuse what is no picture that can be read, by its header. Raises ConfigError."""
-    _open(path).close()
+    _open(path, setting).close()
 
 
-def read_picture(path: Path, height: int, width: int) -> Pixels:
+def read_picture(path: Path, height: int, width: int, setting: str = "image") -> Pixels:
     """The picture, upright, cut to the middle of what covers the size: uint8 [1, height, width, 3]. Raises ConfigError.
 
     What is transparent becomes white.
@@ -177,24 +211,24 @@ def read_picture(path: Path, height: int, width: int) -> Pixels:
     from PIL import Image, ImageOps
 
     try:
-        with _open(path) as opened:
+        with _open(path, setting) as opened:
             picture = ImageOps.exif_transpose(opened).convert("RGBA")
     except (OSError, SyntaxError, ValueError) as error:
-        raise _refusal("image", path, "is damaged: copy it again") from error
+        raise _refusal(setting, path, "is damaged: copy it again") from error
     white = Image.new("RGBA", picture.size, "white")
     return np.asarray(_fitted(Image.alpha_composite(white, picture).convert("RGB"), height, width))[None]
 
 
-def _open(path: Path) -> Image.Image:
+def _open(path: Path, setting: str) -> Image.Image:
     from PIL import Image, UnidentifiedImageError
 
     try:
         media.check_file(path)
         return Image.open(path, formats=FORMATS)
     except DataError as error:
-        raise _refusal("image", path, f"cannot be used: {error}") from error
+        raise _refusal(setting, path, f"cannot be used: {error}") from error
     except (UnidentifiedImageError, Image.DecompressionBombError, OSError) as error:
-        raise _refusal("image", path, "is no picture that can be read: give a PNG, JPEG, WebP or BMP file") from error
+        raise _refusal(setting, path, "is no picture that can be read: give a PNG, JPEG, WebP or BMP file") from error
 
 
 def check_video(path: Path, setting: str = "video") -> None:
@@ -205,13 +239,13 @@ def check_video(path: Path, setting: str = "video") -> None:
         raise _refusal(setting, path, f"cannot be used: {error}") from error
 
 
-def first_frames(path: Path, count: int, fps: float, height: int, width: int) -> Pixels:
+def first_frames(path: Path, count: int, fps: float, height: int, width: int, setting: str = "video") -> Pixels:
     """The first frames of a video at a rate, in order: uint8 [count, height, width, 3]. Raises ConfigError.
 
     A video that is too short goes on with its last frame.
     """
-    times = _times(path, "video")
-    return _frames(path, [_nearest(times, index / fps) for index in range(count)], height, width, "video")
+    times = _times(path, setting)
+    return _frames(path, [_nearest(times, index / fps) for index in range(count)], height, width, setting)
 
 
 def last_frames(path: Path, count: int, fps: float, height: int, width: int) -> Pixels:
@@ -232,6 +266,47 @@ def as_clip(frames: Pixels) -> torch.Tensor:
     import torch
 
     return (torch.from_numpy(frames.copy()).permute(3, 0, 1, 2).float() / 127.5 - 1.0).unsqueeze(0)
+
+
+def told_beforehand(inputs: SampleInputs, taken_over: Pixels | None) -> Told:
+    """What the model is told of a sample's video, in pixels; of the frames taken over what its settings say.
+
+    Args:
+        taken_over: The last frames of the video that is continued, [F, H, W, 3].
+
+    Raises:
+        ConfigError: For files that cannot be read.
+    """
+    import torch
+
+    settings, shape = inputs.settings, inputs.shape
+    size = (shape.height, shape.width)
+
+    def video(setting: str) -> torch.Tensor:
+        path = named_paths.resolve(getattr(settings, setting), setting)
+        return as_clip(first_frames(path, shape.frames, shape.fps, *size, setting))
+
+    control = video("control") if settings.control else None
+    if settings.mask:
+        mask = (video("mask").mean(1, keepdim=True) + 1) / 2
+        told = told_of(GivenKind("mask", side=settings.mask_keeps), video("video"), mask)
+        return told.changed(control=control)
+    pictures = {frame: (file, "keyframes") for frame, file in parse_keyframes(settings.keyframes).items()}
+    pictures |= {0: (settings.image, "image")} if settings.image else {}
+    pictures |= {shape.frames - 1: (settings.last_image, "last_image")} if settings.last_image else {}
+    known = {
+        frame: as_clip(read_picture(named_paths.resolve(file, setting), *size, setting))[0, :, 0]
+        for frame, (file, setting) in pictures.items()
+    }
+    if taken_over is not None:
+        count = len(taken_over) if settings.tell_frames else 1  # one stands for the first frame
+        known = {**{frame: as_clip(taken_over)[0, :, frame] for frame in range(count)}, **known}
+    if not known:
+        return Told(shape.frames, control=control)
+    clip = torch.zeros(1, 3, shape.frames, *size)
+    for frame, pixels in known.items():
+        clip[0, :, frame] = pixels
+    return Told(shape.frames, tuple(sorted(known)), clip, control=control)
 
 
 def _times(path: Path, setting: str) -> list[float]:
@@ -297,7 +372,11 @@ def kept(workspace: Workspace, many: Sequence[SampleSettings]) -> list[SampleSet
     kept_file = functools.cache(lambda file, kind: str(keep(workspace, Path(file), kind)))
     found = []
     for settings in many:
-        files = {name: kept_file(file, kind) for name, kind in INPUT_FILES.items() if (file := getattr(settings, name))}
+        files: dict[str, Any] = {
+            name: kept_file(file, kind) for name, kind in INPUT_FILES.items() if (file := getattr(settings, name))
+        }
+        if pictures := parse_keyframes(settings.keyframes):
+            files["keyframes"] = [f"{kept_file(file, 'picture')}={at}" for at, file in pictures.items()]
         found.append(settings.changed(**files) if files else settings)
     return found
 

@@ -32,7 +32,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workbench.clips import media
 from workbench.clips.records import Number, Whole
 from workbench.errors import ConfigError, DataError, Unknown
-from workbench.sampler.settings import SampleSettings
+from workbench.sampler.settings import INPUT_FILES, SampleSettings
 from workbench.settings import parse
 from workbench.workspace import (
     Workspace,
@@ -61,9 +61,10 @@ NOISE = "noise_state"  # tensor of a file of latents: of the generator, for deco
 MOST_SAMPLES = 8  # in a notebook
 PREVIEWS = 3  # videos that a LoRA without a run keeps as its previews
 WHOLE = re.compile(r"[/\\~]|[A-Za-z]:[/\\]")
+NUMBERED = re.compile(r"\.safetensors=|\.\w{3,4}=\d+$")
 TEXTS = ("prompt", "negative_prompt")  # what a person wrote is no path, whatever it begins with
-INPUTS = ("image", "video", "continue_from")
-PATHS = (*INPUTS, "loras")
+INPUTS = tuple(INPUT_FILES)
+PATHS = (*INPUTS, "keyframes", "loras")
 SUFFIXES = (".zip", ".gif", ".png")
 MOST_TILES = 36  # videos in a GIF or PNG
 NAME_LETTERS = 60  # of the prompt, in a file's name
@@ -191,8 +192,8 @@ def localised(settings: Mapping[str, Any], root: Path) -> dict[str, Any]:
 
 
 def _whole(text: str, root: Path) -> str:
-    """`text` may go on with =SCALE."""
-    name, equals, scale = text.rpartition("=") if ".safetensors=" in text else (text, "", "")
+    """`text` may go on with =SCALE, or =FRAME of a keyframe."""
+    name, equals, scale = text.rpartition("=") if NUMBERED.search(text) else (text, "", "")
     if not name or "\0" in name or WHOLE.match(name) or ".." in PurePath(name).parts or not (root / name).is_file():
         return text
     return f"{root / name}{equals}{scale}"

@@ -7,6 +7,8 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from pydantic import field_validator
+
 from workbench.errors import ConfigError
 from workbench.families import default_model, known_model
 from workbench.families.denoising import Curve
@@ -22,6 +24,16 @@ MARK = "@@"  # before what a line has of its own: PROMPT@@PICTURE as in SAT's li
 LENGTHS = re.compile(r"(?P<frames>[0-9]{1,9})?\s*(keep\s+(?P<kept_frames>[0-9]{1,9}))?")
 
 Speed = Literal["exact", "fast", "low-memory"]
+Kind = Literal["picture", "video"]
+# Which settings name a file that goes into a video; each line of `keyframes` names a picture, too.
+INPUT_FILES: dict[str, Kind] = {
+    "image": "picture",
+    "last_image": "picture",
+    "video": "video",
+    "continue_from": "video",
+    "mask": "video",
+    "control": "video",
+}
 
 
 class SampleSettings(NamesModel):
@@ -72,6 +84,29 @@ class SampleSettings(NamesModel):
     )
     """How many of the last frames of the video that is continued, or of the scene before, the new one begins with.
     More keeps more of its movement. Empty: as many as the model's shortest clip has."""
+
+    tell_frames: bool = field(False, title="Tell the frames taken over", section=WHAT, advanced=True, own=True)
+    """Also give the frames taken over to the model as frames it knows, for LoRAs trained with given prefix. Off: they
+    are only put back at each step."""
+
+    last_image: str = field("", title="Last frame", section=WHAT, path=True, own=True)
+    """A picture's file that the video ends with."""
+
+    keyframes: tuple[str, ...] = field((), title="Keyframes", section=WHAT, lines=2, advanced=True, path=True, own=True)
+    """Pictures that the video passes through, FILE=FRAME, one a line: door.png=16, counted from 0."""
+
+    mask: str = field("", title="Mask", section=WHAT, advanced=True, path=True, own=True)
+    """A video's file, white and black: where it is white, the video to change is made anew, all else is given to the
+    model as it is."""
+
+    mask_keeps: Literal["outside", "inside"] = field(
+        "outside", title="What the mask keeps", section=WHAT, advanced=True, own=True
+    )
+    """outside: what is white is made anew (inpainting). inside: what is white is kept (outpainting)."""
+
+    control: str = field("", title="Control video", section=WHAT, advanced=True, path=True, own=True)
+    """A video's file that the new video follows frame by frame: edges, depth, poses, as the model or its LoRA was
+    trained with."""
 
     loras: tuple[str, ...] = field((), title="LoRAs", section=WHAT, source="loras", lines=2, path=True)
     """Any number of LoRAs, each a run's name, a .safetensors file or OWNER/NAME on the Hub, with =SCALE behind it if
@@ -163,9 +198,43 @@ class SampleSettings(NamesModel):
     )
     """The kernel that computes attention. auto takes the fastest that this GPU has."""
 
+    @field_validator("keyframes")
+    @classmethod
+    def _legal_keyframes(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        parse_keyframes(value)
+        return value
+
+    @property
+    def told(self) -> dict[str, str]:
+        """Kind of `families.told` -> the setting that tells it; not of a first frame alone, which models begin with."""
+        found: dict[str, str] = {}
+        if self.mask:
+            found["mask"] = "mask"
+        if self.keyframes:
+            found["keyframes"] = "keyframes"
+        if self.tell_frames and self.continue_from:
+            found["prefix"] = "tell_frames"
+        if self.last_image:
+            begins = self.image or self.continue_from or self.keyframes
+            found["first+last" if begins else "last"] = "last_image"
+        return found | ({"control": "control"} if self.control else {})
+
     def settled(self) -> SampleSettings:
         """The same with a random seed where it was left empty."""
         return self if self.seed is not None else self.changed(seed=secrets.randbelow(SEEDS))
+
+
+def parse_keyframes(lines: Sequence[str]) -> dict[int, str]:
+    """Frame -> picture's file of lines such as door.png=16. Raises ValueError with a sentence."""
+    found: dict[int, str] = {}
+    for line in lines:
+        file, _, frame = line.strip().rpartition("=")
+        if not file or not re.fullmatch(r"[0-9]{1,6}", frame):
+            raise ValueError(f"keyframes has {line[:120]!r}: write FILE=FRAME, counted from 0, as in door.png=16")
+        if int(frame) in found:
+            raise ValueError(f"keyframes has frame {int(frame)} twice: give each frame one picture")
+        found[int(frame)] = file
+    return found
 
 
 class BatchSettings(Settings):
@@ -263,6 +332,16 @@ def _image(values: Mapping[str, Any]) -> bool:
     return model is None or model.task != "text-to-video"
 
 
+def _told(kind: str) -> Callable[[Mapping[str, Any]], bool]:
+    """Whether the model can be told a kind; true for one that is not known."""
+
+    def told(values: Mapping[str, Any]) -> bool:
+        found = known_model(str(values["model"]))
+        return found is None or not found.family.refusal(found.model, kind)
+
+    return told
+
+
 def _schedulers(values: Mapping[str, Any]) -> bool:
     """Whether there is a scheduler to choose."""
     found = known_model(str(values["model"]))
@@ -278,7 +357,10 @@ HAS_EFFECT: dict[str, Callable[[Mapping[str, Any]], bool]] = {
         _guided,
     ),
     **dict.fromkeys(("height", "width"), lambda values: not getattr(chosen_model(values), "fixed_size", False)),
-    "video": lambda values: getattr(chosen_model(values), "task", "") != "image-to-video",
-    "strength": lambda values: bool(values["video"]),
+    "video": lambda values: getattr(chosen_model(values), "task", "") != "image-to-video" or _told("mask")(values),
+    "strength": lambda values: bool(values["video"]) and not values["mask"],
+    "mask": lambda values: bool(values["video"]),
+    "mask_keeps": lambda values: bool(values["mask"]),
+    "tell_frames": lambda values: bool(values["continue_from"]),
     "force_loras": lambda values: bool(values["loras"]),
 }

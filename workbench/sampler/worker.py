@@ -126,7 +126,7 @@ class Worker:
             before = queue.target(self._workspace, after, "")
             if not before.is_file():
                 raise ConfigError(f"the scene before, {after}, has no video: generate this one again once it has")
-            settings = settings.changed(continue_from=str(before), image="", video="")
+            settings = settings.changed(continue_from=str(before), image="", video="", mask="")
         sampler = self._sampler_for(sample_id, settings)
         self.check_commands(sample_id)
         if decode:

@@ -7,6 +7,9 @@ sampled on the processor, so every device gets the same.
 Image-to-video models get the noised first frame, or the clip in low resolution, beside the caption, as the published
 ones were trained (SAT diffusion_video.py): the first frame gets noise of its own before it is encoded, its sigma
 sampled anew for every clip and step from exp(N(mean, deviation)); now and then there is no picture at all.
+
+A run that says what the model is told of a clip (the settings `given` and `control`) draws one way for each batch, so
+that all its clips have one shape; measurements and previews always take the one of the largest share.
 """
 
 from __future__ import annotations
@@ -21,17 +24,21 @@ import torch
 from workbench.families.model import Model
 from workbench.families.model_inputs import Given, ModelInputs, Tensors
 from workbench.families.noise_schedules import DEFAULTS, NoiseSettings
+from workbench.families.told import GivenKind, drawn, largest
 from workbench.jobs.torch_devices import free_memory, to_device
 from workbench.runs.data import Batches, RunClip, TrainingData, seed_for
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.encoder import (
+    CONTROL,
     DRIFT_INPUTS,
     FIRST_FRAME,
+    TOLD,
     Encoder,
     Piece,
     View,
     drift_captions,
     read_first_frame,
+    told_view,
     view_of,
 )
 from workbench.trainer.evaluation import EvaluationInput
@@ -65,6 +72,7 @@ class _Read:
     pictures: torch.Tensor  # [B] bool: with its picture
     low: Tensors | None
     image: Tensors | None
+    told: Tensors | None  # {} where nothing was drawn, None in runs that do not say what is told
 
 
 class BatchInputs:
@@ -97,7 +105,7 @@ class BatchInputs:
         )
         self.schedule = self._family.noise_schedule(self._folder, self._device, chosen)
         self._batches, self._stride = Batches(data, settings), stride
-        self.view = view_of(model, settings)
+        self.view, self._shares = view_of(model, settings), settings.given_shares
         # How often a clip is shown no picture.
         self._hidden = self._family.image_dropout if settings.image_dropout is None else settings.image_dropout
         if self.view == "clip":
@@ -131,6 +139,8 @@ class BatchInputs:
         elif self._frames is not None:
             moments = self._frame_moments(number)
             given = self._frames.finish(moments, read.shape, read.pictures, "training", step, micro)
+        elif read.told is not None:
+            given = self._given(read.told, read.shape, "told", step, micro)
         elif self.view == "clip" and read.pictures.any():
             given = self._family.own_first_frame(latents, to_device(read.pictures, self._device))
         inputs = ModelInputs(
@@ -184,7 +194,38 @@ class BatchInputs:
             pictures=pictures,
             low=low,
             image=image,
+            told=self._told(items, flipped, self._drawn(step, micro)) if self.view == TOLD else None,
         )
+
+    # ---- what the model is told of the clips
+
+    def _drawn(self, step: int, micro: int) -> GivenKind | None:
+        """The way in which the clips of a batch are told; None: not at all."""
+        return drawn(self._shares, torch.rand((), generator=self._generator("given", step, micro)).item())
+
+    def _told(self, items: Sequence[RunClip], flipped: Sequence[bool], kind: GivenKind | None) -> Tensors:
+        """The encoded views of what is told of clips of one shape; of one that a kind would tell whole, nothing."""
+        views = [told_view(kind)] if kind is not None and kind.leaves_something(len(items[0].plan.indices)) else []
+        views += [CONTROL] if self._settings.control else []
+        return {name: tensor for view in views for name, tensor in self._views(items, flipped, view).items()}
+
+    def fixed_kind(self, item: RunClip) -> GivenKind | None:
+        """What measurements and previews tell of a clip, that of the largest share; None: no frames."""
+        kind = largest(self._shares)
+        return kind if kind is not None and kind.leaves_something(len(item.plan.indices)) else None
+
+    @property
+    def begins_with_picture(self) -> bool:
+        """Whether the model's stock pipeline takes a first frame."""
+        return self._model.task == "image-to-video"
+
+    def told_in_words(self, item: RunClip) -> str:
+        """The same with the control video: "first+last, control"."""
+        return ", ".join(str(part) for part in (self.fixed_kind(item), CONTROL * self._settings.control) if part)
+
+    def _given(self, told: Tensors, shape: tuple[int, ...], purpose: str, *indices: int) -> Given:
+        noise = self._generator(purpose, *indices)
+        return self._family.told(self._on_device(told), shape, noise, torch.float32)
 
     def _frame_moments(self, number: int) -> Tensors:
         """First frames of this batch, encoded; on a GPU those of the next batches, too, before the VAE leaves again.
@@ -245,15 +286,20 @@ class BatchInputs:
             image = self._on_device(self._views([item], [False], "picture"))
             noise = torch.zeros(1, *self._family.one_frame(shape), device=self._device)
             return self._family.given(image, noise, shape, torch.zeros(1, dtype=torch.bool, device=self._device))
+        if self.view == TOLD:
+            return self._given({}, shape, "told nothing")
         return None if self.view == "clip" else Given(beside=torch.zeros(1, *shape, device=self._device))
 
     def _fixed_given(self, item: RunClip) -> Given | None:
         if self.view == "clip":
             return None
-        key = self._encoder.clip_key(item, self.view)
+        key = self._encoder.clip_key(item, "clip" if self.view == TOLD else self.view)
         if key not in self._fixed:
             shape, indices = self.latents_shape(item), f"held-out {item.sha256}"
-            if self._frames is not None:
+            if self.view == TOLD:
+                told = self._told([item], [False], self.fixed_kind(item))
+                self._fixed[key] = self._given(told, shape, f"{indices}: told").to(torch.device("cpu"))
+            elif self._frames is not None:
                 pixels = self._views([item], [False], "first frame")[FIRST_FRAME]
                 moments = self._frames.moments(pixels, indices)
                 kept = torch.ones(1, dtype=torch.bool)

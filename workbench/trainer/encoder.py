@@ -6,8 +6,9 @@ A key is the hash of everything that decides the tensors: the clip's bytes, the 
 revision, the dtype. So nothing goes stale, and two datasets with the same clip encode it once.
 
 A clip gives one entry a view: as it is, flipped, and for models that need more than the caption its first frame (as
-pixels where noise is put on it anew at each step, else encoded: "picture") or its low-resolution self. A clip that is
-latents is not encoded: the file's tensors are taken, its caption's embeddings as the view "text".
+pixels where noise is put on it anew at each step, else encoded: "picture") or its low-resolution self. Where a run says
+what the model is told of a clip, each way gives a view ("told first+last"), and so does a control video ("control"). A
+clip that is latents is not encoded: the file's tensors are taken, its caption's embeddings as the view "text".
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench.clips.records import clip_file
 from workbench.errors import ConfigError, DataError
@@ -31,6 +32,7 @@ from workbench.families.model import Model
 from workbench.families.model_files import part_identity
 from workbench.families.model_inputs import Tensors
 from workbench.families.noise_schedules import DEFAULTS
+from workbench.families.told import GivenKind, Told, largest, parse_kind, told_of
 from workbench.fit.constants import PRECISIONS
 from workbench.jobs.log import log
 from workbench.jobs.torch_devices import free_memory
@@ -42,8 +44,9 @@ if TYPE_CHECKING:
     import torch
 
 Progress = Callable[[str, int, int, float], None]  # phase, done, total, seconds each
-View = Literal["clip", "first frame", "picture", "low resolution", "text"]
+View = str  # "clip", "first frame", "picture", "low resolution", "text", "control", or "told " and a kind
 FIRST_FRAME_VIEWS = ("first frame", "picture")
+TOLD, CONTROL = "told", "control"
 CAPTIONS_AT_ONCE = 8
 DRIFT_INPUTS = 3  # captions, or clips, on each side of the measure of prior drift
 DTYPES = {short: name for name, short in PRECISIONS.items()}  # of torch, by precision
@@ -61,7 +64,9 @@ class Piece(NamedTuple):
 
 
 def view_of(model: Model, settings: TrainSettings) -> View:
-    """The model's input beside the caption: "clip" stands for nothing more."""
+    """The model's input beside the caption: "clip" stands for nothing more, "told" for the views of `told_views`."""
+    if settings.tells:
+        return TOLD
     if model.task == "text-to-video":
         return "clip"
     once = settings.resolved.family.image_noise is None
@@ -72,6 +77,20 @@ def view_of(model: Model, settings: TrainSettings) -> View:
             "condition", f"condition is {settings.condition!r}, {model.title} is shown a first frame: use first frame"
         )
     return "low resolution"
+
+
+def told_view(kind: GivenKind) -> View:
+    """The view of what a kind tells."""
+    return f"{TOLD} {kind}"
+
+
+def told_views(settings: TrainSettings, item: RunClip) -> list[View]:
+    """The views of all that a model is told of a clip in a run; of a held-out one what it is always told."""
+    shares, frames = settings.given_shares, len(item.plan.indices)
+    fixed = largest(shares)
+    kinds = [fixed] if item.role == "held_out" else [one.kind for one in shares]
+    found = [told_view(kind) for kind in kinds if kind is not None and kind.leaves_something(frames)]
+    return [*found, *([CONTROL] if settings.control else [])]
 
 
 class Encoder:
@@ -125,7 +144,7 @@ class Encoder:
 
     def clip_key(self, item: RunClip, view: View = "clip", flipped: bool = False) -> str:
         """The key of a view of a clip in the cache."""
-        plan, pictured = item.plan, view in FIRST_FRAME_VIEWS
+        plan, pictured, told = item.plan, view in FIRST_FRAME_VIEWS, is_told(view)
         what: dict[str, Any] = {
             "clip": item.sha256,
             "indices": plan.indices[:1] if pictured else plan.indices,
@@ -133,9 +152,10 @@ class Encoder:
             "crop": plan.crop,
         }
         what |= {"picture": plan.clip.first_frame} if pictured and given_picture(item) else {}
-        what |= {"view": view} if pictured else {}
+        what |= {"view": view} if pictured or told else {}
+        what |= {"companions": companions_of(item, view)} if told else {}
         what |= {} if view == "first frame" else {"vae": self._vae, "dtype": f"torch.{self._vae_dtype}"}
-        what |= {"frames": len(plan.indices), "encoder": self._image} if view == "picture" else {}
+        what |= {"frames": len(plan.indices), "encoder": self._image} if view == "picture" or told else {}
         what |= {"flipped": True} if flipped else {}
         what |= {"reduction": self._reduction} if view == "low resolution" else {}
         what |= {"text": self._dtype} if view == "text" else {}
@@ -200,6 +220,13 @@ class Encoder:
         key = self.clip_key(*piece)
         if item.plan.clip.is_latents and view not in FIRST_FRAME_VIEWS:
             self.cache.put(key, self._given(item, view))
+            return
+        if is_told(view):
+            told = read_told(item, view, flipped)
+            with self.kept_loaded():
+                vae, image_encoder = self._part("vae", self._video_encoder)
+                encode = partial(self.family.encode_told, vae, image_encoder, told)
+                self.cache.put(key, self._whole_or_tiled(vae, encode))
             return
         video = read_first_frame(item) if view in FIRST_FRAME_VIEWS else read_video(item)
         video = video.flip(-1) if flipped else video
@@ -281,6 +308,69 @@ class Encoder:
         return encode()
 
 
+def is_told(view: View) -> bool:
+    """Whether a view is something that a model is told of a clip."""
+    return view == CONTROL or view.startswith(f"{TOLD} ")
+
+
+def kind_of(view: View) -> GivenKind:
+    """The kind that a view tells."""
+    _, name, *more = view.split(" ")
+    kind = parse_kind(name, "".join(more))
+    assert kind is not None, f"{view} is no view of what a model is told"
+    return kind
+
+
+def companions_of(item: RunClip, view: View) -> dict[str, str]:
+    """Kind -> file of what lies beside a clip and is a part of a view. The names change when the files do."""
+    clip = item.plan.clip
+    if view == CONTROL:
+        return {CONTROL: clip.control}
+    kind = kind_of(view)
+    if kind.name == "mask":
+        return {"mask": clip.mask}
+    known, indices = kind.frames(len(item.plan.indices)), item.plan.indices
+    first = 0 in known and indices[0] == 0
+    last = len(indices) - 1 in known and indices[-1] == clip.frames - 1
+    found = {"first_frame": clip.first_frame if first else "", "last_frame": clip.last_frame if last else ""}
+    return {name: file for name, file in found.items() if file}
+
+
+def read_told(item: RunClip, view: View, flipped: bool = False) -> Told:
+    """What a view tells of a clip, in pixels.
+
+    A picture that came with the clip as its first or last frame stands in that frame's place. Raises DataError for a
+    companion that is missing or cannot be read.
+    """
+    import torch
+
+    beside = companions_of(item, view)
+    if view == CONTROL:
+        control = read_companion(item, beside[CONTROL])
+        return Told(control.shape[2], control=control.flip(-1) if flipped else control)
+    kind, video, mask = kind_of(view), read_video(item), None
+    for name, frame in (("first_frame", 0), ("last_frame", -1)):
+        if name in beside:
+            video[:, :, frame] = read_companion_picture(item, beside[name])[:, :, 0]
+    if kind.name == "mask":
+        mask = (read_companion(item, beside["mask"]).mean(1, keepdim=True) + 1) / 2
+    if flipped:
+        video, mask = video.flip(-1), None if mask is None else torch.flip(mask, [-1])
+    return told_of(kind, video, mask)
+
+
+def read_companion(item: RunClip, name: str) -> torch.Tensor:
+    """The planned frames of a video that lies beside a clip and has its frames and size: [1, 3, F, H, W]."""
+    import torch
+
+    from workbench.clips.media import read_frames
+
+    plan = item.plan
+    path = clip_file(item.path.parent.parent, name)
+    frames = torch.from_numpy(read_frames(path, plan.indices, plan.resize, plan.crop))
+    return (frames.permute(3, 0, 1, 2).float() / 127.5 - 1.0).unsqueeze(0)
+
+
 def given_picture(item: RunClip) -> Path | None:
     """The picture that came with the clip as its first frame, where the run takes that frame."""
     name = item.plan.clip.first_frame
@@ -290,8 +380,15 @@ def given_picture(item: RunClip) -> Path | None:
 def read_first_frame(item: RunClip) -> torch.Tensor:
     """The picture that a clip is trained to begin with: [1, 3, 1, H, W], float32 in [-1, 1]."""
     path = given_picture(item)
-    if path is None:
-        return read_video(item, first_only=True)
+    return read_video(item, first_only=True) if path is None else _read_picture(item, path)
+
+
+def read_companion_picture(item: RunClip, name: str) -> torch.Tensor:
+    """A picture that lies beside a clip, cut as the clip is: [1, 3, 1, H, W], float32 in [-1, 1]."""
+    return _read_picture(item, clip_file(item.path.parent.parent, name))
+
+
+def _read_picture(item: RunClip, path: Path) -> torch.Tensor:
     import numpy as np
     import torch
     from PIL import Image
@@ -380,7 +477,9 @@ def encoding_work(settings: TrainSettings, data: TrainingData) -> EncodingWork:
 def _pieces(settings: TrainSettings, data: TrainingData, views: tuple[View, ...]) -> Iterator[Piece]:
     for items, both in (((*data.train, *data.regularization), settings.horizontal_flip > 0), (data.held_out, False)):
         for item in items:
-            for view in (*views, "text") if item.given_text else views:
+            own = tuple(view for view in views if view != TOLD)
+            own += tuple(told_views(settings, item)) if TOLD in views else ()
+            for view in (*own, "text") if item.given_text else own:
                 for flipped in (False, True) if both and item.flippable else (False,):
                     yield Piece(item, view, flipped)
 
