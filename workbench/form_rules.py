@@ -25,7 +25,7 @@ NEEDED: Mapping[type[Settings], Mapping[str, Callable[[Mapping[str, Any]], bool]
 DECIDED_BY: Mapping[str, Collection[str]] = {
     "model": ("condition", "image_dropout", "image", "image_scale", "scheduler", "height", "width", "video"),
     "condition": ("condition_frames", "image_latent_scale", "preview_images", "low_resolution_scale"),
-    "method": ("rank", "alpha", "targets", "lora_dropout", "dora", "rslora", "lora_init"),
+    "method": ("rank", "alpha", "targets", "blocks", "lora_dropout", "dora", "rslora", "lora_init"),
     "regularization_dataset": ("regularization_share", "regularization_weight", "regularization_target"),
     "more_datasets": ("dataset_weights",),
     "held_out": ("validation_dataset",),

@@ -24,7 +24,7 @@ from workbench.jobs import platform
 from workbench.jobs.devices import Device, gpus
 from workbench.runs import optimizer_options
 from workbench.runs.data import Batches, datasets_of, load_data
-from workbench.runs.settings import TrainSettings
+from workbench.runs.settings import TrainSettings, chosen_blocks
 from workbench.settings import value_text
 from workbench.workspace import SLUG, Workspace, lora_names, named_paths, read_object
 from workbench.workspace.folders import Bin
@@ -60,6 +60,8 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
     resolved = settings.resolved
     check_own(settings, resolved)
     _check_lora(settings)
+    if settings.blocks and settings.method != "full":
+        chosen_blocks(settings.blocks, resolved.facts.blocks)
     _check_memory(settings)
     if settings.gpus != 1:
         check_ranks(settings, settings.gpus or len(gpus()) or 1)
@@ -259,9 +261,9 @@ def _check_layers(config: Path, name: str, settings: TrainSettings) -> None:
     """Refuse a run's LoRA that is on other layers than this run trains."""
     before = read_object(config)
     problems = {}
-    for setting in ("targets", "dora"):
+    for setting in ("targets", "blocks", "dora"):
         was, now = before.get(setting, TrainSettings.model_fields[setting].default), getattr(settings, setting)
-        if was != now and (setting == "dora" or {was, now} <= TARGETS):
+        if was != now and (setting != "targets" or {was, now} <= TARGETS):
             problems[setting] = f"{setting} is {value_text(now)}, {name} has {value_text(was)}"
     if problems:
         raise ConfigError(

@@ -258,7 +258,7 @@ class Run(NotedFolder):
 
 # Settings that decide which weights there are and what they mean; the second tuple applies to LoRAs only.
 WEIGHTS = ("model", "method", "expert")
-LORA_WEIGHTS = ("rank", "alpha", "targets", "dora", "rslora", "train_also")
+LORA_WEIGHTS = ("rank", "alpha", "targets", "blocks", "dora", "rslora", "train_also")
 
 
 @dataclass(frozen=True)

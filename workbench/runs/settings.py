@@ -6,9 +6,11 @@ facts, a dataset or a package are in `checks`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from workbench.errors import ConfigError
 from workbench.families import default_model, known_model
 from workbench.families.denoising import Curve
 from workbench.families.noise_schedules import Density, TrainPart
@@ -17,6 +19,7 @@ from workbench.jobs.devices import DeviceChoice
 from workbench.settings import Settings, field
 
 HELD_OUT = 2  # clips, by default
+BLOCK_RANGE = re.compile(r"(\d{1,5})(?:\s*-\s*(\d{1,5}))?")
 
 
 class ModelSettings(NamesModel):
@@ -309,6 +312,10 @@ class LoraSettings(Settings):
     """attention; attention+feed-forward; all-linear, which also reaches the layers around the blocks, learns a new
     concept sooner and makes a larger LoRA; or a regular expression over layer names."""
 
+    blocks: str = field("", title="Trained blocks", advanced=True)
+    """Which of the transformer's blocks are trained, counted from 0, as in 0-9, 20-29: early ones decide more of the
+    layout and movement, late ones more of the details. Layers around the blocks are then left alone. Empty: all."""
+
     lora_dropout: float = field(0.0, title="LoRA dropout", low=0.0, high=0.95, advanced=True)
     """Share of the LoRA's inputs dropped at random in training."""
 
@@ -576,6 +583,7 @@ OTHER_NAMES = {
     "rank": "network dim, LoRA rank, lora r, dimension",
     "alpha": "network alpha, LoRA alpha, scale",
     "targets": "target modules, layers, only if contains, attention",
+    "blocks": "block range, layers to transform, only if contains, train single blocks, block weights",
     "lora_dropout": "network dropout, rank dropout",
     "dora": "weight decomposed, use dora",
     "rslora": "rank stabilized, use rslora",
@@ -599,6 +607,29 @@ class TrainSettings(
     """The content of `runs/<slug>/config.json`, which is all it takes to repeat a run."""
 
     ALSO = OTHER_NAMES
+
+
+def chosen_blocks(text: str, count: int) -> frozenset[int] | None:
+    """Return the numbers of the blocks that the setting `blocks` names; None for all of them.
+
+    Args:
+        count: How many blocks the model has.
+
+    Raises:
+        ConfigError: If the text names something else, or blocks that the model lacks.
+    """
+    found = set[int]()
+    for part in (part.strip() for part in text.split(",") if part.strip()):
+        match = BLOCK_RANGE.fullmatch(part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if first > last:
+            raise ConfigError.of("blocks", f"blocks has {part[:40]!r}: write numbers and ranges, as in 0-9, 20-29")
+        if last >= count:
+            raise ConfigError.of(
+                "blocks", f"blocks has {part}, and the model has the blocks 0 to {count - 1}: use at most {count - 1}"
+            )
+        found |= set(range(first, last + 1))
+    return frozenset(found) or None
 
 
 Values = Mapping[str, Any]  # of settings, by name
@@ -625,7 +656,11 @@ HAS_EFFECT: dict[str, Callable[[Values], bool]] = {
     **dict.fromkeys(("condition_frames", "image_latent_scale", "preview_images"), _first_frame),
     "low_resolution_scale": lambda values: _image(values) and not _first_frame(values),
     **dict.fromkeys(
-        ("start_from", "rank", "alpha", "targets", "lora_dropout", "dora", "rslora", "lora_init", "train_also"), _lora
+        (
+            *("start_from", "rank", "alpha", "targets", "blocks", "lora_dropout", "dora", "rslora", "lora_init"),
+            "train_also",
+        ),
+        _lora,
     ),
     "preservation_weight": _lora,
     **dict.fromkeys(
