@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,20 @@ def write(family: Family, transformer: Any, path: Path, notes: Mapping[str, str]
     # The stock loader adds layers in training mode: with its dropout written down, a LoRA would drop inputs in use.
     config = {**transformer.peft_config[ADAPTER].to_dict(), "lora_dropout": 0.0}
     write_bytes(path, with_metadata(save(tensors), {**adapter_notes(config, family.lora_prefix), **notes}))
+
+
+@contextmanager
+def scaled(transformer: Any, factor: float) -> Iterator[None]:
+    """The transformer with its LoRA at another strength; afterwards exactly as it was."""
+    layers = [module for module in transformer.modules() if ADAPTER in getattr(module, "scaling", ())]
+    before = [layer.scaling[ADAPTER] for layer in layers]
+    try:
+        for layer, own in zip(layers, before, strict=True):
+            layer.scaling[ADAPTER] = own * factor
+        yield
+    finally:
+        for layer, own in zip(layers, before, strict=True):
+            layer.scaling[ADAPTER] = own
 
 
 def output(family: Family, transformer: Any, inputs: Mapping[str, Any]) -> torch.Tensor:
