@@ -57,6 +57,8 @@ MATTERS = (
     "preview_frames",
     "preview_latents_only",
 )
+# Likewise, but with no part in the key at their defaults, so that older measurements keep theirs.
+LATER = ("blocks", "base_lora", "training_adapter", "preview_lora")
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class Measurement:
 def key_of(settings: TrainSettings, device: Device) -> str:
     values = settings.model_dump(mode="json")
     what = {name: values[name] for name in MATTERS} | {"ema_decay": settings.ema_decay > 0}
+    what |= {name: values[name] for name in LATER if values[name] != TrainSettings.model_fields[name].default}
     what |= {"device": [device.kind, device.name, device.uuid]}
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:40]
 

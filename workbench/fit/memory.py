@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,7 @@ from workbench.fit import constants as known
 from workbench.fit.constants import NUMBER, PRECISIONS, STATES, Rates
 from workbench.fit.gpus import GpuModel
 from workbench.jobs.devices import GIGABYTE
-from workbench.runs.settings import TrainSettings
+from workbench.runs.settings import TrainSettings, chosen_blocks
 
 CAPTIONS, CLIPS, TRAINING, MEASURING = "encoding captions", "encoding clips", "training", "measuring"
 DENOISING, DECODING, SAVING = "previews, denoising", "previews, decoding", "saving"
@@ -89,7 +89,10 @@ class RunSizes:
 
         As peft chooses layers. A pattern that names no layer counts as none: the run itself refuses it.
         """
-        numbers, targets = range(self.facts.blocks if linear.in_blocks else 1), self.settings.targets
+        targets = self.settings.targets
+        numbers: Collection[int] = range(self.facts.blocks if linear.in_blocks else 1)
+        if (chosen := chosen_blocks(self.settings.blocks, self.facts.blocks)) is not None:
+            numbers = chosen if linear.in_blocks else ()
         if targets == ALL_LINEAR:
             return len(numbers)
         if (preset := self.facts.presets.get(targets)) is not None:  # the same in every block

@@ -53,6 +53,8 @@ def run_warnings(workspace: Workspace, settings: TrainSettings) -> list[str]:
 
 def _few_clips(workspace: Workspace, settings: TrainSettings) -> Iterator[str]:
     """That nothing is held out of one or two clips; read only where the datasets have no more."""
+    if settings.is_slider:
+        return
     with contextlib.suppress(ConfigError, DataError):
         if sum(len(read_clips(workspace.dataset(source.name))) for source in sources_of(settings)) <= HELD_OUT:
             yield from (
@@ -126,7 +128,7 @@ def _damaged(workspace: Workspace, settings: TrainSettings) -> Iterator[str]:
 
 def _unread(workspace: Workspace, settings: TrainSettings, model: Model) -> Iterator[str]:
     """By the last check of each dataset with this model."""
-    for source in sources_of(settings):
+    for source in sources_of(settings) if settings.dataset else ():
         report = read_report(workspace.dataset(source.name)) if is_slug(source.name) else None
         found = [one for one in report.findings if one.kind == "trigger_unread"] if report else []
         if report is not None and report.model == model.id and found:
@@ -139,7 +141,7 @@ def _unread(workspace: Workspace, settings: TrainSettings, model: Model) -> Iter
 def _pictures(workspace: Workspace, settings: TrainSettings) -> Iterator[str]:
     """By the batches that hold still pictures, which are counted where a dataset has any."""
     with contextlib.suppress(ConfigError, DataError):
-        folders = [workspace.dataset(source.name) for source in sources_of(settings)]
+        folders = [workspace.dataset(source.name) for source in sources_of(settings) if source.name]
         if any(clip.is_image for folder in folders for clip in read_clips(folder)):
             share = Batches(load_data(workspace, settings, hashed=False), settings).pictures
             yield from filter(None, [frame_plan.effect_on_motion(share)])

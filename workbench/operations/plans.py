@@ -33,7 +33,7 @@ from workbench.remote.targets import LOCAL
 from workbench.runs import recipes
 from workbench.runs.checkpoints import STATE, folder_of, setting_changes
 from workbench.runs.checks import check
-from workbench.runs.run import carried
+from workbench.runs.run import SLIDER, carried
 from workbench.runs.settings import TrainSettings
 from workbench.runs.sweeps import combinations, parse_values
 from workbench.settings import parse, specs, value_text
@@ -150,7 +150,7 @@ def look(
         problems=problems,
         without_effect=tuple(without_effect(TrainSettings, given.model_dump())),
         notes=tuple(needless(given, settings)),
-        name=_free_name(workspace, fork.rpartition("@")[0] or given.dataset),
+        name=_free_name(workspace, fork.rpartition("@")[0] or given.dataset or (SLIDER if given.is_slider else "")),
         runs=len(every) * _experts(given),
         changes=_changes(workspace, first, fork),
         warnings=tuple(run_warnings(workspace, first)) if not problems else (),

@@ -20,7 +20,7 @@ from workbench.runs import checkpoints
 from workbench.runs.failures import STACKS
 from workbench.runs.previews import LiveSample, Preview
 from workbench.runs.report import write_report
-from workbench.runs.run import DECODING, Run, remove_run, removed_runs, rename_run, restore_run
+from workbench.runs.run import DECODING, SLIDER, Run, remove_run, removed_runs, rename_run, restore_run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot, SnapshotReader, perform_named, snapshot
 from workbench.runs.sweeps import created, parse_values
@@ -337,7 +337,7 @@ def create(
     if len(runs) > 1 and values:
         titles = {spec.name: spec.title.lower() for spec in specs(TrainSettings)}
         for run in runs:
-            run.set_group(f"{name or given.dataset}: {', '.join(titles[one] for one in values)}"[:MOST_GROUP])
+            run.set_group(f"{name or given.dataset or SLIDER}: {', '.join(titles[one] for one in values)}"[:MOST_GROUP])
     for run in runs:
         if where:
             choose_target(workspace, run, target)

@@ -32,6 +32,7 @@ from workbench.runs import checkpoints
 from workbench.runs.checkpoints import PARENT
 from workbench.runs.checks import initial_lora
 from workbench.runs.data import datasets_of
+from workbench.runs.frozen_loras import frozen_loras
 from workbench.runs.metrics import METRICS, SESSIONS
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
@@ -104,6 +105,10 @@ def _named(workspace: Workspace, settings: TrainSettings, config: dict[str, obje
             path = _input(lora)
             config["start_from"] = BELOW + path
             yield path, lora
+    for frozen in frozen_loras(workspace, settings):
+        path = _input(frozen.path)
+        config[frozen.setting] = f"{BELOW}{path}={frozen.scale:g}"
+        yield path, frozen.path
     pictures = [named_paths.resolve(name, "preview_images") for name in settings.preview_images]
     config["preview_images"] = [BELOW + _input(picture) for picture in pictures]
     yield from ((_input(picture), picture) for picture in pictures)

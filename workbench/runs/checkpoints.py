@@ -48,6 +48,7 @@ FREE = frozenset(
     if name.startswith(("preview_", "evaluate_", "save_", "keep_", "tracker"))
     or name in ("preservation_prompts", "stall_timeout", "nccl_timeout", "time_limit", "loader_threads")
     or name in ("gradient_checkpointing", "blocks_to_swap", "oom_fallback", "gpus", "parallel")
+    or name in ("base_lora", "training_adapter")  # runs.frozen_loras compares their files, which may lie elsewhere
     or name == "start_from"  # the checkpoint has its own weights, and on another machine the file may be elsewhere
 )
 LENGTH = frozenset({"steps", "epochs"})  # so may these, if the learning rate does not depend on them

@@ -17,6 +17,7 @@ from typing import Any
 from workbench import hub
 from workbench.clips.frame_plan import Shape, shape_of
 from workbench.clips.records import INFO, METADATA
+from workbench.display.quantities import counted
 from workbench.errors import ConfigError
 from workbench.families.base import ResolvedModel
 from workbench.families.model import Model
@@ -25,7 +26,8 @@ from workbench.jobs import platform
 from workbench.jobs.devices import Device, gpus
 from workbench.runs import optimizer_options
 from workbench.runs.data import Batches, datasets_of, load_data
-from workbench.runs.settings import TrainSettings
+from workbench.runs.frozen_loras import check_frozen
+from workbench.runs.settings import TrainSettings, chosen_blocks
 from workbench.settings import value_text
 from workbench.workspace import SLUG, Workspace, lora_names, named_paths, read_object
 from workbench.workspace.folders import Bin
@@ -47,7 +49,7 @@ TRACKERS = ("tensorboard", "trackio", "wandb", "comet_ml")
 
 def check(workspace: Workspace, settings: TrainSettings) -> Shape:
     """Check that a run could start; return the shape of its first bucket. Raises ConfigError."""
-    if not settings.dataset:
+    if not settings.dataset and not settings.is_slider:
         raise _refusal("dataset", "dataset is empty: choose one of yours, or make one from clips")
     for setting, name in datasets_of(settings):
         if not (workspace.dataset(name) / METADATA).exists():
@@ -61,6 +63,11 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
     resolved = settings.resolved
     check_own(settings, resolved)
     _check_lora(settings)
+    if settings.is_slider:
+        _check_slider(settings, resolved)
+    if settings.blocks and settings.method != "full":
+        chosen_blocks(settings.blocks, resolved.facts.blocks)
+    check_frozen(workspace, settings, resolved)
     _check_memory(settings)
     _check_told(settings, resolved)
     if settings.gpus != 1:
@@ -151,6 +158,52 @@ def _check_lora(settings: TrainSettings) -> None:
                     f"{name} is {value}, but {changing} changes weights of the base model, whose predictions are to be "
                     f"kept: train a LoRA alone, or set {name} to {off}",
                 )
+
+
+def _check_slider(settings: TrainSettings, resolved: ResolvedModel) -> None:
+    """Refuse prompts that do not belong together, and what a slider cannot be trained with."""
+    positive, negative, neutral = (
+        [line for line in lines if line.strip()]
+        for lines in (settings.slider_positive, settings.slider_negative, settings.slider_neutral)
+    )
+    if len(positive) != len(negative):
+        raise _refusal(
+            "slider_negative",
+            f"slider_negative has {counted(len(negative), 'line')}, slider_positive {len(positive)}: write one each",
+        )
+    if len(neutral) not in (0, 1, len(positive)):
+        raise _refusal(
+            "slider_neutral",
+            f"slider_neutral has {counted(len(neutral), 'line')}, slider_positive {len(positive)}: write one for each, "
+            f"one for all, or none",
+        )
+    family, model = resolved
+    if family.codes(model):
+        raise _refusal(
+            "slider_positive",
+            f"slider_positive is set, but {model.title} predicts codes, between which there is no direction: choose "
+            f"another model",
+        )
+    if not settings.dataset and (model.task == "image-to-video" or model.boundary):
+        why = "starts from a picture" if model.task == "image-to-video" else "has two transformers"
+        raise _refusal(
+            "dataset",
+            f"dataset is empty and {model.title} {why}, so that no clips are generated for the slider here: choose a "
+            f"dataset whose clips it learns at",
+        )
+    for name, off in (
+        ("method", "lora"),
+        ("train_also", ()),
+        ("dora", False),
+        ("regularization_dataset", None),
+        ("more_datasets", () if not settings.dataset else settings.more_datasets),
+    ):
+        if (value := getattr(settings, name)) != off and not (name == "method" and value != "full"):
+            raise _refusal(
+                name,
+                f"{name} is {value_text(value)} and slider_positive is set: a slider is a LoRA that the base model's "
+                f"own predictions teach. Set {name} to {value_text(off)}",
+            )
 
 
 def _check_memory(settings: TrainSettings) -> None:
@@ -291,9 +344,9 @@ def _check_layers(config: Path, name: str, settings: TrainSettings) -> None:
     """Refuse a run's LoRA that is on other layers than this run trains."""
     before = read_object(config)
     problems = {}
-    for setting in ("targets", "dora"):
+    for setting in ("targets", "blocks", "dora"):
         was, now = before.get(setting, TrainSettings.model_fields[setting].default), getattr(settings, setting)
-        if was != now and (setting == "dora" or {was, now} <= TARGETS):
+        if was != now and (setting != "targets" or {was, now} <= TARGETS):
             problems[setting] = f"{setting} is {value_text(now)}, {name} has {value_text(was)}"
     if problems:
         raise ConfigError(

@@ -53,6 +53,8 @@ class DatasetShare:
 class RunClip:
     """A clip of a run: its file, caption, frames and shape.
 
+    generated: its number among the clips that the base model generates of prompts for a slider; else None
+
     group, share: a group's clips are sampled in proportion to its share of the sum of all shares. If datasets are not
     weighted by sampling, all clips are in one group.
     """
@@ -67,6 +69,7 @@ class RunClip:
     weight: float = 1.0
     group: str = ""
     share: float = 1.0
+    generated: int | None = None
 
     @property
     def name(self) -> str:
@@ -135,7 +138,7 @@ class TrainingData:
         return (*self.train, *self.regularization, *self.held_out)
 
     def lock(self) -> list[dict[str, Any]]:
-        return [item.record() for item in self.items]
+        return [item.record() for item in self.items if item.generated is None]
 
     def few_of_largest_shape(self, batch_size: int) -> TrainingData:
         """Some clips of the largest shape, enough to measure with: a batch at least, and a held-out one."""
@@ -194,6 +197,8 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
     """
     family, model = settings.resolved
     shape = shape_of(settings, model)
+    if not settings.dataset and settings.is_slider:
+        return _without_clips(settings, shape)
     taking = Taking(settings.frame_sampling, settings.skip_start, settings.skip_end, settings.crop, settings.seed)
     used: list[tuple[Role, DatasetShare]] = [("train", source) for source in sources_of(settings)]
     if name := settings.regularization_dataset:
@@ -235,6 +240,19 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
         buckets=buckets,
         dropped=tuple(dropped),
     )
+
+
+def _without_clips(settings: TrainSettings, shape: Shape) -> TrainingData:
+    """The clips of a slider without a dataset, which are generated when the run begins (trainer.slider)."""
+    bucket, (tall, wide) = Bucket(shape.frames, shape.height, shape.width, shape.rule), (shape.height, shape.width)
+    found = list[RunClip]()
+    for pair, number in itertools.product(settings.slider_pairs, range(settings.slider_samples)):
+        prompt = (pair.neutral, pair.positive, pair.negative)[number % 3]
+        clip = Clip(file_name="generated.safetensors", text=prompt, fps=shape.fps, frames=shape.frames)
+        plan = FramePlan(clip, tuple(range(shape.frames)), (tall, wide), (0, 0, tall, wide), shape.fps)
+        content = hashlib.sha256(f"{pair}:{number}:{settings.seed}".encode()).hexdigest()
+        found.append(RunClip(Path(clip.file_name), content, prompt, plan, "train", bucket, generated=len(found)))
+    return TrainingData(tuple(found), (), (), (bucket,), ())
 
 
 def _measured(settings: TrainSettings, train: Sequence[RunClip], validation: Sequence[RunClip]) -> list[RunClip]:

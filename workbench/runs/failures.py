@@ -474,7 +474,7 @@ def _actions(rule: FailureRule, run: str, checkpoint: int | None, settings: Trai
         "dataset": Action(
             "dataset",
             "Open the dataset",
-            f"workbench dataset show {settings.dataset if settings else 'NAME'}",
+            f"workbench dataset show {(settings and settings.dataset) or 'NAME'}",
             hint="The check of the dataset, in the Dataset tab, says what is wrong with which clip.",
         ),
     }

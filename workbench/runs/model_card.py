@@ -18,6 +18,7 @@ from workbench.runs.analysis.curves import curves_of
 from workbench.runs.analysis.visible_effect import VisibleEffect
 from workbench.runs.data import read_lock
 from workbench.runs.failures import fallback_record, fallback_sentence
+from workbench.runs.frozen_loras import split_strength
 from workbench.runs.metrics import read_sessions
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
@@ -169,6 +170,8 @@ def what(model: Model, facts: CardFacts, trigger_word: str = "") -> str:
     """Say what was trained, and on what."""
     settings = facts.settings
     kind = "The transformer, trained in full," if settings.method == "full" else f"A {lora_words(settings)}"
+    if settings.is_slider:
+        return _slider(model, facts, trigger_word)
     names = [settings.dataset, *(text.split("=")[0] for text in settings.more_datasets)]
     datasets = ", ".join(f'"{one}"' for one in names)
     clips = f"{facts.clips} clips of the dataset{'s' if len(names) > 1 else ''} {datasets}"
@@ -177,7 +180,31 @@ def what(model: Model, facts: CardFacts, trigger_word: str = "") -> str:
     trigger = f" Its trigger word is **{trigger_word}**." if trigger_word else ""
     whose = expert_of([one.name for one in model.experts if one.name == settings.expert])
     trained = f"{kind} for {whose}{model.title} ({model.task}), trained for {facts.steps} steps on {clips}{beside}."
-    return f"{trained}{trigger}{_dropped(settings)}"
+    return f"{trained}{trigger}{_over(settings)}{_dropped(settings)}"
+
+
+def _slider(model: Model, facts: CardFacts, trigger_word: str) -> str:
+    """Say what a slider turns up and down, and how."""
+    settings = facts.settings
+    pairs = "; ".join(f'from "{one.negative}" to "{one.positive}"' for one in settings.slider_pairs)
+    at = f'clips of the dataset "{settings.dataset}"' if settings.dataset else "clips that the model generated itself"
+    return (
+        f"A slider for {model.title} ({model.task}), a {lora_words(settings)} trained for {facts.steps} steps on "
+        f"prompts alone, at {at}. Its strength turns a video {pairs}: use it from -2 to 2, where 0 changes nothing."
+        f"{_over(settings)}"
+    )
+
+
+def _over(settings: TrainSettings) -> str:
+    """Say which other LoRAs were on while it was trained."""
+    found = ""
+    if settings.base_lora and settings.method != "full":
+        name, scale = split_strength("base_lora", settings.base_lora)
+        found += f' It was trained over the LoRA "{Path(name).name}" at strength {scale:g} and needs it: load both.'
+    if settings.training_adapter and settings.method != "full":
+        name, _ = split_strength("training_adapter", settings.training_adapter)
+        found += f' The LoRA "{Path(name).name}" was on in training alone, as a training adapter: do not load it.'
+    return found
 
 
 def lora_words(settings: TrainSettings) -> str:
@@ -255,6 +282,12 @@ def _usage(settings: TrainSettings, code: str, part: str, repository: str) -> st
     if settings.train_also:
         load = f'pipe.{part}.load_state_dict(load_file("{ALSO}"), strict=False)'
         lines = ["from safetensors.torch import load_file", *lines[:index], load, *lines[index:]]
+    if settings.base_lora:
+        name, scale = split_strength("base_lora", settings.base_lora)
+        load = f'pipe.load_lora_weights(".", weight_name="base_lora.safetensors", adapter_name="base")  # {name}'
+        lines = [line.replace('["lora"], [1.0]', f'["lora", "base"], [1.0, {scale:g}]') for line in lines]
+        at = next((number for number, line in enumerate(lines) if "set_adapters" in line), len(lines))
+        lines = [*lines[:at], load, *lines[at:]]
     return "\n".join(lines)
 
 

@@ -102,6 +102,9 @@ NOT_SHARED = (
     "regularization_dataset",
     "validation_dataset",
     "start_from",
+    "base_lora",
+    "training_adapter",
+    "preview_lora",
     "preview_images",
     "repository",
 )

@@ -162,6 +162,8 @@ def _head(seen: RunSnapshot) -> dict[str, Any]:
             model = settings.resolved.model.title
         trained = "full fine-tuning of" if settings.method == "full" else f"{lora_words(settings)} on"
         what = f"{trained} {model}, dataset {', '.join([settings.dataset, *settings.more_datasets])}"
+        if not settings.dataset:
+            what = f"a slider, {trained} {model}"
     failure, diagnosis = seen.failure, seen.diagnosis
     notes = (*seen.notes, *filter(None, [seen.outcome]))
     return {

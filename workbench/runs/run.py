@@ -61,6 +61,9 @@ class Parent(BaseModel):
     dropped: list[str] = []
 
 
+SLIDER = "slider"  # the name of a run without a dataset
+
+
 class Run(NotedFolder):
     """A run's folder. Properties read the disk every time."""
 
@@ -72,7 +75,7 @@ class Run(NotedFolder):
             ConfigError, DataError, CannotWrite
         """
         settings = cls.checked(workspace, settings)
-        folder = fresh_folder(workspace.runs, name or settings.dataset)
+        folder = fresh_folder(workspace.runs, name or settings.dataset or SLIDER)
         settings.save(folder / jobs.CONFIG)
         return cls(folder)
 
@@ -258,7 +261,7 @@ class Run(NotedFolder):
 
 # Settings that decide which weights there are and what they mean; the second tuple applies to LoRAs only.
 WEIGHTS = ("model", "method", "expert")
-LORA_WEIGHTS = ("rank", "alpha", "targets", "dora", "rslora", "train_also")
+LORA_WEIGHTS = ("rank", "alpha", "targets", "blocks", "dora", "rslora", "train_also")
 
 
 @dataclass(frozen=True)

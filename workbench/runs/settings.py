@@ -6,11 +6,13 @@ facts, a dataset or a package are in `checks`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import field_validator
 
+from workbench.errors import ConfigError
 from workbench.families import default_model, known_model
 from workbench.families.denoising import Curve
 from workbench.families.noise_schedules import Density, TrainPart
@@ -20,6 +22,15 @@ from workbench.jobs.devices import DeviceChoice
 from workbench.settings import Settings, field
 
 HELD_OUT = 2  # clips, by default
+BLOCK_RANGE = re.compile(r"(\d{1,5})(?:\s*-\s*(\d{1,5}))?")
+
+
+class SliderPair(NamedTuple):
+    """One line of a slider: prompts for more, for less, and for what is turned up and down."""
+
+    positive: str
+    negative: str
+    neutral: str
 
 
 class ModelSettings(NamesModel):
@@ -208,6 +219,45 @@ class ToldSettings(Settings):
         return bool(self.given or self.control)
 
 
+class SliderSettings(Settings):
+    SECTION = "Slider"
+
+    slider_positive: tuple[str, ...] = field((), title="Slider, more", lines=2, advanced=True)
+    """A LoRA whose strength turns something up and down, learned from prompts alone: one prompt a line that names more
+    of it, as in a large ball rolls. It needs no dataset: the base model generates clips to learn at. With a dataset its
+    clips are taken instead, without their captions. Empty: no slider."""
+
+    slider_negative: tuple[str, ...] = field((), title="Slider, less", lines=2, advanced=True)
+    """For each line above, the same prompt with less of it, as in a small ball rolls."""
+
+    slider_neutral: tuple[str, ...] = field((), title="Slider, neutral", lines=2, advanced=True)
+    """For each line above, or one for all, the prompt that is to be turned up and down, as in a ball rolls. Empty: the
+    empty prompt, which turns every prompt a little."""
+
+    slider_guidance: float = field(2.0, title="Slider guidance", low=0.1, high=100.0, advanced=True)
+    """How far strength 1 goes: so many times what the base model predicts of more without what it predicts of less."""
+
+    slider_samples: int = field(6, title="Slider samples", unit="clips", low=1, high=1000, advanced=True)
+    """Clips that the base model generates for each line before the first step, in turn of its neutral prompt, of more
+    and of less, with the denoising steps and guidance of previews. Kept in the cache."""
+
+    @property
+    def is_slider(self) -> bool:
+        """Whether the run trains a slider."""
+        return any(line.strip() for line in self.slider_positive)
+
+    @property
+    def slider_pairs(self) -> tuple[SliderPair, ...]:
+        """The prompts, line by line; where their numbers differ (runs.checks) the rest is left out."""
+        positive, negative, own = (
+            tuple(line.strip() for line in lines if line.strip())
+            for lines in (self.slider_positive, self.slider_negative, self.slider_neutral)
+        )
+        neutral = own or ("",)
+        every = neutral * len(positive) if len(neutral) == 1 else neutral
+        return tuple(SliderPair(*lines) for lines in zip(positive, negative, every, strict=False))
+
+
 LearningRateSchedule = Literal[
     "constant",
     "constant_with_warmup",
@@ -354,6 +404,10 @@ class LoraSettings(Settings):
     """attention; attention+feed-forward; all-linear, which also reaches the layers around the blocks, learns a new
     concept sooner and makes a larger LoRA; or a regular expression over layer names."""
 
+    blocks: str = field("", title="Trained blocks", advanced=True)
+    """Which of the transformer's blocks are trained, counted from 0, as in 0-9, 20-29: early ones decide more of the
+    layout and movement, late ones more of the details. Layers around the blocks are then left alone. Empty: all."""
+
     lora_dropout: float = field(0.0, title="LoRA dropout", low=0.0, high=0.95, advanced=True)
     """Share of the LoRA's inputs dropped at random in training."""
 
@@ -362,6 +416,14 @@ class LoraSettings(Settings):
 
     rslora: bool = field(False, title="Rank-stabilized scale", advanced=True)
     """Scale by alpha / square root of the rank, so that high ranks learn as fast as low ones."""
+
+    base_lora: str | None = field(None, title="Trained over a LoRA", source="loras", advanced=True, path=True)
+    """A frozen LoRA that is on while this one is trained and in its previews, as NAME=STRENGTH: a character over a
+    style, or a subject over a LoRA for few steps. The new file holds the new LoRA alone: whoever uses it loads both."""
+
+    training_adapter: str | None = field(None, title="Training adapter", source="loras", advanced=True, path=True)
+    """A frozen LoRA that is on in training alone, as NAME=STRENGTH: one that undoes the distillation of a model for few
+    steps, which plain training would destroy. Previews, and whoever uses the new LoRA, do without it."""
 
     lora_init: Literal["default", "gaussian", "orthogonal", "pissa", "olora", "eva", "corda", "loftq"] = field(
         "default", title="Start of the LoRA", advanced=True
@@ -409,6 +471,10 @@ class PreviewSettings(Settings):
     preview_dynamic_guidance: Curve = field("off", title="Preview dynamic guidance", advanced=True)
     """stock: the guidance scale of a preview jumps from step to step, as with CogVideoX's authors and with diffusers'
     use_dynamic_cfg. cosine: it rises evenly over the denoising steps."""
+
+    preview_lora: str | None = field(None, title="Preview LoRA", source="loras", advanced=True, path=True)
+    """A frozen LoRA that is on in previews alone, as NAME=STRENGTH: one for few steps makes them several times faster.
+    Set the denoising steps and the guidance scale above to what it was made for."""
 
     preview_flow_shift: float | None = field(
         None, title="Preview flow shift", low=0.1, high=100.0, advanced=True, own=True
@@ -583,6 +649,9 @@ OTHER_NAMES = {
     "preview_flow_shift": "flow shift, sample shift, discrete flow shift",
     "preview_guidance": "cfg, guidance scale, validation guidance scale",
     "preview_frames": "sample num frames, sample images",
+    "base_lora": "context LoRA, frozen LoRA, train over another LoRA, network weights merged",
+    "training_adapter": "assistant LoRA, de-distill, distilled, turbo, assistant_lora_path",
+    "preview_lora": "speed LoRA, turbo, lightning, lightx2v, few steps, inference LoRA",
     "preview_steps": "num inference steps",
     "save_every": "checkpointing steps, save every n steps",
     "keep_checkpoints": "checkpoints total limit, max step saves",
@@ -619,10 +688,15 @@ OTHER_NAMES = {
     "train_part": "only train generator, only train critic",
     "ema_decay": "exponential moving average, use ema",
     "time_limit": "max time, hours",
+    "slider_positive": "concept slider, positive prompt, target class, LECO",
+    "slider_negative": "concept slider, negative prompt, unconditional",
+    "slider_neutral": "concept slider, target class, anchor",
+    "slider_guidance": "guidance scale, guidance strength, eta",
     "seed": "random, reproducible",
     "rank": "network dim, LoRA rank, lora r, dimension",
     "alpha": "network alpha, LoRA alpha, scale",
     "targets": "target modules, layers, only if contains, attention",
+    "blocks": "block range, layers to transform, only if contains, train single blocks, block weights",
     "lora_dropout": "network dropout, rank dropout",
     "dora": "weight decomposed, use dora",
     "rslora": "rank stabilized, use rslora",
@@ -641,12 +715,36 @@ class TrainSettings(
     LoraSettings,
     TrainingSettings,
     ToldSettings,
+    SliderSettings,
     DataSettings,
     ModelSettings,
 ):
     """The content of `runs/<slug>/config.json`, which is all it takes to repeat a run."""
 
     ALSO = OTHER_NAMES
+
+
+def chosen_blocks(text: str, count: int) -> frozenset[int] | None:
+    """Return the numbers of the blocks that the setting `blocks` names; None for all of them.
+
+    Args:
+        count: How many blocks the model has.
+
+    Raises:
+        ConfigError: If the text names something else, or blocks that the model lacks.
+    """
+    found = set[int]()
+    for part in (part.strip() for part in text.split(",") if part.strip()):
+        match = BLOCK_RANGE.fullmatch(part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if first > last:
+            raise ConfigError.of("blocks", f"blocks has {part[:40]!r}: write numbers and ranges, as in 0-9, 20-29")
+        if last >= count:
+            raise ConfigError.of(
+                "blocks", f"blocks has {part}, and the model has the blocks 0 to {count - 1}: use at most {count - 1}"
+            )
+        found |= set(range(first, last + 1))
+    return frozenset(found) or None
 
 
 Values = Mapping[str, Any]  # of settings, by name
@@ -679,8 +777,19 @@ HAS_EFFECT: dict[str, Callable[[Values], bool]] = {
     **dict.fromkeys(("condition_frames", "image_latent_scale", "preview_images"), _first_frame),
     "low_resolution_scale": lambda values: _image(values) and values["condition"] == "low resolution",
     **dict.fromkeys(
-        ("start_from", "rank", "alpha", "targets", "lora_dropout", "dora", "rslora", "lora_init", "train_also"), _lora
+        (
+            *("start_from", "rank", "alpha", "targets", "blocks", "lora_dropout", "dora", "rslora", "lora_init"),
+            "train_also",
+            "base_lora",
+            "training_adapter",
+            "preview_lora",
+        ),
+        _lora,
     ),
+    **dict.fromkeys(
+        ("slider_negative", "slider_neutral", "slider_guidance"), lambda values: bool(values["slider_positive"])
+    ),
+    "slider_samples": lambda values: bool(values["slider_positive"]) and not values["dataset"],
     "preservation_weight": _lora,
     **dict.fromkeys(
         ("regularization_share", "regularization_weight"), lambda values: bool(values["regularization_dataset"])

@@ -429,6 +429,8 @@ def notes(
         changed = "; ".join(f"{name} {old} → {new}" for name, (old, new) in parent.get("changed", {}).items())
         text = f"Goes on from step {parent.get('step')} of {parent.get('run')}"
         yield Note(" ".join([text + (f", with {changed}." if changed else "."), *parent.get("dropped", [])]))
+    if settings and settings.base_lora and settings.method != "full":
+        yield Note(f"Trained over the LoRA {settings.base_lora}: whoever uses this one loads both.")
     if text := fallback_sentence(fallback_record(run)):
         yield Note(text)
     if sessions and sessions[-1].note:

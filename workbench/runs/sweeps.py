@@ -16,7 +16,7 @@ from typing import Any
 from workbench.errors import ConfigError
 from workbench.families import settled_model
 from workbench.runs.checks import check
-from workbench.runs.run import Run
+from workbench.runs.run import SLIDER, Run
 from workbench.runs.settings import TrainSettings
 from workbench.settings import Spec, from_text, parse, specs
 from workbench.workspace import Workspace
@@ -40,7 +40,7 @@ def created(
     prepared = combinations(settings, values)
     for _, changed in prepared:
         check(workspace, changed)
-    stem = name or settings.dataset
+    stem = name or settings.dataset or SLIDER
     return [Run.create(workspace, changed, f"{stem} {words}") for words, changed in prepared]
 
 

@@ -128,15 +128,15 @@ class Adapters:
         refuse_other_lora(list(tensors), [family.title for family in families()])
         check_finite(lora.file, tensors)
         tensors, metadata = of_expert(tensors, self._expert), dict(metadata)
-        weights, shapes = self._family.lora_weights(tensors, metadata), dict(_shapes(self._pipeline.transformer))
+        weights, shapes = self._family.lora_weights(tensors, metadata), dict(shapes_of(self._pipeline.transformer))
         sizes = {name: (shape[0], math.prod(shape[1:])) for name, shape in shapes.items() if len(shape) > 1}
         try:
             made_for = next((metadata[key] for key in MADE_FOR if key in metadata), "")
             wrong = check_fit(f"the LoRA {lora.file.name}", weights, sizes, self._model, force, made_for)
         except ConfigError as error:
             raise ConfigError(str(error), {"loras": str(error)}) from None
-        shaped, path = _shaped(weights, shapes), lora.file
-        if wrong or shaped is not weights or not _as_it_is(lora.file, tensors, metadata, weights):
+        fitted, path = shaped(weights, shapes), lora.file
+        if wrong or fitted is not weights or not _as_it_is(lora.file, tensors, metadata, weights):
             # Its name holds all that its content follows from: READING changes with what is read from a file.
             digest = hashlib.sha256("\n".join(sorted(wrong)).encode()).hexdigest()[:12]
             whose, without = self._expert.partition(" ")[0], f"-{digest}" if wrong else ""
@@ -144,7 +144,7 @@ class Adapters:
         if path != lora.file and not path.exists():
             from safetensors.torch import save
 
-            named = without_alpha(without_layers(shaped, wrong)).tensors
+            named = without_alpha(without_layers(fitted, wrong)).tensors
             prefix = self._family.lora_prefix
             write_bytes(path, save({f"{prefix}.{name}": tensor.contiguous() for name, tensor in named.items()}))
         self._count += 1
@@ -181,7 +181,7 @@ class Adapters:
             self._pipeline.disable_lora()
 
 
-def _shaped(weights: LoraWeights, shapes: Mapping[str, tuple[int, ...]]) -> LoraWeights:
+def shaped(weights: LoraWeights, shapes: Mapping[str, tuple[int, ...]]) -> LoraWeights:
     """The same LoRA with matrices of convolutions as the layers have them: some trainers write them flat."""
     folded = {}
     for layer in weights.layers:
@@ -212,7 +212,7 @@ def _usable(notes: str) -> bool:
     return False
 
 
-def _shapes(transformer: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
+def shapes_of(transformer: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Modules that have weights, by the names they have without any LoRA."""
     for name, module in transformer.named_modules():
         if hasattr(module, "in_features") and hasattr(module, "out_features"):

@@ -122,6 +122,7 @@ class Encoder:
         self._image = part_identity(model, folder, "image_encoder") if "image_encoder" in parts else ""
         self._loaded: tuple[str, Any] = ("", None)  # one of the two encoders
         self._users = 0
+        self.generates_with: Any = None  # what clips are generated with, for a slider without a dataset
         self._one_at_a_time = threading.RLock()
 
     @property
@@ -157,6 +158,7 @@ class Encoder:
         what |= {} if view == "first frame" else {"vae": self._vae, "dtype": f"torch.{self._vae_dtype}"}
         what |= {"frames": len(plan.indices), "encoder": self._image} if view == "picture" or told else {}
         what |= {"flipped": True} if flipped else {}
+        what |= {"generated": self.generates_with} if item.generated is not None else {}
         what |= {"reduction": self._reduction} if view == "low resolution" else {}
         what |= {"text": self._dtype} if view == "text" else {}
         return key_of(what)
@@ -215,8 +217,10 @@ class Encoder:
                 progress("encoding clips", done, len(missing), (time.monotonic() - began) / done)
 
     def encode_clip(self, piece: Piece) -> None:
-        """Encode one view of one clip, whether it is in the cache or not."""
+        """Encode one view of one clip, whether it is in the cache or not. Raises DataError for a generated one."""
         item, view, flipped = piece
+        if item.generated is not None:
+            raise DataError("what the base model generated has left the cache: start the run again, which repeats it")
         key = self.clip_key(*piece)
         if item.plan.clip.is_latents and view not in FIRST_FRAME_VIEWS:
             self.cache.put(key, self._given(item, view))
@@ -469,6 +473,7 @@ def encoding_work(settings: TrainSettings, data: TrainingData) -> EncodingWork:
     captions = [item.caption for item in (*data.train, *data.held_out) if not item.given_text]
     captions += [*drift_captions(data), *(item.caption for item in data.regularization)]
     captions += [*settings.preview_prompts, *preservation_prompts(family, model, settings)]
+    captions += [prompt for pair in settings.slider_pairs for prompt in pair] if settings.is_slider else []
     captions += [model.negative_prompt, ""]
     views = dict.fromkeys(("clip", view_of(model, settings)))
     return EncodingWork(tuple(dict.fromkeys(captions)), tuple(_pieces(settings, data, tuple(views))))
@@ -476,7 +481,7 @@ def encoding_work(settings: TrainSettings, data: TrainingData) -> EncodingWork:
 
 def _pieces(settings: TrainSettings, data: TrainingData, views: tuple[View, ...]) -> Iterator[Piece]:
     for items, both in (((*data.train, *data.regularization), settings.horizontal_flip > 0), (data.held_out, False)):
-        for item in items:
+        for item in (item for item in items if item.generated is None):
             own = tuple(view for view in views if view != TOLD)
             own += tuple(told_views(settings, item)) if TOLD in views else ()
             for view in (*own, "text") if item.given_text else own:

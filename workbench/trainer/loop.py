@@ -17,6 +17,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +41,7 @@ from workbench.runs.model_card import CardFacts, card_facts, model_card
 from workbench.runs.previews import LiveSample, previews_of
 from workbench.runs.run import CARD, Run
 from workbench.runs.settings import TrainSettings
+from workbench.trainer import slider
 from workbench.trainer.batch_inputs import Batch
 from workbench.trainer.launcher import SINGLE, ProcessRank
 from workbench.trainer.previewer import write_png
@@ -212,12 +214,16 @@ def _backward(session: Session, step: int, micro: int) -> _Losses:
         weights = weights * session.schedule.min_snr_weights(batch.inputs.timesteps, settings.snr_gamma)
     if settings.lora_dropout:
         torch.manual_seed(seed_for(settings.seed, "dropout", step, micro))
-    with accelerator.autocast():
-        each = session.family.loss(
-            session.transformer, session.schedule, batch.inputs, training_targets(session, batch)
-        )
+    if settings.is_slider:
+        each = slider.backward(session, batch, weights, step, micro, partial(base_prediction, session))
         loss = (each * weights).mean()
-    accelerator.backward(loss / settings.gradient_accumulation)
+    else:
+        with accelerator.autocast():
+            each = session.family.loss(
+                session.transformer, session.schedule, batch.inputs, training_targets(session, batch)
+            )
+            loss = (each * weights).mean()
+        accelerator.backward(loss / settings.gradient_accumulation)
     preserved = torch.zeros_like(loss)
     if settings.preservation_weight:
         # After the first backward pass: a step needs the memory of one.
@@ -349,7 +355,7 @@ def preview(session: Session, prompts: Sequence[str] = (), scale: float = 1.0) -
     controls = []
     if scale == 1.0 and list(prompts) == session.preview_inputs.prompts:
         controls = session.preview_inputs.controls(session.inputs)
-    with session.preview_failures_logged(), session.weights_in_use(), session.accelerator.autocast():
+    with session.preview_failures_logged(), session.as_in_use(), session.accelerator.autocast():
         generated = session.previewer.generate(
             session.step,
             session.bare_transformer,
@@ -375,7 +381,7 @@ def generate_live_sample(session: Session, sample: LiveSample) -> None:
     session.encoder.encode_captions([prompt], lambda *_: None)
     given = {"preview_steps": sample.steps, "preview_guidance": sample.guidance_scale}
     settings = session.settings.changed(**{name: value for name, value in given.items() if value is not None})
-    with session.preview_failures_logged(), session.weights_in_use(), session.accelerator.autocast():
+    with session.preview_failures_logged(), session.as_in_use(), session.accelerator.autocast():
         (one,) = session.preview_inputs.with_embeddings([prompt], session.inputs)
         generated = replace(session.previewer, settings=settings).generate_one(
             session.step,
@@ -411,7 +417,7 @@ def export(session: Session) -> None:
     if session.idle:
         return
     compiling.interpret_blocks(session.family.blocks(session.trainable.transformer))  # layers come and go
-    with session.weights_in_use():
+    with session.weights_in_use(), session.frozen.off():  # the file is to hold what was trained, and no more
         path = session.trainable.export(session.run, session.notes(), session.ranks.first)
         if session.sharded:
             session.ranks.wait()  # all read what rank 0 has written

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from workbench.errors import ConfigError, DataError, WorkbenchError
 from workbench.families.base import Family
 from workbench.families.facts import ALL_LINEAR
 from workbench.families.lora_files import adapter_notes, with_metadata
-from workbench.runs.settings import TrainSettings
+from workbench.runs.settings import TrainSettings, chosen_blocks
 from workbench.workspace import write_bytes
 
 ADAPTER = "default"
@@ -31,6 +33,9 @@ def attach(
         targets = [name for name, module in transformer.named_modules() if isinstance(module, torch.nn.Linear)]
     elif targets in family.lora_targets:
         targets = list(family.lora_targets[targets])
+    blocks = family.blocks(transformer)
+    if (chosen := chosen_blocks(settings.blocks, len(blocks))) is not None:
+        targets = _in_blocks(transformer, targets, [blocks[number] for number in sorted(chosen)])
     start: Any = True if settings.lora_init == "default" else settings.lora_init
     config = LoraConfig(
         r=settings.rank,
@@ -46,12 +51,25 @@ def attach(
     try:
         transformer.add_adapter(config, adapter_name=ADAPTER)
     except ValueError as error:
+        where = f"the blocks {settings.blocks}" if settings.blocks else "this model"
         presets = ", ".join((*family.lora_targets, ALL_LINEAR))
         raise ConfigError(
-            f"targets is {settings.targets!r}, which names no layer of this model: use {presets} "
+            f"targets is {settings.targets!r}, which names no layer of {where}: use {presets} "
             f"or a regular expression such as '.*attn1.to_[qv]'"
         ) from error
     return [(name, parameter) for name, parameter in transformer.named_parameters() if parameter.requires_grad]
+
+
+def _in_blocks(transformer: Any, targets: list[str] | str, blocks: Sequence[torch.nn.Module]) -> list[str]:
+    """The full names of the layers in these blocks that peft would choose by `targets`."""
+    inside = {id(module) for block in blocks for module in block.modules()}
+    ends = () if isinstance(targets, str) else tuple(f".{one}" for one in targets)
+    return [
+        name
+        for name, module in transformer.named_modules()
+        if id(module) in inside
+        and (re.fullmatch(targets, name) if isinstance(targets, str) else f".{name}".endswith(ends))
+    ] or ["no layer"]  # which peft refuses
 
 
 def without_length(transformer: Any) -> list[str]:
@@ -103,6 +121,20 @@ def write(family: Family, transformer: Any, path: Path, notes: Mapping[str, str]
     # The stock loader adds layers in training mode: with its dropout written down, a LoRA would drop inputs in use.
     config = {**transformer.peft_config[ADAPTER].to_dict(), "lora_dropout": 0.0}
     write_bytes(path, with_metadata(save(tensors), {**adapter_notes(config, family.lora_prefix), **notes}))
+
+
+@contextmanager
+def scaled(transformer: Any, factor: float) -> Iterator[None]:
+    """The transformer with its LoRA at another strength; afterwards exactly as it was."""
+    layers = [module for module in transformer.modules() if ADAPTER in getattr(module, "scaling", ())]
+    before = [layer.scaling[ADAPTER] for layer in layers]
+    try:
+        for layer, own in zip(layers, before, strict=True):
+            layer.scaling[ADAPTER] = own * factor
+        yield
+    finally:
+        for layer, own in zip(layers, before, strict=True):
+            layer.scaling[ADAPTER] = own
 
 
 def output(family: Family, transformer: Any, inputs: Mapping[str, Any]) -> torch.Tensor:

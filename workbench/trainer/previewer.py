@@ -50,10 +50,13 @@ from workbench.memory.block_swap import parked
 from workbench.runs.checkpoints import LORA, folder_of
 from workbench.runs.data import RunClip, TrainingData
 from workbench.runs.from_scratch import base_model
+from workbench.runs.frozen_loras import IN_PREVIEWS, FrozenLora
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.samples import new_id, video_path, write_sample
 from workbench.trainer.batch_inputs import BatchInputs
 from workbench.trainer.encoder import TOLD, read_told, read_video, told_view
+from workbench.trainer.frozen import FrozenLoras
+from workbench.trainer.lora import scaled
 from workbench.trainer.trainable import apply_memory_levels
 from workbench.workspace import Workspace, named_paths, read_object, step_folders, write_bytes, write_json, write_text
 
@@ -214,6 +217,7 @@ class Previewer:
     offload_transformer: frees its memory of the device while the VAE decodes, and takes it back
     writes: False for a process that only computes its part, because the weights are sharded
     before_decoding: called before each video is decoded; may raise
+    frozen: the run's frozen LoRAs, which the caller switches on
     """
 
     run: Path
@@ -227,6 +231,7 @@ class Previewer:
     writes: bool = True
     offload_transformer: Offloading = contextlib.nullcontext
     before_decoding: Callable[[], None] = lambda: None
+    frozen: FrozenLoras = field(default_factory=FrozenLoras)
     vae: Any = None
     unwritten: list[_Generated] = field(default_factory=list)
     _numbers: dict[tuple[str, int], int] = field(default_factory=dict, init=False)  # of each prompt and seed
@@ -320,7 +325,8 @@ class Previewer:
             "base_model": self.model.title,
             "origin": "the weights of a run while it trained",
         }
-        live = {**record, "loras": [lora] if settings.method == "lora" and record["scale"] else []}
+        beside = [{"name": one.name, "scale": one.scale} for one in self._beside]
+        live = {**record, "loras": beside + [lora] if settings.method == "lora" and record["scale"] else []}
         write_sample(video_path(workspace, new_id()), frames, fps, live, workspace.root)
 
     def save_inputs(self, clips: Sequence[PreviewClip]) -> None:
@@ -425,19 +431,24 @@ class Previewer:
 
     def _loras(self, step: int, scale: float) -> list[str] | None:
         """What the Sample tab loads to have the weights of that step; None when no file holds them."""
-        settings = self.settings
+        settings, beside = self.settings, [f"{one.name}={one.scale:g}" for one in self._beside]
         if step == 0 and not settings.start_from:
-            return []
+            return beside
         if settings.method != "lora" or settings.train_also:
             return None
         if scale == 0:
-            return []
+            return beside
         if step == 0:
-            return [f"{settings.start_from}={scale:g}"]
+            return [*beside, f"{settings.start_from}={scale:g}"]
         if step == settings.steps:
-            return [f"{self.run.name}={scale:g}"]
+            return [*beside, f"{self.run.name}={scale:g}"]
         averaged = settings.ema_decay > 0 or settings.optimizer == "schedule-free"
-        return None if averaged else [f"{folder_of(self.run, step) / LORA}={scale:g}"]
+        return None if averaged else [*beside, f"{folder_of(self.run, step) / LORA}={scale:g}"]
+
+    @property
+    def _beside(self) -> list[FrozenLora]:
+        """The frozen LoRAs that are on in previews."""
+        return [one for one in self.frozen.loras if one.setting in IN_PREVIEWS]
 
     def missing(self, one: PreviewPrompt, seed: int) -> MissingPreview:
         """The preview of a prompt and seed, with its name."""
@@ -518,9 +529,8 @@ class Previewer:
         if not self.model.boundary:
             yield None
             return
-        parts = (self.family, self.model, self.folder, self.settings, self.device, self.dtype, trained)
         try:
-            with PreviewExperts(*parts, self.offload_transformer) as experts:
+            with PreviewExperts(self, trained) as experts:
                 yield experts.at
         finally:
             free_memory()
@@ -570,9 +580,7 @@ def at_scale(transformer: Any, scale: float) -> Iterator[None]:
         finally:
             transformer.enable_adapters()
         return
-    from peft.helpers import rescale_adapter_scale
-
-    with rescale_adapter_scale(transformer, scale):
+    with scaled(transformer, scale):
         yield
 
 
@@ -602,25 +610,17 @@ class PreviewExperts(contextlib.ExitStack):
     The other one is as it was published. One of them is on the device at a time; afterwards it is the one in training.
     """
 
-    def __init__(
-        self,
-        family: Family,
-        model: Model,
-        folder: Path,
-        settings: TrainSettings,
-        device: torch.device,
-        dtype: torch.dtype,
-        trained: Any,
-        offload_trained: Offloading,
-    ) -> None:
-        """offload_trained: moves the transformer in training off the device, and back"""
+    def __init__(self, previewer: Previewer, trained: Any) -> None:
+        """trained: the transformer in training"""
         super().__init__()
-        self._family, self._device, self._trained, self._offload_trained = family, device, trained, offload_trained
+        self._of, self._trained = previewer, trained
+        family, model, settings = previewer.family, previewer.model, previewer.settings
         self._settings = settings.changed(compile=False, gradient_checkpointing="none")
         self._own = model.expert(settings.expert)
-        (other,) = (one for one in model.experts if one != self._own)
-        self._published = family.load_transformer(folder, torch.device("cpu"), dtype, other.part)
-        family.use_attention(self._published, settings.attention, device)
+        (self._other,) = (one for one in model.experts if one != self._own)
+        on_host = torch.device("cpu")
+        self._published = family.load_transformer(previewer.folder, on_host, previewer.dtype, self._other.part)
+        family.use_attention(self._published, settings.attention, previewer.device)
         self._levels = False  # whether the published one is ready to compute
         self._trained_aside, self._published_aside = contextlib.ExitStack(), contextlib.ExitStack()
         self._published_computes = False
@@ -631,9 +631,11 @@ class PreviewExperts(contextlib.ExitStack):
         published = not self._own.covers(timestep)
         if published != self._published_computes:
             if published:
-                self._trained_aside.enter_context(self._offload_trained())
+                self._trained_aside.enter_context(self._of.offload_transformer())
                 if not self._levels:
-                    apply_memory_levels(self._family, self._published, self._settings, self._device)
+                    of, settings = self._of, self._settings
+                    apply_memory_levels(of.family, self._published, settings, of.device)
+                    of.frozen.attach(of.family, self._published, of.model.title, self._other.name, trained=False)
                     self._levels = True
                 self._published_aside.close()
             else:

@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
 
 from workbench import jobs
-from workbench.clips.records import read_info
+from workbench.clips.records import DatasetInfo, read_info
 from workbench.errors import CannotWrite, ConfigError
 from workbench.families import settle
 from workbench.families.lora_files import DROPPED_KEY
@@ -37,12 +37,14 @@ from workbench.runs import checkpoints, optimizer_options
 from workbench.runs.analysis import visible_effect
 from workbench.runs.checks import check, check_device, check_ranks, initial_lora
 from workbench.runs.data import LOCK, load_data, seed_for
+from workbench.runs.frozen_loras import frozen_loras, identities, refuse_others, trained_over
 from workbench.runs.metrics import MetricsWriter, read_metrics, record_session
 from workbench.runs.settings import TrainSettings
-from workbench.trainer import optimizers, tokenizer, trackers
+from workbench.trainer import optimizers, slider, tokenizer, trackers
 from workbench.trainer.batch_inputs import BatchInputs
 from workbench.trainer.encoder import encoder_of, encoding_work, precision_of, preservation_prompts
 from workbench.trainer.evaluation import PriorDrift, held_out_by_band
+from workbench.trainer.frozen import FrozenLoras
 from workbench.trainer.optimizers import Ema
 from workbench.trainer.previewer import Previewer, PreviewInputs
 from workbench.trainer.ranks import Ranks
@@ -103,6 +105,8 @@ class Session:
         self._fetch_model()
         self._encode()
         self._load_transformer()
+        if settings.is_slider and not settings.dataset:
+            slider.generate_clips(self)
         self._build_optimizer()
         if resumed:
             self._restore(*resumed)
@@ -128,11 +132,13 @@ class Session:
         self.data = data = data.few_of_largest_shape(settings.batch_size) if self.trial else data
         for sentence in data.dropped:
             log(f"left out: {sentence}")
+        if not settings.dataset:
+            log(f"no dataset: {len(data.train)} clips that the base model generates")
         counts = f"{len(data.regularization)} for regularization, {len(data.held_out)} held out"
         log(f"{len(data.train)} clips to train on, {counts}")
         if len(data.buckets) > 1:
             log(f"shapes: {'; '.join(map(str, data.buckets))}")
-        self.info = read_info(self.workspace.dataset(settings.dataset))
+        self.info = read_info(self.workspace.dataset(settings.dataset)) if settings.dataset else DatasetInfo()
         self.shape = data.buckets[0].shape(shape.fps)
         self.preservation_prompts = preservation_prompts(self.family, self.model, settings)
 
@@ -193,6 +199,8 @@ class Session:
         apply_memory_levels(family, transformer, settings, self.device, self.sharded)
         if self.sharded:
             self.trainable.follow()
+        self.frozen = FrozenLoras(frozen_loras(self.workspace, settings))
+        self.frozen.attach(family, transformer, self.model.title, self.model.expert(settings.expert).name)
         # No wrapper where several processes share the steps: they sum their gradients themselves.
         self.transformer = self.accelerator.prepare_model(transformer, evaluation_mode=self.ranks.count > 1)
         log(f"{self.model.title} on {self.machine} in {self.precision}; training {self.trainable.summary}")
@@ -212,6 +220,7 @@ class Session:
         """Load what `save` published. Raises ResumeRefused."""
         form = self.family.text_form(self.folder)
         checkpoints.refuse_other_form(state, self.precision, form, self.model.title)
+        refuse_others(state.get("frozen_loras", {}), self.frozen.loras)
         self.trainable.load(folder)
         if (file := folder / checkpoints.OPTIMIZER).exists():
             optimizers.load_state(self.optimizer, self.trainable.named, load_file(file), state["optimizer"])
@@ -241,6 +250,7 @@ class Session:
             writes=self.ranks.first,
             offload_transformer=(lambda: parked(self.bare_transformer)) if moves else nullcontext,
             before_decoding=self.check_for_stop,
+            frozen=self.frozen,
         )
 
     def _open_records(self) -> None:
@@ -283,8 +293,14 @@ class Session:
             yield
 
     @contextmanager
+    def as_in_use(self) -> Iterator[None]:
+        """The weights that are meant to be used, with the frozen LoRAs that previews have."""
+        with self.weights_in_use(), self.frozen.previewing():
+            yield
+
+    @contextmanager
     def base_model(self) -> Iterator[None]:
-        """Inside it the transformer is the base model, without its LoRA."""
+        """Inside it the transformer is the base model, without its LoRA; frozen LoRAs that are on stay on."""
         self.bare_transformer.disable_adapters()
         try:
             yield
@@ -302,6 +318,7 @@ class Session:
             "seed": str(self.settings.seed),
             **({"expert": self.settings.expert} if self.model.boundary else {}),
             **({DROPPED_KEY: "zeros"} if self.settings.dropped_caption == "zeros" else {}),
+            **trained_over(self.frozen.loras),
         }
 
     # ---- reporting
@@ -407,6 +424,8 @@ class Session:
             "scaler": scaler.state_dict() if scaler is not None else None,
             "optimizer": values,
         }
+        if frozen := identities(self.frozen.loras):
+            state["frozen_loras"] = frozen
 
         def fill(target: Path) -> None:
             self.trainable.write(target, self.notes(), beside)
@@ -479,7 +498,8 @@ class Session:
         model = self.bare_transformer
         averages = self.ema.model.shadow_params if self.ema is not None else []
         states = (value for state in self.optimizer.state.values() for value in tensors_in(state))
-        return chain(model.parameters(), model.buffers(), self.trainable.parameters, averages, states)
+        frozen = self.frozen.tensors()
+        return chain(model.parameters(), model.buffers(), frozen, self.trainable.parameters, averages, states)
 
     def close(self) -> None:
         """Close what is written to, however the run ends."""

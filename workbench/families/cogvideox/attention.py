@@ -207,7 +207,7 @@ def _joinable(layers: Sequence[Any]) -> list[tuple[torch.Tensor, torch.Tensor, f
     found = []
     for layer in layers:
         names = [name for name in getattr(layer, "active_adapters", ()) if name in layer.lora_A]
-        if getattr(layer, "merged", False):
+        if getattr(layer, "merged", False) or getattr(layer, "base_layer", layer)._forward_hooks:  # something is added
             return None
         if not names or layer.disable_adapters:
             continue
