@@ -53,7 +53,8 @@ class Clip(BaseModel):
     caption_by: who wrote the text: "hand", "file" (it came with the video) or a captioner's name; "" when unknown
     first_frame: a picture that came with the clip as its first frame ("first_frames/ID.png"); "" when there is none
     control, reference, mask: videos that belong to the clip ("clips/ID.control-1a2b3c4d.mp4", ID of the clip, then the
-               start of the file's hash): a control and a mask have the clip's frames, size and rate, a reference its own
+               start of the file's hash): a control and a mask have the clip's frames, size and rate, a reference has
+               its own
     last_frame: a picture to end with ("clips/ID.last_frame-1a2b3c4d.png"); "" when there is none, as of the others
     latents_model: of latents the model whose VAE made them, or its family; "" of a video
     embeddings: the caption whose embeddings are in the file of latents; they are trained on as long as `text` is that

@@ -85,12 +85,12 @@ def _files(workspace: Workspace, run: Run) -> Iterator[tuple[str, Path]]:
 
 
 def _dataset(folder: Path, path: str) -> Iterator[tuple[str, Path]]:
-    """Records, clips, and the first frames that came with them."""
+    """Records, clips, and what belongs to them."""
     for name in (INFO, METADATA):
         if (folder / name).is_file():
             yield f"{path}/{name}", folder / name
     for clip in read_clips(folder):
-        for name in filter(None, (clip.file_name, clip.first_frame)):
+        for name in filter(None, (clip.file_name, clip.first_frame, *clip.companions.values())):
             if (file := clip_file(folder, name)).is_file():
                 yield f"{path}/{name}", file
 
