@@ -47,6 +47,7 @@ DECIDED_BY: Mapping[str, Collection[str]] = {
     "lr_schedule": ("lr_cycles", "lr_power"),
     "bucket_limit": ("picture_share",),
     "loss_weighting": ("snr_gamma",),
+    "loss_mask": ("unmasked_clips", "outside_weight", "mask_floor", "mask_soften"),
     "push_to_hub": ("repository",),
     "tokenizer_steps": ("tokenizer_batch_size", "tokenizer_learning_rate"),
     "tracker": ("tracker_project",),

@@ -58,7 +58,7 @@ class Toy:
         self.transformer.enable_adapters()
 
     def held_out(self, *probes: EvaluationInput, seed: int = 1) -> tuple[float, ...]:
-        return held_out_by_band(FAMILY, self.transformer, self.schedule, iter(probes), seed, CPU)
+        return held_out_by_band(FAMILY, self.transformer, self.schedule, iter(probes), seed, CPU).bands
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 from tests.driving import create, go, session
+from tests.masked import add_masks
 from workbench.clips.records import file_sha256, read_clips, write_clips
 from workbench.dataset_builder import Dataset
 from workbench.errors import ResumeRefused
@@ -114,6 +115,16 @@ def test_interrupted_and_resumed_it_ends_in_the_same_bytes(
     workspace: Workspace, mixed: Dataset, toy_model: Model, name: str
 ) -> None:
     assert_exact(workspace, toy_model.source, CASES[name])
+
+
+def test_so_does_one_with_masks(workspace: Workspace, mixed: Dataset, toy_model: Model) -> None:
+    add_masks(mixed)
+    values = {
+        **{"loss_mask": "inside", "outside_weight": 0.5, "mask_floor": 0.1, "mask_soften": 1.0},
+        **{"buckets": ["9x16x16", "9x24x16", "1x16x16"], "horizontal_flip": 0.5, "picture_share": 0.4},
+        **{"batch_size": 2, "gradient_accumulation": 2},
+    }
+    assert_exact(workspace, toy_model.source, values)
 
 
 @pytest.fixture(scope="session")

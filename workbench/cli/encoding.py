@@ -29,6 +29,7 @@ TARGET_HELP = "Let nodes of a cluster do it (workbench targets); give --nodes, t
 # What decides which tensors there are; nothing else of a run matters here.
 WEIGHTS = {"dataset_weights", "regularization_share", "regularization_target", "regularization_weight"}
 BESIDE = {"preview_prompts", "model", "condition", "low_resolution_scale", "device", "precision", "seed"}
+BESIDE |= {"loss_mask", "mask_soften"}
 WHAT = DataSettings.model_fields.keys() - WEIGHTS | ToldSettings.model_fields.keys() | BESIDE
 
 

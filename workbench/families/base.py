@@ -215,8 +215,10 @@ class Family(ABC):
         of = {"given": NAMES, "last_image": ("last", "first+last"), "keyframes": ("keyframes",), "mask": ("mask",)}
         of |= {"mask_keeps": ("mask",), "tell_frames": ("prefix",), **{name: (name,) for name in BESIDE}}
         told = {setting for setting, names in of.items() if any(kinds.get(name) == "" for name in names)}
-        # What the model learns is a prediction of the same shape: the base model's can stand in its place.
-        return {"regularization_target": OwnSetting()} | {name: OwnSetting() for name in sorted(told)}
+        # What the model learns is a prediction of the same shape: the base model's can stand in its place. Its loss is
+        # one of cells in place and time, so a mask can weigh them.
+        own = {"regularization_target": OwnSetting(), "loss_mask": OwnSetting()}
+        return own | {name: OwnSetting() for name in sorted(told)}
 
     def given_kinds(self, model: Model) -> Mapping[str, str]:
         """What the model can be told of a clip beforehand: see `told`.
@@ -655,15 +657,67 @@ class Family(ABC):
         given = inputs.given and inputs.given.to(noisy.device, dtype)
         return self.call(transformer, CallInputs(noisy.to(dtype), text, inputs.timesteps, given, inputs.fps))
 
+    def mask_cells(self, folder: Path, mask: torch.Tensor) -> torch.Tensor:
+        """Average a mask over the pixels and frames that each cell of the latents stands for.
+
+        By default those of a causal video autoencoder: the first frame alone, then the others in groups.
+
+        Args:
+            mask: [B, 1, F, H, W], 0 to 1, of legal frames and size.
+
+        Returns:
+            Shaped as the latents [B, ...], with one channel.
+        """
+        import torch
+        from torch.nn.functional import avg_pool3d
+
+        _, temporal, spatial = self.compression(config(folder, "vae"))
+        cells = [avg_pool3d(mask[:, :, :1], (1, spatial, spatial))]
+        if mask.shape[2] > 1:
+            cells.append(avg_pool3d(mask[:, :, 1:], (temporal, spatial, spatial)))
+        return self.channels_first(torch.cat(cells, dim=2)).contiguous()
+
     def loss(
-        self, transformer: Any, schedule: NoiseSchedule, inputs: ModelInputs, base: torch.Tensor | None = None
+        self,
+        transformer: Any,
+        schedule: NoiseSchedule,
+        inputs: ModelInputs,
+        base: torch.Tensor | None = None,
+        weights: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Pure: the squared error per sample [B], float32, of the target, or of `base`, the base model's prediction."""
+        """Return the `error` per sample [B] of what the transformer predicts. Pure.
+
+        Args:
+            base: What it is to predict in place of the target: the base model's prediction.
+            weights: How much each cell counts; None for all alike.
+        """
         target = schedule.target(inputs.latents, inputs.noise, inputs.timesteps) if base is None else base.float()
-        error = (self.predict(transformer, schedule, inputs).to(target.dtype) - target).square()
-        if (counted := self._counted(error, inputs.given)) is None:
+        return self.error(self.predict(transformer, schedule, inputs), target, inputs.given, weights)
+
+    def error(
+        self,
+        predicted: torch.Tensor,
+        target: torch.Tensor,
+        given: Given | None = None,
+        weights: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return the mean squared error per sample [B], in the target's dtype; known frames do not count.
+
+        Args:
+            weights: How much each cell counts, as `mask_cells` shapes them: a sample's error is sum(w e^2) / sum(w).
+                None: all alike. A sample whose weights are all 0 has the error 0.
+        """
+        error = (predicted.to(target.dtype) - target).square()
+        counted = self._counted(error, given)
+        if weights is not None:
+            weights = weights.to(error)
+            counted = weights if counted is None else counted * weights
+        if counted is None:
             return error.flatten(1).mean(1)
-        return (error * counted).flatten(1).sum(1) / counted.expand_as(error).flatten(1).sum(1)
+        total = counted.expand_as(error).flatten(1).sum(1)
+        if weights is not None:
+            total = total.clamp(min=1e-6)
+        return (error * counted).flatten(1).sum(1) / total
 
     def with_known(self, noisy: torch.Tensor, given: Given | None) -> torch.Tensor:
         """Noisy latents with the known frames in their place, where they are shown."""

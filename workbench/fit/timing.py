@@ -9,6 +9,7 @@ from workbench.fit import constants as known
 from workbench.fit.constants import DISPATCH, LINK
 from workbench.fit.memory import RunSizes
 from workbench.runs.analysis.curves import BANDS
+from workbench.runs.settings import TrainSettings
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,13 @@ def step_operations(run: RunSizes) -> float:
         operations = 2 * operations + forward * settings.batch_size
     if settings.regularization_target == "base model" and settings.regularization_dataset:
         operations += forward * settings.batch_size * settings.regularization_share
+    if _holds_the_rest(settings):  # the base model's prediction
+        operations += forward * settings.batch_size
     return operations
+
+
+def _holds_the_rest(settings: TrainSettings) -> bool:
+    return settings.loss_mask != "off" and settings.outside_weight > 0
 
 
 def step_seconds(run: RunSizes) -> float:
@@ -62,6 +69,7 @@ def step_seconds(run: RunSizes) -> float:
         passes = 2 if settings.gradient_checkpointing == "none" else 3
         passes = 2 * passes + 3 if settings.is_slider else passes
         passes = 2 * passes + 1 if settings.preservation_weight else passes
+        passes += _holds_the_rest(settings)
         seconds += DISPATCH * facts.blocks * passes
     else:
         offloaded = settings.gradient_checkpointing == "offloaded"

@@ -11,6 +11,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,14 @@ from workbench import hub
 from workbench.clips.frame_plan import Shape, shape_of
 from workbench.clips.records import INFO, METADATA
 from workbench.display.quantities import counted
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, DataError
 from workbench.families.base import ResolvedModel
 from workbench.families.model import Model
 from workbench.families.settings import check_own
 from workbench.jobs import platform
 from workbench.jobs.devices import Device, gpus
 from workbench.runs import optimizer_options
-from workbench.runs.data import Batches, datasets_of, load_data
+from workbench.runs.data import Batches, RunClip, TrainingData, datasets_of, load_data, read_mask
 from workbench.runs.frozen_loras import check_frozen
 from workbench.runs.settings import TrainSettings, chosen_blocks
 from workbench.settings import value_text
@@ -44,6 +45,8 @@ NOT_PORTABLE = {
 # What an accelerate configuration would add.
 FOREIGN_BACKENDS = {"ACCELERATE_USE_DEEPSPEED": "DeepSpeed", "ACCELERATE_USE_FSDP": "FSDP"}
 TARGETS = {"attention", "attention+feed-forward", "all-linear"}  # or a regular expression
+MOST_NAMED = 3  # clips in a refusal
+FRAMES_LOOKED_AT = 5000  # of masks, before a run is created: some seconds
 TRACKERS = ("tensorboard", "trackio", "wandb", "comet_ml")
 
 
@@ -151,6 +154,7 @@ def _check_lora(settings: TrainSettings) -> None:
         for name, value, off in (
             ("preservation_weight", f"{settings.preservation_weight:g}", "0"),
             ("regularization_target", target, "clips"),
+            ("outside_weight", f"{settings.outside_weight:g}" if settings.loss_mask != "off" else "0", "0"),
         ):
             if value != off:
                 raise _refusal(
@@ -362,10 +366,63 @@ def resolved(workspace: Workspace, settings: TrainSettings) -> TrainSettings:
         DataError: If too few clips can be used.
     """
     data = load_data(workspace, settings, hashed=False)
+    check_masks(settings, data)
+    masked = [item for item in data.items if item.mask]
+    if sum(len(item.plan.indices) for item in masked) <= FRAMES_LOOKED_AT:  # else the run looks as it encodes them
+        refuse_empty(settings, [item for item in masked if _nothing_learned(item, settings.loss_mask)])
     if settings.epochs is None:
         return settings
     per_pass = Batches(data, settings).per_pass
     return settings.changed(steps=max(1, math.ceil(settings.epochs * per_pass / settings.gradient_accumulation)))
+
+
+def check_masks(settings: TrainSettings, data: TrainingData) -> None:
+    """Refuse clips without a mask where the loss is masked, unless they are to count as a whole. Raises DataError."""
+    if settings.loss_mask == "off":
+        return
+    bare = {item.path: item.name for item in data.train if not item.mask}
+    if len(bare) == len({item.path for item in data.train}):
+        sentence = (
+            f"loss_mask is {settings.loss_mask}, but no clip of dataset {settings.dataset} has a mask: add masks to "
+            f"its clips, or set loss_mask to off"
+        )
+        raise DataError(sentence, {"loss_mask": sentence})
+    if bare and settings.unmasked_clips == "refuse":
+        has = "has" if len(bare) == 1 else "have"
+        sentence = (
+            f"loss_mask is {settings.loss_mask}, but {counted(len(bare), 'clip')} {has} no mask "
+            f"({_named(list(bare.values()))}): add one to each, or set unmasked_clips to whole"
+        )
+        raise DataError(sentence, {"unmasked_clips": sentence})
+
+
+def refuse_empty(settings: TrainSettings, empty: Sequence[RunClip]) -> None:
+    """Refuse the clips of whose masks nothing is left to learn from. Raises DataError where there is one."""
+    if not (names := list(dict.fromkeys(item.name for item in empty))):
+        return
+    marks = "marks nothing" if settings.loss_mask == "inside" else "marks all"
+    sentence = (
+        f"loss_mask is {settings.loss_mask}, but the mask of {_named(names)} {marks} in the frames that the run takes: "
+        f"correct the mask, or leave the clip out of the dataset"
+    )
+    raise DataError(sentence, {"loss_mask": sentence})
+
+
+def _nothing_learned(item: RunClip, loss_mask: str) -> bool:
+    lowest, highest = _extremes(item.path, item)
+    return lowest >= 1 if loss_mask == "outside" else highest <= 0
+
+
+@lru_cache(maxsize=10_000)
+def _extremes(path: Path, item: RunClip) -> tuple[float, float]:
+    """The darkest and the lightest value of a mask, in what is taken of it; a mask's file never changes."""
+    mask = read_mask(item)
+    return float(mask.min()), float(mask.max())
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
 
 
 def _refusal(setting: str, sentence: str) -> ConfigError:

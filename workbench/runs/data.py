@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -35,7 +35,12 @@ from workbench.settings import parse
 from workbench.workspace import Workspace, read_json
 from workbench.workspace.records import read_record
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 LOCK = "dataset.lock.json"
+NEARLY = 4 / 255  # of black and of white: so far video compression may be off
 Role = Literal["train", "known", "held_out"]
 SHARE = re.compile(r"(?P<name>[^=@]+?)(=(?P<repeats>\d+))?(@(?P<weight>[\d.]+))?")
 
@@ -57,6 +62,7 @@ class RunClip:
 
     group, share: a group's clips are sampled in proportion to its share of the sum of all shares. If datasets are not
     weighted by sampling, all clips are in one group.
+    mask: SHA-256 of its mask's file, "" where none is used;  soften: by how many pixels the mask's edges are softened
     """
 
     path: Path
@@ -70,6 +76,8 @@ class RunClip:
     group: str = ""
     share: float = 1.0
     generated: int | None = None
+    mask: str = ""
+    soften: float = 0.0
 
     @property
     def name(self) -> str:
@@ -99,6 +107,8 @@ class RunClip:
             "repeats": self.repeats,
             "weight": self.weight,
             **({"group": self.group, "share": self.share} if self.group else {}),
+            **({"mask": self.mask} if self.mask else {}),
+            **({"mask_soften": self.soften} if self.mask and self.soften else {}),
         }
 
 
@@ -217,9 +227,14 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
         folder, found = workspace.dataset(source.name), clips[source.name]
         misfits = {clip.file_name: _misfit(folder, clip, settings, model, fit) for clip in found if clip.is_latents}
         misfits |= {clip.file_name: why for clip in found if (why := _untold(folder, clip, settings))}
-        items, left_out = _usable(folder, source, found, buckets, shape, taking, misfits)
+        masked = settings.loss_mask != "off" and role != "known"
+        items, left_out = _usable(folder, source, found, buckets, shape, taking, misfits, masked)
         if not items:
             raise _unusable(settings, role, source.name, left_out)
+        if masked:
+            masks = {name: _mask_hash(folder, name, hashed) for item in items if (name := item.plan.clip.mask)}
+            soften = settings.mask_soften
+            items = [replace(item, mask=masks.get(item.plan.clip.mask, ""), soften=soften) for item in items]
         contents = {item.path: file_sha256(item.path) if hashed else item.plan.clip.id for item in items}
         if role == "train" and settings.dataset_weights == "sampling":
             items = [replace(item, weight=1.0, group=source.name, share=source.weight) for item in items]
@@ -305,10 +320,12 @@ def _usable(
     shape: Shape,
     taking: Taking,
     misfits: Mapping[str, str],
+    masked: bool,
 ) -> tuple[list[RunClip], list[str]]:
     """Plan the clips of one dataset; return them, and a sentence for each clip that is left out.
 
     misfits: why latents cannot be trained on, by file name; "" for those that can
+    masked: whether the clips' masks are used
     """
     info, items, dropped = read_info(dataset), list[RunClip](), damage(dataset)
     assigned = assign([taking.usable(clip) for clip in clips], buckets, shape.fps).assignments
@@ -317,6 +334,7 @@ def _usable(
             path = clip_file(dataset, clip.file_name)
             if clip.first_frame:
                 clip_file(dataset, clip.first_frame)
+            mask_gone = masked and bool(clip.mask) and not clip_file(dataset, clip.mask).is_file()
         except DataError as error:
             dropped.append(f"{clip.name}: {error}")
             continue
@@ -326,6 +344,8 @@ def _usable(
         plans = take(clip, bucket.shape(shape.fps), taking)
         if not path.is_file():
             dropped.append(f"{clip.name}: the file is missing")
+        elif mask_gone:
+            dropped.append(f"{clip.name}: the file of its mask is missing: add the mask again, or take it off the clip")
         elif misfit := misfits.get(clip.file_name):
             dropped.append(f"{clip.name}: {misfit}")
         elif plans[0].dropped:
@@ -334,6 +354,46 @@ def _usable(
             caption = info.caption(clip)
             items += [RunClip(path, "", caption, one, "train", bucket, source.repeats, source.weight) for one in plans]
     return items, dropped
+
+
+def _mask_hash(dataset: Path, name: str, hashed: bool) -> str:
+    return file_sha256(clip_file(dataset, name)) if hashed else name
+
+
+def read_mask(item: RunClip) -> NDArray[np.float32]:
+    """Read a clip's mask with the clip's own plan: the same frames, size and crop. Its edges are softened.
+
+    Returns:
+        [F, H, W], 0 (black) to 1 (white). What video compression makes of pure black and white is 0 and 1.
+
+    Raises:
+        DataError: If it is damaged, or shorter than the clip.
+    """
+    import numpy as np
+
+    from workbench.clips.media import read_frames
+
+    plan = item.plan
+    try:
+        frames = read_frames(clip_file(item.path.parent.parent, plan.clip.mask), plan.indices, plan.resize, plan.crop)
+    except DataError as error:
+        raise DataError(f"the mask of {item.name} cannot be used: {error}") from error
+    mask = frames.mean(-1, dtype=np.float32) / 255
+    mask[mask <= NEARLY] = 0.0
+    mask[mask >= 1 - NEARLY] = 1.0
+    return np.stack([_softened(one, item.soften) for one in mask]) if item.soften else mask
+
+
+def _softened(mask: NDArray[np.float32], deviation: float) -> NDArray[np.float32]:
+    """One frame [H, W], blurred by a Gaussian of that deviation; beyond its border it goes on as it ends."""
+    import numpy as np
+
+    reach = math.ceil(3 * deviation)
+    kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1, dtype=np.float32) / deviation) ** 2)
+    for axis in (0, 1):
+        padded = np.pad(mask, [(reach, reach) if axis == one else (0, 0) for one in (0, 1)], mode="edge")
+        mask = np.apply_along_axis(np.convolve, axis, padded, kernel / kernel.sum(), mode="valid").astype(np.float32)
+    return mask
 
 
 def _misfit(dataset: Path, clip: Clip, settings: TrainSettings, model: Model, fit: Fit) -> str:

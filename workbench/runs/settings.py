@@ -258,6 +258,31 @@ class SliderSettings(Settings):
         return tuple(SliderPair(*lines) for lines in zip(positive, negative, every, strict=False))
 
 
+class MaskSettings(Settings):
+    SECTION = "Masked loss"
+
+    loss_mask: Literal["off", "inside", "outside"] = field("off", title="Learn from", advanced=True, own=True)
+    """Learn from a part of each clip, which its mask marks: a grey video beside the clip, white where it counts.
+    inside: what is white is learned. outside: what is black. off: all of the clip, whether it has a mask or not. A
+    clip's loss is averaged over its part, so that a small face is learned as fast as a large one. Using the LoRA takes
+    no mask."""
+
+    unmasked_clips: Literal["refuse", "whole"] = field("refuse", title="Clips without a mask", advanced=True)
+    """refuse: the run does not start while a clip to train on has no mask, and names it. whole: such a clip is learned
+    as a whole. Clips of the regularization dataset always are."""
+
+    outside_weight: float = field(0.0, title="Weight of the rest", low=0.0, high=100.0, advanced=True)
+    """Also hold the part that is not learned to what the base model predicts of it with the same noise, and let the
+    distance count so much beside the loss. It keeps the LoRA from changing what it is not shown; a step takes up to
+    a third longer. 0 is off: the rest is free to become anything."""
+
+    mask_floor: float = field(0.0, title="Least weight", low=0.0, high=1.0, advanced=True)
+    """What the part that is not learned still counts beside the other: 0 nothing, 0.1 a tenth, 1 as much."""
+
+    mask_soften: float = field(0.0, title="Soft edges", low=0.0, high=64.0, unit="pixels", advanced=True)
+    """Blur the edges of the masks by so many pixels, at the size that clips are trained at. 0: not at all."""
+
+
 LearningRateSchedule = Literal[
     "constant",
     "constant_with_warmup",
@@ -680,6 +705,11 @@ OTHER_NAMES = {
     "image_dropout": "noised image dropout, unconditional",
     "first_frame_share": "first frame conditioning p, image conditioning",
     "loss_weighting": "min snr, weighting scheme, loss type",
+    "loss_mask": "masked training, masked loss, mask path, alpha mask, invert mask",
+    "unmasked_clips": "default mask, masked training",
+    "outside_weight": "masked prior preservation weight, inverted mask prior, masked training",
+    "mask_floor": "unmasked weight, mask min value, masked training",
+    "mask_soften": "mask blur, feather, masked training",
     "snr_gamma": "min snr gamma",
     "expert": "dit high, dit low, high noise model, low noise model, min timestep, max timestep, train high noise",
     "timestep_density": "weighting scheme, timestep sampling, timestep type, sigmoid, noise level sampling",
@@ -716,6 +746,7 @@ class TrainSettings(
     TrainingSettings,
     ToldSettings,
     SliderSettings,
+    MaskSettings,
     DataSettings,
     ModelSettings,
 ):
@@ -805,6 +836,8 @@ HAS_EFFECT: dict[str, Callable[[Values], bool]] = {
     "lr_power": lambda values: values["lr_schedule"] == "polynomial",
     "picture_share": lambda values: bool(values["buckets"]) or values["bucket_limit"] != 1,
     "snr_gamma": lambda values: values["loss_weighting"] == "min-snr",
+    **dict.fromkeys(("unmasked_clips", "mask_floor", "mask_soften"), lambda values: values["loss_mask"] != "off"),
+    "outside_weight": lambda values: _lora(values) and values["loss_mask"] != "off",
     "repository": lambda values: bool(values["push_to_hub"]),
     "tracker_project": lambda values: values["tracker"] != "none",
 }

@@ -393,6 +393,9 @@ def metric_facts(curves: Curves, diagnosis: Diagnosis | None = None) -> Iterator
     if len(held_out) > 1:
         best = min(held_out, key=lambda step: held_out[step])
         yield Fact("lowest_held_out_loss", "lowest held-out loss", f"{loss_text(held_out[best])} at step {best}")
+    if outside := [value for _, value in curves.held_out_outside.points()]:
+        value = f"{loss_text(outside[0])} → {loss_text(outside[-1])}" if len(outside) > 1 else loss_text(outside[0])
+        yield Fact("held_out_outside", "held-out loss outside the masks", value)
     if curves.changes:
         own, others = list(curves.changes.values())[-1]
         drifts = diagnosis is not None and diagnosis.kind == "prior drift"

@@ -125,6 +125,7 @@ def main_charts(curves: Curves, best: int | None) -> list[dict[str, Any]]:
         line("each step", raw, "edge", "thin"),
         line("smoothed", smoothed(means or curves.losses.means()), "faint"),
         line("held-out", held_out, "accent", "dots", marked=marked),
+        line("held-out, outside the masks", curves.held_out_outside.points(), "accent-2", "dots"),
     ]
     change = [
         line("own captions", curves.own_changes.points(), "accent", "dots"),
@@ -184,6 +185,7 @@ def compared_charts(runs: Sequence[tuple[str, Curves]]) -> list[dict[str, Any]]:
     detrended = all(one.detrended() for _, one in runs)  # one way for all, or they could not be compared
     kinds: tuple[tuple[str, Callable[[Curves], Sequence[tuple[float, float]]], str], ...] = (
         ("Held-out loss", lambda one: one.held_out_losses.points(), "dots"),
+        ("Held-out loss outside the masks", lambda one: one.held_out_outside.points(), "dots"),
         (
             "Training loss, smoothed",
             lambda one: smoothed(one.detrended()) if detrended else one.losses.smoothed(),

@@ -26,12 +26,14 @@ from workbench.families.model_inputs import Given, ModelInputs, Tensors
 from workbench.families.noise_schedules import DEFAULTS, NoiseSettings
 from workbench.families.told import GivenKind, drawn, largest
 from workbench.jobs.torch_devices import free_memory, to_device
+from workbench.runs.checks import refuse_empty
 from workbench.runs.data import Batches, RunClip, TrainingData, seed_for
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.encoder import (
     CONTROL,
     DRIFT_INPUTS,
     FIRST_FRAME,
+    MASK,
     TOLD,
     Encoder,
     Piece,
@@ -50,12 +52,16 @@ LEVELS = 1000  # noise quantiles that a batch may have, evenly spaced: as many a
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch of one shape, on the device. quantiles: of noise, [B]; weights: what each clip's loss counts, [B]."""
+    """One batch of one shape, on the device. quantiles: of noise, [B]; weights: what each clip's loss counts, [B].
+
+    mask: how much of each cell is learned, 0 to 1, shaped as the latents but of one channel; None: all of all clips
+    """
 
     items: list[RunClip]
     inputs: ModelInputs
     quantiles: torch.Tensor
     weights: torch.Tensor
+    mask: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,7 @@ class _Read:
     low: Tensors | None
     image: Tensors | None
     told: Tensors | None  # {} where nothing was drawn, None in runs that do not say what is told
+    mask: torch.Tensor | None
 
 
 class BatchInputs:
@@ -152,7 +159,8 @@ class BatchInputs:
             fps=read.items[0].plan.fps,
         )
         weights = to_device(torch.tensor([item.weight for item in read.items]), self._device)
-        return Batch(read.items, inputs, read.quantiles, weights)
+        mask = None if read.mask is None else to_device(read.mask, self._device)
+        return Batch(read.items, inputs, read.quantiles, weights, mask)
 
     def preservation(self, batch: Batch, prompts: Sequence[str], step: int, micro: int) -> ModelInputs:
         """The inputs of a batch with preservation prompts in place of its captions, sampled anew for each clip."""
@@ -195,6 +203,7 @@ class BatchInputs:
             low=low,
             image=image,
             told=self._told(items, flipped, self._drawn(step, micro)) if self.view == TOLD else None,
+            mask=self._masks(items, flipped),
         )
 
     # ---- what the model is told of the clips
@@ -260,6 +269,7 @@ class BatchInputs:
                 moments=self._on_device(self._views([item], [False], "clip")),
                 given=self._fixed_given(item),
                 fps=item.plan.fps,
+                mask=self._masks([item], [False]),
             )
 
     def captions(self, captions: Sequence[str], item: RunClip) -> Iterator[EvaluationInput]:
@@ -348,6 +358,25 @@ class BatchInputs:
     def _views(self, items: Sequence[RunClip], flipped: Sequence[bool], view: View) -> Tensors:
         pieces = (Piece(item, view, flip) for item, flip in zip(items, flipped, strict=True))
         return _together([self._encoder.clip(piece) for piece in pieces])
+
+    def _masks(self, items: Sequence[RunClip], flipped: Sequence[bool]) -> torch.Tensor | None:
+        """How much of each cell is learned, [B, ...] of one channel; None where no clip is masked."""
+        if not any(item.mask for item in items):
+            return None
+        found, axis = [], self._family.channel_axis
+        for item, flip in zip(items, flipped, strict=True):
+            if item.mask:
+                cells = self._encoder.clip(Piece(item, "mask", flip))[MASK]
+                found.append(1 - cells if self._settings.loss_mask == "outside" else cells)
+            else:
+                shape = self.latents_shape(item)
+                found.append(torch.ones(1, *shape).narrow(axis, 0, 1))
+        return torch.cat(found)
+
+    def check_masks(self) -> None:
+        """Refuse a mask of which nothing is left to learn from in what is taken of its clip. Raises DataError."""
+        cells = [(item, self._masks([item], [False])) for item in self._data.items if item.mask]
+        refuse_empty(self._settings, [item for item, mask in cells if mask is not None and not mask.any()])
 
     def _clip_texts(self, items: Sequence[RunClip], kept: Sequence[bool]) -> Tensors:
         """The embeddings of the clips' captions; those that are not kept are dropped."""

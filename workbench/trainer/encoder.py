@@ -9,6 +9,8 @@ A clip gives one entry a view: as it is, flipped, and for models that need more 
 pixels where noise is put on it anew at each step, else encoded: "picture") or its low-resolution self. Where a run says
 what the model is told of a clip, each way gives a view ("told first+last"), and so does a control video ("control"). A
 clip that is latents is not encoded: the file's tensors are taken, its caption's embeddings as the view "text".
+A clip's mask, where
+the loss is masked, becomes how much each cell of its latents counts ("mask"), which takes no model.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from workbench.families.told import GivenKind, Told, largest, parse_kind, told_o
 from workbench.fit.constants import PRECISIONS
 from workbench.jobs.log import log
 from workbench.jobs.torch_devices import free_memory
-from workbench.runs.data import RunClip, TrainingData, load_data
+from workbench.runs.data import RunClip, TrainingData, load_data, read_mask
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, write_bytes
 
@@ -44,13 +46,14 @@ if TYPE_CHECKING:
     import torch
 
 Progress = Callable[[str, int, int, float], None]  # phase, done, total, seconds each
-View = str  # "clip", "first frame", "picture", "low resolution", "text", "control", or "told " and a kind
+View = str  # "clip", "first frame", "picture", "low resolution", "text", "mask", "control", or "told " and a kind
 FIRST_FRAME_VIEWS = ("first frame", "picture")
 TOLD, CONTROL = "told", "control"
 CAPTIONS_AT_ONCE = 8
 DRIFT_INPUTS = 3  # captions, or clips, on each side of the measure of prior drift
 DTYPES = {short: name for name, short in PRECISIONS.items()}  # of torch, by precision
 FIRST_FRAME = "first_frame"  # the one tensor of a first-frame entry: uint8 [1, 3, H, W]
+MASK = "mask"  # the one tensor of a mask entry, shaped as latents of one channel: 0 to 1
 MEMORY_BYTES = 2 * 1024**3  # of the cache
 CHECKSUM = "sha256"  # in a cache file's metadata: of names, dtypes, shapes and bytes of its tensors
 
@@ -146,6 +149,8 @@ class Encoder:
     def clip_key(self, item: RunClip, view: View = "clip", flipped: bool = False) -> str:
         """The key of a view of a clip in the cache."""
         plan, pictured, told = item.plan, view in FIRST_FRAME_VIEWS, is_told(view)
+        if view == "mask":
+            return self._mask_key(item, flipped)
         what: dict[str, Any] = {
             "clip": item.sha256,
             "indices": plan.indices[:1] if pictured else plan.indices,
@@ -161,6 +166,21 @@ class Encoder:
         what |= {"generated": self.generates_with} if item.generated is not None else {}
         what |= {"reduction": self._reduction} if view == "low resolution" else {}
         what |= {"text": self._dtype} if view == "text" else {}
+        return key_of(what)
+
+    def _mask_key(self, item: RunClip, flipped: bool) -> str:
+        plan, bucket = item.plan, item.bucket
+        what: dict[str, Any] = {
+            "view": "mask",
+            "mask": item.mask,
+            "indices": plan.indices,
+            "resize": plan.resize,
+            "crop": plan.crop,
+            "family": self.family.name,
+            "shape": self.family.latents_shape(self.folder, bucket.frames, bucket.height, bucket.width),
+            "soften": item.soften,
+            "flipped": flipped,
+        }
         return key_of(what)
 
     def caption(self, caption: str) -> Tensors:
@@ -209,7 +229,8 @@ class Encoder:
         missing = [piece for key, piece in keyed.items() if key not in self.cache]
         if not missing:
             return
-        progress("loading the video encoder", 0, len(missing), 0.0)
+        if any(piece.view != "mask" for piece in missing):
+            progress("loading the video encoder", 0, len(missing), 0.0)
         with self.kept_loaded():
             began = time.monotonic()
             for done, piece in enumerate(missing, 1):
@@ -222,6 +243,9 @@ class Encoder:
         if item.generated is not None:
             raise DataError("what the base model generated has left the cache: start the run again, which repeats it")
         key = self.clip_key(*piece)
+        if view == "mask":
+            self.cache.put(key, {MASK: self._cells(item, flipped)})
+            return
         if item.plan.clip.is_latents and view not in FIRST_FRAME_VIEWS:
             self.cache.put(key, self._given(item, view))
             return
@@ -246,6 +270,13 @@ class Encoder:
             else:
                 encode = partial(self.family.encode_video, vae, video)
             self.cache.put(key, self._whole_or_tiled(vae, encode))
+
+    def _cells(self, item: RunClip, flipped: bool) -> torch.Tensor:
+        """How much each cell of a clip's latents lies in its mask: [1, ...] of one channel, 0 to 1."""
+        import torch
+
+        mask = torch.from_numpy(read_mask(item))[None, None]
+        return self.family.mask_cells(self.folder, mask.flip(-1) if flipped else mask)
 
     def _given(self, item: RunClip, view: View) -> Tensors:
         """The tensors of a file of latents. Raises DataError when it has changed since the run read it."""
@@ -484,6 +515,7 @@ def _pieces(settings: TrainSettings, data: TrainingData, views: tuple[View, ...]
         for item in (item for item in items if item.generated is None):
             own = tuple(view for view in views if view != TOLD)
             own += tuple(told_views(settings, item)) if TOLD in views else ()
+            own += ("mask",) if item.mask else ()
             for view in (*own, "text") if item.given_text else own:
                 for flipped in (False, True) if both and item.flippable else (False,):
                     yield Piece(item, view, flipped)

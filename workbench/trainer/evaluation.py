@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -34,6 +34,7 @@ class EvaluationInput:
     text:      the caption's embedding, batch of 1, on the device
     moments:   the VAE's moments of the clip, batch of 1, on the device; None for a caption alone
     given:     of image-to-video models, batch of 1; None for the others
+    mask:      of a clip of which a part is learned: how much of each cell, batch of 1
     """
 
     name: str
@@ -42,6 +43,7 @@ class EvaluationInput:
     moments: Tensors | None = None
     given: Given | None = None
     fps: float = 8.0
+    mask: torch.Tensor | None = None
 
     def to(self, device: torch.device) -> EvaluationInput:
         text = {name: tensor.to(device) for name, tensor in self.text.items()}
@@ -62,6 +64,21 @@ BAND_MIDDLES = tuple((2 * band + 1) / (2 * BANDS) for band in range(BANDS))
 PURE_NOISE = 1.0
 
 
+class HeldOut(NamedTuple):
+    """The mean loss of clips. Of a masked clip it is that of the part that is learned.
+
+    bands:   by band of noise, low to high
+    outside: of the part that is not learned, over all bands; None where no clip has one
+    """
+
+    bands: tuple[float, ...]
+    outside: float | None = None
+
+    @property
+    def loss(self) -> float:
+        return sum(self.bands) / len(self.bands)
+
+
 def held_out_by_band(
     family: Family,
     transformer: Any,
@@ -69,14 +86,15 @@ def held_out_by_band(
     probes: Iterable[EvaluationInput],
     seed: int,
     device: torch.device,
-) -> tuple[float, ...]:
-    """The mean loss of clips by band of noise, low to high.
+) -> HeldOut:
+    """The mean loss of clips by band of noise, low to high, and of what lies outside their masks.
 
     `probes` may be a generator: one clip is on the device at a time. Every probe needs moments, and there must be one.
     Leaves the transformer in evaluation mode.
     """
     transformer.eval()
     losses: list[list[float]] = []
+    outside: list[float] = []
     for probe in probes:
         assert probe.moments is not None, f"{probe.name} has no clip to measure the loss on"
         generator = torch.Generator().manual_seed(seed_for(seed, f"held-out {probe.name}"))
@@ -84,11 +102,19 @@ def held_out_by_band(
         for quantile in BAND_MIDDLES:
             posterior, noise = (torch.randn(1, *probe.shape, generator=generator).to(device) for _ in range(2))
             with torch.no_grad():
-                latents = family.sample_latents(probe.moments, posterior)
-                loss = family.loss(transformer, schedule, probe.noised(schedule, latents, noise, quantile))
+                inputs = probe.noised(schedule, family.sample_latents(probe.moments, posterior), noise, quantile)
+                if probe.mask is None:
+                    loss = family.loss(transformer, schedule, inputs)
+                else:
+                    mask, target = probe.mask.to(device), schedule.target(inputs.latents, noise, inputs.timesteps)
+                    predicted = family.predict(transformer, schedule, inputs)
+                    loss = family.error(predicted, target, inputs.given, mask)
+                    if (mask < 1).any():
+                        outside.append(family.error(predicted, target, inputs.given, 1 - mask).item())
             of_clip.append(loss.item())
         losses.append(of_clip)
-    return tuple(sum(band) / len(losses) for band in zip(*losses, strict=True))
+    bands = tuple(sum(band) / len(losses) for band in zip(*losses, strict=True))
+    return HeldOut(bands, sum(outside) / len(outside) if outside else None)
 
 
 class PriorDrift:

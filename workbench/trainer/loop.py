@@ -148,7 +148,7 @@ def train_step(session: Session) -> None:
     # -- one adjustment, unless something is not a number
     norm = float(accelerator.clip_grad_norm_(session.trainable.parameters, settings.max_grad_norm or math.inf))
     every = ranks.in_order([(*one.losses.tolist(), one.samples(), one.names) for one in own])
-    every_loss, every_preservation, every_pairs, every_name = zip(*every, strict=True)
+    every_loss, every_preservation, every_outside, every_pairs, every_name = zip(*every, strict=True)
     mean_loss = sum(every_loss) / len(every_loss)
     # fp16 scales gradients up until they overflow, and skips that step: only there is an infinite norm ordinary.
     if not math.isfinite(mean_loss) or (session.precision != "fp16" and not math.isfinite(norm)):
@@ -167,6 +167,8 @@ def train_step(session: Session) -> None:
     seconds = time.perf_counter() - began
     pairs = list(itertools.chain(*every_pairs))
     preserved = {"preservation_loss": sum(every_preservation) / len(every)} if settings.preservation_weight else {}
+    if holds_the_rest(settings):
+        preserved["outside_loss"] = sum(every_outside) / len(every)
     session.finish_step(
         loss=mean_loss,
         **preserved,
@@ -190,8 +192,8 @@ def rehearse(session: Session) -> None:
 class _Losses(NamedTuple):
     """Of one batch, not yet read off the device, which would wait for its backward pass.
 
-    losses: [its own and the preservation loss];  each: of each clip, [B];  quantiles: of noise, [B], on the host;
-    shape: of the latents
+    losses: [its own, the preservation loss, that outside the masks];  each: of each clip, [B];
+    quantiles: of noise, [B], on the host;  shape: of the latents
     """
 
     losses: torch.Tensor
@@ -217,32 +219,67 @@ def _backward(session: Session, step: int, micro: int) -> _Losses:
     if settings.is_slider:
         each = slider.backward(session, batch, weights, step, micro, partial(base_prediction, session))
         loss = (each * weights).mean()
+        outside = torch.zeros_like(loss)
     else:
         with accelerator.autocast():
-            each = session.family.loss(
-                session.transformer, session.schedule, batch.inputs, training_targets(session, batch)
-            )
+            each, rest = clip_losses(session, batch)
             loss = (each * weights).mean()
-        accelerator.backward(loss / settings.gradient_accumulation)
+            outside = torch.zeros_like(loss) if rest is None else (rest * weights).mean()
+        whole = loss if rest is None else loss + settings.outside_weight * outside
+        accelerator.backward(whole / settings.gradient_accumulation)
     preserved = torch.zeros_like(loss)
     if settings.preservation_weight:
         # After the first backward pass: a step needs the memory of one.
         inputs = session.inputs.preservation(batch, session.preservation_prompts, step, micro)
         preserved = preservation_loss(session, inputs)
         accelerator.backward(preserved * settings.preservation_weight / settings.gradient_accumulation)
-    losses, names = torch.stack([loss, preserved]).detach(), [item.name for item in batch.items]
+    losses, names = torch.stack([loss, preserved, outside]).detach(), [item.name for item in batch.items]
     return _Losses(losses, each.detach(), batch.quantiles, names, batch.inputs.latents.shape)
 
 
-def training_targets(session: Session, batch: Batch) -> torch.Tensor | None:
-    """What the model is to predict, where clips of the regularization dataset are to keep it as it was."""
+def holds_the_rest(settings: TrainSettings) -> bool:
+    """Whether what lies outside the clips' masks is held to what the base model predicts."""
+    return settings.loss_mask != "off" and settings.outside_weight > 0
+
+
+def clip_losses(session: Session, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The loss of each clip [B], and how far each is from the base model outside its mask [B].
+
+    Of a masked clip the loss is sum(w e^2) / sum(w) with w = floor + (1 - floor) mask, the distance
+    sum((1 - mask) (v - v_base)^2) / sum(1 - mask). None where nothing is held to the base model.
+    """
+    settings, family, inputs, mask = session.settings, session.family, batch.inputs, batch.mask
+    weights = None if mask is None else settings.mask_floor + (1 - settings.mask_floor) * mask
+    base = None
+    # As in training_targets: with several processes each calls the model equally often.
+    if holds_the_rest(settings) and (mask is not None or session.ranks.count > 1):
+        base = base_prediction(session, inputs)
+    targets = training_targets(session, batch, base)
+    if base is None or mask is None:
+        return family.loss(session.transformer, session.schedule, inputs, targets, weights), None
+    if targets is None:
+        targets = session.schedule.target(inputs.latents, inputs.noise, inputs.timesteps)
+    predicted = family.predict(session.transformer, session.schedule, inputs)
+    return (
+        family.error(predicted, targets, inputs.given, weights),
+        family.error(predicted, base.to(targets), inputs.given, 1 - mask),
+    )
+
+
+def training_targets(session: Session, batch: Batch, base: torch.Tensor | None = None) -> torch.Tensor | None:
+    """What the model is to predict, where clips of the regularization dataset are to keep it as it was.
+
+    base: the base model's prediction of the batch, where it is at hand
+    """
     settings, inputs = session.settings, batch.inputs
     if settings.regularization_target == "clips" or not settings.regularization_dataset:
         return None
     targets = session.schedule.target(inputs.latents, inputs.noise, inputs.timesteps)
     roles = [item.role for item in batch.items]
     known = to_device(torch.tensor([role == "known" for role in roles]).nonzero().flatten(), targets.device)
-    if session.ranks.count > 1:
+    if base is not None:
+        targets[known] = base[known].to(targets)
+    elif session.ranks.count > 1:
         # Each process calls the model equally often: weights in pieces are exchanged as it is called.
         targets[known] = base_prediction(session, inputs)[known].to(targets)
     elif len(known):

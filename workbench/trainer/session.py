@@ -35,7 +35,7 @@ from workbench.jobs.torch_devices import free_memory, moved_to_host, tensors_in
 from workbench.memory.block_swap import parked
 from workbench.runs import checkpoints, optimizer_options
 from workbench.runs.analysis import visible_effect
-from workbench.runs.checks import check, check_device, check_ranks, initial_lora
+from workbench.runs.checks import check, check_device, check_masks, check_ranks, initial_lora
 from workbench.runs.data import LOCK, load_data, seed_for
 from workbench.runs.frozen_loras import frozen_loras, identities, refuse_others, trained_over
 from workbench.runs.metrics import MetricsWriter, read_metrics, record_session
@@ -129,6 +129,7 @@ class Session:
         check_device(settings, self.hardware)
         self.family, self.model = settings.resolved
         data = load_data(self.workspace, settings)
+        check_masks(settings, data)
         self.data = data = data.few_of_largest_shape(settings.batch_size) if self.trial else data
         for sentence in data.dropped:
             log(f"left out: {sentence}")
@@ -182,6 +183,7 @@ class Session:
             self.job.beat("waiting for what other processes encode", patient=True)
             ranks.wait()
         self.inputs = BatchInputs(self.encoder, self.model, self.data, settings, ranks.count, self.defaults)
+        self.inputs.check_masks()
         self.schedule = self.inputs.schedule
 
     def _load_transformer(self) -> None:
@@ -377,10 +379,11 @@ class Session:
         with self.weights_in_use(), self.accelerator.autocast():
             if self.data.held_out:
                 clips = self.inputs.clips(self.data.held_out)
-                bands = held_out_by_band(
+                found = held_out_by_band(
                     self.family, self.transformer, self.schedule, clips, self.settings.seed, self.device
                 )
-                line = {"held_out_loss": sum(bands) / len(bands), "held_out_bands": list(bands)}
+                line = {"held_out_loss": found.loss, "held_out_bands": list(found.bands)}
+                line |= {} if found.outside is None else {"held_out_outside": found.outside}
             if self.prior_drift is not None:
                 own, others = self.prior_drift.measure(self.bare_transformer, self.base_model)
                 line |= {"change_own": own, "change_others": others}

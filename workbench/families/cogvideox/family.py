@@ -270,6 +270,10 @@ class CogVideoX(Family):
         shift = 1.0 if chosen.shift is None else chosen.shift
         return VelocitySchedule(self.load_scheduler(folder).alphas_cumprod.float().to(device), shift)
 
+    def mask_cells(self, folder: Path, mask: torch.Tensor) -> torch.Tensor:
+        cells = super().mask_cells(folder, mask)
+        return pad_front(cells, padded_frames(cells.shape[1], config(folder, "transformer").get("patch_size_t")))
+
     def call(self, transformer: Any, inputs: CallInputs) -> torch.Tensor:
         import torch
 

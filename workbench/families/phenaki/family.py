@@ -232,9 +232,15 @@ class Phenaki(Family):
         return torch.cat([found, transformer.criticise(*given).unsqueeze(1)], dim=1)
 
     def loss(
-        self, transformer: Any, schedule: NoiseSchedule, inputs: ModelInputs, base: torch.Tensor | None = None
+        self,
+        transformer: Any,
+        schedule: NoiseSchedule,
+        inputs: ModelInputs,
+        base: torch.Tensor | None = None,
+        weights: torch.Tensor | None = None,
     ) -> torch.Tensor:
         assert isinstance(schedule, MaskSchedule)
+        assert weights is None, "Phenaki does not have the setting loss_mask"
         if base is None:
             return losses(transformer, schedule, inputs)
         masked, codes = schedule.masked(inputs.noise, inputs.timesteps), math.prod(transformer.config.levels)

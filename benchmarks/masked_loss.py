@@ -1,0 +1,216 @@
+"""Masked loss on the built-in model: is only what the masks mark learned, as often as without them?
+
+    python benchmarks/masked_loss.py --json benchmarks/results/masked_loss_cpu.json --sheet docs/images/masked_loss.png
+
+Every training clip has two halves whose border moves: in the upper one a small pink shape moves, which its caption
+names; in the lower one a cyan square, which no caption names. Pink and cyan are in no clip that the model was trained
+on. A clip's mask is white over the upper half, and moves with it. The recipes differ in the masked loss alone.
+
+Samples of prompts that were not trained on are judged by their colors: "concept" is the share of the concept's prompts
+that show pink, "distractor" the share that show cyan, "known" the share of known prompts that are fully right,
+"known with distractor" the share of those that show cyan. The base model stands in the first row. The file is written
+after each run, and runs that it holds are not done again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import concepts
+import tiny_models
+import tiny_world
+import torch
+from common import arguments, machine, report
+from PIL import Image
+from recipes import SAMPLING_STEPS
+
+from workbench import demo
+from workbench.clips import media
+from workbench.dataset_builder import Dataset, history
+from workbench.families import default_model, find_model
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
+from workbench.workspace import Workspace
+
+CONCEPT, DISTRACTOR = "pink", "cyan"
+CLIPS, PROMPTS = 24, 32
+DRIFT = 0.07  # of the side: how far the halves move up or down, from the middle of the clip
+NEAR, LEAST = 0.4, 10  # of a color, over three channels in [-1, 1]; pixels of it in a frame that shows it
+RECIPES: dict[str, dict[str, Any]] = {
+    "no mask": {},
+    "mask": {"loss_mask": "inside"},
+    "mask, the rest held": {"loss_mask": "inside", "outside_weight": 1.0},
+}
+Row = dict[str, Any]
+
+
+# ---- clips
+
+
+def specs() -> tuple[list[tiny_world.Spec], list[tiny_world.Spec]]:
+    """What the clips show, and what is sampled, which no clip shows."""
+    sideways = [one for one in tiny_world.combinations(tiny_world.SHAPES) if one.motion in ("left", "right")]
+    pink = sorted({replace(one, colour=CONCEPT, small=True) for one in sideways})
+    chosen = tiny_world.balanced_choice(pink, CLIPS + PROMPTS, seed=7)
+    return chosen[:CLIPS], chosen[CLIPS:]
+
+
+def drawn(spec: tiny_world.Spec, rng: random.Random, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A clip [3, F, H, W] in [-1, 1] and its mask [F, H, W], 0 or 1."""
+    frames = tiny_world.FRAMES
+    drift = torch.linspace(-1, 1, frames) * rng.choice((-DRIFT, DRIFT))
+    x, _ = tiny_world.path(spec.motion, rng, frames)
+    place = rng.uniform(0.24, 0.28), rng.uniform(0.74, 0.78)
+    clip = tiny_world.colour_value(spec.background, rng).view(3, 1, 1, 1).expand(3, frames, size, size)
+    radius = rng.uniform(*tiny_world.SMALL)
+    for shape, colour, centre_x, y in (
+        (spec.shape, CONCEPT, x, place[0]),
+        ("square", DISTRACTOR, 1 - x, place[1]),
+    ):
+        matte = tiny_world.shape_mask(shape, centre_x, drift + y, radius, size)
+        clip = tiny_world.colour_value(colour, rng).view(3, 1, 1, 1) * matte + clip * (1 - matte)
+    _, down = tiny_world.pixel_grid(size)
+    return clip, (down < 0.5 + drift.view(-1, 1, 1)).float().expand(frames, size, size)
+
+
+def make_datasets(workspace: Workspace) -> None:
+    """The concept's clips with their masks, and known ones."""
+    rng, masks = random.Random("masked"), {}
+    with tempfile.TemporaryDirectory() as folder:
+        tiny_world.write_demo_clips(Path(folder))
+        Dataset.ensure(workspace, demo.KNOWN).import_files([Path(folder) / demo.KNOWN])
+        own = Path(folder) / "halves"
+        own.mkdir()
+        for number, spec in enumerate(specs()[0]):
+            clip, masks[f"{number:02d}.mp4"] = drawn(spec, rng, tiny_world.DEMO_SIZE)
+            tiny_world.write_clip(clip, own / f"{number:02d}.mp4")
+            (own / f"{number:02d}.txt").write_text(spec.caption() + "\n", encoding="utf-8")
+        dataset = Dataset.ensure(workspace, "halves")
+        dataset.import_files([own])
+    files = {}
+    for clip in dataset.clips:
+        pixels = (masks[Path(clip.source).name] * 255).byte()[..., None].expand(-1, -1, -1, 3).numpy()
+        made = dataset.folder / "clips" / f"{clip.id}.mask.mp4"
+        media.encode(pixels, made, clip.fps, crf=None)
+        digest = hashlib.sha256(made.read_bytes()).hexdigest()[:8]
+        files[clip.file_name] = made.rename(made.with_name(f"{clip.id}.mask-{digest}.mp4")).name
+    history.edit(
+        dataset.folder,
+        "masks added",
+        lambda clips: [clip.changed(mask=f"clips/{files[clip.file_name]}") for clip in clips],
+    )
+
+
+# ---- samples
+
+
+def has(clip: torch.Tensor, colour: str) -> bool:
+    """Whether at least half of a clip's frames show something of a color."""
+    value = torch.tensor(tiny_world.NEW_COLOURS[colour]).view(3, 1, 1, 1) / 127.5 - 1
+    near = (clip - value).norm(dim=0) < NEAR
+    return int((near.flatten(1).sum(1) >= LEAST).sum()) * 2 >= len(near)
+
+
+class Bench:
+    """The datasets, the prompts, and what the base model makes of them."""
+
+    def __init__(self, workspace: Workspace, most: int | None) -> None:
+        _, model = find_model(default_model())
+        self.workspace, self.model = workspace, replace(model, steps=SAMPLING_STEPS)
+        self.prompts = (
+            concepts.Prompts(specs()[1][:most], 1),
+            concepts.Prompts(tiny_world.held_out()[: most or PROMPTS], 1000),
+        )
+        make_datasets(workspace)
+        self.pipeline = tiny_models.load(Path(model.source))
+        self.base = self.generate()
+
+    def generate(self) -> list[torch.Tensor]:
+        return [part.generate(self.pipeline, self.model) for part in self.prompts]
+
+    def judged(self, samples: list[torch.Tensor]) -> Row:
+        (own, known), (own_prompts, known_prompts) = samples, self.prompts
+        return {
+            "concept": concepts.share(lambda clip, _: has(clip, CONCEPT), own, own_prompts.specs),
+            "distractor": concepts.share(lambda clip, _: has(clip, DISTRACTOR), own, own_prompts.specs),
+            "known": concepts.share(concepts.is_right, known, known_prompts.specs),
+            "known with distractor": concepts.share(lambda clip, _: has(clip, DISTRACTOR), known, known_prompts.specs),
+        }
+
+    def measure(self, recipe: str, seed: int, steps: int) -> tuple[Row, list[torch.Tensor]]:
+        """A real run, and its samples."""
+        settings = demo.teach("halves", demo.KNOWN).changed(
+            steps=steps, seed=seed, preview_every=0, evaluate_every=steps, save_every=steps, device="cpu"
+        )
+        settings = TrainSettings(**settings.model_dump() | RECIPES[recipe])
+        run = Run.create(self.workspace, settings, f"{recipe.replace(', ', '-').replace(' ', '-')}-{seed}")
+        concepts.finish(run)
+        assert run.lora is not None
+        with concepts.lora_on(self.pipeline, run.lora):
+            samples = self.generate()
+        lines = run.metrics
+        measured = [line for line in lines if "held_out_loss" in line]
+        row = {"seconds a step": sum(line["seconds"] for line in lines if "loss" in line) / steps}
+        row |= {"held-out": measured[-1]["held_out_loss"], "outside": measured[-1].get("held_out_outside", "")}
+        return self.judged(samples) | row, samples
+
+
+def write_sheet(rows: list[list[torch.Tensor]], path: Path) -> None:
+    """Rows of clips, each by its first, middle and last frame, enlarged three times."""
+    lines = [
+        torch.cat([torch.cat([clip[:, index] for index in (0, 4, 8)], dim=2) for clip in row], dim=2) for row in rows
+    ]
+    pixels = ((torch.cat(lines, dim=1).clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 0).numpy()
+    image = Image.fromarray(pixels)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.resize((image.width * 3, image.height * 3), Image.Resampling.NEAREST).save(path, optimize=True)
+
+
+def training_rows(count: int) -> list[list[torch.Tensor]]:
+    """Clips as they are trained on, and below them their masks."""
+    rng = random.Random("masked")
+    pairs = [drawn(spec, rng, tiny_world.SIZE) for spec in specs()[0][:count]]
+    return [[clip for clip, _ in pairs], [mask[None].expand(3, -1, -1, -1) * 2 - 1 for _, mask in pairs]]
+
+
+def main() -> None:
+    parser = arguments(__doc__.splitlines()[0], seeds=[1], steps=2, prompts=1, recipes=["mask, the rest held"])
+    parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--prompts", type=int, help="at most so many of each kind instead of all")
+    parser.add_argument("--sheet", type=Path, help="also write a sheet of the first seed's samples to this file")
+    options = parser.parse_args()
+    rows: list[Row] = json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else []
+    known = {(row["recipe"], row["seed"]) for row in rows}
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Workspace.open(Path(folder)), options.prompts)
+        if not rows:
+            rows.append({"recipe": "base model", "seed": "", **bench.judged(bench.base)})
+        shown = {"base model": bench.base[0]}
+        for seed in options.seeds:
+            for recipe in options.recipes:
+                if (recipe, seed) in known:
+                    continue
+                row, samples = bench.measure(recipe, seed, options.steps)
+                rows.append({"recipe": recipe, "seed": seed, **row})
+                print(json.dumps(rows[-1]), flush=True)
+                if seed == options.seeds[0]:
+                    shown[recipe] = samples[0]
+                if options.json:
+                    options.json.write_text(json.dumps({**machine(), "rows": rows}, indent=2) + "\n")
+            if options.sheet and len(shown) > 1 and seed == options.seeds[0]:
+                count = min(6, len(bench.base[0]))
+                write_sheet([*training_rows(count), *(list(clips[:count]) for clips in shown.values())], options.sheet)
+    names = list(rows[-1])
+    report([{name: row.get(name, "") for name in names} for row in rows], options.json)
+
+
+if __name__ == "__main__":
+    main()
