@@ -286,15 +286,17 @@ def warm_worker(table: Table, title: str, toy: str, workspace: Workspace, files:
     """Check that the sampling worker frees the card when a run needs it."""
     from workbench import jobs
     from workbench.families import find_model
-    from workbench.sampler.queue import worker_folder
+    from workbench.jobs.queue import Lease
+    from workbench.sampler.queue import HOLDER, worker_folder
     from workbench.sampler.settings import SampleSettings
     from workbench.sampler.worker import Worker
 
     image = files["image"] if find_model(toy)[1].task == "image-to-video" else ""
     folder = worker_folder(workspace)
     folder.mkdir(parents=True, exist_ok=True)
-    with table.row(f"{title}: the warm worker lends the card"), contextlib.ExitStack() as gpu, jobs.Job(folder) as job:
-        worker = Worker(workspace, job, gpu)
+    row = table.row(f"{title}: the warm worker lends the card")
+    with row, Lease(workspace, HOLDER) as lease, jobs.Job(folder) as job:
+        worker = Worker(workspace, job, lease)
         settings = SampleSettings(model=toy, prompt=PROMPT, steps=2, seed=0, device="cuda", image=image)
         sampler = worker._sampler_for("one", settings)
         sampler.generate(workspace, settings)

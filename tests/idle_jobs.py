@@ -47,12 +47,13 @@ def patient(job: jobs.Job) -> None:
     time.sleep(2 * LIMIT)
 
 
-def queued(job: jobs.Job, device: str) -> None:
+def queued(job: jobs.Job, device: str, brief_seconds: float | None = None) -> None:
     """Takes its turn, says so, and holds the device until it is told to fail or to stop."""
     workspace = Workspace(job.folder.parent.parent)
     if not workspace.runs.exists():  # a task of a dataset
         workspace = Workspace(job.folder.parent.parent.parent)
-    with queue.acquired(workspace, [DEVICES[device]], job, f"{job.folder.name[1:]} of {job.folder.parent.name}"):
+    title = f"{job.folder.name[1:]} of {job.folder.parent.name}"
+    with queue.acquired(workspace, [DEVICES[device]], job, title, brief_seconds):
         (job.folder / "turn").write_text(str(time.time()))
         job.beat("training", 1, 2)
         while not (job.folder / "fail").exists():
@@ -67,6 +68,8 @@ def main() -> None:
     with jobs.Job(folder) as job:
         if behavior in DEVICES:
             queued(job, behavior)
+        elif behavior == "brief":
+            queued(job, "cpu", 600.0)
         else:
             with StallTimeout(job, LIMIT / 60):
                 globals()[behavior](job)

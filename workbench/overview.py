@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from workbench.runs.snapshot import activity, time_left, time_limit_of
 from workbench.sampler.queue import pending_samples
 from workbench.sampler.samples import ID, Sample, Samples
 from workbench.workspace import Workspace, is_slug, lora_names
+from workbench.workspace.records import Kept
 
 RUNS = 6  # of those that are over; every run that is not is named
 SAMPLES = 6
@@ -138,7 +139,7 @@ class OverviewReader:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self._kept: dict[Path, tuple[Any, Any]] = {}
+        self._kept = Kept[Any]()
 
     def read(self) -> Overview:
         """The workspace now."""
@@ -186,7 +187,7 @@ class OverviewReader:
             used = any(name.endswith(one.name) for name in sampled)
             if status and status.state is State.FINISHED and not used and not Run(status.folder).model:
                 read = partial(summary_of, Run(status.folder), ended=True)
-                diagnosis = self._kept_for(status.folder / "diagnosis", status.ended_at, read).diagnosis
+                diagnosis = self._kept.of(status.folder / "diagnosis", status.ended_at, read).diagnosis
                 lines.append(_now_finished(status, diagnosis))
         return [*lines, *filter(None, (_now_dataset(self._workspace, one, not statuses) for one in seen.datasets))]
 
@@ -203,7 +204,7 @@ class OverviewReader:
             tone=tone_of(word),
             activity=" · ".join(filter(None, (activity(status), when))),
             share=0.0 if waiting else 1.0 if status.state is State.FINISHED else share,
-            message=self._kept_for(status.folder, (status.state, status.ended_at), lambda: _failure(status)),
+            message=self._kept.of(status.folder, (status.state, status.ended_at), lambda: _failure(status)),
         )
 
     def _stops_at(self, status: Status) -> float | None:
@@ -212,14 +213,14 @@ class OverviewReader:
         if not status.state.alive or not path.exists():
             return None
         mark = path.stat().st_mtime_ns
-        return time_limit_of(status, self._kept_for(path, mark, lambda: read_sessions(status.folder)))
+        return time_limit_of(status, self._kept.of(path, mark, lambda: read_sessions(status.folder)))
 
     def _samples(self) -> list[Sample]:
         days = sorted((path for path in self._workspace.samples.glob("[0-9]*") if path.is_dir()), reverse=True)
         found: list[Sample] = []
         for day in days:
             ids = sorted((path.stem for path in day.glob("*.json") if ID.fullmatch(path.stem)), reverse=True)
-            read = (self._kept_for(day / name, name, partial(self._sample, name)) for name in ids[:SAMPLES])
+            read = (self._kept.of(day / name, name, partial(self._sample, name)) for name in ids[:SAMPLES])
             found += filter(None, read)
             if len(found) >= SAMPLES:
                 break
@@ -241,7 +242,7 @@ class OverviewReader:
         return [self._dataset(folder, changed[folder]) for folder in newest]
 
     def _dataset(self, folder: Path, changed: int) -> DatasetLine:
-        line: DatasetLine = self._kept_for(folder, changed, lambda: _dataset_line(folder))
+        line: DatasetLine = self._kept.of(folder, changed, lambda: _dataset_line(folder))
         tasks = [Task(folder, name) for name in NAMES if (folder / f".{name}").exists()]
         working = [seen.activity for task in tasks if (seen := task_snapshot(task)).activity]
         return replace(line, activity=working[0] if working else "")
@@ -258,12 +259,6 @@ class OverviewReader:
             disk_free=free,
             disk_low=free < LITTLE_SPACE,
         )
-
-    def _kept_for(self, key: Path, mark: Any, read: Callable[[], Any]) -> Any:
-        """What was read for this file or folder, again only after its mark has changed."""
-        if key not in self._kept or self._kept[key][0] != mark:
-            self._kept[key] = (mark, read())
-        return self._kept[key][1]
 
 
 def _failure(status: Status) -> str:

@@ -19,8 +19,9 @@ from workbench.api.app import ROOT, api
 from workbench.api.client import Client, Refused
 from workbench.api.key import api_token_of
 from workbench.errors import ConfigError
+from workbench.jobs.queue import REQUESTS
 from workbench.sampler import queue
-from workbench.sampler.queue import REQUESTS, RequestState, worker_folder
+from workbench.sampler.queue import RequestState, worker_folder
 from workbench.sampler.settings import MOST_AT_ONCE, BatchSettings, SampleSettings, expand
 from workbench.ui.server.bodies import MOST_MARKS, Bodies, Mounted
 from workbench.workspace import Workspace, write_json

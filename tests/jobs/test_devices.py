@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from workbench import choices, jobs
 from workbench.errors import ConfigError, DeviceBusy, ExitCode
 from workbench.jobs import devices, gpu_lock, processes, torch_devices
 from workbench.jobs.devices import GIGABYTE, Device, gpus, load, pick_device, pick_devices
+from workbench.jobs.queue import REQUESTS, Lease
 from workbench.runs.settings import TrainSettings
 from workbench.sampler import queue as sampler_queue
 from workbench.sampler.samples import new_id
@@ -171,19 +171,19 @@ def test_only_the_numbered_gpu_has_to_be_free(two: list[Device], workspace: Work
 
 
 def test_a_request_waits_for_its_own_gpu_alone(two: list[Device], workspace: Workspace) -> None:
-    folder = sampler_queue.worker_folder(workspace)
+    requests = sampler_queue.requests_of(workspace)
     for choice in ("cuda:1", "cuda:0"):
         made = SampleSettings().changed(device=choice)
-        write_json(folder / sampler_queue.REQUESTS / f"{new_id()}.json", {"settings": made.model_dump(mode="json")})
+        write_json(requests.folder / REQUESTS / f"{new_id()}.json", {"settings": made.model_dump(mode="json")})
     (own := workspace.samples / ".job").mkdir(parents=True)
-    with contextlib.ExitStack() as gpu, jobs.Job(own) as job:
-        serving = Worker(workspace, job, gpu)
+    with jobs.Job(own) as job, Lease(workspace, sampler_queue.HOLDER) as lease:
+        serving = Worker(workspace, job, lease)
         with gpu_lock.hold(workspace.locks, "GPU-1", "run one"):
-            taken = sampler_queue.take(folder, serving._gpu_is_taken)
+            taken = sampler_queue.take(requests, serving._gpu_is_taken)
             assert taken is not None
             assert taken.settings.device == "cuda:0"
-            assert sampler_queue.take(folder, serving._gpu_is_taken) is None
-        taken = sampler_queue.take(folder, serving._gpu_is_taken)
+            assert sampler_queue.take(requests, serving._gpu_is_taken) is None
+        taken = sampler_queue.take(requests, serving._gpu_is_taken)
         assert taken is not None
         assert taken.settings.device == "cuda:1"
 

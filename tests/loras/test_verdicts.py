@@ -14,7 +14,7 @@ from workbench.errors import ConfigError
 from workbench.loras import library, view
 from workbench.loras.settings import MergeSettings, ResizeSettings
 from workbench.operations import loras
-from workbench.runs.analysis.diagnosis import RULES
+from workbench.runs.analysis.diagnosis import CLAIMS, RULES
 from workbench.workspace import Workspace
 
 LAYER = layer("transformer_blocks.0.attn1.to_q", 4, 8, 8)
@@ -26,7 +26,7 @@ def claim(workspace: Workspace, name: str) -> tuple[str, str] | None:
 
 
 def test_every_diagnosis_has_its_claim() -> None:
-    assert {rule.kind for rule in RULES} | {"too short"} == set(view.CLAIMS)
+    assert {rule.kind for rule in RULES} | {"too short"} == set(CLAIMS)
 
 
 def test_an_export_has_the_verdict_of_its_run(workspace: Workspace) -> None:

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import html
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import workbench
 from tests.cli.test_cli_runs import save
 from tests.loras.making import layer, put_lora
 from tests.patience import until
-from tests.written_run import write_run
-from workbench import Dataset, Run, Workspace
+from tests.written_grid import write_grid
+from tests.written_run import add_preview, write_run
+from workbench import Dataset, Run, Samples, Workspace
+from workbench.clips import media
 from workbench.dataset_builder.settings import ExportSettings
 from workbench.display import inline_html
 from workbench.errors import ConfigError
 from workbench.notebook import attach, clone_panel, compare_runs, fork_panel, form, sample_panel, train_panel
 from workbench.notebook.widget import PART, View
 from workbench.runs.settings import TrainSettings
+from workbench.sampler.samples import new_id, video_path, write_sample
+from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings
 
 Message = dict[str, Any]
@@ -244,3 +250,30 @@ def test_videos_travel_inside_the_page(tmp_path: Path) -> None:
     assert "too large" in inline_html.video(path)
     path.unlink()
     assert "gone" in inline_html.video(path)
+
+
+def test_where_no_script_runs_pictures_are_shown(workspace: Workspace) -> None:
+    """As on GitHub, which also takes frames and videos away."""
+    grid, run = write_grid(workspace), Run.open(workspace, "first")
+    pixels = np.zeros((9, 64, 64, 3), np.uint8)
+    for cell in grid.state().all:
+        record = {"settings": cell.settings.model_dump(mode="json"), "loras": [], "seconds": 2.0}
+        write_sample(grid.video(cell.key), pixels, 8, record)
+    video = grid.video(grid.state().all[0].key)
+    for step in (0, 200):
+        add_preview(run, step, video, "a cat")
+    sample = video_path(workspace, new_id())
+    write_sample(sample, pixels, 8, {"settings": SampleSettings(prompt="a cat").model_dump(mode="json"), "loras": []})
+    shown = {"run": run, "grid": grid, "samples": Samples(workspace)}
+    static = {
+        name: re.sub(r"<(iframe|script).*?</\1>|</?video[^>]*>", "", one._repr_html_()) for name, one in shown.items()
+    }
+    assert {name: text.count('<img src="data:image/jpeg') for name, text in static.items()} == {
+        "run": 2,
+        "grid": 6,
+        "samples": 1,
+    }
+    assert '<img src="data:image/svg+xml' in static["run"]
+    for words in ("first: finished", "a cat", "base model", "step 200"):
+        assert words in static["run"]
+    assert media.stills(workspace.root / "gone.mp4") == b""

@@ -156,6 +156,30 @@ def test_a_task_that_needs_the_device_waits_its_turn_like_a_run(
     assert jobs.wait(task, PATIENCE).state is State.STOPPED
 
 
+def test_a_brief_job_goes_before_runs_that_wait_and_a_paused_one(
+    workspace: Workspace, runs: Callable[[str], Run]
+) -> None:
+    """Someone waits for it, and it takes seconds."""
+    paused, first = runs("paused"), runs("first")
+    write_json(paused.folder / jobs.PROCESS, {**processes.identity(os.getpid()), "started_at": time.time()})
+    write_json(paused.folder / jobs.HEARTBEAT, {"phase": "paused", "paused": True, "time": time.time()})
+    brief = workspace.datasets / "cats" / ".look"
+    with gpu_lock.hold(workspace.locks, "", "a person's own script"):
+        first.start()
+        queue.submit(workspace, brief, MODULE, [DEVICES["cpu"]], "look of cats", brief=True, env={BEHAVIOR: "brief"})
+        queue.join(workspace, queue.Entry.of(workspace, paused.folder, "", ()), first=True)
+        assert queue.order(workspace) == ["datasets/cats/.look", "first"]
+        assert queue.move(workspace, "first", 1) == ["datasets/cats/.look", "first"]
+        phase(first, "second in the queue, after look of cats; run paused is paused and goes first")
+        until(lambda: "first in the queue, the processor is held" in jobs.status(brief).phase)
+    until((brief / "turn").exists)
+    (paused.folder / jobs.PROCESS).unlink()
+    phase(first, "held by look of cats")
+    jobs.stop(brief)
+    first.stop()
+    assert jobs.wait(brief, PATIENCE).state is State.STOPPED
+
+
 def test_who_only_keeps_a_model_warm_lets_go_of_the_gpu(workspace: Workspace, runs: Callable[[str], Run]) -> None:
     run = runs("training")
     taken = threading.Event()

@@ -19,6 +19,7 @@ from workbench import jobs
 from workbench.errors import ConfigError, DeviceBusy, ExitCode
 from workbench.jobs import gpu_lock
 from workbench.jobs.devices import Device
+from workbench.jobs.queue import ACTIVE, PROGRESS, REQUESTS
 from workbench.sampler import queue
 from workbench.sampler.queue import RequestState, cancel, pending, progress, stop_worker, submit, wait
 from workbench.sampler.samples import Samples, new_id, settings_of
@@ -148,7 +149,7 @@ def test_one_bad_request_does_not_end_the_worker(
     assert "x.safetensors holds NaN or infinite numbers" in failed.message
     garbage = new_id()
     (queue.worker_folder(served) / "requests" / f"{garbage}.json").write_text('{"settings": {"steps": "many"}}')
-    until(lambda: not queue.waiting(queue.worker_folder(served)))
+    until(lambda: not queue.requests_of(served).waiting)
     unread = progress(served, garbage)
     assert (unread.state, unread.settings) == (RequestState.FAILED, None)
     assert unread.message == "The request's file cannot be read: submit it again."
@@ -314,33 +315,34 @@ def test_unknown_requests_are_refused(workspace: Workspace, name: str) -> None:
 def test_while_another_job_has_the_gpu_only_requests_for_the_processor_are_taken(
     workspace: Workspace, ask: Callable[..., SampleSettings]
 ) -> None:
-    folder = queue.worker_folder(workspace)
+    requests = queue.requests_of(workspace)
     for number, device in enumerate(("auto", "cpu")):
         settings = ask(device=device, seed=number).model_dump(mode="json")
-        write_json(folder / queue.REQUESTS / f"{new_id()}.json", {"settings": settings})
-    taken = queue.take(folder, lambda settings: settings.device != "cpu")
+        write_json(requests.folder / REQUESTS / f"{new_id()}.json", {"settings": settings})
+    taken = queue.take(requests, lambda settings: settings.device != "cpu")
     assert taken is not None
     assert taken.settings.seed == 1
-    assert queue.take(folder, lambda settings: settings.device != "cpu") is None
-    assert queue.take(folder) is not None
+    assert queue.take(requests, lambda settings: settings.device != "cpu") is None
+    assert queue.take(requests) is not None
 
 
 def test_a_picture_that_a_page_is_about_to_load_outlives_its_request(tmp_path: Path) -> None:
     """One that was gone already was answered with 403, and a broken image stood on the page."""
+    requests = queue.requests_in(tmp_path)
     first, second, waiting = new_id(), new_id(), new_id()
-    for part in (queue.ACTIVE, queue.PROGRESS):
+    for part in (ACTIVE, PROGRESS):
         (tmp_path / part).mkdir()
     for name in (first, second):
-        (tmp_path / queue.PROGRESS / f"{name}.webp").touch()
-    (tmp_path / queue.ACTIVE / f"{second}.json").touch()
+        (tmp_path / PROGRESS / f"{name}.webp").touch()
+    (tmp_path / ACTIVE / f"{second}.json").touch()
 
     def pictures() -> set[str]:
-        return {path.stem for path in (tmp_path / queue.PROGRESS).glob("*.webp")}
+        return {path.stem for path in (tmp_path / PROGRESS).glob("*.webp")}
 
-    queue.clear(tmp_path, first)
+    requests.clear(first)
     assert pictures() == {first, second}
-    queue.clear(tmp_path, waiting)  # cancelled before it began
+    requests.clear(waiting)  # cancelled before it began
     assert pictures() == {second}
-    (tmp_path / queue.ACTIVE / f"{second}.json").unlink()
-    queue.clear(tmp_path, second)
+    (tmp_path / ACTIVE / f"{second}.json").unlink()
+    requests.clear(second)
     assert pictures() == {second}

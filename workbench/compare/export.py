@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from workbench.clips import media
-from workbench.compare.grid import CellState, Grid
+from workbench.compare.grid import CellState, Grid, GridState
 from workbench.compare.snapshot import snapshot
 from workbench.display import elements
-from workbench.display.inline_html import framed, heading, note
+from workbench.display.inline_html import captioned, framed, frames, heading, note, row
 from workbench.errors import ConfigError
 from workbench.workspace import finite, replacing
 
@@ -23,6 +23,7 @@ FOLDER = "export"
 FORMATS = ("mp4", "gif", "png")  # png: of a picture, which is a video of one frame
 PLAYER_LIMIT = 48 * 1024 * 1024  # bytes of videos; a notebook that carries more gets slow to open
 LOWEST, ROW, HIGHEST = 420, 240, 860  # height of the player, pixels: with one row, more for each other, at most
+STILL_CELLS = 24  # videos of which a frame is shown where no script runs
 TOO_LARGE = "These videos are too large for a notebook: export the grid, or open it in the web app."
 
 
@@ -87,10 +88,22 @@ def page(grid: Grid) -> Iterator[str]:
     yield from elements.exported(state.title, "wb-exported-grid", {"grid": finite(data)}, videos)
 
 
+def _pictures(state: GridState) -> str:
+    """Frames of the first videos, a row for each row of the grid: GitHub and others show no frame and no script."""
+    parts, left = [], STILL_CELLS
+    for of_row, cells in zip(state.rows, state.cells, strict=True):
+        names = (" · ".join(filter(None, column.labels)) for column in state.columns)
+        found = [(name, cell.video) for name, cell in zip(names, cells, strict=True) if cell.video][:left]
+        left -= len(found)
+        shown = [captioned(frames(media.stills(video, 1), name), name) for name, video in found]
+        parts += [note(of_row.label), row(shown)] if shown else []
+    return "".join(parts)
+
+
 def grid_html(grid: Grid) -> str:
     """The grid as it is now. Raises ConfigError when its file was damaged or the model is gone."""
     state = grid.state()
-    head = heading(state.title) + note(snapshot(grid, state)["progress"]["text"])
+    head = heading(state.title) + note(snapshot(grid, state)["progress"]["text"]) + _pictures(state)
     videos = [cell.video for cell in state.all if cell.video]
     if not videos:
         return head

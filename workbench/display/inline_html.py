@@ -50,22 +50,29 @@ def data_url(path: Path) -> str | None:
     return f"data:{TYPES[path.suffix.lower()]};base64,{base64.b64encode(content).decode()}"
 
 
-def video(path: Path, width: int = 192, source_width: int | None = None, label: str = "") -> str:
+def video(path: Path, width: int = 192, source_width: int | None = None, label: str = "", stills: bytes = b"") -> str:
     """A silent video that plays in a loop; a line of text when it cannot be shown.
 
     width: on the page, pixels;  source_width: the video's own, pixels, so that tiny ones keep sharp edges;
-    label: for screen readers
+    label: for screen readers;  stills: a JPEG of its frames, shown where a page may have no videos
     """
     url = data_url(path)
     if url is None:
         reason = f"{escaped(path)} is too large to show here" if path.exists() else f"{escaped(path.name)} is gone"
         return f'<div style="width:{width}px;opacity:.7;overflow-wrap:anywhere">{reason}</div>'
+    inside = frames(stills, label or path.stem)
     sharp = "image-rendering:pixelated;" if source_width is None or source_width <= PIXEL_ART else ""
     return (
         f'<video src="{url}" aria-label="{escaped(label or path.stem)}" '
         f'autoplay loop muted playsinline controls controlslist="nofullscreen nodownload" '
-        f'style="width:{width}px;{sharp}border-radius:4px;display:block"></video>'
+        f'style="width:{width}px;{sharp}border-radius:4px;display:block">{inside}</video>'
     )
+
+
+def frames(jpeg: bytes, name: str) -> str:
+    """Frames of a video as a picture, which every page shows; "" for none."""
+    url = f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}"
+    return f'<img src="{url}" alt="{escaped(name)}" style="border-radius:4px;max-width:100%">' if jpeg else ""
 
 
 def picture(path: Path, name: str, width: int = 96) -> str:
@@ -76,10 +83,10 @@ def picture(path: Path, name: str, width: int = 96) -> str:
     return f'<img src="{url}" alt="{escaped(name)}" style="width:{width}px;border-radius:4px;margin:0 4px 4px 0">'
 
 
-def figure(path: Path, caption: str, width: int = 192, source_width: int | None = None) -> str:
+def figure(path: Path, caption: str, width: int = 192, source_width: int | None = None, stills: bytes = b"") -> str:
     """A video with a line of text below."""
     text = f'<figcaption style="width:{width}px;font-size:90%;line-height:1.3">{escaped(caption)}</figcaption>'
-    return f'<figure style="margin:0 12px 12px 0">{video(path, width, source_width)}{text}</figure>'
+    return f'<figure style="margin:0 12px 12px 0">{video(path, width, source_width, "", stills)}{text}</figure>'
 
 
 def download(path: Path) -> str:
@@ -88,6 +95,12 @@ def download(path: Path) -> str:
     if url is None:
         return f"<code>{escaped(path)}</code>"
     return f'<a download="{escaped(path.name)}" href="{url}">{escaped(path.name)}</a>, <code>{escaped(path)}</code>'
+
+
+def captioned(content: str, caption: str) -> str:
+    """A picture with a line of text below."""
+    text = f'<figcaption style="font-size:90%;line-height:1.3">{escaped(caption)}</figcaption>'
+    return f'<figure style="margin:0 12px 12px 0">{content}{text}</figure>'
 
 
 # ---- text
@@ -138,6 +151,33 @@ def framed(document: Iterable[str], title: str, height: int) -> str:
         f'<iframe srcdoc="{escaped("".join(document))}" title="{escaped(title)}" '
         f'style="width:100%;height:{height}px;border:0;resize:vertical" allowfullscreen></iframe>'
     )
+
+
+def curves(title: str, lines: Mapping[str, Sequence[tuple[float, float]]], width: int = 460, height: int = 170) -> str:
+    """Curves as a picture that every page shows, by their names; "" without any. A point is (step, value)."""
+    points = [point for line in lines.values() for point in line]
+    if not points:
+        return ""
+    (left, right), (low, high) = ((min(values), max(values)) for values in zip(*points, strict=True))
+    across, up = (width - 60) / ((right - left) or 1), (height - 50) / ((high - low) or 1)
+    parts = [
+        f'<text x="50" y="14" font-weight="bold">{escaped(title)}</text>',
+        f'<text x="44" y="30" text-anchor="end">{high:.3g}</text>',
+        f'<text x="44" y="{height - 22}" text-anchor="end">{low:.3g}</text>',
+        f'<text x="50" y="{height - 4}">{left:,g}</text>',
+        f'<text x="{width - 10}" y="{height - 4}" text-anchor="end">step {right:,g}</text>',
+    ]
+    for number, (name, line) in enumerate(lines.items()):
+        color = (GRAY, BLUE, AMBER, GREEN)[number % 4]
+        path = " ".join(f"{50 + (x - left) * across:.1f},{height - 22 - (y - low) * up:.1f}" for x, y in line)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="1.5"/>')
+        parts.append(
+            f'<text x="{width - 10}" y="{14 + 13 * number}" fill="{color}" text-anchor="end">{escaped(name)}</text>'
+        )
+    drawn = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
+    drawn += f'font-size="11" fill="{GRAY}">{"".join(parts)}</svg>'
+    url = f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}"
+    return f'<img src="{url}" alt="{escaped(title)}" width="{width}" height="{height}">'
 
 
 # ---- counts

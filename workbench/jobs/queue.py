@@ -1,7 +1,9 @@
-"""The queue: which jobs wait for a device, and in which order.
+"""The queue: what waits for a device or for a warm worker, and in which order.
 
-    runs/.queue.json      the next job first; anyone may edit it. A run is its slug, any other job {job, title, devices}
+    runs/.queue.json      the next job first; anyone may edit it. A run is its slug, any other job {job, title,
+                          devices}, and "brief": true of one that someone waits for
     python -m workbench.jobs.queue WORKSPACE/runs/.starter      the starter: starts the processes of waiting jobs
+    WORKER/requests/ID.json      what waits for a warm worker (`Requests`), a file each
 
 `submit` starts a job that needs no device at once. One that does waits: it has no process, only a position in the queue
 and a ticket in its folder (waiting.json). The exception is the next job of each device: its process is already running,
@@ -10,8 +12,13 @@ holder ends, however it ends. `advance` starts these processes. Whoever submits 
 process, the starter, again and again; whoever reads the queue, waits in it or holds a device restarts the starter if it
 is gone. So a job that fails or is killed blocks nobody, and a thousand waiting jobs cost next to nothing.
 
-A paused run lends its device (QueueSlot.lent): it moves to the front of the queue, so that the jobs behind it keep
-waiting while the user samples.
+Who gets a device that becomes free:
+
+1. brief jobs: someone waits for the result of a few seconds (a reconstruction, a prompt). They pass every other job, a
+   paused run too, and give up after a while instead of waiting for a run to end.
+2. the other jobs, in the order of the file. A paused run lends its device (QueueSlot.lent): it moves to the front of
+   the queue, so that the jobs behind it keep waiting while the user samples.
+3. a worker that keeps a model warm (`Lease`), which lets go of the device as soon as a job wants it.
 """
 
 from __future__ import annotations
@@ -24,20 +31,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import psutil
 
 from workbench import jobs
-from workbench.errors import CannotWrite, ConfigError
+from workbench.errors import CannotWrite, ConfigError, ExitCode
 from workbench.jobs import gpu_lock, reading
 from workbench.jobs.control import WITHDRAWN
 from workbench.jobs.devices import Device, gpus, pick_devices
-from workbench.workspace import Workspace, is_slug, read_json, write_json
+from workbench.workspace import Workspace, disk, is_slug, make_folder, read_json, read_object, write_json, writing
 
+T = TypeVar("T")
 QUEUE, LOCK = ".queue.json", ".queue.lock"
 STARTER, STARTER_MODULE = ".starter", "workbench.jobs.queue"  # the job that starts the processes of waiting jobs
 LOOK_SECONDS = 0.2
@@ -47,7 +55,13 @@ WAITING = jobs.WAITING  # prefix of a waiting job's phase
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 PATH = re.compile(r"[\w.-]+(/[\w.-]+)+")  # of a job in the workspace
 # Where jobs wait, for when the file is lost.
-PLACES = ("runs/*", "datasets/*/.*", "cache/encoding/*/*", ".measuring/*")
+PLACES = (
+    "runs/*",
+    "datasets/*/.*",
+    "cache/encoding/*/*",
+    ".measuring/*",
+    "cache/reconstructions/*",
+)
 
 
 class Entry(NamedTuple):
@@ -56,18 +70,22 @@ class Entry(NamedTuple):
     name: a run's slug, or the path of another job in the workspace
     title: what it is called where others wait for it
     devices: the UUIDs of those that it needs; None of a run, whose settings name them
+    brief: it takes seconds and someone waits for it, so it goes before all that do not
     """
 
     name: str
     title: str
     devices: frozenset[str] | None
+    brief: bool = False
 
     @classmethod
-    def of(cls, workspace: Workspace, folder: Path, title: str, devices: Sequence[Device]) -> Entry:
+    def of(
+        cls, workspace: Workspace, folder: Path, title: str, devices: Sequence[Device], brief: bool = False
+    ) -> Entry:
         name = folder.absolute().relative_to(workspace.root.absolute()).as_posix()
         if (slug := name.removeprefix("runs/")) != name and "/" not in slug:
             return cls(slug, f"run {slug}", None)
-        return cls(name, title, frozenset(device.uuid for device in devices))
+        return cls(name, title, frozenset(device.uuid for device in devices), brief)
 
     @classmethod
     def read(cls, value: Any) -> Entry | None:
@@ -78,12 +96,14 @@ class Entry(NamedTuple):
             return None
         name = str(value.get("job"))
         sound = PATH.fullmatch(name) and ".." not in name
-        return cls(name, str(value.get("title", name)), frozenset(map(str, devices))) if sound else None
+        about = str(value.get("title", name)), frozenset(map(str, devices)), value.get("brief") is True
+        return cls(name, *about) if sound else None
 
     def written(self) -> str | dict[str, Any]:
         if self.devices is None:
             return self.name
-        return {"job": self.name, "title": self.title, "devices": sorted(self.devices)}
+        known = {"job": self.name, "title": self.title, "devices": sorted(self.devices)}
+        return {**known, "brief": True} if self.brief else known
 
     def folder(self, workspace: Workspace) -> Path:
         return (workspace.root if "/" in self.name else workspace.runs) / self.name
@@ -109,6 +129,7 @@ def submit(
     devices: Sequence[Device] = (),
     title: str = "",
     *,
+    brief: bool = False,
     env: Mapping[str, str] | None = None,
     stdin: int = subprocess.DEVNULL,
 ) -> jobs.Status:
@@ -118,6 +139,7 @@ def submit(
         module: What its process runs (`python -m module folder`), which calls `acquired` with the same devices.
         devices: What it needs to itself. Without any, and if it is not a run, it starts at once.
         title: What it does, for those that wait for it.
+        brief: Whether it goes before all jobs that are not.
         env: Additional environment variables.
         stdin: An open file for a job that starts at once: how a secret reaches it without a trace.
 
@@ -125,7 +147,7 @@ def submit(
         CannotWrite
         ConfigError: If a visitor's quota forbids it.
     """
-    entry = Entry.of(workspace, folder, title, devices)
+    entry = Entry.of(workspace, folder, title, devices, brief)
     if entry.devices == frozenset():
         return jobs.start(folder, module, stdin, env)
 
@@ -185,7 +207,8 @@ def move(workspace: Workspace, name: str, position: int) -> list[str]:
             now = f"now {', '.join(names)}" if names else "and now none does"
             raise ConfigError(f"the run {name!r} does not wait: only waiting runs have a position, {now}")
         names.remove(name)
-        names.insert(max(0, position - 1), name)
+        least = 0 if waiting[name].brief else sum(waiting[one].brief for one in names)
+        names.insert(max(least, position - 1), name)
         paused = [entry for entry, state in living if state is jobs.State.PAUSED]
         listed[:] = [*paused, *(waiting[one] for one in names)]
     advance(workspace)
@@ -239,18 +262,26 @@ def waits(folder: Path) -> bool:
 
 
 @contextlib.contextmanager
-def acquired(workspace: Workspace, devices: Sequence[Device], job: jobs.Job, title: str = "") -> Iterator[QueueSlot]:
+def acquired(
+    workspace: Workspace,
+    devices: Sequence[Device],
+    job: jobs.Job,
+    title: str = "",
+    brief_seconds: float | None = None,
+) -> Iterator[QueueSlot]:
     """Wait in the queue, then hold the devices; no waiting where there are none.
 
     It does not wait for jobs on other devices. A program that only keeps a model warm has to release the device.
 
     Args:
         title: As in `submit`.
+        brief_seconds: How long a brief job waits for the jobs at work; None for a job that is not brief.
 
     Raises:
         jobs.Stop: When asked to stop while waiting.
+        DeviceBusy: If a brief job has waited that long.
     """
-    slot, over = QueueSlot(workspace, devices, job, title), threading.Event()
+    slot, over = QueueSlot(workspace, devices, job, title, brief_seconds), threading.Event()
     if not devices:
         yield slot
         return
@@ -276,16 +307,24 @@ class _Overtaken(Exception):
 class QueueSlot:
     """A job's position in the queue, then its hold on its devices. locks: their file descriptors"""
 
-    def __init__(self, workspace: Workspace, devices: Sequence[Device], job: jobs.Job, title: str = "") -> None:
-        self._workspace, self._job = workspace, job
-        self._entry = Entry.of(workspace, job.folder, title, devices)
+    def __init__(
+        self,
+        workspace: Workspace,
+        devices: Sequence[Device],
+        job: jobs.Job,
+        title: str = "",
+        brief_seconds: float | None = None,
+    ) -> None:
+        self._workspace, self._job, self._patience = workspace, job, brief_seconds
+        self._entry = Entry.of(workspace, job.folder, title, devices, brief_seconds is not None)
         self._uuids = {device.uuid for device in devices}
         self._name = "GPU" if any(self._uuids) else "processor"
         self._held = contextlib.ExitStack()
         self.locks: list[int] = []
 
     def take(self) -> None:
-        """Wait in the queue, then for the devices. Raises jobs.Stop when asked to stop while waiting."""
+        """Wait in the queue, then for the devices. Raises jobs.Stop when asked to stop while waiting, DeviceBusy."""
+        patience = math.inf if self._patience is None else self._patience
 
         def report(holder: str) -> None:
             self._job.check_stop(WITHDRAWN)
@@ -301,7 +340,7 @@ class QueueSlot:
                 with contextlib.suppress(_Overtaken), contextlib.ExitStack() as taken:
                     # Every job takes them in the same order, so that no two deadlock.
                     holds = (
-                        gpu_lock.hold(self._workspace.locks, uuid, self._entry.title, math.inf, report)
+                        gpu_lock.hold(self._workspace.locks, uuid, self._entry.title, patience, report)
                         for uuid in sorted(self._uuids)
                     )
                     self.locks = [taken.enter_context(hold) for hold in holds]
@@ -353,6 +392,234 @@ class QueueSlot:
         return position, ahead, paused
 
 
+# ---- a warm worker: its device, and the requests that wait for it
+
+
+class Lease:
+    """A warm worker's hold on a device, which ends as soon as a job of the queue wants it. Use as a context manager.
+
+    device: what it computes on, None while it has no model. The processor is not held: others may use it, too.
+    """
+
+    def __init__(self, workspace: Workspace, title: str) -> None:
+        self._locks, self._title = workspace.locks, title
+        self._held = contextlib.ExitStack()
+        self.device: Device | None = None
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.give_back()
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a job waits for the device. It goes before the next request, however many wait."""
+        return self.device is not None and gpu_lock.wanted(self._locks, self.device.uuid)
+
+    def taken(self, device: Device) -> bool:
+        """Return whether a job has this device, or waits for it."""
+        if not device.is_gpu or device == self.device:
+            return False
+        return gpu_lock.wanted(self._locks, device.uuid) or (
+            gpu_lock.holder(self._locks, device.uuid) not in (None, self._title)
+        )
+
+    def take(self, device: Device) -> None:
+        """Hold the device. Raises DeviceBusy."""
+        if device.is_gpu:
+            self._held.enter_context(gpu_lock.hold(self._locks, device.uuid, self._title))
+        self.device = device
+
+    def give_back(self) -> None:
+        self.device = None
+        self._held.close()
+
+
+REQUESTS, ACTIVE, PROGRESS, CANCEL = "requests", "active", "progress", "cancel"
+FAILED, DONE = "failed", "done"
+
+
+@dataclass(frozen=True)
+class Requests:
+    """What waits for a warm worker: a job that keeps its model between requests and ends when none came for a while.
+
+        requests/ID.json    waits; those with "bulk": true go last
+        active/ID.json      taken by the worker
+        progress/ID.*       how far it is
+        cancel/ID           asks the worker to cancel it
+        failed/ID.json      the request, message, exit_code; exit code 90: cancelled
+        done/ID.json        finished
+        queue.lock          held while a request is added, taken or cancelled, and while the worker ends
+
+    A request changes folders only forward (requests, active, then done or failed), each step with one rename or one
+    write. A worker that crashes loses only the request that it was working on.
+
+    folder: of the worker's job;  module: what its process runs;  configure: writes its settings, before its first start
+    title: what people call the worker;  product: what a request makes
+    ids: of requests; sorted, they are in the order in which they came
+    """
+
+    folder: Path
+    module: str
+    title: str
+    product: str
+    ids: re.Pattern[str]
+    configure: Callable[[Path], object]
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Held for moments: no request reaches a worker that is ending, and two clients start one worker."""
+        make_folder(self.folder)
+        with jobs.locked(self.folder / "queue.lock"):
+            yield
+
+    def files(self, part: str) -> list[Path]:
+        """List the requests in one of the folders, oldest first."""
+        return sorted(path for path in (self.folder / part).glob("*.json") if self.ids.fullmatch(path.stem))
+
+    def read(self, part: str, name: str) -> dict[str, Any]:
+        """Return a request as it is in one of the folders; {} where it is not."""
+        return read_object(self.folder / part / f"{name}.json")
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self.files(REQUESTS))
+
+    def pending(self) -> list[str]:
+        """List the ids of waiting and active requests, oldest first."""
+        active = self.files(ACTIVE) if jobs.status(self.folder).state.alive else []
+        return sorted({path.stem for path in (*self.files(REQUESTS), *active)})
+
+    # from outside, `locked`
+
+    def add(self, records: Mapping[str, Mapping[str, Any]]) -> None:
+        """Let requests wait, and start the worker if there is none. Raises CannotWrite."""
+        for name, record in records.items():
+            write_json(self.folder / REQUESTS / f"{name}.json", record)
+            (self.folder / FAILED / f"{name}.json").unlink(missing_ok=True)
+        if not (self.folder / jobs.CONFIG).exists():
+            self.configure(self.folder / jobs.CONFIG)
+        jobs.start(self.folder, self.module)
+
+    def fail_active(self) -> bool:
+        """Fail the request that a worker left active when it ended; return whether there was one."""
+        message, active = self.ending(), self.files(ACTIVE)
+        for path in active:
+            self.fail(path.stem, message, ExitCode.BUG)
+        return bool(active)
+
+    def ending(self) -> str:
+        """Say how the worker ended, to who waits for a request."""
+        worker, title = jobs.status(self.folder), f"{self.title[:1].upper()}{self.title[1:]}"
+        if worker.state is jobs.State.FAILED:
+            return f"{title} ended: {worker.message} Try again."
+        if worker.state is jobs.State.STOPPED:
+            return self.stopped
+        cause = "killed, out of memory, or the machine went down"
+        return f"{title} ended before this {self.product} was done ({cause}): try again."
+
+    @property
+    def stopped(self) -> str:
+        """Say that the worker was stopped, to who waits for a request."""
+        return f"{self.title[:1].upper()}{self.title[1:]} was stopped before this {self.product} was done: try again."
+
+    # from outside
+
+    def revive(self) -> None:
+        """Start a worker for waiting requests, where theirs crashed. Cheap where there is nothing to do.
+
+        Everything that shows requests calls it regularly. Raises CannotWrite.
+        """
+        if not (self.waiting or self.files(ACTIVE)) or jobs.status(self.folder).state.alive:
+            return
+        with self.locked():
+            state = jobs.status(self.folder).state
+            if state.alive:
+                return
+            cause = self.ending()
+            # Each crash fails one request at least, so that this comes to an end whatever the cause. A worker that
+            # ended without a request would do so again, and one that was stopped is not restarted.
+            if self.fail_active() and state is not jobs.State.STOPPED:
+                if self.waiting:
+                    self.add({})
+                return
+            for path in self.files(REQUESTS):
+                self.fail(path.stem, cause, ExitCode.STOPPED if state is jobs.State.STOPPED else ExitCode.BUG)
+
+    def cancel(self, name: str) -> bool:
+        """Cancel a request: at once while it waits, else the worker does; return whether there is one."""
+        with self.locked():
+            if (self.folder / REQUESTS / f"{name}.json").exists():
+                self.fail(name, "Cancelled before it began.", ExitCode.STOPPED)
+            elif (self.folder / ACTIVE / f"{name}.json").exists():
+                write_json(self.folder / CANCEL / name, {})
+            else:
+                return False
+        return True
+
+    # the worker's side
+
+    def take(
+        self, read: Callable[[dict[str, Any]], T | None], waits: Callable[[T], bool] = lambda wanted: False
+    ) -> tuple[str, dict[str, Any], T] | None:
+        """Take the oldest request, those in bulk last: it moves from requests/ to active/.
+
+        Args:
+            read: What its record asks for; None of one that cannot be read, which fails.
+            waits: Whether it has to wait for its device, while others are taken.
+
+        Returns:
+            Its id, its record and what that asks for; None if none can be taken.
+        """
+        if not self.waiting:
+            return None
+        with self.locked():
+            found = [(path, read_object(path)) for path in self.files(REQUESTS)]
+            for path, record in sorted(found, key=lambda one: bool(one[1].get("bulk"))):
+                if (wanted := read(record)) is None:
+                    unreadable = "The request's file cannot be read: submit it again."
+                    self.fail(path.stem, unreadable, ExitCode.BAD_CONFIG)
+                elif not waits(wanted):
+                    with writing(self.folder):
+                        (self.folder / ACTIVE).mkdir(exist_ok=True)
+                        disk.replace(path, self.folder / ACTIVE / path.name)
+                    return path.stem, record, wanted
+        return None
+
+    def cancelled(self, name: str) -> bool:
+        """Return whether someone cancelled an active request."""
+        return (self.folder / CANCEL / name).exists()
+
+    def finish(self, name: str, note: Mapping[str, Any] | None = None) -> None:
+        """Take a request out of the queue whose product is on the disk. note: what done/ keeps of it"""
+        if note:
+            write_json(self.folder / DONE / f"{name}.json", note)
+        self.clear(name)
+
+    def fail(self, name: str, message: str, exit_code: ExitCode) -> None:
+        """Write how a request ended without its product, then take it out of the queue."""
+        request = self.read(ACTIVE, name) or self.read(REQUESTS, name)
+        record = {**request, "message": message, "exit_code": int(exit_code)}
+        write_json(self.folder / FAILED / f"{name}.json", record)
+        self.clear(name)
+
+    def clear(self, name: str) -> None:
+        """Remove the files of a request that is over; its product or its failure is on disk already.
+
+        Its picture stays until the next request is over: a page may be about to load it.
+        """
+        for part in (REQUESTS, ACTIVE, PROGRESS):
+            (self.folder / part / f"{name}.json").unlink(missing_ok=True)
+        for picture in (self.folder / PROGRESS).glob("*.webp"):
+            if picture.stem != name and not (self.folder / ACTIVE / f"{picture.stem}.json").exists():
+                picture.unlink(missing_ok=True)
+        (self.folder / CANCEL / name).unlink(missing_ok=True)
+
+
+# ---- positions for readers
+
+
 def waits_for(workspace: Workspace, slug: str) -> str:
     """Find what a run waits for: the job ahead of it on its devices, or the one at work there; "" for none."""
     wanted, ahead = Entry(slug, "", None).wanted(workspace), ""
@@ -365,9 +632,6 @@ def waits_for(workspace: Workspace, slug: str) -> str:
         holders = [gpu_lock.holder(workspace.locks, uuid) or "" for uuid in sorted(wanted)]
         ahead = next((one for one in holders if one.startswith("run ") and one != f"run {slug}"), "")
     return ahead.removeprefix("run ")
-
-
-# ---- positions for readers
 
 
 def with_position(workspace: Workspace, status: jobs.Status) -> jobs.Status:
@@ -436,7 +700,7 @@ def _listed(workspace: Workspace) -> list[Entry]:
         tickets.sort(key=lambda one: one[1].time or 0.0)
         value = [found.entry or name for name, found in tickets]
     by_name = {entry.name: entry for entry in map(Entry.read, value) if entry is not None}
-    return list(by_name.values())
+    return sorted(by_name.values(), key=lambda entry: not entry.brief)
 
 
 # ---- the starter: one per workspace

@@ -11,6 +11,7 @@ from workbench.families import lora_names
 from workbench.jobs import State, log_tail
 from workbench.loras.library import LibraryLora, notes
 from workbench.loras.tasks import TASKS, LoraTask
+from workbench.runs.analysis.diagnosis import CLAIMS
 from workbench.runs.listing import summary_of
 
 LOG_LINES = 8
@@ -45,23 +46,6 @@ class Verdict:
     evidence: str = ""
 
 
-# Of a LoRA whose run is over, by the kind of the run's diagnosis.
-CLAIMS = {
-    "levelled off": ("good", "Good"),
-    "learning": ("idle", "Still learning at its end"),
-    "too early": ("idle", "Too short to tell"),
-    "too short": ("idle", "Too short to tell"),
-    "unclear": ("idle", "Unclear"),
-    "no effect yet": ("warn", "No effect yet"),
-    "not better": ("warn", "Not better than the base model"),
-    "not visible": ("warn", "No visible effect"),
-    "prior drift": ("bad", "Changes other prompts too"),
-    "over-fitting": ("bad", "Over-fitted"),
-    "getting worse": ("bad", "Worse at its end"),
-    "destroyed": ("bad", "Destroyed"),
-}
-
-
 def verdict(lora: LibraryLora) -> Verdict | None:
     """Return what a run's metrics, an import or an operation say of a LoRA; None where nothing does."""
     if lora.sound:
@@ -71,10 +55,11 @@ def verdict(lora: LibraryLora) -> Verdict | None:
     if lora.step is not None:
         return Verdict("good", "Best of its run") if lora.best else None
     seen = summary_of(lora.run, ended=True)
-    if seen.diagnosis not in CLAIMS:
+    claim = next((claim for kind, claim in CLAIMS.items() if kind == seen.diagnosis), None)
+    if claim is None:
         return None
     losses = f"Held-out loss {seen.held_out[0]:.4f} → {seen.held_out[-1]:.4f}" if seen.held_out else ""
-    return Verdict(*CLAIMS[seen.diagnosis], losses)
+    return Verdict(claim.lora_tone, claim.lora, losses)
 
 
 def _verdict_of_notes(known: Mapping[str, Any]) -> Verdict | None:

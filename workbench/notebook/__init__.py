@@ -7,49 +7,27 @@ once this package is imported. Nothing long runs inside one: training, sampling 
 of their own. Where there is no kernel, each class's `_repr_html_` shows.
 """
 
-from workbench.notebook.page import PageView, show_page
-from workbench.notebook.panels import (
-    ClipCards,
-    RunPanel,
-    SamplePanel,
-    SettingsForm,
-    TaskPanel,
-    TrainPanel,
-    attach,
-    clip_cards,
-    clone_panel,
-    fork_panel,
-    form,
-    preview_table,
-    sample_panel,
-    show_objects,
-    side_by_side,
-    task_panel,
-    train_panel,
-)
+from workbench.notebook.page import PageView as PageView
+from workbench.notebook.page import show_page as show_page
+from workbench.notebook.panels import ClipCards as ClipCards
+from workbench.notebook.panels import RunPanel as RunPanel
+from workbench.notebook.panels import SamplePanel as SamplePanel
+from workbench.notebook.panels import SettingsForm as SettingsForm
+from workbench.notebook.panels import TaskPanel as TaskPanel
+from workbench.notebook.panels import TrainPanel as TrainPanel
+from workbench.notebook.panels import attach as attach
+from workbench.notebook.panels import clip_cards as clip_cards
+from workbench.notebook.panels import clone_panel as clone_panel
+from workbench.notebook.panels import fork_panel as fork_panel
+from workbench.notebook.panels import form as form
+from workbench.notebook.panels import preview_table as preview_table
+from workbench.notebook.panels import sample_panel as sample_panel
+from workbench.notebook.panels import show_objects as show_objects
+from workbench.notebook.panels import side_by_side as side_by_side
+from workbench.notebook.panels import task_panel as task_panel
+from workbench.notebook.panels import train_panel as train_panel
 from workbench.runs.analysis.comparison import compare as compare_runs
 
-show_objects()
+__all__ = ["compare_runs"]
 
-__all__ = [
-    "ClipCards",
-    "PageView",
-    "RunPanel",
-    "SamplePanel",
-    "SettingsForm",
-    "TaskPanel",
-    "TrainPanel",
-    "attach",
-    "clip_cards",
-    "clone_panel",
-    "compare_runs",
-    "fork_panel",
-    "form",
-    "preview_table",
-    "sample_panel",
-    "show_objects",
-    "show_page",
-    "side_by_side",
-    "task_panel",
-    "train_panel",
-]
+show_objects()

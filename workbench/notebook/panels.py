@@ -16,9 +16,9 @@ from IPython.display import HTML
 from workbench import jobs
 from workbench.compare.grid import Grid
 from workbench.dataset_builder.dataset import Dataset
-from workbench.dataset_builder.settings import CaptionSettings, CheckSettings, ExportSettings, ImportSettings, SplitTask
+from workbench.dataset_builder.settings import ExportSettings, ImportSettings
 from workbench.dataset_builder.snapshot import task_snapshot
-from workbench.dataset_builder.tasks import Name, Task
+from workbench.dataset_builder.tasks import Name
 from workbench.display.inline_html import download
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.notebook.widget import View, address
@@ -36,24 +36,22 @@ from workbench.settings import Settings, parse, specs
 from workbench.workspace import Workspace
 
 S = TypeVar("S", bound=Settings)
-TASKS: dict[Name, type[Settings]] = {
-    "import": ImportSettings,
-    "split": SplitTask,
-    "check": CheckSettings,
-    "caption": CaptionSettings,
-    "export": ExportSettings,
-}
+# Task -> its form.
+TASKS: dict[Name, str] = {"import": "import", "split": "split", "check": "check", "export": "export"}
+TASKS["caption"] = "captions"
 
 
 class SettingsForm(View, Generic[S]):
-    """A settings object as fields: `settings` reads it, `set` fills it in."""
+    """A settings object as fields: `settings` reads it, `set` fills it in. Raises ConfigError."""
 
-    def __init__(self, workspace: Workspace, settings_class: type[S], values: Mapping[str, Any]) -> None:
+    def __init__(
+        self, workspace: Workspace, settings_class: type[S], values: Mapping[str, Any], shown: str = "", **more: Any
+    ) -> None:
         name = next((name for name, kind in FORMS.items() if kind is settings_class), "")
         if not name:
             raise ConfigError(f"{settings_class.__name__} has no form: choose one of {', '.join(FORMS)}")
         self.settings_class = settings_class
-        super().__init__(workspace, address("settings", name), name, values)
+        super().__init__(workspace, shown or address("settings", name), name, values, **more)
 
     @property
     def settings(self) -> S:
@@ -71,47 +69,38 @@ def _given(settings: Settings | None) -> dict[str, Any]:
     return settings.model_dump(mode="json", exclude_defaults=True) if settings is not None else {}
 
 
-# ---- datasets -------------------------------------------------------------------------------------------------------
-
-
 class ClipCards(View):
-    """A dataset: its clips with their captions, what was found, its history."""
+    """The clips of a dataset with their captions, what was found, its history."""
 
-    def __init__(self, dataset: Dataset, form: str = "", values: Mapping[str, Any] | None = None) -> None:
-        self.dataset = dataset
-        shown = address("dataset", dataset.name)
-        super().__init__(Workspace.of(dataset.folder), shown, form, values, label=dataset.name)
-
-    def html(self) -> str:
-        return self.dataset._repr_html_()
-
-
-def clip_cards(workspace: Workspace, dataset: str, settings: TrainSettings | None = None) -> ClipCards:
-    """The clips of a dataset with their captions; settings: a run's, for its frame plan. Raises ConfigError."""
-    return ClipCards(Dataset.open(workspace, dataset), "train", _given(settings))
+    def __init__(self, workspace: Workspace, dataset: str, settings: TrainSettings | None = None) -> None:
+        """Show a dataset; settings: a run's, for its frame plan. Raises ConfigError."""
+        self.dataset = Dataset.open(workspace, dataset)
+        self.html = self.dataset._repr_html_
+        shown, form = address("dataset", dataset), "train" if settings else ""
+        super().__init__(workspace, shown, form, _given(settings), label=dataset)
 
 
-class TaskPanel(ClipCards):
+class TaskPanel(SettingsForm[Settings]):
     """A dataset and one of its tasks, with the settings that `start` takes; `set` changes them."""
 
-    def __init__(self, dataset: Dataset, task: Name, values: Mapping[str, Any]) -> None:
+    def __init__(self, workspace: Workspace, dataset: str, task: Name, **values: Any) -> None:
+        """Show import, split, check, caption or export; values: its settings. Raises ConfigError."""
         if task not in TASKS:
             raise ConfigError(f"there is no panel for the task {task!r}: choose one of {', '.join(TASKS)}")
-        self.name = task
-        given = {"dataset": dataset.name, "trigger_word": dataset.info.trigger_word} if task == "import" else {}
-        form = next(name for name, kind in FORMS.items() if kind is TASKS[task])
-        super().__init__(dataset, form, {**given, **values})
-
-    def html(self) -> str:
-        return ""
-
-    @property
-    def task(self) -> Task:
-        return self.dataset.task(self.name)
+        self.name, self.dataset = task, Dataset.open(workspace, dataset)
+        self.task = self.dataset.task(task)
+        given = {"dataset": dataset, "trigger_word": self.dataset.info.trigger_word} if task == "import" else {}
+        kind, shown = FORMS[TASKS[task]], address("dataset", dataset)
+        super().__init__(workspace, kind, {**given, **values}, shown, label=dataset)
 
     def start(self) -> jobs.Status:
         """Check the settings and start. Raises ConfigError (also when a task is running already), CannotWrite."""
-        return self.task.start(_absolute(parse(TASKS[self.name], self.values)))
+        settings = self.settings  # with absolute paths: the job does not run in the notebook's folder
+        if isinstance(settings, ImportSettings):
+            settings = settings.changed(sources=list(map(_absolute, settings.sources)))
+        if isinstance(settings, ExportSettings) and settings.target.strip():
+            settings = settings.changed(target=_absolute(settings.target.strip()))
+        return self.task.start(settings)
 
     def wait(self, seconds: float | None = None) -> jobs.Status:
         """Wait until it is over or the time is up; the view stays live. An interrupt leaves the task running."""
@@ -131,45 +120,22 @@ class TaskPanel(ClipCards):
         return list(filter(None, found))
 
 
-def _absolute(settings: Settings) -> Settings:
-    """The same with absolute paths: the job does not run in the notebook's folder."""
-    if isinstance(settings, ImportSettings):
-        return settings.changed(sources=[str(Path(path).expanduser().absolute()) for path in settings.sources])
-    if isinstance(settings, ExportSettings) and settings.target.strip():
-        return settings.changed(target=str(Path(settings.target.strip()).expanduser().absolute()))
-    return settings
-
-
-def task_panel(workspace: Workspace, dataset: str, task: Name, **values: Any) -> TaskPanel:
-    """A task of a dataset: import, split, check, caption or export; values: its settings. Raises ConfigError."""
-    return TaskPanel(Dataset.open(workspace, dataset), task, values)
-
-
-# ---- runs -----------------------------------------------------------------------------------------------------------
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute())
 
 
 class RunPanel(View):
     """One run, live: state, failure or verdict, losses, previews, commands."""
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        super().__init__(Workspace.of(run.folder), address("train", run.name), label=run.name)
-        self.expect(*_asked_of(run))
-
-    def html(self) -> str:
-        return self.run._repr_html_()
-
-    def start(self, from_start: bool = False) -> None:
-        """Start the run, or resume it from its newest checkpoint; a running one is left alone.
-
-        from_start: it may begin at step 0 again where no checkpoint is whole; otherwise that is refused. Raises
-        ConfigError, CannotWrite.
-        """
-        self.run.start(from_start)
-
-    def wait(self, seconds: float | None = None) -> jobs.Status:
-        """Wait until the run is over or the time is up; the view stays live. An interrupt leaves the run alone."""
-        return self.run.wait(seconds)
+    def __init__(self, workspace: Workspace, run_name: str | None = None) -> None:
+        """Show a run again, whoever started it: by name, else the newest. Raises ConfigError."""
+        runs = [Run.open(workspace, run_name)] if run_name is not None else Run.all(workspace)
+        if not runs:
+            raise ConfigError("there is no run in this workspace yet: start one with train_panel")
+        self.run = runs[0]
+        self.start, self.wait, self.html = self.run.start, self.run.wait, self.run._repr_html_
+        super().__init__(workspace, address("train", self.run.name), label=self.run.name)
+        self.expect(*_asked_of(self.run))
 
     def write_report(self) -> HTML:
         """Write the run's report.html, as things stand; returns a link to it. Raises ConfigError, CannotWrite."""
@@ -178,19 +144,8 @@ class RunPanel(View):
 
 def _asked_of(run: Run) -> list[tuple[str, dict[str, Any]]]:
     """What a run's element asks for first."""
-    of_run = {"name": run.name}
-    return [
-        ("runs/list", {"sort": "newest"}),
-        *((f"progress/{one}", of_run) for one in ("state", "previews", "curves")),
-    ]
-
-
-def attach(workspace: Workspace, run_name: str | None = None) -> RunPanel:
-    """Show a run again, whoever started it: by name, else the newest. Raises ConfigError."""
-    runs = [Run.open(workspace, run_name)] if run_name is not None else Run.all(workspace)
-    if not runs:
-        raise ConfigError("there is no run in this workspace yet: start one with train_panel")
-    return RunPanel(runs[0])
+    of_run = [(f"progress/{one}", {"name": run.name}) for one in ("state", "previews", "curves")]
+    return [("runs/list", {"sort": "newest"}), *of_run]
 
 
 def preview_table(run: Run) -> HTML:
@@ -198,7 +153,7 @@ def preview_table(run: Run) -> HTML:
     return HTML(previews_html(run))
 
 
-class TrainPanel(View):
+class TrainPanel(SettingsForm[TrainSettings]):
     """The form of a new run, and the run once it is started, by a click or by `start`.
 
     A number may be several, with commas between, a choice or a switch a list: then `start` starts a run for each
@@ -206,14 +161,19 @@ class TrainPanel(View):
     """
 
     def __init__(
-        self, workspace: Workspace, settings: TrainSettings | None, parent: Run | None = None, step: int | None = None
+        self,
+        workspace: Workspace,
+        settings: TrainSettings | None = None,
+        parent: Run | None = None,
+        step: int | None = None,
     ) -> None:
+        """Show the form; settings: in it at first;  parent, step: as of `clone_panel` and `fork_panel`."""
         saved = parent.checkpoints if parent else []
         if step is not None and parent is not None and step not in saved:
             raise ConfigError(f"{parent.name} has no checkpoint of step {step}: choose one of {saved or 'none yet'}")
         self.parent, self.step, self.runs = parent, step, list[Run]()
         fork = ("from", parent.name, str(step)) if parent is not None and step is not None else ()
-        super().__init__(workspace, address("train", "new", *fork), "train", _given(settings))
+        super().__init__(workspace, TrainSettings, _given(settings), address("train", "new", *fork))
 
     @property
     def settings(self) -> TrainSettings:
@@ -233,9 +193,9 @@ class TrainPanel(View):
     @property
     def run(self) -> Run:
         """The run that was started here, the first of several. Raises ConfigError before that."""
-        place, _, name = self.address.removeprefix("#/").partition("/")
-        if not self.runs and place == "train" and name.partition("/")[0] not in ("", "new"):
-            return Run.open(self.workspace, name.partition("/")[0])
+        place, name, *_ = f"{self.address.removeprefix('#/')}//".split("/")
+        if not self.runs and place == "train" and name not in ("", "new"):
+            return Run.open(self.workspace, name)
         if not self.runs:
             raise ConfigError("no run was started here yet: press Start, or attach to a run by its name")
         return self.runs[0]
@@ -243,7 +203,7 @@ class TrainPanel(View):
     @property
     def live(self) -> RunPanel:
         """The run's own view. Raises ConfigError before it was started."""
-        return RunPanel(self.run)
+        return RunPanel(self.workspace, self.run.name)
 
     def start(self, title: str | None = None) -> Run:
         """Start a run with the form's settings, or several, and show the first, which is returned.
@@ -267,15 +227,9 @@ class TrainPanel(View):
     def wait(self, seconds: float | None = None) -> jobs.Status:
         """Wait for what was started here; returns the status of the last. Raises ConfigError before that."""
         end = None if seconds is None else time.monotonic() + seconds
-        status = self.run.status
         for run in self.runs or [self.run]:
             status = run.wait(None if end is None else max(0.0, end - time.monotonic()))
         return status
-
-
-def train_panel(workspace: Workspace, settings: TrainSettings | None = None) -> TrainPanel:
-    """The form of a new run, Start, and the live run; settings: in the form at first."""
-    return TrainPanel(workspace, settings)
 
 
 def clone_panel(workspace: Workspace, run_name: str, **changed: Any) -> TrainPanel:
@@ -290,20 +244,13 @@ def fork_panel(workspace: Workspace, run_name: str, step: int, **changed: Any) -
     return TrainPanel(workspace, parent.settings.changed(**changed), parent, step)
 
 
-# ---- samples --------------------------------------------------------------------------------------------------------
-
-
-class SamplePanel(View):
+class SamplePanel(SettingsForm[SampleSettings]):
     """The form of a sample, the queue and the history; `generate` requests videos as the button does."""
 
-    def __init__(self, workspace: Workspace, values: Mapping[str, Any]) -> None:
-        super().__init__(workspace, address("sample"), "sample", values)
+    def __init__(self, workspace: Workspace, **values: Any) -> None:
+        """Show the form, filled with the values given. Raises ConfigError."""
+        super().__init__(workspace, SampleSettings, values, address("sample"))
         self.ids = queue.pending(workspace)
-
-    @property
-    def settings(self) -> SampleSettings:
-        """The checked settings. Raises ConfigError."""
-        return parse(SampleSettings, self.values)
 
     def generate(self, *wanted: SampleSettings) -> list[str]:
         """Request videos: of the settings given, else of the form's, as many as it asks for. Returns their ids.
@@ -335,29 +282,23 @@ class SamplePanel(View):
         return [Samples(self.workspace).get(one.id) for one in ended if one.video]
 
 
-def sample_panel(workspace: Workspace, **values: Any) -> SamplePanel:
-    """A form filled with the values given, Generate, the queue and the history. Raises ConfigError."""
-    return SamplePanel(workspace, values)
-
-
 def side_by_side(samples: Sequence[Sample]) -> HTML:
     """Finished samples beside one another, to be kept in the notebook."""
     return HTML(samples_html(samples))
 
 
-# ---- objects as the last line of a cell -----------------------------------------------------------------------------
+attach, clip_cards, sample_panel, task_panel, train_panel = RunPanel, ClipCards, SamplePanel, TaskPanel, TrainPanel
 
 
 def show_objects() -> None:
     """Let runs, datasets, grids and the samples of a workspace show themselves by elements in this notebook."""
-    shell = get_ipython()
-    if shell is None:
+    if (shell := get_ipython()) is None:
         return
     shown: dict[type[Any], Callable[[Any], View]] = {
-        Run: RunPanel,
-        Dataset: ClipCards,
+        Run: lambda run: RunPanel(Workspace.of(run.folder), run.name),
+        Dataset: lambda dataset: ClipCards(Workspace.of(dataset.folder), dataset.name),
         Grid: lambda grid: View(Workspace.of(grid.folder), address("compare", grid.name), label=grid.name),
-        Samples: lambda samples: SamplePanel(samples.workspace, {}),
+        Samples: lambda samples: SamplePanel(samples.workspace),
     }
     for kind, view in shown.items():
         show = lambda one, view=view: view(one)._repr_mimebundle_()  # noqa: E731

@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,7 @@ class View(anywidget.AnyWidget):
     """The elements at an address. What a person types into a form is in `drafts`, by the form's name."""
 
     _esm = elements.module()
+    html: Callable[[], str] = str  # what is shown where there is no kernel
     address = traitlets.Unicode("#/").tag(sync=True)
     drafts = traitlets.Dict().tag(sync=True)
     label = traitlets.Unicode("Video LoRA Workbench").tag(sync=True)
@@ -94,10 +95,6 @@ class View(anywidget.AnyWidget):
         for name, values in asked:
             if tuple(name.split("/")) in REGISTRY:
                 self._watch(json.dumps([name, values], separators=(",", ":"), ensure_ascii=False))
-
-    def html(self) -> str:
-        """Return what is shown where there is no kernel."""
-        return ""
 
     def _repr_mimebundle_(self, **more: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         bundle = super()._repr_mimebundle_(**more)

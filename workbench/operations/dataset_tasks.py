@@ -20,9 +20,9 @@ from workbench.dataset_builder.tasks import Name as TaskName
 from workbench.errors import ConfigError, Unknown
 from workbench.jobs import State
 from workbench.operations.registry import HIDDEN, JobSnapshot, Opened, Shown, Snapshot, operation
-from workbench.operations.shared import Kept
 from workbench.settings import Settings
 from workbench.workspace import Workspace
+from workbench.workspace.records import Kept
 
 CHECKING, TASKS = "Checking", "Background tasks"
 MOST_SHOWN = 40  # findings of a kind on the page

@@ -26,8 +26,9 @@ from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.operations.dataset_tasks import DatasetTask, NamedDataset, job, start_task, task_of
 from workbench.operations.registry import HIDDEN, Fields, Shown, Snapshot, operation
-from workbench.operations.shared import Group, Kept, Label, Note, Text, grouped, noted
+from workbench.operations.shared import Group, Label, Note, Text, grouped, noted
 from workbench.workspace import Workspace, confined, named_paths, size_of
+from workbench.workspace.records import Kept
 
 IN_AND_OUT, LOOKING, NAMING = "In and out", "Looking", "Naming, removing and undoing"
 IN_THE_BIN = "in the bin: `workbench dataset bin` lists it, `restore ID` brings it back"

@@ -25,7 +25,6 @@ from workbench.jobs.log import LOG
 from workbench.operations.registry import Snapshot, operation
 from workbench.operations.run_list import Name, Names
 from workbench.operations.runs import RunFacts, facts_of
-from workbench.operations.shared import Kept
 from workbench.paths import without_folders
 from workbench.runs.checkpoints import folder_of
 from workbench.runs.failures import LOG_LINES
@@ -35,6 +34,7 @@ from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot, SnapshotReader, verdict_of
 from workbench.runs.view import compared_charts, drawn, main_charts, more_charts, videos
 from workbench.workspace import Workspace
+from workbench.workspace.records import Kept
 
 FRESH_SECONDS = 0.5
 KEPT_RUNS = 24

@@ -13,7 +13,6 @@ from workbench import jobs
 from workbench.display.quantities import moment
 from workbench.jobs import queue as run_queue
 from workbench.operations.registry import HIDDEN, Shown, Snapshot, operation
-from workbench.operations.shared import Kept
 from workbench.runs import checkpoints
 from workbench.runs.analysis.comparison import compare as side_by_side
 from workbench.runs.failures import LOG_LINES as LOG_SEARCHED
@@ -31,6 +30,7 @@ from workbench.runs.listing import (
 from workbench.runs.metrics import METRICS
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, strange_names
+from workbench.workspace.records import Kept
 
 Name = Annotated[str, Field(title="Run", description="A run's name.", json_schema_extra={"source": "runs"})]
 

@@ -335,15 +335,15 @@ def queue_(
 ) -> Queue:
     """Show what waits and what is being generated."""
     queue.revive(workspace)
-    active = [one for one in _known(workspace, queue.pending(workspace)) if not one.state.over]
-    own = [one for one in active if not one.into]
+    every, own = queue.pending(workspace), queue.pending_samples(workspace)
+    shown = [one for one in _known(workspace, own[:MOST_SHOWN]) if not one.state.over]
     failed = [one for one in _known(workspace, ids) if one.state is RequestState.FAILED]
     return Queue(
-        requests=tuple(map(_waiting, own[:MOST_SHOWN])),
+        requests=tuple(map(_waiting, shown)),
         more=max(0, len(own) - MOST_SHOWN),
-        grids=len(active) - len(own),
+        grids=len(every) - len(own),
         failed=tuple(map(_waiting, failed)),
-        note="" if active else _gpu_note(workspace),
+        note="" if every else _gpu_note(workspace),
     )
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -13,7 +12,6 @@ from workbench.families.model import Model
 from workbench.operations.registry import Snapshot
 from workbench.workspace.folders import NotedFolder
 
-T = TypeVar("T")
 Text = Annotated[str | None, Field(description='The new notes; "" removes them. Without it they stay as they are.')]
 Label = Annotated[str | None, Field(description='The new group; "" for none. Without it the group stays as it is.')]
 
@@ -97,20 +95,3 @@ def said(check: Check) -> list[str]:
     """Format a check for people, with its remedy on a second line."""
     line = f"{'!' if check.remedy else ' '} {check.title:<22}  {check.found}"
     return [line, f"  {'':<22}  -> {check.remedy}"] if check.remedy else [line]
-
-
-class Kept(Generic[T]):
-    """What a watched operation made of each thing; made again once the thing's mark has changed."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, tuple[Any, T]] = {}
-
-    def of(self, name: str, mark: Any, make: Callable[[], T]) -> T:
-        """Return what was made of it, now if its mark is another one."""
-        if name not in self._kept or self._kept[name][0] != mark:
-            self._kept[name] = mark, make()
-        return self._kept[name][1]
-
-    def forget(self, name: str) -> None:
-        """Let it be made again."""
-        self._kept.pop(name, None)

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench import __version__
-from workbench.display import elements
+from workbench.clips import media
+from workbench.display import elements, inline_html
 from workbench.display.inline_html import EMBED_LIMIT, framed, heading, note
 from workbench.display.quantities import moment
 from workbench.errors import ConfigError
@@ -36,6 +37,7 @@ CAPTIONS = 60  # most clips listed
 COLUMNS = 7  # most preview steps side by side
 EMBEDDED = 25_000_000  # most bytes of base64 for the videos of all steps
 HEIGHT = 720  # of a frame, pixels
+STILL_PROMPTS = 4  # prompts of which frames are shown where no script runs
 Table = dict[str, Any]  # heads, rows: texts
 
 
@@ -58,13 +60,28 @@ def write_report(run: Run) -> Path:
 
 
 def run_html(run: Run) -> str:
-    """Show a run in a notebook as it is now: how it goes in words, and the rest in a frame."""
+    """Show a run in a notebook as it is now: how it goes in words and pictures, and the rest in a frame.
+
+    GitHub and others that show notebooks run no scripts, which the frame needs.
+    """
     seen = snapshot(run)
     said = [seen.failure.cause if seen.failure else "", *(one.text for one in filter(None, [seen.outcome]))]
     said += [seen.diagnosis.sentence] if seen.diagnosis else []
     words = " ".join(filter(None, (f"{seen.activity}.", *said)))
     sections = {"Checkpoints": [_table(CHECKPOINT_HEADS, [one.row for one in seen.checkpoints])]}
-    return heading(f"{seen.name}: {seen.headline}") + note(words) + framed(_document(seen, sections), seen.name, HEIGHT)
+    head = heading(f"{seen.name}: {seen.headline}") + note(words) + _pictures(seen)
+    return head + framed(_document(seen, sections), seen.name, HEIGHT)
+
+
+def _pictures(seen: RunSnapshot) -> str:
+    """The loss, and of the first prompts the base model's preview and the newest."""
+    loss = main_charts(seen.curves, None)[0]
+    parts = [inline_html.curves(loss["title"], {one["name"]: one["points"] for one in loss["lines"]})]
+    for pair in seen.previews.pairs[:STILL_PROMPTS]:
+        shown = [(one, "base model" if not one.step else f"step {one.step:,}") for one in pair]
+        stills = [inline_html.captioned(inline_html.frames(media.stills(one.video), name), name) for one, name in shown]
+        parts.append(note(pair[0].prompt) + inline_html.row(stills))
+    return "".join(parts)
 
 
 def previews_html(run: Run) -> str:
@@ -73,7 +90,7 @@ def previews_html(run: Run) -> str:
     answers, files = _answers(seen)
     properties = {"now": _now(seen), "runs": []}
     shown = elements.exported(seen.name, "wb-run-overview", properties, files, answers)
-    return heading(f"{seen.name}: previews and curves") + framed(shown, seen.name, HEIGHT)
+    return heading(f"{seen.name}: previews and curves") + _pictures(seen) + framed(shown, seen.name, HEIGHT)
 
 
 def _document(seen: RunSnapshot, sections: dict[str, list[Any]]) -> Iterator[str]:

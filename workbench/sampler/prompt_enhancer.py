@@ -27,8 +27,8 @@ from workbench.captioners.keys import handed_over
 from workbench.captioners.settings import CaptionerSettings
 from workbench.errors import ConfigError, ModelUnavailable, OutOfMemory
 from workbench.families import find_model
-from workbench.jobs import gpu_lock, processes, queue
-from workbench.jobs.devices import DeviceChoice, pick_device
+from workbench.jobs import processes, queue
+from workbench.jobs.devices import Device, DeviceChoice, pick_device
 from workbench.sampler.inputs import read_picture
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, field
@@ -38,7 +38,7 @@ from workbench.workspace.records import read_json_lines
 MODULE = "workbench.sampler.prompt_enhancer"
 FOLDER, REQUEST, ACCEPTED = ".prompting", "request.json", "accepted.jsonl"
 WHICH, SERVER, LOCAL, REQUEST_SECTION = "Prompt enhancer", "Server", "On this machine", "Request"
-GPU_TIMEOUT = 30.0  # seconds a warm sampler gets to unload its model
+TITLE, GPU_TIMEOUT = "the prompt enhancer", 30.0  # seconds that it waits for whoever is at work on the GPU
 FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
 PICTURE_SIDE = 512  # pixels of the first frame as it is sent to a server
 THOUGHT = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
@@ -146,7 +146,7 @@ def write(workspace: Workspace, settings: PromptSettings, sample: SampleSettings
     write_json(folder / REQUEST, {"prompt": short, "model": sample.model, "image": image})
     variable = settings.key_variable if settings.enhancer == "endpoint" else ""
     with handed_over(variable, settings.base_url) as secrets:
-        return queue.submit(workspace, folder, MODULE, **secrets)
+        return queue.submit(workspace, folder, MODULE, **secrets)  # it waits for a GPU once it has its model's files
 
 
 def status(workspace: Workspace) -> jobs.Status:
@@ -215,8 +215,14 @@ def enhance(job: jobs.Job) -> None:
     settings, request = PromptSettings.load(folder / jobs.CONFIG), read_json(folder / REQUEST)
     job.beat("writing the prompt", patient=True)
     instruction = settings.instruction.replace("{prompt}", request["prompt"])
-    answer = _by_server if settings.enhancer == "endpoint" else _by_local_model
-    text = tidy(answer(settings, workspace, instruction, request["image"]))
+    if settings.enhancer == "endpoint":
+        answer = _by_server(settings, workspace, instruction, request["image"])
+    else:
+        device, model = pick_device(settings.device), _fetched(settings.local_model.strip())
+        with queue.acquired(workspace, [device] if device.is_gpu else [], job, TITLE, GPU_TIMEOUT):
+            job.beat("writing the prompt", patient=True)
+            answer = _by_local_model(settings, device, model, instruction.replace("{picture}\n", ""))
+    text = tidy(answer)
     if not text:
         raise ModelUnavailable("the language model returned nothing: raise longest_answer, or choose another")
     prompt, tokens, limit = fitted(text, request["model"])
@@ -259,42 +265,37 @@ def _by_server(settings: PromptSettings, workspace: Workspace, instruction: str,
         server.close()
 
 
-def _by_local_model(settings: PromptSettings, workspace: Workspace, instruction: str, image: str) -> str:
-    """Raises ConfigError, ModelUnavailable, DeviceBusy, OutOfMemory."""
-    device, folder = pick_device(settings.device), _fetched(settings.local_model.strip())
-    instruction = instruction.replace("{picture}\n", "")
-    with contextlib.ExitStack() as held:
-        if device.is_gpu:
-            held.enter_context(gpu_lock.hold(workspace.locks, device.uuid, "the prompt enhancer", GPU_TIMEOUT))
-        with processes.loading():
-            import torch
-            from transformers import AutoModelForCausalLM, AutoTokenizer
-        local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-        dtype = torch.bfloat16 if device.is_gpu else torch.float32
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(folder, **local)
-            model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, use_safetensors=True, **local)
-            model = model.to(device.torch_name).eval()
-        except torch.OutOfMemoryError as error:
-            raise OutOfMemory(f"{folder.name} does not fit into the GPU's memory: choose a smaller one") from error
-        except (ImportError, ValueError, OSError) as error:
-            reason = str(error).strip().split("\n")[0][:200]
-            raise ConfigError(f"local_model is {folder}, which cannot be loaded ({reason}): choose another") from error
-        if tokenizer.chat_template:
-            inputs = tokenizer.apply_chat_template(
-                [{"role": "user", "content": instruction}],
-                add_generation_prompt=True,
-                return_dict=True,
-                return_tensors="pt",
-            )
-        else:
-            inputs = tokenizer(f"{instruction}\n\n", return_tensors="pt")
-        with torch.inference_mode():
-            inputs = {name: value.to(model.device) for name, value in inputs.items() if name != "token_type_ids"}
-            tokens = model.generate(**inputs, max_new_tokens=settings.longest_answer, do_sample=False)
-        tokens = tokens[0, inputs["input_ids"].shape[1] :]
-        text = str(tokenizer.decode(tokens, skip_special_tokens=True))
-        return whole_sentences(text) if len(tokens) >= settings.longest_answer else text
+def _by_local_model(settings: PromptSettings, device: Device, folder: Path, instruction: str) -> str:
+    """Raises ConfigError, OutOfMemory."""
+    with processes.loading():
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+    local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    dtype = torch.bfloat16 if device.is_gpu else torch.float32
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, **local)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, use_safetensors=True, **local)
+        model = model.to(device.torch_name).eval()
+    except torch.OutOfMemoryError as error:
+        raise OutOfMemory(f"{folder.name} does not fit into the GPU's memory: choose a smaller one") from error
+    except (ImportError, ValueError, OSError) as error:
+        reason = str(error).strip().split("\n")[0][:200]
+        raise ConfigError(f"local_model is {folder}, which cannot be loaded ({reason}): choose another") from error
+    if tokenizer.chat_template:
+        inputs = tokenizer.apply_chat_template(
+            [{"role": "user", "content": instruction}],
+            add_generation_prompt=True,
+            return_dict=True,
+            return_tensors="pt",
+        )
+    else:
+        inputs = tokenizer(f"{instruction}\n\n", return_tensors="pt")
+    with torch.inference_mode():
+        inputs = {name: value.to(model.device) for name, value in inputs.items() if name != "token_type_ids"}
+        tokens = model.generate(**inputs, max_new_tokens=settings.longest_answer, do_sample=False)
+    tokens = tokens[0, inputs["input_ids"].shape[1] :]
+    text = str(tokenizer.decode(tokens, skip_special_tokens=True))
+    return whole_sentences(text) if len(tokens) >= settings.longest_answer else text
 
 
 def _fetched(model: str) -> Path:

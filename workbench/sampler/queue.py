@@ -1,29 +1,21 @@
-"""The sampling queue: requesting samples from the worker, following them, and the files of both sides. No torch.
+"""Samples in the queue: requesting them from the sampling worker, and following them. No torch.
 
 One worker serves a workspace. It keeps the model warm, outlives its clients and ends when nothing was requested for a
-while. A worker that crashes loses only the request that it was working on: `revive` starts another one for those that
-wait.
+while. `jobs.queue.Requests` has the files of both sides; here is what a request for a sample holds.
 
     samples/.worker/                a job folder (workbench.jobs): config.json, process.json, result.json ...
       requests/<id>.json            {settings, into, bulk, after, scenes, decode}: waiting; ids sort by time
-      active/<id>.json              taken by the worker
       progress/<id>.json            {phase, step, total, seconds_left}
       progress/<id>.webp            the latent preview, a small moving picture
-      cancel/<id>                   asks the worker to cancel that request
-      failed/<id>.json              {settings, into, message, exit_code}; exit code 90: cancelled
       done/<id>.json                {into}: finished, and not among the samples
-      queue.lock                    held while a request is added, taken or cancelled, and while the worker ends
     samples/<day>/<id>.mp4 .json    the finished sample (workbench.sampler.samples), unless `into` names another path
-
-A request changes folders only forward (requests, active, then sample or failed), each step with one rename or one
-write.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -37,24 +29,20 @@ from workbench.clips.records import Number, Whole
 from workbench.errors import ConfigError, DeviceBusy, ExitCode, Unknown
 from workbench.jobs import gpu_lock, quota
 from workbench.jobs.devices import pick_device
-from workbench.jobs.locks import locked
+from workbench.jobs.queue import ACTIVE, DONE, FAILED, PROGRESS, REQUESTS, Requests
 from workbench.sampler.inputs import check_continues, inputs_of, portable
 from workbench.sampler.samples import ID, LATENTS, Samples, checked_id, new_id, read_sample_record, video_path
 from workbench.sampler.settings import SampleSettings, WorkerSettings, joined_settings
 from workbench.settings import parse
-from workbench.workspace import Workspace, confined, disk, make_folder, read_object, write_json, writing
-from workbench.workspace.records import sound
+from workbench.workspace import Workspace, confined, read_object
+from workbench.workspace.records import read_once, sound
 
 MODULE = "workbench.sampler"
-WORKER, REQUESTS, ACTIVE, PROGRESS, CANCEL = ".worker", "requests", "active", "progress", "cancel"
-FAILED, DONE = "failed", "done"
+WORKER = ".worker"
 MOST_WAITING = 5000  # requests; a grid has 2,000 at most
 STOP_SECONDS = 30.0
+KEPT = ("into", "bulk", "after", "scenes", "decode")  # of a request that is requested again
 HOLDER = "the sampling worker"
-STOPPED = "The sampling worker was stopped before this video was done: try again."
-DIED = (
-    "The sampling worker ended before this video was done (killed, out of memory, or the machine went down): try again."
-)
 
 
 class _Request(BaseModel):
@@ -110,17 +98,14 @@ def worker_folder(workspace: Workspace) -> Path:
     return workspace.samples / WORKER
 
 
-@contextlib.contextmanager
-def queue_lock(folder: Path) -> Iterator[None]:
-    """Held for moments: no request reaches a worker that is ending, and two clients start one worker."""
-    make_folder(folder)
-    with locked(folder / "queue.lock"):
-        yield
+def requests_of(workspace: Workspace) -> Requests:
+    """The requests for the sampling worker."""
+    return requests_in(worker_folder(workspace))
 
 
-def requests_in(folder: Path) -> list[Path]:
-    """The requests of a folder, oldest first."""
-    return sorted(path for path in folder.glob("*.json") if ID.fullmatch(path.stem))
+def requests_in(folder: Path) -> Requests:
+    """The requests in the worker's folder."""
+    return Requests(folder, MODULE, HOLDER, "video", ID, WorkerSettings().save)
 
 
 def settings_in(record: dict[str, Any]) -> SampleSettings | None:
@@ -133,28 +118,6 @@ def settings_in(record: dict[str, Any]) -> SampleSettings | None:
 def target(workspace: Workspace, sample_id: str, into: str) -> Path:
     """The path of a request's video. Raises ConfigError, DataError for a path outside the workspace."""
     return confined(workspace.root, f"{into}.mp4") if into else video_path(workspace, sample_id)
-
-
-def fail(folder: Path, sample_id: str, message: str, exit_code: ExitCode) -> None:
-    """Write how a request ended without a video, then take it out of the queue."""
-    name = f"{sample_id}.json"
-    request = read_object(folder / ACTIVE / name) or read_object(folder / REQUESTS / name)
-    record = {**request, "message": message, "exit_code": int(exit_code)}
-    write_json(folder / FAILED / name, record)
-    clear(folder, sample_id)
-
-
-def clear(folder: Path, sample_id: str) -> None:
-    """Remove the files of a request that is over; its sample or its failure is on disk already.
-
-    Its picture stays until the next request is over: a page may be about to load it.
-    """
-    for part in (REQUESTS, ACTIVE, PROGRESS):
-        (folder / part / f"{sample_id}.json").unlink(missing_ok=True)
-    for picture in (folder / PROGRESS).glob("*.webp"):
-        if picture.stem != sample_id and not (folder / ACTIVE / f"{picture.stem}.json").exists():
-            picture.unlink(missing_ok=True)
-    (folder / CANCEL / sample_id).unlink(missing_ok=True)
 
 
 # ---- requesting -----------------------------------------------------------------------------------------------------
@@ -186,9 +149,9 @@ def submit_all(
     follows as one video (`scenes`); 0: none does
     """
     paths = list(into) if into is not None else [""] * len(many)
-    folder = worker_folder(workspace)
+    waiting = requests_of(workspace)
     stories = [range(first, len(many), chains) for first in range(chains)] if 0 < chains < len(many) else []
-    count = len(requests_in(folder / REQUESTS)) + len(many) + len(stories)
+    count = len(waiting.files(REQUESTS)) + len(many) + len(stories)
     if (limits := quota.current()) is not None and count > limits.waiting:
         raise ConfigError(f"{count} videos would wait, at most {limits.waiting} in this demo: request fewer, or wait")
     if count > MOST_WAITING:
@@ -204,12 +167,12 @@ def submit_all(
                 raise ConfigError.of("latents_only", "latents_only is on, and a grid shows videos: leave it off")
         ready = resolved(workspace, settings, continues=0 < chains <= number)
         requests.append({"settings": ready.model_dump(mode="json"), "into": path, "bulk": bulk})
-    if jobs.status(folder).state is jobs.State.STOPPING:
-        jobs.wait(folder, STOP_SECONDS)  # a worker that is ending would not take them
-    with queue_lock(folder):
+    if jobs.status(waiting.folder).state is jobs.State.STOPPING:
+        jobs.wait(waiting.folder, STOP_SECONDS)  # a worker that is ending would not take them
+    with waiting.locked():
         _check_devices(workspace, many)
-        if not jobs.status(folder).state.alive:
-            _fail_active(folder)
+        if not jobs.status(waiting.folder).state.alive:
+            waiting.fail_active()
         ids = sorted(new_id() for _ in (*requests, *stories))
         for story in stories:
             for before, number in zip(story, story[1:], strict=False):
@@ -217,9 +180,7 @@ def submit_all(
             whole = joined_settings([settings_in(requests[number]) or many[number] for number in story])
             joined = {"settings": whole.model_dump(mode="json"), "scenes": [ids[number] for number in story]}
             requests.append(joined | {"into": "", "bulk": bulk})
-        for sample_id, request in zip(ids, requests, strict=True):
-            write_json(folder / REQUESTS / f"{sample_id}.json", request)
-        _start(folder)
+        waiting.add(dict(zip(ids, requests, strict=True)))
     return ids
 
 
@@ -228,19 +189,16 @@ def again(workspace: Workspace, sample_id: str, **changes: Any) -> None:
 
     Raises ConfigError for one that did not fail, and what `submit` raises.
     """
-    folder = worker_folder(workspace)
-    failed = folder / FAILED / f"{checked_id(sample_id)}.json"
-    request = read_object(failed)
+    waiting = requests_of(workspace)
+    request = waiting.read(FAILED, checked_id(sample_id))
     settings = settings_in(request)
     if not request or settings is None:
         raise ConfigError("this request is gone: submit it again with the form")
     ready = resolved(workspace, settings.changed(**changes))
-    with queue_lock(folder):
+    with waiting.locked():
         _check_devices(workspace, [ready])
-        kept = {name: request[name] for name in ("into", "bulk", "after", "scenes", "decode") if name in request}
-        write_json(folder / REQUESTS / failed.name, {**kept, "settings": ready.model_dump(mode="json")})
-        failed.unlink(missing_ok=True)
-        _start(folder)
+        kept = {name: value for name, value in request.items() if name in KEPT}
+        waiting.add({sample_id: {**kept, "settings": ready.model_dump(mode="json")}})
 
 
 def decode(workspace: Workspace, sample_id: str) -> None:
@@ -249,18 +207,16 @@ def decode(workspace: Workspace, sample_id: str) -> None:
     Its id stays, and so do the latents, beside the video. Raises ConfigError for an unknown id, and what `submit`
     raises.
     """
-    sample, folder = Samples(workspace).get(sample_id), worker_folder(workspace)
+    sample, waiting = Samples(workspace).get(sample_id), requests_of(workspace)
     if not sample.latents_only:
         return
     settings = sample.settings.changed(latents_only=False)
-    with queue_lock(folder):
+    with waiting.locked():
         _check_devices(workspace, [settings])
-        if (folder / REQUESTS / f"{sample_id}.json").exists() or (folder / ACTIVE / f"{sample_id}.json").exists():
+        if waiting.read(REQUESTS, sample_id) or waiting.read(ACTIVE, sample_id):
             return
         request = {"settings": settings.model_dump(mode="json"), "into": "", "bulk": False, "decode": True}
-        write_json(folder / REQUESTS / f"{sample_id}.json", request)
-        (folder / FAILED / f"{sample_id}.json").unlink(missing_ok=True)
-        _start(folder)
+        waiting.add({sample_id: request})
 
 
 def check(workspace: Workspace, settings: SampleSettings) -> None:
@@ -294,26 +250,8 @@ def _check_devices(workspace: Workspace, many: Sequence[SampleSettings]) -> None
 
 
 def revive(workspace: Workspace) -> None:
-    """Start a worker for waiting requests, where theirs crashed. Cheap where there is nothing to do.
-
-    Everything that shows requests calls it regularly. Raises CannotWrite.
-    """
-    folder = worker_folder(workspace)
-    if not (requests_in(folder / REQUESTS) or requests_in(folder / ACTIVE)) or jobs.status(folder).state.alive:
-        return
-    with queue_lock(folder):
-        state = jobs.status(folder).state
-        if state.alive:
-            return
-        cause = _end_of_worker(folder)
-        # Each crash fails one request at least, so that this comes to an end whatever the cause. A worker that ended
-        # without a request would do so again, and one that was stopped is not restarted.
-        if _fail_active(folder) and state is not jobs.State.STOPPED:
-            if requests_in(folder / REQUESTS):
-                _start(folder)
-            return
-        for path in requests_in(folder / REQUESTS):
-            fail(folder, path.stem, cause, ExitCode.STOPPED if state is jobs.State.STOPPED else ExitCode.BUG)
+    """Start a worker for waiting requests, where theirs crashed; see `Requests.revive`. Raises CannotWrite."""
+    requests_of(workspace).revive()
 
 
 def cancel(workspace: Workspace, sample_id: str) -> None:
@@ -321,15 +259,8 @@ def cancel(workspace: Workspace, sample_id: str) -> None:
 
     Raises ConfigError for an unknown id, CannotWrite.
     """
-    folder = worker_folder(workspace)
-    with queue_lock(folder):
-        request = folder / REQUESTS / f"{checked_id(sample_id)}.json"
-        if request.exists():
-            fail(folder, sample_id, "Cancelled before it began.", ExitCode.STOPPED)
-        elif (folder / ACTIVE / request.name).exists():
-            write_json(folder / CANCEL / sample_id, {})
-        else:
-            progress(workspace, sample_id)  # raises for an unknown id
+    if not requests_of(workspace).cancel(checked_id(sample_id)):
+        progress(workspace, sample_id)  # raises for an unknown id
 
 
 def cancel_all(workspace: Workspace, ids: Iterable[str]) -> None:
@@ -352,12 +283,11 @@ def stop_worker(workspace: Workspace, grace: float | None = None) -> None:
 
 def progress(workspace: Workspace, sample_id: str) -> Progress:
     """The state of a request now. Raises Unknown for an unknown id."""
-    folder, name = worker_folder(workspace), f"{checked_id(sample_id)}.json"
-    alive = jobs.status(folder).state.alive
+    waiting, worker = requests_of(workspace), jobs.status(worker_folder(workspace))
+    files = partial(waiting.read, name=checked_id(sample_id))
     # A request moves forward only, so reading in the same order cannot miss it.
-    request, active = read_object(folder / REQUESTS / name), read_object(folder / ACTIVE / name)
-    failed = read_object(folder / FAILED / name)
-    known = active or request or read_object(folder / DONE / name)
+    request, active, failed = files(REQUESTS), files(ACTIVE), files(FAILED)
+    known = active or request or files(DONE)
     into = str((known or failed).get("into", ""))
     video = target(workspace, sample_id, into)
     record = read_sample_record(video.with_suffix(".json"))
@@ -377,18 +307,18 @@ def progress(workspace: Workspace, sample_id: str) -> Progress:
     if not (active or request):
         raise Unknown(f"the request {sample_id!r} is not known here: it may have been deleted; submit it again")
     if not active:
-        worker, message = jobs.status(folder), "Next."
+        message = "Next."
         if worker.state is jobs.State.STARTING or worker.phase == "starting":
             message = "Starting the sampling worker."
         elif not worker.state.alive:
             message = "Waiting for the sampling worker to start again."
-        elif before := sum(path.stem < sample_id for part in (ACTIVE, REQUESTS) for path in requests_in(folder / part)):
+        elif before := sum(path.stem < sample_id for part in (ACTIVE, REQUESTS) for path in waiting.files(part)):
             message = f"{before} before this one."
         return now(RequestState.WAITING, message=message)
-    if not alive:
-        return now(RequestState.FAILED, message=_end_of_worker(folder), exit_code=int(ExitCode.BUG))
-    beat = sound(read_object(folder / PROGRESS / name), _Request)
-    picture = folder / PROGRESS / f"{sample_id}.webp"
+    if not worker.state.alive:
+        return now(RequestState.FAILED, message=waiting.ending(), exit_code=int(ExitCode.BUG))
+    beat = sound(files(PROGRESS), _Request)
+    picture = waiting.folder / PROGRESS / f"{sample_id}.webp"
     return now(
         RequestState.GENERATING if beat.get("phase") == RequestState.GENERATING else RequestState.LOADING,
         step=int(beat.get("step", 0)),
@@ -401,19 +331,19 @@ def progress(workspace: Workspace, sample_id: str) -> Progress:
 
 def pending(workspace: Workspace) -> list[str]:
     """Ids of the waiting and active requests, oldest first: what a page shows after a reload."""
-    folder = worker_folder(workspace)
-    active = requests_in(folder / ACTIVE) if jobs.status(folder).state.alive else []
-    return sorted({path.stem for path in (*requests_in(folder / REQUESTS), *active)})
+    return requests_of(workspace).pending()
 
 
 def pending_samples(workspace: Workspace) -> list[str]:
     """Ids of the waiting and active requests that belong to no grid, oldest first."""
-    folder = worker_folder(workspace)
-    return [
-        name
-        for name in pending(workspace)
-        if not any(read_object(folder / part / f"{name}.json").get("into") for part in (REQUESTS, ACTIVE))
-    ]
+    waiting = requests_of(workspace)
+    names, files = waiting.pending(), (path for part in (REQUESTS, ACTIVE) for path in waiting.files(part))
+    of_grids = {path.stem for path in files if read_once(path, _into)}
+    return [name for name in names if name not in of_grids]
+
+
+def _into(path: Path) -> str:
+    return str(read_object(path).get("into", ""))
 
 
 def wait(workspace: Workspace, sample_id: str, seconds: float | None = None, poll: float = 0.1) -> Progress:
@@ -423,31 +353,6 @@ def wait(workspace: Workspace, sample_id: str, seconds: float | None = None, pol
         revive(workspace)
         time.sleep(poll)
     return now
-
-
-# ---- its life -------------------------------------------------------------------------------------------------------
-
-
-def _start(folder: Path) -> None:
-    if not (folder / jobs.CONFIG).exists():
-        WorkerSettings().save(folder / jobs.CONFIG)
-    jobs.start(folder, MODULE)
-
-
-def _fail_active(folder: Path) -> bool:
-    """Fail the request that a worker left active when it ended, as `progress` has shown it since; whether there was
-    one."""
-    message, active = _end_of_worker(folder), requests_in(folder / ACTIVE)
-    for path in active:
-        fail(folder, path.stem, message, ExitCode.BUG)
-    return bool(active)
-
-
-def _end_of_worker(folder: Path) -> str:
-    worker = jobs.status(folder)
-    if worker.state is jobs.State.FAILED:
-        return f"The sampling worker ended: {worker.message} Try again."
-    return STOPPED if worker.state is jobs.State.STOPPED else DIED
 
 
 # ---- the worker's side ----------------------------------------------------------------------------------------------
@@ -468,38 +373,11 @@ class Request(NamedTuple):
     decode: bool = False
 
 
-def take(folder: Path, waits: Callable[[SampleSettings], bool] = lambda settings: False) -> Request | None:
-    """Take the oldest request, those in bulk last: it moves from requests/ to active/.
-
-    One that cannot be read fails. waits: whether a request has to wait for its device, while others are taken
-    """
-    if not waiting(folder):
+def take(requests: Requests, waits: Callable[[SampleSettings], bool] = lambda settings: False) -> Request | None:
+    """Take the oldest request, those in bulk last. waits: as of `Requests.take`"""
+    found = requests.take(settings_in, waits)
+    if found is None:
         return None
-    with queue_lock(folder):
-        found = [(path, read_object(path)) for path in requests_in(folder / REQUESTS)]
-        for path, values in sorted(found, key=lambda one: bool(one[1].get("bulk"))):
-            settings = settings_in(values)
-            if settings is None:
-                fail(folder, path.stem, "The request's file cannot be read: submit it again.", ExitCode.BAD_CONFIG)
-                continue
-            if waits(settings):
-                continue
-            with writing(folder):
-                (folder / ACTIVE).mkdir(exist_ok=True)
-                disk.replace(path, folder / ACTIVE / path.name)
-            into, after = (str(values.get(name, "")) for name in ("into", "after"))
-            joined, decode = tuple(values.get("scenes") or ()), values.get("decode") is True
-            return Request(path.stem, settings, into, after, joined, decode)
-    return None
-
-
-def waiting(folder: Path) -> bool:
-    """Whether a request waits for the worker."""
-    return bool(requests_in(folder / REQUESTS))
-
-
-def finish(folder: Path, request: Request) -> None:
-    """Take a request out of the queue whose video is on the disk."""
-    if request.into:
-        write_json(folder / DONE / f"{request.id}.json", {"into": request.into})
-    clear(folder, request.id)
+    sample_id, record, settings = found
+    into, after = (str(record.get(name, "")) for name in ("into", "after"))
+    return Request(sample_id, settings, into, after, tuple(record.get("scenes") or ()), record.get("decode") is True)

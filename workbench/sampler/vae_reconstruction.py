@@ -12,7 +12,6 @@ What the VAE cannot keep, a LoRA cannot learn. Each reconstruction is a job in a
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import sys
@@ -30,8 +29,8 @@ from workbench.families.base import Family
 from workbench.families.model import Model
 from workbench.families.model_files import part_identity
 from workbench.families.settings import NamesModel
-from workbench.jobs import gpu_lock, processes, queue
-from workbench.jobs.devices import DeviceChoice, pick_device
+from workbench.jobs import processes, queue
+from workbench.jobs.devices import Device, DeviceChoice, pick_device
 from workbench.sampler.inputs import as_clip
 from workbench.settings import field
 from workbench.workspace import Workspace, read_object
@@ -48,7 +47,7 @@ FOLDER, VIDEO, BESIDE = "reconstructions", "reconstruction.mp4", "beside.mp4"
 WHAT, SHAPE = "What", "Shape"
 MEANING = "30 dB and more look alike; under 25 dB the VAE loses what a LoRA could have learned"
 WORKING_GB = 14.0  # what the VAE needs at the largest published shape where it does not work in tiles
-GPU_TIMEOUT = 30.0  # seconds a warm sampler gets to unload its model
+TITLE, GPU_TIMEOUT = "a reconstruction", 30.0  # seconds that it waits for whoever is at work on the GPU
 WINDOW = 7  # pixels; of the structural similarity
 
 
@@ -129,7 +128,7 @@ def request(
 ) -> Reconstruction:
     """The reconstruction of the frames that `plan` takes; its job is started unless it is finished or active.
 
-    Raises ConfigError (model, shape), DataError (the clip is left out or its file is missing), CannotWrite.
+    Raises ConfigError (model, shape, device), DataError (the clip is left out or its file is missing), CannotWrite.
     """
     known = find_model(model).model
     known.check_shape(known.frames if shape.frames == 1 else shape.frames, shape.height, shape.width)
@@ -153,16 +152,21 @@ def request(
         device=device,
     )
     settings.save(folder / jobs.CONFIG)
-    return Reconstruction(queue.submit(workspace, folder, MODULE))
+    return Reconstruction(queue.submit(workspace, folder, MODULE, _held(pick_device(device)), TITLE, brief=True))
 
 
 def read(folder: Path) -> Reconstruction:
     """A reconstruction as it is now. Never raises for a missing or broken file."""
-    status = jobs.status(folder)
+    status = queue.with_position(Workspace(folder.parents[2]), jobs.status(folder))
     video, beside, result = folder / VIDEO, folder / BESIDE, read_object(folder / jobs.RESULT)
     if status.state is not jobs.State.FINISHED or not video.exists() or not beside.exists():
         return Reconstruction(status)
     return Reconstruction(status, video, beside, result.get("psnr"), result.get("psnr_worst"), result.get("ssim"))
+
+
+def _held(device: Device) -> list[Device]:
+    """A GPU is held, the processor shared."""
+    return [device] if device.is_gpu else []
 
 
 def _planned(clip: Clip, shape: Shape) -> FramePlan:
@@ -208,11 +212,7 @@ def reconstruct(job: jobs.Job) -> None:
 
     device = pick_device(settings.device)
     family, model = settings.resolved
-    with contextlib.ExitStack() as held:
-        if device.is_gpu:
-            report("waiting for the GPU")
-            locks = Workspace(folder.parents[2]).locks
-            held.enter_context(gpu_lock.hold(locks, device.uuid, "a reconstruction", GPU_TIMEOUT))
+    with queue.acquired(Workspace(folder.parents[2]), _held(device), job, TITLE, GPU_TIMEOUT):
         report("loading the VAE")
         with processes.loading():
             import torch

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from workbench.clips import media
 from workbench.display.inline_html import figure, note, row
 from workbench.display.quantities import duration
 from workbench.errors import ConfigError, ExitCode
@@ -277,5 +278,5 @@ def samples_html(samples: Sequence[Sample], width: int = VIDEO_WIDTH) -> str:
         if one.latents_only:
             figures.append(note(f"{text}: {LATENTS_ONLY}"))
         else:
-            figures.append(figure(one.path, text, width, width_of(one.settings, one.record)))
+            figures.append(figure(one.path, text, width, width_of(one.settings, one.record), media.stills(one.path)))
     return row(figures)

@@ -1,6 +1,6 @@
 """The sampling worker: takes requests from its folder, keeps one model warm, ends when there was none for a while.
 
-One bad request never ends it. It holds the GPU lock while it has a model on the GPU.
+One bad request never ends it. It holds a GPU while it has a model on it, until a job of the queue wants that GPU.
 
 On ZeroGPU a process has a GPU only while it is inside a call marked with `spaces.GPU`, and a detached worker gets none.
 There the page's own process stands in for the worker: it registers as the worker (`announce`), and answers the requests
@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any
 from workbench import jobs
 from workbench.clips import media
 from workbench.errors import ConfigError, ExitCode, WorkbenchError, explain
-from workbench.jobs import gpu_lock, processes
+from workbench.jobs import processes
 from workbench.jobs.devices import pick_device
+from workbench.jobs.queue import PROGRESS, Lease
 from workbench.jobs.torch_devices import free_memory
 from workbench.sampler import queue
-from workbench.sampler.queue import HOLDER, STOPPED, Request
+from workbench.sampler.queue import Request
 from workbench.sampler.samples import keep_as_preview, video_path, write_sample
 from workbench.sampler.settings import SampleSettings, WorkerSettings
 from workbench.workspace import Workspace, disk, read_object, write_json, writing
@@ -50,17 +51,18 @@ class Cancelled(Exception):
 
 def serve(job: jobs.Job, leaving: contextlib.ExitStack) -> None:
     """Serve the job's folder until there was no request for a while; `leaving` then holds the queue's lock."""
-    config = job.folder / jobs.CONFIG
+    config, workspace = job.folder / jobs.CONFIG, Workspace.open(job.folder.parent.parent)
     settings = WorkerSettings.load(config) if config.exists() else WorkerSettings()
-    with contextlib.ExitStack() as gpu:
-        Worker(Workspace.open(job.folder.parent.parent), job, gpu).serve(settings.idle_seconds, leaving)
+    with Lease(workspace, queue.HOLDER) as lease:
+        Worker(workspace, job, lease).serve(settings.idle_seconds, leaving)
 
 
 class Worker:
-    """The loop, and what it keeps between requests: the loaded model and the GPU lock."""
+    """The loop, and what it keeps between requests: the loaded model and its lease of a device."""
 
-    def __init__(self, workspace: Workspace, job: jobs.Job, gpu: contextlib.ExitStack) -> None:
-        self._workspace, self._folder, self.job, self._gpu = workspace, job.folder, job, gpu
+    def __init__(self, workspace: Workspace, job: jobs.Job, lease: Lease) -> None:
+        self._workspace, self._requests, self.job = workspace, queue.requests_in(job.folder), job
+        self._lease = lease
         self._sampler: Sampler | None = None
         self._request = ""  # which one is being answered
 
@@ -70,9 +72,9 @@ class Worker:
         while True:
             self.job.check_stop("Stopped on request.")
             # A training run gets the GPU before the next request: it waits for neither a warm model nor a long queue.
-            if self._sampler and gpu_lock.wanted(self._workspace.locks, self._sampler.device.uuid):
+            if self._lease.wanted:
                 self._unload()
-            request = queue.take(self._folder, self._gpu_is_taken)
+            request = queue.take(self._requests, self._gpu_is_taken)
             if request is not None:
                 self._request = request.id
                 self._answer(request)
@@ -81,8 +83,8 @@ class Worker:
                 continue
             if time.monotonic() - quiet_since > idle_seconds:
                 with contextlib.ExitStack() as lock:
-                    lock.enter_context(queue.queue_lock(self._folder))
-                    if not queue.waiting(self._folder):
+                    lock.enter_context(self._requests.locked())
+                    if not self._requests.waiting:
                         leaving.push(lock.pop_all())
                         return
             time.sleep(POLL_SECONDS)
@@ -90,30 +92,26 @@ class Worker:
     def _gpu_is_taken(self, settings: SampleSettings) -> bool:
         """Whether another job has the request's GPU, or waits for it: the request waits, too."""
         try:
-            device = pick_device(settings.device)
+            return self._lease.taken(pick_device(settings.device))
         except ConfigError:
             return False  # the request fails with that sentence
-        locks = self._workspace.locks
-        if not device.is_gpu or (self._sampler is not None and self._sampler.device == device):
-            return False
-        return gpu_lock.wanted(locks, device.uuid) or gpu_lock.holder(locks, device.uuid) not in (None, HOLDER)
 
     def _answer(self, request: Request) -> None:
         """Generate one request's video. Any error ends up in its failed/<id>.json, except the command to stop."""
         try:
             self._generate(request)
-            queue.finish(self._folder, request)
+            self._requests.finish(request.id, {"into": request.into} if request.into else None)
         except jobs.Stop:
-            queue.fail(self._folder, request.id, STOPPED, ExitCode.STOPPED)
+            self._requests.fail(request.id, self._requests.stopped, ExitCode.STOPPED)
             raise
         except Cancelled:
-            queue.fail(self._folder, request.id, "Cancelled.", ExitCode.STOPPED)
+            self._requests.fail(request.id, "Cancelled.", ExitCode.STOPPED)
         except Exception as error:  # noqa: BLE001 (the boundary of a request)
             if not isinstance(error, WorkbenchError):
                 traceback.print_exc()
                 self._unload()  # after an unknown error, or without memory, what is loaded may be broken
             exit_code, message = explain(error)
-            queue.fail(self._folder, request.id, message, exit_code)
+            self._requests.fail(request.id, message, exit_code)
 
     def _generate(self, request: Request) -> None:
         sample_id, settings, into, after, joined, decode = request
@@ -150,8 +148,7 @@ class Worker:
             return loaded
         self._unload()
         self.report(sample_id, "Loading the model.")
-        if device.is_gpu:
-            self._gpu.enter_context(gpu_lock.hold(self._workspace.locks, device.uuid, HOLDER))
+        self._lease.take(device)
         try:
             with processes.loading(), processes.without_compiler():
                 from workbench.sampler.generate import Sampler
@@ -169,11 +166,11 @@ class Worker:
         if self._sampler is not None:
             self._sampler = None
             free_memory()
-        self._gpu.close()
+        self._lease.give_back()
 
     def check_commands(self, sample_id: str) -> None:
         """Raises Cancelled or jobs.Stop where that was requested."""
-        if (self._folder / queue.CANCEL / sample_id).exists():
+        if self._requests.cancelled(sample_id):
             raise Cancelled
         self.job.check_stop("Stopped on request.")
 
@@ -213,7 +210,7 @@ class Worker:
 
     def write_progress(self, name: str, data: bytes) -> None:
         """Write a file of the request's progress. No fsync: it is worth nothing after a power cut."""
-        path = self._folder / queue.PROGRESS / name
+        path = self._requests.folder / PROGRESS / name
         temporary = path.with_suffix(".tmp")
         with writing(path):
             path.parent.mkdir(exist_ok=True)
@@ -280,13 +277,13 @@ def answering(workspace: Workspace) -> Callable[[], None]:
     folder = queue.worker_folder(workspace)
 
     def serve() -> None:
-        with contextlib.ExitStack() as leaving, contextlib.ExitStack() as gpu:
-            Worker(workspace, _Silent(folder), gpu).serve(0.0, leaving)
+        with contextlib.ExitStack() as leaving, Lease(workspace, queue.HOLDER) as lease:
+            Worker(workspace, _Silent(folder), lease).serve(0.0, leaving)
 
     serve_with_gpu = spaces.GPU(duration=ZERO_GPU_SECONDS)(serve)
 
     def answer() -> None:
-        if queue.waiting(folder):
+        if queue.requests_in(folder).waiting:
             serve_with_gpu()
 
     return answer

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -37,6 +37,23 @@ def read_once(path: Path, read: Callable[[Path], T], *more: Any) -> T:
         _READ[key] = known = (version, read(path))
     found: T = known[1]
     return found
+
+
+class Kept(Generic[T]):
+    """What a reader that reads again and again made of each thing; made again once the thing's mark has changed."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, tuple[Any, T]] = {}
+
+    def of(self, name: Hashable, mark: Any, make: Callable[[], T]) -> T:
+        """Return what was made of it, now if its mark is another one."""
+        if name not in self._kept or self._kept[name][0] != mark:
+            self._kept[name] = mark, make()
+        return self._kept[name][1]
+
+    def forget(self, name: Hashable) -> None:
+        """Let it be made again."""
+        self._kept.pop(name, None)
 
 
 def read_record(path: Path, shape: Any) -> Any:

@@ -1,6 +1,6 @@
 """Video files: look at them, read their frames, write them."""
 
-from workbench.clips.media.gifs import write_gif, write_png
+from workbench.clips.media.gifs import stills, write_gif, write_png
 from workbench.clips.media.kinds import (
     ENDINGS,
     OBSOLETE_SUFFIXES,
@@ -61,6 +61,7 @@ __all__ = [
     "read_frames",
     "read_own_clip",
     "read_times",
+    "stills",
     "thumbnail",
     "without_comment",
     "write_gif",

@@ -1,16 +1,18 @@
-"""Videos as one GIF, or pictures as one PNG: a single one, or rows of them side by side.
+"""Videos as one GIF, or pictures as one PNG: a single one, or rows of them side by side; stills of one.
 
 A picture is a video of one frame.
 """
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from workbench.clips.media.opening import probe
 from workbench.clips.media.reading import Pixels, decode
+from workbench.errors import DataError
 
 FPS = 12.5  # at most
 LARGEST_ONE, LARGEST = 640, 1280  # pixels: the width of one video; width and height of the whole
@@ -65,6 +67,29 @@ def write_png(rows: Sequence[Sequence[Path]], path: Path) -> None:
             picture = Image.fromarray(next(_frames_at(video, [0])))
             whole.paste(ImageOps.pad(picture, (first.width, first.height)), (left * first.width, top * first.height))
     whole.save(path, "PNG")
+
+
+def stills(video: Path, count: int = 3, height: int = 96) -> bytes:
+    """Return evenly spaced frames side by side as a JPEG, for where no video plays; b"" if it cannot be read.
+
+    height: of the picture, pixels
+    """
+    from PIL import Image
+
+    try:
+        facts = probe(video)
+        last = max(0, facts.frames - 1)
+        indices = sorted({round(number * last / max(count - 1, 1)) for number in range(count)})
+        frames = [Image.fromarray(frame) for frame in _frames_at(video, indices)]
+    except DataError:
+        return b""
+    width = max(1, round(height * facts.width / facts.height))
+    how = Image.Resampling.NEAREST if facts.width <= PIXEL_ART else Image.Resampling.BICUBIC
+    whole, data = Image.new("RGB", (len(frames) * width, height)), io.BytesIO()
+    for number, frame in enumerate(frames):
+        whole.paste(frame.resize((width, height), how), (number * width, 0))
+    whole.save(data, "JPEG", quality=85)
+    return data.getvalue()
 
 
 def _tile(width: int, height: int, columns: int, rows: int, sharp: bool) -> tuple[int, int]:

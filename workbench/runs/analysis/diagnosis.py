@@ -78,20 +78,28 @@ USUAL_RATE = 1e-4  # of a LoRA
 MOSTLY_KNOWN = 0.5  # share of the regularization dataset from which it is named
 
 
-# Each kind in a word or two, as a list of runs shows it, and whether it is good news.
-KINDS: Mapping[Kind, tuple[str, Tone]] = {
-    "too early": ("Too early to tell", "plain"),
-    "too short": ("Too short to tell", "plain"),
-    "unclear": ("Not clear", "plain"),
-    "no effect yet": ("No effect", "plain"),
-    "not better": ("Not better", "warn"),
-    "learning": ("Learning", "good"),
-    "levelled off": ("Good", "good"),
-    "not visible": ("Not visible", "plain"),
-    "prior drift": ("Prior drifts", "bad"),
-    "over-fitting": ("Over-fitting", "bad"),
-    "getting worse": ("Getting worse", "bad"),
-    "destroyed": ("Destroyed", "bad"),
+class Claim(NamedTuple):
+    """A kind in a few words: of a run in a list, and of a LoRA whose run is over ("idle" is neither good nor bad)."""
+
+    run: str
+    tone: Tone
+    lora: str
+    lora_tone: Literal["good", "idle", "warn", "bad"]
+
+
+CLAIMS: Mapping[Kind, Claim] = {
+    "too early": Claim("Too early to tell", "plain", "Too short to tell", "idle"),
+    "too short": Claim("Too short to tell", "plain", "Too short to tell", "idle"),
+    "unclear": Claim("Not clear", "plain", "Unclear", "idle"),
+    "no effect yet": Claim("No effect", "plain", "No effect yet", "warn"),
+    "not better": Claim("Not better", "warn", "Not better than the base model", "warn"),
+    "learning": Claim("Learning", "good", "Still learning at its end", "idle"),
+    "levelled off": Claim("Good", "good", "Good", "good"),
+    "not visible": Claim("Not visible", "plain", "No visible effect", "warn"),
+    "prior drift": Claim("Prior drifts", "bad", "Changes other prompts too", "bad"),
+    "over-fitting": Claim("Over-fitting", "bad", "Over-fitted", "bad"),
+    "getting worse": Claim("Getting worse", "bad", "Worse at its end", "bad"),
+    "destroyed": Claim("Destroyed", "bad", "Destroyed", "bad"),
 }
 
 
@@ -127,12 +135,12 @@ class Diagnosis:
     @property
     def claim(self) -> str:
         """It in a word or two."""
-        return KINDS[self.kind][0]
+        return CLAIMS[self.kind].run
 
     @property
     def tone(self) -> Tone:
         """Whether that is good news."""
-        tone = KINDS[self.kind][1]
+        tone = CLAIMS[self.kind].tone
         return "plain" if self.failed and tone == "good" else tone
 
 

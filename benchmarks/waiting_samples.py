@@ -1,0 +1,73 @@
+"""What samples that wait cost whoever looks: the page, Home, the shell, a notebook.
+
+    python benchmarks/waiting_samples.py                  10, 100 and 1,000 samples that wait
+    python benchmarks/waiting_samples.py --waiting 5000
+
+Milliseconds of the processor, medians of nine looks: "page" is the list that the Sample page shows, "count" what Home
+counts, "one" how far a single sample is, "revive" the check for a worker that crashed. No worker runs: this process
+stands in for it.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+from common import arguments, report
+
+from workbench import jobs
+from workbench.jobs import processes
+from workbench.jobs.queue import REQUESTS
+from workbench.operations import samples
+from workbench.sampler import queue
+from workbench.sampler.settings import SampleSettings
+from workbench.workspace import Workspace, write_json
+
+LOOKS = 9
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "", waiting=[2])
+    parser.add_argument("--waiting", type=int, nargs="+", default=[10, 100, 1000])
+    chosen = parser.parse_args()
+    rows = []
+    for count in chosen.waiting:
+        with tempfile.TemporaryDirectory() as folder:
+            rows.append(measure(Workspace.open(Path(folder) / "workspace"), count))
+    report(rows, chosen.json)
+
+
+def measure(workspace: Workspace, count: int) -> dict[str, object]:
+    """One row: what each look takes while so many samples wait."""
+    folder = queue.worker_folder(workspace)
+    request = {"settings": SampleSettings(prompt="a cat").model_dump(mode="json"), "into": "", "bulk": False}
+    ids = [f"20260101-000000-{number:06d}-aaaa" for number in range(count)]
+    for name in ids:
+        write_json(folder / REQUESTS / f"{name}.json", request)
+    write_json(folder / jobs.PROCESS, {**processes.identity(os.getpid()), "started_at": time.time()})
+    write_json(folder / jobs.HEARTBEAT, {"phase": "idle", "time": time.time()})
+    return {
+        "waiting": count,
+        "page": taken(lambda: samples.queue_(workspace)),
+        "count": taken(lambda: queue.pending_samples(workspace)),
+        "one": taken(lambda: queue.progress(workspace, ids[-1])),
+        "revive": taken(lambda: queue.revive(workspace)),
+    }
+
+
+def taken(look: Callable[[], object]) -> float:
+    """Milliseconds of the processor."""
+    times = []
+    for _ in range(LOOKS):
+        began = time.process_time()
+        look()
+        times.append(1000 * (time.process_time() - began))
+    return median(times)
+
+
+if __name__ == "__main__":
+    main()
