@@ -199,6 +199,7 @@ def _check_slider(settings: TrainSettings, resolved: ResolvedModel) -> None:
         ("method", "lora"),
         ("train_also", ()),
         ("dora", False),
+        ("loss_mask", "off"),
         ("regularization_dataset", None),
         ("more_datasets", () if not settings.dataset else settings.more_datasets),
     ):
