@@ -100,6 +100,9 @@ class Clip(BaseModel):
     def _masters_below_the_dataset(cls, names: dict[str, str]) -> dict[str, str]:
         return {kind: cls._below_the_dataset(name) for kind, name in names.items()}
 
+    def __hash__(self) -> int:
+        return hash((self.file_name, self.sha256, self.mask))  # the rest may hold a dict
+
     @property
     def seconds(self) -> float:
         return self.frames / self.fps if self.fps else 0.0
