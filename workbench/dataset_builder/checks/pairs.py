@@ -35,7 +35,8 @@ GRID = (16, 12)  # columns and rows of the cells whose change is compared
 RATE = 1e-3  # share by which the rates of a clip and its mask may differ
 MARKED = 32  # levels: a mask is empty where no pixel is brighter, full where none is darker than white by more
 UNCHANGED = 0.3  # levels of change from frame to frame: with less, nothing moves that a control clip could follow
-FOLLOWS = 0.12  # correlation of the two changes, cell by cell: matching pairs of any kind have more
+# Correlation of the two changes, cell by cell: pairs of real clips that match have 0.3 to 1, others 0.25 at most.
+FOLLOWS = 0.25
 
 
 class Pair(BaseModel):
