@@ -2,9 +2,9 @@
 
     python benchmarks/masked_loss.py --json benchmarks/results/masked_loss_cpu.json --sheet docs/images/masked_loss.png
 
-Every training clip has two halves whose border moves: in the upper one a small pink shape moves, which its caption
-names; in the lower one a cyan square, which no caption names. Pink and cyan are in no clip that the model was trained
-on. A clip's mask is white over the upper half, and moves with it. The recipes differ in the masked loss alone.
+Every training clip has two halves whose border moves: in the upper one a pink shape moves, which its caption names; in
+the lower one a cyan square, which no caption names. Pink and cyan are in no clip that the model was trained on. A
+clip's mask is white over the upper half, and moves with it. The recipes differ in the masked loss alone.
 
 Samples of prompts that were not trained on are judged by their colors: "concept" is the share of the concept's prompts
 that show pink, "distractor" the share that show cyan, "known" the share of known prompts that are fully right,
@@ -40,7 +40,8 @@ from workbench.workspace import Workspace
 
 CONCEPT, DISTRACTOR = "pink", "cyan"
 CLIPS, PROMPTS = 24, 32
-DRIFT = 0.07  # of the side: how far the halves move up or down, from the middle of the clip
+RADIUS = (0.16, 0.19)  # of the side: so that a shape fits into a half
+DRIFT = 0.05  # of the side: how far the halves move up or down, from the middle of the clip
 NEAR, LEAST = 0.4, 10  # of a color, over three channels in [-1, 1]; pixels of it in a frame that shows it
 RECIPES: dict[str, dict[str, Any]] = {
     "no mask": {},
@@ -56,7 +57,7 @@ Row = dict[str, Any]
 def specs() -> tuple[list[tiny_world.Spec], list[tiny_world.Spec]]:
     """What the clips show, and what is sampled, which no clip shows."""
     sideways = [one for one in tiny_world.combinations(tiny_world.SHAPES) if one.motion in ("left", "right")]
-    pink = sorted({replace(one, colour=CONCEPT, small=True) for one in sideways})
+    pink = sorted({replace(one, colour=CONCEPT) for one in sideways})
     chosen = tiny_world.balanced_choice(pink, CLIPS + PROMPTS, seed=7)
     return chosen[:CLIPS], chosen[CLIPS:]
 
@@ -66,9 +67,9 @@ def drawn(spec: tiny_world.Spec, rng: random.Random, size: int) -> tuple[torch.T
     frames = tiny_world.FRAMES
     drift = torch.linspace(-1, 1, frames) * rng.choice((-DRIFT, DRIFT))
     x, _ = tiny_world.path(spec.motion, rng, frames)
-    place = rng.uniform(0.24, 0.28), rng.uniform(0.74, 0.78)
+    place = rng.uniform(0.24, 0.26), rng.uniform(0.74, 0.76)
     clip = tiny_world.colour_value(spec.background, rng).view(3, 1, 1, 1).expand(3, frames, size, size)
-    radius = rng.uniform(*tiny_world.SMALL)
+    radius = rng.uniform(*RADIUS)
     for shape, colour, centre_x, y in (
         (spec.shape, CONCEPT, x, place[0]),
         ("square", DISTRACTOR, 1 - x, place[1]),
@@ -183,7 +184,7 @@ def main() -> None:
     parser = arguments(__doc__.splitlines()[0], seeds=[1], steps=2, prompts=1, recipes=["mask, the rest held"])
     parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--prompts", type=int, help="at most so many of each kind instead of all")
     parser.add_argument("--sheet", type=Path, help="also write a sheet of the first seed's samples to this file")
     options = parser.parse_args()

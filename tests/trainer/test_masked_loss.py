@@ -13,7 +13,7 @@ from tests.driving import create, go, session
 from tests.masked import add_masks, right_half
 from workbench.clips.records import Clip, read_clips
 from workbench.dataset_builder import Dataset
-from workbench.errors import ConfigError, DataError
+from workbench.errors import ConfigError, DataError, ResumeRefused
 from workbench.families import default_model, families, find_model
 from workbench.families.model import Model
 from workbench.families.model_inputs import Given
@@ -234,6 +234,16 @@ def test_a_mask_whose_file_is_gone_leaves_its_clip_out(
     (dataset.folder / clip.mask).unlink()
     run = create(workspace, toy_model.source, **MASKED)
     assert [one for one in load_data(workspace, run.settings).dropped if "the file of its mask is missing" in one]
+
+
+def test_a_run_does_not_go_on_with_another_mask(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
+    add_masks(dataset)
+    made = go(create(workspace, toy_model.source, **MASKED), 2)
+    made.save()
+    made.metrics.close()
+    add_masks(dataset, lambda clip: right_half(clip)[:, ::-1, ::-1])
+    with pytest.raises(ResumeRefused, match=r"another mask of \d.mp4, .* fork the run"):
+        session(Run(made.run))
 
 
 def test_refusals(workspace: Workspace, dataset: Dataset, toy_model: Model, tmp_path: Path) -> None:

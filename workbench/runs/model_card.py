@@ -180,7 +180,8 @@ def what(model: Model, facts: CardFacts, trigger_word: str = "") -> str:
     trigger = f" Its trigger word is **{trigger_word}**." if trigger_word else ""
     whose = expert_of([one.name for one in model.experts if one.name == settings.expert])
     trained = f"{kind} for {whose}{model.title} ({model.task}), trained for {facts.steps} steps on {clips}{beside}."
-    return f"{trained}{trigger}{_over(settings)}{_dropped(settings)}"
+    side = "" if settings.loss_mask == "off" else f" It learned what lies {settings.loss_mask} the clips' masks."
+    return f"{trained}{side}{trigger}{_over(settings)}{_dropped(settings)}"
 
 
 def _slider(model: Model, facts: CardFacts, trigger_word: str) -> str:
