@@ -32,12 +32,16 @@ def test_every_model_was_simulated_at_every_level() -> None:
     assert wanted <= set(KNOWN)
 
 
-@pytest.mark.parametrize("name", KNOWN)
-def test_the_estimate_of_tensors_is_near_every_simulation(name: str) -> None:
-    row = simulation.row(CASES[name], KNOWN[name])
-    assert row["ratio"] == pytest.approx(1.0, abs=NEAR)
-    if not name.endswith("encoding clips, in tiles"):  # whose seams are not counted
-        assert row["operations ratio"] == pytest.approx(1.0, abs=NEAR)
+def test_the_estimate_of_tensors_is_near_every_simulation() -> None:
+    rows = {name: simulation.row(CASES[name], known) for name, known in KNOWN.items()}
+    memory_off = {name: row["ratio"] for name, row in rows.items() if abs(row["ratio"] - 1) > NEAR}
+    operations_off = {
+        name: row["operations ratio"]
+        for name, row in rows.items()
+        if not name.endswith("encoding clips, in tiles")  # whose seams are not counted
+        and abs(row["operations ratio"] - 1) > NEAR
+    }
+    assert (memory_off, operations_off) == ({}, {})
 
 
 @pytest.mark.long
