@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
 from typing import Any
 
@@ -11,19 +12,32 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.driving import create, session
+from tests.driving import create, go, session
+from tests.patience import PATIENCE
+from tests.platforms import several_gpus
 from tests.trainer.test_exact import assert_exact
-from workbench.clips.media import encode
+from tests.version_environments import python
+from workbench import jobs
+from workbench.clips.media import encode, read_frames
 from workbench.clips.records import read_clips, write_clips
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, DataError
 from workbench.families.model import Model
 from workbench.families.wan import FAMILY
+from workbench.fit.gpus import GpuModel
+from workbench.fit.memory import disk_gb, phases, sizes
+from workbench.fit.timing import times
+from workbench.jobs import State
+from workbench.jobs.devices import pick_device
 from workbench.runs.checks import check
 from workbench.runs.data import load_data
+from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
+from workbench.sampler.generate import Sampler
+from workbench.sampler.settings import SampleSettings
 from workbench.trainer.encoder import encoding_work, read_told, read_video, told_views
-from workbench.workspace import Workspace
+from workbench.trainer.loop import training_loop
+from workbench.workspace import Workspace, read_json
 
 EVERY = ["first 0.2", "last 0.1", "first+last 0.2", "prefix 5 0.1", "suffix 5 0.1", "keyframes 3 0.1"]
 
@@ -212,3 +226,75 @@ def test_a_mask_run_names_the_clips_without_one(
     settings = TrainSettings().changed(model=models["control"].source, dataset="squares", given=["mask 0.5"])
     with pytest.raises(DataError, match="it has no mask video, which given needs"):
         load_data(workspace, settings)
+
+
+@pytest.mark.long
+@several_gpus
+def test_two_processes_are_told_what_one_is(
+    workspace: Workspace, dataset: Dataset, models: dict[str, Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    values = {"given": EVERY, "gradient_accumulation": 2, "steps": 4, "device": "cpu", "save_every": 4}
+    run = create(workspace, models["control"].source, **values, gpus=2, evaluate_every=0)
+    run.start()
+    assert run.wait(PATIENCE).state is State.FINISHED, jobs.log_tail(run.folder)
+    one = Run.create(workspace, run.settings.changed(gpus=1), "alone")
+    go(one, 4)
+    losses = [[line["loss"] for line in each.metrics if "loss" in line] for each in (run, one)]
+    assert len(losses[0]) == 4
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+# ---- previews, the model card, the fit check
+
+
+def test_a_run_of_first_and_last_frames_previews_them_and_its_card_generates_in_plain_diffusers(
+    workspace: Workspace, dataset: Dataset, models: dict[str, Model]
+) -> None:
+    """On 52 channels, of which the card's code leaves the control's out."""
+    values = {"given": ["first+last 0.6", "prefix 5 0.2"], "steps": 2, "preview_every": 2, "preview_steps": 2}
+    run = create(workspace, models["control"].source, **values, save_every=2)
+    training_loop(session(run))
+    records = [read_json(path) for path in sorted(run.folder.glob("previews/step-*/[0-9].json"))]
+    assert len(records) == 4
+    assert all(record["told"].startswith("first+last of ") for record in records)
+    card = (run.folder / "README.md").read_text(encoding="utf-8")
+    code = card.partition("```python\n")[2].partition("\n```")[0]
+    assert 'last_image=load_image("last_frame.png")' in code
+    assert (
+        "more than this pipeline takes: prefix. `workbench sample` gives it with --continue-from and --tell-fr" in code
+    )
+    assert "register_to_config(in_channels=len(kept))" in code
+    python(code, {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}, cwd=run.folder)
+    frames = read_frames(run.folder / "video.mp4", list(range(9)))
+
+    asked = SampleSettings().changed(
+        model=models["control"].source,
+        prompt=records[0]["prompt"],
+        image=str(run.folder / "first_frame.png"),
+        last_image=str(run.folder / "last_frame.png"),
+        loras=[str(run.folder / "lora.safetensors")],
+        seed=0,
+        device="cpu",
+        steps=2,
+    )
+    ours = Sampler(models["control"].source, pick_device("cpu")).generate(workspace, asked).frames
+    # Both are noise, and the file compresses it.
+    assert np.abs(ours.astype(int) - frames).mean() < 0.4 * np.abs(ours.astype(int) - ours[::-1]).mean()
+
+
+def test_the_fit_check_counts_what_is_told(models: dict[str, Model]) -> None:
+    def estimated(model: str, **values: Any) -> dict[str, float]:
+        settings = TrainSettings().changed(model=model, **values)
+        family, known = settings.resolved
+        run = sizes(settings, known, family.facts(known), GpuModel("a large GPU", "cuda", 200.0, 394.0))
+        training = next(phase.gb for phase in phases(run) if phase.name == "training")
+        disk = disk_gb(run, 20, 100)["encoded clips and captions"]
+        return {"training": training, "disk": disk, "encoding": times(run, 20).parts["encoding"]}
+
+    plain, told = (estimated("wan2.2-ti2v-5b", **more) for more in ({}, {"given": ["first 0.5"]}))
+    assert told["training"] > plain["training"] + 1  # each token has a time of its own
+    assert told["disk"] > 1.3 * plain["disk"]
+    assert told["encoding"] > 1.5 * plain["encoding"]
+    plain, told = (estimated("wan2.2-i2v-a14b", **more) for more in ({}, {"given": ["first 0.5", "last 0.5"]}))
+    assert told["training"] == plain["training"]

@@ -130,6 +130,7 @@ class Family(ABC):
 
     schedulers: ClassVar[tuple[str, ...]]
     scheduler_classes: ClassVar[Mapping[str, str]] = {}  # one of `schedulers` -> diffusers' class, if not the folder's
+    stock_kinds: ClassVar[tuple[str, ...]] = ("first",)  # of `told`, that the stock pipelines take
     shift_name: ClassVar[str] = "shift"  # of the noise levels, in the scheduler's config
 
     # preset -> ends of layers' names
@@ -744,15 +745,17 @@ class Family(ABC):
         experts: Sequence[str] = (),
         repository: str = "",
         seed: int = 0,
+        told: Sequence[str] = (),
     ) -> str:
         """Python code that generates (frames, height, width) with a LoRA in plain diffusers, for model cards.
 
         experts: those that the LoRA is for, where the model has two; (): both
         repository: of the Hub, from which the LoRA is loaded; "": the file `lora` in the folder of the code
+        told: the kinds of `told.NAMES` and `told.BESIDE` that it was trained with, where its run says so
         Where plain diffusers would not do what training did, the code says so and does it.
         """
         pipeline = model.pipeline or next(name for name, task in self.pipelines.items() if task == model.task)
-        extras = self.usage_extras(model, folder, shape, image_scale)
+        extras = self.usage_told(model, folder, self.usage_extras(model, folder, shape, image_scale), told)
         return usage.code(pipeline, model, lora, prompt, shape, extras, experts, repository, seed)
 
     def usage_extras(
@@ -760,6 +763,16 @@ class Family(ABC):
     ) -> UsageExtras:
         """What the stock pipeline needs beside the common lines to do what training did."""
         return UsageExtras()
+
+    def usage_told(self, model: Model, folder: Path, extras: UsageExtras, told: Sequence[str]) -> UsageExtras:
+        """The same for a LoRA that was trained with kinds of given frames: a last frame where the stock pipeline takes
+        one, and a remark on what it does not take."""
+        if "first+last" in told and "first+last" in self.stock_kinds:
+            extras = replace(extras, arguments=f", {usage.LAST}{extras.arguments}")
+        more = [kind for kind in told if kind not in self.stock_kinds]
+        options = ", ".join(usage.OPTIONS[kind] for kind in more if kind in usage.OPTIONS)
+        remark = usage.ALSO_TOLD.format(kinds=", ".join(more), options=options) if options else ""
+        return replace(extras, changes=extras.changes + remark)
 
     # ---- other trainers' files
 

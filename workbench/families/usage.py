@@ -32,6 +32,19 @@ OTHER_CURVE = """
 # it."""
 HERE = "Run this in the folder of this file."
 LOAD = 'pipe.load_lora_weights({source}, adapter_name="lora"{into})'
+LAST = 'last_image=load_image("last_frame.png")'
+ALSO_TOLD = """
+
+# It was trained to be told more than this pipeline takes: {kinds}. `workbench sample` gives it with {options}."""
+OPTIONS = {
+    "first": "--image",
+    "last": "--last-image",
+    "first+last": "--image and --last-image",
+    "prefix": "--continue-from and --tell-frames",
+    "keyframes": "--keyframes",
+    "mask": "--video and --mask",
+    "control": "--control",
+}  # of the shell, by kind; a suffix has none
 DYNAMIC = "use_dynamic_cfg=True"  # diffusers' argument for the curve "stock", of CogVideoX's pipelines
 INTO_SECOND = ", load_into_transformer_2=True"
 EMBEDDED = "\nfrom workbench.families import find_model  # the built-in model is a part of Video LoRA Workbench"

@@ -226,6 +226,14 @@ SHIFTED = """
 # The noise levels of samples and previews; the model's own files may have another shift.
 pipe.scheduler = type(pipe.scheduler).from_config(pipe.scheduler.config, flow_shift={shift})"""
 
+NARROWED = """
+
+# This pipeline has no control video: without its channels, which are zero then, the transformer is told frames alone.
+kept = [*range({own}), *range({control}, {all})]
+first = pipe.transformer.patch_embedding
+first.weight.data, first.in_channels = first.weight.data[:, kept], len(kept)
+pipe.transformer.register_to_config(in_channels=len(kept))"""
+
 SQUEEZED = """
 
 # CLIP is shown the whole picture, squeezed into a square, as in training; the pipeline would cut the middle out.
@@ -253,6 +261,7 @@ class Wan(Family):
     lora_formats = FORMATS
     schedulers = ("UniPC",)
     shift_name = "flow_shift"
+    stock_kinds = ("first", "first+last")
     toys = ("text", "image-2.1", "5b", "5b-image", "a14b", "a14b-image")  # beside "image-flf" and "control"
     pipelines = {"WanPipeline": "text-to-video", "WanImageToVideoPipeline": "image-to-video"}
     text_tokens = 512
@@ -513,6 +522,16 @@ class Wan(Family):
             parts=", vae=vae",
             changes=changes + (SQUEEZED.format(height=shape[1], width=shape[2]) if looks else ""),
         )
+
+    def usage_told(self, model: Model, folder: Path, extras: UsageExtras, told: Sequence[str]) -> UsageExtras:
+        found = super().usage_told(model, folder, extras, told)
+        transformer = self.part_config(model, "transformer")
+        own = transformer.get("out_channels") or transformer.get("in_channels", 0)
+        if own and transformer["in_channels"] == 3 * own + MASK:
+            found = replace(
+                found, changes=NARROWED.format(own=own, control=2 * own, all=3 * own + MASK) + found.changes
+            )
+        return found
 
     def miniature(self, variant: str) -> tuple[Any, dict[str, Any]]:
         """A random pipeline: "text", "image-2.1" and "image-flf" (first and last frame) as 2.1, "5b" and "a14b" as 2.2;

@@ -93,7 +93,7 @@ def times(run: RunSizes, clips: int) -> RunTimes:
     text = 2.0 * facts.text_encoder_values * facts.text_tokens / rate
     parts = {
         "starting": known.START_SECONDS + (facts.values + facts.text_encoder_values) * 2 / known.LOADING_BYTES,
-        "encoding": clips * (encoding_operations(run) / rate + text),
+        "encoding": clips * ((1 + run.settings.ways_told) * encoding_operations(run) / rate + text),
         "training": steps * step,
     }
     if settings.evaluate_every:

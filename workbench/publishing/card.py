@@ -45,7 +45,7 @@ Rank and alpha are in the file, so the LoRA has its full strength at a scale of 
 
 Made with Video LoRA Workbench {version}{packages}.
 """
-PICTURE = "first_frame.png"
+PICTURE, LAST_PICTURE = "first_frame.png", "last_frame.png"
 IMAGE = f'load_image("{PICTURE}")'
 GENERATOR = "torch.Generator().manual_seed({})"
 
@@ -61,7 +61,8 @@ def readme_text(facts: Facts, repo_id: str, license: str = "", also: str = "") -
     scale = facts.settings.image_latent_scale if facts.settings else "pipeline"
     seed = facts.previews[0].seed if facts.previews else 0
     if facts.family.has_pipeline:
-        used = usage_of(facts.family, facts.generated_with, first, facts.shape, scale, facts.experts)
+        told = facts.settings.told_kinds if facts.settings else ()
+        used = usage_of(facts.family, facts.generated_with, first, facts.shape, scale, facts.experts, told)
         used = for_first_preview(used, repo_id, seed) if facts.previews else used
         usage = code(used, model, anonymous_text(model.source), repo_id, also)
     else:
@@ -199,14 +200,16 @@ def usage_of(
     shape: tuple[int, int, int],
     image_scale: ImageScale = "pipeline",
     experts: Sequence[str] = (),
+    told: Sequence[str] = (),
 ) -> Usage:
     """How to generate (frames, height, width); simpler where the model is not on this disk.
 
     experts: those that the LoRA is for, where the model has two
+    told: the kinds of given frames that it was trained with
     """
     folder = family.on_disk(model) or Path(model.source)  # a family whose code needs configs says that they are missing
     with contextlib.suppress(ModelUnavailable, KeyError):
-        return read(family.usage(model, folder, "lora.safetensors", prompt, shape, image_scale, experts))
+        return read(family.usage(model, folder, "lora.safetensors", prompt, shape, image_scale, experts, told=told))
     frames, height, width = shape
     call = {"image": IMAGE} if model.task == "image-to-video" else {}
     call |= {"prompt": repr(prompt), "num_frames": str(frames), "height": str(height), "width": str(width)}
@@ -218,8 +221,9 @@ def usage_of(
 def for_first_preview(used: Usage, repo_id: str, seed: int) -> Usage:
     """The same for the first preview of a repository: its seed and, where the model takes one, its picture."""
     call = {**used.call, "generator": GENERATOR.format(seed)}
-    if "image" in call:
-        call["image"] = f'load_image(hf_hub_download("{repo_id}", "{PICTURE}"))'
+    for name, file in (("image", PICTURE), ("last_image", LAST_PICTURE)):
+        if name in call:
+            call[name] = f'load_image(hf_hub_download("{repo_id}", "{file}"))'
     return replace(used, call=call)
 
 

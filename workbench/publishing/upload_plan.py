@@ -8,6 +8,7 @@ the code in the card loads into the base model's pipeline:
     README.md                           the model card
     samples/0.mp4 ...                   the previews, without the records inside them
     first_frame.png                     of an image-to-video model: what the first preview begins with
+    last_frame.png                      of a LoRA trained with given first+last: what it ends with
     config.json                         the run's settings, without paths of this machine
     clips/DATASET/*.mp4 metadata.jsonl  the training clips of a LoRA, with `clips`
 
@@ -33,7 +34,7 @@ from workbench.families.lora_files import DIFFUSERS_KEY, DROPPED_KEY, EXPERT_KEY
 from workbench.families.model import Model
 from workbench.hub import Kind
 from workbench.loras.library import LibraryLora
-from workbench.publishing.card import PICTURE, readme_text, sample_name
+from workbench.publishing.card import LAST_PICTURE, PICTURE, readme_text, sample_name
 from workbench.publishing.facts import (
     MOST_PREVIEWS,
     PublishedPreview,
@@ -183,7 +184,7 @@ def lora_upload(workspace: Workspace, lora: LibraryLora, settings: LoraPush) -> 
     if settings.model_card:
         text = readme_text(facts, settings.repo_id, settings.license, ALSO if also.is_file() else "")
         files[README] = text.encode()
-    files |= _previews(facts.previews, model)
+    files |= _previews(facts.previews, model, facts.settings.told_kinds if facts.settings else ())
     about = {"rank": lora.rank, "alpha": lora.alpha, "trigger_word": lora.trigger, "steps": lora.steps}
     files[CONFIG] = _config(model, about, facts.settings)
     unchanged: dict[str, str] = {}
@@ -261,7 +262,7 @@ def full_model_upload(workspace: Workspace, found: FullModel, settings: LoraPush
     check_links(workspace, [found.folder / name for name in files] + videos)
     if not files:
         raise DataError(f"{found.title} has lost its folder {trained}: nothing is left to publish")
-    files |= _previews(previews, base)
+    files |= _previews(previews, base, chosen.told_kinds)
     if settings.model_card:
         prompt = previews[0].prompt if previews else "..."
         shape = (chosen.frames or base.frames, chosen.height or base.height, chosen.width or base.width)
@@ -275,6 +276,7 @@ def full_model_upload(workspace: Workspace, found: FullModel, settings: LoraPush
             chosen.image_latent_scale,
             [chosen.expert],
             settings.repo_id,
+            told=chosen.told_kinds,
         )
         widget = [{"text": one.prompt or "-", "output": {"url": sample_name(n)}} for n, one in enumerate(previews)]
         card = model_card(
@@ -303,13 +305,15 @@ def _base_model(model: Model) -> str:
     return model.id if model.embedded else anonymous_text(model.source)
 
 
-def _previews(previews: Sequence[PublishedPreview], model: Model) -> dict[str, FileContent]:
+def _previews(previews: Sequence[PublishedPreview], model: Model, told: Sequence[str] = ()) -> dict[str, FileContent]:
     """The videos without the records inside them, and what the first begins with where the model takes a picture."""
     files: dict[str, FileContent] = {
         sample_name(index): media.without_comment(preview.video) for index, preview in enumerate(previews)
     }
     if previews and model.task == "image-to-video":
         files[PICTURE] = media.first_frame_png(previews[0].video)
+        if "first+last" in told:
+            files[LAST_PICTURE] = media.last_frame_png(previews[0].video)
     return files
 
 

@@ -192,6 +192,17 @@ class ToldSettings(Settings):
         return parse_given(self.given)
 
     @property
+    def told_kinds(self) -> tuple[str, ...]:
+        """The kinds of `families.told` that clips are told."""
+        names = [one.kind.name for one in self.given_shares] + (["control"] if self.control else [])
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def ways_told(self) -> int:
+        """Encoded views of a clip beside itself, for all that it may be told."""
+        return len(self.given) + self.control
+
+    @property
     def tells(self) -> bool:
         """Whether clips are told anything of this section; if not, models are shown what they were made for."""
         return bool(self.given or self.control)

@@ -209,6 +209,20 @@ class BatchInputs:
         views += [CONTROL] if self._settings.control else []
         return {name: tensor for view in views for name, tensor in self._views(items, flipped, view).items()}
 
+    def fixed_kind(self, item: RunClip) -> GivenKind | None:
+        """What measurements and previews tell of a clip, that of the largest share; None: no frames."""
+        kind = largest(self._shares)
+        return kind if kind is not None and kind.leaves_something(len(item.plan.indices)) else None
+
+    @property
+    def begins_with_picture(self) -> bool:
+        """Whether the model's stock pipeline takes a first frame."""
+        return self._model.task == "image-to-video"
+
+    def told_in_words(self, item: RunClip) -> str:
+        """The same with the control video: "first+last, control"."""
+        return ", ".join(str(part) for part in (self.fixed_kind(item), CONTROL * self._settings.control) if part)
+
     def _given(self, told: Tensors, shape: tuple[int, ...], purpose: str, *indices: int) -> Given:
         noise = self._generator(purpose, *indices)
         return self._family.told(self._on_device(told), shape, noise, torch.float32)
@@ -283,7 +297,7 @@ class BatchInputs:
         if key not in self._fixed:
             shape, indices = self.latents_shape(item), f"held-out {item.sha256}"
             if self.view == TOLD:
-                told = self._told([item], [False], largest(self._shares))
+                told = self._told([item], [False], self.fixed_kind(item))
                 self._fixed[key] = self._given(told, shape, f"{indices}: told").to(torch.device("cpu"))
             elif self._frames is not None:
                 pixels = self._views([item], [False], "first frame")[FIRST_FRAME]

@@ -43,6 +43,7 @@ from workbench.families.base import Family
 from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.model import Model
 from workbench.families.model_inputs import Given, Tensors
+from workbench.families.told import GivenKind
 from workbench.jobs.devices import Device, pick_device
 from workbench.jobs.torch_devices import free_memory
 from workbench.memory.block_swap import parked
@@ -52,7 +53,7 @@ from workbench.runs.from_scratch import base_model
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.samples import new_id, video_path, write_sample
 from workbench.trainer.batch_inputs import BatchInputs
-from workbench.trainer.encoder import TOLD, read_video
+from workbench.trainer.encoder import TOLD, read_told, read_video, told_view
 from workbench.trainer.trainable import apply_memory_levels
 from workbench.workspace import Workspace, named_paths, read_object, step_folders, write_bytes, write_json, write_text
 
@@ -73,6 +74,7 @@ class PreviewPrompt(NamedTuple):
     text:      the prompt's embedding, batch of 1, on the device
     image:     first frame [1, 3, H, W] in [-1, 1], for image-to-video models
     given: what the model is shown, instead of what the pipeline makes of the image
+    told: in words what the run says that it is told, and of which clip; "" elsewhere
     control: its number among the control previews; None for a preview of the run's own
     """
 
@@ -81,6 +83,7 @@ class PreviewPrompt(NamedTuple):
     image: torch.Tensor | None = None
     given: Given | None = None
     control: int | None = None
+    told: str = ""
 
 
 class PreviewClip(NamedTuple):
@@ -128,7 +131,19 @@ class PreviewInputs:
 
     def _preview_of(self, prompt: str, item: RunClip, image: torch.Tensor | None, inputs: BatchInputs) -> PreviewPrompt:
         given = next(inputs.clips([item])).given if self._conditioned(inputs) else None
-        return PreviewPrompt(prompt, inputs.embeddings([prompt]), image, given)
+        told = f"{inputs.told_in_words(item)} of {item.name}" if inputs.view == TOLD else ""
+        return PreviewPrompt(prompt, inputs.embeddings([prompt]), image, given, told=told)
+
+    def told_pictures(self, prompt: str, inputs: BatchInputs) -> dict[str, torch.Tensor]:
+        """What the card's code begins and ends with where a run says what an image-to-video model is told: "first" and,
+        where that is both ends, "last", each [1, 3, H, W] in [-1, 1]."""
+        if inputs.view != TOLD or not inputs.begins_with_picture:
+            return {}
+        item = self._items[self._index(prompt) % len(self._items)]
+        video = read_told(item, told_view(GivenKind("first+last"))).video
+        assert video is not None
+        last = {"last": video[:, :, -1]} if "first+last" in self._settings.told_kinds else {}
+        return {"first": video[:, :, 0], **last}
 
     def picture(self, prompt: str, inputs: BatchInputs) -> torch.Tensor | None:
         """The picture that a video of a prompt begins with: float32 [1, 3, H, W] in [-1, 1]; None without one."""
@@ -396,6 +411,7 @@ class Previewer:
             "scale": scale,
             "model": self.model.id,
             "fps": shape.fps,
+            **({"told": prompt.told} if prompt.told else {}),
         }
         loras = self._loras(step, scale)
         own = prompt.given is None and prompt.control is None

@@ -168,10 +168,20 @@ def write_poster(text: str, size: tuple[int, int], target: Path) -> None:
 
 def first_frame_png(path: Path) -> bytes:
     """The first frame of a video as a PNG. Raises DataError."""
+    return _png(read_frames(path, [0])[0])
+
+
+def last_frame_png(path: Path) -> bytes:
+    """The last frame of a video as a PNG. Raises DataError."""
+    *_, last = decode(path)
+    return _png(last[1])
+
+
+def _png(pixels: Pixels) -> bytes:
     from PIL import Image
 
     data = io.BytesIO()
-    Image.fromarray(read_frames(path, [0])[0]).save(data, "PNG")
+    Image.fromarray(pixels).save(data, "PNG")
     return data.getvalue()
 
 

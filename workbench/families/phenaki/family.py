@@ -267,6 +267,7 @@ class Phenaki(Family):
         experts: Sequence[str] = (),
         repository: str = "",
         seed: int = 0,
+        told: Sequence[str] = (),
     ) -> str:
         frames, height, width = shape
         return CODE.format(
