@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -111,9 +111,9 @@ class SamplerSteps(Protocol):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """(the latents after a step, the clean latents as predicted) from a prediction at a step's latents."""
 
-    def known_at(self, known: torch.Tensor, index: int, noise: torch.Generator) -> torch.Tensor:
-        """Known first frames as the model is shown them at a step: as they are, where a pipeline does nothing else."""
-        return known
+    def given_at(self, given: Given, index: int, noise: torch.Generator) -> Given:
+        """What is given as the model is shown it at a step: as it is, where a pipeline does nothing else."""
+        return given
 
 
 class FlowSteps(SamplerSteps):
@@ -240,9 +240,7 @@ class Denoising:
         latents = self._with_prefix(latents, first, timesteps, 0)
         with torch.no_grad():
             for step, timestep in enumerate(timesteps):
-                given = self._given
-                if given is not None and given.known is not None:
-                    given = replace(given, known=self.steps.known_at(given.known, start + step, inputs.noise))
+                given = self._given and self.steps.given_at(self._given, start + step, inputs.noise)
                 latents = self.family.with_known(latents, given)
                 if self._may_skip(step, len(timesteps)):
                     # The prediction that leads to the clean latents extrapolated from the two computed last.
@@ -250,7 +248,7 @@ class Denoising:
                     clean = new + EXTRAPOLATION * (step - last) / (last - before) * (new - old)
                     predicted = self.schedule.prediction(latents, clean, timestep[None])
                 else:
-                    predicted = self._predicted(latents, timestep, step, len(timesteps))
+                    predicted = self._predicted(latents, timestep, step, len(timesteps), given)
                     if inputs.skip_steps:
                         clean = self.schedule.clean(latents, predicted, timestep[None])
                         self._known = [*self._known[-1:], (step, clean)]
@@ -259,27 +257,29 @@ class Denoising:
                 inputs.on_step(step + 1, len(timesteps), clean)
         return self.family.with_known(latents, given)
 
-    def _predicted(self, latents: torch.Tensor, timestep: torch.Tensor, step: int, steps: int) -> torch.Tensor:
+    def _predicted(
+        self, latents: torch.Tensor, timestep: torch.Tensor, step: int, steps: int, given: Given | None
+    ) -> torch.Tensor:
         """The prediction of one step, guided if this step is, float32."""
         import torch
 
         inputs = self.inputs
         if not inputs.guidance.guides(step, steps):
-            return self._call(latents, inputs.text, timestep)
+            return self._call(latents, inputs.text, timestep, given)
         assert inputs.negative_text is not None
         if inputs.sequential_guidance:
-            negative = self._call(latents, inputs.negative_text, timestep)
-            prompt = self._call(latents, inputs.text, timestep)
+            negative = self._call(latents, inputs.negative_text, timestep, given)
+            prompt = self._call(latents, inputs.text, timestep, given)
         else:
             texts = {name: torch.cat([inputs.negative_text[name], tensor]) for name, tensor in inputs.text.items()}
-            negative, prompt = self._call(torch.cat([latents] * 2), texts, timestep).chunk(2)
+            negative, prompt = self._call(torch.cat([latents] * 2), texts, timestep, given).chunk(2)
         scale = inputs.guidance.scale_at(step, steps, float(timestep))
         return inputs.guidance.combine(prompt, negative, scale)
 
-    def _call(self, latents: torch.Tensor, text: Tensors, timestep: torch.Tensor) -> torch.Tensor:
+    def _call(self, latents: torch.Tensor, text: Tensors, timestep: torch.Tensor, given: Given | None) -> torch.Tensor:
         count = len(latents)
         inputs = self.inputs
-        given = self._given and self._given.repeated(count).to(inputs.device, inputs.dtype)
+        given = given and given.repeated(count).to(inputs.device, inputs.dtype)
         transformer = self.transformer if inputs.at_timestep is None else inputs.at_timestep(float(timestep))
         latents = latents.to(inputs.dtype)
         call = CallInputs(latents, text, timestep.expand(count), given, inputs.fps)

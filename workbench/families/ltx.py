@@ -16,6 +16,14 @@ where the other latents are eight. The authors' code (causal_temporal_positionin
 not follow, so that a model is trained as it is used. Noise levels fall in a line, then in a curve. A first frame is
 shown with some noise, less at every step.
 
+What a model is told of a clip is clean, at timestep 0 and without loss. Frames from the beginning on stand in the
+latents. From 0.9.5 on other frames can be told, too, laid out as LTXConditionPipeline does: a picture becomes tokens
+in front of the latents' own, at the position of its frame; of a video that begins later, the first two latent frames
+become such tokens and the others stand in the latents. Of a mask, those latents are known whose pixels all are. A
+reference (in-context LoRA) stands in front of all of these, at its own positions, as LTX-Video-Trainer trains it
+(ReferenceVideoTrainingStrategy) and generates with it; one that is smaller by a factor has its positions in space
+multiplied by that factor, as the LTX-2 trainer does.
+
 All of it computes in bfloat16 on a GPU, as the authors' configs say (precision), also where a folder holds float32;
 latents stay float32 between denoising steps.
 """
@@ -38,6 +46,8 @@ from workbench.families.model import Frames, Model
 from workbench.families.model_files import config, index
 from workbench.families.model_inputs import CallInputs, Given, PromptEncoder, Tensors, t5_parts
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
+from workbench.families.told import NAMES as KINDS
+from workbench.families.told import NOTHING, Told
 from workbench.families.usage import UsageExtras
 
 if TYPE_CHECKING:
@@ -66,14 +76,34 @@ def names_condition(folder: Path) -> bool:
     return bool(index(folder).get("_class_name") == CONDITION)
 
 
-def coordinates(latents: torch.Tensor, fps: float) -> torch.Tensor:
-    """Seconds and pixels [B, 3, tokens] at which the latents [B, C, f, h, w] begin, float32."""
+def places(sizes: Sequence[int], device: torch.device, start: int = 0, scale: float = 1.0) -> torch.Tensor:
+    """Where latents of (frames, height, width) begin: int64 [4, tokens].
+
+    Args:
+        start: The frame of the clip at which they begin.
+        scale: How many times smaller in space they are than the clip's.
+
+    Returns:
+        Rows: the frame at which they all begin, the latent frame counted from there, pixels down and to the right.
+    """
     import torch
 
-    frames, height, width = (torch.arange(size, device=latents.device).float() for size in latents.shape[2:])
-    times = (TEMPORAL * frames + 1 - TEMPORAL).clamp(min=0) * (1.0 / fps)
-    grid = torch.meshgrid(times, SPATIAL * height, SPATIAL * width, indexing="ij")
-    return torch.stack(grid).flatten(1).expand(len(latents), -1, -1)
+    frames, height, width = (torch.arange(size, device=device) for size in sizes)
+    step = round(SPATIAL * scale)
+    grid = torch.stack(torch.meshgrid(frames, step * height, step * width, indexing="ij")).flatten(1)
+    return torch.cat([torch.full_like(grid[:1], start), grid])
+
+
+def coordinates(places: torch.Tensor, fps: float, causal: bool = True) -> torch.Tensor:
+    """Seconds and pixels [B, 3, tokens], float32, of places [B, 4, tokens].
+
+    causal: a first latent frame is one frame where the others are eight, as the model's pipeline is
+    """
+    import torch
+
+    start, frame = places[:, 0], TEMPORAL * places[:, 1]
+    frame = start + ((frame + 1 - TEMPORAL).clamp(min=0) if causal else frame)
+    return torch.cat([(frame.float() * (1.0 / fps))[:, None], places[:, 2:].float()], dim=1)
 
 
 class ConditionSteps(FlowSteps):
@@ -86,14 +116,73 @@ class ConditionSteps(FlowSteps):
         super().__init__(scheduler, None, options.device, sigmas=shares, timesteps=1000 * shares)
         self._shape = options.latents_shape
 
-    def known_at(self, known: torch.Tensor, index: int, noise: torch.Generator) -> torch.Tensor:
+    def given_at(self, given: Given, index: int, noise: torch.Generator) -> Given:
         import torch
 
+        extra, known = given.tokens.get(EXTRA), given.known
+        if extra is None and known is None:
+            return given
         channels, *sizes = self._shape
-        tokens = torch.randn(1, *sizes, channels, generator=noise, dtype=known.dtype)
+        count = 0 if extra is None else extra.shape[1]
+        drawn = torch.randn(1, count + math.prod(sizes), channels, generator=noise)  # of all tokens, in their order
         share = self.timesteps[index].item() / 1000
-        first = tokens.movedim(-1, 1)[:, :, : known.shape[2]].to(known.device)
-        return known + FIRST_FRAME_NOISE * first * share**2
+        if known is not None:
+            own = drawn[:, count:].unflatten(1, sizes).movedim(-1, 1)[:, :, : known.shape[2]]
+            known = known + FIRST_FRAME_NOISE * own.to(known) * share**2
+        if extra is not None:
+            extra = extra + FIRST_FRAME_NOISE * drawn[:, :count].to(extra) * share**2
+        tokens = given.tokens if extra is None else {**given.tokens, EXTRA: extra}
+        return replace(given, known=known, tokens=tokens)
+
+
+# ---- what is told of a clip
+
+# Tokens in front of the latents' own [B, n, C], and their `places` [B, 4, n].
+EXTRA, PLACES = "extra", "places"
+LATER_TOKENS = 2  # latent frames of a video that begins later that become tokens: num_prefix_latent_frames
+
+
+def conditions(known: Sequence[int]) -> list[tuple[int, int]]:
+    """What known frames, in order, are told as: (first frame, frames) of pictures and of videos of 8k + 1 frames.
+
+    A video that does not begin the clip ends where its frames do, and what is left of them is told as pictures.
+    """
+    found: list[tuple[int, int]] = []
+    runs: list[list[int]] = []
+    for frame in known:
+        if runs and runs[-1][-1] == frame - 1:
+            runs[-1].append(frame)
+        else:
+            runs.append([frame])
+    for run in runs:
+        count = (len(run) - 1) // TEMPORAL * TEMPORAL + 1
+        start = run[0] if run[0] == 0 else run[-1] + 1 - count
+        if run[0] > 0 and start % TEMPORAL:  # only as many as become tokens: the rest has no place in the latents
+            count = min(count, TEMPORAL * (LATER_TOKENS - 1) + 1)
+            start = run[-1] + 1 - count
+        video = range(start, start + count)
+        found += [(frame, 1) for frame in run if frame not in video] + [(start, count)]
+    return sorted(found)
+
+
+def known_latents(mask: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+    """Which latents of (frames, height, width) are known, float32 [B, 1, f, h, w]: those whose pixels all are.
+
+    mask: [B, 1, F, H, W], 1 where a pixel is known
+    """
+    import torch
+    from torch.nn.functional import adaptive_max_pool3d
+
+    unknown = 1 - mask.float()
+    parts = [adaptive_max_pool3d(unknown[:, :, :1], (1, *sizes[1:]))]
+    if sizes[0] > 1:
+        parts.append(adaptive_max_pool3d(unknown[:, :, 1:], (sizes[0] - 1, *sizes[1:])))
+    return 1 - torch.cat(parts, dim=2)
+
+
+def packed(latents: torch.Tensor) -> torch.Tensor:
+    """Latents [B, C, f, h, w] as tokens [B, f * h * w, C]."""
+    return latents.flatten(2).transpose(1, 2)
 
 
 # ---- the published models
@@ -304,6 +393,103 @@ class LTXVideo(Family):
         first = torch.randn(1, *latents_shape, generator=noise)  # this pipeline draws the video's noise first
         return replace(super().given_to_sample(folder, image, latents_shape, noise, dtype), first=first)
 
+    # ---- what is told of a clip
+
+    def given_kinds(self, model: Model) -> Mapping[str, str]:
+        control = "has no channels for a control video: use it as the reference of an in-context LoRA"
+        able = {NOTHING: "", "first": "", "prefix": "", "reference": "", "control": control}
+        if model.pipeline == CONDITION:
+            return dict.fromkeys(KINDS, "") | able
+        why = "is told a first frame or a prefix alone: its pipeline knows no others, 0.9.5 and later do"
+        return dict.fromkeys(KINDS, why) | able
+
+    def encode_told(self, vae: Any, image_encoder: Any, told: Told) -> Tensors:
+        """Moments by what they are of: "frame 8" of a picture or video that begins at that frame, "shown" of what a
+        mask leaves, "reference"; and "mask" [B, 1, f, h, w], 1 where latents are known."""
+        if told.control is not None:
+            raise ConfigError(f"{self.title} has no channels for a control video: use it as the reference")
+        parts: dict[str, torch.Tensor] = {} if told.reference is None else {"reference": told.reference}
+        if told.mask is not None and told.shown is not None:
+            parts["shown"] = told.shown
+        elif told.video is not None:
+            for start, count in conditions(told.known):
+                parts[f"frame {start}"] = told.video[:, :, start : start + count]
+        found = {
+            f"{name} {moment}": value
+            for name, pixels in parts.items()
+            for moment, value in self.encode_video(vae, pixels).items()
+        }
+        if told.mask is not None:
+            found["mask"] = known_latents(told.mask, found["shown mean"].shape[2:])
+        return found
+
+    def told(
+        self, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
+    ) -> Given:
+        return self._laid_out(tensors, latents_shape, noise, dtype)
+
+    def told_to_sample(
+        self, folder: Path, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
+    ) -> Given:
+        import torch
+
+        if not is_condition(folder):
+            return self._laid_out(tensors, latents_shape, noise, dtype)
+        first = torch.randn(1, *latents_shape, generator=noise)  # this pipeline draws the video's noise first
+        return replace(self._laid_out(tensors, latents_shape, noise, dtype, redrawn=True), first=first)
+
+    def _laid_out(
+        self,
+        tensors: Tensors,
+        latents_shape: tuple[int, ...],
+        noise: torch.Generator,
+        dtype: torch.dtype,
+        redrawn: bool = False,
+    ) -> Given:
+        """What `encode_told` made in the latents and in front of them: the reference, then frames in their order.
+
+        redrawn: draw the noise that LTXConditionPipeline draws for each picture or video that begins later, and that
+            leaves nothing of itself at full strength
+        """
+        import torch
+
+        if not tensors:
+            return Given()
+
+        def sampled(name: str) -> torch.Tensor:
+            moments = {moment: tensors[f"{name} {moment}"] for moment in ("mean", "std")}
+            return self.sample_latents(moments, self.posterior_noise(moments, noise, dtype))
+
+        like = next(iter(tensors.values()))
+        count, device, sizes = len(like), like.device, latents_shape[1:]
+        known = torch.zeros(count, *latents_shape, device=device)
+        front: list[tuple[torch.Tensor, torch.Tensor]] = []  # latents that become tokens, with their places
+        shown = torch.zeros(count, 1, *sizes, dtype=torch.bool, device=device)
+        if "mask" in tensors:
+            known, shown = sampled("shown"), tensors["mask"] > 0.5
+        starts = sorted(int(name.split()[1]) for name in tensors if name.startswith("frame ") and "mean" in name)
+        for start in starts:
+            latents, at = sampled(f"frame {start}"), 0
+            if start:
+                head, latents = latents[:, :, :LATER_TOKENS], latents[:, :, LATER_TOKENS:]
+                front.append((head, places(head.shape[2:], device, start)))
+                at = start // TEMPORAL + LATER_TOKENS
+                if redrawn:
+                    torch.randn(head.shape, generator=noise)
+            known[:, :, at : at + latents.shape[2]] = latents
+            shown[:, :, at : at + latents.shape[2]] = True
+        if "reference mean" in tensors:
+            latents = sampled("reference")
+            scale = sizes[-1] / latents.shape[-1]
+            front.insert(0, (latents, places(latents.shape[2:], device, 0, scale)))
+        tokens = {}
+        if front:
+            tokens[EXTRA] = torch.cat([packed(latents) for latents, _ in front], dim=1)
+            tokens[PLACES] = torch.cat([place for _, place in front], dim=1).expand(count, -1, -1)
+        if not starts and "mask" not in tensors:  # a reference alone
+            return Given(tokens=tokens)
+        return Given(known=known, where=shown, tokens=tokens)
+
     # ---- training and sampling
 
     def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
@@ -319,16 +505,28 @@ class LTXVideo(Family):
         return TokensSchedule(chosen)
 
     def call(self, transformer: Any, inputs: CallInputs) -> torch.Tensor:
+        import torch
+
         latents, given = inputs.latents, inputs.given
         frames, height, width = latents.shape[2:]
-        times = inputs.timesteps[:, None]  # one a clip, unless its first frames have another
+        times = inputs.timesteps[:, None]  # one a clip, unless some of its tokens have another
         if given is not None and given.known is not None:
             times = given.times_of_tokens(inputs.timesteps, frames, height * width)
+        tokens, extra = packed(latents), None if given is None else given.tokens.get(EXTRA)
+        causal = (
+            inputs.text["mask"].shape[1] == TEXT_TOKENS
+        )  # a batch says by its captions' length which pipeline's it is
         positions: dict[str, Any] = {"rope_interpolation_scale": (TEMPORAL / inputs.fps, SPATIAL, SPATIAL)}
-        if inputs.text["mask"].shape[1] == TEXT_TOKENS:  # a batch says by its captions' length which ones it needs
-            positions = {"video_coords": coordinates(latents, inputs.fps)}
+        if causal or extra is not None:
+            where = places(latents.shape[2:], latents.device).expand(len(latents), -1, -1)
+            if given is not None and extra is not None:
+                where = torch.cat([given.tokens[PLACES], where], dim=2)
+            positions = {"video_coords": coordinates(where, inputs.fps, causal)}
+        if extra is not None:
+            times = torch.cat([times.new_zeros(extra.shape[:2]), times.expand(-1, tokens.shape[1])], dim=1)
+            tokens = torch.cat([extra, tokens], dim=1)
         predicted = transformer(
-            hidden_states=latents.flatten(2).transpose(1, 2),
+            hidden_states=tokens,
             encoder_hidden_states=inputs.text["prompt_embeds"],
             timestep=times,
             encoder_attention_mask=inputs.text["mask"],
@@ -338,7 +536,8 @@ class LTXVideo(Family):
             return_dict=False,
             **positions,
         )[0]
-        unpacked: torch.Tensor = predicted.transpose(1, 2).unflatten(2, (frames, height, width))
+        own = predicted if extra is None else predicted[:, extra.shape[1] :]
+        unpacked: torch.Tensor = own.transpose(1, 2).unflatten(2, (frames, height, width))
         return unpacked
 
     def sampler_steps(self, options: StepOptions) -> SamplerSteps:

@@ -55,7 +55,8 @@ class Given:
     where: torch.Tensor | None = None
 
     def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Given:
-        moved = self._each(lambda tensor: tensor.to(device, dtype))
+        # Whole numbers among the tokens, such as positions, stay what they are.
+        moved = self._each(lambda tensor: tensor.to(device, dtype if tensor.is_floating_point() else None))
         first = None if self.first is None else self.first.to(device, dtype)
         kept, where = (None if one is None else one.to(device) for one in (self.kept, self.where))
         return replace(moved, kept=kept, where=where, first=first)

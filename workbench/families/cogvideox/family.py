@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from types import MethodType
@@ -21,13 +21,15 @@ from workbench.errors import ConfigError, ModelUnavailable
 from workbench.families.base import PRESERVATION_PROMPTS, Family, ImageScale, OwnSetting, Report, device_and_dtype
 from workbench.families.cogvideox import sat
 from workbench.families.cogvideox.models import FIRST, FORMATS, LARGEST, MODELS, NAMES, NEWER
-from workbench.families.denoising import SamplerSteps, StepOptions
+from workbench.families.denoising import DenoiseInputs, SamplerSteps, StepOptions
 from workbench.families.facts import Part, VaeFacts
 from workbench.families.lora_files import LoraWeights
 from workbench.families.model import Frames, Model
 from workbench.families.model_files import config, index
 from workbench.families.model_inputs import CallInputs, Given, PromptEncoder, Tensors, load_tokenizer, t5_parts
 from workbench.families.noise_schedules import AS_PUBLISHED, NoiseSettings, VelocitySchedule
+from workbench.families.told import NAMES as KINDS
+from workbench.families.told import NOTHING, Told
 from workbench.families.usage import DYNAMIC, UsageExtras
 
 if TYPE_CHECKING:
@@ -90,6 +92,35 @@ def unscaled(*args, **kwargs):
 pipe.prepare_latents = unscaled"""
 
 
+# ---- CogVideoX-Fun
+
+CONTROL = "CogVideoXFunControlPipeline"
+INPAINT_NOISE = 0.0563  # VideoX-Fun's noise_aug_strength
+
+
+@dataclass(frozen=True)
+class Inpainting:
+    """What encodes known frames of a Fun-InP model beside its VAE. noise: on known pixels"""
+
+    noise: float
+
+
+def known_share(known: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+    """How much of each latent of (frames, height, width) is known, [B, 1, f, h, w], as VideoX-Fun's resize_mask.
+
+    known: [B, 1, F, H, W], 1 where a pixel is known
+    """
+    import torch
+    from torch.nn.functional import interpolate
+
+    frames, height, width = sizes
+    parts = [interpolate(known[:, :, :1], (1, height, width), mode="trilinear", align_corners=False)]
+    if frames > 1:
+        later = known[:, :, 1:]
+        parts.append(interpolate(later, (frames - 1, height, width), mode="trilinear", align_corners=False))
+    return torch.cat(parts, dim=2)
+
+
 # ---- the family
 
 OFS = 2.0  # the value that 1.5 image-to-video always gets
@@ -107,6 +138,7 @@ class CogVideoX(Family):
         "CogVideoXPipeline": "text-to-video",
         "CogVideoXImageToVideoPipeline": "image-to-video",
         "CogVideoXVideoToVideoPipeline": "text-to-video",  # the same weights under another pipeline's name
+        CONTROL: "text-to-video",
     }
     text_joint = True
     layer_names = NAMES
@@ -115,7 +147,7 @@ class CogVideoX(Family):
     scheduler_classes = SCHEDULERS
     channel_axis = 2
     frame_axis = 1
-    # as 2B, 5B, 1.5-5B, 5B-I2V and 1.5-5B-I2V
+    # as 2B, 5B, 1.5-5B, 5B-I2V and 1.5-5B-I2V; beside "fun-inp" and "fun-control", as Fun-V1.1-5b-InP and -Control
     toys = ("sincos", "rotary", "rotary-1.5", "image", "image-1.5")
     preservation_prompts = (
         *PRESERVATION_PROMPTS,
@@ -257,6 +289,63 @@ class CogVideoX(Family):
         beside[:, :1] = latents
         return Given(beside=beside)
 
+    # ---- what is told of a clip
+
+    def given_kinds(self, model: Model) -> Mapping[str, str]:
+        transformer = self.part_config(model, "transformer")
+        more = transformer.get("in_channels", 0) - transformer.get("out_channels", 0)
+        if not more:
+            return {}
+        able, control = {NOTHING: ""}, "has no channels for a control video: choose a Fun-Control model"
+        if more > transformer["out_channels"]:
+            return dict.fromkeys(KINDS, "") | able | {"control": control}
+        if model.task == "text-to-video":
+            why = "has channels for a control video alone: choose a Fun-InP model"
+            return dict.fromkeys(KINDS, why) | able | {"control": ""}
+        why = "has channels for a first frame alone: choose a Fun-InP model"
+        return dict.fromkeys(KINDS, why) | able | {"first": "", "control": control}
+
+    def load_image_encoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Inpainting | None:
+        transformer = config(folder, "transformer")
+        if transformer["in_channels"] <= 2 * transformer["out_channels"]:
+            return None
+        return Inpainting(INPAINT_NOISE if transformer.get("add_noise_in_inpaint_model") else 0.0)
+
+    def encode_told(self, vae: Any, image_encoder: Inpainting | None, told: Told) -> Tensors:
+        """{"control": latents}; {"beside": mask and latents} of Fun-InP; moments {"mean", "std"} of a first frame."""
+        import torch
+
+        found: dict[str, torch.Tensor] = {}
+        if told.control is not None:
+            found["control"] = _moments(vae, told.control, vae.config.scaling_factor)["mean"]
+        if told.video is None:
+            return found
+        if image_encoder is None:
+            return {**found, **self.encode_image(vae, None, told.video[:, :, 0], told.frames, "pipeline")}
+        known = told.mask
+        if known is None:
+            known = told.video.new_zeros(len(told.video), 1, *told.video.shape[2:])
+            known[:, :, list(told.known)] = 1
+        pixels = told.video
+        if image_encoder.noise:
+            draw = torch.Generator().manual_seed(0)
+            pixels = pixels + image_encoder.noise * torch.randn(pixels.shape, generator=draw).to(pixels)
+        shown = torch.where(known > 0.5, pixels, -1.0)
+        latents = _moments(vae, shown, vae.config.scaling_factor)["mean"]
+        share = known_share(known.float().to(latents.device), [latents.shape[1], *latents.shape[3:]])
+        mask = share.transpose(1, 2) * vae.config.scaling_factor
+        return {**found, "beside": torch.cat([mask, latents], dim=self.channel_axis)}
+
+    def told(
+        self, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
+    ) -> Given:
+        """`call` puts zeros where nothing is told."""
+        if "mean" in tensors:
+            image = {name: tensors[name] for name in ("mean", "std")}
+            return self.given(image, self.posterior_noise(image, noise, dtype), latents_shape)
+        beside = tensors.get("beside", tensors.get("control"))
+        return Given(beside=None if beside is None else pad_front(beside, latents_shape[0]))
+
     # ---- training
 
     def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
@@ -280,8 +369,11 @@ class CogVideoX(Family):
         config, latents, given = transformer.config, inputs.latents, inputs.given
         frames, _, height, width = latents.shape[1:]
         check_positions(config, frames, height, width)
-        if given is not None and given.beside is not None:
-            latents = torch.cat([latents, given.beside], dim=self.channel_axis)
+        if (more := config.in_channels - latents.shape[self.channel_axis]) > 0:
+            beside = None if given is None else given.beside
+            if beside is None:
+                beside = latents.new_zeros(*latents.shape[:2], more, height, width)
+            latents = torch.cat([latents, beside], dim=self.channel_axis)
         predicted: torch.Tensor = transformer(
             hidden_states=latents,
             encoder_hidden_states=inputs.text["prompt_embeds"],
@@ -293,6 +385,14 @@ class CogVideoX(Family):
         return predicted
 
     # ---- sampling
+
+    def check_inputs(self, transformer: Any, inputs: DenoiseInputs) -> None:
+        told = inputs.given is not None and inputs.given.beside is not None
+        own, of_image = transformer.config, self.pipelines[index(inputs.folder)["_class_name"]] == "image-to-video"
+        if own.in_channels != own.out_channels and not (told or of_image):
+            # Fun models need not be told anything, which `call` makes zeros of.
+            inputs = replace(inputs, given=Given(beside=next(iter(inputs.text.values()))))
+        super().check_inputs(transformer, inputs)
 
     def sampler_steps(self, options: StepOptions) -> SamplerSteps:
         made = self.load_scheduler(options.folder, options.scheduler)
@@ -353,7 +453,9 @@ class CogVideoX(Family):
         transformer = diffusers.CogVideoXTransformer3DModel(
             num_attention_heads=2,
             attention_head_dim=16,
-            in_channels=channels * (2 if from_image else 1),
+            in_channels={"fun-inp": 2 * channels + 1, "fun-control": 2 * channels}.get(
+                variant, channels * (2 if from_image else 1)
+            ),
             out_channels=channels,
             time_embed_dim=8,
             text_embed_dim=32,
@@ -371,7 +473,8 @@ class CogVideoX(Family):
         )
         if variant == "image":  # as it would be after training: unlike what could be computed
             torch.nn.init.normal_(transformer.patch_embed.pos_embedding)
-        scheduler = getattr(diffusers, SCHEDULERS["DDIM" if variant == "sincos" else "DPM"])(
+        of_fun = variant.startswith("fun")  # its diffusers pipeline takes DDIM alone
+        scheduler = getattr(diffusers, SCHEDULERS["DDIM" if of_fun or variant == "sincos" else "DPM"])(
             beta_schedule="scaled_linear",
             beta_start=0.00085,
             beta_end=0.012,
@@ -383,6 +486,8 @@ class CogVideoX(Family):
             clip_sample=False,
         )
         pipeline = diffusers.CogVideoXImageToVideoPipeline if from_image else diffusers.CogVideoXPipeline
+        if variant == "fun-control":
+            pipeline = diffusers.CogVideoXFunControlPipeline
         return pipeline(tokenizer, text_encoder, vae, transformer, scheduler), {}
 
 
