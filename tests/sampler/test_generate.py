@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from tests.sampler.conftest import WriteLora
-from workbench.clips import media
+from workbench.clips import frame_metrics, media
 from workbench.errors import ConfigError
 from workbench.families.phenaki import FAMILY as PHENAKI
 from workbench.jobs.devices import pick_device
@@ -187,6 +187,16 @@ def test_a_video_from_a_picture_is_the_stock_pipelines(
     assert made.record["kept_frames"] == 0
 
 
+def test_a_joint_is_measured_by_the_change_elsewhere() -> None:
+    levels = np.array([0, 10, 20, 80, 90, 100], np.uint8)
+    frames = np.broadcast_to(levels[:, None, None, None], (6, 4, 4, 3))
+    assert frame_metrics.joint(frames, 3) == 6
+    assert frame_metrics.joint(frames, 1) == 1
+    assert frame_metrics.joint(frames, 0) is None
+    assert frame_metrics.joint(frames[:2], 1) is None
+    assert frame_metrics.joint(np.zeros_like(frames), 3) is None
+
+
 def test_a_continued_video_begins_with_the_last_frames(workspace: Workspace, tmp_path: Path) -> None:
     """With the built-in model, whose video encoder keeps what it sees: the frames come back, and then it goes on."""
     tiny = Sampler("tiny-cogvideox", pick_device("cpu"))
@@ -197,6 +207,7 @@ def test_a_continued_video_begins_with_the_last_frames(workspace: Workspace, tmp
     made = tiny.generate(workspace, asked)
     assert made.frames.shape == (17, 40, 40, 3)
     assert made.record["kept_frames"] == 9
+    assert made.record["joint"] == pytest.approx(frame_metrics.joint(made.frames, 9), abs=1e-3)
     error = np.square(made.frames[:9].astype(float) - before).mean()
     assert 10 * np.log10(255**2 / error) > 22  # dB
     one = tiny.generate(workspace, asked.changed(kept_frames=1))

@@ -31,6 +31,27 @@ CLEAR = 0.25  # of the steps: fewer say nothing about the camera
 AGREE = 0.5  # of the points, and of the picture's width and height that they span
 
 
+def joint(frames: Pixels, at: int) -> float | None:
+    """How far a clip jumps where it goes on from frames taken over: 1 is as from any frame to the next.
+
+    Args:
+        frames: [F, H, W, 3].
+        at: The first frame that was not taken over.
+
+    Returns:
+        The mean change of a pixel into that frame, as a share of the median of all others; None for fewer than three
+        frames, and where the others do not change.
+    """
+    import numpy as np
+
+    if not 0 < at < len(frames) or len(frames) < 3:
+        return None
+    pairs = zip(frames, frames[1:], strict=False)
+    jumps = np.array([np.abs(after.astype(np.int16) - before).mean() for before, after in pairs])
+    usual = float(np.median(np.delete(jumps, at - 1)))
+    return float(jumps[at - 1]) / usual if usual else None
+
+
 def small(frame: Any, longest: int, pixels: str = "bgr24") -> Pixels:
     """A PyAV frame as an array, reduced to `longest` pixels on its longer side; never enlarged."""
     scale = min(1.0, longest / max(frame.width, frame.height))

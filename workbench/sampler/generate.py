@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import __version__
+from workbench.clips import frame_metrics
 from workbench.clips.frame_plan import shape_for
 from workbench.clips.records import file_sha256
 from workbench.families import settled_model
@@ -175,7 +176,9 @@ class Sampler:
         video = video[0, :, -record["frames"] :]
         frames = ((video.permute(1, 2, 3, 0) / 2 + 0.5) * 255).round().to(torch.uint8).numpy()
         seconds = round(record["seconds"] + time.monotonic() - began, 3)
-        return GeneratedVideo(frames, record["fps"], {**record, "decoded": how, "seconds": seconds})
+        jump = frame_metrics.joint(frames, record.get("kept_frames", 0))
+        seam = {} if jump is None else {"joint": round(jump, 3)}
+        return GeneratedVideo(frames, record["fps"], {**record, **seam, "decoded": how, "seconds": seconds})
 
     def write_latents(self, video: Path, denoised: Denoised, root: Path | None = None) -> None:
         """Write latents and their record as the sample whose video would be `video`. Raises CannotWrite.

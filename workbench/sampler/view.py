@@ -35,7 +35,7 @@ STATES = {
 def facts(sample: Sample) -> list[tuple[str, str]]:
     """(label, value) of the settings that matter, as they were used."""
     settings, record = sample.settings, sample.record
-    seconds, fps = record.get("seconds"), float(record.get("fps") or 0)
+    seconds, fps, jump = record.get("seconds"), float(record.get("fps") or 0), record.get("joint")
     frames = int(record.get("frames") or settings.frames or 0)
     known = [
         ("model", str(record.get("model") or settings.model)),
@@ -51,6 +51,7 @@ def facts(sample: Sample) -> list[tuple[str, str]]:
         ("follows", "a control video" if settings.control else ""),
         ("changes", _changed(settings) if settings.video else ""),
         ("continues", "a video" if settings.continue_from else ""),
+        ("jump at the joint", f"{jump:.2g} times the usual change" if isinstance(jump, int | float) else ""),
         ("joined from", f"{len(record['scenes'])} scenes" if "scenes" in record else ""),
         ("file", f"{LATENTS_ONLY}, not decoded" if sample.latents_only else ""),
         ("took", duration(seconds) if isinstance(seconds, int | float) else ""),
