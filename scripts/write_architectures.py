@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,10 @@ PUBLISHED = (
     _wan(("Wan2.1-T2V-1.3B",), WAN),
     _wan(("Wan2.1-T2V-14B",), WAN_14B),
     _wan(("Wan2.1-I2V-14B-480P", "Wan2.1-I2V-14B-720P"), WAN_14B_I2V, more={"image_encoder": CLIP}),
+    replace(
+        _wan((), {**WAN_14B_I2V, "pos_embed_seq_len": 514}, more={"image_encoder": CLIP}),
+        sources=("Wan-AI/Wan2.1-FLF2V-14B-720P-diffusers",),
+    ),
     _wan(("Wan2.2-TI2V-5B",), WAN_5B, WAN_2_2_VAE),
     _wan(("Wan2.2-T2V-A14B",), WAN_14B, more=_second(WAN_14B)),
     _wan(("Wan2.2-I2V-A14B",), WAN_A14B_I2V, more=_second(WAN_A14B_I2V)),

@@ -15,6 +15,7 @@ from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.model_inputs import Given, ModelInputs
 from workbench.families.told import NAMES, GivenKind, Told, drawn, largest, parse_given, told_of
 from workbench.families.wan import FAMILY
+from workbench.workspace import read_json, write_json
 
 CPU, STEPS, SIZE, FRAMES = torch.device("cpu"), 4, 32, 9
 
@@ -214,6 +215,46 @@ def test_what_a_transformer_is_not_told_is_zero_on_its_channels(tmp_path: Path) 
     assert not torch.equal(case.generated(None), case.generated(case.told(control)))
 
 
+def test_a_small_model_that_knows_all_of_it_equals_the_stock_pipeline(tmp_path: Path) -> None:
+    """As assets/train_tiny_wan.py writes one: 52 channels, Euler's scheduler, captions of 16 tokens; the pipeline is
+    changed as the model card says."""
+    from diffusers import FlowMatchEulerDiscreteScheduler
+
+    case = Case(tmp_path, "control")
+    FlowMatchEulerDiscreteScheduler(shift=3.0).save_pretrained(tmp_path / "scheduler")
+    path = tmp_path / "model_index.json"
+    write_json(path, {**read_json(path), "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"]})
+    path = tmp_path / "tokenizer" / "tokenizer_config.json"
+    write_json(path, {**read_json(path), "model_max_length": 16})
+    case.encoder = FAMILY.load_text_encoder(tmp_path, CPU, torch.float32)
+    given = case.told(told_of(GivenKind("first+last"), case.video))
+    ours = case.generated(given)
+    assert FAMILY.facts(case.model).text_tokens == 16
+
+    stock = whole_pipeline(FAMILY, case.model)
+    code = FAMILY.usage(
+        case.model, tmp_path, "x.safetensors", "a", (FRAMES, SIZE, SIZE), told=["first+last", "control"]
+    )
+    assert "max_sequence_length=16" in code
+    assert "more than this pipeline takes: control" in code
+    exec(code[code.index("kept = [") : code.index("# It was trained")], {"pipe": stock})
+    theirs = stock(
+        image=case.picture(0),
+        last_image=case.picture(-1),
+        prompt="a red circle",
+        negative_prompt="the video",
+        num_frames=FRAMES,
+        height=SIZE,
+        width=SIZE,
+        num_inference_steps=STEPS,
+        guidance_scale=3.0,
+        generator=torch.Generator().manual_seed(1),
+        max_sequence_length=16,
+        output_type="latent",
+    ).frames
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
+
+
 def test_other_layouts_of_fun_control(tmp_path: Path) -> None:
     """32 channels: control alone; 48: control, then the first frame's latents without a mask."""
     case = Case(tmp_path, "control")
@@ -251,6 +292,7 @@ def test_a_model_says_what_it_can_be_told(tmp_path: Path) -> None:
     published = {model.id: can(model) for model in FAMILY.models}
     assert published["wan2.1-t2v-14b"] == {"nothing"}
     assert published["wan2.1-i2v-14b-480p"] == published["wan2.2-i2v-a14b"] == set(NAMES)
+    assert published["wan2.1-flf2v-14b-720p"] == {"first+last", "keyframes"}
     assert published["wan2.2-ti2v-5b-image"] == {"first", "prefix"}
 
 

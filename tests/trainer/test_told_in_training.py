@@ -45,7 +45,8 @@ EVERY = ["first 0.2", "last 0.1", "first+last 0.2", "prefix 5 0.1", "suffix 5 0.
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
     base = tmp_path_factory.mktemp("told")
-    return {variant: FAMILY.toy(base / variant, variant) for variant in ("control", "image-2.1", "5b", "text")}
+    made = ("control", "image-2.1", "image-flf", "5b", "text")
+    return {variant: FAMILY.toy(base / variant, variant) for variant in made}
 
 
 def attached(dataset: Dataset, kind: str, frames: np.ndarray | None = None) -> None:
@@ -189,6 +190,7 @@ def test_another_companion_is_another_key_and_runs_without_have_the_keys_they_ha
         ("image-2.1", {"given": ["prefix 9 0.3"]}, "leaves nothing to learn of 9 frames"),
         ("image-2.1", {"given": ["first 0.3"], "preview_frames": 5}, "preview_frames is 5"),
         ("image-2.1", {"given": ["first 0.9", "last 0.4"]}, "adds up to 1.3"),
+        ("image-flf", {}, "given is empty, .* looks at a first and a last frame together.*: write first.last 1"),
     ],
 )
 def test_what_cannot_be_told_is_refused_with_the_reason(

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.families import lora_names, lora_writing
 from workbench.families.base import Family, ImageScale, OwnSetting
-from workbench.families.facts import Part, VaeFacts
+from workbench.families.facts import ModelFacts, Part, VaeFacts
 from workbench.families.lora_writing import LoraFormat, passed_over_by_comfyui
 from workbench.families.model import Frames, Model
 from workbench.families.model_files import INDEX, index
@@ -42,6 +42,7 @@ from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, Noise
 from workbench.families.told import NAMES as KINDS
 from workbench.families.told import NOTHING, Told
 from workbench.families.usage import UsageExtras
+from workbench.workspace import read_object
 
 if TYPE_CHECKING:
     import torch
@@ -143,6 +144,17 @@ MODELS = (
         height=720,
         width=1280,
     ),
+    replace(
+        LARGE_I2V,
+        id="wan2.1-flf2v-14b-720p",
+        title="Wan 2.1 14B, first and last frame, 720p",
+        source="Wan-AI/Wan2.1-FLF2V-14B-720P-diffusers",
+        height=720,
+        width=1280,
+        steps=50,
+        flow_shift=16.0,
+        small_flow_shift=None,
+    ),
     FIVE,
     replace(FIVE, id="wan2.2-ti2v-5b-image", title="Wan 2.2 5B, image to video", task="image-to-video"),
     PAIR,
@@ -221,6 +233,7 @@ FORMATS = (
         "ComfyUI",
     ),
 )
+CAPTION = ", max_sequence_length={}"
 SHIFTED = """
 
 # The noise levels of samples and previews; the model's own files may have another shift.
@@ -299,7 +312,16 @@ class Wan(Family):
             decoder_tensors=19.7 if halved > 1 else 12.6,
         )
 
+    def facts_of(self, model: Model, folder: Path | None) -> ModelFacts:
+        found = super().facts_of(model, folder)
+        return found if folder is None else replace(found, text_tokens=self.caption_length(folder))
+
     # ---- captions
+
+    def caption_length(self, folder: Path) -> int:
+        """512, or fewer where a small model's tokenizer says so: how many empty ones follow a caption counts."""
+        own = read_object(folder / "tokenizer" / "tokenizer_config.json").get("model_max_length")
+        return min(int(own), self.text_tokens) if isinstance(own, int | float) and own >= 1 else self.text_tokens
 
     def cleaned(self, caption: str) -> str:
         import ftfy
@@ -521,6 +543,7 @@ class Wan(Family):
             before=load,
             parts=", vae=vae",
             changes=changes + (SQUEEZED.format(height=shape[1], width=shape[2]) if looks else ""),
+            arguments="" if (tokens := self.caption_length(folder)) == self.text_tokens else CAPTION.format(tokens),
         )
 
     def usage_told(self, model: Model, folder: Path, extras: UsageExtras, told: Sequence[str]) -> UsageExtras:

@@ -89,9 +89,12 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
 
 def _check_told(settings: TrainSettings, resolved: ResolvedModel) -> None:
     """Refuse what the model cannot be told of a clip, and what it would be told in two ways."""
+    family, model = resolved
+    of_both_ends = model.task == "image-to-video" and not family.refusal(model, "first+last")
+    if not settings.given and of_both_ends and (why := family.refusal(model, "first")):  # which empty stands for
+        raise _refusal("given", f"given is empty, {why}: write first+last 1")
     if not settings.tells:
         return
-    family, model = resolved
     frames, rule = settings.frames or model.frames, model.frame_rule
     for kind in (one.kind for one in settings.given_shares):
         if why := family.refusal(model, kind.name):

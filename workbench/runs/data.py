@@ -226,7 +226,7 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
     for role, source in dict.fromkeys(used):
         folder, found = workspace.dataset(source.name), clips[source.name]
         misfits = {clip.file_name: _misfit(folder, clip, settings, model, fit) for clip in found if clip.is_latents}
-        misfits |= {clip.file_name: why for clip in found if (why := _untold(folder, clip, settings))}
+        misfits |= {clip.file_name: why for clip in found if (why := _misses(folder, clip, settings))}
         masked = settings.loss_mask != "off" and role != "known"
         items, left_out = _usable(folder, source, found, buckets, shape, taking, misfits, masked)
         if not items:
@@ -408,6 +408,13 @@ def _misfit(dataset: Path, clip: Clip, settings: TrainSettings, model: Model, fi
         path = clip_file(dataset, clip.file_name)
         return fit.misfit(path) if path.is_file() else ""
     except DataError as error:
+        return str(error)
+
+
+def _misses(dataset: Path, clip: Clip, settings: TrainSettings) -> str:
+    try:
+        return _untold(dataset, clip, settings)
+    except DataError as error:  # a link that leads out
         return str(error)
 
 
