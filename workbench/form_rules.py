@@ -26,6 +26,7 @@ DECIDED_BY: Mapping[str, Collection[str]] = {
     "model": ("condition", "image_dropout", "image", "image_scale", "scheduler", "height", "width", "video"),
     "condition": ("condition_frames", "image_latent_scale", "preview_images", "low_resolution_scale"),
     "given": ("condition", "image_dropout", "first_frame_share", "preview_images", "condition_frames"),
+    "reference": ("reference_downscale",),
     "method": ("rank", "alpha", "targets", "lora_dropout", "dora", "rslora", "lora_init"),
     "regularization_dataset": ("regularization_share", "regularization_weight", "regularization_target"),
     "more_datasets": ("dataset_weights",),
