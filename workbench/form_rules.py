@@ -40,6 +40,7 @@ DECIDED_BY: Mapping[str, Collection[str]] = {
         "preview_lora",
     ),
     "slider_positive": ("slider_negative", "slider_neutral", "slider_guidance", "slider_samples"),
+    "reference": ("reference_downscale",),
     "regularization_dataset": ("regularization_share", "regularization_weight", "regularization_target"),
     "more_datasets": ("dataset_weights",),
     "held_out": ("validation_dataset",),

@@ -2,9 +2,9 @@
 // result and the history are elements of their own (samples.js).
 
 // Settings that have a place of their own; all others stand in the fold.
-const SAMPLE_FIELDS = ['model', 'prompt', 'negative_prompt', 'loras', 'guidance_scale', 'steps', 'seed', 'frames', 'image', 'last_image', 'video', 'mask', 'continue_from', 'control'];
+const SAMPLE_FIELDS = ['model', 'prompt', 'negative_prompt', 'loras', 'guidance_scale', 'steps', 'seed', 'frames', 'image', 'last_image', 'video', 'mask', 'continue_from', 'control', 'reference'];
 const SLOTS = { image: ['First frame', 'image/*'], last_image: ['Last frame', 'image/*'], video: ['Video to change', 'video/*'], mask: ['Mask', 'video/*'],
-  continue_from: ['Video to continue', 'video/*'], control: ['Control video', 'video/*'] };
+  continue_from: ['Video to continue', 'video/*'], control: ['Control video', 'video/*'], reference: ['Reference', 'image/*,video/*'] };
 const VIDEO_FILE = /\.(mp4|mov|webm|mkv|avi|gif)$/i;
 const PICTURE_FILE = /\.(png|jpe?g|webp|bmp)$/i;
 const OWN_FILE = /\.(mp4|json|safetensors)$/i; // that may hold settings

@@ -214,6 +214,7 @@ class Family(ABC):
         # Settings of runs and samples, by the kinds that they are for.
         of = {"given": NAMES, "last_image": ("last", "first+last"), "keyframes": ("keyframes",), "mask": ("mask",)}
         of |= {"mask_keeps": ("mask",), "tell_frames": ("prefix",), **{name: (name,) for name in BESIDE}}
+        of |= {"reference_downscale": ("reference",)}
         told = {setting for setting, names in of.items() if any(kinds.get(name) == "" for name in names)}
         # What the model learns is a prediction of the same shape: the base model's can stand in its place. Its loss is
         # one of cells in place and time, so a mask can weigh them.
@@ -821,9 +822,10 @@ class Family(ABC):
     def usage_told(self, model: Model, folder: Path, extras: UsageExtras, told: Sequence[str]) -> UsageExtras:
         """The same for a LoRA that was trained with kinds of given frames: a last frame where the stock pipeline takes
         one, and a remark on what it does not take."""
-        if "first+last" in told and "first+last" in self.stock_kinds:
+        stock = self.stock_kinds if model.task == "image-to-video" else ()
+        if "first+last" in told and "first+last" in stock:
             extras = replace(extras, arguments=f", {usage.LAST}{extras.arguments}")
-        more = [kind for kind in told if kind not in self.stock_kinds]
+        more = [kind for kind in told if kind not in stock]
         options = ", ".join(usage.OPTIONS[kind] for kind in more if kind in usage.OPTIONS)
         remark = usage.ALSO_TOLD.format(kinds=", ".join(more), options=options) if options else ""
         return replace(extras, changes=extras.changes + remark)

@@ -149,6 +149,9 @@ class LoraWeights:
 
 EXPERT_KEY = "expert"  # of our files' metadata
 DROPPED_KEY = "dropped_caption"  # likewise: "zeros" where a dropped caption had no embedding when it was trained
+# Likewise, of an in-context LoRA, as LTX-2's trainer writes and ComfyUI-LTXVideo reads it: how many times smaller than
+# the video its reference was.
+REFERENCE_KEY = "reference_downscale_factor"
 # What a file with both experts' LoRAs calls each transformer, and by which words people name files of one.
 NUMBERS = {HIGH_NOISE: "1", LOW_NOISE: "2"}
 NUMBERED = re.compile(r"(?P<before>(?:\w+\.)*?)transformer_(?P<number>[12])\.(?P<after>.+)")

@@ -239,6 +239,15 @@ MODELS = tuple(
 )
 
 
+# ---- model cards
+
+CONDITIONS = """
+
+# It was trained to be told {kinds} beforehand. Give the call below what you have of them, each at its frame_index (of
+# videos in steps of 8){instead}: conditions=[LTXVideoCondition(image=load_image("first.png"), frame_index=0)]
+from diffusers.pipelines.ltx.pipeline_ltx_condition import LTXVideoCondition"""
+
+
 # ---- names of layers, and formats of LoRA files
 
 DECODE_TIMESTEP, DECODE_NOISE = 0.05, 0.025
@@ -562,6 +571,15 @@ class LTXVideo(Family):
         # A VAE without a timestep (0.9.0) passes these over.
         decoding = f"decode_timestep={DECODE_TIMESTEP}, decode_noise_scale={DECODE_NOISE}"
         return UsageExtras(arguments=f", frame_rate={model.fps:g}, {decoding}")
+
+    def usage_told(self, model: Model, folder: Path, extras: UsageExtras, told: Sequence[str]) -> UsageExtras:
+        frames = [kind for kind in told if model.pipeline == CONDITION and kind in KINDS and kind != "mask"]
+        found = super().usage_told(model, folder, extras, [kind for kind in told if kind not in frames])
+        if not frames:
+            return found
+        instead = ", in place of image" if model.task == "image-to-video" else ""
+        changes = CONDITIONS.format(kinds=", ".join(frames), instead=instead) + found.changes
+        return replace(found, changes=changes, helpers=("load_image",))
 
     def miniature(self, variant: str) -> tuple[Any, dict[str, Any]]:
         """A random pipeline; "0.9.5" and "13b" with the newer autoencoder, whose decoder is given a timestep and noise.

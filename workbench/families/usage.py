@@ -21,7 +21,7 @@ pipe.to(device)  # or, with less memory: pipe.enable_model_cpu_offload()
 pipe.set_adapters(["lora"], [1.0]){changes}
 video = pipe(
     {image}prompt={prompt!r},{negative}
-    num_frames={frames}, height={height}, width={width}, num_inference_steps={steps},
+    {frames}height={height}, width={width}, num_inference_steps={steps},
     guidance_scale={guidance_scale}{guidance_scale_2}{arguments},
     generator=torch.Generator().manual_seed({seed}),
 ).frames[0]
@@ -44,6 +44,7 @@ OPTIONS = {
     "keyframes": "--keyframes",
     "mask": "--video and --mask",
     "control": "--control",
+    "reference": "--reference",
 }  # of the shell, by kind; a suffix has none
 DYNAMIC = "use_dynamic_cfg=True"  # diffusers' argument for the curve "stock", of CogVideoX's pipelines
 INTO_SECOND = ", load_into_transformer_2=True"
@@ -58,6 +59,7 @@ class UsageExtras:
                first arguments of `from_pretrained`
     parts:     more arguments for loading the pipeline, each after a comma
     changes:   lines after loading;  arguments: more arguments of the call, each after a comma
+    helpers:   more of diffusers.utils;  counts: whether the call takes a number of frames
     """
 
     classes: tuple[str, ...] = ()
@@ -65,6 +67,8 @@ class UsageExtras:
     parts: str = ""
     changes: str = ""
     arguments: str = ""
+    helpers: tuple[str, ...] = ()
+    counts: bool = True
 
 
 def lora_source(lora: str, repository: str) -> str:
@@ -100,7 +104,7 @@ def code(
         here="" if repository else f"{HERE} ",
         seed=seed,
         classes=", ".join(sorted({pipeline, *extras.classes})),
-        helpers="export_to_video, load_image" if of_image else "export_to_video",
+        helpers=", ".join(sorted({"export_to_video", *(["load_image"] if of_image else []), *extras.helpers})),
         imports=EMBEDDED if model.embedded else "",
         before=extras.before.replace("SOURCE", source),
         pipeline=pipeline,
@@ -111,7 +115,7 @@ def code(
         image='image=load_image("first_frame.png"), ' if of_image else "",
         prompt=prompt,
         negative=f"\n    negative_prompt={model.negative_prompt!r}," if model.negative_prompt else "",
-        frames=frames,
+        frames=f"num_frames={frames}, " if extras.counts else "",
         height=height,
         width=width,
         steps=model.steps,

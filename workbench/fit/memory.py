@@ -69,7 +69,11 @@ class RunSizes:
     @cached_property
     def tokens(self) -> int:
         """Of one clip, with its caption's."""
-        return self.facts.tokens(*self.shape)
+        own, (frames, height, width) = self.facts.tokens(*self.shape), self.shape
+        if not self.settings.reference:
+            return own
+        smaller = self.settings.reference_downscale  # the reference's tokens stand beside the clip's
+        return own + self.facts.tokens(frames, height // smaller, width // smaller)
 
     @property
     def unit(self) -> int:
@@ -132,7 +136,7 @@ class RunSizes:
             return replace(joint, table=facts.position_bytes)
         rates = known.CROSS_SINGLE if single else known.CROSS_MIXED
         shown = 0 if settings.first_frame_share == 0 or settings.tells else facts.shown_bytes
-        shown = max(shown, facts.told_bytes if settings.given else 0)
+        shown = max(shown, facts.told_bytes if settings.given or settings.reference else 0)
         inside = max((one.outputs for one in facts.linears if one.in_blocks and one.on == "video"), default=0)
         wide, timed = rates.within * inside / facts.width, 6.0 * (facts.timed_bytes or shown)
         picture = 1.05 * self.number if facts.picture_tokens else 0.0  # a second cross-attention's output

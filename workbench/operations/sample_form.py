@@ -85,7 +85,7 @@ def keep_file(
     file: File,
     *,
     name: Annotated[
-        Literal["image", "last_image", "keyframes", "video", "continue_from", "mask", "control"],
+        Literal["image", "last_image", "keyframes", "video", "continue_from", "mask", "control", "reference"],
         Field(description="The setting of a sample that it is for."),
     ] = "image",
 ) -> Written:

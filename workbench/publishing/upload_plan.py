@@ -30,7 +30,14 @@ from workbench.clips.records import METADATA, clip_file, file_sha256, read_info
 from workbench.display.quantities import byte_size, counted
 from workbench.errors import ConfigError, DataError
 from workbench.families import model_files
-from workbench.families.lora_files import DIFFUSERS_KEY, DROPPED_KEY, EXPERT_KEY, shortened, with_metadata
+from workbench.families.lora_files import (
+    DIFFUSERS_KEY,
+    DROPPED_KEY,
+    EXPERT_KEY,
+    REFERENCE_KEY,
+    shortened,
+    with_metadata,
+)
 from workbench.families.model import Model
 from workbench.hub import Kind
 from workbench.loras.library import LibraryLora
@@ -63,6 +70,7 @@ NOTES = (
     DIFFUSERS_KEY,
     EXPERT_KEY,
     DROPPED_KEY,
+    REFERENCE_KEY,
     "base_model",
     "base_revision",
     "step",

@@ -23,6 +23,7 @@ from workbench.errors import ConfigError, DataError
 from workbench.families.base import ResolvedModel
 from workbench.families.model import Model
 from workbench.families.settings import check_own
+from workbench.families.told import BESIDE
 from workbench.jobs import platform
 from workbench.jobs.devices import Device, gpus
 from workbench.runs import optimizer_options
@@ -108,12 +109,13 @@ def _check_told(settings: TrainSettings, resolved: ResolvedModel) -> None:
                 "given",
                 f"given has {kind}, which leaves nothing to learn of {frames} frames: tell fewer, or raise frames",
             )
-    if settings.control and (why := family.refusal(model, "control")):
-        raise _refusal("control", f"control is on, {why}")
+    for name in BESIDE:
+        if getattr(settings, name) and (why := family.refusal(model, name)):
+            raise _refusal(name, f"{name} is on, {why}")
     for name in ("condition", "condition_frames"):
         value, usual = getattr(settings, name), TrainSettings.model_fields[name].default
         if value != usual:
-            tells = "given" if settings.given else "control"
+            tells = "given" if settings.given else "control" if settings.control else "reference"
             raise _refusal(
                 name,
                 f"{name} is {value}, but {tells} says what the model is told: set {name} to {usual}, or {tells} off",

@@ -240,6 +240,8 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
             items = [replace(item, weight=1.0, group=source.name, share=source.weight) for item in items]
         roles[role] += [replace(item, sha256=contents[item.path], role=role) for item in items]
         dropped += left_out
+    if settings.reference:
+        _check_references(settings, model, [*roles["train"], *roles["known"], *roles["held_out"]])
     shapes = {item.bucket for item in roles["train"]}
     beside = [item for item in roles["known"] if item.bucket not in shapes]
     dropped += [f"{item.name}: no new clip has its shape, {item.bucket}" for item in beside]
@@ -423,18 +425,34 @@ def _untold(dataset: Path, clip: Clip, settings: TrainSettings) -> str:
     if not settings.tells:
         return ""
     if clip.is_latents:
-        return "given and control are made of a clip's frames, and latents have none"
+        return "given, control and reference stand beside a clip's frames, and latents have none"
     kinds = {one.kind.name for one in settings.given_shares}
-    needed = {"control": settings.control, "mask": "mask" in kinds}
-    for kind, setting in (("control", "control"), ("mask", "given")):
-        name = clip.companions.get(kind, "")
+    needed = {"control": settings.control, "mask": "mask" in kinds, "reference": settings.reference}
+    for kind, setting in (("control", "control"), ("mask", "given"), ("reference", "reference")):
+        name, what = clip.companions.get(kind, ""), kind if kind == "reference" else f"{kind} video"
         if needed[kind] and not name:
-            return f"it has no {kind} video, which {setting} needs: add one beside the clip"
+            return f"it has no {what}, which {setting} needs: add one beside the clip"
         if needed[kind] and not clip_file(dataset, name).is_file():
-            return f"the file of its {kind} video is missing, {name}: add it again"
+            return f"the file of its {what} is missing, {name}: add it again"
     if {"last", "first+last"} & kinds and clip.last_frame and not clip_file(dataset, clip.last_frame).is_file():
         return f"the file of its last frame is missing, {clip.last_frame}: add it again"
     return ""
+
+
+def _check_references(settings: TrainSettings, model: Model, items: Sequence[RunClip]) -> None:
+    """Refuse references that cannot stand in one batch, and sizes that have no smaller one. Raises ConfigError."""
+    pictures = {item.plan.clip.reference.endswith(".png"): item.name for item in items}
+    if len(pictures) > 1:
+        sentence = f"the reference of {pictures[True]} is a picture and that of {pictures[False]} a video"
+        raise ConfigError.of("reference", f"reference is on, but {sentence}: use one or the other in a run")
+    unit = model.size_multiple * settings.reference_downscale
+    for bucket in sorted({item.bucket for item in items}, key=str):
+        if bucket.height % unit or bucket.width % unit:
+            raise ConfigError.of(
+                "reference_downscale",
+                f"reference_downscale is {settings.reference_downscale}, and a clip of {bucket.width}x{bucket.height} "
+                f"has no such part: use sizes that are multiples of {unit}, or a smaller reference_downscale",
+            )
 
 
 def _unusable(settings: TrainSettings, role: Role, dataset: str, dropped: Sequence[str]) -> DataError:

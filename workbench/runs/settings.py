@@ -17,7 +17,7 @@ from workbench.families import default_model, known_model
 from workbench.families.denoising import Curve
 from workbench.families.noise_schedules import Density, TrainPart
 from workbench.families.settings import NamesModel
-from workbench.families.told import GivenShare, parse_given
+from workbench.families.told import BESIDE, GivenShare, parse_given
 from workbench.jobs.devices import DeviceChoice
 from workbench.settings import Settings, field
 
@@ -191,6 +191,14 @@ class ToldSettings(Settings):
     """Train with the control videos that lie beside the clips (edges, depth, poses), for models with channels for them:
     what is generated then follows such a video frame by frame. Each clip needs one."""
 
+    reference: bool = field(False, title="Show references", advanced=True, own=True)
+    """Train an in-context LoRA: the model is shown the reference that lies beside each clip, a video or a picture, and
+    learns how the clip follows from it: a style, an edit, a video from edges or poses. Each clip needs one."""
+
+    reference_downscale: int = field(1, title="Reference downscale", low=1, high=8, advanced=True, own=True)
+    """How many times smaller than the clip its reference is shown, in width and height. 2 takes a quarter of the
+    tokens, and so less time and memory. The LoRA's file says it (reference_downscale_factor)."""
+
     @field_validator("given")
     @classmethod
     def _legal_kinds(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -205,18 +213,19 @@ class ToldSettings(Settings):
     @property
     def told_kinds(self) -> tuple[str, ...]:
         """The kinds of `families.told` that clips are told."""
-        names = [one.kind.name for one in self.given_shares] + (["control"] if self.control else [])
+        names = [one.kind.name for one in self.given_shares]
+        names += [name for name in BESIDE if getattr(self, name)]
         return tuple(dict.fromkeys(names))
 
     @property
     def ways_told(self) -> int:
         """Encoded views of a clip beside itself, for all that it may be told."""
-        return len(self.given) + self.control
+        return len(self.given) + self.control + self.reference
 
     @property
     def tells(self) -> bool:
         """Whether clips are told anything of this section; if not, models are shown what they were made for."""
-        return bool(self.given or self.control)
+        return bool(self.given or self.control or self.reference)
 
 
 class SliderSettings(Settings):
@@ -656,6 +665,8 @@ OTHER_NAMES = {
     "horizontal_flip": "augmentation, flip, random flip",
     "given": "image to video, i2v, first last frame, FLF2V, end image, extend video, inpainting, outpainting",
     "control": "Fun-Control, ControlNet, control path, control directory, edges, canny, depth, pose, paired videos",
+    "reference": "IC-LoRA, in-context LoRA, reference video, reference latents dir, edit, video to video",
+    "reference_downscale": "reference downscale factor, reference downscale",
     "gradient_checkpointing": "vram, GPU memory, activation checkpointing, recompute",
     "base_model_precision": "vram, GPU memory, quantize, quantization, 8-bit, 4-bit, fp8, QLoRA, layerwise upcasting",
     "blocks_to_swap": "vram, GPU memory, offload, block swap, group offload",
@@ -789,7 +800,7 @@ def _image(values: Values) -> bool:
 
 def _tells(values: Values) -> bool:
     """Whether the run says itself what the model is told of a clip."""
-    return bool(values["given"] or values["control"])
+    return bool(values["given"] or values["control"] or values["reference"])
 
 
 def _first_frame(values: Values) -> bool:
@@ -805,6 +816,7 @@ def _lora(values: Values) -> bool:
 HAS_EFFECT: dict[str, Callable[[Values], bool]] = {
     **dict.fromkeys(("condition", "image_dropout"), lambda values: _image(values) and not _tells(values)),
     "first_frame_share": lambda values: not _tells(values),
+    "reference_downscale": lambda values: bool(values["reference"]),
     **dict.fromkeys(("condition_frames", "image_latent_scale", "preview_images"), _first_frame),
     "low_resolution_scale": lambda values: _image(values) and values["condition"] == "low resolution",
     **dict.fromkeys(

@@ -28,7 +28,7 @@ from workbench.clips.frame_plan import shape_for
 from workbench.clips.records import file_sha256
 from workbench.families import settled_model
 from workbench.families.denoising import DenoiseInputs, OnStep, no_step
-from workbench.families.lora_files import DROPPED_KEY
+from workbench.families.lora_files import DROPPED_KEY, REFERENCE_KEY
 from workbench.families.model import Expert, Model
 from workbench.families.model_inputs import Tensors
 from workbench.jobs.devices import Device
@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     import torch
 
 HASHED = {"image_sha256": "image", "video_sha256": "video", "continued_sha256": "continue_from"}
-TOLD = {"last_image_sha256": "last_image", "mask_sha256": "mask", "control_sha256": "control"}  # where they are given
+# Where they are given.
+TOLD = {f"{name}_sha256": name for name in ("last_image", "mask", "control", "reference")}
 PROMPTS_KEPT = 64  # embeddings, so that the text encoder is not needed when a prompt is repeated
 
 
@@ -156,7 +157,7 @@ class Sampler:
             fps=inputs.shape.fps,
             at_timestep=self.experts.at if self._pair else None,
             temperature=inputs.temperature,
-            **self._start_latents(inputs, shape, noise),
+            **self._start_latents(inputs, shape, noise, _downscale(found)),
         )
         try:  # of two transformers, each comes when it is needed
             with contextlib.nullcontext() if self._pair else self._on_device(self.transformer):
@@ -283,9 +284,12 @@ class Sampler:
         return {name: value.to(self._torch_device) for name, value in self._texts[prompt].items()}
 
     def _start_latents(
-        self, inputs: SampleInputs, latents_shape: tuple[int, ...], noise: torch.Generator
+        self, inputs: SampleInputs, latents_shape: tuple[int, ...], noise: torch.Generator, downscale: int
     ) -> dict[str, Any]:
-        """Of the `DenoiseInputs` what is made of a first frame, frames to continue, a video to change."""
+        """Of the `DenoiseInputs` what is made of a first frame, frames to continue, a video to change.
+
+        downscale: how many times smaller than the video a reference is shown
+        """
         import torch
 
         settings, shape = inputs.settings, inputs.shape
@@ -313,12 +317,13 @@ class Sampler:
                 missing = max(latents_shape[axis - 1] - around.shape[axis], 0)
                 around = torch.cat([around.narrow(axis, 0, missing), around], dim=axis)
                 found["source"] = self.family.sample_latents(moments, around)
-            if settings.told:
+            of_image = self.model.task == "image-to-video"
+            if settings.told or (picture is not None and settings.image and not of_image):
                 encoder = self.family.load_image_encoder(self.folder, self._torch_device, self._vae_dtype)
-                tensors = self.family.encode_told(self._vae, encoder, told_beforehand(inputs, last))
+                tensors = self.family.encode_told(self._vae, encoder, told_beforehand(inputs, last, downscale))
                 given = self.family.told_to_sample(self.folder, tensors, latents_shape, noise, self._vae_dtype)
                 found["given"] = given
-            elif picture is not None and self.model.task == "image-to-video":
+            elif picture is not None and of_image:
                 encoder = self.family.load_image_encoder(self.folder, self._torch_device, self._vae_dtype)
                 pixels = as_clip(picture)[:, :, 0]
                 image = self.family.encode_image(self._vae, encoder, pixels, shape.frames, settings.image_scale)
@@ -386,6 +391,12 @@ def _compares_with_zeros(inputs: SampleInputs, model: Model, loras: Sequence[Lor
         return False
     trained_so = any(read_header(lora.file).metadata.get(DROPPED_KEY) == "zeros" for lora in loras)
     return settings.unconditional == "zeros" or model.zeros_without_prompt or trained_so
+
+
+def _downscale(loras: Sequence[Lora]) -> int:
+    """How many times smaller than the video a reference is shown: as the first LoRA that says so was trained."""
+    said = (read_header(lora.file).metadata.get(REFERENCE_KEY, "") for lora in loras)
+    return next((int(text) for text in said if text.isdecimal() and int(text) > 0), 1)
 
 
 @functools.cache  # reading them takes 15 ms

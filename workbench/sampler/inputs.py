@@ -25,7 +25,7 @@ from workbench.families.base import Family
 from workbench.families.denoising import Guidance
 from workbench.families.model import Model
 from workbench.families.settings import check_own
-from workbench.families.told import NOTHING, GivenKind, Told, told_of
+from workbench.families.told import BESIDE, NOTHING, GivenKind, Told, told_of
 from workbench.sampler.loras import Lora, absolute, read_header, resolve
 from workbench.sampler.settings import INPUT_FILES, Kind, SampleSettings, parse_keyframes
 from workbench.workspace import Workspace, named_paths, replacing
@@ -157,11 +157,11 @@ def _check_pictures(family: Family, model: Model, settings: SampleSettings) -> N
     """Refuse a first frame where none is taken, its lack where one is needed, and files that are none."""
     from_image = model.task == "image-to-video"
     _check_told(family, model, settings)
-    if settings.image and not from_image:
+    if settings.image and not from_image and family.refusal(model, "first"):
         raise ConfigError.of(
             "image", f"image is {settings.image}, {model.title} starts from the prompt alone: leave it empty"
         )
-    begins = settings.image or settings.continue_from or settings.told.keys() - {"control"}
+    begins = settings.image or settings.continue_from or settings.told.keys() - set(BESIDE)
     if from_image and not begins and family.refusal(model, NOTHING):
         raise ConfigError.of("image", f"image is empty, {model.title} starts from a first frame: give a picture's file")
     if settings.image:
@@ -178,6 +178,9 @@ def _check_pictures(family: Family, model: Model, settings: SampleSettings) -> N
     for name in ("video", "continue_from", "mask", "control"):
         if file := getattr(settings, name):
             check_video(named_paths.resolve(file, name), name)
+    if settings.reference:
+        path = named_paths.resolve(settings.reference, "reference")
+        (check_picture if media.is_picture(path) else check_video)(path, "reference")
 
 
 def portable(workspace: Workspace, settings: SampleSettings) -> SampleSettings:
@@ -268,29 +271,41 @@ def as_clip(frames: Pixels) -> torch.Tensor:
     return (torch.from_numpy(frames.copy()).permute(3, 0, 1, 2).float() / 127.5 - 1.0).unsqueeze(0)
 
 
-def told_beforehand(inputs: SampleInputs, taken_over: Pixels | None) -> Told:
+def told_beforehand(inputs: SampleInputs, taken_over: Pixels | None, downscale: int = 1) -> Told:
     """What the model is told of a sample's video, in pixels; of the frames taken over what its settings say.
 
     Args:
         taken_over: The last frames of the video that is continued, [F, H, W, 3].
+        downscale: How many times smaller than the video the reference is shown.
 
     Raises:
-        ConfigError: For files that cannot be read.
+        ConfigError: For files that cannot be read, and sizes that have no smaller one.
     """
     import torch
 
     settings, shape = inputs.settings, inputs.shape
     size = (shape.height, shape.width)
 
-    def video(setting: str) -> torch.Tensor:
+    def video(setting: str, smaller: int = 1) -> torch.Tensor:
         path = named_paths.resolve(getattr(settings, setting), setting)
-        return as_clip(first_frames(path, shape.frames, shape.fps, *size, setting))
+        height, width = (side // smaller for side in size)
+        if setting == "reference" and media.is_picture(path):
+            return as_clip(read_picture(path, height, width, setting))
+        return as_clip(first_frames(path, shape.frames, shape.fps, height, width, setting))
 
     control = video("control") if settings.control else None
+    reference = None
+    if settings.reference:
+        unit = settings.resolved.model.size_multiple * downscale
+        if any(side % unit for side in size):
+            sentence = f"its LoRA takes one {downscale} times smaller than the video"
+            rule = f"use a height and width that are multiples of {unit}"
+            raise ConfigError.of("reference", f"reference is {Path(settings.reference).name}, and {sentence}: {rule}")
+        reference = video("reference", downscale)
     if settings.mask:
         mask = (video("mask").mean(1, keepdim=True) + 1) / 2
         told = told_of(GivenKind("mask", side=settings.mask_keeps), video("video"), mask)
-        return told.changed(control=control)
+        return told.changed(control=control, reference=reference)
     pictures = {frame: (file, "keyframes") for frame, file in parse_keyframes(settings.keyframes).items()}
     pictures |= {0: (settings.image, "image")} if settings.image else {}
     pictures |= {shape.frames - 1: (settings.last_image, "last_image")} if settings.last_image else {}
@@ -302,11 +317,11 @@ def told_beforehand(inputs: SampleInputs, taken_over: Pixels | None) -> Told:
         count = len(taken_over) if settings.tell_frames else 1  # one stands for the first frame
         known = {**{frame: as_clip(taken_over)[0, :, frame] for frame in range(count)}, **known}
     if not known:
-        return Told(shape.frames, control=control)
+        return Told(shape.frames, control=control, reference=reference)
     clip = torch.zeros(1, 3, shape.frames, *size)
     for frame, pixels in known.items():
         clip[0, :, frame] = pixels
-    return Told(shape.frames, tuple(sorted(known)), clip, control=control)
+    return Told(shape.frames, tuple(sorted(known)), clip, control=control, reference=reference)
 
 
 def _times(path: Path, setting: str) -> list[float]:
@@ -356,7 +371,7 @@ def keep(workspace: Workspace, path: Path, kind: Kind) -> Path:
     folder = workspace.samples / FOLDER
     if path.parent == folder:
         return path
-    (check_picture if kind == "picture" else check_video)(path)
+    (check_picture if kind == "picture" or media.is_picture(path) else check_video)(path)
     return _copied(path, folder / f"{file_sha256(path)}{path.suffix.lower()}")
 
 

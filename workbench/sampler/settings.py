@@ -13,6 +13,7 @@ from workbench.errors import ConfigError
 from workbench.families import default_model, known_model
 from workbench.families.denoising import Curve
 from workbench.families.settings import NamesModel
+from workbench.families.told import BESIDE
 from workbench.jobs.devices import DeviceChoice
 from workbench.settings import Settings, field
 
@@ -33,6 +34,7 @@ INPUT_FILES: dict[str, Kind] = {
     "continue_from": "video",
     "mask": "video",
     "control": "video",
+    "reference": "video",  # or a picture
 }
 
 
@@ -66,8 +68,8 @@ class SampleSettings(NamesModel):
     training setting dropped_caption)."""
 
     image: str = field("", title="First frame", section=WHAT, path=True)
-    """A picture's file (PNG, JPEG, WebP or BMP) that the video begins with, for image-to-video models. It is scaled and
-    cropped to the video's size."""
+    """A picture's file (PNG, JPEG, WebP or BMP) that the video begins with, for models that can be told a first frame.
+    It is scaled and cropped to the video's size."""
 
     video: str = field("", title="Video to change", section=WHAT, advanced=True, path=True)
     """A video's file: the new video keeps its shapes and movements and follows the prompt in the rest. For
@@ -107,6 +109,10 @@ class SampleSettings(NamesModel):
     control: str = field("", title="Control video", section=WHAT, advanced=True, path=True, own=True)
     """A video's file that the new video follows frame by frame: edges, depth, poses, as the model or its LoRA was
     trained with."""
+
+    reference: str = field("", title="Reference", section=WHAT, advanced=True, path=True, own=True)
+    """A video's or picture's file that an in-context LoRA makes the new video of. It is shown as much smaller as the
+    LoRA's file says."""
 
     loras: tuple[str, ...] = field((), title="LoRAs", section=WHAT, source="loras", lines=2, path=True)
     """Any number of LoRAs, each a run's name, a .safetensors file or OWNER/NAME on the Hub, with =SCALE behind it if
@@ -217,7 +223,7 @@ class SampleSettings(NamesModel):
         if self.last_image:
             begins = self.image or self.continue_from or self.keyframes
             found["first+last" if begins else "last"] = "last_image"
-        return found | ({"control": "control"} if self.control else {})
+        return found | {name: name for name in BESIDE if getattr(self, name)}
 
     def settled(self) -> SampleSettings:
         """The same with a random seed where it was left empty."""
@@ -328,8 +334,8 @@ def _guided(values: Mapping[str, Any]) -> bool:
 
 def _image(values: Mapping[str, Any]) -> bool:
     """Whether the model begins with a picture; true for one that is not known."""
-    model = chosen_model(values)
-    return model is None or model.task != "text-to-video"
+    found = known_model(str(values["model"]))
+    return found is None or found.model.task != "text-to-video" or not found.family.refusal(found.model, "first")
 
 
 def _told(kind: str) -> Callable[[Mapping[str, Any]], bool]:

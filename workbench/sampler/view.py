@@ -52,6 +52,7 @@ def facts(sample: Sample) -> list[tuple[str, str]]:
         ("ends with", "a picture" if settings.last_image else ""),
         ("passes through", f"{len(settings.keyframes)} keyframes" if settings.keyframes else ""),
         ("follows", "a control video" if settings.control else ""),
+        ("made of", "a reference" if settings.reference else ""),
         ("changes", _changed(settings) if settings.video else ""),
         ("continues", "a video" if settings.continue_from else ""),
         ("joint", joint_in_words(record["joint"]) if "joint" in record else ""),

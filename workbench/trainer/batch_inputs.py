@@ -8,8 +8,8 @@ Image-to-video models get the noised first frame, or the clip in low resolution,
 ones were trained (SAT diffusion_video.py): the first frame gets noise of its own before it is encoded, its sigma
 sampled anew for every clip and step from exp(N(mean, deviation)); now and then there is no picture at all.
 
-A run that says what the model is told of a clip (the settings `given` and `control`) draws one way for each batch, so
-that all its clips have one shape; measurements and previews always take the one of the largest share.
+A run that says what the model is told of a clip (the settings `given`, `control` and `reference`) draws one way for
+each batch, so that all its clips have one shape; measurements and previews always take the one of the largest share.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ import torch
 from workbench.families.model import Model
 from workbench.families.model_inputs import Given, ModelInputs, Tensors
 from workbench.families.noise_schedules import DEFAULTS, NoiseSettings
-from workbench.families.told import GivenKind, drawn, largest
+from workbench.families.told import BESIDE, GivenKind, drawn, largest
 from workbench.jobs.torch_devices import free_memory, to_device
 from workbench.runs.checks import refuse_empty
 from workbench.runs.data import Batches, RunClip, TrainingData, seed_for
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.encoder import (
-    CONTROL,
     DRIFT_INPUTS,
     FIRST_FRAME,
     MASK,
@@ -42,6 +41,7 @@ from workbench.trainer.encoder import (
     read_first_frame,
     told_view,
     view_of,
+    views_beside,
 )
 from workbench.trainer.evaluation import EvaluationInput
 
@@ -215,7 +215,7 @@ class BatchInputs:
     def _told(self, items: Sequence[RunClip], flipped: Sequence[bool], kind: GivenKind | None) -> Tensors:
         """The encoded views of what is told of clips of one shape; of one that a kind would tell whole, nothing."""
         views = [told_view(kind)] if kind is not None and kind.leaves_something(len(items[0].plan.indices)) else []
-        views += [CONTROL] if self._settings.control else []
+        views += views_beside(self._settings)
         return {name: tensor for view in views for name, tensor in self._views(items, flipped, view).items()}
 
     def fixed_kind(self, item: RunClip) -> GivenKind | None:
@@ -229,8 +229,9 @@ class BatchInputs:
         return self._model.task == "image-to-video"
 
     def told_in_words(self, item: RunClip) -> str:
-        """The same with the control video: "first+last, control"."""
-        return ", ".join(str(part) for part in (self.fixed_kind(item), CONTROL * self._settings.control) if part)
+        """The same with what lies beside the clip: "first+last, control"."""
+        beside = [name for name in BESIDE if getattr(self._settings, name)]
+        return ", ".join(str(part) for part in (self.fixed_kind(item), *beside) if part)
 
     def _given(self, told: Tensors, shape: tuple[int, ...], purpose: str, *indices: int) -> Given:
         noise = self._generator(purpose, *indices)

@@ -7,10 +7,9 @@ revision, the dtype. So nothing goes stale, and two datasets with the same clip 
 
 A clip gives one entry a view: as it is, flipped, and for models that need more than the caption its first frame (as
 pixels where noise is put on it anew at each step, else encoded: "picture") or its low-resolution self. Where a run says
-what the model is told of a clip, each way gives a view ("told first+last"), and so does a control video ("control"). A
-clip that is latents is not encoded: the file's tensors are taken, its caption's embeddings as the view "text".
-A clip's mask, where
-the loss is masked, becomes how much each cell of its latents counts ("mask"), which takes no model.
+what the model is told of a clip, each way gives a view ("told first+last"), and so do a control video and a reference.
+A clip that is latents is not encoded: the file's tensors are taken, its caption's embeddings as the view "text".
+A clip's mask, where the loss is masked, becomes how much each cell of its latents counts ("mask"), without a model.
 """
 
 from __future__ import annotations
@@ -46,9 +45,11 @@ if TYPE_CHECKING:
     import torch
 
 Progress = Callable[[str, int, int, float], None]  # phase, done, total, seconds each
-View = str  # "clip", "first frame", "picture", "low resolution", "text", "mask", "control", or "told " and a kind
+# "clip", "first frame", "picture", "low resolution", "text", "mask", "control", "told " and a kind, or "reference " and how
+# many times smaller it is than the clip.
+View = str
 FIRST_FRAME_VIEWS = ("first frame", "picture")
-TOLD, CONTROL = "told", "control"
+TOLD, CONTROL, REFERENCE = "told", "control", "reference"
 CAPTIONS_AT_ONCE = 8
 DRIFT_INPUTS = 3  # captions, or clips, on each side of the measure of prior drift
 DTYPES = {short: name for name, short in PRECISIONS.items()}  # of torch, by precision
@@ -93,7 +94,13 @@ def told_views(settings: TrainSettings, item: RunClip) -> list[View]:
     fixed = largest(shares)
     kinds = [fixed] if item.role == "held_out" else [one.kind for one in shares]
     found = [told_view(kind) for kind in kinds if kind is not None and kind.leaves_something(frames)]
-    return [*found, *([CONTROL] if settings.control else [])]
+    return [*found, *views_beside(settings)]
+
+
+def views_beside(settings: TrainSettings) -> list[View]:
+    """The views of what a model is always told in a run."""
+    found = [CONTROL] if settings.control else []
+    return [*found, *([f"{REFERENCE} {settings.reference_downscale}"] if settings.reference else [])]
 
 
 class Encoder:
@@ -345,7 +352,7 @@ class Encoder:
 
 def is_told(view: View) -> bool:
     """Whether a view is something that a model is told of a clip."""
-    return view == CONTROL or view.startswith(f"{TOLD} ")
+    return view == CONTROL or view.startswith((f"{TOLD} ", f"{REFERENCE} "))
 
 
 def kind_of(view: View) -> GivenKind:
@@ -361,6 +368,8 @@ def companions_of(item: RunClip, view: View) -> dict[str, str]:
     clip = item.plan.clip
     if view == CONTROL:
         return {CONTROL: clip.control}
+    if view.startswith(REFERENCE):
+        return {REFERENCE: clip.reference}
     kind = kind_of(view)
     if kind.name == "mask":
         return {"mask": clip.mask}
@@ -383,6 +392,9 @@ def read_told(item: RunClip, view: View, flipped: bool = False) -> Told:
     if view == CONTROL:
         control = read_companion(item, beside[CONTROL])
         return Told(control.shape[2], control=control.flip(-1) if flipped else control)
+    if REFERENCE in beside:
+        shown = read_reference(item, beside[REFERENCE], int(view.split()[1]))
+        return Told(len(item.plan.indices), reference=shown.flip(-1) if flipped else shown)
     kind, video, mask = kind_of(view), read_video(item), None
     for name, frame in (("first_frame", 0), ("last_frame", -1)):
         if name in beside:
@@ -404,6 +416,35 @@ def read_companion(item: RunClip, name: str) -> torch.Tensor:
     path = clip_file(item.path.parent.parent, name)
     frames = torch.from_numpy(read_frames(path, plan.indices, plan.resize, plan.crop))
     return (frames.permute(3, 0, 1, 2).float() / 127.5 - 1.0).unsqueeze(0)
+
+
+def read_reference(item: RunClip, name: str, downscale: int) -> torch.Tensor:
+    """The reference beside a clip, so many times smaller than the clip: [1, 3, F, H, W], of a picture one frame.
+
+    A video with the clip's own frames and size is planned like the clip, so that they match frame by frame. Another one
+    is read from its beginning at the run's rate, goes on with its last frame, and is cut to the middle.
+    """
+    import numpy as np
+    import torch
+    from PIL import Image, ImageOps
+    from torch.nn.functional import avg_pool3d
+
+    from workbench.clips.media import probe, read_frames
+
+    plan, clip = item.plan, item.plan.clip
+    path, size = clip_file(item.path.parent.parent, name), (plan.crop[3] // downscale, plan.crop[2] // downscale)
+    if path.suffix == ".png":
+        with Image.open(path) as image:
+            frames = np.asarray(ImageOps.fit(image.convert("RGB"), size, Image.Resampling.BICUBIC))[None]
+    else:
+        about = probe(path)
+        if (about.frames, about.height, about.width) == (clip.frames, clip.height, clip.width):
+            return avg_pool3d(read_companion(item, name)[0], (1, downscale, downscale))[None]
+        times = (round(index * about.fps / plan.fps) for index in range(len(plan.indices)))
+        found = read_frames(path, [min(number, about.frames - 1) for number in times])
+        fitted = (ImageOps.fit(Image.fromarray(frame), size, Image.Resampling.BICUBIC) for frame in found)
+        frames = np.stack([np.asarray(picture) for picture in fitted])
+    return (torch.from_numpy(frames.copy()).permute(3, 0, 1, 2).float() / 127.5 - 1.0).unsqueeze(0)
 
 
 def given_picture(item: RunClip) -> Path | None:

@@ -26,7 +26,7 @@ from workbench import jobs
 from workbench.clips.records import DatasetInfo, read_info
 from workbench.errors import CannotWrite, ConfigError
 from workbench.families import settle
-from workbench.families.lora_files import DROPPED_KEY
+from workbench.families.lora_files import DROPPED_KEY, REFERENCE_KEY
 from workbench.families.noise_schedules import DEFAULTS
 from workbench.jobs.devices import Device
 from workbench.jobs.log import log
@@ -321,6 +321,7 @@ class Session:
             **({"expert": self.settings.expert} if self.model.boundary else {}),
             **({DROPPED_KEY: "zeros"} if self.settings.dropped_caption == "zeros" else {}),
             **trained_over(self.frozen.loras),
+            **({REFERENCE_KEY: str(self.settings.reference_downscale)} if self.settings.reference else {}),
         }
 
     # ---- reporting

@@ -92,6 +92,25 @@ def unscaled(*args, **kwargs):
 pipe.prepare_latents = unscaled"""
 
 
+PADDED = """
+
+# diffusers has no pipeline for this model. Behind the noisy latents it has channels for frames that it is told: zeros
+# where it is told none.
+pipe.transformer.register_to_config(in_channels={own})
+
+
+def padded(module, args, kwargs):
+    latents = kwargs["hidden_states"]
+    more = latents.new_zeros(*latents.shape[:2], {more}, *latents.shape[3:])
+    return args, kwargs | {{"hidden_states": torch.cat([latents, more], dim=2)}}
+
+
+pipe.transformer.register_forward_pre_hook(padded, with_kwargs=True)"""
+
+FOLLOWED = """
+
+# control.mp4 is the video to follow. diffusers reads it with imageio: pip install imageio imageio-ffmpeg"""
+
 # ---- CogVideoX-Fun
 
 CONTROL = "CogVideoXFunControlPipeline"
@@ -170,6 +189,7 @@ class CogVideoX(Family):
             # Learned positions end with the model's own frames; computed ones can be had for 49 whatever it says.
             frame_rule=Frames(8, own if learned else max(49, own)),
             fixed_size=learned,
+            pipeline=CONTROL if index(folder)["_class_name"] == CONTROL else "",
         )
         if transformer.get("patch_size_t") is None:
             return described
@@ -419,7 +439,15 @@ class CogVideoX(Family):
         if model.task == "image-to-video" and image_scale == "raw":
             changes += RAW.format(undo="*" if vae.get("invert_scale_latents") else "/", factor=vae["scaling_factor"])
         dynamic = f", {DYNAMIC}" if model.dynamic_guidance == "stock" else ""
-        return UsageExtras(changes=changes, arguments=f", max_sequence_length={tokens}{dynamic}")
+        arguments = f", max_sequence_length={tokens}{dynamic}"
+        if model.pipeline == CONTROL:
+            control = f', control_video=load_video("control.mp4")[:{shape[0]}]'  # which says how many frames
+            changes += FOLLOWED
+            return UsageExtras(changes=changes, arguments=control + arguments, helpers=("load_video",), counts=False)
+        own, all_of_them = transformer["out_channels"], transformer["in_channels"]
+        if all_of_them > 2 * own:
+            changes += PADDED.format(own=own, more=all_of_them - own)
+        return UsageExtras(changes=changes, arguments=arguments)
 
     # ---- other trainers' files
 
@@ -428,6 +456,10 @@ class CogVideoX(Family):
 
     def convert(self, source: Path, target: Path, folder: Path, report: Report = print) -> str:
         return sat.convert(source, target, folder, NAMES, report)
+
+    def usage_told(self, model: Model, folder: Path, extras: UsageExtras, told: Sequence[str]) -> UsageExtras:
+        stock = ("control",) if model.pipeline == CONTROL else ()
+        return super().usage_told(model, folder, extras, [kind for kind in told if kind not in stock])
 
     def miniature(self, variant: str) -> tuple[Any, dict[str, int]]:
         import diffusers

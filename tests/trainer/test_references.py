@@ -1,0 +1,261 @@
+"""What LTX-Video and CogVideoX-Fun are told of their clips in training: frames, masks, control videos, references."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.driving import create, session
+from tests.trainer.test_exact import assert_exact
+from tests.trainer.test_told_in_training import attached
+from workbench.clips.records import read_clips, write_clips
+from workbench.dataset_builder import Dataset
+from workbench.errors import ConfigError, DataError
+from workbench.families import find_model
+from workbench.families.cogvideox import FAMILY as COGVIDEOX
+from workbench.families.lora_files import REFERENCE_KEY
+from workbench.families.ltx import FAMILY as LTX
+from workbench.families.model import Model
+from workbench.fit.estimate import GpuModel
+from workbench.fit.memory import sizes
+from workbench.jobs.devices import pick_device
+from workbench.runs.checks import check
+from workbench.runs.data import load_data
+from workbench.runs.settings import TrainSettings
+from workbench.sampler.generate import Sampler
+from workbench.sampler.inputs import inputs_of, told_beforehand
+from workbench.sampler.loras import read_header
+from workbench.sampler.settings import SampleSettings
+from workbench.trainer.encoder import read_told, read_video, told_views
+from workbench.trainer.loop import training_loop
+from workbench.workspace import Workspace, read_json
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
+    base = tmp_path_factory.mktemp("told")
+    made = {variant: LTX.toy(base / variant, variant) for variant in ("text", "text-0.9.5", "image-0.9.5")}
+    return made | {variant: COGVIDEOX.toy(base / variant, variant) for variant in ("fun-inp", "fun-control")}
+
+
+EVERY = ["first 0.2", "last 0.2", "first+last 0.1", "keyframes 3 0.1", "mask outside 0.1", "prefix 1 0.1"]
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "frames of all kinds and a smaller reference, two shapes": (
+        "text-0.9.5",
+        {
+            "given": [*EVERY, "suffix 9 0.1"],
+            "reference": True,
+            "reference_downscale": 2,
+            "buckets": ["17x64x64", "17x128x64"],
+            "batch_size": 2,
+            "horizontal_flip": 0.5,
+        },
+    ),
+    "a reference of the oldest": ("text", {"reference": True, "batch_size": 2}),
+    "an image model's reference": ("image-0.9.5", {"reference": True, "given": ["first 0.5"]}),
+    "inpainting": ("fun-inp", {"given": EVERY, "gradient_accumulation": 2, "horizontal_flip": 0.5}),
+    "control, two shapes": (
+        "fun-control",
+        {"control": True, "batch_size": 2, "buckets": ["9x16x16", "9x32x16"], "horizontal_flip": 0.5},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_interrupted_and_resumed_it_ends_in_the_same_bytes(
+    workspace: Workspace, dataset: Dataset, models: dict[str, Model], name: str
+) -> None:
+    variant, values = CASES[name]
+    for kind in ("control", "mask", "reference"):
+        attached(dataset, kind)
+    assert_exact(workspace, models[variant].source, values)
+
+
+def test_a_reference_of_the_clips_own_size_matches_it_frame_by_frame(
+    workspace: Workspace, dataset: Dataset, models: dict[str, Model]
+) -> None:
+    """The clip itself as its reference: planned alike, and averaged over the cells of the smaller one."""
+    records = read_clips(dataset.folder)
+    for clip in records:
+        shutil.copyfile(dataset.folder / clip.file_name, dataset.folder / f"clips/{clip.id}.reference-00000000.mp4")
+    own = [clip.changed(reference=f"clips/{clip.id}.reference-00000000.mp4") for clip in records]
+    write_clips(dataset.folder, own)
+    run = create(workspace, models["text-0.9.5"].source, reference=True, reference_downscale=2)
+    item = load_data(workspace, run.settings).train[0]
+    assert told_views(run.settings, item) == ["reference 2"]
+    told = read_told(item, "reference 2")
+    assert told.reference is not None
+    cells = torch.nn.functional.avg_pool3d(read_video(item)[0], (1, 2, 2))[None]
+    torch.testing.assert_close(told.reference, cells)
+    flipped = read_told(item, "reference 2", flipped=True).reference
+    assert flipped is not None
+    assert torch.equal(flipped, told.reference.flip(-1))
+
+
+def test_a_reference_of_its_own_length_goes_on_with_its_last_frame(
+    workspace: Workspace, dataset: Dataset, models: dict[str, Model]
+) -> None:
+    frames = np.stack([np.full((40, 60, 3), 40 * number, np.uint8) for number in range(5)])
+    attached(dataset, "reference", frames)
+    settings = create(workspace, models["text-0.9.5"].source, reference=True).settings
+    item = load_data(workspace, settings).train[0]
+    shown = read_told(item, "reference 1").reference
+    assert shown is not None
+    assert shown.shape == (1, 3, 17, 64, 64)
+    assert shown[0, 0, -1].mean() == pytest.approx(160 / 127.5 - 1, abs=0.05)
+
+
+def test_pictures_are_references_of_one_frame_and_do_not_mix_with_videos(
+    workspace: Workspace, dataset: Dataset, models: dict[str, Model]
+) -> None:
+    records = read_clips(dataset.folder)
+    for clip in records:
+        Image.new("RGB", (50, 40), "red").save(dataset.folder / f"clips/{clip.id}.reference-00000000.png")
+    names = [clip.changed(reference=f"clips/{clip.id}.reference-00000000.png") for clip in records]
+    write_clips(dataset.folder, names)
+    run = create(workspace, models["text-0.9.5"].source, reference=True, batch_size=2)
+    data = load_data(workspace, run.settings)
+    shown = read_told(data.train[0], "reference 1").reference
+    assert shown is not None
+    assert shown.shape == (1, 3, 1, 64, 64)
+    made = session(run)
+    given = made.inputs.batch(1, 0).inputs.given
+    assert given is not None
+    assert given.tokens["extra"].shape[:2] == (2, 4)
+    made.metrics.close()
+    attached(dataset, "reference")
+    mixed = read_clips(dataset.folder)
+    write_clips(dataset.folder, [names[0], *mixed[1:]])
+    with pytest.raises(ConfigError, match="is a picture and that of .* a video: use one or the other in a run"):
+        load_data(workspace, run.settings)
+
+
+@pytest.mark.parametrize(
+    ("variant", "values", "sentence"),
+    [
+        ("text", {"given": ["last 0.3"]}, "given has last, .* its pipeline knows no others"),
+        ("text-0.9.5", {"given": ["prefix 8 0.3"]}, "use prefix 1 or prefix 9"),
+        ("text-0.9.5", {"control": True}, "a setting that .* does not have: set it to False"),
+        ("fun-inp", {"control": True}, "a setting that .* does not have: set it to False"),
+        ("fun-control", {"given": ["first 0.3"]}, "a setting that .* does not have: leave it empty"),
+        ("fun-control", {"reference": True}, "a setting that .* does not have: set it to False"),
+    ],
+)
+def test_what_cannot_be_told_is_refused_with_the_reason(
+    workspace: Workspace,
+    dataset: Dataset,
+    models: dict[str, Model],
+    variant: str,
+    values: dict[str, Any],
+    sentence: str,
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        check(workspace, TrainSettings().changed(model=models[variant].source, dataset="squares", **values))
+
+
+def test_references_that_do_not_fit_are_refused(
+    workspace: Workspace, dataset: Dataset, models: dict[str, Model]
+) -> None:
+    settings = TrainSettings().changed(model=models["text-0.9.5"].source, dataset="squares", reference=True)
+    with pytest.raises(DataError, match="it has no reference, which reference needs"):
+        load_data(workspace, settings)
+    attached(dataset, "reference")
+    sentence = "reference_downscale is 4, and a clip of 64x64 has no such part: use sizes that are multiples of 128"
+    with pytest.raises(ConfigError, match=sentence):
+        load_data(workspace, settings.changed(reference_downscale=4))
+
+
+def test_the_fit_check_counts_a_references_tokens(models: dict[str, Model]) -> None:
+    def tokens(**values: Any) -> int:
+        settings = TrainSettings().changed(model=models["text-0.9.5"].source, **values)
+        family, known = settings.resolved
+        return sizes(settings, known, family.facts(known), GpuModel("a large GPU", "cuda", 200.0, 394.0)).tokens
+
+    assert tokens(reference=True) == 2 * tokens()
+    assert tokens(reference=True, reference_downscale=2) == tokens() * 5 // 4
+
+
+def test_an_in_context_lora_is_previewed_named_and_sampled_with_a_reference(
+    workspace: Workspace, dataset: Dataset, models: dict[str, Model]
+) -> None:
+    """Its file says how much smaller the reference is, and sampling reads it there."""
+    attached(dataset, "reference")
+    source = models["text-0.9.5"].source
+    values = {"reference": True, "reference_downscale": 2, "steps": 2, "preview_every": 2, "preview_steps": 2}
+    run = create(workspace, source, **values, given=["first 0.4"], save_every=2)
+    training_loop(session(run))
+    records = [read_json(path) for path in sorted(run.folder.glob("previews/step-*/[0-9].json"))]
+    assert records
+    assert all(record["told"].startswith("first, reference of ") for record in records)
+    lora = run.folder / "lora.safetensors"
+    assert read_header(lora).metadata[REFERENCE_KEY] == "2"
+    card = (run.folder / "README.md").read_text(encoding="utf-8")
+    assert "told more than this pipeline takes: reference. `workbench sample` gives it with --reference." in card
+    assert "It was trained to be told first beforehand." in card
+    code = card.partition("```python\n")[2].partition("\n```")[0]
+    compile(code, "card", "exec")
+
+    asked = SampleSettings().changed(
+        model=source, prompt="a red square", loras=[str(lora)], seed=0, device="cpu", steps=2, frames=17
+    )
+    clip = str(dataset.folder / read_clips(dataset.folder)[0].file_name)
+    picture = workspace.root / "first.png"
+    Image.new("RGB", (64, 64), "blue").save(picture)
+    sampler = Sampler(source, pick_device("cpu"))
+    told = told_beforehand(inputs_of(workspace, asked.changed(reference=clip)), None, 2).reference
+    assert told is not None
+    assert told.shape == (1, 3, 17, 32, 32)
+    ways: list[dict[str, Any]] = [{}, {"reference": clip}, {"reference": str(picture)}, {"image": str(picture)}]
+    made = [sampler.generate(workspace, asked.changed(**one)) for one in ways]
+    assert len({one.frames.tobytes() for one in made}) == len(ways)
+    assert len(made[1].record["reference_sha256"]) == 64
+    with pytest.raises(ConfigError, match="its LoRA takes one 2 times smaller than the video: .* multiples of 64"):
+        sampler.generate(workspace, asked.changed(reference=clip, height=96))
+
+
+@pytest.mark.parametrize("variant", ["fun-inp", "fun-control"])
+def test_the_cards_code_of_a_fun_model_generates_what_we_do(
+    workspace: Workspace, models: dict[str, Model], variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to the file: diffusers has no pipeline for Fun-InP, and that of Fun-Control takes no number of frames."""
+    import diffusers
+
+    from workbench.clips import media
+
+    model = find_model(models[variant].source).model
+    frames, height, width = model.frames, model.height, model.width
+    told = ["control"] if variant == "fun-control" else ["first", "last"]
+    pixels = np.random.default_rng(0).integers(0, 256, (frames, height, width, 3), dtype=np.uint8)
+    control = workspace.root / "control.mp4"
+    media.encode(pixels, control, model.fps)
+    code = COGVIDEOX.usage(
+        model, COGVIDEOX.fetch(model), "lora.safetensors", "a red circle", (frames, height, width), told=told
+    )
+    assert ("workbench sample` gives it with --image, --last-image" in code) == (variant == "fun-inp")
+    lines = [line for line in code.splitlines() if "lora" not in line and "export_to_video(" not in line]
+    code = "\n".join(lines).replace(").frames[0]", 'output_type="np").frames[0]')
+    code = code.replace("control.mp4", str(control)).replace(f"steps={model.steps}", "steps=2")
+    names: dict[str, Any] = {}
+
+    def read(path: str) -> list[Image.Image]:  # diffusers' own needs imageio, which the code says
+        return [Image.fromarray(frame) for frame in media.read_frames(Path(path), list(range(frames)))]
+
+    monkeypatch.setattr(diffusers.utils, "load_video", read)
+    exec(code, names)
+    assert type(names["pipe"]) in (diffusers.CogVideoXPipeline, diffusers.CogVideoXFunControlPipeline)
+    asked = SampleSettings().changed(
+        model=model.source,
+        prompt="a red circle",
+        seed=0,
+        device="cpu",
+        steps=2,
+        control=str(control) if variant == "fun-control" else "",
+    )
+    ours = Sampler(model.source, pick_device("cpu")).generate(workspace, asked).frames
+    assert np.abs(ours.astype(int) - (names["video"] * 255).round()).max() <= 1
