@@ -71,7 +71,7 @@ class _Read:
     pictures: torch.Tensor  # [B] bool: with its picture
     low: Tensors | None
     image: Tensors | None
-    mask: torch.Tensor | None
+    mask: torch.Tensor | None  # as in Batch
 
 
 class BatchInputs:
