@@ -1,6 +1,6 @@
 """Masked loss on the built-in model: is only what the masks mark learned, as often as without them?
 
-    python benchmarks/masked_loss.py --json benchmarks/results/masked_loss_cpu.json --sheet docs/images/masked_loss.png
+    python benchmarks/masked_loss.py --json benchmarks/results/masked_loss_cpu.json --sheet docs/images/masked_loss.webp
 
 Every training clip has two halves whose border moves: in the upper one a pink shape moves, which its caption names; in
 the lower one a cyan square, which no caption names. Pink and cyan are in no clip that the model was trained on. A
@@ -170,7 +170,7 @@ def write_sheet(rows: list[list[torch.Tensor]], path: Path) -> None:
     pixels = ((torch.cat(lines, dim=1).clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 0).numpy()
     image = Image.fromarray(pixels)
     path.parent.mkdir(parents=True, exist_ok=True)
-    image.resize((image.width * 3, image.height * 3), Image.Resampling.NEAREST).save(path, optimize=True)
+    image.resize((image.width * 3, image.height * 3), Image.Resampling.NEAREST).save(path, lossless=True)
 
 
 def training_rows(count: int) -> list[list[torch.Tensor]]:

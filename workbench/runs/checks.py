@@ -415,12 +415,12 @@ def refuse_empty(settings: TrainSettings, empty: Sequence[RunClip]) -> None:
 
 
 def _nothing_learned(item: RunClip, loss_mask: str) -> bool:
-    lowest, highest = _extremes(item.path, item)
+    lowest, highest = _extremes(item)
     return lowest >= 1 if loss_mask == "outside" else highest <= 0
 
 
 @lru_cache(maxsize=10_000)
-def _extremes(path: Path, item: RunClip) -> tuple[float, float]:
+def _extremes(item: RunClip) -> tuple[float, float]:
     """The darkest and the lightest value of a mask, in what is taken of it; a mask's file never changes."""
     mask = read_mask(item)
     return float(mask.min()), float(mask.max())

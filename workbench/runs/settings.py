@@ -271,7 +271,7 @@ class MaskSettings(Settings):
     SECTION = "Masked loss"
 
     loss_mask: Literal["off", "inside", "outside"] = field("off", title="Learn from", advanced=True, own=True)
-    """Learn from a part of each clip, which its mask marks: a grey video beside the clip, white where it counts.
+    """Learn from a part of each clip, which its mask marks: a gray video beside the clip, white where it counts.
     inside: what is white is learned. outside: what is black. off: all of the clip, whether it has a mask or not. A
     clip's loss is averaged over its part, so that a small face is learned as fast as a large one. Using the LoRA takes
     no mask."""

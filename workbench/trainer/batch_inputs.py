@@ -79,7 +79,7 @@ class _Read:
     low: Tensors | None
     image: Tensors | None
     told: Tensors | None  # {} where nothing was drawn, None in runs that do not say what is told
-    mask: torch.Tensor | None
+    mask: torch.Tensor | None  # as in Batch
 
 
 class BatchInputs:
