@@ -26,6 +26,7 @@ DECIDED_BY: Mapping[str, Collection[str]] = {
     "model": ("condition", "image_dropout", "image", "image_scale", "scheduler", "height", "width", "video"),
     "condition": ("condition_frames", "image_latent_scale", "preview_images", "low_resolution_scale"),
     "method": (
+        "lokr_factor",
         "rank",
         "alpha",
         "targets",
