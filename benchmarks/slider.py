@@ -111,11 +111,11 @@ def main() -> None:
         (__doc__ or "").splitlines()[0], seeds=[1], steps=2, prompts=1, pairs=1, samples=1, batch=1, guidance=1.0
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--pairs", type=int, default=8, help="lines of prompts")
     parser.add_argument("--samples", type=int, default=3, help="clips generated for each line")
     parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--guidance", type=float, default=1.0)
+    parser.add_argument("--guidance", type=float, default=0.5)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--prompts", type=int, default=16, help="tried, none of them trained on")
     parser.add_argument("--workspace", type=Path, help="where runs stay, instead of a temporary folder")

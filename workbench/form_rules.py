@@ -27,6 +27,7 @@ DECIDED_BY: Mapping[str, Collection[str]] = {
     "condition": ("condition_frames", "image_latent_scale", "preview_images", "low_resolution_scale"),
     "given": ("condition", "image_dropout", "first_frame_share", "preview_images", "condition_frames"),
     "method": (
+        "lokr_factor",
         "rank",
         "alpha",
         "targets",

@@ -45,7 +45,7 @@ def completed(workspace: Workspace, settings: GridSettings) -> GridSettings:
             raise ConfigError(sentence, {"run": sentence})
         return settings
     run = Run.open(workspace, settings.run)
-    if run.settings.method != "lora":
+    if run.settings.method == "full":
         raise ConfigError(f"{run.name} trained the whole model, a grid compares LoRAs: extract a LoRA from it first")
     filled: dict[str, Any] = {"prompts": list(settings.prompts or prompts(run)), "title": settings.title or run.name}
     if not settings.images:

@@ -70,7 +70,20 @@ NOTED = (
     "lora_bias",
     "lora_dropout",
 )
+# The same of a LoKr.
+LOKR_NOTED = ("peft_type", "r", "alpha", "rank_pattern", "alpha_pattern", "target_modules", "decompose_factor")
 DOWN, UP, UP_BIAS, LENGTHS = "lora_A.weight", "lora_B.weight", "lora_B.bias", "lora_magnitude_vector"
+
+
+@dataclass(frozen=True)
+class Factors:
+    """A LoKr's factors by layer and LyCORIS' names, the layer's strength multiplied into the first.
+
+    pairs: the matrices made of them: a LoRA whose tensors are others is no longer this LoKr
+    """
+
+    layers: Mapping[str, Mapping[str, torch.Tensor]]
+    pairs: Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -88,6 +101,7 @@ class LoraWeights:
     alpha_from: where the file says alpha, "" where it does not
     converted: what it was before it became a LoRA ("a LoKr"), "" for a LoRA;  lost: of its change on the way, relative
     wide:     input layer -> the inputs that whole weights in the file have for it (a control LoRA)
+    factors:  of a file that is a LoKr in every layer, what its tensors were made from
     """
 
     tensors: Mapping[str, torch.Tensor]
@@ -101,6 +115,13 @@ class LoraWeights:
     converted: str = ""
     lost: float = 0.0
     wide: Mapping[str, int] = field(default_factory=dict)
+    factors: Factors | None = None
+
+    @property
+    def lokr(self) -> Mapping[str, Mapping[str, torch.Tensor]]:
+        """The factors of its layers where it is a LoKr as it was read, its strength multiplied in; {} of any other."""
+        whole = self.factors is not None and self.factors.pairs is self.tensors
+        return self.factors.layers if self.factors is not None and whole else {}
 
     @property
     def dora(self) -> bool:
@@ -295,9 +316,14 @@ def diffusers_notes(lora: LoraWeights, prefix: str) -> dict[str, str]:
     return adapter_notes(config, prefix)
 
 
-def adapter_notes(config: Mapping[str, Any], prefix: str) -> dict[str, str]:
-    """The same metadata of a LoRA that peft has configured: the keys of NOTED, and no other."""
-    kept = {f"{prefix}.{key}": value for key, value in config.items() if key in NOTED}
+def is_lokr(names: Iterable[str]) -> bool:
+    """Whether a file with tensors of these names holds a LoKr."""
+    return any(".lokr_w" in name for name in names)
+
+
+def adapter_notes(config: Mapping[str, Any], prefix: str, noted: Container[str] = NOTED) -> dict[str, str]:
+    """The same metadata of a LoRA that peft has configured: the keys of `noted`, and no other."""
+    kept = {f"{prefix}.{key}": value for key, value in config.items() if key in noted}
     return {"format": "pt", DIFFUSERS_KEY: json.dumps(kept, indent=2, sort_keys=True, default=sorted)}
 
 

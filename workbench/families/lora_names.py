@@ -33,6 +33,7 @@ from workbench.families.lora_files import (
     UP,
     UP_BIAS,
     WHOLE_MODEL,
+    Factors,
     LoraWeights,
     by_expert,
     refuse_other_kinds,
@@ -156,6 +157,7 @@ class _Contents:
     whole:    differences of whole weights, as matches of WHOLE
     called:   layer -> what the file calls it;  left_out, unknown: what the file calls it -> why
     wide:     input layer -> how many inputs its whole weights have
+    kept:     the factors of each layer of a file that holds a LoKr alone, their strength multiplied in
     """
 
     named: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -167,6 +169,7 @@ class _Contents:
     left_out: dict[str, str] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
     wide: dict[str, int] = field(default_factory=dict)
+    kept: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
@@ -231,8 +234,15 @@ def read(names: LayerNames, tensors: Tensors, metadata: Mapping[str, str]) -> Lo
         if full:
             alphas = {layer: float(rank) for layer, rank in ranks(found.named).items()}
     lora = weights(found.named, alphas, _origin(tensors, metadata, bool(alpha_from)), alpha_known=bool(alphas))
+    factors = Factors(found.kept, lora.tensors) if found.kept and set(found.kept) == set(lora.layers) else None
     return replace(
-        lora, left_out=left_out, alpha_from=alpha_from, converted=converted, lost=lost, wide=dict(found.wide)
+        lora,
+        left_out=left_out,
+        alpha_from=alpha_from,
+        converted=converted,
+        lost=lost,
+        wide=dict(found.wide),
+        factors=factors,
     )
 
 
@@ -331,12 +341,16 @@ def _from_factors(found: _Contents, notes: _Notes, alphas: dict[str, float]) -> 
     import torch
 
     lost, total = 0.0, 0.0
+    only = not found.named and not found.whole
     for layer, factors in found.factors.items():
         scale, spellings = None, _spellings(found, layer)
         if notes.kron_rank is not None:
             rank = _of_layer(spellings, notes.rank_patterns, notes.kron_rank)
             scale = _of_layer(spellings, notes.patterns, notes.alpha) / max(rank, 1.0)
         pair = low_rank.as_pair(found.called[layer], factors, alphas.get(layer), scale)
+        if only and low_rank.kind(factors) == "a LoKr":
+            own = low_rank.strength(factors, alphas.get(layer)) if scale is None else scale
+            found.kept[layer] = low_rank.with_strength(factors, own)
         lost, total = lost + pair.lost, total + pair.total
         dtype = functools.reduce(torch.promote_types, (one.dtype for one in factors.values()))
         kernel = next((tuple(one.shape[2:]) for one in factors.values() if one.ndim > 2), ())  # of a convolution

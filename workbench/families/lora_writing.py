@@ -3,7 +3,8 @@
     diffusers         diffusers' names, rank and alpha in the metadata; DoRA and biases too
     portable          diffusers' names, the scale multiplied in: readers that know nothing of alpha
     finetrainers      portable, and finetrainers' own metadata key
-    comfyui           the authors' layers, as ComfyUI's own models name them, alpha in a tensor of each; lightx2v too
+    comfyui           the authors' layers, as ComfyUI's own models name them, alpha in a tensor of each; lightx2v too.
+                      A LoKr stays one; every other format has the nearest LoRA of it
     ai-toolkit        comfyui's names, the scale multiplied in; DiffSynth-Studio and VideoX-Fun read it, too
     kohya             flat names, alpha in a tensor of each
 
@@ -46,6 +47,7 @@ class LoraFormat:
     write: makes a file's contents, by the family's names of layers. Raises ConfigError for what the file cannot hold
     readers: the programs that apply such a file exactly (docs/loras.md has the measurements)
     outside: the one of them that also applies it to layers outside the blocks; "" where none is known to
+    lokr: who reads a LoKr in it as what it is; "" where it becomes a LoRA
     warning: where such a file loads without an error and changes nothing, "" where nothing is known of that
     """
 
@@ -57,6 +59,7 @@ class LoraFormat:
     outside: str = ""
     suffix: str = ".safetensors"
     warning: str = ""
+    lokr: str = ""
 
     @property
     def read_by(self) -> str:
@@ -104,12 +107,27 @@ def comfyui(lora: LoraWeights, names: LayerNames) -> Written:
     if lora.dora:
         refuse_more_than_matrices(lora, "ComfyUI")
     layers = {layer: f"diffusion_model.{name}" for layer, name in _authors(lora, names).items()}
+    if lora.lokr:
+        return lokr(lora, layers), {"format": "pt"}
     found = _down_and_up(lora, layers)
     for layer, name in layers.items():
         bias = lora.tensors.get(f"{layer}.{UP_BIAS}")
         if bias is not None and bias.any():
             found[f"{name}.diff_b"] = bias * lora.scale_of(layer)
     return found, {"format": "pt"}
+
+
+def lokr(lora: LoraWeights, names: Mapping[str, str]) -> Tensors:
+    """A LoKr's factors by the names given, as LyCORIS writes them and ComfyUI reads them."""
+    import torch
+
+    found = dict[str, torch.Tensor]()
+    for layer, factors in lora.lokr.items():
+        found |= {f"{names[layer]}.{name}": tensor for name, tensor in factors.items()}
+        dim = next((one.shape[0] for name, one in factors.items() if name.endswith("_b")), None)
+        if dim is not None:  # else LyCORIS and ComfyUI take 1
+            found[f"{names[layer]}.alpha"] = torch.tensor(float(dim), dtype=torch.float32)
+    return found
 
 
 def comfyui_without_alpha(program: str) -> Callable[[LoraWeights, LayerNames], Written]:

@@ -109,6 +109,21 @@ def low_rank_of_kronecker(
     return LowRankProduct(up, down, float(values[rank:].square().sum()), float(values.square().sum()))
 
 
+def factorized(size: int, factor: int) -> tuple[int, int]:
+    """The two factors of a layer's inputs or outputs in a LoKr, as LyCORIS and peft choose them."""
+    if size % factor == 0:
+        return factor, size // factor
+    first, second, length = 1, size, 1 + size
+    while first < second:
+        tried = first + 1
+        while size % tried:
+            tried += 1
+        if tried + size // tried > length or tried > factor:
+            break
+        first, second, length = tried, size // tried, tried + size // tried
+    return (first, second) if first <= second else (second, first)
+
+
 # ---- LyCORIS' layers
 
 FACTOR = re.compile(
@@ -143,11 +158,24 @@ def as_pair(layer: str, factors: Factors, alpha: float | None, scale: float | No
         raise ConfigError(
             f"the factors of {layer[:80]} have sizes that do not belong together: download or export it again"
         ) from None
-    if scale is None:
-        dim = next((one.shape[0] for name, one in factors.items() if name.endswith("_b")), None)
-        # Without a decomposed factor there is no rank to divide by, and LyCORIS ignores alpha.
-        scale = 1.0 if alpha is None or dim is None else alpha / dim
+    scale = strength(factors, alpha) if scale is None else scale
     return LowRankProduct(made.up * scale, made.down, made.lost * scale**2, made.total * scale**2)
+
+
+def strength(factors: Factors, alpha: float | None) -> float:
+    """What a layer's product counts, as LyCORIS means its alpha."""
+    dim = next((one.shape[0] for name, one in factors.items() if name.endswith("_b")), None)
+    # Without a decomposed factor there is no rank to divide by, and LyCORIS ignores alpha.
+    return 1.0 if alpha is None or dim is None else alpha / dim
+
+
+def with_strength(factors: Factors, scale: float) -> dict[str, torch.Tensor]:
+    """A LoKr's factors with its strength multiplied into the first."""
+    first = "lokr_w1" if "lokr_w1" in factors else "lokr_w1_a"
+    return {
+        name: (one.float() * scale).to(one.dtype) if name == first and scale != 1 else one
+        for name, one in factors.items()
+    }
 
 
 def without_core(core: torch.Tensor, down: torch.Tensor) -> torch.Tensor:

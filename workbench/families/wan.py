@@ -211,6 +211,7 @@ FORMATS = (
         lora_writing.comfyui,
         ("ComfyUI", "diffusers", "VideoX-Fun", "DiffSynth-Studio"),
         "ComfyUI",
+        lokr="ComfyUI",
     ),
     *(
         LoraFormat(

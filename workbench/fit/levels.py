@@ -118,7 +118,7 @@ def in_words(changed: dict[str, Any]) -> str:
 
 def candidates(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel) -> Iterator[tuple[TrainSettings, float]]:
     """Every combination of memory levels, with what it must be worth."""
-    lora, cuda = settings.method == "lora", gpu.kind == "cuda"
+    lora, cuda = settings.method != "full", gpu.kind == "cuda"
     half = "int8" if gpu.kind == "mps" else "fp8"
     fewer = settings.base_model_precision if settings.base_model_precision != "as stored" else half
     weights = dict.fromkeys(("as stored", fewer, "nf4")) if lora else ("as stored",)

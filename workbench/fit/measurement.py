@@ -58,7 +58,7 @@ MATTERS = (
     "preview_latents_only",
 )
 # Likewise, but with no part in the key at their defaults, so that older measurements keep theirs.
-LATER = ("blocks", "base_lora", "training_adapter", "preview_lora")
+LATER = ("blocks", "lokr_factor", "base_lora", "training_adapter", "preview_lora")
 
 
 @dataclass(frozen=True)

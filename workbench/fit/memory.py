@@ -17,6 +17,7 @@ from typing import Any
 from workbench.clips.buckets import parse_bucket
 from workbench.clips.frame_plan import shape_of
 from workbench.families.facts import ALL_LINEAR, Linear, ModelFacts
+from workbench.families.low_rank import factorized
 from workbench.families.model import Model
 from workbench.fit import constants as known
 from workbench.fit.constants import NUMBER, PRECISIONS, STATES, Rates
@@ -113,8 +114,7 @@ class RunSizes:
         if self.full:
             return facts.values
         chosen = [(one, self.blocks_with(one)) for one in facts.linears]
-        values = sum(count * settings.rank * (one.inputs + one.outputs) for one, count in chosen)
-        values += sum(count * one.outputs for one, count in chosen) if settings.dora else 0
+        values = sum(count * adapter_values(settings, one) for one, count in chosen)
         prefixes = tuple(text.strip() for text in settings.train_also if text.strip())
         return values + (sum(one.values for name, one in facts.named() if name.startswith(prefixes)) if prefixes else 0)
 
@@ -159,9 +159,9 @@ class RunSizes:
         found = rates.saved + rates.inputs * inputs / width
         if self.full:
             return found + rates.full
-        if settings.lora_dropout:
+        if settings.lora_dropout and settings.method == "lora":
             found += (rates.inputs + 1.0) * every / width
-        if settings.dora:
+        if settings.is_dora:
             found += 2.5 * rates.inputs * sum(one.outputs for one in self.in_block) / width
         return found
 
@@ -179,6 +179,17 @@ class RunSizes:
         swapped = min(settings.blocks_to_swap, facts.blocks)
         here = facts.blocks - swapped + (min(known.RING, swapped))
         return rest + here * each, swapped * each
+
+
+def adapter_values(settings: TrainSettings, linear: Linear) -> int:
+    """Numbers that are trained beside one linear layer."""
+    if settings.method == "lokr":
+        (left, right), (above, below) = (
+            factorized(size, settings.lokr_factor) for size in (linear.outputs, linear.inputs)
+        )
+        whole = settings.rank >= max(right, below) / 2
+        return left * above + (right * below if whole else settings.rank * (right + below))
+    return settings.rank * (linear.inputs + linear.outputs) + (linear.outputs if settings.is_dora else 0)
 
 
 def sizes(settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuModel) -> RunSizes:
@@ -304,7 +315,7 @@ def _held(run: RunSizes) -> dict[str, float]:
     found = {"weights": run.weights[0]} if run.weights[0] else {}
     # Query, key and value lie in one layer (Family.join_projections) and in the file, too, which stays mapped for the
     # other layers. What is stored in another format than it computes in is read, and no file mapped.
-    joined = facts.text_joint and settings.method == "lora" and settings.attention != "stock"
+    joined = facts.text_joint and settings.method != "full" and settings.attention != "stock"
     if on_cpu and joined and PRECISIONS[facts.stored] == run.precision:
         keys_and_values = sum(one.values for one in facts.linears if one.in_blocks and one.shared)
         found |= {MAPPED_FILES: 1.5 * keys_and_values * facts.blocks * run.number} if keys_and_values else {}

@@ -187,6 +187,8 @@ def _targets(
 
 def _readers(loras: Sequence[Opened], format: LoraFormat) -> str:
     """Who reads the files, and who reads them whole, without a period at the end."""
+    if format.lokr and all(one.weights.lokr for one in loras):
+        return f"It stays a LoKr, read by {format.lokr}"
     outside = sorted({layer for one in loras for layer in one.weights.layers if "blocks." not in layer})
     rest = f"{', '.join(outside[:3])}{' ...' if len(outside) > 3 else ''}"
     limit = f". Layers outside the blocks ({rest}) are read by {format.outside} alone"

@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field
 from workbench import jobs
 from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError, Unknown
-from workbench.families.lora_files import DIFFUSERS_KEY, experts_of
+from workbench.families.lora_files import DIFFUSERS_KEY, experts_of, is_lokr
 from workbench.runs import checkpoints
 from workbench.runs.checkpoints import FOLDER as CHECKPOINTS
 from workbench.runs.metrics import METRICS
@@ -73,6 +73,7 @@ class LibraryLora:
     mixed: bool
     alpha: float | None
     dora: bool
+    lokr: bool
     experts: tuple[str, ...]
     steps: int | None
     bytes: int
@@ -196,6 +197,7 @@ def _read_lora(workspace: Workspace, name: str) -> LibraryLora | None:
         "mixed": mixed,
         "alpha": alpha,
         "dora": any("lora_magnitude_vector" in key for key in header.tensors),
+        "lokr": is_lokr(header.tensors),
         "experts": experts_of(header.tensors, metadata, path.name),
         "bytes": stat.st_size,
         "published": read_once(path.parent / checkpoints.PUBLISHED, read_object),
@@ -260,6 +262,8 @@ def _strength(header: Header) -> tuple[int, bool, float | None]:
     with contextlib.suppress(ValueError):
         value = from_json(header.metadata.get(DIFFUSERS_KEY, "{}"))
         adapter = {key.rsplit(".", 1)[-1]: one for key, one in value.items()} if isinstance(value, dict) else {}
+    if is_lokr(header.tensors):
+        return _number(adapter.get("r")) or 0, bool(adapter.get("rank_pattern")), _finite(adapter.get("alpha"))
     return (
         max(ranks, default=0),
         len(ranks) > 1 or bool(adapter.get("alpha_pattern")),

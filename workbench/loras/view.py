@@ -31,7 +31,9 @@ def link(lora: LibraryLora) -> str:
 def strength(lora: LibraryLora) -> str:
     """Rank, and alpha where it differs: "16", "16, alpha 8", "up to 7"."""
     alpha = "" if lora.alpha is None or lora.alpha == lora.rank or lora.mixed else f", alpha {lora.alpha:g}"
-    return f"{'up to ' if lora.mixed else ''}{lora.rank}{alpha}{', DoRA' if lora.dora else ''}"
+    return (
+        f"{'up to ' if lora.mixed else ''}{lora.rank}{alpha}{', DoRA' if lora.dora else ', LoKr' if lora.lokr else ''}"
+    )
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def _what(facts: Facts) -> str:
         return model_card.what(model, facts.card)  # the trigger word has a heading of its own
     strength = f"rank {lora.rank}" + (f", alpha {lora.alpha:g}" if lora.alpha is not None else "")
     trained = f" It was trained for {lora.steps} steps." if lora.steps else ""
-    kind = "DoRA" if lora.dora else "LoRA"
+    kind = "DoRA" if lora.dora else "LoKr" if lora.lokr else "LoRA"
     whose = model_card.expert_of(facts.experts)
     return f"A {kind} of {strength} for {whose}{model.title} ({model.task}): {lora.origin}.{trained}"
 

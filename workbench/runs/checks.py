@@ -139,13 +139,13 @@ def _check_preview_frames(settings: TrainSettings, model: Model) -> None:
 
 
 def _check_lora(settings: TrainSettings) -> None:
-    if settings.lora_init in NOT_PORTABLE:
+    if settings.method == "lora" and settings.lora_init in NOT_PORTABLE:
         raise _refusal(
             "lora_init",
             f"lora_init is {settings.lora_init}, which {NOT_PORTABLE[settings.lora_init]}: its file would not fit the "
             f"base model elsewhere. Use default, gaussian or orthogonal",
         )
-    if settings.lora_init == "orthogonal" and settings.rank % 2:
+    if settings.method == "lora" and settings.lora_init == "orthogonal" and settings.rank % 2:
         raise _refusal(
             "lora_init", f"lora_init is orthogonal, which needs an even rank, rank is {settings.rank}: add one to it"
         )
@@ -203,8 +203,8 @@ def _check_slider(settings: TrainSettings, resolved: ResolvedModel) -> None:
     for name, off in (
         ("method", "lora"),
         ("train_also", ()),
-        ("dora", False),
         ("loss_mask", "off"),
+        ("dora", settings.dora if settings.method == "lokr" else False),
         ("regularization_dataset", None),
         ("more_datasets", () if not settings.dataset else settings.more_datasets),
     ):
@@ -354,7 +354,7 @@ def _check_layers(config: Path, name: str, settings: TrainSettings) -> None:
     """Refuse a run's LoRA that is on other layers than this run trains."""
     before = read_object(config)
     problems = {}
-    for setting in ("targets", "blocks", "dora"):
+    for setting in ("method", "lokr_factor", "targets", "blocks", "dora"):
         was, now = before.get(setting, TrainSettings.model_fields[setting].default), getattr(settings, setting)
         if was != now and (setting != "targets" or {was, now} <= TARGETS):
             problems[setting] = f"{setting} is {value_text(now)}, {name} has {value_text(was)}"

@@ -107,7 +107,7 @@ def cheaper(settings: TrainSettings) -> TrainSettings | None:
     level = RECOMPUTING.index(settings.gradient_checkpointing)
     if level + 1 < len(RECOMPUTING):
         return settings.changed(gradient_checkpointing=RECOMPUTING[level + 1])
-    if settings.method != "lora":
+    if settings.method == "full":
         return None
     try:
         blocks = settings.resolved.facts.blocks

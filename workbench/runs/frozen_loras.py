@@ -94,7 +94,7 @@ def split_strength(setting: str, text: str) -> tuple[str, float]:
 def check_frozen(workspace: Workspace, settings: TrainSettings, resolved: ResolvedModel) -> None:
     """Refuse frozen LoRAs that do not fit the model, by their headers, or the other settings. Raises ConfigError."""
     for lora in frozen_loras(workspace, settings):
-        if settings.dora and lora.setting in IN_TRAINING:
+        if settings.is_dora and lora.setting in IN_TRAINING:
             raise ConfigError.of(
                 "dora",
                 f"dora is on and {lora.setting} is set: a DoRA measures the base model's own rows, which a LoRA beside "

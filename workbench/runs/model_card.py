@@ -210,6 +210,8 @@ def _over(settings: TrainSettings) -> str:
 
 def lora_words(settings: TrainSettings) -> str:
     """ "DoRA of rank 16"."""
+    if settings.method == "lokr":
+        return f"LoKr of rank {settings.rank}, factor {settings.lokr_factor}"
     return (
         f"{'rank-stabilized ' if settings.rslora else ''}{'DoRA' if settings.dora else 'LoRA'} of rank {settings.rank}"
     )
@@ -280,6 +282,9 @@ def _usage(settings: TrainSettings, code: str, part: str, repository: str) -> st
         load += f"pipe.{part} = own.to(device)"
         rest = [line for line in lines[index:] if "load_lora_weights" not in line and "set_adapters" not in line]
         return "\n".join(["from diffusers import AutoModel", *lines[:index], load, *rest])
+    if settings.method == "lokr":  # the pipelines' own loaders refuse it, the transformer's reads it
+        lines = [line.replace("pipe.load_lora_weights(", f"pipe.{part}.load_lora_adapter(") for line in lines]
+        lines = [line.replace(", load_into_transformer_2=True", "") for line in lines]
     if settings.train_also:
         load = f'pipe.{part}.load_state_dict(load_file("{ALSO}"), strict=False)'
         lines = ["from safetensors.torch import load_file", *lines[:index], load, *lines[index:]]

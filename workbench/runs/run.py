@@ -261,7 +261,7 @@ class Run(NotedFolder):
 
 # Settings that decide which weights there are and what they mean; the second tuple applies to LoRAs only.
 WEIGHTS = ("model", "method", "expert")
-LORA_WEIGHTS = ("rank", "alpha", "targets", "blocks", "dora", "rslora", "train_also")
+LORA_WEIGHTS = ("rank", "alpha", "lokr_factor", "targets", "blocks", "dora", "rslora", "train_also")
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,7 @@ def carried(folder: Path, state: Mapping[str, Any], settings: TrainSettings) -> 
         ConfigError: If the settings mean other weights, or leave no steps to train.
     """
     changed = checkpoints.setting_changes(state["settings"], settings)
-    deciding = WEIGHTS + (LORA_WEIGHTS if settings.method == "lora" else ())
+    deciding = WEIGHTS + (LORA_WEIGHTS if settings.method != "full" else ())
     problems = {
         name: f"{name} was {changed[name][0]!r}, is {changed[name][1]!r}" for name in deciding if name in changed
     }

@@ -48,9 +48,10 @@ class ModelSettings(NamesModel):
     """Of a model on the Hub: which of its sets of weights is read, such as fp16, where it has several. It becomes part
     of the model's name. Empty: the weights without a variant."""
 
-    method: Literal["lora", "full"] = field("lora", title="What is trained", advanced=True)
-    """lora: small matrices beside the model's weights, a small file. full: all weights of the transformer; needs about
-    five times the memory and gives a model of its own."""
+    method: Literal["lora", "lokr", "full"] = field("lora", title="What is trained", advanced=True)
+    """lora: small matrices beside the model's weights, a small file. lokr: a LoRA whose changes are Kronecker products
+    (LyCORIS), which reach a higher rank with fewer numbers; fewer programs read it as it is. full: all weights of the
+    transformer; needs about five times the memory and gives a model of its own."""
 
     expert: Literal["both", "high noise", "low noise"] = field("both", title="Expert", own=True)
     """Which of the model's two transformers is trained: high noise decides shapes and movement, low noise the details.
@@ -438,6 +439,10 @@ class LoraSettings(Settings):
     """attention; attention+feed-forward; all-linear, which also reaches the layers around the blocks, learns a new
     concept sooner and makes a larger LoRA; or a regular expression over layer names."""
 
+    lokr_factor: int = field(8, title="LoKr factor", low=2, high=1024, advanced=True)
+    """Of a LoKr: the size of the first factor of each product. The second is a product of two matrices of the rank
+    above, or whole where that is no larger. With factor times rank up to 256 it becomes a plain LoRA without a loss."""
+
     blocks: str = field("", title="Trained blocks", advanced=True)
     """Which of the transformer's blocks are trained, counted from 0, as in 0-9, 20-29: early ones decide more of the
     layout and movement, late ones more of the details. Layers around the blocks are then left alone. Empty: all."""
@@ -737,6 +742,7 @@ OTHER_NAMES = {
     "rank": "network dim, LoRA rank, lora r, dimension",
     "alpha": "network alpha, LoRA alpha, scale",
     "targets": "target modules, layers, only if contains, attention",
+    "lokr_factor": "LyCORIS, Kronecker, decompose factor, lokr",
     "blocks": "block range, layers to transform, only if contains, train single blocks, block weights",
     "lora_dropout": "network dropout, rank dropout",
     "dora": "weight decomposed, use dora",
@@ -764,6 +770,11 @@ class TrainSettings(
     """The content of `runs/<slug>/config.json`, which is all it takes to repeat a run."""
 
     ALSO = OTHER_NAMES
+
+    @property
+    def is_dora(self) -> bool:
+        """Whether the lengths of rows are trained, too, which only a LoRA has."""
+        return self.dora and self.method == "lora"
 
 
 def chosen_blocks(text: str, count: int) -> frozenset[int] | None:
@@ -808,6 +819,10 @@ def _first_frame(values: Values) -> bool:
 
 
 def _lora(values: Values) -> bool:
+    return bool(values["method"] != "full")
+
+
+def _plain_lora(values: Values) -> bool:
     return bool(values["method"] == "lora")
 
 
@@ -821,11 +836,8 @@ HAS_EFFECT: dict[str, Callable[[Values], bool]] = {
     "low_resolution_scale": lambda values: _image(values) and values["condition"] == "low resolution",
     **dict.fromkeys(
         (
-            *("start_from", "rank", "alpha", "targets", "blocks", "lora_dropout", "dora", "rslora", "lora_init"),
-            "train_also",
-            "base_lora",
-            "training_adapter",
-            "preview_lora",
+            *("start_from", "rank", "alpha", "targets", "blocks", "train_also"),
+            *("base_lora", "training_adapter", "preview_lora"),
         ),
         _lora,
     ),
@@ -833,6 +845,8 @@ HAS_EFFECT: dict[str, Callable[[Values], bool]] = {
         ("slider_negative", "slider_neutral", "slider_guidance"), lambda values: bool(values["slider_positive"])
     ),
     "slider_samples": lambda values: bool(values["slider_positive"]) and not values["dataset"],
+    **dict.fromkeys(("lora_dropout", "dora", "rslora", "lora_init"), _plain_lora),
+    "lokr_factor": lambda values: bool(values["method"] == "lokr"),
     "preservation_weight": _lora,
     **dict.fromkeys(
         ("regularization_share", "regularization_weight"), lambda values: bool(values["regularization_dataset"])

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     import torch
 
 Progress = Callable[[str, int, int, float], None]  # phase, done, total, seconds each
-# "clip", "first frame", "picture", "low resolution", "text", "mask", "control", "told " and a kind, or "reference " and how
-# many times smaller it is than the clip.
+# "clip", "first frame", "picture", "low resolution", "text", "mask", "control", "told " and a kind, or "reference " and
+# how many times smaller it is than the clip.
 View = str
 FIRST_FRAME_VIEWS = ("first frame", "picture")
 TOLD, CONTROL, REFERENCE = "told", "control", "reference"

@@ -14,8 +14,9 @@ from safetensors.torch import load_file, save
 from workbench.errors import ConfigError, DataError, WorkbenchError
 from workbench.families.base import Family
 from workbench.families.facts import ALL_LINEAR
-from workbench.families.lora_files import adapter_notes, with_metadata
+from workbench.families.lora_files import LOKR_NOTED, NOTED, adapter_notes, is_lokr, with_metadata
 from workbench.runs.settings import TrainSettings, chosen_blocks
+from workbench.trainer import kronecker
 from workbench.workspace import write_bytes
 
 ADAPTER = "default"
@@ -25,7 +26,7 @@ def attach(
     family: Family, transformer: Any, settings: TrainSettings, seed: int
 ) -> list[tuple[str, torch.nn.Parameter]]:
     """Add the LoRA and return its (name, parameter) pairs. Raises ConfigError."""
-    from peft import LoraConfig
+    from peft import LoKrConfig, LoraConfig
 
     # As peft takes them: names of layers, their ends, or a regular expression.
     targets: list[str] | str = settings.targets
@@ -37,7 +38,7 @@ def attach(
     if (chosen := chosen_blocks(settings.blocks, len(blocks))) is not None:
         targets = _in_blocks(transformer, targets, [blocks[number] for number in sorted(chosen)])
     start: Any = True if settings.lora_init == "default" else settings.lora_init
-    config = LoraConfig(
+    config: Any = LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,
         lora_dropout=settings.lora_dropout,
@@ -47,6 +48,10 @@ def attach(
         use_rslora=settings.rslora,
         init_lora_weights=start,
     )
+    if settings.method == "lokr":
+        config = LoKrConfig(
+            r=settings.rank, alpha=settings.alpha, target_modules=targets, decompose_factor=settings.lokr_factor
+        )
     torch.manual_seed(seed)
     try:
         transformer.add_adapter(config, adapter_name=ADAPTER)
@@ -57,6 +62,8 @@ def attach(
             f"targets is {settings.targets!r}, which names no layer of {where}: use {presets} "
             f"or a regular expression such as '.*attn1.to_[qv]'"
         ) from error
+    if settings.method == "lokr":
+        kronecker.compute_by_factors(transformer)
     return [(name, parameter) for name, parameter in transformer.named_parameters() if parameter.requires_grad]
 
 
@@ -120,7 +127,8 @@ def write(family: Family, transformer: Any, path: Path, notes: Mapping[str, str]
         raise DataError(f"the LoRA holds values that are not numbers ({broken[0]}): lower the learning rate")
     # The stock loader adds layers in training mode: with its dropout written down, a LoRA would drop inputs in use.
     config = {**transformer.peft_config[ADAPTER].to_dict(), "lora_dropout": 0.0}
-    write_bytes(path, with_metadata(save(tensors), {**adapter_notes(config, family.lora_prefix), **notes}))
+    of_adapter = adapter_notes(config, family.lora_prefix, LOKR_NOTED if is_lokr(tensors) else NOTED)
+    write_bytes(path, with_metadata(save(tensors), {**of_adapter, **notes}))
 
 
 @contextmanager
@@ -150,12 +158,18 @@ def prove(family: Family, folder: Path, transformer: Any, path: Path, inputs: Ma
     inputs: arguments of `family.predict` for a fixed batch. The transformer then carries the file's LoRA.
     Raises WorkbenchError when the file gives another model than the one trained, or changes nothing.
     """
-    trained = output(family, transformer, inputs)
+    trained, lokr = output(family, transformer, inputs), is_lokr(name for name, _ in transformer.named_parameters())
     transformer.delete_adapters(ADAPTER)
     base = output(family, transformer, inputs)
-    pipeline = family.load_pipeline(folder, transformer)
-    pipeline.load_lora_weights(path.parent, weight_name=path.name, adapter_name="exported")
-    if "exported" not in pipeline.get_list_adapters().get(family.lora_prefix, []):
+    if lokr:  # which the pipelines' own loaders refuse, and the transformer's reads
+        kronecker.as_linear(transformer)
+        transformer.load_lora_adapter(path.parent, weight_name=path.name, adapter_name="exported")
+        loaded = list(transformer.peft_config)
+    else:
+        pipeline = family.load_pipeline(folder, transformer)
+        pipeline.load_lora_weights(path.parent, weight_name=path.name, adapter_name="exported")
+        loaded = pipeline.get_list_adapters().get(family.lora_prefix, [])
+    if "exported" not in loaded:
         raise WorkbenchError(f"{path.name} was written, but the stock pipeline does not load it: please report this")
     return judged(trained, output(family, transformer, inputs), base, path.name, transformer.dtype)
 

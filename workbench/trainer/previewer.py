@@ -326,7 +326,7 @@ class Previewer:
             "origin": "the weights of a run while it trained",
         }
         beside = [{"name": one.name, "scale": one.scale} for one in self._beside]
-        live = {**record, "loras": beside + [lora] if settings.method == "lora" and record["scale"] else []}
+        live = {**record, "loras": beside + [lora] if settings.method != "full" and record["scale"] else []}
         write_sample(video_path(workspace, new_id()), frames, fps, live, workspace.root)
 
     def save_inputs(self, clips: Sequence[PreviewClip]) -> None:
@@ -434,7 +434,7 @@ class Previewer:
         settings, beside = self.settings, [f"{one.name}={one.scale:g}" for one in self._beside]
         if step == 0 and not settings.start_from:
             return beside
-        if settings.method != "lora" or settings.train_also:
+        if settings.method == "full" or settings.train_also:
             return None
         if scale == 0:
             return beside

@@ -270,7 +270,7 @@ class Session:
     def _build_prior_drift(self) -> None:
         self.prior_drift = None
         # It compares with the base model, which is at hand only where a LoRA alone is trained.
-        if self.idle or self.settings.method != "lora" or self.settings.train_also:
+        if self.idle or self.settings.method == "full" or self.settings.train_also:
             return
         own, others = self.inputs.drift_inputs(self.preservation_prompts)
         if others:

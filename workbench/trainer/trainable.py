@@ -75,7 +75,8 @@ class Trainable:
     def summary(self) -> str:
         """In words, with the count of trained values."""
         count = sum(parameter.numel() for parameter in self.parameters)
-        what = "the whole transformer" if self.full else "a LoRA"
+        kind = "a LoKr" if any(".lokr_" in name for name in self.names) else "a LoRA"
+        what = "the whole transformer" if self.full else kind
         beside = f" and {len(self._beside)} weights beside it" if self._beside else ""
         return f"{what}{beside}, {count:,} values"
 
@@ -178,8 +179,10 @@ def continue_from(family: Family, transformer: Any, settings: TrainSettings, pat
     The file's own strength is kept: its matrices are scaled so that with this run's alpha they do what they did.
     Raises ConfigError when its rank or its layers are others.
     """
-    found = family.lora_weights(*family.lora_tensors(path))
     own = lora.state(transformer)
+    if settings.method == "lokr":
+        return _continue_lokr(family, transformer, own, path)
+    found = family.lora_weights(*family.lora_tensors(path))
     if found.mixed and len({found.rank_of(layer) for layer in found.layers}) > 1:
         raise ConfigError.of(
             "start_from",
@@ -216,6 +219,20 @@ def continue_from(family: Family, transformer: Any, settings: TrainSettings, pat
     return f"going on from {path.name} ({found.origin}, rank {found.rank}{scaled})"
 
 
+def _continue_lokr(family: Family, transformer: Any, own: Mapping[str, torch.Tensor], path: Path) -> str:
+    """The same of a LoKr: a file of ours, of the same factors. Raises ConfigError."""
+    tensors, _ = family.lora_tensors(path)
+    found = {name.removeprefix(f"{family.lora_prefix}."): tensor for name, tensor in tensors.items()}
+    if {name: one.shape for name, one in found.items()} != {name: one.shape for name, one in own.items()}:
+        raise ConfigError.of(
+            "start_from",
+            f"the LoRA {path.name} is no LoKr of the same factors on the same layers: set method, rank, lokr_factor "
+            f"and targets as they were for it",
+        )
+    lora.set_state(transformer, found)
+    return f"going on from {path.name} (a LoKr)"
+
+
 def _refuse_broken(name: str, value: torch.Tensor) -> None:
     if not value.isfinite().all():
         raise DataError(f"{name} holds values that are not numbers: lower the learning rate")
@@ -227,7 +244,7 @@ def _write_plain(path: Path, tensors: Mapping[str, torch.Tensor], notes: Mapping
 
 
 def _of_lora(name: str) -> bool:
-    return ".lora_" in name
+    return ".lora_" in name or ".lokr_" in name
 
 
 def _also(transformer: Any, prefixes: Sequence[str]) -> Named:
@@ -262,7 +279,7 @@ def apply_memory_levels(
     sharded: a part of it for each process. Raises ConfigError.
     """
     blocks = family.blocks(transformer)
-    if settings.method == "lora" and settings.attention != "stock":
+    if settings.method != "full" and settings.attention != "stock":
         family.join_projections(transformer)
     if settings.base_model_precision != "as stored":
         from workbench.memory.low_bit import shrink

@@ -206,6 +206,8 @@ def _joinable(layers: Sequence[Any]) -> list[tuple[torch.Tensor, torch.Tensor, f
     where they cannot be joined."""
     found = []
     for layer in layers:
+        if hasattr(layer, "active_adapters") and not hasattr(layer, "lora_A"):  # a LoKr
+            return None
         names = [name for name in getattr(layer, "active_adapters", ()) if name in layer.lora_A]
         if getattr(layer, "merged", False) or getattr(layer, "base_layer", layer)._forward_hooks:  # something is added
             return None

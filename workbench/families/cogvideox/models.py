@@ -169,6 +169,7 @@ FORMATS = (
         lora_writing.comfyui,
         ("ComfyUI",),
         "ComfyUI",
+        lokr="ComfyUI",
     ),
     LoraFormat(
         "sat",
