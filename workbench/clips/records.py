@@ -57,7 +57,8 @@ class Clip(BaseModel):
                start of the file's hash): control and mask have the clip's frames, size and rate, a reference its own
     last_frame: a picture to end with ("clips/ID.last_frame-1a2b3c4d.png"); "" when there is none, as of the others
     companion_masters: "control" or "mask" -> the one of the whole source video (".masters/ID.mask-1a2b3c4d.mp4") from
-               which this part's was cut; empty of a whole clip, and without what was made for the part alone
+               which this part's was cut, without what was made for the part alone; None where there is none, as of a
+               whole clip (tables have no type for an empty record)
     latents_model: of latents the model whose VAE made them, or its family; "" of a video
     embeddings: the caption whose embeddings are in the file of latents; they are trained on as long as `text` is that
                one. None when there are none
@@ -83,7 +84,7 @@ class Clip(BaseModel):
     reference: FilePath | Literal[""] = ""
     mask: FilePath | Literal[""] = ""
     last_frame: FilePath | Literal[""] = ""
-    companion_masters: dict[str, FilePath] = {}
+    companion_masters: dict[str, FilePath] | None = None
     latents_model: str = ""
     embeddings: str | None = None
     tags: tuple[str, ...] = ()
@@ -97,8 +98,8 @@ class Clip(BaseModel):
 
     @field_validator("companion_masters")
     @classmethod
-    def _masters_below_the_dataset(cls, names: dict[str, str]) -> dict[str, str]:
-        return {kind: cls._below_the_dataset(name) for kind, name in names.items()}
+    def _masters_below_the_dataset(cls, names: dict[str, str] | None) -> dict[str, str] | None:
+        return {kind: cls._below_the_dataset(name) for kind, name in (names or {}).items()} or None
 
     def __hash__(self) -> int:
         return hash((self.file_name, self.sha256, self.mask))  # the rest may hold a dict

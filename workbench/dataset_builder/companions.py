@@ -151,9 +151,9 @@ def _put(dataset: Path, what: str, new: Mapping[str, Mapping[str, Any]]) -> int:
         if gone := [name for name in new if name not in here]:
             raise ConfigError(f"{gone[0]} is not in the dataset any more: look at the list of clips")
         for name, fields in new.items():
-            masters = {**here[name].companion_masters, **fields["companion_masters"]}
+            masters = {**(here[name].companion_masters or {}), **fields["companion_masters"]}
             masters = {kind: master for kind, master in masters.items() if master}
-            yield here[name].changed(**{**fields, "companion_masters": masters})
+            yield here[name].changed(**{**fields, "companion_masters": masters or None})
 
     return history.edit(dataset, what, make)
 

@@ -177,8 +177,8 @@ def _changed_records(
             new[clip.file_name] = clip.changed(tags=tags if finding.kind in tags else (*tags, finding.kind))
         elif fix == "detach":
             kind, now = finding.values["kind"], new.get(clip.file_name, clip)
-            masters = {one: name for one, name in now.companion_masters.items() if one != kind}
-            new[clip.file_name] = now.changed(**{kind: "", "companion_masters": masters})
+            masters = {one: name for one, name in (now.companion_masters or {}).items() if one != kind}
+            new[clip.file_name] = now.changed(**{kind: "", "companion_masters": masters or None})
         elif fix == "shorten_caption":
             new[clip.file_name] = clip.changed(text=shortened(clip.text, finding.values["cut"]))
         else:
@@ -208,7 +208,7 @@ def _fit_beside(
     wanted: dict[tuple[str, str], tuple[Clip, str, Path]] = {}
     for finding in findings:
         clip, kind = clips[finding.clips[0]], finding.values["kind"]
-        whole = clip.companion_masters.get(kind, "")
+        whole = (clip.companion_masters or {}).get(kind, "")
         if path := companion_path(dataset, clip, kind):
             wanted[clip.file_name, kind] = clip, kind, clip_file(dataset, whole) if whole else path
     sentence = _sentence(fix, 1, len(wanted))

@@ -399,7 +399,7 @@ def _carried(dataset: Path, clip: Clip, part: Clip, master: Master, cut: Cut, pa
                 made = scratch_file(dataset, ".png")
                 picture.crop((left, top, left + width, top + height)).save(made, "PNG")
             found[kind] = keep_beside(dataset, made, part.id, kind)
-    return {**found, "companion_masters": masters}
+    return {**found, "companion_masters": masters or None}
 
 
 def _there(dataset: Path, name: str) -> Path | None:
@@ -410,7 +410,7 @@ def _there(dataset: Path, name: str) -> Path | None:
 def _whole_of(dataset: Path, clip: Clip, kind: str, master: Master) -> str:
     """The control clip or mask of the clip's whole source video, kept beside the master; "" when there is none."""
     if clip.master:
-        name = clip.companion_masters.get(kind, "")
+        name = (clip.companion_masters or {}).get(kind, "")
         return name if name and clip_file(dataset, name).is_file() else ""
     if (file := _there(dataset, clip.companions[kind])) is None or not _fits(file, master):
         return ""
