@@ -27,6 +27,7 @@ METADATA = "metadata.jsonl"
 INFO = "dataset.json"
 # What may lie beside a clip, linked to it: the record's fields that name its files.
 COMPANIONS = ("control", "reference", "mask", "last_frame")
+COMPANION_NAMES = {"control": "control clip", "reference": "reference", "mask": "mask", "last_frame": "last frame"}
 LATENTS = ".safetensors"  # the ending of clips that are latents
 REMOVED = ".removed"  # clips that are not in the dataset at present, in the dataset's own layout
 MOST_NAMED = 3  # damaged lines of a file that are named one by one
@@ -53,8 +54,10 @@ class Clip(BaseModel):
     caption_by: who wrote the text: "hand", "file" (it came with the video) or a captioner's name; "" when unknown
     first_frame: a picture that came with the clip as its first frame ("first_frames/ID.png"); "" when there is none
     control, reference, mask: videos that belong to the clip ("clips/ID.control-1a2b3c4d.mp4", ID of the clip, then the
-               start of the file's hash): a control and a mask have the clip's frames, size and rate, a reference its own
+               start of the file's hash): control and mask have the clip's frames, size and rate, a reference its own
     last_frame: a picture to end with ("clips/ID.last_frame-1a2b3c4d.png"); "" when there is none, as of the others
+    companion_masters: "control" or "mask" -> the one of the whole source video (".masters/ID.mask-1a2b3c4d.mp4") from
+               which this part's was cut; empty of a whole clip, and without what was made for the part alone
     latents_model: of latents the model whose VAE made them, or its family; "" of a video
     embeddings: the caption whose embeddings are in the file of latents; they are trained on as long as `text` is that
                one. None when there are none
@@ -80,6 +83,7 @@ class Clip(BaseModel):
     reference: FilePath | Literal[""] = ""
     mask: FilePath | Literal[""] = ""
     last_frame: FilePath | Literal[""] = ""
+    companion_masters: dict[str, FilePath] = {}
     latents_model: str = ""
     embeddings: str | None = None
     tags: tuple[str, ...] = ()
@@ -90,6 +94,11 @@ class Clip(BaseModel):
         if os.path.isabs(name) or "\0" in name or ".." in re.split(r"[/\\]", name):
             raise ValueError(f"{name[:120]!r} is no path below the dataset's folder")
         return name
+
+    @field_validator("companion_masters")
+    @classmethod
+    def _masters_below_the_dataset(cls, names: dict[str, str]) -> dict[str, str]:
+        return {kind: cls._below_the_dataset(name) for kind, name in names.items()}
 
     @property
     def seconds(self) -> float:
@@ -210,7 +219,7 @@ def _read_lines(path: Path, *version: int) -> _Lines:
 
 
 def clip_file(dataset: Path, name: str) -> Path:
-    """The file of a clip, of its master or of its first frame, by the name in the record.
+    """The file of a clip, of its master or of what lies beside it, by the name in the record.
 
     Raises DataError for one that lies elsewhere: links that lead out of the dataset are not followed.
     """

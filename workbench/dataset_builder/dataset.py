@@ -9,6 +9,7 @@ Every property is read afresh from the folder, every change is on disk when its 
     .import/                             the import job: config.json, job.log, result.json ... (workbench.jobs)
     history.jsonl .history/ .removed/    what was done to it, and the way back; nothing is ever deleted (history)
     first_frames/                        pictures that came with clips as their first frames (first_frames)
+    clips/<id>.<kind>-<hash>.mp4         what lies beside a clip: control clip, reference, mask, last frame (companions)
     .masters/                            whole source videos whose parts are clips (workbench.clips.records.Clip.master)
 
 Long work runs as tasks (tasks).
@@ -134,9 +135,13 @@ class Dataset(NotedFolder):
 
     @property
     def content_hash(self) -> str:
-        """SHA-256 of what a model could learn from it: every clip's bytes, caption and first frame, in any order."""
+        """SHA-256 of what a model could learn from it: every clip's bytes, caption and companions, in any order.
+
+        What lies beside a clip is named by its content.
+        """
         captions = self.captions
-        lines = sorted(f"{clip.sha256} {captions[clip.file_name]}{clip.first_frame}" for clip in self.clips)
+        beside = {clip.file_name: clip.first_frame + "".join(clip.companions.values()) for clip in self.clips}
+        lines = sorted(f"{clip.sha256} {captions[clip.file_name]}{beside[clip.file_name]}" for clip in self.clips)
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     @property

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -303,9 +303,10 @@ def _apply(
         write_info(dataset, info)
     _append(dataset, entry)
     there = {clip.file_name for clip in records}
-    for clip in before:
-        if clip.file_name not in there:
-            _move_files(clip, dataset, dataset / REMOVED)
+    leaving = [clip for clip in before if clip.file_name not in there]
+    needed = {name for clip in records for name in files_of(clip)} if leaving else set[str]()
+    for clip in leaving:
+        _move_files(clip, dataset, dataset / REMOVED, needed)
     return entry
 
 
@@ -316,13 +317,13 @@ def thumbnail_name(clip: Clip) -> str:
 
 def files_of(clip: Clip) -> tuple[str, ...]:
     """What lies in a dataset folder for a clip alone: it leaves and comes back with the clip's record."""
-    return clip.file_name, thumbnail_name(clip)
+    return clip.file_name, thumbnail_name(clip), *clip.companions.values()
 
 
-def _move_files(clip: Clip, old: Path, new: Path) -> None:
-    """Move a clip's files to the other folder where they are not in place."""
+def _move_files(clip: Clip, old: Path, new: Path, kept: Collection[str] = ()) -> None:
+    """Move a clip's files to the other folder where they are not in place. kept: those that other clips need here"""
     for name in files_of(clip):
-        if (old / name).exists() and not (new / name).exists():
+        if name not in kept and (old / name).exists() and not (new / name).exists():
             with writing(new / name):
                 (new / name).parent.mkdir(parents=True, exist_ok=True)
                 disk.replace(old / name, new / name)

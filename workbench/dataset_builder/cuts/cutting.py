@@ -4,6 +4,10 @@ The master is the canonical clip of the whole source video; seconds and pixels a
 made from it, so a span can be widened later, and a picture is never encoded more than twice. The first cut links the
 whole clip's file to .masters/ID.mp4; parts are named by what they are (master, frames, crop, rate), so the same part
 made twice is one file. Each change is one of the history, and nothing is lost by it.
+
+What lies beside a clip is cut with it (`_carried`): control clip and mask as the clip is, from those of the whole
+source video where there are such (.masters/ID.mask-HASH.mp4); the reference stays as it is; the last frame is that of
+the new end, or is left out where it came from elsewhere.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import io
 import itertools
 import json
 import math
@@ -22,14 +27,24 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from workbench.clips import media
-from workbench.clips.records import REMOVED, Clip, clip_file, file_sha256, frame_at, read_clips
+from workbench.clips.records import (
+    COMPANION_NAMES,
+    COMPANIONS,
+    REMOVED,
+    Clip,
+    clip_file,
+    file_sha256,
+    frame_at,
+    read_clips,
+)
 from workbench.dataset_builder import history, tasks
 from workbench.dataset_builder.cuts.scenes import frames_from
 from workbench.dataset_builder.tasks import OnProgress, Tick, silent
 from workbench.errors import ConfigError, DataError
-from workbench.workspace import disk, writing
+from workbench.workspace import disk, write_bytes, writing
 
 MASTERS = ".masters"
 SMALLEST = 16  # pixels a side, as an import demands
@@ -173,7 +188,8 @@ def make_part(dataset: Path, clip: Clip, cut: Cut, tick: Tick = silent) -> Clip:
         media.thumbnail(path, thumbnail)
     # A picture of the source video's beginning is none of a part that begins elsewhere.
     first = "" if cut.start or cut.crop else clip.first_frame
-    return _record(clip, master, cut, name, file_sha256(path), master.name, first)
+    part = _record(clip, master, cut, name, file_sha256(path), master.name, first)
+    return part.changed(**_carried(dataset, clip, part, master, cut, path, tick)) if clip.companions else part
 
 
 def _record(clip: Clip, master: Master, cut: Cut, name: str, sha256: str, master_name: str, first_frame: str) -> Clip:
@@ -209,7 +225,9 @@ def whole_clip(dataset: Path, clip: Clip, master: Master) -> Clip:
     first = next((found for c in was if (found := c.first_frame)), "")
     if not (dataset / REMOVED / name).exists():
         _link(master.path, dataset / name)
-    return _record(clip, master, master.whole, name, master.sha256, "", first or clip.first_frame)
+    whole = _record(clip, master, master.whole, name, master.sha256, "", first or clip.first_frame)
+    carried = _carried(dataset, clip, whole, master, master.whole, master.path, silent) if clip.companions else {}
+    return whole.changed(**carried)
 
 
 def _link(old: Path, new: Path) -> None:
@@ -232,25 +250,212 @@ def _temporary(name: str) -> str:
 
 
 def _write(dataset: Path, master: Master, cut: Cut, target: Path, tick: Tick) -> None:
-    """Encode the part without visible loss (media.VideoWriter without a crf). Raises DataError, CannotWrite."""
+    """Encode the part. Raises DataError, CannotWrite."""
     fps = cut.fps or master.fps
-    wanted = sampled_frames(cut, fps, master)
     temporary = dataset / MASTERS / _temporary(target.name)
-    with contextlib.closing(frames_from(master.path, cut.start)) as frames:
-        first = next(frames)
-        left, top, width, height = cut.crop or (0, 0, master.width, master.height)
-        graph = media.filter_graph(first[1], [("crop", f"{width}:{height}:{left}:{top}")]) if cut.crop else None
-        with media.VideoWriter(temporary, width, height, fps, like=first[1]) as writer:
+    write_frames(master.path, sampled_frames(cut, fps, master), temporary, fps, box=cut.crop, tick=tick)
+    with writing(target):
+        disk.replace(temporary, target)
+
+
+def write_frames(
+    source: Path,
+    wanted: Sequence[int],
+    target: Path,
+    fps: float,
+    *,
+    scale: tuple[int, int] | None = None,
+    box: Box | None = None,
+    gray: bool = False,
+    tick: Tick = silent,
+) -> None:
+    """Encode frames of one of our own videos without visible loss (media.VideoWriter without a crf).
+
+    Args:
+        wanted: Numbers of the frames, rising; one that comes several times is written as often.
+        scale: Width and height that pictures are brought to first; None leaves them as they are.
+        box: Part of the (scaled) picture to keep: left, top, width, height.
+        gray: Take the colors out.
+
+    Raises:
+        DataError: The source has fewer frames, or is damaged.
+        CannotWrite: The disk is full.
+    """
+    with contextlib.closing(frames_from(source, wanted[0])) as frames:
+        first = next(frames, None)
+        if first is None:
+            raise DataError(f"frame {wanted[0]} of {source.name} cannot be read: import it again")
+        steps = [("scale", f"{scale[0]}:{scale[1]}:flags=lanczos+accurate_rnd")] if scale else []
+        if box:
+            steps.append(("crop", f"{box[2]}:{box[3]}:{box[0]}:{box[1]}"))
+        graph = media.filter_graph(first[1], steps) if steps else None
+        width, height = box[2:] if box else scale or (first[1].width, first[1].height)
+        with media.VideoWriter(target, width, height, fps, like=first[1]) as writer:
             for number, frame in itertools.chain([first], frames):
                 if number == wanted[writer.frames]:
                     if graph:
                         graph.push(frame)
-                    writer.write(graph.pull() if graph else frame)
+                        frame = graph.pull()
+                    frame = _gray(frame) if gray else frame
+                    while writer.frames < len(wanted) and wanted[writer.frames] == number:
+                        writer.write(frame)
                 tick()
                 if writer.frames == len(wanted):
                     break
-    with writing(target):
-        disk.replace(temporary, target)
+
+
+def _gray(frame: Any) -> Any:
+    """A PyAV frame in yuv420p without its colors: its red, green and blue are one."""
+    import av
+
+    planes = frame.to_ndarray()
+    planes[frame.height :] = 128
+    return av.VideoFrame.from_ndarray(planes, format="yuv420p")
+
+
+# ---- what lies beside a clip -----------------------------------------------------------------------------------------
+
+OWN_DB = 30.0  # from which a last frame is taken for the clip's own
+
+
+def companion_name(clip_id: str, kind: str, sha256: str, suffix: str = ".mp4", folder: str = "clips") -> str:
+    """The file name of what lies beside a clip, below the dataset folder: it never stands for another content."""
+    return f"{folder}/{clip_id}.{kind}-{sha256[:8]}{suffix}"
+
+
+def keep_beside(dataset: Path, made: Path, clip_id: str, kind: str, folder: str = "clips") -> str:
+    """Give a file that was just made its name, which is returned. Raises CannotWrite."""
+    name = companion_name(clip_id, kind, file_sha256(made), made.suffix, folder)
+    with writing(dataset / name):
+        (dataset / name).parent.mkdir(parents=True, exist_ok=True)
+        disk.replace(made, dataset / name)
+    return name
+
+
+def scratch_file(dataset: Path, suffix: str) -> Path:
+    """A path for a file that gets its name when it is whole; what a killed process left there is cleared away."""
+    (dataset / MASTERS).mkdir(parents=True, exist_ok=True)
+    return dataset / MASTERS / f"{_temporary('companion')}{suffix}"
+
+
+def last_frame_png(clip: Path, frames: int) -> bytes:
+    """The last frame of one of our own clips as a PNG. Raises DataError."""
+    return _png(media.read_frames(clip, [frames - 1])[0])
+
+
+def _png(pixels: Any) -> bytes:
+    from PIL import Image
+
+    data = io.BytesIO()
+    Image.fromarray(pixels).save(data, "PNG")
+    return data.getvalue()
+
+
+def _carried(dataset: Path, clip: Clip, part: Clip, master: Master, cut: Cut, path: Path, tick: Tick) -> dict[str, Any]:
+    """The fields for what lies beside a part of a clip, whose files are made now.
+
+    Args:
+        part: The part's record, which still names what lies beside `clip`.
+        path: The part's own file.
+    """
+    old, found = cut_of(clip, master), dict[str, Any](dict.fromkeys(COMPANIONS, ""))
+    masters: dict[str, str] = {}
+    for kind, name in clip.companions.items():
+        file = _there(dataset, name)
+        if kind in ("control", "mask"):
+            whole = _whole_of(dataset, clip, kind, master)
+            if whole and not part.master:
+                found[kind] = _linked(dataset, dataset / whole, part, kind)
+                continue
+            wanted, box = sampled_frames(cut, cut.fps or master.fps, master), cut.crop
+            if whole:
+                file, masters[kind] = dataset / whole, whole
+            else:  # made for the part alone: another part has it where it lies inside
+                own = {frame: at for at, frame in enumerate(sampled_frames(old, old.fps or master.fps, master))}
+                box = _inside(cut.crop, old.crop, master)
+                if file is None or box is None or not own.keys() >= set(wanted) or not _fits(file, clip):
+                    continue
+                wanted = [own[frame] for frame in wanted]
+                box = None if box[2:] == (clip.width, clip.height) else box
+            made = scratch_file(dataset, ".mp4")
+            write_frames(file, wanted, made, part.fps, box=box, tick=tick)
+            found[kind] = keep_beside(dataset, made, part.id, kind)
+        elif file is None:
+            continue
+        elif kind == "reference" or (cut.end, cut.crop) == (old.end, old.crop):
+            found[kind] = _linked(dataset, file, part, kind)
+        elif _is_own_end(dataset, clip, file):
+            made = scratch_file(dataset, ".png")
+            write_bytes(made, last_frame_png(path, part.frames))
+            found[kind] = keep_beside(dataset, made, part.id, kind)
+        elif cut.end == old.end and (box := _inside(cut.crop, old.crop, master)):
+            from PIL import Image
+
+            with Image.open(file) as picture:
+                left, top, width, height = box
+                made = scratch_file(dataset, ".png")
+                picture.crop((left, top, left + width, top + height)).save(made, "PNG")
+            found[kind] = keep_beside(dataset, made, part.id, kind)
+    return {**found, "companion_masters": masters}
+
+
+def _there(dataset: Path, name: str) -> Path | None:
+    """Where a companion's file is now, None where it is lost."""
+    return next((path for path in (clip_file(dataset, name), dataset / REMOVED / name) if path.is_file()), None)
+
+
+def _whole_of(dataset: Path, clip: Clip, kind: str, master: Master) -> str:
+    """The control clip or mask of the clip's whole source video, kept beside the master; "" when there is none."""
+    if clip.master:
+        name = clip.companion_masters.get(kind, "")
+        return name if name and clip_file(dataset, name).is_file() else ""
+    if (file := _there(dataset, clip.companions[kind])) is None or not _fits(file, master):
+        return ""
+    name = companion_name(Path(master.name).stem, kind, file_sha256(file), folder=MASTERS)
+    _link(file, dataset / name)
+    return name
+
+
+def _fits(file: Path, video: Clip | Master) -> bool:
+    """Whether a control clip or mask has the frames and the size of the video that it belongs to."""
+    about = media.probe(file)
+    return (about.frames, about.width, about.height) == (video.frames, video.width, video.height)
+
+
+def _linked(dataset: Path, file: Path, part: Clip, kind: str) -> str:
+    """The same file's name beside a part; a link, unless it is among the removed files and comes back from there."""
+    name = companion_name(part.id, kind, file_sha256(file), file.suffix)
+    if not (dataset / REMOVED / name).exists():
+        _link(file, dataset / name)
+    return name
+
+
+def _inside(box: Box | None, outer: Box | None, master: Master) -> Box | None:
+    """The box counted from the outer one's corner; None unless it lies inside."""
+    left, top, width, height = box or (0, 0, master.width, master.height)
+    at, down, wide, tall = outer or (0, 0, master.width, master.height)
+    fits = at <= left and down <= top and left + width <= at + wide and top + height <= down + tall
+    return (left - at, top - down, width, height) if fits else None
+
+
+def _is_own_end(dataset: Path, clip: Clip, picture: Path) -> bool:
+    """Whether a last frame is the clip's own, and not a picture that came from elsewhere."""
+    import numpy as np
+    from PIL import Image
+
+    own = media.read_frames(clip_file(dataset, clip.file_name), [clip.frames - 1])[0]
+    with Image.open(picture) as image:
+        given = np.asarray(image.convert("RGB"))
+    if given.shape != own.shape:
+        return False
+    error = float(np.mean((given.astype(np.float32) - own) ** 2))
+    return 10 * math.log10(255**2 / max(error, 1e-9)) >= OWN_DB
+
+
+def left_behind(clip: Clip, part: Clip) -> str:
+    """Say what lay beside a clip and does not lie beside its part, "" when all does."""
+    lost = [COMPANION_NAMES[kind] for kind in clip.companions if kind not in part.companions]
+    return f"without its {' and '.join(lost)}, which showed the former part only" if lost else ""
 
 
 # ---- changing clips --------------------------------------------------------------------------------------------------
@@ -258,6 +463,7 @@ def _write(dataset: Path, master: Master, cut: Cut, target: Path, tick: Tick) ->
 Cuts = Sequence[tuple[Clip, Sequence[Cut]]]
 """Clips, each with the parts of its source video that are to take its place."""
 FACTS = {"file_name", "fps", "frames", "width", "height", "sha256", "span", "crop", "master", "first_frame"}
+FACTS |= {*COMPANIONS, "companion_masters"}
 """What a cut decides of a record; the rest stays the clip's own."""
 
 
@@ -353,6 +559,9 @@ def replace(dataset: Path, what: str, parts: Mapping[str, Sequence[Clip]]) -> li
         for name, new in parts.items()  # history names a clip that has gone
     }
     changed = {name: new for name, new in fresh.items() if new != [now.get(name)]}
+    lost = [left_behind(now[name], one) for name, new in changed.items() if name in now for one in new]
+    if lost := list(dict.fromkeys(filter(None, lost))):
+        what = f"{what}, {'; '.join(lost)}"
     if changed:
         history.change(dataset, what, changed)
     return [one for new in fresh.values() for one in new]

@@ -155,10 +155,10 @@ def keep_first_frame(dataset: Path, picture: Path, clip: str, size: tuple[int, i
 
     given, _, changes = read_picture(picture)
     if size:
-        fitted, cut = _fitted(given, *size)
+        fitted, cut = fitted_picture(given, *size)
     else:
         own = media.read_frames(dataset / clip, [0])[0]
-        fitted, cut = _fitted(given, own.shape[1], own.shape[0])
+        fitted, cut = fitted_picture(given, own.shape[1], own.shape[0])
         error = np.mean((np.asarray(fitted, np.float32) - own) ** 2)
         if 10 * np.log10(255**2 / max(float(error), 1e-9)) >= ALIKE_DB:
             return "", OWN
@@ -170,7 +170,7 @@ def keep_first_frame(dataset: Path, picture: Path, clip: str, size: tuple[int, i
     return name, "; ".join([KEPT, *changes, *cut])
 
 
-def _fitted(picture: Any, width: int, height: int) -> tuple[Any, list[str]]:
+def fitted_picture(picture: Any, width: int, height: int) -> tuple[Any, list[str]]:
     """The picture as large as its clip, and what was done to it that shows."""
     from PIL import Image, ImageOps
 

@@ -1,7 +1,8 @@
 """The child that touches foreign files: `python -m workbench.dataset_builder.ingest.worker DATASET_FOLDER`.
 
 A task {source, name, sha256, longest_side}, with {frames, fps} for numbered pictures, is answered by an import result;
-{picture, clip}, a picture that came with a clip as its first frame, with {size} of latents, by [name, note]. It works
+{picture, clip}, a picture that came with a clip as its first frame, with {size} of latents, by [name, note];
+{companion, kind, clip}, a file to lie beside the clip of that record, by {name, whole, notes} or {error}. It works
 under the limits of jobs.limited, and intake starts it again after a file that brought it down.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +40,28 @@ def main(dataset: Path) -> None:
                 return json.dumps(pictures.keep_first_frame(dataset, picture, task["clip"], size))
             except DataError as error:
                 return json.dumps(["", pictures.LEFT_OUT.format(error)])
+        if "companion" in task:
+            return json.dumps(beside(dataset, task, watch))
         return judge(dataset, task, watch).model_dump_json()
 
     serve(handle, MODULES)
+
+
+def beside(dataset: Path, task: dict[str, Any], watch: Watch) -> dict[str, Any]:
+    """Write what lies beside a clip, or say why not. Raises CannotWrite."""
+    import av
+
+    from workbench.dataset_builder.ingest.conforming import conform
+
+    try:
+        clip = Clip.model_validate(task["clip"])
+        return asdict(conform(dataset, clip, task["kind"], Path(task["companion"]), watch.progress))
+    except (DataError, ConfigError) as error:
+        return {"error": str(error)}
+    except MemoryError:
+        return {"error": "it needs more memory than an import may use: scale it down"}
+    except av.FFmpegError as error:
+        return {"error": f"its codec reports an unexpected error ({error.strerror}): save it again as an ordinary mp4"}
 
 
 def judge(dataset: Path, task: dict[str, Any], watch: Watch) -> ImportResult:

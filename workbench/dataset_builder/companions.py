@@ -1,0 +1,194 @@
+"""What belongs to a clip and lies beside it: a control clip, a reference, a mask, a last frame.
+
+    clips/ID.control-1a2b3c4d.mp4       named by the clip and the start of its own hash: it never changes
+    clips/ID.reference-1a2b3c4d.mp4     or .png: a picture
+    clips/ID.mask-1a2b3c4d.mp4          gray: white is inside, gray is a weight
+    clips/ID.last_frame-1a2b3c4d.png
+    .masters/ID.mask-1a2b3c4d.mp4       of the whole source video, from which those of its parts are cut
+
+The clip's record names them (`Clip.companions`). They are cut with the clip (cuts.cutting), leave and come back with it
+(history), and come and go with imports and exports. Another mask is another file, so that undo puts the old one back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from workbench.clips import media
+from workbench.clips.records import COMPANION_NAMES, COMPANIONS, Clip, clip_file, read_clips
+from workbench.dataset_builder import history
+from workbench.dataset_builder.cuts.cutting import named
+from workbench.dataset_builder.tasks import Tick, silent
+from workbench.errors import CannotWrite, ConfigError, DataError
+from workbench.jobs.limited import ChildLost, LimitedChild
+
+WORKER = "workbench.dataset_builder.ingest.worker"
+SECONDS_PER_FRAME = 60.0  # of computing without a new frame
+RATE = 1e-3  # share by which the rates of a clip and its mask may differ
+
+
+def companion_path(dataset: Path, clip: Clip, kind: str) -> Path | None:
+    """The file of that kind beside a clip, None where the clip has none.
+
+    Raises:
+        ConfigError: There is no such kind.
+        DataError: The record names a file that is missing, or a link out of the dataset.
+    """
+    name = clip.companions.get(_checked_kind(kind))
+    if name is None:
+        return None
+    if not (path := clip_file(dataset, name)).is_file():
+        raise DataError(f"{name}, the {COMPANION_NAMES[kind]} of {clip.name}, is missing: bring it back, or remove it")
+    return path
+
+
+def attach(dataset: Path, clip: Clip, kind: str, path: Path, what: str = "", made: bool = False) -> Clip:
+    """Put a file beside a clip, in place of one of its kind; one change of the history.
+
+    Args:
+        clip: A clip of the dataset.
+        kind: One of COMPANIONS.
+        path: A video or picture of any kind that an import takes. It is brought to the clip's frames, size and rate; a
+            control clip or mask of the whole source video is cut as the clip is.
+        what: The change in words; "" for the usual ones.
+        made: Whether this project wrote the file, so that it can be read here, without a child process.
+
+    Returns:
+        The clip's record as it is then.
+
+    Raises:
+        ConfigError: There is no such kind, or the clip has gone.
+        DataError: The file cannot be read, or does not fit the clip.
+        CannotWrite: The disk is full.
+    """
+    return attach_all(dataset, [(clip, kind, path)], what, made)[0]
+
+
+def attach_all(
+    dataset: Path, wanted: Sequence[tuple[Clip, str, Path]], what: str = "", made: bool = False, tick: Tick = silent
+) -> list[Clip]:
+    """Put files beside clips as one change, all or none; see `attach`. tick: called after each, may raise to stop"""
+    kinds = list(dict.fromkeys(COMPANION_NAMES[_checked_kind(kind)] for _, kind, _ in wanted))
+    new: dict[str, dict[str, Any]] = {}
+    child = LimitedChild(WORKER, dataset)
+    try:
+        for clip, kind, path in wanted:
+            done = _made(dataset, clip, kind, path) if made else _foreign(dataset, clip, kind, path, child)
+            fields = new.setdefault(clip.file_name, {"companion_masters": {}})
+            fields[kind] = done["name"]
+            if kind in ("control", "mask"):
+                fields["companion_masters"] = {**fields["companion_masters"], kind: done["whole"]}
+            tick()
+    finally:
+        child.close()
+    clips = {clip.file_name: clip for clip, _, _ in wanted}
+    _put(dataset, what or f"{' and '.join(kinds)} of {named(list(clips.values()))}", new)
+    found = {clip.file_name: clip for clip in read_clips(dataset)}
+    return [found[clip.file_name] for clip, _, _ in wanted]
+
+
+def _checked_kind(kind: str) -> str:
+    if kind not in COMPANIONS:
+        raise ConfigError(f"kind is {kind!r}, must be one of {', '.join(COMPANIONS)}")
+    return kind
+
+
+def _made(dataset: Path, clip: Clip, kind: str, path: Path) -> Mapping[str, Any]:
+    from workbench.dataset_builder.ingest.conforming import conform
+
+    done = conform(dataset, clip, kind, path)
+    return {"name": done.name, "whole": done.whole, "notes": done.notes}
+
+
+def _foreign(dataset: Path, clip: Clip, kind: str, path: Path, child: LimitedChild) -> Mapping[str, Any]:
+    """Let the child that reads foreign files do it. Raises DataError, CannotWrite."""
+    try:
+        media.check_file(path, path.name)
+    except OSError as error:
+        raise DataError(f"{path.name} cannot be read ({error.strerror}): check where it is") from error
+    task: dict[str, object] = {"companion": str(path), "kind": kind, "clip": clip.model_dump(mode="json")}
+    try:
+        answer: dict[str, Any] = json.loads(child.ask(task, SECONDS_PER_FRAME))
+    except ChildLost as lost:
+        if lost.code == CannotWrite.exit_code:
+            raise CannotWrite(f"cannot write {dataset}: free some space, or choose another workspace") from None
+        raise DataError(f"{path.name} brought the decoder down: it is damaged, copy it again") from None
+    if why := answer.get("error"):
+        raise DataError(f"{path.name} cannot be the {COMPANION_NAMES[kind]} of {clip.name}: {why}")
+    return answer
+
+
+def _put(dataset: Path, what: str, new: Mapping[str, Mapping[str, Any]]) -> int:
+    """Change the records of those clips; how many really changed. new: file name -> fields; a master "" takes it out"""
+
+    def make(found: Sequence[Clip]) -> Iterable[Clip]:
+        here = {clip.file_name: clip for clip in found}
+        if gone := [name for name in new if name not in here]:
+            raise ConfigError(f"{gone[0]} is not in the dataset any more: look at the list of clips")
+        for name, fields in new.items():
+            masters = {**here[name].companion_masters, **fields["companion_masters"]}
+            masters = {kind: master for kind, master in masters.items() if master}
+            yield here[name].changed(**{**fields, "companion_masters": masters})
+
+    return history.edit(dataset, what, make)
+
+
+def detach(dataset: Path, clips: Sequence[Clip], kind: str) -> int:
+    """Take what is of a kind away from clips, as one change; returns from how many. The files stay for an undo.
+
+    Raises ConfigError, CannotWrite.
+    """
+    having = [clip for clip in clips if _checked_kind(kind) in clip.companions]
+    fields = {"companion_masters": {kind: ""}, kind: ""}
+    what = f"{named(having)} without {COMPANION_NAMES[kind]}" if having else ""
+    return _put(dataset, what, {clip.file_name: fields for clip in having}) if having else 0
+
+
+# ---- what is wrong with them -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CompanionProblem:
+    """Why what lies beside a clip does not fit it. kind: of the companion; what: which problem; sentence: in words
+
+    frames: how many the file has, 0 where that is not known
+    """
+
+    kind: str
+    what: Literal["missing", "damaged", "length", "size"]
+    sentence: str
+    frames: int = 0
+
+
+def problems(dataset: Path, clip: Clip) -> list[CompanionProblem]:
+    """What is wrong with the files beside a clip, from their headers."""
+    found = []
+    for kind in clip.companions:
+        name = COMPANION_NAMES[kind]
+        try:
+            path = companion_path(dataset, clip, kind)
+        except DataError:
+            sentence = f"{clip.name} has a {name} whose file is missing."
+            found.append(CompanionProblem(kind, "missing", sentence))
+            continue
+        if path is None or path.suffix == ".png":
+            continue
+        try:
+            about = media.probe(path)
+        except DataError as error:
+            found.append(CompanionProblem(kind, "damaged", f"The {name} of {clip.name} cannot be read: {error}."))
+            continue
+        if kind == "reference":
+            continue
+        same_rate = not clip.fps or abs(about.fps / clip.fps - 1) < RATE
+        if about.frames != clip.frames or not same_rate:
+            length = f"{about.frames} frames at {about.fps:.4g} fps, the clip {clip.frames} at {clip.fps:.4g}"
+            found.append(CompanionProblem(kind, "length", f"The {name} of {clip.name} has {length}.", about.frames))
+        if (about.width, about.height) != (clip.width, clip.height):
+            size = f"{about.width}x{about.height}, the clip {clip.width}x{clip.height}"
+            found.append(CompanionProblem(kind, "size", f"The {name} of {clip.name} is {size}.", about.frames))
+    return found
