@@ -50,7 +50,7 @@ ABOUT: dict[Maker, About] = {
         "Edges",
         "Canny edges, white on black. A LoRA trained on them follows drawn outlines.",
         ("control", "reference"),
-        Amount("the step in brightness that begins an edge", 200, 10, 1000),
+        Amount("the step in color that begins an edge", 200, 10, 1000),
     ),
     "gray": About("Gray", "The clip without its colors. A LoRA trained on it colorizes.", ("control", "reference")),
     "blur": About(
@@ -175,19 +175,22 @@ def changed_picture(maker: Maker, kind: str, picture: Pixels, number: float, box
         if kind == "mask":
             return np.repeat(np.where(inside, 255, 0).astype(np.uint8)[..., None], 3, axis=2)
         return np.where(inside[..., None], np.uint8(BLANK), picture)
-    made: Any
+    made: Any  # OpenCV's own types name no shapes
     if maker == "downsampled":
         size = (max(2, round(width / number)), max(2, round(height / number)))
         if kind == "reference":  # videos have even sides
-            return cv2.resize(picture, (size[0] + size[0] % 2, size[1] + size[1] % 2), interpolation=cv2.INTER_AREA)
-        small = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
-        return cv2.resize(small, (width, height), interpolation=cv2.INTER_CUBIC)
-    if maker == "blur":
-        return cv2.GaussianBlur(picture, (0, 0), max(0.3, number / 100 * max(height, width)))
-    made = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
-    if maker == "edges":
-        made = cv2.Canny(cv2.GaussianBlur(made, (0, 0), 1.0), number / 2, number)
-    return np.repeat(made[..., None], 3, axis=2)
+            size = (size[0] + size[0] % 2, size[1] + size[1] % 2)
+        made = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
+        if kind != "reference":
+            made = cv2.resize(made, (width, height), interpolation=cv2.INTER_CUBIC)
+    elif maker == "blur":
+        made = cv2.GaussianBlur(picture, (0, 0), max(0.3, number / 100 * max(height, width)))
+    else:  # edges of the colors: red before gray of the same brightness has one
+        edges = maker == "edges"
+        made = cv2.Canny(picture, number / 2, number) if edges else cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
+        made = np.repeat(made[..., None], 3, axis=2)
+    found: Pixels = made
+    return found
 
 
 def _part(start: float, length: float, whole: int) -> slice:
@@ -205,7 +208,8 @@ def _png(source: Path, last: bool) -> bytes:
     from PIL import Image
 
     picture = None
-    for picture in _pictures(source):
+    for found in _pictures(source):
+        picture = found
         if not last:
             break
     if picture is None:

@@ -67,11 +67,11 @@ def track(
     """
     if not painted:
         raise ConfigError("no mask is painted: paint one on a frame that shows the whole subject")
-    for number, mask in painted.items():
+    for number, given in painted.items():
         if not 0 <= number < len(frames):
             raise ConfigError(f"frame {number} is painted, the clip has frames 0 to {len(frames) - 1}")
-        if mask.shape != frames.shape[1:3]:
-            raise ConfigError(f"the mask of frame {number} is {mask.shape[1]}×{mask.shape[0]}, the clip's "
+        if given.shape != frames.shape[1:3]:
+            raise ConfigError(f"the mask of frame {number} is {given.shape[1]}×{given.shape[0]}, the clip's "
                                f"frames are {frames.shape[2]}×{frames.shape[1]}: paint it at that size")  # fmt: skip
     import cv2
 
@@ -80,7 +80,7 @@ def track(
     size = (max(8, round(width * scale)), max(8, round(height * scale)))
     small = [cv2.resize(frame, size, interpolation=cv2.INTER_AREA) for frame in frames]
     flow = _Flow(small)
-    keys = {
+    keys: dict[int, Any] = {
         number: cv2.resize(mask, size, interpolation=cv2.INTER_AREA) / np.float32(255)
         for number, mask in painted.items()
     }
@@ -89,8 +89,10 @@ def track(
     ways += [(key, before, -1) for key, before in zip(order, [-1, *order[:-1]], strict=True)]
     steps, done = sum(abs(end - start) - 1 for start, end, _ in ways), 0
     reached: list[list[tuple[Any, float]]] = [[] for _ in frames]
+    mask: Any
     for start, end, step in ways:
-        mask, sides, trust = keys[start], _sides(small[start], keys[start]), 1.0
+        mask, trust = keys[start], 1.0
+        sides = _sides(small[start], mask)
         painted_fit = max(FITS, _fit(small[start], mask, sides))
         for number in range(start + step, end, step):
             mask, agreeing = _next(flow, small, number - step, number, mask)
@@ -108,6 +110,8 @@ def track(
         if number in painted:
             masks[number] = painted[number]
             continue
+        there = [(mask, trust) for mask, trust in found if (mask > 0.5).any() and trust > LOST]
+        found = there or found  # where one way has lost the subject, or not seen it yet, the other one counts
         weights = [trust + 1e-6 for _, trust in found]
         mixed = sum(mask * weight for (mask, _), weight in zip(found, weights, strict=True)) / sum(weights)
         confidence[number] = max(trust for _, trust in found)
@@ -130,7 +134,7 @@ class _Flow:
         import cv2
 
         self.gray = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in frames]
-        self.engine = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
+        self.engine: Any = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
         self.known: dict[tuple[int, int], Any] = {}
 
     def between(self, start: int, end: int) -> Any:
@@ -177,8 +181,9 @@ def _cut(frame: Any, mask: Any) -> Any:
     if not (here == cv2.GC_BGD).any() or not ((here == cv2.GC_FGD) | (here == cv2.GC_PR_FGD)).any():
         return mask
     cv2.setRNGSeed(0)  # the colors' clusters start at random places
-    picture = np.ascontiguousarray(frame[part])
-    cv2.grabCut(picture, here, None, np.zeros((1, 65)), np.zeros((1, 65)), CUTS, cv2.GC_INIT_WITH_MASK)
+    picture: Any = np.ascontiguousarray(frame[part])
+    whole: Any = None  # instead of a rectangle
+    cv2.grabCut(picture, here, whole, np.zeros((1, 65)), np.zeros((1, 65)), CUTS, cv2.GC_INIT_WITH_MASK)
     found = inside.copy()
     found[part] = (here == cv2.GC_FGD) | (here == cv2.GC_PR_FGD)
     # Where inside and outside look alike, the cut only seeks a short edge, and would shorten a leg with each frame.
