@@ -43,7 +43,7 @@ class Pairs extends WorkbenchElement {
     if (!partners) return skeleton('height:120px');
     const of = new Map(partners.map((one) => [one.kind, one]));
     const mask = address('dataset', this.datasetName, 'clip', clip.id, 'mask');
-    return html`<section class="section"><header><h2>Beside the clip</h2><span class="minor faint">A pair is a clip beside a clip. Drop a file on an empty half.</span></header><div class="pairs">${PARTNERS.map(([kind, title, does]) => this.pair(kind, title, does, of.get(kind), mask))}</div></section>`;
+    return html`<section class="section"><header><h2>Beside the clip</h2><span class="minor faint">A pair is a clip beside a clip. Drop a file on an empty half.</span></header><div class="partners">${PARTNERS.map(([kind, title, does]) => this.pair(kind, title, does, of.get(kind), mask))}</div></section>`;
   }
 
   pair(kind, title, does, partner, mask) {
@@ -51,7 +51,7 @@ class Pairs extends WorkbenchElement {
     const size = { width: clip.width, height: clip.height, clock };
     const makers = (this.makers ?? []).filter(({ kinds }) => kinds[0] === kind);
     const brush = kind === 'mask' && clip.cuttable ? linkTo(partner ? 'Edit mask' : 'Paint a mask', mask, { kind: 'small', name: 'brush' }) : '';
-    return html`<article class="pair" data-id="pair-${kind}" data-kind="${kind}"><div class="halves">${video(clip.file, clip.name, size)}${partner ? video(partner.file, `${title} of ${clip.name}`, { ...size, width: partner.width, height: partner.height })
+    return html`<article class="partner" data-id="pair-${kind}" data-kind="${kind}"><div class="halves">${video(clip.file, clip.name, size)}${partner ? video(partner.file, `${title} of ${clip.name}`, { ...size, width: partner.width, height: partner.height })
       : html`<button type="button" class="dropzone" data-do="choose" data-value="${kind}">${icon('upload')}<span class="minor">Drop its ${title.toLowerCase()}</span></button>`}<span class="joined ${!partner && 'faint'}">${icon('link', partner ? 'linked' : 'not linked')}</span></div>
       <div class="row minor"><b>${title}</b><span class="spacer"></span>${partner ? state(partner.fits ? 'good' : 'bad', partner.state) : state('idle', 'None')}</div>${partner ? '' : html`<p class="fine faint">${does}</p>`}
       <div class="row">${brush}${partner ? button('Remove', 'detach', { kind: 'small quiet', value: kind }) : ''}${makers.length && !clip.image ? menu(makers.map(({ id, title: made }) => [`Make: ${made}`, 'make', `${id} ${kind}`]), `Make a ${title.toLowerCase()}`) : ''}</div></article>`;
