@@ -6,7 +6,7 @@ const TOAST_MS = 8000;
 // The first part of an address -> title, icon, and the element that shows what follows it, as its `path`.
 const PLACES = {
   '': { title: 'Home', name: 'home', key: 'h', element: () => 'wb-home' },
-  dataset: { title: 'Dataset', name: 'dataset', key: 'd', element: ([name, tab]) => (!name ? 'wb-datasets' : tab === 'clip' ? 'wb-clip' : 'wb-dataset') },
+  dataset: { title: 'Dataset', name: 'dataset', key: 'd', element: ([name, tab, , view]) => (!name ? 'wb-datasets' : tab === 'clip' ? (view === 'mask' ? 'wb-mask' : 'wb-clip') : 'wb-dataset') },
   train: { title: 'Train', name: 'train', key: 't', element: ([name]) => (!name ? 'wb-runs' : name === 'new' ? 'wb-new-run' : name === 'compare' ? 'wb-run-comparison' : 'wb-run') },
   sample: { title: 'Sample', name: 'sample', key: 's', element: () => 'wb-sample' },
   compare: { title: 'Compare', name: 'compare', key: 'c', element: () => 'wb-compare' },

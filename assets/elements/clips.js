@@ -3,6 +3,12 @@
 const PAGE = 48; // clips
 const SEARCH_MS = 200;
 
+// What lies beside a clip, for the mark on its card: "With a control clip, a mask".
+const besideWords = ({ beside }) => {
+  const names = Object.keys(beside ?? {}).map((kind) => ({ control: 'a control clip', reference: 'a reference', mask: 'a mask', last_frame: 'a last frame' }[kind]));
+  return names.length ? `With ${names.join(', ')}` : '';
+};
+
 // The clips of a page: those of the new answer, and those of the one before that its filter no longer finds because they were
 // saved here. They stay where they stood, so that nothing jumps away below one's hands.
 //   saved: ids of clips whose captions were saved since the filter was chosen
@@ -65,7 +71,7 @@ class Clips extends WorkbenchElement {
     const tag = clip.latents_model ? 'latents' : clip.image ? `${clip.width}×${clip.height}` : `${clip.seconds.toFixed(1)} s`;
     return html`<article class="clip" data-id="clip-${clip.id}"><a href="${to}" aria-label="Open ${clip.name}, ${tag}">${video(clip.latents_model ? clip.picture : clip.file, clip.name, { width: clip.width, height: clip.height, tag })}</a>
       <div class="name"><input type="checkbox" data-change="pick" name="${clip.id}" aria-label="Choose ${clip.name}" ?checked=${this.chosen.has(clip.id)}><a class="one-line" href="${to}" tabindex="-1" title="${clip.name}">${clip.name}</a>${
-  clip.marks.length ? html`<span class="warn" title="${clip.marks.join(', ')}">${icon('warn', `Findings: ${clip.marks.join(', ')}`)}</span>` : ''}</div>
+  clip.marks.length ? html`<span class="warn" title="${clip.marks.join(', ')}">${icon('warn', `Findings: ${clip.marks.join(', ')}`)}</span>` : ''}${besideWords(clip) && html`<span class="idle" title="${besideWords(clip)}">${icon('link', besideWords(clip))}</span>`}</div>
       ${clip.tags.length ? html`<p class="fine faint">${clip.tags.join(', ')}</p>` : ''}<wb-caption .datasetName=${this.datasetName} .clip=${clip}></wb-caption></article>`;
   }
 

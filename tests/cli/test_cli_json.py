@@ -34,10 +34,14 @@ GIVEN = {
         f"dataset {verb}": ("squares",)
         for verb in (
             *("show", "stats", "check", "findings", "tasks", "history", "plan", "tags", "removed-clips", "group"),
-            *("to-remove", "restore", "undo", "redo", "trigger"),
+            *("to-remove", "restore", "undo", "redo", "trigger", "companions"),
         )
     },
     "dataset export": ("squares", "OUT/all.zip"),
+    "dataset make": ("squares", "--maker", "gray"),
+    "dataset detach": ("squares", "reference"),
+    "dataset mask": ("squares", "CLIP"),
+    "dataset paint": ("squares", "CLIP", "0"),
     "dataset write-plan": ("squares", "OUT/seen"),
     "dataset note": ("squares", "blurred at the end"),
     "dataset rename": ("squares", "squares"),
@@ -86,7 +90,7 @@ ELSEWHERE |= {
     f"dataset {verb}"
     for verb in (
         *("preview", "import", "auto-caption", "reconstruct", "to-fix", "fix", "stop"),
-        *("crop-bars", "uncrop", "set-fps", "reset-cut", "remove-clips"),
+        *("crop-bars", "uncrop", "set-fps", "reset-cut", "remove-clips", "attach", "track", "mask-edge"),
     )
 }
 # What is done by the others is in their exit codes, and their one or two lines are for people.

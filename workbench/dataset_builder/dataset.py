@@ -326,7 +326,7 @@ class Dataset(NotedFolder):
         return history.undo(self.folder, number, redo=True)
 
     def task(self, name: Name) -> Task:
-        """A background task on this dataset: import, split, check, fix, caption or export."""
+        """A background task on this dataset: import, split, check, fix, caption, make, track or export."""
         return Task(self.folder, name)
 
     # ---- importing

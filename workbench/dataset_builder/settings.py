@@ -1,10 +1,11 @@
-"""The settings of a dataset's tasks, one declaration each: import, split, check, caption, export."""
+"""The settings of a dataset's tasks, one declaration each: import, split, check, caption, make, track, export."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from workbench.captioners.settings import CaptionerSettings
+from workbench.clips.made import Maker
 from workbench.dataset_builder.cuts.scenes import DetectorName
 from workbench.dataset_builder.sources.columns import Columns
 from workbench.families import default_model
@@ -260,3 +261,61 @@ class SplitTask(SplitSettings):
 
     preview: bool = field(False, title="Preview", section=PIECES)
     """Say what would be cut, clip by clip, and change nothing."""
+
+
+BESIDE = "Beside a clip"
+
+
+class MakeSettings(Settings):
+    """What `datasets/<slug>/.make/config.json` holds: what is made of clips to lie beside them."""
+
+    clips: tuple[str, ...] = field((), title="Clips", section=BESIDE, lines=3)
+    """Ids of the clips; none means all of them."""
+
+    maker: Maker = field("edges", title="What to make", section=BESIDE)
+    """edges: Canny edges, white on black. gray: without colors. blur: out of focus. downsampled: with fewer pixels.
+    box: a mask that is white in a box, for inpainting. border: a mask that is white along the border, for outpainting.
+    first_frame, last_frame: that frame as a picture."""
+
+    kind: Literal["", "control", "reference", "mask", "last_frame"] = field("", title="As", section=BESIDE)
+    """What it is to the clip. Empty: a control clip; of box and border a mask, of first_frame a reference, of
+    last_frame the last frame. A box or border as a control clip is the clip with that part blanked."""
+
+    amount: float | None = field(None, title="Amount", section=BESIDE, low=0.1, high=1000.0)
+    """Of edges the step in color that begins one (200), of blur the radius in percent of the longer side (2), of
+    downsampled how many times smaller (4), of border its width in percent of the picture (20). Empty: these."""
+
+    left: float = field(25.0, title="Box: left", section=BESIDE, unit="%", low=0.0, high=99.0, advanced=True)
+    """Where the box begins, from the left."""
+
+    top: float = field(25.0, title="Box: top", section=BESIDE, unit="%", low=0.0, high=99.0, advanced=True)
+    """Where the box begins, from the top."""
+
+    width: float = field(50.0, title="Box: width", section=BESIDE, unit="%", low=1.0, high=100.0, advanced=True)
+    """How wide the box is."""
+
+    height: float = field(50.0, title="Box: height", section=BESIDE, unit="%", low=1.0, high=100.0, advanced=True)
+    """How high the box is."""
+
+    again: bool = field(False, title="Make it again", section=BESIDE, advanced=True)
+    """Also for clips that have one of that kind, in place of it. Off: these stay as they are."""
+
+
+EDGES = "Edges of masks"
+
+
+class MaskEdges(Settings):
+    """How a mask is written from what was painted and tracked."""
+
+    soften: float = field(0.0, title="Soft edge", section=EDGES, unit="pixels", low=0.0, high=200.0)
+    """How far the edge of a mask fades out. Gray parts of a mask count in part."""
+
+    invert: bool = field(False, title="Invert", section=EDGES)
+    """Mask everything but what was painted."""
+
+
+class TrackSettings(MaskEdges):
+    """What `datasets/<slug>/.track/config.json` holds: masks that are carried through clips from painted frames."""
+
+    clips: tuple[str, ...] = field((), title="Clips", section=CLIPS, lines=3)
+    """Ids of the clips; none means all with a painted frame."""

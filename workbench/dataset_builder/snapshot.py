@@ -277,6 +277,10 @@ def _captioned(result: Result) -> tuple[str, list[str]]:
     return sentence, list(failed.values())
 
 
+def _made_beside(result: Result) -> tuple[str, list[str]]:
+    return result.get("done", ""), list(result.get("failed") or ())
+
+
 def _exported(result: Result) -> tuple[str, list[str]]:
     details = [result["left_behind"]] if result.get("left_behind") else []
     if result.get("changed") is False:
@@ -290,5 +294,7 @@ OUTCOME_OF: dict[Name, Callable[[Result], tuple[str, list[str]]]] = {
     "check": lambda _: ("", []),  # the report says it (checks.findings)
     "fix": lambda result: (result.get("done", ""), []),
     "caption": _captioned,
+    "make": _made_beside,
+    "track": _made_beside,
     "export": _exported,
 }

@@ -5,6 +5,8 @@
     .check     every clip and caption is checked        (checks.dataset_check)
     .fix       clips are cut as the findings ask        (checks.fixes)
     .caption   a model says what the clips show         (captions.captioning)
+    .make      edges, masks ... are made beside clips   (making)
+    .track     painted masks are carried through clips  (masking)
     .export    the dataset in another tool's layout     (export)
 
 `each` does the same work for many clips, one a core, and says how far it is. Threads do it, because decoders and
@@ -34,7 +36,7 @@ from workbench.workspace import Workspace, named_paths, read_json
 from workbench.workspace.records import read_record
 
 MODULE = "workbench.dataset_builder"
-Name = Literal["import", "split", "check", "fix", "caption", "export"]
+Name = Literal["import", "split", "check", "fix", "caption", "make", "track", "export"]
 NAMES: tuple[Name, ...] = get_args(Name)
 MODULES: dict[Name, str] = {
     "import": "ingest.intake",
@@ -42,6 +44,8 @@ MODULES: dict[Name, str] = {
     "check": "checks.dataset_check",
     "fix": "checks.fixes",
     "caption": "captions.captioning",
+    "make": "making",
+    "track": "masking",
     "export": "export",
 }
 

@@ -59,6 +59,9 @@ class ClipCard(ClipEntry):
     first_frame: str
     """Path of the picture that came with it as its first frame; "" for none."""
 
+    beside: dict[str, str]
+    """What lies beside it: `control`, `reference`, `mask`, `last_frame` -> path, of those that it has."""
+
     image: bool
     """Whether it is a picture."""
 
@@ -272,6 +275,7 @@ def _card(dataset: Dataset, clip: records.Clip, marks: Mapping[str, Sequence[str
         "file": str(dataset.folder / clip.file_name),
         "picture": str(thumbnail) if thumbnail.exists() else "",
         "first_frame": str(dataset.folder / clip.first_frame) if clip.first_frame else "",
+        "beside": {kind: str(dataset.folder / name) for kind, name in clip.companions.items()},
         "image": clip.is_image,
         "caption_by": clip.caption_by,
         "marks": tuple(marks.get(clip.file_name, ())),

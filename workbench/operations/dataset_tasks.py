@@ -1,6 +1,7 @@
 """The background tasks of a dataset: start, watch and stop them; what a check found, and how it is fixed.
 
-A dataset has one task of each kind: import, split, check, fix, caption, export. Each is a job whose id is `NAME/TASK`.
+A dataset has one task of each kind: import, split, check, fix, caption, make, track, export. Each is a job
+whose id is `NAME/TASK`.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class DatasetTask(Findings, JobSnapshot):
     COLUMNS: ClassVar[tuple[str, ...]] = ("name", "state", "activity", "sentence")
 
     name: TaskName
-    """`import`, `split`, `check`, `fix`, `caption` or `export`."""
+    """`import`, `split`, `check`, `fix`, `caption`, `make`, `track` or `export`."""
 
     share: Annotated[float | None, Shown(text="{:.0%}".format)]
     """The share of its work that is done; null while unknown."""
@@ -401,7 +402,9 @@ def fix(dataset: NamedDataset, kind: Kind, how: How, clips: OnClips = ()) -> Dat
 # ---- all tasks
 
 
-@operation(none="no tasks yet: import, split, check, fix, auto-caption and export start one", section=TASKS)
+@operation(
+    none="no tasks yet: import, split, check, fix, auto-caption, make, track and export start one", section=TASKS
+)
 def tasks(dataset: NamedDataset) -> list[DatasetTask]:
     """List the background tasks that were ever started: what they do, or how they ended."""
     return [task_of(dataset, one) for one in NAMES if dataset.task(one).status.state is not State.NEW]

@@ -52,7 +52,7 @@ NOUNS = {
     "overview": Noun("", ""),
     "home": Noun("", ""),
     "datasets": Noun("dataset", "/datasets/{name}", modules=("datasets", "dataset_tasks")),
-    "clips": Noun("dataset", "/datasets/{name}", modules=("clips", "clip_plans")),
+    "clips": Noun("dataset", "/datasets/{name}", modules=("clips", "clip_plans", "companions")),
     "settings": Noun("", ""),
     "machine": Noun("", "", "never"),
     "runs": Noun("runs", "/runs/{name}", modules=("run_list", "runs")),

@@ -1,0 +1,311 @@
+// One clip's mask: painted on some frames, tracked through all, corrected where the tracking is unsure.
+
+// The lengths of runs outside, inside, outside ... of a mask, row by row. opacity: RGBA bytes of its picture
+function runsOf(opacity) {
+  const runs = [];
+  let inside = false, length = 0;
+  for (let at = 3; at < opacity.length; at += 4) {
+    if (opacity[at] > 127 !== inside) { runs.push(length); inside = !inside; length = 0; }
+    length += 1;
+  }
+  return [...runs, length];
+}
+
+// "Frames 31 to 36 are unsure": where those below `sure` lie, by their first and last. Frames are counted from 1.
+function unsureWords(confidence, sure) {
+  const low = confidence.flatMap((one, frame) => (one < sure ? [frame] : []));
+  if (!low.length) return '';
+  const spans = low.reduce((found, frame) => (found.length && frame === found.at(-1)[1] + 1 ? [...found.slice(0, -1), [found.at(-1)[0], frame]] : [...found, [frame, frame]]), []);
+  const words = spans.slice(0, 2).map(([first, last]) => (first === last ? `${first + 1}` : `${first + 1} to ${last + 1}`)).join(' and ');
+  return `${low.length === 1 ? 'Frame' : 'Frames'} ${words}${spans.length > 2 ? ` and ${count(spans.length - 2, 'other part')}` : ''} ${low.length === 1 ? 'is' : 'are'} unsure`;
+}
+
+const OVERLAYS = [['#3b5bfd', 'Blue'], ['#e0218a', 'Pink'], ['#00a878', 'Green'], ['#ffb000', 'Yellow']];
+const MOST_UNDONE = 20; // strokes
+
+class MaskPage extends WorkbenchElement {
+  static properties = ['path'];
+  tool = 'paint';
+  size = 36;
+  get name() { return this.path?.[0] ?? ''; }
+  get clipId() { return this.path?.[2] ?? ''; }
+  get heading() { return this.mask ? `Mask of ${this.mask.name}` : 'Mask'; }
+  get clock() { return `mask ${this.clipId}`; }
+  get color() { return preferences.read('mask color', OVERLAYS[0][0]); }
+  get of() { return { name: this.name, clip: this.clipId }; }
+  needs() { return { mask: ['clips/mask', this.of] }; }
+
+  changed(name) {
+    if (name !== 'path') return;
+    this.local = new Map(); // frame -> its picture as it is painted here, until the server has it
+    this.strokes = [];
+    this.cursor = null;
+    this.drawn = '';
+  }
+
+  born() {
+    this.addEventListener('pointerdown', (event) => this.grab(event));
+    this.addEventListener('keydown', (event) => this.move(event));
+  }
+
+  left() { this.clockOf?.listeners.delete(this.ticked); this.clockOf = null; cancelAnimationFrame(this.next); }
+
+  view() {
+    const { name, mask } = this;
+    if (this.refused.mask) return absent('Clip is not here', this.refused.mask, linkTo(`Back to ${name}`, address('dataset', name), { kind: 'primary' }));
+    if (!mask) return html`<div class="head">${crumbs(address('dataset', name), name, 'Mask')}</div>${skeleton('aspect-ratio:3/2;max-width:640px')}`;
+    const to = (id) => address('dataset', name, 'clip', id, 'mask');
+    const beside = (id, picture, label) => (id ? linkTo('', to(id), { kind: 'square', name: picture, label }) : button('', 'stay', { kind: 'square', name: picture, label, off: true }));
+    return html`<div class="head">${crumbs(address('dataset', name), name, `Mask of ${mask.name}`)}<span class="faint minor tight">${mask.number} of ${mask.of}</span><div class="actions">${
+      beside(mask.previous, 'left', 'Previous clip')}${beside(mask.next, 'right', 'Next clip')}${linkTo('Done', address('dataset', name, 'clip', mask.clip))}</div></div>
+      <div class="split"><div class="section">${this.stage(mask)}</div>${this.aside(mask)}</div>`;
+  }
+
+  stage(mask) {
+    const size = { clock: this.clock, width: mask.width, height: mask.height };
+    return html`<div class="section cutter" style="max-width:min(1280px, calc((100vh - 330px) * ${(mask.width / mask.height).toFixed(3)}))"><div class="stage painting" style="--aspect:${mask.width}/${mask.height}">${video(mask.file, mask.name, size)}<div
+      class="mask-source" aria-hidden="true">${mask.mask ? video(mask.mask, '', size) : ''}</div><canvas data-id="paint-${mask.clip}" class="paint" width="${mask.width}" height="${mask.height}" tabindex="0" role="application" aria-label="Paint the mask: arrow keys move the brush, space paints"></canvas><span
+      class="brush" hidden></span></div>
+      ${this.bars(mask)}<wb-scrubber data-id="scrub-${mask.clip}" .clock=${this.clock} .frames=${mask.frames} .speeds=${true}></wb-scrubber></div>`;
+  }
+
+  // How sure each frame is, with the painted ones below.
+  bars(mask) {
+    const { confidence, sure, frames, doubtful, painted } = mask;
+    const unsure = unsureWords(confidence, sure);
+    const middle = (frame) => `${((100 * (frame + 0.5)) / frames).toFixed(2)}%`;
+    const title = confidence.length ? `Tracked through ${count(frames, 'frame')}` : mask.mask ? 'A mask from elsewhere' : painted.length ? `${count(painted.length, 'painted frame')}, not tracked yet` : 'No mask yet';
+    return html`<div class="section bars-of-mask"><div class="row minor"><b>${title}</b>${confidence.length ? html`<span class="faint">Bars: how sure the tracker is.</span>` : ''}<span class="spacer"></span>${unsure ? html`${state('warn', unsure)}${button(
+      `Go to frame ${doubtful[0] + 1}`, 'jump', { kind: 'link', value: doubtful[0] })}` : confidence.length ? state('good', 'Every frame is sure') : ''}</div>
+      ${confidence.length ? html`<div class="certainty" role="img" aria-label="Certainty of the mask by frame${unsure && `: ${unsure}`}" data-do="pick">${confidence.map((one, frame) => html`<i class="${one < sure && 'low'}" style="height:${Math.max(8, Math.round(100 * one))}%" title="Frame ${frame + 1}: ${percent(one)} sure"></i>`)}<span class="playhead"></span></div>` : ''}
+      ${painted.length ? html`<div class="keyframes">${painted.map(({ frame }) => html`<button type="button" style="left:${middle(frame)}" data-do="jump" data-value="${frame}" title="Painted frame ${frame + 1}" aria-label="Painted frame ${frame + 1}">◆<span>${frame + 1}</span></button>`)}</div>` : ''}</div>`;
+  }
+
+  aside(mask) {
+    const here = mask.painted.some(({ frame }) => frame === this.frame) || this.local.has(this.frame);
+    return html`<aside class="aside"><h2>Brush</h2>${segments('tool', [['paint', 'Paint'], ['erase', 'Erase']], this.tool, 'choose', 'Tool')}
+      <label class="field"><span>Size</span><input type="range" min="2" max="${Math.round(mask.width / 4)}" value="${this.size}" data-input="resize"></label>
+      <div class="row">${button('Undo', 'unpaint', { kind: 'small', off: !this.strokes.length })}${button('Clear the frame', 'wipe', { kind: 'small', title: 'Paint that nothing is inside on this frame' })}${here ? button('Unpaint', 'forget', { kind: 'small quiet', title: 'Take the painted frame away, so that it is tracked' }) : ''}</div>
+      <hr><p class="minor faint">Paint one frame, then track. Where the bars drop, paint again: each ◆ corrects the frames around it.</p>
+      ${mask.activity ? html`<div class="task" role="status">${progress(mask.share, mask.activity)}<span class="minor live">${mask.activity}</span></div>` : button(`Track ${count(mask.frames, 'frame')} · ${duration(mask.seconds)}`, 'track', { kind: 'primary', off: !mask.painted.length && !this.local.size })}
+      <hr><label class="field"><span>Soft edge, pixels</span><input class="input" type="number" min="0" max="200" step="1" value="${mask.soften}" name="soften" data-change="edge" ?disabled=${!mask.mask}></label>
+      <label class="check"><input type="checkbox" name="invert" data-change="edge" ?checked=${mask.invert} ?disabled=${!mask.mask}>Invert</label>
+      <label class="field"><span>Overlay</span>${select(OVERLAYS, this.color, 'data-change="tint"')}</label>
+      <div class="row">${button('Take a file', 'file', { kind: 'small', name: 'upload', title: 'A mask video or picture from elsewhere' })}${mask.mask ? button('Remove the mask', 'toBin', { kind: 'small quiet', name: 'bin' }) : ''}</div>
+      <p class="fine faint" style="line-height:2"><kbd>[</kbd> <kbd>]</kbd> size <kbd>E</kbd> paint or erase <kbd>T</kbd> track <kbd>,</kbd> <kbd>.</kbd> frame</p></aside>`;
+  }
+
+  // ---- what is shown of the frame at the playhead
+
+  get frame() { return this.mask ? Math.max(0, Math.min(this.mask.frames - 1, Math.floor(Clock.named(this.clock).time * this.mask.fps + 0.001))) : 0; }
+  get canvas() { return this.querySelector('canvas.paint'); }
+  get source() { return this.querySelector('.mask-source video'); }
+  get pen() { return this.canvas.getContext('2d', { willReadFrequently: true }); }
+
+  updated() {
+    if (!this.mask || !this.canvas) return;
+    const clock = Clock.named(this.clock);
+    if (this.clockOf !== clock) {
+      this.clockOf?.listeners.delete(this.ticked);
+      this.clockOf = clock;
+      this.ticked = () => this.tick();
+      clock.listeners.add(this.ticked);
+      if (clock.playing) clock.play(false); // one paints on a frame that stands still
+    }
+    const { source } = this;
+    if (source && source !== this.heard) {
+      this.heard = source;
+      for (const event of ['seeked', 'loadeddata']) source.addEventListener(event, () => this.tick());
+    }
+    if (this.seen !== this.mask) {
+      this.seen = this.mask;
+      for (const { frame } of this.mask.painted) if (!this.saving?.has(frame)) this.local.delete(frame);
+      this.drawn = '';
+    }
+    this.tick();
+  }
+
+  tick() {
+    const { mask, canvas } = this;
+    if (!mask || !canvas || this.stroke) return;
+    const { frame } = this;
+    const head = this.querySelector('.playhead');
+    if (head) head.style.left = `${((100 * (frame + 0.5)) / mask.frames).toFixed(2)}%`;
+    if (frame !== this.shownFrame) { this.shownFrame = frame; this.strokes = []; this.redraw(); }
+    const mark = `${frame} ${this.color} ${mask.mask} ${this.source?.readyState >= 2} ${this.source?.seeking} ${this.source?.currentTime}`;
+    if (mark !== this.drawn) { this.drawn = mark; this.show(frame); }
+    cancelAnimationFrame(this.next);
+    if (this.clockOf?.playing) this.next = requestAnimationFrame(() => this.tick());
+  }
+
+  // Draw the mask of a frame: as it was painted, else as it was tracked.
+  async show(frame) {
+    const { pen, canvas, mask, local } = this;
+    const painted = mask.painted.find((one) => one.frame === frame);
+    if (local.has(frame)) { pen.putImageData(local.get(frame), 0, 0); return; }
+    if (painted) {
+      const picture = new Image();
+      picture.src = `${await page.transport.file(painted.file)}?${Date.now()}`;
+      await picture.decode().catch(() => {});
+      if (this.frame === frame && !this.stroke && picture.width && canvas === this.canvas) this.cover(picture);
+      return;
+    }
+    if (this.source?.readyState >= 2) this.cover(this.source); else pen.clearRect(0, 0, canvas.width, canvas.height);
+  }
+
+  // White becomes the overlay's color, black nothing.
+  cover(picture) {
+    const { pen, canvas } = this;
+    pen.globalCompositeOperation = 'copy';
+    pen.drawImage(picture, 0, 0, canvas.width, canvas.height);
+    pen.globalCompositeOperation = 'source-over';
+    const pixels = pen.getImageData(0, 0, canvas.width, canvas.height);
+    const [red, green, blue] = [1, 3, 5].map((at) => parseInt(this.color.slice(at, at + 2), 16));
+    const { data } = pixels;
+    for (let at = 0; at < data.length; at += 4) {
+      data[at + 3] = data[at] > 8 ? data[at] : 0;
+      data[at] = red; data[at + 1] = green; data[at + 2] = blue;
+    }
+    pen.putImageData(pixels, 0, 0);
+  }
+
+  // ---- painting
+
+  grab(event) {
+    if (event.target !== this.canvas || event.button > 0) return;
+    event.preventDefault();
+    this.canvas.focus();
+    const { canvas } = this, edge = canvas.getBoundingClientRect();
+    const place = ({ clientX, clientY }) => [((clientX - edge.left) / edge.width) * canvas.width, ((clientY - edge.top) / edge.height) * canvas.height];
+    this.begin();
+    let last = place(event);
+    this.line(last, last);
+    const move = (moved) => { const now = place(moved); this.line(last, now); last = now; };
+    const end = () => { window.removeEventListener('pointermove', move); window.removeEventListener('pointerup', end); this.end(); };
+    window.addEventListener('pointermove', move);
+    window.addEventListener('pointerup', end);
+  }
+
+  begin() {
+    const clock = Clock.named(this.clock);
+    if (clock.playing) clock.play(false);
+    this.stroke = this.frame + 1;
+    this.strokes = [...this.strokes, this.pixels].slice(-MOST_UNDONE);
+  }
+
+  get pixels() { return this.pen.getImageData(0, 0, this.canvas.width, this.canvas.height); }
+
+  line([fromX, fromY], [toX, toY]) {
+    const { pen } = this;
+    Object.assign(pen, { lineCap: 'round', lineWidth: this.size, strokeStyle: this.color, globalCompositeOperation: this.tool === 'erase' ? 'destination-out' : 'source-over' });
+    pen.beginPath();
+    pen.moveTo(fromX, fromY);
+    pen.lineTo(toX, toY + 0.01);
+    pen.stroke();
+    pen.globalCompositeOperation = 'source-over';
+  }
+
+  end() {
+    this.stroke = 0;
+    return this.save();
+  }
+
+  // Keep what is painted on this frame.
+  async save() {
+    const { frame, pixels } = this;
+    this.local.set(frame, pixels);
+    this.saving ??= new Set();
+    this.saving.add(frame);
+    this.redraw();
+    await this.act('clips/paint', { ...this.of, frame, runs: runsOf(pixels.data) });
+    this.saving.delete(frame);
+  }
+
+  unpaint() {
+    const before = this.strokes.pop();
+    if (!before) return null;
+    this.pen.putImageData(before, 0, 0);
+    return this.save();
+  }
+
+  wipe() {
+    this.begin();
+    this.pen.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    return this.end();
+  }
+
+  async forget() {
+    const { frame } = this;
+    this.local.delete(frame);
+    this.strokes = [];
+    await this.act('clips/paint', { ...this.of, frame });
+    this.drawn = '';
+    this.redraw();
+  }
+
+  // Arrow keys move the brush, space paints with it.
+  move(event) {
+    if (event.target !== this.canvas) return;
+    const { canvas } = this, step = event.shiftKey ? 1 : Math.max(4, this.size / 3);
+    const by = { ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, -step], ArrowDown: [0, step] }[event.key];
+    if (!by && event.key !== ' ') return;
+    event.preventDefault();
+    event.stopPropagation();
+    const [x, y] = this.cursor ?? [canvas.width / 2, canvas.height / 2];
+    this.cursor = by ? [Math.max(0, Math.min(canvas.width, x + by[0])), Math.max(0, Math.min(canvas.height, y + by[1]))] : [x, y];
+    const ring = this.querySelector('.brush');
+    (ring.ours ??= new Set(['style'])).add('hidden');
+    ring.hidden = false;
+    ring.style.cssText = `left:${(100 * this.cursor[0]) / canvas.width}%;top:${(100 * this.cursor[1]) / canvas.height}%;width:${(100 * this.size) / canvas.width}%`;
+    if (!by) { this.begin(); this.line(this.cursor, this.cursor); this.end(); say(`${this.tool === 'erase' ? 'Erased' : 'Painted'} at ${Math.round(this.cursor[0])}, ${Math.round(this.cursor[1])}`); }
+  }
+
+  choose(target) { this.tool = target.value; this.redraw(); }
+  resize(target) { this.size = Number(target.value); }
+  tint(target) { preferences.keep('mask color', target.value); this.drawn = ''; this.local.clear(); this.tick(); }
+
+  // ---- frames
+
+  go(frame) {
+    const clock = Clock.named(this.clock);
+    if (clock.playing) clock.play(false);
+    clock.seek((frame + 0.5) / this.mask.fps);
+  }
+
+  jump(target) { this.go(Number(target.dataset.value)); }
+
+  pick(target, event) {
+    const edge = target.getBoundingClientRect();
+    this.go(Math.max(0, Math.min(this.mask.frames - 1, Math.floor(((event.clientX - edge.left) / edge.width) * this.mask.frames))));
+  }
+
+  // ---- what becomes of it
+
+  track() {
+    const { soften, invert, clip } = this.mask;
+    return this.act('clips/track', { name: this.name, clips: [clip], soften, invert });
+  }
+
+  edge(target) {
+    const edges = { soften: this.mask.soften, invert: this.mask.invert, [target.name]: target.name === 'invert' ? target.checked : Number(target.value) };
+    return changeDataset('clips/mask-edge', { ...this.of, ...edges }, () => 'The edge of the mask is changed.');
+  }
+
+  file() { chooseFiles((files) => attachFile(this.name, this.clipId, 'mask', files[0]), { accept: 'video/*,image/*', multiple: false }); }
+  dropped(files) { return attachFile(this.name, this.clipId, 'mask', files[0]); }
+  toBin() { return changeDataset('clips/detach', { name: this.name, kind: 'mask', clips: [this.clipId] }, () => 'The mask is removed.'); }
+
+  press(key) {
+    const { mask } = this;
+    if (!mask) return false;
+    const most = Math.round(mask.width / 4);
+    const does = { '[': () => { this.size = Math.max(2, this.size - 4); }, ']': () => { this.size = Math.min(most, this.size + 4); }, e: () => { this.tool = this.tool === 'erase' ? 'paint' : 'erase'; }, t: () => { if (mask.painted.length && !mask.activity) this.track(); } }[key];
+    if (!does) return false;
+    does();
+    this.redraw();
+    return true;
+  }
+
+  commands() { return [{ title: `Track the mask through ${count(this.mask?.frames ?? 0, 'frame')}`, icon: 'brush', run: () => this.track() }]; }
+}
+define('wb-mask', MaskPage);

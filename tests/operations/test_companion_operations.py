@@ -1,0 +1,122 @@
+"""What lies beside a clip, as elements and programs ask for it: listed, attached, made, painted, tracked, detached."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.dataset_builder.small import write_dataset
+from tests.operations.conftest import Call
+from tests.patience import PATIENCE
+from workbench import jobs
+from workbench.clips import media
+from workbench.dataset_builder import Dataset, masking
+from workbench.dataset_builder.tasks import Name as TaskName
+from workbench.errors import ConfigError
+from workbench.workspace import Workspace
+
+
+@pytest.fixture
+def small(workspace: Workspace) -> Dataset:
+    return Dataset(write_dataset(workspace.datasets / "small", ("one", "two", "three", "four", "five")))
+
+
+def finished(dataset: Dataset, task: TaskName) -> None:
+    status = dataset.task(task).wait(PATIENCE)
+    assert status.state is jobs.State.FINISHED, status.message
+
+
+def runs_of(mask: np.ndarray) -> list[int]:
+    """The lengths of a mask's runs, outside first."""
+    flat = (mask > 127).ravel()
+    lengths = [len(list(group)) for _, group in groupby(flat)]
+    return [0, *lengths] if flat[0] else lengths
+
+
+def square(video: np.ndarray, frame: int) -> np.ndarray:
+    """The drawn square of a frame, which is of another color than the gray around it."""
+    return (np.abs(video[frame].astype(int) - 90).sum(-1) > 120).astype(np.uint8) * 255
+
+
+def test_edges_are_made_for_all_clips_as_one_change(call: Call, small: Dataset) -> None:
+    assert call("clips/companions", name="small") == []
+    call("clips/make", name="small", maker="edges")
+    finished(small, "make")
+    assert small.task("make").result["done"] == "Edges of 5 clips made, as control clip."
+    found = call("clips/companions", name="small")
+    assert [one["kind"] for one in found] == ["control"] * 5
+    assert all(one["fits"] and one["state"] == f"same {one['frames']} frames" for one in found)
+    card = call("clips/cards", name="small")["clips"][0]
+    assert Path(card["beside"]["control"]).is_file()
+    with pytest.raises(ConfigError, match="no clip needs one: all have a control clip"):
+        call("clips/make", name="small", maker="gray")
+    call("datasets/undo", name="small")
+    assert call("clips/companions", name="small") == []
+    assert [one["id"] for one in call("clips/list-makers")][:2] == ["edges", "gray"]
+
+
+def test_a_file_is_attached_and_detached(call: Call, small: Dataset, tmp_path: Path) -> None:
+    clip = small.clips[4]
+    media.encode(np.zeros((clip.frames, 32, 32, 3), np.uint8), tmp_path / "dark.mp4", 8)
+    made = call("clips/attach", name="small", clip=clip.id, kind="mask", file=str(tmp_path / "dark.mp4"))
+    assert (made["kind"], made["frames"], made["fits"]) == ("mask", 6, True)
+    assert call("clips/detach", name="small", kind="mask", clips=[clip.id]) == {"changed": 1}
+    assert call("clips/detach", name="small", kind="mask") == {"changed": 0}
+    with pytest.raises(ConfigError, match="which is not there"):
+        call("clips/attach", name="small", clip=clip.id, kind="mask", file=str(tmp_path / "nothing.mp4"))
+
+
+def test_a_mask_is_painted_tracked_softened_and_inverted(call: Call, small: Dataset, tmp_path: Path) -> None:
+    clip = small.clips[4]
+    video = media.read_frames(small.path_of(clip), range(clip.frames))
+    with pytest.raises(ConfigError, match="no clip has a painted frame"):
+        call("clips/track", name="small")
+    seen = call("clips/paint", name="small", clip=clip.id, frame=0, runs=runs_of(square(video, 0)))
+    assert [one["frame"] for one in seen["painted"]] == [0]
+    assert (np.asarray(Image.open(seen["painted"][0]["file"])) == square(video, 0)).all()
+    Image.fromarray(square(video, 5)).save(tmp_path / "last.png")
+    call("clips/paint", name="small", clip=clip.id, frame=5, file=str(tmp_path / "last.png"))
+    call("clips/track", name="small", clips=[clip.id])
+    finished(small, "track")
+    seen = call("clips/mask", name="small", clip=clip.id)
+    assert (seen["used"], len(seen["confidence"]), seen["confidence"][0]) == ([0, 5], 6, 1.0)
+    masks = media.read_frames(Path(seen["mask"]), range(6))
+    assert np.abs(masks.astype(int) - masks[..., :1]).max() <= 2  # gray
+    assert ((masks[0, ..., 0] > 127) == (square(video, 0) > 127)).mean() > 0.98
+    assert call("clips/companions", name="small", clips=[clip.id])[0]["state"].startswith("tracked, ")
+
+    soft = call("clips/mask-edge", name="small", clip=clip.id, soften=6, invert=True)
+    assert (soft["soften"], soft["invert"], soft["confidence"]) == (6.0, True, seen["confidence"])
+    inverted = media.read_frames(Path(soft["mask"]), range(6))[..., 0]
+    assert inverted[0, 0, -1] > 200
+    assert 30 < np.median(inverted[0][square(video, 0) > 0]) < 128
+    call("datasets/undo", name="small")
+    assert call("clips/mask", name="small", clip=clip.id)["invert"] is False
+    assert call("clips/paint", name="small", clip=clip.id, frame=5)["painted"][0]["frame"] == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"frame": 99, "runs": (1024,)}, "frame is 99, .* has 0 to 5"),
+        ({"frame": 0, "runs": (1000, 25)}, "lengths that make 1,025 pixels, the clip has 1,024"),
+        ({"frame": 0, "runs": (1024,), "file": "x.png"}, "file and runs are both given"),
+    ],
+)
+def test_what_cannot_be_painted_is_a_sentence(
+    call: Call, small: Dataset, values: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        call("clips/paint", name="small", clip=small.clips[4].id, **values)
+
+
+def test_what_is_known_of_masks_survives_a_damaged_file(call: Call, small: Dataset) -> None:
+    clip = small.clips[4]
+    folder = masking.folder_of(small.folder, clip)
+    folder.mkdir(parents=True)
+    (folder / masking.INFO).write_text('{"x": {"painted": "none"}}')
+    assert call("clips/mask", name="small", clip=clip.id)["confidence"] == []

@@ -1,0 +1,372 @@
+"""What lies beside a clip: control clip, reference, mask, last frame. Attach, make, detach; paint and track masks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from workbench.clips import made, mask_tracking, media, records
+from workbench.clips.records import COMPANION_NAMES
+from workbench.dataset_builder import companions as beside
+from workbench.dataset_builder import masking
+from workbench.dataset_builder.dataset import Dataset
+from workbench.dataset_builder.settings import MakeSettings, MaskEdges, TrackSettings
+from workbench.dataset_builder.sources.files import inbox
+from workbench.errors import ConfigError, DataError
+from workbench.operations.clips import Clip, OrAll
+from workbench.operations.dataset_tasks import DatasetTask, NamedDataset, job, start_task, task_of
+from workbench.operations.registry import Shown, Snapshot, operation
+from workbench.workspace import confined, named_paths
+
+BESIDE = "Beside a clip"
+Kind = Annotated[
+    Literal["control", "reference", "mask", "last_frame"], Field(description="What the file is to the clip.")
+]
+Frame = Annotated[int, Field(ge=0, description="Which frame, from 0.")]
+File = Annotated[str, Field(description="Path of the file.", json_schema_extra={"path": True})]
+
+
+class Partner(Snapshot):
+    """A file beside a clip."""
+
+    COLUMNS: ClassVar[tuple[str, ...]] = ("name", "kind", "frames", "width", "height", "state")
+
+    clip: str
+    """Id of the clip."""
+
+    name: str
+    """Name of the clip."""
+
+    kind: str
+    """`control`, `reference`, `mask` or `last_frame`."""
+
+    title: str
+    """The same in words."""
+
+    file: str
+    """Its path."""
+
+    image: bool
+    """Whether it is a picture."""
+
+    frames: Annotated[int, Shown(right=True)]
+    """How many it has; 0 where it cannot be read."""
+
+    width: Annotated[int, Shown(right=True)]
+    """Pixels."""
+
+    height: Annotated[int, Shown(right=True)]
+    """Pixels."""
+
+    fits: bool
+    """Whether it fits the clip: a control clip and a mask have its frames, size and rate."""
+
+    state: str
+    """How it fits, in words."""
+
+
+class MakerInfo(Snapshot):
+    """Something that is made of a clip without a model."""
+
+    id: str
+    """What the setting `maker` takes."""
+
+    title: str
+    """For people."""
+
+    does: str
+    """What it is, and what for."""
+
+    kinds: tuple[str, ...]
+    """What it can be to a clip, the usual one first."""
+
+    amount: str
+    """What its number means; "" without one."""
+
+
+class Detached(Snapshot):
+    """From how many clips something was taken away."""
+
+    changed: Annotated[int, Shown("clips changed", "{:,}".format)]
+    """How many clips had it."""
+
+
+class PaintedFrame(Snapshot):
+    """A frame on which a mask was painted."""
+
+    frame: int
+    """Which, from 0."""
+
+    file: str
+    """Path of the picture, white inside."""
+
+
+class MaskView(Snapshot):
+    """The mask of a clip: what was painted, what was tracked, and how sure each frame is."""
+
+    clip: str
+    """Id of the clip."""
+
+    name: str
+    """Name of the clip."""
+
+    file: str
+    """Path of the clip's video."""
+
+    mask: str
+    """Path of its mask, a gray video; "" for none."""
+
+    frames: int
+    """How many frames the clip has."""
+
+    fps: float
+    """Frames per second."""
+
+    width: int
+    """Pixels."""
+
+    height: int
+    """Pixels."""
+
+    painted: tuple[PaintedFrame, ...]
+    """Frames that were painted, in order."""
+
+    used: tuple[int, ...]
+    """Painted frames that the mask was tracked from; [] of a mask from elsewhere."""
+
+    confidence: tuple[float, ...]
+    """How sure each frame is, 0 to 1; [] of a mask that was not tracked here."""
+
+    sure: float
+    """Below this a frame is worth a look."""
+
+    doubtful: tuple[int, ...]
+    """Frames below it, the least sure first."""
+
+    soften: Annotated[float, Shown("soft edge", "{:g} pixels".format)]
+    """How far its edge fades out, in pixels."""
+
+    invert: bool
+    """Whether it masks everything but what was painted."""
+
+    seconds: Annotated[float, Shown("tracking takes about", "{:.0f} s".format)]
+    """About how long tracking takes."""
+
+    activity: str
+    """What the tracking is doing; "" unless it is running."""
+
+    share: float | None
+    """The share of its work that is done; null while unknown."""
+
+    number: int
+    """The clip's place in the dataset, from 1."""
+
+    of: int
+    """How many clips there are."""
+
+    previous: str
+    """Id of the clip before it; "" for the first."""
+
+    next: str
+    """Id of the clip after it; "" for the last."""
+
+    def text(self) -> Iterator[str]:
+        yield f"{self.name}: {self.frames} frames, {self.width}x{self.height}"
+        yield f"painted: {', '.join(str(one.frame) for one in self.painted) or 'no frame'}"
+        yield f"mask: {self.mask or 'none'}" + ("" if not self.soften else f", edge softened by {self.soften:g} pixels")
+        if self.confidence:
+            yield f"confidence: {' '.join(f'{one:.2f}' for one in self.confidence)}"
+            unsure = ", ".join(f"{one} ({self.confidence[one]:.2f})" for one in self.doubtful)
+            yield f"unsure, the worst first: {unsure or 'none'}"
+
+
+# ---- what lies beside
+
+
+@operation(none="nothing lies beside these clips", section=BESIDE)
+def companions(dataset: NamedDataset, clips: OrAll = ()) -> list[Partner]:
+    """List what lies beside clips: control clips, references, masks, last frames."""
+    chosen = records.clips_named(dataset.clips, clips or None)
+    return [_partner(dataset, one, kind) for one in chosen for kind in one.companions]
+
+
+def _partner(dataset: Dataset, clip: records.Clip, kind: str) -> Partner:
+    path = dataset.folder / clip.companions[kind]
+    image = path.suffix == ".png"
+    problems = [one.sentence for one in beside.problems(dataset.folder, clip) if one.kind == kind]
+    frames, width, height = 0, 0, 0
+    try:
+        if image:
+            from PIL import Image
+
+            with Image.open(path) as picture:
+                frames, (width, height) = 1, picture.size
+        else:
+            about = media.probe(path)
+            frames, width, height = about.frames, about.width, about.height
+    except (DataError, OSError):
+        pass  # `problems` says it
+    title = COMPANION_NAMES[kind]
+    if problems:
+        words = problems[0]
+    elif image:
+        words = "a picture"
+    elif kind == "reference":
+        words = f"{frames} frames of its own"
+    else:
+        info = masking.info_of(dataset.folder, clip) if kind == "mask" else masking.MaskInfo()
+        words = f"same {frames} frames"
+        if info.confidence:
+            sure = len(info.confidence) - len(info.doubtful)
+            words = f"tracked, {sure} of {len(info.confidence)} frames sure"
+    return Partner(
+        clip=clip.id,
+        name=clip.name,
+        kind=kind,
+        title=title,
+        file=str(path),
+        image=image,
+        frames=frames,
+        width=width,
+        height=height,
+        fits=not problems,
+        state=words,
+    )
+
+
+@operation(changes=True, section=BESIDE)
+def attach(dataset: NamedDataset, clip: Clip, kind: Kind, file: File) -> Partner:
+    """Put a file beside a clip: a control clip, a reference, a mask or a last frame.
+
+    A control clip and a mask are brought to the clip's frames, size and rate; one of the whole source video is cut as
+    the clip is. `undo` takes it back.
+    """
+    made_of = beside.attach(dataset.folder, dataset.clip(clip), kind, _given(file))
+    return _partner(dataset, made_of, kind)
+
+
+def _given(file: str) -> Path:
+    """A file that was uploaded to the page, or one of this machine that is open here. Raises ConfigError."""
+    if os.environ.get("GRADIO_TEMP_DIR") and Path(file).is_absolute():
+        try:
+            path = confined(inbox(), file)
+        except ConfigError:
+            pass  # no upload: a file of this machine
+        else:
+            if not path.is_file():
+                raise ConfigError(f"{path.name} is no longer on the server: drop it again")
+            return path
+    path = named_paths.checked(file, "file")
+    if not path.is_file():
+        raise ConfigError(f"file is {file[:200]!r}, which is not there: check its spelling")
+    return path
+
+
+@operation(changes=True, section=BESIDE)
+def detach(dataset: NamedDataset, kind: Kind, clips: OrAll = ()) -> Detached:
+    """Take the files of a kind away from some clips, or from all. They stay for an `undo`."""
+    chosen = records.clips_named(dataset.clips, clips or None)
+    return Detached(changed=beside.detach(dataset.folder, chosen, kind))
+
+
+@operation(path="/makers", shell=False)
+def list_makers() -> list[MakerInfo]:
+    """List what can be made of clips without a model."""
+    return [
+        MakerInfo(
+            id=name,
+            title=one.title,
+            does=one.does,
+            kinds=one.kinds,
+            amount=f"{one.amount.title}, {one.amount.start:g} without one" if one.amount else "",
+        )
+        for name, one in made.ABOUT.items()
+    ]
+
+
+@operation(arguments="name [clips]", changes=True, job=job, section=BESIDE)
+def make(dataset: NamedDataset, settings: MakeSettings) -> DatasetTask:
+    """Make what lies beside clips from the clips: edges, gray, blur, masks of a box or border, end frames."""
+    return start_task(dataset, "make", settings)
+
+
+# ---- masks
+
+
+@operation(watch=True, section=BESIDE)
+def mask(dataset: NamedDataset, clip: Clip) -> MaskView:
+    """Show the mask of a clip: painted frames, how sure each tracked frame is, the frames that are worth a look."""
+    clips = dataset.clips
+    one = records.find_clip(clips, clip)
+    at = clips.index(one)
+    info = masking.info_of(dataset.folder, one)
+    task = task_of(dataset, "track")
+    mine = task.state in ("starting", "running")
+    return MaskView(
+        clip=one.id,
+        name=one.name,
+        file=str(dataset.folder / one.file_name),
+        mask=str(dataset.folder / one.mask) if one.mask else "",
+        frames=one.frames,
+        fps=one.fps,
+        width=one.width,
+        height=one.height,
+        painted=tuple(
+            PaintedFrame(frame=frame, file=str(path)) for frame, path in masking.painted(dataset.folder, one).items()
+        ),
+        used=tuple(info.painted),
+        confidence=tuple(info.confidence),
+        sure=mask_tracking.SURE,
+        doubtful=tuple(info.doubtful),
+        soften=info.soften,
+        invert=info.invert,
+        seconds=one.frames * masking.FRAME_SECONDS,
+        activity=task.activity if mine else "",
+        share=task.share if mine else None,
+        number=at + 1,
+        of=len(clips),
+        previous=clips[at - 1].id if at else "",
+        next=clips[at + 1].id if at + 1 < len(clips) else "",
+    )
+
+
+@operation(changes=True, section=BESIDE)
+def paint(
+    dataset: NamedDataset,
+    clip: Clip,
+    frame: Frame,
+    file: Annotated[
+        str, Field(description="A picture as large as the clip, white inside.", json_schema_extra={"path": True})
+    ] = "",
+    *,
+    runs: Annotated[
+        tuple[int, ...],
+        Field(description="Instead of a picture: lengths of outside, inside, outside ... pixels, row by row."),
+    ] = (),
+) -> MaskView:
+    """Keep a mask that was painted on a frame; without a picture, forget the one that was."""
+    one = dataset.clip(clip)
+    if file and runs:
+        raise ConfigError("file and runs are both given: give one of them")
+    painted: Any = masking.from_runs(one, runs) if runs else None
+    if file:
+        painted = masking.from_picture(one, _given(file))
+    masking.paint(dataset.folder, one, frame, painted)
+    return mask(dataset, one.id)
+
+
+@operation(arguments="name [clips]", changes=True, job=job, section=BESIDE)
+def track(dataset: NamedDataset, settings: TrackSettings) -> DatasetTask:
+    """Carry painted masks through their clips, as their masks. `mask` then shows how sure each frame is."""
+    return start_task(dataset, "track", settings)
+
+
+@operation(changes=True, section=BESIDE)
+def mask_edge(dataset: NamedDataset, clip: Clip, *, edges: MaskEdges) -> MaskView:
+    """Soften the edge of a clip's mask, or invert it."""
+    masking.refine(dataset.folder, dataset.clip(clip), edges)
+    return mask(dataset, clip)
