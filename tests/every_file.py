@@ -41,7 +41,6 @@ from workbench.runs import checkpoints
 from workbench.runs.recipes import load_preset, preset_names, save_preset
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.sampler import queue as sampling
 from workbench.sampler.samples import Samples
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Source, specs
@@ -352,7 +351,7 @@ class Readers:
                 continue
             try:
                 # What reads is to start no worker for the requests that wait, nor to end them.
-                with patch.object(jobs, "start"), patch.object(sampling, "fail"):
+                with patch.object(jobs, "start"), patch.object(queue.Requests, "fail"):
                     answer = call()
             except WorkbenchError as error:
                 if expected is not None:

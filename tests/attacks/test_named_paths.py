@@ -155,7 +155,9 @@ def test_no_setting_takes_a_path_outside_of_the_roots(
 
 def _taken(kind: type[Settings], spec: Spec, path: str) -> None:
     text = f"{path}=0.5" if spec.name == "loras" else path
-    given = {one.name: "a" for one in specs(kind) if one.required} | {spec.name: text}
+    given = {
+        one.name: next(iter(one.choices), "a" if one.low is None else "1") for one in specs(kind) if one.required
+    } | {spec.name: text}
     parse(
         kind,
         {

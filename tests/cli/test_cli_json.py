@@ -40,8 +40,8 @@ GIVEN = {
     "dataset export": ("squares", "OUT/all.zip"),
     "dataset make": ("squares", "--maker", "gray"),
     "dataset detach": ("squares", "reference"),
-    "dataset mask": ("squares", "CLIP"),
-    "dataset paint": ("squares", "CLIP", "0"),
+    "dataset mask": ("squares", "PAINTED"),
+    "dataset paint": ("squares", "PAINTED", "0"),
     "dataset write-plan": ("squares", "OUT/seen"),
     "dataset note": ("squares", "blurred at the end"),
     "dataset rename": ("squares", "squares"),
@@ -152,7 +152,8 @@ def test_each_prints_one_document_with_the_keys_that_are_documented(
     grid = write_grid(workspace)
     gone, *clips = [one.id for one in dataset.clips]
     dataset.remove(gone)
-    words = {"OUT": str(tmp_path), "GONE": gone, **dict(zip(("CLIP", "OTHER", "WHOLE"), clips, strict=False))}
+    words = {"OUT": str(tmp_path), "GONE": gone}
+    words |= dict(zip(("CLIP", "OTHER", "WHOLE", "PAINTED"), clips, strict=False))
     remove_run(workspace, write_run(workspace, "gone", 20))
     for name in ("old", "older", "spare"):
         put_export(workspace, name, rank=4, alpha=2.0, step=30)

@@ -21,7 +21,7 @@ from workbench import jobs
 from workbench.clips.media import encode, read_frames
 from workbench.clips.records import read_clips, write_clips
 from workbench.dataset_builder import Dataset
-from workbench.errors import ConfigError, DataError
+from workbench.errors import ConfigError, DataError, ResumeRefused
 from workbench.families.model import Model
 from workbench.families.wan import FAMILY
 from workbench.fit.gpus import GpuModel
@@ -93,6 +93,21 @@ def test_interrupted_and_resumed_it_ends_in_the_same_bytes(
     attached(dataset, "control")
     attached(dataset, "mask")
     assert_exact(workspace, models[variant].source, values)
+
+
+def test_a_run_does_not_go_on_with_another_control_video(
+    workspace: Workspace, dataset: Dataset, models: dict[str, Model]
+) -> None:
+    attached(dataset, "control")
+    made = go(create(workspace, models["control"].source, control=True, held_out=0), 2)
+    made.save()
+    made.metrics.close()
+    clip = read_clips(dataset.folder)[0]
+    other = clip.control.replace("control-", "control-0")
+    (dataset.folder / clip.control).rename(dataset.folder / other)
+    write_clips(dataset.folder, [clip.changed(control=other), *read_clips(dataset.folder)[1:]])
+    with pytest.raises(ResumeRefused, match=rf"other files beside {clip.name}. .* fork the run"):
+        session(Run(made.run))
 
 
 def test_one_kind_is_drawn_for_each_batch_at_its_share(

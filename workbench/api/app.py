@@ -87,7 +87,12 @@ Seconds = Annotated[float, Field(ge=0, le=MOST_SECONDS)]
 def api(workspace: Workspace) -> FastAPI:
     """Make the API as an application of its own, to be mounted at ROOT."""
     app = FastAPI(
-        title="Video LoRA Workbench", version="1", docs_url=None, redoc_url=None, default_response_class=AnyJSON
+        title="Video LoRA Workbench",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        default_response_class=AnyJSON,
+        redirect_slashes=False,  # which fails for names that are no text
     )
     app.add_exception_handler(WorkbenchError, _refused)
     app.add_exception_handler(RequestValidationError, _malformed)

@@ -240,9 +240,11 @@ def refuse_changes(
         differences += [f"gone: {line}" for line in sorted(before - after)[:5]]
         differences += [f"new: {line}" for line in sorted(after - before)[:5]]
         if before == after:
-            masks = [new["name"] for old, new in zip(locked, lock, strict=False) if old.get("mask") != new.get("mask")]
-            other = f"another mask of {', '.join(masks[:5])}"
-            differences.append(other if masks else "other frames or another order of the same clips")
+            pairs = list(zip(locked, lock, strict=False))
+            said = {"mask": "another mask of", "told": "other files beside"}
+            found = {key: [new["name"] for old, new in pairs if old.get(key) != new.get(key)] for key in said}
+            others = [f"{words} {', '.join(found[key][:5])}" for key, words in said.items() if found[key]]
+            differences += others or ["other frames or another order of the same clips"]
     now = versions_now(versions)
     packages = {name: (old, now[name]) for name, old in versions.items() if now[name] != old}
     differences += [f"{name} was {old}, is {new}" for name, (old, new) in packages.items()]

@@ -62,6 +62,7 @@ class RunClip:
 
     group, share: a group's clips are sampled in proportion to its share of the sum of all shares. If datasets are not
     weighted by sampling, all clips are in one group.
+    told: files beside it that the model is told, which change their names when they change
     mask: SHA-256 of its mask's file, "" where none is used;  soften: by how many pixels the mask's edges are softened
     """
 
@@ -76,6 +77,7 @@ class RunClip:
     group: str = ""
     share: float = 1.0
     generated: int | None = None
+    told: tuple[str, ...] = ()
     mask: str = ""
     soften: float = 0.0
 
@@ -107,6 +109,7 @@ class RunClip:
             "repeats": self.repeats,
             "weight": self.weight,
             **({"group": self.group, "share": self.share} if self.group else {}),
+            **({"told": list(self.told)} if self.told else {}),
             **({"mask": self.mask} if self.mask else {}),
             **({"mask_soften": self.soften} if self.mask and self.soften else {}),
         }
@@ -235,6 +238,8 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
             masks = {name: _mask_hash(folder, name, hashed) for item in items if (name := item.plan.clip.mask)}
             soften = settings.mask_soften
             items = [replace(item, mask=masks.get(item.plan.clip.mask, ""), soften=soften) for item in items]
+        if settings.tells:
+            items = [replace(item, told=_told_files(item.plan.clip, settings)) for item in items]
         contents = {item.path: file_sha256(item.path) if hashed else item.plan.clip.id for item in items}
         if role == "train" and settings.dataset_weights == "sampling":
             items = [replace(item, weight=1.0, group=source.name, share=source.weight) for item in items]
@@ -437,6 +442,16 @@ def _untold(dataset: Path, clip: Clip, settings: TrainSettings) -> str:
     if {"last", "first+last"} & kinds and clip.last_frame and not clip_file(dataset, clip.last_frame).is_file():
         return f"the file of its last frame is missing, {clip.last_frame}: add it again"
     return ""
+
+
+def _told_files(clip: Clip, settings: TrainSettings) -> tuple[str, ...]:
+    """What lies beside a clip and is told the model, below the dataset's folder."""
+    kinds = set(settings.told_kinds)
+    begins, ends = {"first", "first+last", "prefix", "keyframes"}, {"last", "first+last", "suffix", "keyframes"}
+    names = [getattr(clip, kind) for kind in ("control", "reference", "mask") if kind in kinds]
+    names += [clip.first_frame] if kinds & begins else []
+    names += [clip.last_frame] if kinds & ends else []
+    return tuple(filter(None, names))
 
 
 def _check_references(settings: TrainSettings, model: Model, items: Sequence[RunClip]) -> None:

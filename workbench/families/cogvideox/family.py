@@ -109,7 +109,7 @@ pipe.transformer.register_forward_pre_hook(padded, with_kwargs=True)"""
 
 FOLLOWED = """
 
-# control.mp4 is the video to follow. diffusers reads it with imageio: pip install imageio imageio-ffmpeg"""
+# control.mp4 is the video to follow. diffusers reads it with the packages imageio and imageio-ffmpeg"""
 
 # ---- CogVideoX-Fun
 
@@ -323,7 +323,7 @@ class CogVideoX(Family):
             why = "has channels for a control video alone: choose a Fun-InP model"
             return dict.fromkeys(KINDS, why) | able | {"control": ""}
         why = "has channels for a first frame alone: choose a Fun-InP model"
-        return dict.fromkeys(KINDS, why) | able | {"first": "", "control": control}
+        return dict.fromkeys(KINDS, why) | {NOTHING: "begins with a first frame", "first": "", "control": control}
 
     def load_image_encoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Inpainting | None:
         transformer = config(folder, "transformer")
