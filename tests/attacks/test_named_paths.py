@@ -154,7 +154,7 @@ def test_no_setting_takes_a_path_outside_of_the_roots(
 
 
 def _taken(kind: type[Settings], spec: Spec, path: str) -> None:
-    text = f"{path}=0.5" if spec.name == "loras" else path
+    text = path + {"loras": "=0.5", "keyframes": "=3"}.get(spec.name, "")
     given = {
         one.name: next(iter(one.choices), "a" if one.low is None else "1") for one in specs(kind) if one.required
     } | {spec.name: text}
@@ -228,7 +228,7 @@ def test_no_request_of_a_program_names_a_file_outside_of_the_roots(
             for path in ways(folder):
                 for kind, address in ((TrainSettings, "/runs"), (SampleSettings, "/samples")):
                     for spec in (one for one in specs(kind) if one.path):
-                        text = f"{path}=0.5" if spec.name == "loras" else path
+                        text = path + {"loras": "=0.5", "keyframes": "=3"}.get(spec.name, "")
                         values = {spec.name: [text] if spec.kind == "texts" else text}
                         body = {"settings": values, "name": "x", "start": False} if address == "/runs" else values
                         answer = await client.post(address, json=body)
