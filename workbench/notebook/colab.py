@@ -80,18 +80,14 @@ def resume(workspace: Workspace) -> list[Run]:
     training = []
     for run in reversed(Run.all(workspace)):
         status = run.status
-        if status.state is State.DIED or (status.state is State.STOPPED and _ran_out(run)):
+        ran_out = status.state is State.STOPPED and TIME_IS_UP in str(run.result.get("message", ""))
+        if status.state is State.DIED or ran_out:
             _attempt(run.name, run.start)
         if run.status.state.alive:
             training.append(run)
     if not training:
         print("No run is training, and none was interrupted.")  # noqa: T201
     return training
-
-
-def _ran_out(run: Run) -> bool:
-    """Whether a run was stopped by its time limit and not by a person."""
-    return TIME_IS_UP in str(run.result.get("message", ""))
 
 
 def _attempt(what: str, start: Callable[[], object]) -> None:

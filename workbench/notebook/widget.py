@@ -138,12 +138,23 @@ class View(anywidget.AnyWidget):
         value: Any
         parts: Iterator[bytes] = iter(())
         try:
-            if "file" in message:
-                value, parts = self._file(Path(message["file"]), message["version"])
-            elif "upload" in message:
-                value = _uploaded(message["upload"], message["path"], buffers)
+            if "file" in message:  # its type and version, and its parts where the frontend has another version
+                path = Path(message["file"])
+                stat, kind = path.stat(), mimetypes.guess_type(path.name)[0]
+                value = {"version": f"{stat.st_mtime_ns} {stat.st_size}", "type": kind or "application/octet-stream"}
+                data = b"" if message["version"] == value["version"] else path.read_bytes()
+                parts = (data[at : at + PART] for at in range(0, len(data), PART))
+            elif "upload" in message:  # a part to append to a file; its path is "" for the first one
+                name = Path(message["upload"]).name
+                path = Path(message["path"] or Path(tempfile.mkdtemp(prefix="workbench-upload-")) / name)
+                with path.open("ab") as file:
+                    file.writelines(buffers)
+                value = str(path)
             else:
-                value = self._call(message["call"], message["values"])
+                one = named(message["call"])
+                value = one.plain(one(self.workspace, message["values"]))
+                if one.changes:
+                    PUSHES.changed()
             with self._sending:
                 for part in parts:
                     self.send({**head, "more": True}, [part])
@@ -152,29 +163,6 @@ class View(anywidget.AnyWidget):
         except (WorkbenchError, OSError) as error:
             problem = {"problem": str(error), "problems": getattr(error, "problems", {})}
             self.send({**head, "text": json.dumps(problem)})
-
-    def _call(self, name: str, values: Mapping[str, Any]) -> Any:
-        one = named(name)
-        answer = one.plain(one(self.workspace, values))
-        if one.changes:
-            PUSHES.changed()
-        return answer
-
-    def _file(self, path: Path, known: str) -> tuple[dict[str, str], Iterator[bytes]]:
-        """(type and version of a file, its parts, none where the frontend has this version)."""
-        stat = path.stat()
-        about = {"version": f"{stat.st_mtime_ns} {stat.st_size}"}
-        about["type"] = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-        data = b"" if known == about["version"] else path.read_bytes()
-        return about, (data[at : at + PART] for at in range(0, len(data), PART))
-
-
-def _uploaded(name: str, path: str, buffers: Sequence[Any]) -> str:
-    """Append a part to a file that the frontend sends; path: "" for its first part."""
-    target = Path(path) if path else Path(tempfile.mkdtemp(prefix="workbench-upload-")) / Path(name).name
-    with target.open("ab") as file:
-        file.writelines(buffers)
-    return str(target)
 
 
 class Pushes:
