@@ -58,11 +58,15 @@ class Pairs extends WorkbenchElement {
   }
 
   choose(target) { chooseFiles((files) => attachFile(this.datasetName, this.clip.id, target.dataset.value, files[0]), { accept: 'video/*,image/*', multiple: false }); }
-  detach(target) { return changeDataset('clips/detach', { name: this.datasetName, kind: target.dataset.value, clips: [this.clip.id] }, () => 'It is removed.'); }
+
+  detach(target) {
+    const [kind, title] = PARTNERS.find(([one]) => one === target.dataset.value);
+    return changeDataset('clips/detach', { name: this.datasetName, kind, clips: [this.clip.id] }, () => `${title} removed.`);
+  }
 
   make(target) {
     const [maker, kind] = target.dataset.value.split(' ');
-    return this.act('clips/make', { name: this.datasetName, clips: [this.clip.id], maker, kind, again: true }, { said: 'It is being made.' });
+    return this.act('clips/make', { name: this.datasetName, clips: [this.clip.id], maker, kind, again: true }, { said: `Being made: ${this.makers.find(({ id }) => id === maker).title.toLowerCase()}.` });
   }
 }
 define('wb-pairs', Pairs);
