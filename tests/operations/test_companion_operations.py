@@ -16,7 +16,7 @@ from workbench import jobs
 from workbench.clips import media
 from workbench.dataset_builder import Dataset, masking
 from workbench.dataset_builder.tasks import Name as TaskName
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, DataError
 from workbench.workspace import Workspace
 
 
@@ -112,6 +112,16 @@ def test_what_cannot_be_painted_is_a_sentence(
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
         call("clips/paint", name="small", clip=small.clips[4].id, **values)
+
+
+def test_a_picture_that_another_program_would_have_to_read_is_refused(
+    call: Call, small: Dataset, tmp_path: Path
+) -> None:
+    """Pillow gives PostScript to Ghostscript, whatever the file is called."""
+    foreign = tmp_path / "mask.png"
+    foreign.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 32 32\n%%EndComments\nshowpage\n%%EOF\n")
+    with pytest.raises(DataError, match="mask.png is no picture that can be read: save it as PNG"):
+        call("clips/paint", name="small", clip=small.clips[4].id, frame=0, file=str(foreign))
 
 
 def test_what_is_known_of_masks_survives_a_damaged_file(call: Call, small: Dataset) -> None:

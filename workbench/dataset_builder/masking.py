@@ -31,6 +31,7 @@ from workbench.errors import ConfigError, DataError
 from workbench.workspace import disk, read_json, write_bytes, write_json, writing
 
 MASKS, PAINTED, INFO = ".masks", "painted", "masks.json"
+FORMATS = ("PNG", "WEBP", "BMP", "GIF", "JPEG")  # of painted pictures; none that a program beside Pillow has to read
 MOST_FRAMES = 3000  # that are tracked at once: 384 pixels wide, a gigabyte of memory
 FRAME_SECONDS = 0.1  # a frame takes about, on one core; an estimate for a button
 Mask = NDArray[np.uint8]
@@ -137,7 +138,7 @@ def from_picture(clip: Clip, path: Path) -> Mask:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(path) as picture:
+        with Image.open(path, formats=FORMATS) as picture:
             if picture.width * picture.height > 4 * max(1, clip.width * clip.height):
                 raise ConfigError(
                     f"{path.name} is {picture.width}×{picture.height}, the clip {clip.width}×{clip.height}"
@@ -153,7 +154,7 @@ def read_painted(path: Path) -> Mask:
     from PIL import Image
 
     try:
-        with Image.open(path) as picture:
+        with Image.open(path, formats=["PNG"]) as picture:
             return np.array(picture.convert("L"), np.uint8)
     except OSError as error:
         raise DataError(f"{path} is damaged: paint frame {path.stem} again") from error

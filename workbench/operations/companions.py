@@ -203,7 +203,7 @@ def _partner(dataset: Dataset, clip: records.Clip, kind: str) -> Partner:
         if image:
             from PIL import Image
 
-            with Image.open(path) as picture:
+            with Image.open(path, formats=["PNG"]) as picture:
                 frames, (width, height) = 1, picture.size
         else:
             about = media.probe(path)

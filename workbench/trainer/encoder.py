@@ -434,7 +434,7 @@ def read_reference(item: RunClip, name: str, downscale: int) -> torch.Tensor:
     plan, clip = item.plan, item.plan.clip
     path, size = clip_file(item.path.parent.parent, name), (plan.crop[3] // downscale, plan.crop[2] // downscale)
     if path.suffix == ".png":
-        with Image.open(path) as image:
+        with Image.open(path, formats=["PNG"]) as image:
             frames = np.asarray(ImageOps.fit(image.convert("RGB"), size, Image.Resampling.BICUBIC))[None]
     else:
         about = probe(path)
@@ -470,7 +470,7 @@ def _read_picture(item: RunClip, path: Path) -> torch.Tensor:
     from PIL import Image
 
     (height, width), (top, left, tall, wide) = item.plan.resize, item.plan.crop
-    with Image.open(path) as image:
+    with Image.open(path, formats=["PNG"]) as image:
         picture = image.convert("RGB").resize((width, height), Image.Resampling.BICUBIC)
     pixels = torch.from_numpy(np.array(picture.crop((left, top, left + wide, top + tall))))
     return (pixels.permute(2, 0, 1).float() / 127.5 - 1.0)[None, :, None]

@@ -52,6 +52,7 @@ from workbench.runs.data import RunClip, TrainingData
 from workbench.runs.from_scratch import base_model
 from workbench.runs.frozen_loras import IN_PREVIEWS, FrozenLora
 from workbench.runs.settings import TrainSettings
+from workbench.sampler.inputs import FORMATS
 from workbench.sampler.samples import new_id, video_path, write_sample
 from workbench.trainer.batch_inputs import BatchInputs
 from workbench.trainer.encoder import TOLD, read_told, read_video, told_view
@@ -178,7 +179,7 @@ def read_picture(path: Path, like: RunClip) -> torch.Tensor:
     """A picture file scaled and cropped to a clip's shape: float32 [1, 3, H, W] in [-1, 1]. Raises ConfigError."""
     size = (like.bucket.width, like.bucket.height)
     try:
-        with Image.open(named_paths.resolve(path, "preview_images")) as image:
+        with Image.open(named_paths.resolve(path, "preview_images"), formats=FORMATS) as image:
             upright = ImageOps.exif_transpose(image).convert("RGB")
             fitted = ImageOps.fit(upright, size, Image.Resampling.BICUBIC)
     except (OSError, ValueError) as error:

@@ -394,7 +394,7 @@ def _carried(dataset: Path, clip: Clip, part: Clip, master: Master, cut: Cut, pa
         elif cut.end == old.end and (box := _inside(cut.crop, old.crop, master)):
             from PIL import Image
 
-            with Image.open(file) as picture:
+            with Image.open(file, formats=["PNG"]) as picture:
                 left, top, width, height = box
                 made = scratch_file(dataset, ".png")
                 picture.crop((left, top, left + width, top + height)).save(made, "PNG")
@@ -447,7 +447,7 @@ def _is_own_end(dataset: Path, clip: Clip, picture: Path) -> bool:
     from PIL import Image
 
     own = media.read_frames(clip_file(dataset, clip.file_name), [clip.frames - 1])[0]
-    with Image.open(picture) as image:
+    with Image.open(picture, formats=["PNG"]) as image:
         given = np.asarray(image.convert("RGB"))
     if given.shape != own.shape:
         return False
