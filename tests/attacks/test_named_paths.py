@@ -155,9 +155,8 @@ def test_no_setting_takes_a_path_outside_of_the_roots(
 
 def _taken(kind: type[Settings], spec: Spec, path: str) -> None:
     text = path + {"loras": "=0.5", "keyframes": "=3"}.get(spec.name, "")
-    given = {
-        one.name: next(iter(one.choices), "a" if one.low is None else "1") for one in specs(kind) if one.required
-    } | {spec.name: text}
+    needed = [one for one in specs(kind) if one.required]
+    given = {one.name: next(iter(one.choices), "a" if one.low is None else 1) for one in needed} | {spec.name: text}
     parse(
         kind,
         {

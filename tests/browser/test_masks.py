@@ -49,6 +49,7 @@ def test_from_dropped_files_to_a_tracked_mask_and_a_lora_that_learned_inside_of_
     # -- a mask: painted on the first frame, tracked through the others
     page.locator("[data-kind=mask]").get_by_role("link", name="Paint a mask").click()
     expect(page).to_have_url(re.compile("/mask$"))
+    page.get_by_label("Size").fill("8")
     box = page.locator("canvas.paint").bounding_box()
     assert box is not None
     scale = box["width"] / SIDE
@@ -63,7 +64,7 @@ def test_from_dropped_files_to_a_tracked_mask_and_a_lora_that_learned_inside_of_
     expect(page.locator(".bars-of-mask")).to_contain_text("Tracked through 9 frames", timeout=LONG)
     expect(page.locator(".certainty i")).to_have_count(FRAMES)
     page.get_by_role("link", name="Done").click()
-    expect(page.locator("[data-kind=mask]")).to_contain_text(f"same {FRAMES} frames")
+    expect(page.locator("[data-kind=mask]")).to_contain_text(f"tracked, {FRAMES} of {FRAMES} frames sure")
     now = next(one for one in dataset.clips if one.id == clip.id)
     assert set(now.companions) == {"control", "mask"}
     inside = [frame for _, frame in media.decode(dataset.folder / now.mask)]

@@ -171,7 +171,7 @@ def test_a_transformer_tells_by_its_channels_what_it_can(inpainting: Case, contr
 
     assert able(inpainting.model) == [*NAMES, "nothing"]
     assert able(control.model) == ["control", "nothing"]
-    assert able(FAMILY.toy(tmp_path / "image", "image")) == ["first", "nothing"]
+    assert able(FAMILY.toy(tmp_path / "image", "image")) == ["first"]
     assert able(FAMILY.toy(tmp_path / "rotary", "rotary")) == []
     assert "choose a Fun-InP model" in FAMILY.refusal(control.model, "last")
     assert "choose a Fun-Control model" in FAMILY.refusal(inpainting.model, "control")
