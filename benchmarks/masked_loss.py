@@ -8,8 +8,8 @@ clip's mask is white over the upper half, and moves with it. The recipes differ 
 
 Samples of prompts that were not trained on are judged by their colors: "concept" is the share of the concept's prompts
 that show pink, "distractor" the share that show cyan, "known" the share of known prompts that are fully right,
-"known with distractor" the share of those that show cyan. The base model stands in the first row. The file is written
-after each run, and runs that it holds are not done again.
+"known with distractor" the share of known prompts that show cyan. The first row is the base model. Results are saved
+after each run, and a run that is already in the file is not repeated.
 """
 
 from __future__ import annotations

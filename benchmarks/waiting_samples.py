@@ -1,11 +1,11 @@
-"""What samples that wait cost whoever looks: the page, Home, the shell, a notebook.
+"""Measure what a look at the queue costs while samples wait: on the page, on Home, in the shell, in a notebook.
 
     python benchmarks/waiting_samples.py                  10, 100 and 1,000 samples that wait
     python benchmarks/waiting_samples.py --waiting 5000
 
 Milliseconds of the processor, medians of nine looks: "page" is the list that the Sample page shows, "count" what Home
-counts, "one" how far a single sample is, "revive" the check for a worker that crashed. No worker runs: this process
-stands in for it.
+counts, "one" how far a single sample is, "revive" the check for a worker that crashed. No worker runs; this process
+takes its place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What lies beside a clip, in the browser: from dropped files to a tracked mask, a control clip and a trained LoRA."""
+"""Companion files in the browser: from dropped files to a control clip, a tracked mask and a trained LoRA."""
 
 from __future__ import annotations
 

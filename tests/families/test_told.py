@@ -102,6 +102,24 @@ class Case:
     def picture(self, frame: int) -> Image.Image:
         return Image.fromarray(self.pixels[frame].numpy())
 
+    def first_and_last(self, pipeline: Any, **more: Any) -> torch.Tensor:
+        """The latents that the stock pipeline generates between the clip's first and last frame."""
+        latents: torch.Tensor = pipeline(
+            image=self.picture(0),
+            last_image=self.picture(-1),
+            prompt="a red circle",
+            negative_prompt="the video",
+            num_frames=FRAMES,
+            height=SIZE,
+            width=SIZE,
+            num_inference_steps=STEPS,
+            guidance_scale=3.0,
+            generator=torch.Generator().manual_seed(1),
+            output_type="latent",
+            **more,
+        ).frames
+        return latents
+
     def generated(self, given: Given | None) -> torch.Tensor:
         inputs = DenoiseInputs(
             self.folder,
@@ -128,19 +146,7 @@ def test_first_and_last_frame_equal_the_stock_pipeline(tmp_path: Path, variant: 
     stock.register_modules(transformer=case.transformer)
     if case.model.boundary:
         stock.register_modules(transformer_2=case.transformer)
-    theirs = stock(
-        image=case.picture(0),
-        last_image=case.picture(-1),
-        prompt="a red circle",
-        negative_prompt="the video",
-        num_frames=FRAMES,
-        height=SIZE,
-        width=SIZE,
-        num_inference_steps=STEPS,
-        guidance_scale=3.0,
-        generator=torch.Generator().manual_seed(1),
-        output_type="latent",
-    ).frames
+    theirs = case.first_and_last(stock)
     ours = case.generated(case.told(told_of(GivenKind("first+last"), case.video)))
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
 
@@ -238,20 +244,7 @@ def test_a_small_model_that_knows_all_of_it_equals_the_stock_pipeline(tmp_path: 
     assert "max_sequence_length=16" in code
     assert "more than this pipeline takes: control" in code
     exec(code[code.index("kept = [") : code.index("# It was trained")], {"pipe": stock})
-    theirs = stock(
-        image=case.picture(0),
-        last_image=case.picture(-1),
-        prompt="a red circle",
-        negative_prompt="the video",
-        num_frames=FRAMES,
-        height=SIZE,
-        width=SIZE,
-        num_inference_steps=STEPS,
-        guidance_scale=3.0,
-        generator=torch.Generator().manual_seed(1),
-        max_sequence_length=16,
-        output_type="latent",
-    ).frames
+    theirs = case.first_and_last(stock, max_sequence_length=16)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
 
 

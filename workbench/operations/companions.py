@@ -187,7 +187,7 @@ class MaskView(Snapshot):
 # ---- what lies beside
 
 
-@operation(none="nothing lies beside these clips", section=BESIDE)
+@operation(none="these clips have no companion files", section=BESIDE)
 def companions(dataset: NamedDataset, clips: OrAll = ()) -> list[Partner]:
     """List what lies beside clips: control clips, references, masks, last frames."""
     chosen = records.clips_named(dataset.clips, clips or None)

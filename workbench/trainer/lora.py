@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save
+from torch.nn import functional
 
 from workbench.errors import ConfigError, DataError, WorkbenchError
 from workbench.families.base import Family
 from workbench.families.facts import ALL_LINEAR
 from workbench.families.lora_files import LOKR_NOTED, NOTED, adapter_notes, is_lokr, with_metadata
 from workbench.runs.settings import TrainSettings, chosen_blocks
-from workbench.trainer import kronecker
 from workbench.workspace import write_bytes
 
 ADAPTER = "default"
@@ -63,7 +63,7 @@ def attach(
             f"or a regular expression such as '.*attn1.to_[qv]'"
         ) from error
     if settings.method == "lokr":
-        kronecker.compute_by_factors(transformer)
+        compute_by_factors(transformer)
     return [(name, parameter) for name, parameter in transformer.named_parameters() if parameter.requires_grad]
 
 
@@ -162,7 +162,7 @@ def prove(family: Family, folder: Path, transformer: Any, path: Path, inputs: Ma
     transformer.delete_adapters(ADAPTER)
     base = output(family, transformer, inputs)
     if lokr:  # which the pipelines' own loaders refuse, and the transformer's reads
-        kronecker.as_linear(transformer)
+        as_linear(transformer)
         transformer.load_lora_adapter(path.parent, weight_name=path.name, adapter_name="exported")
         loaded = list(transformer.peft_config)
     else:
@@ -190,3 +190,49 @@ def judged(
             f"{name} gives another result than the trained model (off by {error:.2e}): please report this"
         )
     return change
+
+
+# ---- LoKr layers (LyCORIS), computed by their factors: peft would make the whole matrix of every layer in every step
+#
+# A layer's change is scale * kron(w1, w2), w1 [l, m] and w2 [k, n] for m * n inputs and l * k outputs. Applied to
+# inputs folded to [m, n], that is w1 @ inputs @ w2 transposed: the same within rounding, in less memory and time.
+
+
+def compute_by_factors(transformer: torch.nn.Module) -> None:
+    """Let every linear LoKr layer of a model compute so."""
+    from peft.tuners.lokr.layer import Linear
+
+    by_factors = type("LokrLinear", (Linear,), {"forward": _lokr_forward})
+    for module in transformer.modules():
+        if type(module) is Linear:
+            module.__class__ = by_factors
+
+
+def as_linear(transformer: torch.nn.Module) -> None:
+    """Let peft take every layer beside which it has put adapters for a linear one, as it demands for a LoKr.
+
+    A family may have replaced one by its part of a joined layer, which has all that a linear layer has.
+    """
+    for module in transformer.modules():
+        base = getattr(module, "base_layer", None)
+        if isinstance(base, torch.nn.Module) and not isinstance(base, torch.nn.Linear):
+            base.__class__ = type("LinearPart", (type(base), torch.nn.Linear), {})
+
+
+def _lokr_forward(layer: Any, x: torch.Tensor) -> torch.Tensor:
+    """Of a layer with its active adapters. peft's own draws a random number each time, for a dropout of 0."""
+    result: torch.Tensor = layer.base_layer(x)
+    if layer.disable_adapters:
+        return result
+    for name in layer.active_adapters:
+        if name in layer._available_adapters:
+            first = layer.lokr_w1[name] if name in layer.lokr_w1 else layer.lokr_w1_a[name] @ layer.lokr_w1_b[name]
+            given = x if torch.is_autocast_enabled(x.device.type) else x.to(first.dtype)
+            folded = given.unflatten(-1, (first.shape[1], -1))
+            if name in layer.lokr_w2:
+                folded = functional.linear(folded, layer.lokr_w2[name])
+            else:
+                folded = functional.linear(functional.linear(folded, layer.lokr_w2_b[name]), layer.lokr_w2_a[name])
+            change = torch.matmul(first, folded).flatten(-2) * layer.scaling[name]
+            result = result + change.to(result.dtype)
+    return result

@@ -1,4 +1,4 @@
-"""What does not fit beside a clip is found, named with its numbers, and can be fixed in one change."""
+"""Companion files that do not fit their clip are found, reported with their numbers, and fixed in one change."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset of a clip a case, with a file beside each; never change it."""
+    """A dataset with one clip per case, each with a companion file. Shared: never change it."""
     folder = tmp_path_factory.mktemp("pairs") / "workspace" / "datasets" / "pairs"
     footage.write_footage(folder, {name: footage.crowd(1) for name in CASES}, {name: f"a {name} day" for name in CASES})
     clips = []
@@ -146,18 +146,18 @@ def of_kind(dataset: Dataset, *kinds: str) -> Sequence[Finding]:
 def test_the_check_shows_them_and_fixes_take_effect_in_one_change_each(dataset: Dataset) -> None:
     dataset.check(captions=False)
     found = of_kind(dataset, "beside_long", "beside_size")
-    assert dataset.preview_fix(found, "fit_beside") == "Cut what lies beside 2 clips to its length and size."
+    assert dataset.preview_fix(found, "fit_beside") == "Cut the companion files of 2 clips to match in length and size."
     assert dataset.start_fix(found, "fit_beside") == ""
     assert dataset.task("fix").wait(PATIENCE).state is State.FINISHED
     assert of_kind(dataset, "beside_long", "beside_size") == []
     for name in ("long", "wide"):
         about = media.probe(dataset.folder / dataset.clip(name).mask)
         assert (about.frames, about.width, about.height) == (FRAMES, WIDTH, HEIGHT)
-    assert dataset.history[-1].what == "cut what lies beside 2 clips to its length and size"
+    assert dataset.history[-1].what == "cut the companion files of 2 clips to match in length and size"
     dataset.undo()
     assert len(of_kind(dataset, "beside_long", "beside_size")) == 2
     lost = of_kind(dataset, "beside_missing", "beside_damaged", "beside_short", "beside_motion")
-    assert dataset.fix(lost, "detach") == "Took away what lies beside 4 clips."
+    assert dataset.fix(lost, "detach") == "Detached companion files from 4 clips."
     assert of_kind(dataset, "beside_missing", "beside_damaged", "beside_short", "beside_motion") == []
     assert dataset.fix(of_kind(dataset, "mask_empty"), "invert_mask") == "Inverted the masks of 1 clip."
     black = dataset.clip("black")

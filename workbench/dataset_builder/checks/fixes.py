@@ -36,9 +36,9 @@ SENTENCES: dict[Fix, tuple[str, str, str]] = {  # what a fix will do, what it di
     "crop_bars": ("Crop", "Cropped", "the bars of {clips}"),
     "shorten_caption": ("Shorten", "Shortened", "the captions of {clips} to what the model reads"),
     "add_trigger": ("Add", "Added", "{trigger!r} to the captions of {clips}"),
-    "fit_beside": ("Cut", "Cut", "what lies beside {clips} to its length and size"),
+    "fit_beside": ("Cut", "Cut", "the companion files of {clips} to match in length and size"),
     "invert_mask": ("Invert", "Inverted", "the masks of {clips}"),
-    "detach": ("Take", "Took", "away what lies beside {clips}"),
+    "detach": ("Detach", "Detached", "companion files from {clips}"),
     "tag": ("Tag", "Tagged", "{clips} for later"),
 }
 STARTING_SECONDS = 2.0  # of the process that cuts

@@ -66,7 +66,9 @@ class VideoXFun(TrainerTable):
     endings = (".json",)
     name_column, text_column, lasting = "file_path", "text", ("type",)
     kinds = {
-        **{"control": "control_file_path", "reference": "reference_file_path", "mask": "mask_file_path"},
+        "control": "control_file_path",
+        "reference": "reference_file_path",
+        "mask": "mask_file_path",
         "last_frame": "end_image",
     }
 
@@ -86,7 +88,9 @@ class Musubi(TrainerTable):
     endings = (".jsonl",)
     name_column, text_column = "video_path", "caption"
     kinds = {
-        **{"control": "control_path", "reference": "reference_path", "mask": "loss_mask_path"},
+        "control": "control_path",
+        "reference": "reference_path",
+        "mask": "loss_mask_path",
         "last_frame": "end_image_path",
     }
 
@@ -100,7 +104,9 @@ class LtxTrainer(TrainerTable):
     endings = (".jsonl",)
     name_column, text_column = "media_path", "caption"
     kinds = {
-        **{"control": "control_video", "reference": "reference_video", "mask": "video_mask"},
+        "control": "control_video",
+        "reference": "reference_video",
+        "mask": "video_mask",
         "last_frame": "last_image",
     }
 
@@ -114,7 +120,9 @@ class DiffSynth(TrainerTable):
     endings = (".csv",)
     name_column, text_column = "video", "prompt"
     kinds = {
-        **{"control": "control_video", "reference": "reference_video", "mask": "vace_video_mask"},
+        "control": "control_video",
+        "reference": "reference_video",
+        "mask": "vace_video_mask",
         "last_frame": "end_image",
     }
     pictures = True
