@@ -47,6 +47,7 @@ VIEWS = {
     "history of a dataset": ("#/dataset/stripes/history", "main li"),
     "export of a dataset": ("#/dataset/stripes/export", "main .button.primary"),
     "a clip": ("#/dataset/stripes/clip/CLIP", "main textarea"),
+    "a mask": ("#/dataset/stripes/clip/CLIP/mask", "main canvas"),
     "runs": ("#/train", "main table"),
     "a new run": ("#/train/new", "main .input"),
     "a run": ("#/train/done", "main svg"),
