@@ -59,6 +59,7 @@ DECIDED_BY: Mapping[str, Collection[str]] = {
     "video": ("strength", "mask"),
     "mask": ("mask_keeps",),
     "continue_from": ("tell_frames",),
+    "continue_to": ("following_frames",),
     "loras": ("force_loras",),
 }
 SIZES = ("frames", "height", "width")

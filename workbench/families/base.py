@@ -213,7 +213,8 @@ class Family(ABC):
         kinds = self.given_kinds(model)
         # Settings of runs and samples, by the kinds that they are for.
         of = {"given": NAMES, "last_image": ("last", "first+last"), "keyframes": ("keyframes",), "mask": ("mask",)}
-        of |= {"mask_keeps": ("mask",), "tell_frames": ("prefix",), **{name: (name,) for name in BESIDE}}
+        of |= {"mask_keeps": ("mask",), "tell_frames": ("prefix",), "continue_to": ("suffix",)}
+        of |= {"following_frames": ("suffix",), **{name: (name,) for name in BESIDE}}
         of |= {"reference_downscale": ("reference",)}
         told = {setting for setting, names in of.items() if any(kinds.get(name) == "" for name in names)}
         # What the model learns is a prediction of the same shape: the base model's can stand in its place. Its loss is

@@ -41,11 +41,12 @@ OPTIONS = {
     "last": "--last-image",
     "first+last": "--image and --last-image",
     "prefix": "--continue-from and --tell-frames",
+    "suffix": "--continue-to",
     "keyframes": "--keyframes",
     "mask": "--video and --mask",
     "control": "--control",
     "reference": "--reference",
-}  # of the shell, by kind; a suffix has none
+}  # of the shell, by kind
 DYNAMIC = "use_dynamic_cfg=True"  # diffusers' argument for the curve "stock", of CogVideoX's pipelines
 INTO_SECOND = ", load_into_transformer_2=True"
 EMBEDDED = "\nfrom workbench.families import find_model  # the built-in model is a part of Video LoRA Workbench"

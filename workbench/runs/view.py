@@ -26,14 +26,40 @@ def videos(now: RunSnapshot) -> dict[str, Any]:
     every = settings.preview_every if settings else 0
     steps = sorted({*found.steps, *(one.step for one in found.controls)})
     rows = [
-        {"prompt": prompt, "control": False, "videos": [_path(found.at(index, step)) for step in steps]}
+        {
+            "prompt": prompt,
+            "control": False,
+            "videos": [_path(found.at(index, step)) for step in steps],
+            "sample": next(
+                (
+                    str(one.video)
+                    for step in reversed(steps)
+                    if (one := found.at(index, step)) and one.record.get("settings")
+                ),
+                None,
+            ),
+            "told": next(
+                (
+                    str(one.record["told"])
+                    for step in steps
+                    if (one := found.at(index, step)) and one.record.get("told")
+                ),
+                "",
+            ),
+        }
         for index, prompt in found.prompts.items()
     ]
     controls = {(one.index, one.step): one for one in found.controls}
     for index in sorted({index for index, _ in controls}):
         prompt = next(one.prompt for (number, _), one in controls.items() if number == index)
         rows.append(
-            {"prompt": prompt, "control": True, "videos": [_path(controls.get((index, step))) for step in steps]}
+            {
+                "prompt": prompt,
+                "control": True,
+                "videos": [_path(controls.get((index, step))) for step in steps],
+                "sample": None,
+                "told": "",
+            }
         )
     last = now.status.total or (settings.steps if settings else 0)
     coming: list[int] = []
