@@ -151,6 +151,14 @@ const progress = (share, label) => html`<div class="meter ${share === null && 'u
 // The shape of what comes, as large as it will be.
 const skeleton = (style) => html`<div class="skeleton" style="${style}"></div>`;
 
+// A place for a file that is missing. does: called at a click;  label: for a screen reader, where the text is not enough
+const dropSlot = (does, text, { value = '', name = 'upload', label = '', style = '' } = {}) => html`<button type="button" class="dropzone" data-do="${does}" data-value="${value}" style="${style}" ${
+  new Markup(label && `aria-label="${escaped(label)}"`)}>${icon(name)}<span class="minor">${text}</span></button>`;
+
+// Pages of a long list, turned by the element's method `page`. first: position of the first that is shown;  size: of a page
+const pager = ({ first, found, size, what }) => (found <= size ? '' : html`<nav class="row" aria-label="Pages of ${what}s">${button('Previous', 'page', { value: first - size, off: !first, name: 'left' })}<span class="minor">${(first + 1).toLocaleString('en-US')} to ${
+  Math.min(first + size, found).toLocaleString('en-US')} of ${count(found, what)}</span>${button('Next', 'page', { value: first + size, off: first + size >= found })}</nav>`);
+
 // The tabs of an object: [address, text, number or ''] each.
 const tabs = (list, current, label) => html`<nav class="tabs" aria-label="${label}">${list.map(([to, text, number = '']) => html`<a href="${to}"
   ${new Markup(to === current ? 'aria-current="page"' : '')}>${text}${number !== '' && html`<span class="number">${number}</span>`}</a>`)}</nav>`;

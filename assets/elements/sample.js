@@ -2,9 +2,9 @@
 // result and the history are elements of their own (samples.js).
 
 // Settings that have a place of their own; all others stand in the fold.
-const SAMPLE_FIELDS = ['model', 'prompt', 'negative_prompt', 'loras', 'guidance_scale', 'steps', 'seed', 'frames', 'image', 'last_image', 'video', 'mask', 'continue_from', 'control', 'reference'];
+const SAMPLE_FIELDS = ['model', 'prompt', 'negative_prompt', 'loras', 'guidance_scale', 'steps', 'seed', 'frames', 'image', 'last_image', 'video', 'mask', 'continue_from', 'continue_to', 'control', 'reference'];
 const SLOTS = { image: ['First frame', 'image/*'], last_image: ['Last frame', 'image/*'], video: ['Video to change', 'video/*'], mask: ['Mask', 'video/*'],
-  continue_from: ['Video to continue', 'video/*'], control: ['Control video', 'video/*'], reference: ['Reference', 'image/*,video/*'] };
+  continue_from: ['Video to continue', 'video/*'], continue_to: ['Video that follows', 'video/*'], control: ['Control video', 'video/*'], reference: ['Reference', 'image/*,video/*'] };
 const VIDEO_FILE = /\.(mp4|mov|webm|mkv|avi|gif)$/i;
 const PICTURE_FILE = /\.(png|jpe?g|webp|bmp)$/i;
 const OWN_FILE = /\.(mp4|json|safetensors)$/i; // that may hold settings
@@ -159,7 +159,7 @@ class Sample extends FillingElement {
     const [title] = SLOTS[name], file = this.filling.get(name), problem = this.filling.problems[name];
     return html`<div data-id="slot-${name}" data-slot="${name}">${file ? html`<div class="slot-filled">${video(file, title)}${
       button('', 'emptySlot', { kind: 'square small', name: 'close', label: `Remove: ${title}`, value: name })}<span class="fine one-line" title="${file}">${title}</span></div>`
-      : html`<button type="button" class="dropzone" data-do="fillSlot" data-value="${name}">${icon('plus')}<span class="fine">${title}</span></button>`}${
+      : dropSlot('fillSlot', title, { value: name, name: 'plus' })}${
       problem ? html`<p class="fine bad" role="alert">${problem}</p>` : ''}</div>`;
   }
 

@@ -14,7 +14,8 @@ from tests.operations.conftest import Call
 from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.clips import media
-from workbench.dataset_builder import Dataset, masking
+from workbench.dataset_builder import Dataset
+from workbench.dataset_builder.cuts import painted
 from workbench.dataset_builder.tasks import Name as TaskName
 from workbench.errors import ConfigError, DataError
 from workbench.workspace import Workspace
@@ -126,7 +127,7 @@ def test_a_picture_that_another_program_would_have_to_read_is_refused(
 
 def test_what_is_known_of_masks_survives_a_damaged_file(call: Call, small: Dataset) -> None:
     clip = small.clips[4]
-    folder = masking.folder_of(small.folder, clip)
+    folder = painted.folder_of(small.folder, clip)
     folder.mkdir(parents=True)
-    (folder / masking.INFO).write_text('{"x": {"painted": "none"}}')
+    (folder / painted.INFO).write_text('{"x": {"painted": "none"}}')
     assert call("clips/mask", name="small", clip=clip.id)["confidence"] == []

@@ -310,7 +310,7 @@ def test_a_preview_hands_a_sample_what_it_was_told(
 ) -> None:
     attached(dataset, "control")
     attached(dataset, "mask")
-    values = {"given": [given], "control": True, "steps": 1, "preview_every": 1, "preview_steps": 2, "preview_count": 1}
+    values = {"given": [given], "control": True, "steps": 2, "preview_every": 2, "preview_steps": 2}
     run = create(workspace, models["control"].source, **values)
     training_loop(session(run))
     record = read_json(run.folder / "previews" / "step-00000000" / "0.json")

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -185,6 +186,12 @@ class CompanionProblem:
     frames: int = 0
 
 
+@lru_cache(maxsize=16384)
+def _probed(path: Path, changed: int) -> media.VideoFacts:
+    """What a file is: read once as long as nobody touches it; `changed` is its time of change."""
+    return media.probe(path)
+
+
 def problems(dataset: Path, clip: Clip) -> list[CompanionProblem]:
     """What is wrong with the files beside a clip, from their headers."""
     found = []
@@ -199,7 +206,7 @@ def problems(dataset: Path, clip: Clip) -> list[CompanionProblem]:
         if path is None or path.suffix == ".png":
             continue
         try:
-            about = media.probe(path)
+            about = _probed(path, path.stat().st_mtime_ns)
         except DataError as error:
             found.append(CompanionProblem(kind, "damaged", f"The {name} of {clip.name} cannot be read: {error}."))
             continue
