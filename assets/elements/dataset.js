@@ -2,6 +2,7 @@
 
 // Tabs and modes below a dataset's address -> what the window says.
 const DATASET_VIEWS = { '': 'Clips', pairs: 'Pairs', input: 'Model input', history: 'History', export: 'Export', captions: 'Captions', edit: 'Edit captions', split: 'Cut clips', add: 'Add clips', notes: 'Title, group and notes' };
+const OF_PAIRS = /^(beside|mask)_/; // kinds of findings
 
 class Dataset extends WorkbenchElement {
   static properties = ['path'];

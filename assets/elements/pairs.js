@@ -5,7 +5,6 @@ const PARTNERS = [['control', 'Control clip', 'Its motion or outline: the model 
   ['mask', 'Mask', 'White is inside: the part that is learned, or filled in.'], ['last_frame', 'Last frame', 'The picture that it ends with.']];
 const partnerTitle = (kind) => PARTNERS.find(([one]) => one === kind)[1];
 const PAIRS_SHOWN = 24; // on a page
-const OF_PAIRS = /^(beside|mask)_/; // kinds of findings
 
 // Upload a file and put it beside a clip.
 async function attachFile(dataset, clip, kind, file) {
@@ -67,7 +66,7 @@ class Pairs extends WorkbenchElement {
     const brush = partner ? 'Edit mask' : 'Paint a mask';
     const paint = kind === 'mask' && !clip.image ? linkTo(few ? '' : brush, address('dataset', this.datasetName, 'clip', clip.id, 'mask'), { kind: few ? 'small square' : 'small', name: 'brush', label: few ? `${brush}: ${clip.name}` : '' }) : '';
     const rare = [...fixes.map(([how, label]) => [label, 'fixIt', `${clip.id} ${partner.finding} ${how}`]), partner && few && ['Remove', 'detach', `${clip.id} ${kind}`], ...makers.map((one) => [`Make: ${one.title}`, 'make', `${clip.id} ${kind} ${one.id}`])].filter(Boolean);
-    return html`${fix ? button(fix[1], 'fixIt', { kind: 'small', value: `${clip.id} ${partner.finding} ${fix[0]}` }) : ''}${paint}${partner && !few ? button('Remove', 'detach', { kind: 'small quiet', value: `${clip.id} ${kind}` }) : ''}${
+    return html`${partner && !partner.fits && !fix ? button('Find a fix', 'check', { kind: 'small', title: 'Check the dataset for what can be done' }) : ''}${fix ? button(fix[1], 'fixIt', { kind: 'small', value: `${clip.id} ${partner.finding} ${fix[0]}` }) : ''}${paint}${partner && !few ? button('Remove', 'detach', { kind: 'small quiet', value: `${clip.id} ${kind}` }) : ''}${
       rare.length ? menu(rare, `${title} of ${clip.name}: more`) : ''}`;
   }
 
@@ -85,6 +84,8 @@ class Pairs extends WorkbenchElement {
     const [clip, kind, how] = target.dataset.value.split(' ');
     return changeDataset('datasets/fix', { name: this.datasetName, kind, how, clips: [clip] }, (task) => task.sentence || 'It is being fixed.');
   }
+
+  check() { return this.act('datasets/check', { name: this.datasetName }, { said: 'The dataset is being checked.' }); }
 
   make(target) {
     const [clip, kind, maker] = target.dataset.value.split(' ');

@@ -14,7 +14,9 @@ from tests.operations.conftest import Call
 from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.clips import media
+from workbench.clips.records import write_clips
 from workbench.dataset_builder import Dataset
+from workbench.dataset_builder.checks.findings import finding_of, write_report
 from workbench.dataset_builder.cuts import painted
 from workbench.dataset_builder.tasks import Name as TaskName
 from workbench.errors import ConfigError, DataError
@@ -58,6 +60,45 @@ def test_edges_are_made_for_all_clips_as_one_change(call: Call, small: Dataset) 
     call("datasets/undo", name="small")
     assert call("clips/companions", name="small") == []
     assert [one["id"] for one in call("clips/list-makers")][:2] == ["edges", "gray"]
+
+
+def test_pairs_say_what_is_missing_and_what_does_not_fit_with_its_fix(call: Call, small: Dataset) -> None:
+    assert call("clips/pairs", name="small") | {"pairs": []} == {
+        "role": "control",
+        "pairs": [],
+        "first": 0,
+        "found": 5,
+        "has": {"control": 0, "reference": 0, "mask": 0, "last_frame": 0},
+        "all": 5,
+        "lacking": 5,
+        "unfit": 0,
+    }
+    one, other = small.clips[:2]
+    long = np.zeros((one.frames + 4, one.height, one.width, 3), np.uint8)
+    media.encode(long, small.folder / "clips" / f"{one.id}.control-0.mp4", one.fps)
+    longer = one.changed(control=f"clips/{one.id}.control-0.mp4")
+    lost = other.changed(mask=f"clips/{other.id}.mask-0.mp4")
+    write_clips(small.folder, [longer, lost, *small.clips[2:]])
+    about = {"kind": "control", "beside": longer.control}
+    write_report(
+        small.folder, 0.0, "any", small.clips, [finding_of("beside_long", "It is longer.", [longer], about=about)]
+    )
+
+    seen = call("clips/pairs", name="small")
+    assert (seen["role"], seen["lacking"], seen["unfit"], seen["has"]["control"]) == ("every", 5, 2, 1)
+    found = call("clips/pairs", name="small", role="control", only="unfit")
+    assert (found["found"], found["lacking"]) == (1, 4)
+    partner = found["pairs"][0]["partners"]["control"]
+    assert not partner["fits"]
+    assert (partner["finding"], partner["fixes"]["fit-beside"]) == ("beside_long", "Cut it to the clip")
+    (pair,) = call("clips/pairs", name="small", role="mask", only="unfit")["pairs"]
+    assert pair["partners"]["mask"]["state"] == "its file is missing"
+    (pair,) = call("clips/pairs", name="small", clips=[other.id])["pairs"]
+    assert pair["clip"]["id"] == other.id
+    assert [one["clip"]["id"] for one in call("clips/pairs", name="small", first=3, most=3)["pairs"]] == [
+        one.id for one in small.clips[3:]
+    ]
+    assert call("datasets/about", name="small")["summary"]["paired"] == 2
 
 
 def test_a_file_is_attached_and_detached(call: Call, small: Dataset, tmp_path: Path) -> None:

@@ -320,7 +320,7 @@ def pairs(
 def _partner(dataset: Dataset, clip: records.Clip, kind: str, finding: Finding | None = None) -> Partner:
     path = dataset.folder / clip.companions[kind]
     image = path.suffix == ".png"
-    problems = [one.sentence for one in beside.problems(dataset.folder, clip) if one.kind == kind]
+    problems = [one.short for one in beside.problems(dataset.folder, clip) if one.kind == kind]
     frames, width, height = 0, 0, 0
     try:
         if image:
@@ -337,7 +337,7 @@ def _partner(dataset: Dataset, clip: records.Clip, kind: str, finding: Finding |
     if problems:
         words = problems[0]
     elif finding:
-        words = finding.sentence
+        words = finding.title.lower()
     elif image:
         words = "a picture"
     elif kind == "reference":
