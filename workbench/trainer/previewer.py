@@ -527,7 +527,7 @@ class Previewer:
         told = self._told_files(preview)
         own = (prompt.given is None or bool(told)) and prompt.control is None
         if loras is not None and own and shape.frames in self.model.frame_counts:
-            again = {**inputs, "model": settings.model, "loras": loras}
+            again: dict[str, Any] = {**inputs, "model": settings.model, "loras": loras}
             if prompt.image is not None:
                 path = self.run / "previews" / f"picture-{name}.png"
                 again |= {"image": str(path), "image_scale": settings.image_latent_scale}
