@@ -218,7 +218,8 @@ def problems(dataset: Path, clip: Clip) -> list[CompanionProblem]:
         if about.frames != clip.frames or not same_rate:
             length = f"{about.frames} frames at {about.fps:.4g} fps, the clip {clip.frames} at {clip.fps:.4g}"
             sentence = f"The {name} of {clip.name} has {length}."
-            found.append(CompanionProblem(kind, "length", sentence, length, about.frames))
+            short = f"{about.frames} frames, the clip {clip.frames}" if same_rate else length
+            found.append(CompanionProblem(kind, "length", sentence, short, about.frames))
         if (about.width, about.height) != (clip.width, clip.height):
             size = f"{about.width}x{about.height}, the clip {clip.width}x{clip.height}"
             sentence = f"The {name} of {clip.name} is {size}."

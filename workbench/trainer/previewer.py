@@ -13,7 +13,7 @@ previews/step-00000250/
   live-N.mp4 .json                        a live sample; the same is among the samples (samples/<day>/), where a LoRA's
                                           file can hold the weights
 previews/picture-I.png                    the first frame that an image-to-video model gets
-previews/told-I-SETTING.mp4 or .png       what a run that says what its model is told shows it: the files of a sample
+previews/told-CLIP-SETTING.mp4 or .png    what a run tells its model of a clip: files for a sample that is told the same
 
 A record's "kind" is sample, latents, control, input, reconstruction or live. Its "settings" are those with which the
 Sample tab generates the same video from the checkpoint of that step. They are left out of controls, of pictures by an
@@ -255,10 +255,10 @@ class ToldFile(NamedTuple):
     more: dict[str, Any]
 
 
-def told_files(folder: Path, name: str, one: PreviewPrompt, settings: TrainSettings) -> list[ToldFile]:
+def told_files(folder: Path, one: PreviewPrompt, settings: TrainSettings) -> list[ToldFile]:
     """The files with which a sample is told what a preview is told; [] where its clip has no pixels.
 
-    folder: for the files;  name: of the preview
+    folder: for the files, which are named by the clip: previews with one clip share them
     """
     item, kind = one.item, one.kind
     if item is None or item.plan.clip.is_latents:
@@ -271,7 +271,7 @@ def told_files(folder: Path, name: str, one: PreviewPrompt, settings: TrainSetti
             assert pixels is not None, f"{view} tells no {setting}"
             return pixels
 
-        found.append(ToldFile(setting, folder / f"told-{name}-{setting}{ending}", read, more))
+        found.append(ToldFile(setting, folder / f"told-{item.sha256[:8]}-{setting}{ending}", read, more))
 
     def frames(start: int, count: int) -> Callable[[Told], torch.Tensor | None]:
         return lambda told: None if told.video is None else told.video[:, :, start : start + count]
@@ -540,7 +540,7 @@ class Previewer:
         return record
 
     def _told_files(self, preview: MissingPreview) -> list[ToldFile]:
-        return told_files(self.run / "previews", preview.name, preview.one, self.settings)
+        return told_files(self.run / "previews", preview.one, self.settings)
 
     def _loras(self, step: int, scale: float) -> list[str] | None:
         """What the Sample tab loads to have the weights of that step; None when no file holds them."""

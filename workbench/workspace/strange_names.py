@@ -28,7 +28,7 @@ def _step(path: Path) -> bool:
 
 
 # Of previews: the first frame of one, and what else it was told.
-SHOWN = re.compile(r"(picture-\d+|told-\d+-[a-z0-9_-]+)\.(png|mp4)")
+SHOWN = re.compile(r"(picture-\d+|told-[0-9a-f]{8}-[a-z0-9_-]+)\.(png|mp4)")
 RULES: dict[str, Rule] = {
     "datasets": _folder,
     "runs": _folder,
