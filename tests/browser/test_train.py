@@ -165,6 +165,17 @@ def test_what_was_typed_survives_a_reload_and_problems_stand_under_their_field(s
     page.locator("wb-settings .setting.differs").wait_for(state="detached")
 
 
+def test_what_is_not_listed_can_be_typed(site: Site, page: Page) -> None:
+    site.open(page, "#/train/new")
+    page.get_by_label("Frames and size").select_option(label="Another…")
+    page.locator(".by-hand [name=frames]").wait_for()
+    page.locator("[name=model]").select_option(label="Another…")
+    page.locator("input[name=model]").fill("/nowhere/model")
+    page.locator("[data-id=setting-model] .hint.bad", has_text="/nowhere/model").wait_for()
+    page.locator("[aria-label=Presets]").click()
+    page.get_by_text("Empty the form").click()
+
+
 def test_a_slider_from_prompts_takes_no_dataset_and_gives_it_back(site: Site, page: Page) -> None:
     site.open(page, "#/train/new")
     page.wait_for_function("document.querySelector('[name=dataset]')?.value === 'stripes'")
