@@ -319,16 +319,16 @@ def random_background(rng: random.Random, size: int, frames: int) -> Tensor:
     return first * mix + second * (1 - mix)
 
 
-def vae_clip(rng: random.Random, size: int = SIZE, frames: int = FRAMES) -> Tensor:
-    """A clip [3, F, H, W] of the wider world the VAE is trained on, the new concepts' looks included."""
+def vae_clip(rng: random.Random, size: int = SIZE, frames: int = FRAMES, small: float = 0.0) -> Tensor:
+    """A clip [3, F, H, W] of the wider world the VAE is trained on, the new concepts' looks included.
+
+    Args:
+        small: Share of small shapes among the clips that show one shape going straight.
+    """
     if rng.random() < 0.5:
         colour, background = rng.sample(list(COLOURS), 2)
-        return draw(
-            Spec(rng.choice(VAE_SHAPES), colour, rng.choice(list(MOTIONS)), background),
-            rng,
-            size,
-            frames,
-        )
+        spec = Spec(rng.choice(VAE_SHAPES), colour, rng.choice(list(MOTIONS)), background)
+        return draw(replace(spec, small=bool(small) and rng.random() < small), rng, size, frames)
     clip = random_background(rng, size, frames)
     for _ in range(rng.choice((1, 1, 2, 3))):
         time = torch.linspace(-0.5, 0.5, frames)

@@ -113,7 +113,7 @@ def notice() -> str:
     return (
         "This is a demo on a small machine. The workspace you see is yours alone: nobody else can look into it, and "
         f"all of it is removed {idle} minutes after you leave, {longest} hours after you came at the latest. You can "
-        f"build datasets of your own clips ({limits.upload // MEGABYTE} MB an upload), train the built-in model "
+        f"build datasets of your own clips ({limits.upload // MEGABYTE} MB an upload), train a built-in model "
         f"({steps} steps and {minutes} minutes at most, one run at a time), and sample it. Large models, publishing, "
         "other machines, and this machine's files are switched off."
     )

@@ -35,13 +35,14 @@ from workbench.families import lora_names, lora_writing
 from workbench.families.base import Family, ImageScale, OwnSetting
 from workbench.families.facts import ModelFacts, Part, VaeFacts
 from workbench.families.lora_writing import LoraFormat, passed_over_by_comfyui
-from workbench.families.model import Frames, Model
-from workbench.families.model_files import INDEX, index
+from workbench.families.model import TINY_PROMPTS, Frames, Model
+from workbench.families.model_files import INDEX, index, part_folder
 from workbench.families.model_inputs import CallInputs, Given, PromptEncoder, Tensors, umt5_parts
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
 from workbench.families.told import NAMES as KINDS
 from workbench.families.told import NOTHING, Told
 from workbench.families.usage import UsageExtras
+from workbench.paths import ASSETS
 from workbench.workspace import read_object
 
 if TYPE_CHECKING:
@@ -132,6 +133,41 @@ PAIR_I2V = replace(
     flow_shift=5.0,
     boundary=0.9,
 )
+# Three models of one set of weights, which differ in the channels of the first layer (assets/train_tiny_wan.py).
+TINY = replace(
+    FIRST,
+    id="tiny-wan",
+    title="Tiny Wan (built in)",
+    source=str(ASSETS / "tiny-wan"),
+    frames=9,
+    fps=8,
+    height=64,
+    width=64,
+    frame_rule=Frames(4, 17),
+    steps=25,
+    guidance_scale=3.0,
+    flow_shift=3.0,
+    download_gb=0.0,
+    negative_prompt="",
+    local=True,
+    embedded=True,
+    preservation_prompts=TINY_PROMPTS,
+    recipes="tiny-wan",
+)
+TINY_I2V = replace(
+    TINY,
+    id="tiny-wan-i2v",
+    title="Tiny Wan, image to video (built in)",
+    source=str(ASSETS / "tiny-wan-i2v"),
+    task="image-to-video",
+)
+TINY_CONTROL = replace(
+    TINY_I2V,
+    id="tiny-wan-control",
+    title="Tiny Wan, control video (built in)",
+    source=str(ASSETS / "tiny-wan-control"),
+)
+BUILT_IN = tuple(model for model in (TINY, TINY_I2V, TINY_CONTROL) if (Path(model.source) / INDEX).is_file())
 MODELS = (
     FIRST,
     LARGE,
@@ -159,6 +195,7 @@ MODELS = (
     replace(FIVE, id="wan2.2-ti2v-5b-image", title="Wan 2.2 5B, image to video", task="image-to-video"),
     PAIR,
     PAIR_I2V,
+    *BUILT_IN,
 )
 
 
@@ -321,7 +358,7 @@ class Wan(Family):
 
     def caption_length(self, folder: Path) -> int:
         """512, or fewer where a small model's tokenizer says so: how many empty ones follow a caption counts."""
-        own = read_object(folder / "tokenizer" / "tokenizer_config.json").get("model_max_length")
+        own = read_object(part_folder(folder, "tokenizer") / "tokenizer_config.json").get("model_max_length")
         return min(int(own), self.text_tokens) if isinstance(own, int | float) and own >= 1 else self.text_tokens
 
     def cleaned(self, caption: str) -> str:
@@ -346,7 +383,9 @@ class Wan(Family):
             return None
         import transformers
 
-        processor = transformers.AutoImageProcessor.from_pretrained(folder / "image_processor", use_fast=False)
+        processor = transformers.AutoImageProcessor.from_pretrained(
+            part_folder(folder, "image_processor"), use_fast=False
+        )
         return processor, self._part(folder, "image_encoder", device, dtype)
 
     def encode_image(
@@ -497,7 +536,8 @@ class Wan(Family):
         scale = OwnSetting(model.guidance_scale_2 or model.guidance_scale, "as the authors generate")
         own, small = model.flow_shift_at(model.height, model.width), model.small_flow_shift
         sizes = "" if small is None else f": {small:g} up to 832x480, {model.flow_shift:g} above"
-        shift = OwnSetting(own, f"as the authors generate{sizes}") if own else OwnSetting("the scheduler's own")
+        found = "as it was trained" if model.embedded else f"as the authors generate{sizes}"
+        shift = OwnSetting(own, found) if own else OwnSetting("the scheduler's own")
         experts = {"expert": OwnSetting(), "guidance_scale_2": scale} if model.boundary else {}
         return {
             **super().own_settings(model),
