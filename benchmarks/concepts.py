@@ -231,6 +231,20 @@ def contact_sheet(base: torch.Tensor, taught: torch.Tensor, path: Path) -> None:
     image.resize((image.width * 3, image.height * 3), Image.Resampling.NEAREST).save(path)
 
 
+def filmstrips(rows: Sequence[Sequence[torch.Tensor]], path: Path, enlarged: int = 3) -> None:
+    """Write rows of clips [3, F, H, W] in [-1, 1], each by its first, middle and last frame."""
+    from PIL import Image
+
+    lines = [
+        torch.cat([torch.cat([clip[:, index] for index in (0, 4, 8)], dim=2) for clip in row], dim=2) for row in rows
+    ]
+    pixels = ((torch.cat(lines, dim=1).clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 0).numpy()
+    image = Image.fromarray(pixels)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    size = image.width * enlarged, image.height * enlarged
+    image.resize(size, Image.Resampling.NEAREST).save(path, lossless=True)
+
+
 def measure(model: Model, concept: str, options: argparse.Namespace) -> list[Row]:
     """Teach one concept to one model and compare."""
     steps, sheets = options.steps, options.sheets

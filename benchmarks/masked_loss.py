@@ -27,7 +27,6 @@ import tiny_models
 import tiny_world
 import torch
 from common import arguments, machine, report
-from PIL import Image
 from recipes import SAMPLING_STEPS
 
 from workbench import demo
@@ -162,17 +161,6 @@ class Bench:
         return self.judged(samples) | row, samples
 
 
-def write_sheet(rows: list[list[torch.Tensor]], path: Path) -> None:
-    """Rows of clips, each by its first, middle and last frame, enlarged three times."""
-    lines = [
-        torch.cat([torch.cat([clip[:, index] for index in (0, 4, 8)], dim=2) for clip in row], dim=2) for row in rows
-    ]
-    pixels = ((torch.cat(lines, dim=1).clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 0).numpy()
-    image = Image.fromarray(pixels)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    image.resize((image.width * 3, image.height * 3), Image.Resampling.NEAREST).save(path, lossless=True)
-
-
 def training_rows(count: int) -> list[list[torch.Tensor]]:
     """Clips as they are trained on, and below them their masks."""
     rng = random.Random("masked")
@@ -208,7 +196,9 @@ def main() -> None:
                     options.json.write_text(json.dumps({**machine(), "rows": rows}, indent=2) + "\n")
             if options.sheet and len(shown) > 1 and seed == options.seeds[0]:
                 count = min(6, len(bench.base[0]))
-                write_sheet([*training_rows(count), *(list(clips[:count]) for clips in shown.values())], options.sheet)
+                concepts.filmstrips(
+                    [*training_rows(count), *(list(clips[:count]) for clips in shown.values())], options.sheet
+                )
     names = list(rows[-1])
     report([{name: row.get(name, "") for name in names} for row in rows], options.json)
 

@@ -294,6 +294,7 @@ class Family(ABC):
             auto=self.auto_dtype(found.stored),
             float32_vae=self.float32_vae,
             told_bytes=self.timed_number * (in_channels == channels and self._can_be_told(model)),
+            reference_bytes=self.timed_number * (self.given_kinds(model).get("reference") == ""),
         )
 
     def _can_be_told(self, model: Model) -> bool:
@@ -824,7 +825,8 @@ class Family(ABC):
         Where plain diffusers would not do what training did, the code says so and does it.
         """
         pipeline = model.pipeline or next(name for name, task in self.pipelines.items() if task == model.task)
-        extras = self.usage_told(model, folder, self.usage_extras(model, folder, shape, image_scale), told)
+        extras = self.usage_extras(model, folder, shape, image_scale)
+        extras = self.usage_told(model, folder, shape, extras, told)
         return usage.code(pipeline, model, lora, prompt, shape, extras, experts, repository, seed)
 
     def usage_extras(
@@ -833,7 +835,9 @@ class Family(ABC):
         """What the stock pipeline needs beside the common lines to do what training did."""
         return UsageExtras()
 
-    def usage_told(self, model: Model, folder: Path, extras: UsageExtras, told: Sequence[str]) -> UsageExtras:
+    def usage_told(
+        self, model: Model, folder: Path, shape: tuple[int, int, int], extras: UsageExtras, told: Sequence[str]
+    ) -> UsageExtras:
         """The same for a LoRA that was trained with kinds of given frames: a last frame where the stock pipeline takes
         one, and a remark on what it does not take."""
         stock = self.stock_kinds if model.task == "image-to-video" else ()

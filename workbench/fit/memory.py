@@ -136,7 +136,8 @@ class RunSizes:
             return replace(joint, table=facts.position_bytes)
         rates = known.CROSS_SINGLE if single else known.CROSS_MIXED
         shown = 0 if settings.first_frame_share == 0 or settings.tells else facts.shown_bytes
-        shown = max(shown, facts.told_bytes if settings.given or settings.reference else 0)
+        shown = max(shown, facts.told_bytes if settings.given else 0)
+        shown = max(shown, facts.reference_bytes if settings.reference else 0)
         inside = max((one.outputs for one in facts.linears if one.in_blocks and one.on == "video"), default=0)
         wide, timed = rates.within * inside / facts.width, 6.0 * (facts.timed_bytes or shown)
         picture = 1.05 * self.number if facts.picture_tokens else 0.0  # a second cross-attention's output

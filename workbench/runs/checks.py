@@ -23,7 +23,7 @@ from workbench.errors import ConfigError, DataError
 from workbench.families.base import ResolvedModel
 from workbench.families.model import Model
 from workbench.families.settings import check_own
-from workbench.families.told import BESIDE
+from workbench.families.told import BESIDE, NOTHING
 from workbench.jobs import platform
 from workbench.jobs.devices import Device, gpus
 from workbench.runs import optimizer_options
@@ -96,6 +96,8 @@ def _check_told(settings: TrainSettings, resolved: ResolvedModel) -> None:
         raise _refusal("given", f"given is empty, {why}: write first+last 1")
     if not settings.tells:
         return
+    if not settings.given and (why := family.refusal(model, NOTHING)):
+        raise _refusal("given", f"given is empty beside a reference, {why}: write first 1")
     frames, rule = settings.frames or model.frames, model.frame_rule
     for kind in (one.kind for one in settings.given_shares):
         if why := family.refusal(model, kind.name):
