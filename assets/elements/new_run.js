@@ -1,7 +1,8 @@
 // A new run: eight fields with their cost, all settings, whether it fits and how long it takes; several values in a field are a sweep.
 // Everything that is said is answered by plans/look while one types.
 
-const SUBJECTS = [['', 'Choose…'], ['character', 'Character'], ['object', 'Object'], ['style', 'Look or style'], ['motion', 'Motion'], ['camera', 'Camera move'], ['effect', 'Effect']];
+const SUBJECTS = [['', 'Choose…'], ['character', 'Character'], ['object', 'Object'], ['style', 'Look or style'], ['motion', 'Motion'], ['camera', 'Camera move'], ['effect', 'Effect'],
+  ['control', 'Mode: follow a control video'], ['first and last frame', 'Mode: first and last frame'], ['reference', 'Mode: a reference in context'], ['masked', 'Mode: learn inside masks'], ['slider', 'Mode: a slider'], ['training adapter', 'Mode: a model for few steps']];
 const FIELDS = ['dataset', 'model', 'frames', 'height', 'width', 'steps', 'learning_rate', 'rank', 'batch_size', 'preview_prompts', 'start_from'];
 const MEASURED_MS = 1000; // between looks at a measurement
 const shapeText = ({ frames, height, width }) => `${frames} at ${width}×${height}`;
