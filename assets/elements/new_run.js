@@ -1,7 +1,8 @@
 // A new run: eight fields with their cost, all settings, whether it fits and how long it takes; several values in a field are a sweep.
 // Everything that is said is answered by plans/look while one types.
 
-const SUBJECTS = [['', 'Choose…'], ['character', 'Character'], ['object', 'Object'], ['style', 'Look or style'], ['motion', 'Motion'], ['camera', 'Camera move'], ['effect', 'Effect'], ['slider', 'Slider from prompts']];
+const SUBJECTS = [['', 'Choose…'], ['character', 'Character'], ['object', 'Object'], ['style', 'Look or style'], ['motion', 'Motion'], ['camera', 'Camera move'], ['effect', 'Effect'],
+  ['control', 'Mode: follow a control video'], ['first and last frame', 'Mode: first and last frame'], ['reference', 'Mode: a reference in context'], ['masked', 'Mode: learn inside masks'], ['slider', 'Mode: a slider from prompts'], ['training adapter', 'Mode: a model for few steps']];
 const OF_SLIDER = ['slider_positive', 'slider_negative', 'slider_neutral'];
 const OF_CLIPS = ['dataset', 'more_datasets', 'regularization_dataset']; // that a slider from prompts does without
 const FIELDS = ['dataset', 'model', 'frames', 'height', 'width', 'steps', 'learning_rate', 'rank', 'batch_size', 'preview_prompts', 'start_from'];
@@ -201,7 +202,7 @@ class NewRun extends WorkbenchElement {
     filling.note('subject', subject);
     this.recipe = null;
     if (slider !== this.slider) this.exchange(slider ? OF_SLIDER : OF_CLIPS);
-    if (!subject || this.slider) return;
+    if (!subject) return;
     this.teaching = true;
     this.redraw();
     const undo = filling.backTo();

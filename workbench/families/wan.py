@@ -277,7 +277,9 @@ FORMATS = (
         lora_writing.kohya,
         ("musubi-tuner", "ComfyUI", "VideoX-Fun"),
         "ComfyUI",
+        lokr="musubi-tuner and ComfyUI",
     ),
+    *lora_writing.passed_over_by_comfyui("Wan", lora_writing.LYCORIS),
 )
 CAPTION = ", max_sequence_length={}"
 SHIFTED = """

@@ -158,11 +158,18 @@ def main_charts(curves: Curves, best: int | None) -> list[dict[str, Any]]:
         line("drift", curves.other_changes.points(), "faint", "dots"),
     ]
     note = "without the effect of the sampled noise levels" if means else ""
-    return [
+    found = [
         chart("Loss", loss, note),
         chart("Held-out loss by noise level", _noise_lines(curves)),
         chart("Change of the output", change),
     ]
+    if inside := curves.visible_inside.points():
+        by_mask = [
+            line("inside the masks", inside, "accent", "dots"),
+            line("outside the masks", curves.visible_outside.points(), "faint", "dots"),
+        ]
+        found.append(chart("Visible effect on masked clips", by_mask, "levels of 255"))
+    return found
 
 
 def more_charts(curves: Curves) -> list[dict[str, Any]]:
@@ -212,6 +219,8 @@ def compared_charts(runs: Sequence[tuple[str, Curves]]) -> list[dict[str, Any]]:
     kinds: tuple[tuple[str, Callable[[Curves], Sequence[tuple[float, float]]], str], ...] = (
         ("Held-out loss", lambda one: one.held_out_losses.points(), "dots"),
         ("Held-out loss outside the masks", lambda one: one.held_out_outside.points(), "dots"),
+        ("Visible effect inside the masks", lambda one: one.visible_inside.points(), "dots"),
+        ("Visible effect outside the masks", lambda one: one.visible_outside.points(), "dots"),
         (
             "Training loss, smoothed",
             lambda one: smoothed(one.detrended()) if detrended else one.losses.smoothed(),

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 from safetensors.torch import load_file, save
 
 from workbench import jobs
@@ -54,7 +54,6 @@ from workbench.runs.data import RunClip, TrainingData
 from workbench.runs.from_scratch import base_model
 from workbench.runs.frozen_loras import IN_PREVIEWS, FrozenLora
 from workbench.runs.settings import TrainSettings
-from workbench.sampler.inputs import FORMATS
 from workbench.sampler.samples import new_id, video_path, write_sample
 from workbench.trainer.batch_inputs import BatchInputs
 from workbench.trainer.encoder import (
@@ -63,6 +62,7 @@ from workbench.trainer.encoder import (
     TOLD,
     View,
     companions_of,
+    read_picture,
     read_told,
     read_video,
     told_view,
@@ -73,7 +73,6 @@ from workbench.trainer.lora import scaled
 from workbench.trainer.trainable import apply_memory_levels
 from workbench.workspace import (
     Workspace,
-    named_paths,
     read_object,
     replacing,
     step_folders,
@@ -183,7 +182,7 @@ class PreviewInputs:
             return None
         given, index = self._settings.preview_images, self._index(prompt)
         item = self._items[index % len(self._items)]
-        return read_picture(Path(given[index % len(given)]), item) if given else inputs.picture(item)
+        return read_picture(given[index % len(given)], item) if given else inputs.picture(item)
 
     def _conditioned(self, inputs: BatchInputs) -> bool:
         """Whether a clip gives more than a picture, or its run says what it gives."""
@@ -201,22 +200,6 @@ class PreviewInputs:
             assert probe.moments is not None
             found.append(PreviewClip(item.name, item.caption, read_video(item), probe.moments, probe.shape))
         return found
-
-
-def read_picture(path: Path, like: RunClip) -> torch.Tensor:
-    """A picture file scaled and cropped to a clip's shape: float32 [1, 3, H, W] in [-1, 1]. Raises ConfigError."""
-    size = (like.bucket.width, like.bucket.height)
-    try:
-        with Image.open(named_paths.resolve(path, "preview_images"), formats=FORMATS) as image:
-            upright = ImageOps.exif_transpose(image).convert("RGB")
-            fitted = ImageOps.fit(upright, size, Image.Resampling.BICUBIC)
-    except (OSError, ValueError) as error:
-        raise ConfigError.of(
-            "preview_images",
-            f"preview_images has {str(path)!r}, which cannot be read as a picture ({error}): give another",
-        ) from error
-    pixels = torch.from_numpy(np.array(fitted)).permute(2, 0, 1)
-    return (pixels.float() / 127.5 - 1.0).unsqueeze(0)
 
 
 # ---- generating
@@ -360,7 +343,7 @@ class Previewer:
         missing = [each for each in every if not record_path(folder, each.name, scale).exists()]
         if not missing:
             return False
-        generated = self._generate_latents(transformer, missing, negative, on_step, scale)
+        generated = list(self.generate_latents(transformer, missing, negative, on_step, scale))
         if self.writes:
             for each, latents in zip(missing, generated, strict=True):
                 record = record_path(folder, each.name, scale)
@@ -372,7 +355,7 @@ class Previewer:
 
     def write(self) -> None:
         """Write what was generated, the oldest first. Raises CannotWrite; what is left is written the next time."""
-        with contextlib.nullcontext() if self.settings.preview_latents_only else self._decoding():
+        with contextlib.nullcontext() if self.settings.preview_latents_only else self.decoding():
             while self.unwritten:
                 record, latents, described, picture, told = self.unwritten[0]
                 self.before_decoding()
@@ -403,10 +386,10 @@ class Previewer:
     ) -> tuple[np.ndarray, dict[str, Any]] | None:
         """One video and its record, written nowhere; None in a process that does not write. See `generate`."""
         missing = MissingPreview(one, seed, "0")
-        (latents,) = self._generate_latents(transformer, [missing], negative, on_step, scale)
+        (latents,) = self.generate_latents(transformer, [missing], negative, on_step, scale)
         if not self.writes:
             return None
-        with self._decoding():
+        with self.decoding():
             frames = frames_of(self.family.decode(self.vae, latents), self.shape.frames).numpy()
         described = self.describe(step, missing, scale)
         write_named(described, one.image, self._told_files(missing), self.shape.fps)
@@ -441,7 +424,7 @@ class Previewer:
         ]
         if not missing:
             return
-        with self._decoding():
+        with self.decoding():
             for index, clip in missing:
                 self.before_decoding()
                 middle = torch.zeros(1, *clip.latents_shape, device=self.device)
@@ -581,7 +564,7 @@ class Previewer:
     # ---- parts
 
     @contextlib.contextmanager
-    def _decoding(self) -> Iterator[None]:
+    def decoding(self) -> Iterator[None]:
         with self.offload_transformer(), self._vae_on_device():
             yield
 
@@ -598,10 +581,15 @@ class Previewer:
                 self.vae.to(torch.device("cpu"))
                 free_memory()
 
-    def _generate_latents(
-        self, transformer: Any, missing: Sequence[MissingPreview], negative: Tensors, on_step: OnStep, scale: float
-    ) -> list[torch.Tensor]:
-        """The latents of every preview, on the host; the VAE is gone while the transformer computes."""
+    def generate_latents(
+        self,
+        transformer: Any,
+        missing: Sequence[MissingPreview],
+        negative: Tensors,
+        on_step: OnStep,
+        scale: float = 1.0,
+    ) -> Iterator[torch.Tensor]:
+        """Yield the latents of every preview, on the host; the VAE is gone while the transformer computes."""
         transformer.eval()
         noises = [torch.Generator().manual_seed(each.seed) for each in missing]
         guidance = Guidance(
@@ -610,7 +598,6 @@ class Previewer:
             second=self.guidance_scale_2,
             below=1000 * self.model.boundary,
         )
-        generated = []
         with at_scale(transformer, scale), self._experts(transformer) as at_timestep:
             givens = self._givens(missing, noises)
             for done, (each, noise, given) in enumerate(zip(missing, noises, givens, strict=True)):
@@ -632,9 +619,7 @@ class Previewer:
                     fps=self.shape.fps,
                     at_timestep=at_timestep,
                 )
-                latents = self.family.denoise(transformer, inputs)
-                generated.append(latents.float().cpu())
-        return generated
+                yield self.family.denoise(transformer, inputs).float().cpu()
 
     @contextlib.contextmanager
     def _experts(self, trained: Any) -> Iterator[Callable[[float], Any] | None]:
