@@ -13,11 +13,20 @@ async function attachFile(dataset, clip, kind, file) {
   return paths && changeDataset('clips/attach', { name: dataset, clip, kind, file: paths[0] }, (made) => `${capital(made.title)}: ${made.state}.`);
 }
 
+// "SAM 2.1 Tiny, Apache-2.0, downloads 0.16 GB": a model, as `clips/list-trackers` lists it, where one chooses it.
+const modelWords = ({ title, license, at_hand: here, download_gb: size }) => [title, license, here ? '' : `downloads ${size} GB`].filter(Boolean).join(', ');
+const MODEL_WANTED = 'A folder on the server with a model as transformers saves it, or OWNER/NAME of one on the Hub';
+
+// The ways to make something, as [words, MAKER or MAKER MODEL, what it does]: once for each known model, and ? for another one.
+//   makers: as `clips/list-makers` lists them
+const ways = (makers) => makers.flatMap(({ id, title, does, models }) => (models.length
+  ? [...models.map((one) => [`${title} · ${modelWords(one)}`, `${id} ${one.id}`, does]), [`${title} · another model…`, `${id} ?`, does]] : [[title, id, does]]));
+
 // clipId: the clip whose partners are shown
 class Pairs extends WorkbenchElement {
   static properties = ['datasetName', 'clipId'];
   get wanted() { return { role: 'every', clips: [this.clipId] }; }
-  needs() { return { list: ['clips/pairs', { name: this.datasetName, ...this.wanted }], makers: ['clips/list-makers', {}, 'once'] }; }
+  needs() { return { list: ['clips/pairs', { name: this.datasetName, ...this.wanted }], makers: ['clips/list-makers', {}, 'once'], making: ['datasets/job', { id: `${this.datasetName}/make` }] }; }
 
   born() {
     this.addEventListener('dragover', (event) => { if (event.target.closest('[data-kind]')) event.preventDefault(); });
@@ -35,7 +44,7 @@ class Pairs extends WorkbenchElement {
     if (this.refused.list) return refusal(this.refused.list);
     const [pair] = this.list?.pairs ?? [];
     if (!pair) return skeleton('height:120px');
-    return html`<section class="section"><header><h2>Beside the clip</h2><span class="minor faint">A pair is a clip beside a clip. Drop a file on an empty half.</span></header><div class="partners">${PARTNERS.map(([kind, title, does]) => this.pair(pair, kind, title, does))}</div></section>`;
+    return html`<section class="section"><header><h2>Beside the clip</h2><span class="minor faint">A pair is a clip beside a clip. Drop a file on an empty half.</span></header>${this.making?.activity || (this.making && this.making.state !== 'finished') ? html`<wb-task data-id="making" .task=${this.making} .datasetName=${this.datasetName}></wb-task>` : ''}<div class="partners">${PARTNERS.map(([kind, title, does]) => this.pair(pair, kind, title, does))}</div></section>`;
   }
 
   // The clip in one half, its partner in the other.
@@ -65,7 +74,7 @@ class Pairs extends WorkbenchElement {
     const makers = clip.image ? [] : (this.makers ?? []).filter(({ kinds }) => kinds[0] === kind);
     const brush = partner ? 'Edit mask' : 'Paint a mask';
     const paint = kind === 'mask' && !clip.image ? linkTo(few ? '' : brush, address('dataset', this.datasetName, 'clip', clip.id, 'mask'), { kind: few ? 'small square' : 'small', name: 'brush', label: few ? `${brush}: ${clip.name}` : '' }) : '';
-    const rare = [...fixes.map(([how, label]) => [label, 'fixIt', `${clip.id} ${partner.finding} ${how}`]), partner && few && ['Remove', 'detach', `${clip.id} ${kind}`], ...makers.map((one) => [`Make: ${one.title}`, 'make', `${clip.id} ${kind} ${one.id}`])].filter(Boolean);
+    const rare = [...fixes.map(([how, label]) => [label, 'fixIt', `${clip.id} ${partner.finding} ${how}`]), partner && few && ['Remove', 'detach', `${clip.id} ${kind}`], ...ways(makers).map(([words, way]) => [`Make: ${words}`, 'make', `${clip.id} ${kind} ${way}`])].filter(Boolean);
     return html`${partner && !partner.fits && !fix ? button('Find a fix', 'check', { kind: 'small', title: 'Check the dataset for what can be done' }) : ''}${fix ? button(fix[1], 'fixIt', { kind: 'small', value: `${clip.id} ${partner.finding} ${fix[0]}` }) : ''}${paint}${partner && !few ? button('Remove', 'detach', { kind: 'small quiet', value: `${clip.id} ${kind}` }) : ''}${
       rare.length ? menu(rare, `${title} of ${clip.name}: more`) : ''}`;
   }
@@ -88,13 +97,14 @@ class Pairs extends WorkbenchElement {
   check() { return this.act('datasets/check', { name: this.datasetName }, { said: 'The dataset is being checked.' }); }
 
   make(target) {
-    const [clip, kind, maker] = target.dataset.value.split(' ');
-    return this.makeFor({ maker, kind, clips: [clip], again: true });
+    const [clip, kind, ...way] = target.dataset.value.split(' ');
+    return this.makeFor(way, { kind, clips: [clip], again: true });
   }
 
-  makeFor(values) {
-    const { title } = this.makers.find(({ id }) => id === values.maker);
-    return this.act('clips/make', { name: this.datasetName, ...values }, { said: `Being made: ${title.toLowerCase()}.` });
+  async makeFor([maker, known = ''], values) {
+    const { title } = this.makers.find(({ id }) => id === maker);
+    const model = known === '?' ? await ask('Another model', MODEL_WANTED, { does: 'Make' }) : known;
+    return model !== null && this.act('clips/make', { name: this.datasetName, maker, model, ...values }, { said: `Being made: ${title.toLowerCase()}.` });
   }
 }
 define('wb-pairs', Pairs);
@@ -126,8 +136,8 @@ class PairsTab extends Pairs {
   // What is made for all clips that lack one.
   forAll({ lacking, role, has }, title) {
     const makers = (this.makers ?? []).filter(({ kinds }) => kinds.includes(role));
-    return html`${lacking && makers.length ? html`<details class="menu"><summary class="button">Make for ${count(lacking, 'clip')}${icon('fold')}</summary><div>${makers.map((one) => button(one.title, 'makeAll', { kind: 'quiet', value: one.id, title: one.does }))}</div></details>` : ''}${
-      has[role] ? menu([[`Remove ${count(has[role], title)}`, 'detachAll', role, 'bin', 'danger'], ...makers.map((one) => [`Make anew: ${one.title}`, 'remakeAll', one.id])], `All clips: ${title}`) : ''}`;
+    return html`${lacking && makers.length ? html`<details class="menu"><summary class="button">Make for ${count(lacking, 'clip')}${icon('fold')}</summary><div>${ways(makers).map(([words, way, does]) => button(words, 'makeAll', { kind: 'quiet', value: way, title: does }))}</div></details>` : ''}${
+      has[role] ? menu([[`Remove ${count(has[role], title)}`, 'detachAll', role, 'bin', 'danger'], ...ways(makers).map(([words, way]) => [`Make anew: ${words}`, 'remakeAll', way])], `All clips: ${title}`) : ''}`;
   }
 
   // A clip and all that may lie beside it.
@@ -140,8 +150,8 @@ class PairsTab extends Pairs {
   play(target) { goTo('dataset', this.datasetName, 'pairs', target.value); }
   filter(target) { this.only = target.value; this.first = 0; this.follow(); this.redraw(); }
   page(target) { this.first = Math.max(0, Number(target.dataset.value)); this.follow(); this.querySelector('.tools').scrollIntoView({ block: 'start' }); }
-  makeAll(target) { return this.makeFor({ maker: target.dataset.value, kind: this.list.role }); }
-  remakeAll(target) { return this.makeFor({ maker: target.dataset.value, kind: this.list.role, again: true }); }
+  makeAll(target) { return this.makeFor(target.dataset.value.split(' '), { kind: this.list.role }); }
+  remakeAll(target) { return this.makeFor(target.dataset.value.split(' '), { kind: this.list.role, again: true }); }
   detachAll(target) { return changeDataset('clips/detach', { name: this.datasetName, kind: target.dataset.value }, ({ changed }) => `${count(changed, partnerTitle(target.dataset.value).toLowerCase())} removed.`); }
 }
 define('wb-pairs-tab', PairsTab);

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests import tiny_vision
 from tests.dataset_builder.small import write_dataset
 from tests.operations.conftest import Call
 from tests.patience import PATIENCE
@@ -172,3 +173,73 @@ def test_what_is_known_of_masks_survives_a_damaged_file(call: Call, small: Datas
     folder.mkdir(parents=True)
     (folder / painted.INFO).write_text('{"x": {"painted": "none"}}')
     assert call("clips/mask", name="small", clip=clip.id)["confidence"] == []
+
+
+# ---- by models
+
+
+def test_makers_and_trackers_say_which_models_they_need(call: Call) -> None:
+    makers = {one["id"]: one for one in call("clips/list-makers")}
+    assert [name for name, one in makers.items() if one["models"]] == ["depth", "pose"]
+    pose = makers["pose"]["models"][0]
+    assert (pose["title"], pose["download_gb"], pose["license"]) == ("ViTPose Base", 0.51, "Apache-2.0")
+    assert [one["id"] for one in call("clips/list-trackers")][0] == "facebook/sam2.1-hiera-tiny"
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"maker": "depth", "model": "/nowhere"}, "model is '/nowhere', neither known nor a folder with a config.json"),
+        ({"maker": "pose", "detector": "x"}, "detector is 'x', neither known nor .*: choose one of PekingU/rtdetr"),
+        ({"maker": "edges", "model": "x"}, "model is x, but edges needs none: leave it out"),
+        ({"maker": "depth", "detector": "x"}, "detector is x, but depth needs none: leave it out"),
+    ],
+)
+def test_a_model_that_cannot_be_is_refused_before_the_job(
+    call: Call, small: Dataset, values: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        call("clips/make", name="small", **values)
+
+
+def test_depth_and_poses_are_made_by_models_in_a_process_of_their_own(
+    call: Call, small: Dataset, tmp_path: Path
+) -> None:
+    model = str(tiny_vision.make_depth(tmp_path / "tiny-depth"))
+    call("clips/make", name="small", maker="depth", model=model, device="cpu")
+    finished(small, "make")
+    assert small.task("make").result["done"] == "Depth of 5 clips made, as control clip."
+    found = call("clips/companions", name="small")
+    assert all(one["fits"] and one["kind"] == "control" for one in found)
+    pose, detector = tiny_vision.make_pose(tmp_path / "pose"), tiny_vision.make_detector(tmp_path / "detector")
+    clip = small.clips[4].id
+    more = {"model": str(pose), "detector": str(detector), "device": "cpu"}
+    call("clips/make", name="small", clips=[clip], maker="pose", kind="reference", **more)
+    finished(small, "make")
+    assert {one["kind"] for one in call("clips/companions", name="small", clips=[clip])} == {"control", "reference"}
+
+
+def test_a_mask_is_tracked_by_a_model_in_a_process_of_its_own(call: Call, small: Dataset, tmp_path: Path) -> None:
+    clip = small.clips[4]
+    video = media.read_frames(small.path_of(clip), range(clip.frames))
+    call("clips/paint", name="small", clip=clip.id, frame=1, runs=runs_of(square(video, 1)))
+    with pytest.raises(ConfigError, match=r"model is '/nowhere', neither known nor a folder"):
+        call("clips/track", name="small", model="/nowhere")
+    model = tiny_vision.make_segmenter(tmp_path / "tiny-sam")
+    call("clips/track", name="small", model=str(model), device="cpu")
+    finished(small, "track")
+    seen = call("clips/mask", name="small", clip=clip.id)
+    assert (seen["used"], len(seen["confidence"]), seen["confidence"][1]) == ([1], 6, 1.0)
+    assert (seen["by"], seen["problem"]) == ("tiny-sam", "")
+    masks = media.read_frames(Path(seen["mask"]), range(6))
+    assert ((masks[1, ..., 0] > 127) == (square(video, 1) > 127)).mean() > 0.98
+    assert call("clips/mask-edge", name="small", clip=clip.id, invert=True)["by"] == "tiny-sam"
+
+
+def test_a_model_that_cannot_be_loaded_says_so_where_the_mask_is(call: Call, small: Dataset, tmp_path: Path) -> None:
+    clip = small.clips[4]
+    call("clips/paint", name="small", clip=clip.id, frame=0, runs=(0, clip.width * clip.height))
+    call("clips/track", name="small", clips=[clip.id], model=str(tiny_vision.make_depth(tmp_path / "depth")))
+    assert small.task("track").wait(PATIENCE).state is jobs.State.FAILED
+    assert "a depth_anything, must be a sam2_video" in call("clips/mask", name="small", clip=clip.id)["problem"]
+    assert call("clips/mask", name="small", clip=small.clips[3].id)["problem"] == ""

@@ -7,6 +7,7 @@ is a change of the history, which can be undone; the way back also brings back w
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,10 +34,15 @@ from workbench.dataset_builder.cuts.painted import (
 from workbench.dataset_builder.settings import MaskEdges, TrackSettings
 from workbench.display.quantities import counted
 from workbench.errors import ConfigError, DataError
-from workbench.workspace import disk, write_bytes, writing
+from workbench.jobs import queue
+from workbench.jobs.devices import Device, gpus_of
+from workbench.vision import local_models, segmenting
+from workbench.vision.segmenting import Segmenter
+from workbench.workspace import Workspace, disk, write_bytes, writing
 
 FORMATS = ("PNG", "WEBP", "BMP", "GIF", "JPEG")  # of painted pictures; none that a program beside Pillow has to read
 MOST_FRAMES = 3000  # that are tracked at once: 384 pixels wide, a gigabyte of memory
+MOST_FRAMES_OF_MODEL = 1000  # 1024 pixels wide, two gigabytes
 FRAME_SECONDS = 0.1  # a frame takes about, on one core; an estimate for a button
 
 
@@ -110,7 +116,12 @@ def from_picture(clip: Clip, path: Path) -> Mask:
 
 
 def check(dataset: Path, settings: TrackSettings) -> list[Clip]:
-    """Return the clips to track. Raises ConfigError for one without a painted frame, for too long ones, for none."""
+    """Return the clips to track.
+
+    Raises ConfigError for one without a painted frame, for too long ones, for none, and for what is no model.
+    """
+    if settings.model:
+        local_models.check(settings.model, segmenting.MODELS, any_of_hub=True)
     clips = clips_named(read_clips(dataset), settings.clips or None)
     if settings.clips:
         if bare := [clip for clip in clips if not painted_frames(dataset, clip)]:
@@ -119,38 +130,51 @@ def check(dataset: Path, settings: TrackSettings) -> list[Clip]:
         clips = [clip for clip in clips if painted_frames(dataset, clip)]
     if not clips:
         raise ConfigError("no clip has a painted frame: paint one that shows the whole subject")
-    if long := [clip for clip in clips if clip.frames > MOST_FRAMES]:
+    most = MOST_FRAMES_OF_MODEL if settings.model else MOST_FRAMES
+    if long := [clip for clip in clips if clip.frames > most]:
+        how = " with a model" if settings.model else ""
         raise ConfigError(
-            f"{long[0].name} has {long[0].frames:,} frames, at most {MOST_FRAMES:,} are tracked: split it first"
+            f"{long[0].name} has {long[0].frames:,} frames, at most {most:,} are tracked{how}: split it first"
         )
     return clips
+
+
+def devices(config: Path) -> list[Device]:
+    """Return the GPU of a model that tracks. Raises ConfigError."""
+    settings = TrackSettings.load(config)
+    return gpus_of(settings.device)[:1] if settings.model else []
 
 
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     """Track the clips that the settings name. The outcome: {clips, done (a sentence), failed (a sentence each)}.
 
-    Raises ConfigError, DataError when no clip could be tracked, CannotWrite, jobs.Stop.
+    Raises ConfigError, DataError when no clip could be tracked, CannotWrite, jobs.Stop, and of a model
+    ModelUnavailable, OutOfMemory.
     """
     settings = TrackSettings.load(config)
     clips = check(dataset, settings)
     total, done = sum(clip.frames for clip in clips), 0
     failed, files, known = [], [], {}
     try:
-        for number, clip in enumerate(clips, 1):
+        with (
+            queue.acquired(Workspace.of(dataset), devices(config), job, f"track of {dataset.name}"),
+            _segmenter(settings, job, total) as segmenter,
+        ):
+            for number, clip in enumerate(clips, 1):
 
-            def said(step: int, steps: int, before: int = done, one: Clip = clip, number: int = number) -> None:
-                share = before + one.frames * step / max(1, steps)
-                job.beat("tracking", round(share), total, message=f"{one.name}, {number} of {len(clips)}")
-                job.check_stop("stopped: start it again to go on")
+                def said(step: int, steps: int, before: int = done, one: Clip = clip, number: int = number) -> None:
+                    share = before + one.frames * step / max(1, steps)
+                    job.beat("tracking", round(share), total, message=f"{one.name}, {number} of {len(clips)}")
+                    job.check_stop("stopped: start it again to go on")
 
-            try:
-                path, info = track_clip(dataset, clip, settings, said)
-            except DataError as error:
-                failed.append(f"{clip.name}: {error}")
-            else:
-                files.append((clip, "mask", path))
-                known[clip.file_name] = info
-            done += clip.frames
+                try:
+                    path, info = track_clip(dataset, clip, settings, said, segmenter)
+                except DataError as error:
+                    failed.append(f"{clip.name}: {error}")
+                else:
+                    files.append((clip, "mask", path))
+                    known[clip.file_name] = info
+                done += clip.frames
         if not files:
             raise DataError(failed[0])
         _attach(dataset, files, known, f"mask of {named([clip for clip, _, _ in files])} tracked")
@@ -165,35 +189,61 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     job.outcome = {"clips": len(files), "done": sentence, "failed": failed}
 
 
+def _segmenter(
+    settings: TrackSettings, job: jobs.Job, total: int
+) -> contextlib.AbstractContextManager[Segmenter | None]:
+    """The model that tracks, loaded; None for optical flow."""
+    if not settings.model:
+        return contextlib.nullcontext()
+    job.beat("loading", 0, total, message=local_models.opening(settings.model, segmenting.MODELS))
+    return Segmenter(settings.model, settings.device)
+
+
 def track_clip(
-    dataset: Path, clip: Clip, edges: MaskEdges, said: Callable[[int, int], None] = lambda step, steps: None
+    dataset: Path,
+    clip: Clip,
+    settings: TrackSettings,
+    said: Callable[[int, int], None] = lambda step, steps: None,
+    segmenter: Segmenter | None = None,
 ) -> tuple[Path, MaskInfo]:
     """Track a clip from its painted frames; return the mask's file, which has no name yet, and how it was made.
+
+    segmenter: The model that the settings name; None for optical flow.
 
     Raises ConfigError, DataError where the clip or a painted frame is damaged, CannotWrite, and what `said` raises.
     """
     import cv2
 
     keys = {frame: read_painted(path) for frame, path in painted_frames(dataset, clip).items() if frame < clip.frames}
-    scale = min(1.0, mask_tracking.SIDE / max(clip.width, clip.height))
+    side = segmenting.SIDE if segmenter else mask_tracking.SIDE
+    scale = min(1.0, side / max(clip.width, clip.height))
     size = (max(8, round(clip.width * scale)), max(8, round(clip.height * scale)))
     source = clip_file(dataset, clip.file_name)
-    frames = np.stack([cv2.resize(one, size, interpolation=cv2.INTER_AREA) for _, one in media.decode(source)])
-    small = {frame: cv2.resize(mask, size, interpolation=cv2.INTER_AREA) for frame, mask in keys.items()}
-    tracked = mask_tracking.track(frames.astype(np.uint8), {k: m.astype(np.uint8) for k, m in small.items()}, said)
+    resized = [cv2.resize(one, size, interpolation=cv2.INTER_AREA) for _, one in media.decode(source)]
+    frames = np.stack(resized).astype(np.uint8)
+    small: Any = {frame: cv2.resize(mask, size, interpolation=cv2.INTER_AREA) for frame, mask in keys.items()}
+    if segmenter is not None:
+        found, trust = segmenter.track(frames, small, said)
+    else:
+        tracked = mask_tracking.track(frames, small, said)
+        found, trust = tracked.masks, tracked.confidence
 
     def masks() -> Iterator[Mask]:
-        for frame, mask in enumerate(tracked.masks):
+        for frame, mask in enumerate(found):
             whole: Any = keys.get(frame)
             yield cv2.resize(mask, (clip.width, clip.height)) if whole is None else whole
 
     raw = next_tracked(dataset, clip)
     _write(raw, clip, masks())
     made = scratch_file(dataset, ".mp4")
-    _write(made, clip, _edged(masks(), edges))
-    confidence = [round(float(one), 3) for one in tracked.confidence]
+    _write(made, clip, _edged(masks(), settings))
     info = MaskInfo(
-        painted=sorted(keys), confidence=confidence, tracked=raw.name, soften=edges.soften, invert=edges.invert
+        painted=sorted(keys),
+        confidence=[round(float(one), 3) for one in trust],
+        tracked=raw.name,
+        by=local_models.title_of(settings.model, segmenting.MODELS) if segmenter else "",
+        soften=settings.soften,
+        invert=settings.invert,
     )
     return made, info
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from workbench import jobs
 from workbench.clips import made, mask_tracking, media, records
 from workbench.clips.records import COMPANION_NAMES
 from workbench.dataset_builder import clip_list, masking
@@ -22,6 +23,8 @@ from workbench.errors import ConfigError, DataError
 from workbench.operations.clips import Clip, ClipCard, OrAll, clip_card
 from workbench.operations.dataset_tasks import DatasetTask, NamedDataset, job, start_task, task_of
 from workbench.operations.registry import Shown, Snapshot, operation
+from workbench.vision import segmenting
+from workbench.vision.local_models import KnownModel
 from workbench.workspace import Workspace, confined, named_paths
 from workbench.workspace.records import Kept
 
@@ -116,8 +119,30 @@ class Pairs(Snapshot):
     """How many have one that does not fit."""
 
 
+class VisionModel(Snapshot):
+    """A model that is known to see depth, poses or masks."""
+
+    id: str
+    """What the setting `model` takes."""
+
+    title: str
+    """For people."""
+
+    memory_gb: float
+    """Memory that it needs, about, in GB."""
+
+    download_gb: float
+    """What is downloaded once, with what it needs beside it, in GB."""
+
+    license: str
+    """Its license."""
+
+    at_hand: bool
+    """Whether all of it was downloaded already."""
+
+
 class MakerInfo(Snapshot):
-    """Something that is made of a clip without a model."""
+    """Something that is made of a clip."""
 
     id: str
     """What the setting `maker` takes."""
@@ -133,6 +158,9 @@ class MakerInfo(Snapshot):
 
     amount: str
     """What its number means; "" without one."""
+
+    models: tuple[VisionModel, ...]
+    """Models that are known to make it, the usual one first; [] where none is needed."""
 
 
 class Detached(Snapshot):
@@ -182,6 +210,9 @@ class MaskView(Snapshot):
     painted: tuple[PaintedFrame, ...]
     """Frames that were painted, in order."""
 
+    by: str
+    """Title of the model that tracked it; "" for optical flow, or a mask from elsewhere."""
+
     used: tuple[int, ...]
     """Painted frames that the mask was tracked from; [] of a mask from elsewhere."""
 
@@ -209,6 +240,9 @@ class MaskView(Snapshot):
     share: float | None
     """The share of its work that is done; null while unknown."""
 
+    problem: str
+    """Why the last tracking of this clip failed; "" if it did not."""
+
     number: int
     """The clip's place in the dataset, from 1."""
 
@@ -226,6 +260,7 @@ class MaskView(Snapshot):
         yield f"painted: {', '.join(str(one.frame) for one in self.painted) or 'no frame'}"
         yield f"mask: {self.mask or 'none'}" + ("" if not self.soften else f", edge softened by {self.soften:g} pixels")
         if self.confidence:
+            yield f"tracked by: {self.by or 'optical flow'}"
             yield f"confidence: {' '.join(f'{one:.2f}' for one in self.confidence)}"
             unsure = ", ".join(f"{one} ({self.confidence[one]:.2f})" for one in self.doubtful)
             yield f"unsure, the worst first: {unsure or 'none'}"
@@ -402,7 +437,7 @@ def detach(dataset: NamedDataset, kind: Kind, clips: OrAll = ()) -> Detached:
 
 @operation(path="/makers", shell=False)
 def list_makers() -> list[MakerInfo]:
-    """List what can be made of clips without a model."""
+    """List what can be made of clips, and the models that some of it needs."""
     return [
         MakerInfo(
             id=name,
@@ -410,14 +445,36 @@ def list_makers() -> list[MakerInfo]:
             does=one.does,
             kinds=one.kinds,
             amount=f"{one.amount.title}, {one.amount.start:g} without one" if one.amount else "",
+            models=tuple(_model(model, *one.helpers[:1]) for model in one.models),
         )
         for name, one in made.ABOUT.items()
     ]
 
 
+@operation(path="/trackers", shell=False)
+def list_trackers() -> list[VisionModel]:
+    """List the models that are known to carry painted masks through clips. Without one, optical flow does it."""
+    return [_model(one) for one in segmenting.MODELS]
+
+
+def _model(model: KnownModel, *helpers: KnownModel) -> VisionModel:
+    every = (model, *helpers)
+    return VisionModel(
+        id=model.id,
+        title=model.title,
+        memory_gb=sum(one.memory_gb for one in every),
+        download_gb=round(sum(one.download_gb for one in every), 2),
+        license=", ".join(dict.fromkeys(one.license for one in every)),
+        at_hand=all(one.at_hand for one in every),
+    )
+
+
 @operation(arguments="name [clips]", changes=True, job=job, section=BESIDE)
 def make(dataset: NamedDataset, settings: MakeSettings) -> DatasetTask:
-    """Make what lies beside clips from the clips: edges, gray, blur, masks of a box or border, end frames."""
+    """Make what lies beside clips from the clips: edges, gray, blur, depth, poses, masks of a box, end frames ...
+
+    Depth and poses need a model, which is downloaded once and takes its turn on the GPU.
+    """
     return start_task(dataset, "make", settings)
 
 
@@ -433,6 +490,10 @@ def mask(dataset: NamedDataset, clip: Clip) -> MaskView:
     info = info_of(dataset.folder, one)
     task = task_of(dataset, "track")
     mine = task.state in ("starting", "running")
+    failed = task.state in ("failed", "died")
+    if failed:  # of another clip, it is said there
+        asked = TrackSettings.load(dataset.task("track").folder / jobs.CONFIG).clips
+        failed = not asked or bool({one.id, one.name, one.file_name} & set(asked))
     return MaskView(
         clip=one.id,
         name=one.name,
@@ -445,6 +506,7 @@ def mask(dataset: NamedDataset, clip: Clip) -> MaskView:
         painted=tuple(
             PaintedFrame(frame=frame, file=str(path)) for frame, path in painted_frames(dataset.folder, one).items()
         ),
+        by=info.by,
         used=tuple(info.painted),
         confidence=tuple(info.confidence),
         sure=mask_tracking.SURE,
@@ -454,6 +516,7 @@ def mask(dataset: NamedDataset, clip: Clip) -> MaskView:
         seconds=one.frames * masking.FRAME_SECONDS,
         activity=task.activity if mine else "",
         share=task.share if mine else None,
+        problem=task.sentence if failed else "",
         number=at + 1,
         of=len(clips),
         previous=clips[at - 1].id if at else "",
@@ -488,7 +551,10 @@ def paint(
 
 @operation(arguments="name [clips]", changes=True, job=job, section=BESIDE)
 def track(dataset: NamedDataset, settings: TrackSettings) -> DatasetTask:
-    """Carry painted masks through their clips, as their masks. `mask` then shows how sure each frame is."""
+    """Carry painted masks through their clips, as their masks, by optical flow or a SAM 2 (`model`).
+
+    `mask` then shows how sure each frame is.
+    """
     return start_task(dataset, "track", settings)
 
 

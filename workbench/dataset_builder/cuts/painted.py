@@ -31,12 +31,13 @@ Box = tuple[int, int, int, int]
 class MaskInfo(BaseModel):
     """How a mask was made. painted: frames;  confidence: of each frame, 0 to 1;  tracked: the file before its edges
 
-    soften: pixels
+    by: title of the model that tracked it, "" for optical flow;  soften: pixels
     """
 
     painted: list[int] = []
     confidence: list[float] = Field(default=[])
     tracked: str = ""
+    by: str = ""
     soften: float = 0.0
     invert: bool = False
 
