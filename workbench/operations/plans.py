@@ -15,7 +15,7 @@ from workbench import jobs
 from workbench.clips.records import read_clips, read_info
 from workbench.display.quantities import counted, duration
 from workbench.errors import ConfigError, DataError, WorkbenchError
-from workbench.families import known_model
+from workbench.families import known_model, split
 from workbench.fit import levels, measurement
 from workbench.fit.constants import SMALLEST_GB
 from workbench.fit.estimate import Fit, estimate, pace
@@ -192,7 +192,8 @@ def _problems(workspace: Workspace, settings: TrainSettings, fork: str) -> dict[
             parent, step = checkpoint_of(workspace, fork)
             source = folder_of(parent.folder, step)
             carried(source, read_json(source / STATE), settings)
-        if known_model(settings.model) is not None:
+        named = split(settings.model)
+        if known_model(settings.model) is not None or named is None or not named.on_hub:
             check(workspace, settings)
     except ConfigError as error:
         return error.problems or {"": str(error)}

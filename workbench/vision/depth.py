@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
-import numpy as np
-
 from workbench.vision.local_models import KnownModel, LocalModel, Picture, fits
 
 MODELS = (
@@ -42,6 +40,7 @@ class Depth(LocalModel):
         Raises OutOfMemory.
         """
         import cv2
+        import numpy as np
 
         size, found = (0, 0), []
         with fits("the GPU has not enough memory for the frames: choose a smaller model, or the device cpu"):

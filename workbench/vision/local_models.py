@@ -14,10 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, ClassVar, Self
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 from workbench import hub
 from workbench.errors import ConfigError, ModelUnavailable, OutOfMemory
@@ -26,11 +23,15 @@ from workbench.jobs.devices import Device, pick_device
 from workbench.jobs.torch_devices import free_memory
 from workbench.workspace import named_paths, read_json
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
 GIGABYTE = 1e9
 MEAN, SPREAD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's colors, as most models learned
-Picture = NDArray[np.uint8]
+Picture: TypeAlias = "NDArray[np.uint8]"
 """[H, W, 3], RGB."""
 
 
@@ -58,27 +59,27 @@ class KnownModel:
         return isinstance(try_to_load_from_cache(self.id, "config.json", revision=self.revision), str)
 
 
-def known_model(model: str, known: Iterable[KnownModel]) -> KnownModel | None:
+def listed(model: str, known: Iterable[KnownModel]) -> KnownModel | None:
     """Return the known model of that id."""
     return next((one for one in known if one.id == model), None)
 
 
 def title_of(model: str, known: Iterable[KnownModel]) -> str:
     """Return what a model is called in a sentence."""
-    one = known_model(model, known)
+    one = listed(model, known)
     return one.title if one else model.partition("@")[0] if _on_hub(model) else Path(model).name
 
 
 def opening(model: str, known: Iterable[KnownModel]) -> str:
     """Say which model is opened, and how much of it is downloaded before."""
-    one = known_model(model, known)
+    one = listed(model, known)
     size = f", downloading {one.download_gb:g} GB" if one and not one.at_hand else ""
     return f"{title_of(model, known)}{size}"
 
 
 def check(model: str, known: Sequence[KnownModel], setting: str = "model", any_of_hub: bool = False) -> None:
     """Raise ConfigError for what is no model, without loading or asking anything."""
-    if known_model(model, known) is None and not (any_of_hub and _on_hub(model)):
+    if listed(model, known) is None and not (any_of_hub and _on_hub(model)):
         _checked_folder(model, known, setting)
 
 
@@ -94,7 +95,7 @@ def fetch(model: str, known: Sequence[KnownModel], setting: str = "model", any_o
         ModelUnavailable: It cannot be downloaded.
     """
     check(model, known, setting, any_of_hub)
-    one = known_model(model, known)
+    one = listed(model, known)
     if one is None and not (any_of_hub and _on_hub(model)):
         return _checked_folder(model, known, setting)
     from huggingface_hub import snapshot_download

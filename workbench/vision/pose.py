@@ -6,13 +6,14 @@ Two models do it: one finds the people in a frame, the other one the joints of e
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from workbench.errors import ConfigError
 from workbench.vision.local_models import MEAN, SPREAD, KnownModel, LocalModel, Picture, fetch, fits, load
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 MODELS = (
     KnownModel(
@@ -55,7 +56,7 @@ COLORS = (
 LIMB_SHADE = 0.6  # of a limb's color; joints have all of it
 STROKE = 4 / 512  # half the width of a limb, of the shorter side
 
-Person = tuple[NDArray[np.float32], NDArray[np.float32]]
+Person: TypeAlias = "tuple[NDArray[np.float32], NDArray[np.float32]]"
 """Places of the joints, [17, 2], x and y in pixels of the frame; and their scores, [17], 0 to 1."""
 
 
@@ -84,6 +85,8 @@ class Pose(LocalModel):
 
     def pictures(self, frames: Iterable[Picture]) -> Iterator[Picture]:
         """Draw the people of each frame. Raises OutOfMemory."""
+        import numpy as np
+
         for frame in frames:
             drawn = np.zeros_like(frame)
             with fits("the GPU has not enough memory for the frames: choose a smaller model, or the device cpu"):
@@ -118,6 +121,7 @@ class Pose(LocalModel):
     def _joints(self, frame: Picture, boxes: list[tuple[float, float, float, float]]) -> list[Person]:
         """The joints of the people in boxes: left, top, width and height, with the shape of the model's input."""
         import cv2
+        import numpy as np
         import torch
 
         (width, height), crops = self._size, []
@@ -152,6 +156,8 @@ def peaks(heat: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.fl
     Returns:
         Places, [N, K, 2], x and y as a share of the way from the first cell to the last; and the heights, [N, K].
     """
+    import numpy as np
+
     height, width = heat.shape[2:]
     highest = heat.reshape(*heat.shape[:2], -1).argmax(-1)
     rows, columns = np.divmod(highest, width)
@@ -179,6 +185,7 @@ def draw(canvas: Picture, places: NDArray[np.float32], scores: NDArray[np.float3
         places, scores: Of COCO's 17 joints, as `Person` has them.
     """
     import cv2
+    import numpy as np
 
     seen = [joint >= 0 and bool(scores[joint] >= JOINT) for joint in POINTS]
     points = [places[joint] for joint in POINTS]

@@ -13,18 +13,20 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError
 
-from workbench.clips import mask_tracking
 from workbench.clips.records import Clip
 from workbench.errors import DataError
 from workbench.workspace import read_json, write_bytes, write_json, writing
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 MASKS, PAINTED, INFO = ".masks", "painted", "masks.json"
-Mask = NDArray[np.uint8]
+Mask: TypeAlias = "NDArray[np.uint8]"
 Box = tuple[int, int, int, int]
 
 
@@ -44,7 +46,9 @@ class MaskInfo(BaseModel):
     @property
     def doubtful(self) -> list[int]:
         """Frames that are worth a correction, the least sure first."""
-        low = [index for index, one in enumerate(self.confidence) if one < mask_tracking.SURE]
+        from workbench.clips.mask_tracking import SURE
+
+        low = [index for index, one in enumerate(self.confidence) if one < SURE]
         return sorted(low, key=lambda index: self.confidence[index])
 
 
@@ -84,6 +88,7 @@ def next_tracked(dataset: Path, clip: Clip) -> Path:
 
 def read_painted(path: Path) -> Mask:
     """A painted frame. Raises DataError where it is damaged."""
+    import numpy as np
     from PIL import Image
 
     try:
