@@ -40,6 +40,7 @@ def test_a_model_is_downloaded_once_and_its_size_is_said_before(
     known = (KnownModel("some/depth", "Some depth", hub.head("some/depth"), 1, 0.1, "MIT"),)
     with hub.serving() as running:
         fake_hub.login(monkeypatch, running, tmp_path / "hf")
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
         assert not known[0].at_hand
         assert local_models.opening("some/depth", known) == "Some depth, downloading 0.1 GB"
         found = local_models.fetch("some/depth", known)
@@ -59,6 +60,7 @@ def test_a_model_is_downloaded_once_and_its_size_is_said_before(
 def test_without_a_network_the_sentence_says_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with FakeHub().serving() as gone:
         fake_hub.login(monkeypatch, gone, tmp_path / "hf")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     with pytest.raises(
         ModelUnavailable, match=r"cannot be downloaded .*: check the network .*, or set model to a folder"
     ):

@@ -161,7 +161,7 @@ def peaks(heat: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.fl
     height, width = heat.shape[2:]
     highest = heat.reshape(*heat.shape[:2], -1).argmax(-1)
     rows, columns = np.divmod(highest, width)
-    padded = np.pad(heat, ((0, 0), (0, 0), (1, 1), (1, 1)), mode="edge")
+    padded = np.pad(heat, ((0, 0), (0, 0), (1, 1), (1, 1)), mode="reflect")  # no way leads out of a map
     people, joints = np.ogrid[: heat.shape[0], : heat.shape[1]]
 
     def at(down: int, across: int) -> NDArray[np.float32]:
