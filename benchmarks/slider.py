@@ -173,10 +173,11 @@ def at_best(options: argparse.Namespace) -> list[Row]:
     return rows
 
 
-def sheet(clips: torch.Tensor, path: Path) -> None:
-    """The middle frame of each sample, a prompt a column, a strength a row, enlarged three times."""
-    middle = clips[:, :SHEET_PROMPTS, :, tiny_world.FRAMES // 2]
-    pixels = torch.cat([torch.cat(list(row), dim=2) for row in middle], dim=1)
+def sheet(clips: torch.Tensor, kind: str, path: Path) -> None:
+    """A frame of each sample, a prompt a column, a strength a row, enlarged three times: the middle one for sizes, the
+    last one for speeds, which shows how far the shape has come."""
+    shown = clips[:, :SHEET_PROMPTS, :, tiny_world.FRAMES // 2 if kind == "size" else -1]
+    pixels = torch.cat([torch.cat(list(row), dim=2) for row in shown], dim=1)
     image = Image.fromarray(((pixels.clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 0).numpy())
     path.parent.mkdir(parents=True, exist_ok=True)
     image.resize((image.width * 3, image.height * 3), Image.Resampling.NEAREST).save(path)
@@ -207,7 +208,7 @@ def main() -> None:
             if options.json:
                 write(rows, options.json, guidance=options.guidance, reach=options.reach, steps=options.steps)
             if options.sheets:
-                sheet(clips, options.sheets / f"slider-{kind}-{seed}.png")
+                sheet(clips, kind, options.sheets / f"slider-{kind}-{seed}.png")
     report(rows, options.json, guidance=options.guidance, reach=options.reach, steps=options.steps)
 
 
