@@ -34,7 +34,6 @@ import tiny_models
 import tiny_world
 import torch
 from common import arguments, machine, report
-from masked_loss import write_sheet
 from torch.nn.functional import interpolate
 
 from workbench import demo
@@ -289,7 +288,7 @@ def main() -> None:
                 if options.json:
                     options.json.write_text(json.dumps({**machine(), "rows": rows}, indent=2) + "\n")
             if options.sheet and seed == options.seeds[0]:
-                write_sheet(shown, options.sheet)
+                concepts.filmstrips(shown, options.sheet)
     report(rows, options.json)
 
 

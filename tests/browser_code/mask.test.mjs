@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { elements } from './elements.mjs';
 
-const { runsOf, unsureWords, besideWords, makerItems } = elements(['runsOf', 'unsureWords', 'besideWords', 'makerItems']);
+const { runsOf, unsureWords, besideWords, ways } = elements(['runsOf', 'unsureWords', 'besideWords', 'ways']);
 const picture = (...opacities) => opacities.flatMap((opacity) => [1, 2, 3, opacity]);
 
 test('a painted picture is sent as runs outside, inside, outside', () => {
@@ -20,12 +20,12 @@ test('unsure frames are named by their first and last, from 1', () => {
 });
 
 test('a maker that needs a model is offered with each known one, its license and what it downloads, and with another one', () => {
-  const depth = { id: 'depth', title: 'Depth', kinds: ['control'], models: [{ id: 'some/depth', title: 'Some depth', license: 'MIT', download_gb: 0.1, at_hand: false }] };
-  const makers = [{ id: 'edges', title: 'Edges', kinds: ['control'], models: [] }, depth, { id: 'box', title: 'Box', kinds: ['mask'], models: [] }];
-  assert.deepEqual(makerItems(makers, 'control'), [['Make: Edges', 'make', 'edges control'],
-    ['Make: Depth · Some depth, MIT, downloads 0.1 GB', 'make', 'depth control some/depth'], ['Make: Depth · another model…', 'another', 'depth control']]);
+  const depth = { id: 'depth', title: 'Depth', does: 'Nearness', models: [{ id: 'some/depth', title: 'Some depth', license: 'MIT', download_gb: 0.1, at_hand: false }] };
+  const makers = [{ id: 'edges', title: 'Edges', does: 'Outlines', models: [] }, depth];
+  assert.deepEqual(ways(makers), [['Edges', 'edges', 'Outlines'],
+    ['Depth · Some depth, MIT, downloads 0.1 GB', 'depth some/depth', 'Nearness'], ['Depth · another model…', 'depth ?', 'Nearness']]);
   depth.models[0].at_hand = true;
-  assert.equal(makerItems(makers, 'control')[1][0], 'Make: Depth · Some depth, MIT');
+  assert.equal(ways(makers)[1][0], 'Depth · Some depth, MIT');
 });
 
 test('a card says what lies beside its clip', () => {
