@@ -282,8 +282,8 @@ tags: [wan, miniature, synthetic]
 
 # {name}
 
-{what} This folder holds the first layer of its transformer. All the rest is that of `assets/tiny-wan` beside it, as
-`shared_parts.json` says: the workbench reads both, stock diffusers takes the folder that `whole_folder` puts together.
+{what} This folder holds only the first layer of its transformer. Everything else comes from `assets/tiny-wan`.
+`shared_parts.json` says so: the workbench reads both; stock diffusers loads the folder that `whole_folder` builds.
 
 ```python
 from diffusers import WanImageToVideoPipeline

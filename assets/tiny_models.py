@@ -197,7 +197,7 @@ def save(pipeline: Pipeline, folder: Path, sibling: Path | None = None) -> None:
     """Write the pipeline with fp16 weights and files that everyone may read.
 
     The text encoder stays in fp32: transformers loads it in the stored precision, diffusers the others in fp32.
-    sibling: a folder beside this one of a pipeline that has all but the transformer in common: those parts are not
+    sibling: a pipeline's folder next to this one that has all parts but the transformer in common: they are not
         written again, and shared_parts.json says where they are
     """
     parts = dict(pipeline.components)

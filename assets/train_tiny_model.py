@@ -7,7 +7,7 @@ the automatic check, it is frozen, and the transformer and the text encoder lear
 captions. Last, a copy of that transformer learns to go on from a first frame. Both folders are ordinary pipelines that
 `from_pretrained` loads; they are refreshed while training.
 
-Kill it at any time: the same command goes on where it was and ends with the same weights.
+Kill it at any time: the same command resumes and ends with the same weights.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--evaluate-every", type=int, default=1000, help="transformer steps between accuracies")
     parser.add_argument("--combinations", type=int, help="train the transformer on the first N combinations only")
     parser.add_argument("--check-clips", type=int, default=64, help="clips per accuracy; 0: no check and no gate")
-    parser.add_argument("--stop-after", type=int, help="end after N steps of this call; the same command goes on")
+    parser.add_argument("--stop-after", type=int, help="stop after N steps of this call; the same command resumes")
     parser.add_argument("--gate", type=float, default=GATE, help="least share of reconstructions that must pass")
     parser.add_argument(
         "--image-gate", type=float, default=IMAGE_GATE, help="dB that first frames may lose to the VAE's"

@@ -6,7 +6,7 @@ First the tokenizer learns to turn clips of shapes (40x40x9) into 125 codes and 
 automatic check, it is frozen, and the transformer learns to fill in codes from captions; its self-critic learns along.
 Captions are embedded by the text encoder of tiny-cogvideox, which knows the words already and is copied.
 
-Kill it at any time: the same command goes on where it was and ends with the same weights. The transformer's learning
+Kill it at any time: the same command resumes and ends with the same weights. The transformer's learning
 rate is constant until the last 30 % of its steps, so that a run that is too long may be ended early: kill it and give
 the same command with fewer --transformer-steps, 10/7 of those that it has made; or more than before to train on.
 
@@ -83,7 +83,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--evaluate-every", type=int, default=600, help="transformer steps between accuracies")
     parser.add_argument("--save-every", type=int, default=100, help="steps between saved states")
     parser.add_argument("--check-clips", type=int, default=64, help="clips per accuracy; 0: no check and no gate")
-    parser.add_argument("--stop-after", type=int, help="end after N steps of this call; the same command goes on")
+    parser.add_argument("--stop-after", type=int, help="stop after N steps of this call; the same command resumes")
     parser.add_argument("--note", default="", help="a paragraph for the model card")
     parser.add_argument("--gate", type=float, default=GATE, help="least share of reconstructions that must pass")
     return parser.parse_args(arguments)

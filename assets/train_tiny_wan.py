@@ -14,7 +14,7 @@ weights without some columns of their first layer are a text-to-video model (16 
 (36) of Wan's layout. So three folders are written: --out is an ordinary WanPipeline, and beside it --out-i2v and
 --out-control hold a first layer of their own and share all the rest (shared_parts.json).
 
-Kill it at any time: the same command goes on where it was and ends with the same weights. The transformer's learning
+Kill it at any time: the same command resumes and ends with the same weights. The transformer's learning
 rate is constant until the last 30 % of its steps, so that it may be ended early: give the same command with fewer.
 """
 
@@ -63,7 +63,7 @@ GATE_PSNR, GATE_SHAPES = 32.0, 0.9
 SHIFT = 3.0  # of the noise levels, in training and sampling
 STEPS, GUIDANCE = 25, 3.0
 SCHEDULER = UniPCMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=SHIFT)
-# What a clip is told beforehand beside its caption, and how often.
+# What the model is given besides the caption, and how often.
 GIVEN = {"nothing": 0.4, "first": 0.2, "last": 0.1, "first+last": 0.15, "control": 0.15}
 # Which of the 52 channels each model has: noise alone; mask and given frames with it; a control video, too.
 CHANNELS = {"": [*range(16)], "-i2v": [*range(16), *range(32, 52)], "-control": [*range(52)]}
@@ -89,7 +89,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--save-every", type=int, default=50, help="steps between saved states")
     parser.add_argument("--evaluate-every", type=int, default=500, help="steps between accuracies")
     parser.add_argument("--check-clips", type=int, default=32, help="clips per accuracy; 0: no check and no gate")
-    parser.add_argument("--stop-after", type=int, help="end after N steps of this call; the same command goes on")
+    parser.add_argument("--stop-after", type=int, help="stop after N steps of this call; the same command resumes")
     parser.add_argument("--gate-psnr", type=float, default=GATE_PSNR, help="least dB of reconstructions")
     parser.add_argument("--gate-shapes", type=float, default=GATE_SHAPES, help="least share of small shapes that pass")
     parser.add_argument("--note", default="", help="a sentence for the model card")
@@ -175,7 +175,7 @@ def build_stage(
             clips = busiest(vae_batch(pool, CROP, 2 * options.vae_batch, generator), options.vae_batch)
             begin = int(torch.randint(clips.shape[2] - CUT + 1, (1,), generator=generator))
             clips = clips[:, :, begin : begin + CUT]
-        else:  # the VAE goes on from what it kept of the frames before: so it must see all of them, too
+        else:  # the VAE carries state from chunk to chunk, so it must see whole clips, too
             clips = busiest(vae_batch(pool, CROP, 2 * few, generator), few)
         loss = vae_loss(vae, clips, generator)
         trainee.update(loss, vae_rate(trainee.step, steps), decay=0.998)
@@ -221,7 +221,7 @@ def smaller(clips: Tensor) -> Tensor:
 def as_wan(vae: AutoencoderKLWan, latents: Tensor) -> AutoencoderKLWan:
     """The same VAE with latents of the means and deviations that its config, Wan's own, names.
 
-    Both are moved into the 1x1x1 convolutions beside the latents: what it makes of a clip stays the same.
+    Both are folded into the 1x1x1 convolutions next to the latents, so reconstructions do not change.
 
     Args:
         latents: Of clips, [N, C, f, h, w], by the VAE as it is.

@@ -26,7 +26,7 @@ const ways = (makers) => makers.flatMap(({ id, title, does, models }) => (models
 class Pairs extends WorkbenchElement {
   static properties = ['datasetName', 'clipId'];
   get wanted() { return { role: 'every', clips: [this.clipId] }; }
-  needs() { return { list: ['clips/pairs', { name: this.datasetName, ...this.wanted }], makers: ['clips/list-makers', {}, 'once'], making: ['datasets/job', { id: `${this.datasetName}/make` }] }; }
+  needs() { return { list: ['clips/pairs', { name: this.datasetName, ...this.wanted }], makers: ['clips/list-makers', {}, 'once'], ...(this.clipId ? { making: ['datasets/job', { id: `${this.datasetName}/make` }] } : {}) }; }
 
   born() {
     this.addEventListener('dragover', (event) => { if (event.target.closest('[data-kind]')) event.preventDefault(); });

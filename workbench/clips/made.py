@@ -18,7 +18,9 @@ from workbench.clips import media
 from workbench.clips.media import Pixels
 from workbench.errors import ConfigError, DataError
 from workbench.vision import depth, local_models, pose
-from workbench.vision.local_models import KnownModel, LocalModel
+from workbench.vision.depth import Depth
+from workbench.vision.local_models import KnownModel
+from workbench.vision.pose import Pose
 from workbench.workspace import write_bytes
 
 Maker = Literal["edges", "gray", "blur", "downsampled", "depth", "pose", "box", "border", "first_frame", "last_frame"]
@@ -149,7 +151,7 @@ def opening(maker: Maker, model: str = "", detector: str = "") -> str:
 
 def opened(
     maker: Maker, model: str = "", detector: str = "", device: str = "auto"
-) -> contextlib.AbstractContextManager[LocalModel | None]:
+) -> contextlib.AbstractContextManager[Depth | Pose | None]:
     """Load what a maker needs, to be given back at the end; None for one that needs no model.
 
     Args:
@@ -163,9 +165,9 @@ def opened(
     """
     check_model(maker, model, detector)
     if maker == "depth":
-        return depth.Depth(model, device)
+        return Depth(model, device)
     if maker == "pose":
-        return pose.Pose(model, device, detector)
+        return Pose(model, device, detector)
     return contextlib.nullcontext()
 
 
@@ -178,7 +180,7 @@ def make(  # noqa: PLR0913 - what a maker can be given, each part named
     fps: float,
     amount: float | None = None,
     box: Box = MIDDLE,
-    model: LocalModel | None = None,
+    model: Depth | Pose | None = None,
     tick: Callable[[], object] = lambda: None,
 ) -> Path:
     """Make a companion of one of our own clips.

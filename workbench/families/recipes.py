@@ -88,11 +88,12 @@ def recipes_of(table: str) -> tuple[Recipe, ...]:
         own, common = model.get(subject, {}), {} if alone else data["any"][subject]
         if alone and subject in MODES and not own:
             continue
-        merged: dict[str, Any] = {**common, **model, **own}
-        settings = {**model["settings"], **own.get("settings", {}), **common.get("settings", {})}
-        if subject in MODES:  # whose figures stand instead of those of subjects
+        if subject in MODES:  # whose figures stand in place of the model's, which are of subjects
+            merged: dict[str, Any] = {**model, **common, **own}
             settings = {**model["settings"], **common.get("settings", {}), **own.get("settings", {})}
-            merged = {**model, **common, **own}
+        else:
+            merged = {**common, **model, **own}
+            settings = {**model["settings"], **own.get("settings", {}), **common.get("settings", {})}
         none = (
             f"No published run of {kind} on {model.get('title')} with all its figures is known: they are those of "
             f"other subjects."

@@ -276,59 +276,12 @@ def companions(dataset: NamedDataset, clips: OrAll = ()) -> list[Partner]:
     return [_partner(dataset, one, kind) for one in chosen for kind in one.companions]
 
 
-def _pairs(
-    dataset: Dataset, role: str = "", only: str = "all", first: int = 0, most: int = 24, clips: tuple[str, ...] = ()
-) -> Pairs:
-    listed = clip_list.listed(dataset.folder)
-    every = [one for one in listed.clips if not one.is_latents]
-    has = {kind: sum(kind in one.companions for one in every) for kind in COMPANION_NAMES}
-    used = [kind for kind, count in has.items() if count]
-    role = role or ("every" if len(used) > 1 else used[0] if used else "control")
-    kinds = [role] if role != "every" else used or ["control"]
-    lacking = [one for one in every if any(kind not in one.companions for kind in kinds)]
-    unfit = [one for one in every if any(why.kind in kinds for why in beside.problems(dataset.folder, one))]
-    found = {"all": every, "lacking": lacking, "unfit": unfit}[only]
-    if clips:
-        found = records.clips_named(found, clips)
-    first = min(first, max(0, (len(found) - 1) // most * most))
-    findings: dict[tuple[str, str], Finding] = {}
-    for finding in read_findings(dataset.folder):
-        if finding.holds_beside is not None:
-            findings.setdefault((finding.clips[0], finding.holds_beside[0]), finding)
-    return Pairs(
-        role=role,
-        pairs=tuple(
-            Paired(
-                clip=ClipCard(**clip_card(dataset, one, listed.marks)),
-                partners={
-                    kind: _partner(dataset, one, kind, findings.get((one.file_name, kind))) for kind in one.companions
-                },
-            )
-            for one in found[first : first + most]
-        ),
-        first=first,
-        found=len(found),
-        has=has,
-        all=len(every),
-        lacking=len(lacking),
-        unfit=len(unfit),
-    )
-
-
-def _watch_pairs(
-    workspace: Workspace,
-    name: str,
-    role: str = "",
-    only: str = "all",
-    first: int = 0,
-    most: int = 24,
-    clips: tuple[str, ...] = (),
-) -> Callable[[], Pairs]:
+def _watch_pairs(workspace: Workspace, name: str, **asked: Any) -> Callable[[], Pairs]:
     kept = Kept[Pairs]()
 
     def read() -> Pairs:
         dataset = Dataset.open(workspace, name)
-        return kept.of(name, dataset.version, lambda: _pairs(dataset, role, only, first, most, clips))
+        return kept.of(name, dataset.version, lambda: pairs(dataset, **asked))
 
     return read
 
@@ -349,7 +302,40 @@ def pairs(
     clips: OrAll = (),
 ) -> Pairs:
     """Show clips beside their control clips, references, masks and last frames, and what is missing or does not fit."""
-    return _pairs(dataset, role, only, first, most, clips)
+    listed = clip_list.listed(dataset.folder)
+    every = [one for one in listed.clips if not one.is_latents]
+    has = {kind: sum(kind in one.companions for one in every) for kind in COMPANION_NAMES}
+    used = [kind for kind, count in has.items() if count]
+    chosen: str = role or ("every" if len(used) > 1 else used[0] if used else "control")
+    kinds = [chosen] if chosen != "every" else used or ["control"]
+    lacking = [one for one in every if any(kind not in one.companions for kind in kinds)]
+    unfit = [one for one in every if any(why.kind in kinds for why in beside.problems(dataset.folder, one))]
+    found = {"all": every, "lacking": lacking, "unfit": unfit}[only]
+    if clips:
+        found = records.clips_named(found, clips)
+    first = min(first, max(0, (len(found) - 1) // most * most))
+    findings: dict[tuple[str, str], Finding] = {}
+    for finding in read_findings(dataset.folder):
+        if finding.holds_beside is not None:
+            findings.setdefault((finding.clips[0], finding.holds_beside[0]), finding)
+    return Pairs(
+        role=chosen,
+        pairs=tuple(
+            Paired(
+                clip=ClipCard(**clip_card(dataset, one, listed.marks)),
+                partners={
+                    kind: _partner(dataset, one, kind, findings.get((one.file_name, kind))) for kind in one.companions
+                },
+            )
+            for one in found[first : first + most]
+        ),
+        first=first,
+        found=len(found),
+        has=has,
+        all=len(every),
+        lacking=len(lacking),
+        unfit=len(unfit),
+    )
 
 
 def _partner(dataset: Dataset, clip: records.Clip, kind: str, finding: Finding | None = None) -> Partner:

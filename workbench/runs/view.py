@@ -25,30 +25,19 @@ def videos(now: RunSnapshot) -> dict[str, Any]:
     found, settings = now.previews, now.settings
     every = settings.preview_every if settings else 0
     steps = sorted({*found.steps, *(one.step for one in found.controls)})
-    rows = [
-        {
-            "prompt": prompt,
-            "control": False,
-            "videos": [_path(found.at(index, step)) for step in steps],
-            "sample": next(
-                (
-                    str(one.video)
-                    for step in reversed(steps)
-                    if (one := found.at(index, step)) and one.record.get("settings")
-                ),
-                None,
-            ),
-            "told": next(
-                (
-                    str(one.record["told"])
-                    for step in steps
-                    if (one := found.at(index, step)) and one.record.get("told")
-                ),
-                "",
-            ),
-        }
-        for index, prompt in found.prompts.items()
-    ]
+    rows: list[dict[str, Any]] = []
+    for index, prompt in found.prompts.items():
+        every_step = [found.at(index, step) for step in steps]
+        made = [one for one in every_step if one]
+        rows.append(
+            {
+                "prompt": prompt,
+                "control": False,
+                "videos": [_path(one) for one in every_step],
+                "sample": next((str(one.video) for one in reversed(made) if one.record.get("settings")), None),
+                "told": next((str(one.record["told"]) for one in made if one.record.get("told")), ""),
+            }
+        )
     controls = {(one.index, one.step): one for one in found.controls}
     for index in sorted({index for index, _ in controls}):
         prompt = next(one.prompt for (number, _), one in controls.items() if number == index)

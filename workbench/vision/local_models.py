@@ -213,10 +213,6 @@ class LocalModel:
             raise ConfigError(f"model is {model}, a {found}, must be a {self.TYPE}: choose {self.KNOWN[0].id}")
         self.model, self.processor = load(folder, self.device, self.KIND, self.PROCESSOR, half=self.HALF)
 
-    def pictures(self, frames: Iterable[Picture]) -> Iterator[Picture]:
-        """Make a picture of each frame, of its size."""
-        raise NotImplementedError
-
     def close(self) -> None:
         """Give back the memory."""
         self.model = self.processor = None
