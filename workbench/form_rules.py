@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from workbench.errors import ConfigError
 from workbench.families import families, known_model
@@ -82,10 +82,12 @@ def needless(settings: Settings, given: Collection[str]) -> list[str]:
     """A sentence for each setting that was given and has no effect beside the others, with the one that decides it."""
     found, values, cls = [], settings.model_dump(), type(settings)
     for name in without_effect(cls, values):
-        rule = NEEDED[cls].get(name)
-        decides = next((one for one in DECIDED_BY if name in DECIDED_BY[one]), "") if rule is not None else ""
-        if name in given and decides and values[name] != cls.model_fields[name].default:
-            stands = "the model's own" if values[decides] is None else value_text(values[decides]).removesuffix(".0")
+        deciders = [one for one in DECIDED_BY if name in DECIDED_BY[one]] if name in NEEDED[cls] else []
+        if name in given and deciders and values[name] != cls.model_fields[name].default:
+            decides = next((one for one in deciders if not values[one]), deciders[0])  # of several one that is off
+            stands = value_text(values[decides]).removesuffix(".0")
+            if values[decides] is None:
+                stands = "empty" if str in get_args(cls.model_fields[decides].annotation) else "the model's own"
             found.append(f"{name} has no effect while {decides} is {stands}.")
     return found
 
