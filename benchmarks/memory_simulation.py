@@ -45,9 +45,12 @@ MODELS = (
     "wan2.2-ti2v-5b-image",
     "ltx-video-2b-0.9.5-image",
     "ltx-video-13b-0.9.7-image",
+    "wan2.1-vace-1.3b",
+    "wan2.1-vace-14b",
 )
-# The same transformers as others with a first frame: levels that change weights alone are simulated of those.
-TEXT_MODELS = MODELS[:-5]
+# The same transformers as others with a first frame, or a side branch: levels that change weights alone are simulated
+# of those.
+TEXT_MODELS = MODELS[:-7]
 # The other models have the same video encoder and clip.
 VIDEO_ENCODERS = (
     "cogvideox-2b",
@@ -60,6 +63,8 @@ VIDEO_ENCODERS = (
 GOAL = "ratio between 0.9 and 1.1"
 # Blocks of which the rest follows. Where something comes and goes, up to four blocks have some of it on the device.
 FEW, FEW_THAT_MOVE = (2, 3), (6, 8)
+# Of VACE, whose side branch has a block for each second or fifth one.
+FEW_OF_VACE = {"wan2.1-vace-1.3b": (4, 6), "wan2.1-vace-14b": (10, 15)}
 LARGE = GpuModel("a GPU with room for everything", "cuda", 4000.0, 394.0)
 SMALL = GpuModel("a GPU without room for a clip in one piece", "cuda", 1.0, 394.0)
 PROCESSOR = GpuModel("a processor", "cpu", 4000.0, 0.06)
@@ -179,7 +184,7 @@ def simulate(case: Case, whole: bool = False) -> Simulated:
     if case.phase in (memory.CLIPS, memory.DECODING):
         decode = case.phase == memory.DECODING
         return clip(family, model, case.level.settings(case.model, 0), decode, decode or case.gpu is SMALL, case.dtype)
-    few = FEW_THAT_MOVE if case.level.moves else FEW
+    few = FEW_OF_VACE.get(case.model) or (FEW_THAT_MOVE if case.level.moves else FEW)
     counts = (blocks,) if whole else few
     found = []
     for count in counts:

@@ -230,6 +230,12 @@ class Family(ABC):
         """
         return {}
 
+    def told_as_one(self, model: Model) -> bool:
+        """Whether all that the model is told of a clip is one clip, encoded as a whole: a control video stands in the
+        place of what is not known, and a clip that is all gray where there is nothing to tell. Such a model is told one
+        in any case, and its reference is a picture, whole, on white."""
+        return False
+
     def refusal(self, model: Model, kind: str) -> str:
         """Why the model cannot be told a kind, a whole sentence without its end; "" where it can."""
         kinds = self.given_kinds(model)
@@ -289,6 +295,7 @@ class Family(ABC):
             auto=self.auto_dtype(found.stored),
             float32_vae=self.float32_vae,
             told_bytes=self.timed_number * (in_channels == channels and self._can_be_told(model)),
+            reference_frames=int(self.told_as_one(model)),
         )
 
     def _can_be_told(self, model: Model) -> bool:
@@ -439,6 +446,10 @@ class Family(ABC):
         """The equal blocks that hold nearly all of its weights and do nearly all of its work, first to last."""
         found = getattr(transformer, "blocks", None)
         return list(transformer.transformer_blocks if found is None else found)
+
+    def all_blocks(self, transformer: Any) -> Sequence[Any]:
+        """Those and the blocks of a side branch, where a model has one, in the order in which they compute."""
+        return self.blocks(transformer)
 
     def use_attention(self, transformer: Any, kernel: str, device: torch.device) -> None:
         """Compute its attention with a kernel (a value of the setting `attention`) on this device.
@@ -810,7 +821,8 @@ class Family(ABC):
         Where plain diffusers would not do what training did, the code says so and does it.
         """
         pipeline = model.pipeline or next(name for name, task in self.pipelines.items() if task == model.task)
-        extras = self.usage_told(model, folder, self.usage_extras(model, folder, shape, image_scale), told)
+        extras = self.usage_extras(model, folder, shape, image_scale)
+        extras = self.usage_told(model, folder, shape, extras, told)
         return usage.code(pipeline, model, lora, prompt, shape, extras, experts, repository, seed)
 
     def usage_extras(
@@ -819,7 +831,9 @@ class Family(ABC):
         """What the stock pipeline needs beside the common lines to do what training did."""
         return UsageExtras()
 
-    def usage_told(self, model: Model, folder: Path, extras: UsageExtras, told: Sequence[str]) -> UsageExtras:
+    def usage_told(
+        self, model: Model, folder: Path, shape: tuple[int, int, int], extras: UsageExtras, told: Sequence[str]
+    ) -> UsageExtras:
         """The same for a LoRA that was trained with kinds of given frames: a last frame where the stock pipeline takes
         one, and a remark on what it does not take."""
         stock = self.stock_kinds if model.task == "image-to-video" else ()

@@ -125,7 +125,7 @@ class PreviewInputs:
         the new concept would be no control. None where previews stay latents, which nothing compares.
         """
         count = 0 if self._settings.preview_latents_only else min(self._settings.preview_controls, len(self.prompts))
-        if inputs.view == "clip":
+        if inputs.view == "clip" or inputs.untold:
             found = [self._preview_of(one, self._items[0], None, inputs) for one in self._preservation_prompts[:count]]
         else:
             pictures = [None if self._conditioned(inputs) else inputs.picture(item) for item in self._known[:count]]
@@ -135,18 +135,19 @@ class PreviewInputs:
 
     def _preview_of(self, prompt: str, item: RunClip, image: torch.Tensor | None, inputs: BatchInputs) -> PreviewPrompt:
         given = next(inputs.clips([item])).given if self._conditioned(inputs) else None
-        told = f"{inputs.told_in_words(item)} of {item.name}" if inputs.view == TOLD else ""
+        told = f"{inputs.told_in_words(item)} of {item.name}" if inputs.view == TOLD and not inputs.untold else ""
         return PreviewPrompt(prompt, inputs.embeddings([prompt]), image, given, told=told)
 
     def told_pictures(self, prompt: str, inputs: BatchInputs) -> dict[str, torch.Tensor]:
-        """What the card's code begins and ends with where a run says what an image-to-video model is told: "first" and,
-        where that is both ends, "last", each [1, 3, H, W] in [-1, 1]."""
-        if inputs.view != TOLD or not inputs.begins_with_picture:
+        """What the card's code begins and ends with where a run says what a model is told: "first" and, where that is
+        both ends, "last", each [1, 3, H, W] in [-1, 1]."""
+        ends = {"first", "last", "first+last", "keyframes"} & set(self._settings.told_kinds)
+        if inputs.view != TOLD or not (inputs.begins_with_picture or (inputs.told_as_one and ends)):
             return {}
         item = self._items[self._index(prompt) % len(self._items)]
         video = read_told(item, told_view(GivenKind("first+last"))).video
         assert video is not None
-        last = {"last": video[:, :, -1]} if "first+last" in self._settings.told_kinds else {}
+        last = {"last": video[:, :, -1]} if ends - {"first"} and (inputs.told_as_one or "first+last" in ends) else {}
         return {"first": video[:, :, 0], **last}
 
     def picture(self, prompt: str, inputs: BatchInputs) -> torch.Tensor | None:
@@ -421,7 +422,8 @@ class Previewer:
             **({"told": prompt.told} if prompt.told else {}),
         }
         loras = self._loras(step, scale)
-        own = prompt.given is None and prompt.control is None
+        untold = not settings.tells and self.family.told_as_one(self.model)
+        own = (prompt.given is None or untold) and prompt.control is None
         if loras is not None and own and shape.frames in self.model.frame_counts:
             again = {**inputs, "model": settings.model, "loras": loras}
             if prompt.image is not None:

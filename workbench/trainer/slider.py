@@ -117,6 +117,7 @@ def generate_clips(session: Session) -> None:
             flow_shift=shift,
             on_step=report,
             fps=session.shape.fps,
+            given=session.inputs.nothing(item),
         )
         with session.frozen.previewing(), session.base_model(), session.accelerator.autocast():
             latents = family.denoise(transformer, inputs).float().cpu()

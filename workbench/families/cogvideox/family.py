@@ -457,9 +457,11 @@ class CogVideoX(Family):
     def convert(self, source: Path, target: Path, folder: Path, report: Report = print) -> str:
         return sat.convert(source, target, folder, NAMES, report)
 
-    def usage_told(self, model: Model, folder: Path, extras: UsageExtras, told: Sequence[str]) -> UsageExtras:
+    def usage_told(
+        self, model: Model, folder: Path, shape: tuple[int, int, int], extras: UsageExtras, told: Sequence[str]
+    ) -> UsageExtras:
         stock = ("control",) if model.pipeline == CONTROL else ()
-        return super().usage_told(model, folder, extras, [kind for kind in told if kind not in stock])
+        return super().usage_told(model, folder, shape, extras, [kind for kind in told if kind not in stock])
 
     def miniature(self, variant: str) -> tuple[Any, dict[str, int]]:
         import diffusers
