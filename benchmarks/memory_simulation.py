@@ -45,12 +45,11 @@ MODELS = (
     "wan2.2-ti2v-5b-image",
     "ltx-video-2b-0.9.5-image",
     "ltx-video-13b-0.9.7-image",
-    "wan2.1-vace-1.3b",
-    "wan2.1-vace-14b",
 )
-# The same transformers as others with a first frame, or a side branch: levels that change weights alone are simulated
-# of those.
-TEXT_MODELS = MODELS[:-7]
+# The same transformers as others with a first frame: levels that change weights alone are simulated of those.
+TEXT_MODELS = MODELS[:-5]
+# With a side branch: how much memory weights take is like that of the others.
+BRANCHED = ("wan2.1-vace-1.3b", "wan2.1-vace-14b")
 # The other models have the same video encoder and clip.
 VIDEO_ENCODERS = (
     "cogvideox-2b",
@@ -161,6 +160,10 @@ def cases() -> Iterator[Case]:
     for number, level in enumerate(LEVELS):
         yield from training(level, MODELS if number < UNROUNDED else TEXT_MODELS)
     yield from previews()
+    for level in LEVELS[:UNROUNDED]:
+        yield from training(level, BRANCHED)
+    for model in BRANCHED:
+        yield Case(f"{model}: {memory.DENOISING}", model, memory.DENOISING, LEVELS[2])
     for phase, gpu, how in CLIP_PHASES:
         for model in VIDEO_ENCODERS:
             yield Case(f"{model}: {phase}, {how}", model, phase, LEVELS[2], gpu)
@@ -257,7 +260,7 @@ def rows_of(every: list[Case], found: dict[str, Simulated]) -> list[dict[str, An
 def main() -> None:
     smallest = {"models": ["ltx-video-2b-0.9.5"], "only": memory.TRAINING + ", full"}
     parser = arguments((__doc__ or "").splitlines()[0], **smallest)
-    parser.add_argument("--models", nargs="+", choices=MODELS, metavar="NAME", default=list(MODELS))
+    parser.add_argument("--models", nargs="+", choices=(*MODELS, *BRANCHED), metavar="NAME", default=list(MODELS))
     parser.add_argument("--only", default="", metavar="TEXT", help="the rows whose name has it")
     parser.add_argument("--whole", action="store_true", help="simulate all blocks")
     options = parser.parse_args()

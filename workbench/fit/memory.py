@@ -156,14 +156,15 @@ class RunSizes:
         wide, timed = rates.within * inside / facts.width, 6.0 * (facts.timed_bytes or shown)
         picture = 1.05 * self.number if facts.picture_tokens else 0.0  # a second cross-attention's output
         widest = max((one.inputs for one in (*self.in_block, *self.in_side)), default=0)
-        hints = self.number * (facts.all_blocks - facts.blocks)  # what a side branch adds waits for its blocks
+        # What a side branch adds waits for its blocks, and is gone before a backward pass begins.
+        hints = self.number * (facts.all_blocks - facts.blocks)
         return replace(
             rates,
             attention=rates.attention + picture,
             saved=rates.saved + wide + picture + (timed + 3.5 if timed else 0.0),
             backward=rates.backward + wide + rates.cast * widest / facts.width,
-            forward=rates.forward + wide + timed,
-            outside=rates.outside + facts.position_bytes + hints + (7.5 * self.number if timed else 0.0),
+            forward=rates.forward + wide + timed + hints,
+            outside=rates.outside + facts.position_bytes + (7.5 * self.number if timed else 0.0),
         )
 
     @property
