@@ -18,6 +18,7 @@ from tests.trainer.test_exact import assert_exact
 from tests.trainer.test_memory_levels import cosine, gradients
 from tests.trainer.test_told_in_training import attached
 from workbench import jobs
+from workbench.clips.media import read_frames
 from workbench.clips.records import read_clips, write_clips
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError
@@ -174,6 +175,27 @@ def test_a_run_of_first_frames_and_control_is_previewed_and_sampled(
     assert sampler.generate(workspace, asked.changed(**told)).frames.tobytes() == made[-2]
 
 
+@pytest.mark.parametrize("given", ["first+last 1", "suffix 5 1", "keyframes 3 1", "mask inside 1"])
+def test_a_preview_hands_a_sample_what_it_was_told_with_its_reference(
+    workspace: Workspace, dataset: Dataset, vace: Model, given: str
+) -> None:
+    attached(dataset, "control")
+    attached(dataset, "mask")
+    pictured(dataset)
+    values = {"given": [given], "control": True, "reference": True, "steps": 2, "preview_every": 2, "preview_steps": 2}
+    run = create(workspace, vace.source, **values)
+    training_loop(session(run))
+    record = read_json(run.folder / "previews" / "step-00000000" / "0.json")
+    asked = SampleSettings().changed(**record["settings"], device="cpu")
+    (kind,) = (one.kind for one in run.settings.given_shares)
+    assert set(asked.told) == {kind.name, "control", "reference"}
+    with Image.open(asked.reference) as picture:
+        assert picture.size == (50, 40)  # whole: the sample puts it on white
+    made = Sampler(vace.source, pick_device("cpu")).generate(workspace, asked).frames.astype(int)
+    shown = read_frames(run.folder / "previews" / "step-00000000" / "0.mp4", list(range(9)))
+    assert np.abs(made - shown).mean() < 0.4 * np.abs(made - made[::-1]).mean()
+
+
 def test_previews_of_a_run_that_tells_nothing_are_samples_without_anything(
     workspace: Workspace, dataset: Dataset, vace: Model
 ) -> None:
@@ -185,8 +207,6 @@ def test_previews_of_a_run_that_tells_nothing_are_samples_without_anything(
     assert list(run.folder.glob("previews/step-*/control-0.json"))
     again = SampleSettings().changed(**{**record["settings"], "device": "cpu"})
     ours = Sampler(vace.source, pick_device("cpu")).generate(workspace, again).frames
-    from workbench.clips.media import read_frames
-
     shown = read_frames(run.folder / "previews" / "step-00000002" / "0.mp4", list(range(len(ours))))
     assert np.abs(ours.astype(int) - shown).mean() < 0.4 * np.abs(ours.astype(int) - ours[::-1]).mean()
 

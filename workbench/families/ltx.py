@@ -275,7 +275,9 @@ FORMATS = (
         lora_writing.comfyui_without_alpha("ComfyUI"),  # diffusers refuses these names with an alpha
         ("ComfyUI", "diffusers"),
         "ComfyUI",
+        lokr="ComfyUI",
     ),
+    *lora_writing.passed_over_by_comfyui("LTX-Video", lora_writing.LYCORIS),
 )
 
 
