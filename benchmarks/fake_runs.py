@@ -27,7 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import flop_registry
 
-from workbench.families import facts
+from workbench.families import facts, wan_vace
 from workbench.families.base import Family
 from workbench.families.cogvideox import family as cogvideox
 from workbench.families.model import Model
@@ -241,7 +241,11 @@ class Trained:
         config |= {"num_layers": self.blocks} if self.blocks else {}
         if self.family.name == "cogvideox" and config.get("patch_size_t"):  # 1.5: how far its positions reach
             config |= {"sample_height": 300, "sample_width": 300}
-        self.transformer = on_meta(CLASSES[self.family.name][0], config, self.dtype)
+        kind = CLASSES[self.family.name][0]
+        if config.get("vace_layers"):  # of the first blocks, as many as there are for the share of all
+            kind, every = diffusers.WanVACETransformer3DModel, config["vace_layers"][1]
+            config |= {"vace_layers": config["vace_layers"][: self.blocks // every or None]}
+        self.transformer = on_meta(kind, config, self.dtype)
         with torch.device("meta"):
             self.family.use_attention(self.transformer, self.settings.attention, CPU)
             self.trainable = Trainable(self.family, self.transformer, self.settings, 0)
@@ -319,6 +323,8 @@ def inputs(family: Family, model: Model, settings: TrainSettings, dtype: torch.d
         beside = torch.randn(batch, *axes(known.in_channels - channels, frames))
         tokens = {"image": torch.randn(batch, known.picture_tokens, 1280)} if known.picture_tokens else {}
         given = Given(beside=beside, tokens=tokens)
+    elif known.side:  # VACE
+        given = Given(tokens={wan_vace.CONTEXT: torch.randn(batch, 96, frames, height, width)})
     return ModelInputs(
         latents=latents,
         noise=torch.randn_like(latents),

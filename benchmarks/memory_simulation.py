@@ -48,6 +48,8 @@ MODELS = (
 )
 # The same transformers as others with a first frame: levels that change weights alone are simulated of those.
 TEXT_MODELS = MODELS[:-5]
+# With a side branch: how much memory weights take is like that of the others.
+BRANCHED = ("wan2.1-vace-1.3b", "wan2.1-vace-14b")
 # The other models have the same video encoder and clip.
 VIDEO_ENCODERS = (
     "cogvideox-2b",
@@ -60,6 +62,8 @@ VIDEO_ENCODERS = (
 GOAL = "ratio between 0.9 and 1.1"
 # Blocks of which the rest follows. Where something comes and goes, up to four blocks have some of it on the device.
 FEW, FEW_THAT_MOVE = (2, 3), (6, 8)
+# Of VACE, whose side branch has a block for each second or fifth one.
+FEW_OF_VACE = {"wan2.1-vace-1.3b": (4, 6), "wan2.1-vace-14b": (10, 15)}
 LARGE = GpuModel("a GPU with room for everything", "cuda", 4000.0, 394.0)
 SMALL = GpuModel("a GPU without room for a clip in one piece", "cuda", 1.0, 394.0)
 PROCESSOR = GpuModel("a processor", "cpu", 4000.0, 0.06)
@@ -156,6 +160,10 @@ def cases() -> Iterator[Case]:
     for number, level in enumerate(LEVELS):
         yield from training(level, MODELS if number < UNROUNDED else TEXT_MODELS)
     yield from previews()
+    for level in LEVELS[:UNROUNDED]:
+        yield from training(level, BRANCHED)
+    for model in BRANCHED:
+        yield Case(f"{model}: {memory.DENOISING}", model, memory.DENOISING, LEVELS[2])
     for phase, gpu, how in CLIP_PHASES:
         for model in VIDEO_ENCODERS:
             yield Case(f"{model}: {phase}, {how}", model, phase, LEVELS[2], gpu)
@@ -179,7 +187,7 @@ def simulate(case: Case, whole: bool = False) -> Simulated:
     if case.phase in (memory.CLIPS, memory.DECODING):
         decode = case.phase == memory.DECODING
         return clip(family, model, case.level.settings(case.model, 0), decode, decode or case.gpu is SMALL, case.dtype)
-    few = FEW_THAT_MOVE if case.level.moves else FEW
+    few = FEW_OF_VACE.get(case.model) or (FEW_THAT_MOVE if case.level.moves else FEW)
     counts = (blocks,) if whole else few
     found = []
     for count in counts:
@@ -252,7 +260,7 @@ def rows_of(every: list[Case], found: dict[str, Simulated]) -> list[dict[str, An
 def main() -> None:
     smallest = {"models": ["ltx-video-2b-0.9.5"], "only": memory.TRAINING + ", full"}
     parser = arguments((__doc__ or "").splitlines()[0], **smallest)
-    parser.add_argument("--models", nargs="+", choices=MODELS, metavar="NAME", default=list(MODELS))
+    parser.add_argument("--models", nargs="+", choices=(*MODELS, *BRANCHED), metavar="NAME", default=list(MODELS))
     parser.add_argument("--only", default="", metavar="TEXT", help="the rows whose name has it")
     parser.add_argument("--whole", action="store_true", help="simulate all blocks")
     options = parser.parse_args()

@@ -37,8 +37,11 @@ COGVIDEOX_VAE_1_5: Config = {**COGVIDEOX_VAE_5B, "invert_scale_latents": True}
 WAN: Config = {"num_attention_heads": 12, "num_layers": 30, "ffn_dim": 8960}
 WAN_14B: Config = {"num_attention_heads": 40, "num_layers": 40, "ffn_dim": 13824}
 WAN_14B_I2V: Config = {**WAN_14B, "in_channels": 36, "image_dim": 1280, "added_kv_proj_dim": 5120}
+WAN_FUN_INP: Config = {**WAN, "in_channels": 36, "image_dim": 1280, "added_kv_proj_dim": 1536}
 WAN_A14B_I2V: Config = {**WAN_14B, "in_channels": 36}
 WAN_5B: Config = {**WAN, "num_attention_heads": 24, "ffn_dim": 14336, "in_channels": 48, "out_channels": 48}
+WAN_VACE: Config = {**WAN, "vace_layers": list(range(0, 30, 2)), "vace_in_channels": 96}
+WAN_VACE_14B: Config = {**WAN_14B, "vace_layers": list(range(0, 40, 5)), "vace_in_channels": 96}
 WAN_VAE: Config = {"base_dim": 96, "z_dim": 16}
 WAN_2_2_VAE: Config = {
     **{"base_dim": 160, "decoder_base_dim": 256, "z_dim": 48, "in_channels": 12, "out_channels": 12},
@@ -98,6 +101,11 @@ def _wan(sources: tuple[str, ...], config: Config, vae: Config = WAN_VAE, **more
     return Published(names, transformer, ("diffusers", "AutoencoderKLWan", vae), UMT5, stored="float32", **more)
 
 
+def _vace(source: str, config: Config) -> Published:
+    transformer = ("diffusers", "WanVACETransformer3DModel", config)
+    return replace(_wan((), {}), sources=(f"Wan-AI/{source}-diffusers",), transformer=transformer)
+
+
 def _second(config: Config) -> dict[str, tuple[str, str, Config]]:
     return {"transformer_2": ("diffusers", "WanTransformer3DModel", config)}
 
@@ -124,9 +132,17 @@ PUBLISHED = (
         _wan((), {**WAN_14B_I2V, "pos_embed_seq_len": 514}, more={"image_encoder": CLIP}),
         sources=("Wan-AI/Wan2.1-FLF2V-14B-720P-diffusers",),
     ),
+    replace(
+        _wan(
+            (), {**WAN, "in_channels": 36, "image_dim": 1280, "added_kv_proj_dim": 1536}, more={"image_encoder": CLIP}
+        ),
+        sources=("weizhou03/Wan2.1-Fun-1.3B-InP-Diffusers",),
+    ),
     _wan(("Wan2.2-TI2V-5B",), WAN_5B, WAN_2_2_VAE),
     _wan(("Wan2.2-T2V-A14B",), WAN_14B, more=_second(WAN_14B)),
     _wan(("Wan2.2-I2V-A14B",), WAN_A14B_I2V, more=_second(WAN_A14B_I2V)),
+    _vace("Wan2.1-VACE-1.3B", WAN_VACE),
+    _vace("Wan2.1-VACE-14B", WAN_VACE_14B),
     _ltx("LTX-Video", {}, {}, stored="float32"),
     _ltx("LTX-Video-0.9.1", {}, LTX_VAE_1),
     _ltx("LTX-Video-0.9.5", {}, LTX_VAE_5),

@@ -11,6 +11,8 @@ from PIL import Image
 from workbench.families.base import Family
 from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.model import Model
+from workbench.families.model_inputs import Given
+from workbench.families.told import Told
 
 PROMPT, NEGATIVE, STEPS, FPS = "a red circle", "the video", 4, 24.0
 CPU = torch.device("cpu")
@@ -54,6 +56,18 @@ def picture_of(model: Model) -> Image.Image:
     return Image.fromarray(pixels.permute(1, 2, 0).numpy())
 
 
+def told_nothing(family: Family, model: Model, count: int = 1, frames: int | None = None) -> Given | None:
+    """What a model that is told a clip in any case is given where there is nothing to tell; None for the others."""
+    if not family.told_as_one(model):
+        return None
+    folder, frames = Path(model.source), frames or model.frames
+    encoder = family.load_image_encoder(folder, CPU, torch.float32)
+    gray = Told(frames, video=torch.zeros(count, 3, frames, model.height, model.width))
+    tensors = family.encode_told(family.load_vae(folder, CPU, torch.float32), encoder, gray)
+    shape = family.latents_shape(folder, frames, model.height, model.width)
+    return family.told_to_sample(folder, tensors, shape, torch.Generator(), torch.float32)
+
+
 def their_latents(
     family: Family, model: Model, dtype: torch.dtype, scale: float, float32_steps: bool = False
 ) -> torch.Tensor:
@@ -91,7 +105,7 @@ def our_latents(family: Family, model: Model, dtype: torch.dtype, scale: float) 
     folder, frames, of_vae = Path(model.source), model.frames, family.vae_dtype(dtype)
     parts = {one.lowest: family.load_transformer(folder, CPU, dtype, one.part) for one in model.experts}
     encoder = family.load_text_encoder(folder, CPU, dtype)
-    noise, given = torch.Generator().manual_seed(1), None
+    noise, given = torch.Generator().manual_seed(1), told_nothing(family, model)
     shape = family.latents_shape(folder, *shape_of(model))
     if model.task == "image-to-video":
         looks = family.load_image_encoder(folder, CPU, of_vae)

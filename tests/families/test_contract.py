@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.families.stock import told_nothing
 from workbench.errors import ConfigError
 from workbench.families import families, find_model
 from workbench.families.base import Family
@@ -49,6 +50,7 @@ class Toy:
             encoder = family.load_image_encoder(folder, CPU, torch.float32)
             image = family.encode_image(vae, encoder, self.image, frames, "pipeline")
             self.given = family.given(image, torch.randn(2, *family.one_frame(shape), generator=generator), shape)
+        self.given = self.given or told_nothing(family, model, 2)
 
     @property
     def batch(self) -> tuple[Any, ...]:
@@ -213,7 +215,8 @@ def test_a_picture_is_generated_as_a_clip_of_one_frame(toy: Toy) -> None:
         return
     toy.model.check_shape(1, toy.model.height, toy.model.width)
     shape = toy.family.latents_shape(toy.folder, 1, toy.model.height, toy.model.width)
-    video = toy.family.decode(toy.vae, toy.drawn_by(toy.transformer, latents_shape=shape))
+    given = told_nothing(toy.family, toy.model, frames=1)
+    video = toy.family.decode(toy.vae, toy.drawn_by(toy.transformer, latents_shape=shape, given=given))
     assert video[:, :, -1:].isfinite().all()
     assert video.shape[3:] == (toy.model.height, toy.model.width)
 
@@ -229,7 +232,7 @@ def test_one_frame_is_a_clip_too(toy: Toy) -> None:
     family, model = toy.family, toy.model
     shape = family.latents_shape(toy.folder, 1, model.height, model.width)
     latents = family.sample_latents(family.encode_video(toy.vae, toy.video[:, :, :1]), torch.zeros(2, *shape))
-    given = None
+    given = told_nothing(family, model, 2, frames=1)
     if toy.image is not None:
         encoder = family.load_image_encoder(toy.folder, CPU, torch.float32)
         image = family.encode_image(toy.vae, encoder, toy.image, 1, "pipeline")
@@ -244,7 +247,10 @@ def test_one_frame_is_a_clip_too(toy: Toy) -> None:
 
 
 def test_an_image_is_asked_for_where_it_is_needed_alone(toy: Toy) -> None:
-    if toy.given is None:
+    if toy.family.told_as_one(toy.model):
+        with pytest.raises(ConfigError, match="told a clip in any case"):
+            toy.drawn_by(toy.transformer, given=None)
+    elif toy.given is None:
         with pytest.raises(ConfigError, match="takes text alone"):
             toy.drawn_by(toy.transformer, given=Given(beside=toy.latents[:1]))
     elif toy.given.beside is not None:

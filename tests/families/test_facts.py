@@ -34,8 +34,9 @@ def test_published_sizes_are_known_without_files(model: Model) -> None:
     assert found.blocks * found.block_values < found.values < 1.1 * sum(one.values for _, one in found.named())
     assert set(parts) >= {"transformer", "vae", "text_encoder"}
     config = {name: value for name, value in parts["transformer"].config.items() if not name.startswith("_")}
+    kind = "WanVACETransformer3DModel" if config.get("vace_layers") else CLASSES[model.family]
     with torch.device("meta"):
-        made = getattr(diffusers, CLASSES[model.family]).from_config(config)
+        made = getattr(diffusers, kind).from_config(config)
     assert sum(value.numel() for value in made.state_dict().values()) == found.values
     layers = {key: each for key, each in made.named_modules() if isinstance(each, LAYERS)}
     assert {key: linear.values for key, linear in found.named()} == {

@@ -32,7 +32,6 @@ LORAS = {
     "down_blocks.0.motion_modules.0.transformer_blocks.0.attn1.to_q": "AnimateDiff",
     "lora_unet_down_blocks_1_attentions_0_transformer_blocks_0_attn1_to_q": "Stable Diffusion",
     "transformer.transformer_blocks.0.attn.to_q": "FLUX, Qwen-Image, Stable Diffusion 3 or HunyuanVideo",
-    "diffusion_model.vace_blocks.0.self_attn.q": "Wan VACE",
 }
 
 
@@ -102,7 +101,11 @@ LTX = {"model.diffusion_model.patchify_proj.weight": (2048, 128), "vae.x": (400_
         (WAN, "one file of Wan in its authors' layout, .*: choose a folder with a model_index.json"),
         (LTX, "one file of LTX-Video in its authors' layout, .*: choose ltx-video-2b"),
         (LTX_13B, "one file of LTX-Video in its authors' layout, .*: choose ltx-video-13b-0.9.7 or ltx-video-13b-"),
-        (WAN | {"vace_blocks.0.self_attn.q.weight": (2, 2)}, "of Wan VACE, which is not trained here"),
+        (
+            WAN
+            | {"vace_blocks.0.self_attn.q.weight": (2, 2), "model.diffusion_model.rest.weight": (17_320, 1_000_000)},
+            "one file of Wan in its authors' layout, .*: choose wan2.1-vace-14b, or a folder with a model_i",
+        ),
         ({"double_blocks.0.img_mlp.0.weight": (2, 2)}, "of FLUX, which is not trained here"),
         ({"transformer.blocks.0.attn1.to_q.lora_A.weight": (2, 2)}, "a LoRA and no model"),
         ({"x": (2, 2)}, "one file; a model is a folder as diffusers has it"),
@@ -148,4 +151,3 @@ def test_a_family_that_another_package_adds_is_not_refused() -> None:
     names = ["transformer.single_transformer_blocks.0.attn.to_q.lora_A.weight"]
     assert family_of_layers(names, ["CogVideoX", "Wan"]) == "FLUX or HunyuanVideo"
     assert family_of_layers(names, ["CogVideoX", "HunyuanVideo"]) == ""
-    assert family_of_layers(["vace_blocks.0.self_attn.q.weight"], ["Wan"]) == "Wan VACE"

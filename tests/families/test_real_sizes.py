@@ -35,6 +35,8 @@ LIKE = {
     "cogvideox-2b": "sincos",
     "ltx-video-2b-0.9.5": "text-0.9.5",
     "ltx-video-13b-0.9.7": "text-13b",
+    "wan2.1-vace-1.3b": "vace",
+    "wan2.1-vace-14b": "vace",
     "cogvideox": "rotary",
     "wan": "text",
     "ltx": "text",
@@ -59,11 +61,15 @@ def real(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Model, Path]:
 def built(model: Model, folder: Path, part: str, **changed: Any) -> Any:
     """A part of the model on the meta device."""
     kind = getattr(diffusers, CLASSES[model.family][part == "vae"])
+    if part == "transformer" and config(folder, part).get("vace_layers"):
+        kind, changed = diffusers.WanVACETransformer3DModel, {**changed, "vace_layers": [0]}
     return empty(kind, {**config(folder, part), **changed}).to(DTYPE).requires_grad_(False)
 
 
 def given(model: Model, config: Any, shape: tuple[int, ...], count: int) -> Given | None:
-    """What a model is shown of a first frame, in the shapes of its family."""
+    """What a model is shown of a first frame, in the shapes of its family; a VACE model, of a clip."""
+    if getattr(config, "vace_layers", None):
+        return Given(tokens={"vace context": torch.empty(count, config.vace_in_channels, *shape[1:])})
     if model.task == "text-to-video":
         return None
     family = find_model(model.id)[0]

@@ -285,6 +285,7 @@ def test_a_model_says_what_it_can_be_told(tmp_path: Path) -> None:
     published = {model.id: can(model) for model in FAMILY.models}
     assert published["wan2.1-t2v-14b"] == {"nothing"}
     assert published["wan2.1-i2v-14b-480p"] == published["wan2.2-i2v-a14b"] == set(NAMES)
+    assert published["wan2.1-fun-1.3b-inp"] == set(NAMES)
     assert published["wan2.1-flf2v-14b-720p"] == {"first+last", "keyframes"}
     assert published["wan2.2-ti2v-5b-image"] == {"first", "prefix"}
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.families.stock import whole_pipeline
+from tests.families.stock import told_nothing, whole_pipeline
 from workbench.families.denoising import DenoiseInputs, Guidance, StepOptions
 from workbench.families.model_inputs import Given, ModelInputs, Tensors
 from workbench.families.noise_schedules import Density, NoiseSettings
@@ -48,7 +48,7 @@ class Case:
 
     def given(self, kept: list[bool] | None = None) -> Given | None:
         if not self.of_image:
-            return None
+            return told_nothing(FAMILY, self.model, len(kept or [True]))
         encoded = FAMILY.encode_image(self.vae, self.image_encoder, self.image, 9, "pipeline")
         count = len(kept or [True])
         many = {name: one.expand(count, *one.shape[1:]) for name, one in encoded.items()}
@@ -170,6 +170,10 @@ def published_loss(case: Case, noise_share: torch.Tensor, kept: list[bool]) -> t
             if one:
                 noisy[index, :, :1], grid[index, 0], counted[index, :, 0] = first, 0, 0
         times = grid.flatten(1)
+    if case.variant == "vace":
+        given = case.given(kept)
+        assert given is not None
+        more["control_hidden_states"] = given.tokens["vace context"]  # tests/families/test_wan_vace.py makes it anew
     with torch.no_grad():
         predicted = case.transformer(noisy, times, case.text["prompt_embeds"], return_dict=False, **more)[0]
     error = (predicted - (case.noise - case.latents)).square() * counted

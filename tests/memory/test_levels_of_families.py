@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.families.stock import told_nothing
 from workbench.families import families
 from workbench.families.base import Family
 from workbench.families.model_inputs import ModelInputs
@@ -43,7 +44,7 @@ class Variant:
         random = torch.Generator().manual_seed(0)
         latents, noise = (torch.randn(2, *shape, generator=random) for _ in range(2))
         encoder = family.load_text_encoder(self.folder, CPU, torch.float32)
-        text, given = family.encode_text(encoder, ["a red circle", "a blue square"]), None
+        text, given = family.encode_text(encoder, ["a red circle", "a blue square"]), told_nothing(family, model, 2)
         if model.task == "image-to-video":
             vae = family.load_vae(self.folder, CPU, torch.float32)
             pictures = torch.rand(2, 3, model.height, model.width, generator=random) * 2 - 1

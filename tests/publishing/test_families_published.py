@@ -173,8 +173,9 @@ def test_every_model_has_a_card_with_its_license_and_a_space(
     kind = {"wan": "Wan", "ltx": "LTX"}[family.name]
     kind += "ImageToVideo" if model.task == "image-to-video" else ""
     pipeline = "LTXConditionPipeline" if "13b" in model.id or "0.9.5" in model.id else f"{kind}Pipeline"
+    pipeline = "WanVACEPipeline" if "vace" in model.id else pipeline
     assert f"pipe = {pipeline}.from_pretrained" in body
-    looks = model.id.startswith(("wan2.1-i2v", "wan2.1-flf2v"))  # through CLIP
+    looks = model.id.startswith(("wan2.1-i2v", "wan2.1-flf2v", "wan2.1-fun"))  # through CLIP
     assert ("pipe.encode_image = squeezed" in body) == looks
     assert model.negative_prompt
     if family.name == "wan":

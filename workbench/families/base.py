@@ -233,6 +233,12 @@ class Family(ABC):
         """
         return {}
 
+    def told_as_one(self, model: Model) -> bool:
+        """Whether all that the model is told of a clip is one clip, encoded as a whole: a control video stands in the
+        place of what is not known, and a clip that is all gray where there is nothing to tell. Such a model is told one
+        in any case, and its reference is a picture, whole, on white."""
+        return False
+
     def refusal(self, model: Model, kind: str) -> str:
         """Why the model cannot be told a kind, a whole sentence without its end; "" where it can."""
         kinds = self.given_kinds(model)
@@ -295,6 +301,7 @@ class Family(ABC):
             float32_vae=self.float32_vae,
             told_bytes=self.timed_number * (in_channels == channels and self._can_be_told(model)),
             reference_bytes=self.timed_number * (self.given_kinds(model).get("reference") == ""),
+            reference_frames=int(self.told_as_one(model)),
         )
 
     def _can_be_told(self, model: Model) -> bool:
@@ -454,6 +461,10 @@ class Family(ABC):
         """The equal blocks that hold nearly all of its weights and do nearly all of its work, first to last."""
         found = getattr(transformer, "blocks", None)
         return list(transformer.transformer_blocks if found is None else found)
+
+    def all_blocks(self, transformer: Any) -> Sequence[Any]:
+        """Those and the blocks of a side branch, where a model has one, in the order in which they compute."""
+        return self.blocks(transformer)
 
     def use_attention(self, transformer: Any, kernel: str, device: torch.device) -> None:
         """Compute its attention with a kernel (a value of the setting `attention`) on this device.

@@ -170,6 +170,7 @@ class DenoiseInputs:
     skip_steps: skip steps in the middle whose clean latents can be extrapolated from earlier ones
     at_timestep: gives the transformer for a timestep, where the model has two experts
     temperature: of the first step, for models that sample codes; None: the family's own
+    conditioning_scale: of what a side branch adds, for models that have one
     """
 
     folder: Path
@@ -191,6 +192,7 @@ class DenoiseInputs:
     fps: float = 8.0
     at_timestep: Callable[[float], Any] | None = None
     temperature: float | None = None
+    conditioning_scale: float = 1.0
 
     @property
     def device(self) -> torch.device:
@@ -282,7 +284,7 @@ class Denoising:
         given = given and given.repeated(count).to(inputs.device, inputs.dtype)
         transformer = self.transformer if inputs.at_timestep is None else inputs.at_timestep(float(timestep))
         latents = latents.to(inputs.dtype)
-        call = CallInputs(latents, text, timestep.expand(count), given, inputs.fps)
+        call = CallInputs(latents, text, timestep.expand(count), given, inputs.fps, inputs.conditioning_scale)
         return self.family.call(transformer, call).float()
 
     def _may_skip(self, step: int, steps: int) -> bool:

@@ -98,6 +98,7 @@ class ModelFacts:
     shown_bytes: the same where a text-to-video run is shown its own first frame (first_frame_share); 0: it never is
     told_bytes: the same where a run tells it frames that stand in its latents (given); 0: they stand beside, or never
     reference_bytes: the same where a run shows it references, whose tokens are at time 0; 0: it takes none
+    reference_frames: latent frames that a reference takes; 0: as many as its clip has
     auto: the dtype that the transformer computes in on a GPU where precision is `auto`; "": the stored one
     float32_vae: whether the VAE and the image encoder compute in float32 whatever the transformer does
     """
@@ -128,6 +129,7 @@ class ModelFacts:
     shown_bytes: int = 0
     told_bytes: int = 0
     reference_bytes: int = 0
+    reference_frames: int = 0
     auto: str = ""
     float32_vae: bool = False
 
@@ -155,6 +157,23 @@ class ModelFacts:
     def block_values(self) -> int:
         """Numbers in the linear layers of one block."""
         return sum(linear.values for linear in self.linears if linear.in_blocks)
+
+    @property
+    def side(self) -> tuple[Linear, ...]:
+        """The linear layers of blocks beside the equal ones, as a side branch has them, each under its own name."""
+        lists = {one.name.partition(".")[0] for one in self.linears if one.in_blocks}
+        beside = (one for one in self.linears if IN_BLOCK.fullmatch(one.name) and not one.in_blocks)
+        return tuple(one for one in beside if one.name.partition(".")[0] not in lists)
+
+    @property
+    def all_blocks(self) -> int:
+        """The number of blocks with those of a side branch."""
+        return self.blocks + len({tuple(one.name.split(".")[:2]) for one in self.side})
+
+    @property
+    def all_block_values(self) -> int:
+        """Numbers in the linear layers of all of them."""
+        return self.blocks * self.block_values + sum(one.values for one in self.side)
 
     def named(self) -> Iterator[tuple[str, Linear]]:
         """Every linear layer under its full name."""

@@ -67,7 +67,7 @@ COLUMNS = "this DoRA keeps the lengths of columns, diffusers those of rows: it c
 DAMAGED = "the LoRA's notes on rank and alpha are damaged: export it again"
 PREFIXES = (
     *("base_model.model.", "module.", "diffusion_model.", "transformer.", "unet.", "model.", "pipe.", "dit.", "net."),
-    *("transformer_1.", "transformer_2."),
+    *("transformer_1.", "transformer_2.", "vace."),
 )
 FLAT_PREFIXES = ("lycoris_", "lora_unet_", "lora_transformer_", "transformer_")
 # What a file's first name begins with -> who wrote it, where the metadata does not say.
@@ -101,6 +101,8 @@ class LayerNames:
     in_block: diffusers' name within a block -> the authors', which ComfyUI keeps;  outside: the same of other layers
     readers:  whose files are known, for messages;  authors_blocks: what the authors call the list of blocks
     more_parts: other parts of the model that have layers, which are called the same everywhere
+    side:     what all call the blocks of a side branch, which have the layers of the others; "" where there is none
+    in_side:  their own layers, diffusers' name -> the authors'
     """
 
     title: str
@@ -110,6 +112,8 @@ class LayerNames:
     readers: str
     authors_blocks: str = "blocks"
     more_parts: tuple[str, ...] = ()
+    side: str = ""
+    in_side: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def _spellings(self) -> dict[str, str]:
@@ -131,6 +135,9 @@ class LayerNames:
         if "." not in name and not BLOCK.match(name):
             prefix = next((one for one in FLAT_PREFIXES if name.startswith(one)), "")
             name = name.removeprefix(prefix).lstrip("_")  # VideoX-Fun writes lora_unet__transformer_blocks_0
+        if (match := self._of_side(name)) is not None:
+            inside = {**self._spellings, **self._own_of_side}.get(match[2])
+            return None if inside is None else f"{self.side}.{match[1]}.{inside}"
         if (match := BLOCK.fullmatch(name)) is not None:
             inside = self._spellings.get(match[2])
             if inside is not None:
@@ -142,10 +149,21 @@ class LayerNames:
 
     def authors_name(self, layer: str) -> str | None:
         """The authors' name of a layer, which ComfyUI uses; None for one that their model lacks."""
+        if (match := self._of_side(layer)) is not None:
+            inside = {**self.in_block, **self.in_side}.get(match[2])
+            return None if inside is None else f"{self.side}.{match[1]}.{inside}"
         if (match := BLOCK.fullmatch(layer)) is not None:
             inside = self.in_block.get(match[2])
             return None if inside is None else f"{self.authors_blocks}.{match[1]}.{inside}"
         return self.outside.get(layer)
+
+    def _of_side(self, name: str) -> re.Match[str] | None:
+        """The number and the rest of the name of a side branch's layer."""
+        return re.fullmatch(rf"{self.side}[._](\d+)[._](.+)", name) if self.side else None
+
+    @cached_property
+    def _own_of_side(self) -> dict[str, str]:
+        return {spelling: name for name, one in self.in_side.items() for spelling in (name, one)}
 
 
 @dataclass

@@ -101,6 +101,7 @@ class CallInputs:
     """What a transformer is called with once, all tensors in its dtype but the timesteps.
 
     latents: noisy [B, ...], known frames in their place already;  timesteps: [B];  fps: of the clips
+    conditioning_scale: of what a side branch adds, for models that have one
     """
 
     latents: torch.Tensor
@@ -108,6 +109,7 @@ class CallInputs:
     timesteps: torch.Tensor
     given: Given | None = None
     fps: float = 8.0
+    conditioning_scale: float = 1.0
 
 
 @dataclass(frozen=True)

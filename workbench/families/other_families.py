@@ -26,7 +26,6 @@ PIPELINES = {
     "LTX2": "LTX-2",
     "Cosmos": "Cosmos",
     "AnimateDiff": "AnimateDiff",
-    "WanVACE": "Wan VACE",
     "WanAnimate": "Wan Animate",
     "SkyReelsV2": "SkyReels-V2",
     "EasyAnimate": "EasyAnimate",
@@ -44,7 +43,6 @@ PIPELINES = {
 # A part of a layer's name, dots as underscores and without its prefix -> its family; the first that fits.
 LAYERS = {
     r"audio_attn|audio_patchify_proj|audio_proj_in|audio_time_embed|audio_to_video|av_ca_": "LTX-2",
-    r"^vace_blocks_|^vace_patch_embedding": "Wan VACE",
     r"motion_modules_\d": "AnimateDiff",
     r"individual_token_refiner|context_embedder_token_refiner|(img|txt)_mlp_fc\d|(img|txt)_mod_linear": "HunyuanVideo",
     r"single_blocks_\d+_modulation_linear": "HunyuanVideo",

@@ -117,6 +117,7 @@ class Told:
     mask:      [B, 1, F, H, W], 1 where the video is known and 0 elsewhere: in place of whole frames
     control:   [B, 3, F, H, W] in [-1, 1], which the clip follows frame by frame
     reference: [B, 3, F', H', W'] in [-1, 1], which shows what the clip shall look like
+    A model that is told one clip in any case (`Family.told_as_one`) has a video even where nothing of it is known.
     """
 
     frames: int
@@ -162,3 +163,19 @@ def told_of(kind: GivenKind, video: torch.Tensor, mask: torch.Tensor | None = No
     assert mask is not None, "this kind needs the clip's mask"
     inside = (mask > 0.5).to(video)
     return Told(frames, video=video, mask=inside if kind.side == "inside" else 1 - inside)
+
+
+def on_white(picture: torch.Tensor, height: int, width: int) -> torch.Tensor:
+    """A picture [1, 3, 1, H, W] in [-1, 1], whole, in the middle of a white one of a size, as VACE is shown references.
+
+    Source: the authors' Wan2.1, vace.py, prepare_source.
+    """
+    from torch.nn.functional import interpolate
+
+    scale = min(height / picture.shape[-2], width / picture.shape[-1])
+    tall, wide = int(picture.shape[-2] * scale), int(picture.shape[-1] * scale)
+    found = picture.new_ones(1, 3, 1, height, width)
+    top, left = (height - tall) // 2, (width - wide) // 2
+    small = interpolate(picture[:, :, 0], size=(tall, wide), mode="bilinear", align_corners=False)
+    found[:, :, 0, top : top + tall, left : left + wide] = small
+    return found

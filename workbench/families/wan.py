@@ -16,7 +16,7 @@ picture out. Other frames are told in the same layout: a mask of four channels, 
 (VideoX-Fun) have the latents of a control video right behind the noisy ones; the number of a transformer's input
 channels says what it can be told (`Wan.joined`). CLIP sees the picture as the authors' code shows it (Wan2.1
 modules/clip.py): all of it, squeezed into a square by bicubic interpolation, where diffusers' processor would cut the
-middle out.
+middle out. VACE models have a side branch for all of this: `wan_vace`.
 
 A reference (in-context LoRA) stands in front of the clip's latents along the frames, clean, at time 0 and without loss.
 It takes the same weights and transformer class; each token has a timestep of its own, as in 2.2 5B, and positions
@@ -39,14 +39,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
-from workbench.families import lora_names, lora_writing
+from workbench.families import lora_names, lora_writing, wan_vace
 from workbench.families.base import Family, ImageScale, OwnSetting
+from workbench.families.denoising import DenoiseInputs
 from workbench.families.facts import ModelFacts, Part, VaeFacts
 from workbench.families.lora_writing import LoraFormat, passed_over_by_comfyui
 from workbench.families.model import TINY_PROMPTS, Frames, Model
 from workbench.families.model_files import INDEX, index, part_folder
-from workbench.families.model_inputs import CallInputs, Given, PromptEncoder, Tensors, umt5_parts
-from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
+from workbench.families.model_inputs import CallInputs, Given, ModelInputs, PromptEncoder, Tensors, umt5_parts
+from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSchedule, NoiseSettings
 from workbench.families.told import NAMES as KINDS
 from workbench.families.told import NOTHING, Told
 from workbench.families.usage import UsageExtras
@@ -141,6 +142,17 @@ PAIR_I2V = replace(
     flow_shift=5.0,
     boundary=0.9,
 )
+VACE = replace(
+    FIRST,
+    id="wan2.1-vace-1.3b",
+    title="Wan 2.1 VACE 1.3B",
+    source="Wan-AI/Wan2.1-VACE-1.3B-diffusers",
+    guidance_scale=5.0,
+    flow_shift=wan_vace.FLOW_SHIFT,
+    download_gb=32.0,
+    pipeline=wan_vace.PIPELINE,
+    recipes="wan-vace",
+)
 # Three models of one set of weights, which differ in the channels of the first layer (assets/train_tiny_wan.py).
 TINY = replace(
     FIRST,
@@ -199,10 +211,27 @@ MODELS = (
         flow_shift=16.0,
         small_flow_shift=None,
     ),
+    replace(  # VideoX-Fun's, in diffusers' layout as FastVideo names it; values of its predict_i2v.py
+        FIRST,
+        id="wan2.1-fun-1.3b-inp",
+        title="Wan 2.1 Fun 1.3B, image to video",
+        source="weizhou03/Wan2.1-Fun-1.3B-InP-Diffusers",
+        task="image-to-video",
+        flow_shift=3.0,
+        download_gb=32.0,
+    ),
     FIVE,
     replace(FIVE, id="wan2.2-ti2v-5b-image", title="Wan 2.2 5B, image to video", task="image-to-video"),
     PAIR,
     PAIR_I2V,
+    VACE,
+    replace(
+        VACE,
+        id="wan2.1-vace-14b",
+        title="Wan 2.1 VACE 14B",
+        source="Wan-AI/Wan2.1-VACE-14B-diffusers",
+        download_gb=92.0,
+    ),
     *BUILT_IN,
 )
 
@@ -234,12 +263,15 @@ OUTSIDE = {
     f"{EMBEDDER}.image_embedder.ff.net.0.proj": "img_emb.proj.1",
     f"{EMBEDDER}.image_embedder.ff.net.2": "img_emb.proj.3",
     "proj_out": "head.head",
+    **wan_vace.OUTSIDE,
 }
 READERS = (
     "this workbench, diffusers, finetrainers, ComfyUI, diffusion-pipe, ai-toolkit, musubi-tuner, lightx2v, VideoX-Fun "
     "or DiffSynth"
 )
-NAMES = lora_names.LayerNames("Wan", "blocks", IN_BLOCK, OUTSIDE, READERS)
+NAMES = lora_names.LayerNames(
+    "Wan", "blocks", IN_BLOCK, OUTSIDE, READERS, side=wan_vace.SIDE, in_side=wan_vace.SIDE_LAYERS
+)
 # Programs that read ComfyUI's names without alpha. A file for one of them is a file for all.
 WITHOUT_ALPHA = {"ai-toolkit": "ai-toolkit", "videox-fun": "VideoX-Fun", "diffsynth": "DiffSynth-Studio"}
 FORMATS = (
@@ -355,8 +387,12 @@ class Wan(Family):
     schedulers = ("UniPC",)
     shift_name = "flow_shift"
     stock_kinds = ("first", "first+last")
-    toys = ("text", "image-2.1", "5b", "5b-image", "a14b", "a14b-image")  # beside "image-flf" and "control"
-    pipelines = {"WanPipeline": "text-to-video", "WanImageToVideoPipeline": "image-to-video"}
+    toys = ("text", "image-2.1", "5b", "5b-image", "a14b", "a14b-image", "vace")  # beside "image-flf" and "control"
+    pipelines = {
+        "WanPipeline": "text-to-video",
+        "WanImageToVideoPipeline": "image-to-video",
+        wan_vace.PIPELINE: "text-to-video",
+    }
     text_tokens = 512
     timed_number = 4
     posterior_share = 0.0
@@ -371,6 +407,7 @@ class Wan(Family):
         pipeline = index(folder)
         # With expand_timesteps a first frame stands in the latents: each token has a timestep of its own (2.2 5B).
         shared = FIVE if pipeline.get("expand_timesteps") else FIRST
+        shared = VACE if pipeline.get("_class_name") == wan_vace.PIPELINE else shared
         # Two experts are known by the second's presence: exports of 2.1 name a boundary, too.
         has_two = (pipeline.get("transformer_2") or [None])[0] is not None
         boundary = float(pipeline.get("boundary_ratio") or PAIR.boundary) if has_two else 0.0
@@ -394,6 +431,8 @@ class Wan(Family):
 
     def facts_of(self, model: Model, folder: Path | None) -> ModelFacts:
         found = super().facts_of(model, folder)
+        if found.side:  # what a side branch is told has no time of its own
+            found = replace(found, told_bytes=0, reference_bytes=0)
         return found if folder is None else replace(found, text_tokens=self.caption_length(folder))
 
     # ---- captions
@@ -421,6 +460,8 @@ class Wan(Family):
     # ---- first frames
 
     def load_image_encoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any | None:
+        if index(folder).get("_class_name") == wan_vace.PIPELINE:
+            return wan_vace.Vace()
         if not _has_image_encoder(folder):
             return None
         import transformers
@@ -473,6 +514,8 @@ class Wan(Family):
         transformer = self.part_config(model, "transformer")
         if not transformer:
             return {}
+        if wan_vace.is_vace(transformer):
+            return wan_vace.KINDS
         own = transformer.get("out_channels") or transformer["in_channels"]
         more = transformer["in_channels"] - own
         control, frames = more in (own, 2 * own, 2 * own + MASK), more in (own + MASK, 2 * own + MASK)
@@ -493,12 +536,17 @@ class Wan(Family):
             return found | {name: "" if name == "first" else why for name in KINDS}
         return found | (dict.fromkeys(KINDS, "") if frames else {})
 
+    def told_as_one(self, model: Model) -> bool:
+        return wan_vace.is_vace(self.part_config(model, "transformer"))
+
     def encode_told(self, vae: Any, image_encoder: Any, told: Told) -> Tensors:
         """{"control": latents} of a control video, {"reference": latents} of a reference, and what tells frames:
 
         {"known": latents} where they stand in the latents; else {"beside": latents of what is known, the rest gray,
         "mask": [B, 4, f, h, w]}, and what CLIP sees of the first known frame ("image") and, where the clip's two ends
         are known, of the last ("last image")."""
+        if isinstance(image_encoder, wan_vace.Vace):
+            return image_encoder.encode(self, vae, told)
         found: dict[str, torch.Tensor] = {}
         if told.control is not None:
             found["control"] = self.encode_video(vae, told.control)["mean"]
@@ -526,6 +574,8 @@ class Wan(Family):
         """
         import torch
 
+        if wan_vace.INACTIVE in tensors:
+            return wan_vace.given(tensors, noise)
         names = ("image", "last image", "control", "reference")
         tokens = {name: tensors[name] for name in names if name in tensors}
         if "reference" in tokens and tokens["reference"].shape[-2:] != latents_shape[-2:]:
@@ -534,7 +584,18 @@ class Wan(Family):
         beside = torch.cat([tensors["mask"], tensors["beside"]], dim=1) if "beside" in tensors else None
         return Given(beside=beside, known=tensors.get("known"), tokens=tokens)
 
+    def told_to_sample(
+        self, folder: Path, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
+    ) -> Given:
+        if wan_vace.INACTIVE in tensors:
+            return wan_vace.given(tensors, None)
+        return super().told_to_sample(folder, tensors, latents_shape, noise, dtype)
+
     def check_given(self, transformer: Any, given: Given | None) -> None:
+        if wan_vace.is_vace(transformer.config):
+            if given is None or wan_vace.CONTEXT not in given.tokens:
+                raise ConfigError("this model is told a clip in any case: encode a gray one where nothing is known")
+            return
         own = transformer.config.out_channels or transformer.config.in_channels
         if transformer.config.in_channels - own not in (own, 2 * own, 2 * own + MASK):
             super().check_given(transformer, given)
@@ -601,8 +662,10 @@ class Wan(Family):
         found = "as it was trained" if model.embedded else f"as the authors generate{sizes}"
         shift = OwnSetting(own, found) if own else OwnSetting("the scheduler's own")
         experts = {"expert": OwnSetting(), "guidance_scale_2": scale} if model.boundary else {}
+        side = {"conditioning_scale": OwnSetting()} if self.told_as_one(model) else {}
         return {  # a reference is as large as the clip: no other stands at the clip's positions
             **{name: own for name, own in told.items() if name != "reference_downscale"},
+            **side,
             **experts,
             "flow_shift": shift,
             "preview_flow_shift": shift,
@@ -613,9 +676,39 @@ class Wan(Family):
     def noise_schedule(self, folder: Path, device: torch.device, chosen: NoiseSettings = AS_PUBLISHED) -> FlowSchedule:
         return FlowSchedule(chosen, SHIFT if chosen.defaults > 1 else FORMER_SHIFT)
 
+    def predict(self, transformer: Any, schedule: NoiseSchedule, inputs: ModelInputs) -> torch.Tensor:
+        if (reference := wan_vace.reference_of(inputs.given)) is None:
+            return super().predict(transformer, schedule, inputs)
+        found = super().predict(transformer, schedule, wan_vace.with_reference(inputs, reference))
+        return found[:, :, reference.shape[2] :]
+
+    def loss(
+        self,
+        transformer: Any,
+        schedule: NoiseSchedule,
+        inputs: ModelInputs,
+        base: torch.Tensor | None = None,
+        weights: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """VACE's reference counts, too, but where the clip has weights or another target."""
+        reference = wan_vace.reference_of(inputs.given)
+        if reference is not None and base is None and weights is None:
+            inputs = wan_vace.with_reference(inputs, reference)
+        return super().loss(transformer, schedule, inputs, base, weights)
+
+    def denoise(self, transformer: Any, inputs: DenoiseInputs) -> torch.Tensor:
+        if (reference := wan_vace.reference_of(inputs.given)) is None:
+            return super().denoise(transformer, inputs)
+        return super().denoise(transformer, wan_vace.to_denoise(inputs, reference))[:, :, reference.shape[2] :]
+
+    def all_blocks(self, transformer: Any) -> Sequence[Any]:
+        return [*getattr(transformer, wan_vace.SIDE, ()), *self.blocks(transformer)]
+
     def call(self, transformer: Any, inputs: CallInputs) -> torch.Tensor:
         import torch
 
+        if wan_vace.is_vace(transformer.config):
+            return wan_vace.predicted(transformer, inputs)
         timesteps, given = inputs.timesteps, inputs.given
         latents = self.joined(transformer, inputs.latents, given)
         reference = None if given is None else given.tokens.get("reference")
@@ -661,13 +754,15 @@ class Wan(Family):
     def usage_told(
         self, model: Model, folder: Path, shape: tuple[int, int, int], extras: UsageExtras, told: Sequence[str]
     ) -> UsageExtras:
+        transformer = self.part_config(model, "transformer")
+        if wan_vace.is_vace(transformer):
+            return wan_vace.usage_told(extras, shape, told)
         found = super().usage_told(model, folder, shape, extras, [kind for kind in told if kind != "reference"])
         if "reference" in told:
             frames, height, width = shape
             calls = "\n".join(f"in_context(pipe.{expert.part})" for expert in model.experts)
             code = IN_CONTEXT.format(frames=frames, height=height, width=width, transformers=calls)
             found = replace(found, changes=found.changes + code, helpers=(*found.helpers, "load_video"))
-        transformer = self.part_config(model, "transformer")
         own = transformer.get("out_channels") or transformer.get("in_channels", 0)
         if own and transformer["in_channels"] == 3 * own + MASK:
             found = replace(
@@ -677,7 +772,7 @@ class Wan(Family):
 
     def miniature(self, variant: str) -> tuple[Any, dict[str, Any]]:
         """A random pipeline: "text", "image-2.1" and "image-flf" (first and last frame) as 2.1, "5b" and "a14b" as 2.2;
-        "control" has the channels of Wan2.2-Fun-Control in one transformer."""
+        "control" has the channels of Wan2.2-Fun-Control in one transformer, "vace" a side branch at blocks 0 and 2."""
         import diffusers
         import transformers
 
@@ -700,6 +795,9 @@ class Wan(Family):
             transformer |= {"image_dim": 32, "added_kv_proj_dim": 24}
         if variant == "image-flf":
             transformer |= {"pos_embed_seq_len": 2 * 5}  # of two pictures
+        if variant == "vace":
+            transformer |= {"num_layers": 3, "vace_layers": [0, 2]}
+        kind = diffusers.WanVACETransformer3DModel if variant == "vace" else diffusers.WanTransformer3DModel
         vae: dict[str, Any] = {"base_dim": 4, "z_dim": channels, "dim_mult": [1] * 4, "num_res_blocks": 1}
         if five:
             vae |= {
@@ -715,7 +813,7 @@ class Wan(Family):
             "tokenizer": tokenizer,
             "text_encoder": text_encoder,
             "vae": diffusers.AutoencoderKLWan(**vae),
-            "transformer": diffusers.WanTransformer3DModel(**transformer),
+            "transformer": kind(**transformer),
             "scheduler": diffusers.UniPCMultistepScheduler(
                 prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=5.0 if five else 3.0
             ),
@@ -733,6 +831,7 @@ class Wan(Family):
                 "image_processor": transformers.CLIPImageProcessor(size={"shortest_edge": 16}, crop_size=square),
             }
         pipeline = diffusers.WanImageToVideoPipeline if of_image else diffusers.WanPipeline
+        pipeline = diffusers.WanVACEPipeline if variant == "vace" else pipeline
         boundary = {"boundary_ratio": 0.9 if of_image else 0.875} if variant.startswith("a14b") else {}
         made = pipeline(**parts, **boundary, **({"expand_timesteps": True} if five else {}))
         size = 64 if five else 32

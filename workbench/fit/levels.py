@@ -122,7 +122,7 @@ def candidates(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel) -> Ite
     half = "int8" if gpu.kind == "mps" else "fp8"
     fewer = settings.base_model_precision if settings.base_model_precision != "as stored" else half
     weights = dict.fromkeys(("as stored", fewer, "nf4")) if lora else ("as stored",)
-    swapped = dict.fromkeys((0, *(round(facts.blocks * quarter / 4) for quarter in range(1, 5))))
+    swapped = dict.fromkeys((0, *(round(facts.all_blocks * quarter / 4) for quarter in range(1, 5))))
     optimizers = [settings.optimizer]
     if settings.optimizer == "adamw" and cuda and importlib.util.find_spec("bitsandbytes") is not None:
         optimizers.append("adamw-8bit")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -73,6 +73,9 @@ class RunSizes:
         own, (frames, height, width) = self.facts.tokens(*self.shape), self.shape
         if not self.settings.reference:
             return own
+        if self.facts.reference_frames:
+            latents = 1 + self.facts.temporal * (self.facts.reference_frames - 1)
+            return own + self.facts.tokens(latents, height, width)
         smaller = self.settings.reference_downscale  # the reference's tokens stand beside the clip's
         return own + self.facts.tokens(frames, height // smaller, width // smaller)
 
@@ -124,6 +127,18 @@ class RunSizes:
         block = [one for one in self.facts.linears if one.in_blocks and one.on == "video"]
         return block if self.full else [one for one in block if self.blocks_with(one)]
 
+    @cached_property
+    def in_side(self) -> list[Linear]:
+        """The same of all blocks of a side branch."""
+        return [one for one in self.facts.side if one.on == "video" and (self.full or self.blocks_with(one))]
+
+    def trained_sizes(self, size: Callable[[Linear], int]) -> float:
+        """Sum a size over a block's layers that are trained: the mean of all blocks where they differ."""
+        own, facts = sum(size(one) for one in self.in_block), self.facts
+        if not facts.side:
+            return own
+        return (facts.blocks * own + sum(size(one) for one in self.in_side)) / facts.all_blocks
+
     # ---- what a block keeps
 
     @cached_property
@@ -141,13 +156,15 @@ class RunSizes:
         inside = max((one.outputs for one in facts.linears if one.in_blocks and one.on == "video"), default=0)
         wide, timed = rates.within * inside / facts.width, 6.0 * (facts.timed_bytes or shown)
         picture = 1.05 * self.number if facts.picture_tokens else 0.0  # a second cross-attention's output
-        widest = max((one.inputs for one in self.in_block), default=0)
+        widest = max((one.inputs for one in (*self.in_block, *self.in_side)), default=0)
+        # What a side branch adds waits for its blocks, and is gone before a backward pass begins.
+        hints = self.number * (facts.all_blocks - facts.blocks)
         return replace(
             rates,
             attention=rates.attention + picture,
             saved=rates.saved + wide + picture + (timed + 3.5 if timed else 0.0),
             backward=rates.backward + wide + rates.cast * widest / facts.width,
-            forward=rates.forward + wide + timed,
+            forward=rates.forward + wide + timed + hints,
             outside=rates.outside + facts.position_bytes + (7.5 * self.number if timed else 0.0),
         )
 
@@ -155,15 +172,15 @@ class RunSizes:
     def saved_by_a_block(self) -> float:
         """Bytes that a block keeps for its backward pass, for each token and unit of width."""
         settings, rates, width = self.settings, self.rates, self.facts.width
-        every = sum(one.inputs for one in self.in_block)
-        inputs = sum(one.inputs for one in self.in_block if not (rates.shared and one.shared))
+        every = self.trained_sizes(lambda one: one.inputs)
+        inputs = self.trained_sizes(lambda one: 0 if rates.shared and one.shared else one.inputs)
         found = rates.saved + rates.inputs * inputs / width
         if self.full:
             return found + rates.full
         if settings.lora_dropout and settings.method == "lora":
             found += (rates.inputs + 1.0) * every / width
         if settings.is_dora:
-            found += 2.5 * rates.inputs * sum(one.outputs for one in self.in_block) / width
+            found += 2.5 * rates.inputs * self.trained_sizes(lambda one: one.outputs) / width
         return found
 
     # ---- weights
@@ -174,11 +191,12 @@ class RunSizes:
         settings, facts = self.settings, self.facts
         if self.full:
             return 0.0, 0.0
-        of_blocks = facts.blocks * facts.block_values
-        each = facts.block_values * known.FROZEN.get(settings.base_model_precision, float(self.number))
-        rest = (facts.values - of_blocks) * self.number
-        swapped = min(settings.blocks_to_swap, facts.blocks)
-        here = facts.blocks - swapped + (min(known.RING, swapped))
+        # Of a side branch they are a little larger: all are taken as equal.
+        of_block = facts.all_block_values / facts.all_blocks
+        each = of_block * known.FROZEN.get(settings.base_model_precision, float(self.number))
+        rest = (facts.values - facts.all_block_values) * self.number
+        swapped = min(settings.blocks_to_swap, facts.all_blocks)
+        here = facts.all_blocks - swapped + (min(known.RING, swapped))
         return rest + here * each, swapped * each
 
 
@@ -332,14 +350,14 @@ def _training(run: RunSizes) -> dict[str, float]:
     settings, facts, rates, unit = run.settings, run.facts, run.rates, run.unit
     level, number, saved = settings.gradient_checkpointing, run.number, run.saved_by_a_block
     by_blocks = {
-        "none": facts.blocks * saved,
-        "keep attention": facts.blocks * (rates.boundary + rates.attention),
-        "full": facts.blocks * rates.boundary,
+        "none": facts.all_blocks * saved,
+        "keep attention": facts.all_blocks * (rates.boundary + rates.attention),
+        "full": facts.all_blocks * rates.boundary,
         "offloaded": known.COMING_BACK * rates.boundary,
     }[level]
     again = 0.0 if level == "none" else saved  # a block at a time
     # Trained values are fp32; a step computes with copies of them in its own format.
-    copies = run.trained * number / (1 if level == "none" else facts.blocks) if run.precision != "fp32" else 0.0
+    copies = run.trained * number / (1 if level == "none" else facts.all_blocks) if run.precision != "fp32" else 0.0
     gradients = run.trained * 4.0
     if level != "offloaded" and settings.gradient_accumulation == 1 and not settings.preservation_weight:
         # There are none before the backward pass: what blocks kept makes room for them.
@@ -359,7 +377,7 @@ def host_gb(run: RunSizes) -> float:
     """The machine's own memory that a run on a GPU needs, at its worst moment."""
     facts = run.facts
     offloaded = run.settings.gradient_checkpointing == "offloaded"
-    waiting = run.weights[1] + (facts.blocks * run.rates.boundary * run.unit if offloaded else 0.0)
+    waiting = run.weights[1] + (facts.all_blocks * run.rates.boundary * run.unit if offloaded else 0.0)
     # Each part comes through the machine's memory on its way, one at a time.
     coming = max(facts.text_encoder_values, facts.values) * run.number
     training = waiting + facts.vae.values * run.of_vae

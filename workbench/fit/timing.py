@@ -29,8 +29,9 @@ def forward_operations(run: RunSizes) -> tuple[float, float, float]:
     facts, tokens = run.facts, run.tokens
     block = [one for one in facts.linears if one.in_blocks]
     linear = 2.0 * sum(one.values * facts.computed(one, tokens) for one in block) * facts.blocks
+    linear += 2.0 * sum(one.values * facts.computed(one, tokens) for one in facts.side)
     looked_at = 0 if facts.text_joint else facts.text_tokens + facts.picture_tokens
-    attention = 4.0 * tokens * (tokens + looked_at) * facts.width * facts.blocks
+    attention = 4.0 * tokens * (tokens + looked_at) * facts.width * facts.all_blocks
     return linear, attention, 0.0 if run.full else 2.0 * run.trained * tokens
 
 
@@ -70,10 +71,10 @@ def step_seconds(run: RunSizes) -> float:
         passes = 2 * passes + (0 if settings.has_pairs else 3) if settings.is_slider else passes
         passes = 2 * passes + 1 if settings.preservation_weight else passes
         passes += _holds_the_rest(settings)
-        seconds += DISPATCH * facts.blocks * passes
+        seconds += DISPATCH * facts.all_blocks * passes
     else:
         offloaded = settings.gradient_checkpointing == "offloaded"
-        copied = 2 * facts.blocks * run.rates.boundary * run.unit / LINK if offloaded else 0.0
+        copied = 2 * facts.all_blocks * run.rates.boundary * run.unit / LINK if offloaded else 0.0
         copied += 2 * run.weights[1] / LINK  # forwards and backwards
         seconds = max(seconds, copied) + known.EXPOSED * min(seconds, copied)
     return seconds * settings.gradient_accumulation
@@ -100,7 +101,7 @@ def times(run: RunSizes, clips: int) -> RunTimes:
     """The whole run."""
     settings, facts, model = run.settings, run.facts, run.model
     step, steps, rate = step_seconds(run), steps_of(run, clips), _rate(run)
-    dispatch = DISPATCH * facts.blocks if run.gpu.kind == "cpu" else 0.0
+    dispatch = DISPATCH * facts.all_blocks if run.gpu.kind == "cpu" else 0.0
     text = 2.0 * facts.text_encoder_values * facts.text_tokens / rate
     parts = {
         "starting": known.START_SECONDS + (facts.values + facts.text_encoder_values) * 2 / known.LOADING_BYTES,

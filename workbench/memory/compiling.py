@@ -1,4 +1,4 @@
-"""Regional compilation: one function computes every block of a model, and torch.compile translates that one.
+"""Regional compilation: one function computes every block of a kind, and torch.compile translates that one.
 
 All blocks share their code and their shapes, so a model of forty blocks is translated once for each shape of its
 inputs, not forty times. Recomputing (checkpointing) may lie inside the translated function, where the compiler plans
@@ -23,7 +23,7 @@ TRANSLATIONS = 64
 def compile_blocks(
     blocks: Sequence[torch.nn.Module], recompute: Callable[..., Any] | None = None, backend: str = "inductor"
 ) -> None:
-    """Let every block run as one translated function. recompute: see checkpointing; here it lies inside.
+    """Let all blocks of a kind run as one translated function. recompute: see checkpointing; here it lies inside.
 
     The blocks' own modules and parameters stay as they are. `interpret_blocks` undoes it.
     """
@@ -31,17 +31,17 @@ def compile_blocks(
     torch._dynamo.config.accumulated_recompile_limit = max(
         torch._dynamo.config.accumulated_recompile_limit, TRANSLATIONS * 8
     )
-    own = type(blocks[0]).forward
-    assert all(type(block).forward is own for block in blocks), "blocks of several kinds"
+    for own in dict.fromkeys(type(block).forward for block in blocks):
 
-    def run(block: torch.nn.Module, *arguments: Any, **named: Any) -> Any:
-        if recompute is None or not torch.is_grad_enabled():
-            return own(block, *arguments, **named)
-        return recompute(lambda *again: own(block, *again, **named), *arguments)
+        def run(block: torch.nn.Module, *arguments: Any, own: Callable[..., Any] = own, **named: Any) -> Any:
+            if recompute is None or not torch.is_grad_enabled():
+                return own(block, *arguments, **named)
+            return recompute(lambda *again: own(block, *again, **named), *arguments)
 
-    translated = torch.compile(run, fullgraph=True, dynamic=False, backend=backend)
-    for block in blocks:
-        block.forward = partial(translated, block)
+        translated = torch.compile(run, fullgraph=True, dynamic=False, backend=backend)
+        for block in blocks:
+            if type(block).forward is own:
+                block.forward = partial(translated, block)
 
 
 def interpret_blocks(blocks: Sequence[torch.nn.Module]) -> None:

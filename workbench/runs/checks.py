@@ -132,7 +132,8 @@ def _check_preview_frames(settings: TrainSettings, model: Model) -> None:
     except ConfigError as error:
         raise _refusal("preview_frames", f"preview_{error}") from error
     whole_clip = settings.condition == "low resolution" or settings.condition_frames == "every"
-    if settings.tells or (model.task == "image-to-video" and whole_clip):
+    shown = settings.tells or settings.resolved.family.told_as_one(model)
+    if shown or (model.task == "image-to-video" and whole_clip):
         raise _refusal(
             "preview_frames",
             f"preview_frames is {frames}, but previews of this run are shown a whole clip, which decides their length: "

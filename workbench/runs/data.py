@@ -471,6 +471,11 @@ def _told_files(clip: Clip, settings: TrainSettings) -> tuple[str, ...]:
 
 def _check_references(settings: TrainSettings, model: Model, items: Sequence[RunClip]) -> None:
     """Refuse references that cannot stand in one batch, and sizes that have no smaller one. Raises ConfigError."""
+    if settings.resolved.family.told_as_one(model):
+        if video := next((item for item in items if not item.plan.clip.reference.endswith(".png")), None):
+            sentence = f"the reference of {video.name} is a video, and {model.title} looks at a picture"
+            raise ConfigError.of("reference", f"reference is on, but {sentence}: add a PNG picture in its place")
+        return
     pictures = {item.plan.clip.reference.endswith(".png"): item.name for item in items}
     if len(pictures) > 1:
         sentence = f"the reference of {pictures[True]} is a picture and that of {pictures[False]} a video"

@@ -110,7 +110,7 @@ def cheaper(settings: TrainSettings) -> TrainSettings | None:
     if settings.method == "full":
         return None
     try:
-        blocks = settings.resolved.facts.blocks
+        blocks = settings.resolved.facts.all_blocks
     except WorkbenchError:
         return None
     more = next((count for count in (blocks // 2, blocks) if count > settings.blocks_to_swap), None)

@@ -189,12 +189,13 @@ class ToldSettings(Settings):
     largest share. Empty: as the model was made, a first frame for image to video."""
 
     control: bool = field(False, title="Follow control videos", advanced=True, own=True)
-    """Train with the control videos that lie beside the clips (edges, depth, poses), for models with channels for them:
-    what is generated then follows such a video frame by frame. Each clip needs one."""
+    """Train with the control videos that lie beside the clips (edges, depth, poses), for models with channels or a side
+    branch for them: what is generated then follows such a video frame by frame. Each clip needs one."""
 
     reference: bool = field(False, title="Show references", advanced=True, own=True)
     """Train an in-context LoRA: the model is shown the reference that lies beside each clip, a video or a picture, and
-    learns how the clip follows from it: a style, an edit, a video from edges or poses. Each clip needs one."""
+    learns how the clip follows from it: a style, an edit, a video from edges or poses. Wan VACE is shown pictures, of
+    what the clip shows. Each clip needs one."""
 
     reference_downscale: int = field(1, title="Reference downscale", low=1, high=8, advanced=True, own=True)
     """How many times smaller than the clip its reference is shown, in width and height. 2 takes a quarter of the
@@ -688,7 +689,7 @@ OTHER_NAMES = {
     "picture_share": "image ratio, still images, mixed image and video training, static",
     "horizontal_flip": "augmentation, flip, random flip",
     "given": "image to video, i2v, first last frame, FLF2V, end image, extend video, inpainting, outpainting",
-    "control": "Fun-Control, ControlNet, control path, control directory, edges, canny, depth, pose, paired videos",
+    "control": "Fun-Control, VACE, ControlNet, control path, control directory, edges, canny, depth, pose, paired",
     "reference": "IC-LoRA, in-context LoRA, reference video, reference latents dir, edit, video to video",
     "reference_downscale": "reference downscale factor, reference downscale",
     "gradient_checkpointing": "vram, GPU memory, activation checkpointing, recompute",

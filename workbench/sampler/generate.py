@@ -157,6 +157,7 @@ class Sampler:
             fps=inputs.shape.fps,
             at_timestep=self.experts.at if self._pair else None,
             temperature=inputs.temperature,
+            conditioning_scale=settings.conditioning_scale,
             **self._start_latents(inputs, shape, noise, _downscale(found)),
         )
         try:  # of two transformers, each comes when it is needed
@@ -215,7 +216,7 @@ class Sampler:
         transformer = self.family.load_transformer(
             self.folder, torch.device("cpu") if on_host else self._torch_device, self._dtype, expert.part
         )
-        blocks = self.family.blocks(transformer)
+        blocks = self.family.all_blocks(transformer)
         if plan.weights == "int8":
             from workbench.memory.low_bit import shrink
 
@@ -254,7 +255,7 @@ class Sampler:
             self._compiled = compiled
             change = compiling.compile_blocks if compiled else compiling.interpret_blocks
             for one in self.experts.loaded:
-                change(self.family.blocks(one.transformer))
+                change(self.family.all_blocks(one.transformer))
 
     # ---- parts
 
@@ -296,7 +297,8 @@ class Sampler:
         size = (shape.height, shape.width)
         found: dict[str, Any] = {}
         picture = read_picture(named_paths.resolve(settings.image, "image"), *size) if settings.image else None
-        if not (settings.continue_from or settings.video or picture is not None or settings.told):
+        tells = bool(settings.told) or self.family.told_as_one(self.model)
+        if not (settings.continue_from or settings.video or picture is not None or tells):
             return {}
         last = None
         with self._on_device(self._vae):
@@ -318,7 +320,7 @@ class Sampler:
                 around = torch.cat([around.narrow(axis, 0, missing), around], dim=axis)
                 found["source"] = self.family.sample_latents(moments, around)
             of_image = self.model.task == "image-to-video"
-            if settings.told or (picture is not None and settings.image and not of_image):
+            if tells or (picture is not None and settings.image and not of_image):
                 encoder = self.family.load_image_encoder(self.folder, self._torch_device, self._vae_dtype)
                 tensors = self.family.encode_told(self._vae, encoder, told_beforehand(inputs, last, downscale))
                 given = self.family.told_to_sample(self.folder, tensors, latents_shape, noise, self._vae_dtype)

@@ -25,7 +25,7 @@ from workbench.families.base import Family
 from workbench.families.denoising import Guidance
 from workbench.families.model import Model
 from workbench.families.settings import check_own
-from workbench.families.told import BESIDE, NOTHING, GivenKind, Told, told_of
+from workbench.families.told import BESIDE, NOTHING, GivenKind, Told, on_white, told_of
 from workbench.sampler.loras import Lora, absolute, read_header, resolve
 from workbench.sampler.settings import INPUT_FILES, Kind, SampleSettings, parse_keyframes
 from workbench.workspace import Workspace, named_paths, replacing
@@ -197,6 +197,9 @@ def _check_pictures(family: Family, model: Model, settings: SampleSettings) -> N
             check_video(named_paths.resolve(file, name), name)
     if settings.reference:
         path = named_paths.resolve(settings.reference, "reference")
+        if family.told_as_one(model) and not media.is_picture(path):
+            sentence = f"{model.title} looks at a picture: give a PNG, JPEG, WebP or BMP file"
+            raise ConfigError.of("reference", f"reference is {path.name}, and {sentence}")
         (check_picture if media.is_picture(path) else check_video)(path, "reference")
 
 
@@ -228,6 +231,18 @@ def read_picture(path: Path, height: int, width: int, setting: str = "image") ->
     What is transparent becomes white.
     """
     import numpy as np
+
+    return np.asarray(_fitted(_upright(path, setting), height, width))[None]
+
+
+def read_whole_picture(path: Path, setting: str) -> Pixels:
+    """The same in its own size."""
+    import numpy as np
+
+    return np.asarray(_upright(path, setting))[None]
+
+
+def _upright(path: Path, setting: str) -> Image.Image:
     from PIL import Image, ImageOps
 
     try:
@@ -236,7 +251,7 @@ def read_picture(path: Path, height: int, width: int, setting: str = "image") ->
     except (OSError, SyntaxError, ValueError) as error:
         raise _refusal(setting, path, "is damaged: copy it again") from error
     white = Image.new("RGBA", picture.size, "white")
-    return np.asarray(_fitted(Image.alpha_composite(white, picture).convert("RGB"), height, width))[None]
+    return Image.alpha_composite(white, picture).convert("RGB")
 
 
 def _open(path: Path, setting: str) -> Image.Image:
@@ -302,6 +317,8 @@ def told_beforehand(inputs: SampleInputs, taken_over: Pixels | None, downscale: 
 
     settings, shape = inputs.settings, inputs.shape
     size = (shape.height, shape.width)
+    family, model = settings.resolved
+    as_one = family.told_as_one(model)
 
     def video(setting: str, smaller: int = 1) -> torch.Tensor:
         path = named_paths.resolve(getattr(settings, setting), setting)
@@ -312,7 +329,10 @@ def told_beforehand(inputs: SampleInputs, taken_over: Pixels | None, downscale: 
 
     control = video("control") if settings.control else None
     reference = None
-    if settings.reference:
+    if settings.reference and as_one:
+        picture = read_whole_picture(named_paths.resolve(settings.reference, "reference"), "reference")
+        reference = on_white(as_clip(picture), *size)
+    elif settings.reference:
         unit = settings.resolved.model.size_multiple * downscale
         if any(side % unit for side in size):
             sentence = f"its LoRA takes one {downscale} times smaller than the video"
@@ -337,7 +357,7 @@ def told_beforehand(inputs: SampleInputs, taken_over: Pixels | None, downscale: 
         path = named_paths.resolve(settings.continue_to, "continue_to")
         follows = as_clip(first_frames(path, count, shape.fps, *size, "continue_to"))
         known = {**{shape.frames - count + frame: follows[0, :, frame] for frame in range(count)}, **known}
-    if not known:
+    if not known and not as_one:
         return Told(shape.frames, control=control, reference=reference)
     clip = torch.zeros(1, 3, shape.frames, *size)
     for frame, pixels in known.items():

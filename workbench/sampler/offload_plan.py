@@ -72,8 +72,8 @@ def plan_for(low_memory: bool, free_gb: float, facts: ModelFacts, shape: Shape) 
     each = BYTES[facts.auto or facts.stored]
     of_vae = facts.vae_bytes(each)
     free = (free_gb - CONTEXT_GB) * GIGABYTE
-    blocks = facts.block_values * facts.blocks * (1 if low_memory else each)
-    rest = (facts.values - facts.block_values * facts.blocks) * each
+    blocks = facts.all_block_values * (1 if low_memory else each)
+    rest = (facts.values - facts.all_block_values) * each
     waves = _waves(facts, shape, each) * (1 if low_memory else 2)
     vae, text = facts.vae.values * of_vae, facts.text_encoder_values * each
     at_once = min(shape.frames, facts.vae.frames_at_once) * shape.height * shape.width
@@ -84,8 +84,8 @@ def plan_for(low_memory: bool, free_gb: float, facts: ModelFacts, shape: Shape) 
     blocks_to_swap = 0
     if blocks + rest + waves > free:
         available = max(free - rest - waves, 0.0)
-        kept = max(int(available // (blocks / facts.blocks)) - SLOTS, 0)
-        blocks_to_swap = facts.blocks - min(kept, facts.blocks)
+        kept = max(int(available // (blocks / facts.all_blocks)) - SLOTS, 0)
+        blocks_to_swap = facts.all_blocks - min(kept, facts.all_blocks)
     return OffloadPlan(
         "int8" if low_memory else "as stored", True, blocks_to_swap, sequential_guidance=low_memory, tiled=tiled
     )

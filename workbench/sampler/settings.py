@@ -124,7 +124,7 @@ class SampleSettings(NamesModel):
 
     reference: str = field("", title="Reference", section=WHAT, advanced=True, path=True, own=True)
     """A video's or picture's file that an in-context LoRA makes the new video of. It is shown as much smaller as the
-    LoRA's file says."""
+    LoRA's file says. Of Wan VACE a picture: what the video shows."""
 
     loras: tuple[str, ...] = field((), title="LoRAs", section=WHAT, source="loras", lines=2, path=True)
     """Any number of LoRAs, each a run's name, a .safetensors file or OWNER/NAME on the Hub, with =SCALE behind it if
@@ -140,6 +140,12 @@ class SampleSettings(NamesModel):
         None, title="Guidance scale, low noise", section=HOW, low=0.0, high=50.0, advanced=True, own=True
     )
     """Of the steps that the transformer for low noise computes. Empty: the model's own value."""
+
+    conditioning_scale: float = field(
+        1.0, title="Conditioning scale", section=HOW, low=0.0, high=10.0, advanced=True, own=True
+    )
+    """How strongly a model with a side branch (VACE) follows what it is told: frames, masks, control videos and
+    references. Below 1 more freely, at 0 not at all."""
 
     dynamic_guidance: Curve = field("off", title="Dynamic guidance", section=HOW, advanced=True)
     """stock: as CogVideoX's authors (SAT's DynamicCFG) and diffusers' use_dynamic_cfg compute it: the scale jumps

@@ -35,14 +35,14 @@ from workbench.trainer.encoder import (
     MASK,
     OPPOSITE,
     TOLD,
+    TOLD_NOTHING,
     Encoder,
     Piece,
     View,
     drift_captions,
     read_first_frame,
-    told_view,
     view_of,
-    views_beside,
+    views_of,
 )
 from workbench.trainer.evaluation import EvaluationInput
 
@@ -116,6 +116,7 @@ class BatchInputs:
         )
         self.schedule = self._family.noise_schedule(self._folder, self._device, chosen)
         self._batches, self._stride = Batches(data, settings), stride
+        self.told_as_one = self._family.told_as_one(model)
         self.view, self._shares = view_of(model, settings), settings.given_shares
         # How often a clip is shown no picture.
         self._hidden = self._family.image_dropout if settings.image_dropout is None else settings.image_dropout
@@ -223,14 +224,26 @@ class BatchInputs:
 
     def _told(self, items: Sequence[RunClip], flipped: Sequence[bool], kind: GivenKind | None) -> Tensors:
         """The encoded views of what is told of clips of one shape; of one that a kind would tell whole, nothing."""
-        views = [told_view(kind)] if kind is not None and kind.leaves_something(len(items[0].plan.indices)) else []
-        views += views_beside(self._settings)
+        if kind is not None and not kind.leaves_something(len(items[0].plan.indices)):
+            kind = None
+        views = views_of(self._settings, kind, self.told_as_one)
         return {name: tensor for view in views for name, tensor in self._views(items, flipped, view).items()}
 
     def fixed_kind(self, item: RunClip) -> GivenKind | None:
         """What measurements and previews tell of a clip, that of the largest share; None: no frames."""
         kind = largest(self._shares)
         return kind if kind is not None and kind.leaves_something(len(item.plan.indices)) else None
+
+    @property
+    def untold(self) -> bool:
+        """Whether the run tells the model nothing of a clip, although it is told of nothing in a way of its own."""
+        return self.view == TOLD and not self._settings.tells
+
+    def nothing(self, item: RunClip) -> Given | None:
+        """What the model is given where it is told nothing; None for one that needs not be told so."""
+        if not self.told_as_one:
+            return None
+        return self._given(self._views([item], [False], TOLD_NOTHING), self.latents_shape(item), "told nothing")
 
     @property
     def begins_with_picture(self) -> bool:
@@ -307,7 +320,7 @@ class BatchInputs:
             noise = torch.zeros(1, *self._family.one_frame(shape), device=self._device)
             return self._family.given(image, noise, shape, torch.zeros(1, dtype=torch.bool, device=self._device))
         if self.view == TOLD:
-            return self._given({}, shape, "told nothing")
+            return self.nothing(item) or self._given({}, shape, "told nothing")
         return None if self.view == "clip" else Given(beside=torch.zeros(1, *shape, device=self._device))
 
     def _fixed_given(self, item: RunClip) -> Given | None:

@@ -8,6 +8,8 @@ revision, the dtype. So nothing goes stale, and two datasets with the same clip 
 A clip gives one entry a view: as it is, flipped, and for models that need more than the caption its first frame (as
 pixels where noise is put on it anew at each step, else encoded: "picture") or its low-resolution self. Where a run says
 what the model is told of a clip, each way gives a view ("told first+last"), and so do a control video and a reference.
+Of models that are told one clip as a whole a control video is a part of each way ("told first, control"), and there is
+one more where nothing is told ("told nothing"), the same for all clips of a shape.
 A clip that is latents is not encoded: the file's tensors are taken, its caption's embeddings as the view "text".
 A clip's mask, where the loss is masked, becomes how much each cell of its latents counts ("mask"), without a model.
 """
@@ -33,7 +35,7 @@ from workbench.families.model import Model
 from workbench.families.model_files import part_identity
 from workbench.families.model_inputs import Tensors
 from workbench.families.noise_schedules import DEFAULTS
-from workbench.families.told import GivenKind, Told, largest, parse_kind, told_of
+from workbench.families.told import NOTHING, GivenKind, Told, largest, on_white, parse_kind, told_of
 from workbench.fit.constants import PRECISIONS
 from workbench.jobs.log import log
 from workbench.jobs.torch_devices import free_memory
@@ -47,10 +49,12 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, int, int, float], None]  # phase, done, total, seconds each
 # "clip", "first frame", "picture", "low resolution", "text", "mask", "opposite" (the other half of a slider's pair),
-# "control", "told " and a kind, or "reference " and how many times smaller it is than the clip.
+# "control", "told " and a kind (with ", control" or not), "told nothing", or "reference " and how many times smaller it
+# is than the clip, or "whole".
 View = str
 FIRST_FRAME_VIEWS = ("first frame", "picture")
 TOLD, CONTROL, REFERENCE, OPPOSITE = "told", "control", "reference", "opposite"
+TOLD_NOTHING, WITH_CONTROL, WHOLE = f"{TOLD} {NOTHING}", f", {CONTROL}", "whole"
 CAPTIONS_AT_ONCE = 8
 DRIFT_INPUTS = 3  # captions, or clips, on each side of the measure of prior drift
 DTYPES = {short: name for name, short in PRECISIONS.items()}  # of torch, by precision
@@ -70,7 +74,7 @@ class Piece(NamedTuple):
 
 def view_of(model: Model, settings: TrainSettings) -> View:
     """The model's input beside the caption: "clip" stands for nothing more, "told" for the views of `told_views`."""
-    if settings.tells:
+    if settings.tells or settings.resolved.family.told_as_one(model):
         return TOLD
     if model.task == "text-to-video":
         return "clip"
@@ -89,19 +93,41 @@ def told_view(kind: GivenKind) -> View:
     return f"{TOLD} {kind}"
 
 
-def told_views(settings: TrainSettings, item: RunClip) -> list[View]:
-    """The views of all that a model is told of a clip in a run; of a held-out one what it is always told."""
+def told_views(settings: TrainSettings, item: RunClip, whole: bool = False) -> list[View]:
+    """The views of all that a model is told of a clip in a run; of a held-out one what it is always told.
+
+    whole: see Family.told_as_one
+    """
     shares, frames = settings.given_shares, len(item.plan.indices)
-    fixed = largest(shares)
-    kinds = [fixed] if item.role == "held_out" else [one.kind for one in shares]
-    found = [told_view(kind) for kind in kinds if kind is not None and kind.leaves_something(frames)]
-    return [*found, *views_beside(settings)]
+    fixed, held_out = largest(shares), item.role == "held_out"
+    kinds = [fixed] if held_out else [one.kind for one in shares]
+    kinds = [kind for kind in kinds if kind is not None and kind.leaves_something(frames)]
+    ways = [views_of(settings, kind, whole) for kind in kinds]
+    sometimes = not held_out and (sum(one.share for one in shares) < 1 or len(kinds) < len(shares))
+    if not kinds or (whole and sometimes):
+        ways.append(views_of(settings, None, whole))
+    if whole:  # captions without a clip are told nothing
+        ways.append([TOLD_NOTHING])
+    return list(dict.fromkeys([*(way[0] for way in ways if way), *(view for way in ways for view in way[1:])]))
 
 
-def views_beside(settings: TrainSettings) -> list[View]:
-    """The views of what a model is always told in a run."""
-    found = [CONTROL] if settings.control else []
-    return [*found, *([f"{REFERENCE} {settings.reference_downscale}"] if settings.reference else [])]
+def views_of(settings: TrainSettings, kind: GivenKind | None, whole: bool) -> list[View]:
+    """The views of what a model is told in one way, with all that it is always told in a run.
+
+    Args:
+        kind: None for no frames.
+        whole: See Family.told_as_one.
+    """
+    found = [] if kind is None else [told_view(kind)]
+    if whole and found and settings.control:
+        found = [f"{found[0]}{WITH_CONTROL}"]
+    elif settings.control:
+        found.append(CONTROL)
+    elif whole and not found:
+        found.append(TOLD_NOTHING)
+    if settings.reference:
+        found.append(f"{REFERENCE} {WHOLE if whole else settings.reference_downscale}")
+    return found
 
 
 class Encoder:
@@ -131,6 +157,7 @@ class Encoder:
         self._vae = part_identity(model, folder, "vae")
         parts = family.weighted_parts(model)
         self._image = part_identity(model, folder, "image_encoder") if "image_encoder" in parts else ""
+        self._whole = family.told_as_one(model)
         self._loaded: tuple[str, Any] = ("", None)  # one of the two encoders
         self._users = 0
         self.generates_with: Any = None  # what clips are generated with, for a slider without a dataset
@@ -159,6 +186,9 @@ class Encoder:
         plan, pictured, told = item.plan, view in FIRST_FRAME_VIEWS, is_told(view)
         if view == "mask":
             return self._mask_key(item, flipped)
+        if view == TOLD_NOTHING:
+            size = (item.bucket.frames, item.bucket.height, item.bucket.width)
+            return key_of({"view": view, "size": size, "vae": self._vae, "dtype": f"torch.{self._vae_dtype}"})
         what: dict[str, Any] = {
             "clip": item.sha256,
             "indices": plan.indices[:1] if pictured else plan.indices,
@@ -170,6 +200,7 @@ class Encoder:
         what |= {"companions": companions_of(item, view)} if told or view == OPPOSITE else {}
         what |= {} if view == "first frame" else {"vae": self._vae, "dtype": f"torch.{self._vae_dtype}"}
         what |= {"frames": len(plan.indices), "encoder": self._image} if view == "picture" or told else {}
+        what |= {"whole": True} if told and self._whole else {}
         what |= {"flipped": True} if flipped else {}
         what |= {"generated": self.generates_with} if item.generated is not None and not pictured else {}
         what |= {"reduction": self._reduction} if view == "low resolution" else {}
@@ -248,13 +279,13 @@ class Encoder:
     def encode_clip(self, piece: Piece) -> None:
         """Encode one view of one clip, whether it is in the cache or not. Raises DataError for a generated one."""
         item, view, flipped = piece
-        if item.generated is not None and view not in FIRST_FRAME_VIEWS:
+        if item.generated is not None and view not in (*FIRST_FRAME_VIEWS, TOLD_NOTHING):
             raise DataError("what the base model generated has left the cache: start the run again, which repeats it")
         key = self.clip_key(*piece)
         if view == "mask":
             self.cache.put(key, {MASK: self._cells(item, flipped)})
             return
-        if item.plan.clip.is_latents and view not in FIRST_FRAME_VIEWS:
+        if item.plan.clip.is_latents and view not in (*FIRST_FRAME_VIEWS, TOLD_NOTHING):
             self.cache.put(key, self._given(item, view))
             return
         if is_told(view):
@@ -361,7 +392,7 @@ def is_told(view: View) -> bool:
 
 def kind_of(view: View) -> GivenKind:
     """The kind that a view tells."""
-    _, name, *more = view.split(" ")
+    _, name, *more = view.removesuffix(WITH_CONTROL).split(" ")
     kind = parse_kind(name, "".join(more))
     assert kind is not None, f"{view} is no view of what a model is told"
     return kind
@@ -374,14 +405,16 @@ def companions_of(item: RunClip, view: View) -> dict[str, str]:
         return {CONTROL: clip.control}
     if view == OPPOSITE or view.startswith(REFERENCE):
         return {REFERENCE: clip.reference}
-    kind = kind_of(view)
+    if view == TOLD_NOTHING:
+        return {}
+    kind, control = kind_of(view), {CONTROL: clip.control} if view.endswith(WITH_CONTROL) else {}
     if kind.name == "mask":
-        return {"mask": clip.mask}
+        return {"mask": clip.mask, **control}
     known, indices = kind.frames(len(item.plan.indices)), item.plan.indices
     first = 0 in known and indices[0] == 0
     last = len(indices) - 1 in known and indices[-1] == clip.frames - 1
     found = {"first_frame": clip.first_frame if first else "", "last_frame": clip.last_frame if last else ""}
-    return {name: file for name, file in found.items() if file}
+    return {name: file for name, file in found.items() if file} | control
 
 
 def read_told(item: RunClip, view: View, flipped: bool = False) -> Told:
@@ -392,12 +425,18 @@ def read_told(item: RunClip, view: View, flipped: bool = False) -> Told:
     """
     import torch
 
-    beside = companions_of(item, view)
+    beside, bucket = companions_of(item, view), item.bucket
+    if view == TOLD_NOTHING:
+        return Told(bucket.frames, video=torch.zeros(1, 3, bucket.frames, bucket.height, bucket.width))
     if view == CONTROL:
         control = read_companion(item, beside[CONTROL])
         return Told(control.shape[2], control=control.flip(-1) if flipped else control)
     if REFERENCE in beside:
-        shown = read_reference(item, beside[REFERENCE], int(view.split()[1]))
+        _, smaller = view.split()
+        if smaller == WHOLE:
+            shown = on_white(read_whole_picture(item, beside[REFERENCE]), bucket.height, bucket.width)
+        else:
+            shown = read_reference(item, beside[REFERENCE], int(smaller))
         return Told(len(item.plan.indices), reference=shown.flip(-1) if flipped else shown)
     kind, video, mask = kind_of(view), read_video(item), None
     for name, frame in (("first_frame", 0), ("last_frame", -1)):
@@ -405,9 +444,12 @@ def read_told(item: RunClip, view: View, flipped: bool = False) -> Told:
             video[:, :, frame] = read_companion_picture(item, beside[name])[:, :, 0]
     if kind.name == "mask":
         mask = (read_companion(item, beside["mask"]).mean(1, keepdim=True) + 1) / 2
+    control = read_companion(item, beside[CONTROL]) if CONTROL in beside else None
     if flipped:
-        video, mask = video.flip(-1), None if mask is None else torch.flip(mask, [-1])
-    return told_of(kind, video, mask)
+        video, mask, control = (None if one is None else torch.flip(one, [-1]) for one in (video, mask, control))
+    assert video is not None
+    told = told_of(kind, video, mask)
+    return told if control is None else told.changed(control=control)
 
 
 def read_companion(item: RunClip, name: str) -> torch.Tensor:
@@ -420,6 +462,17 @@ def read_companion(item: RunClip, name: str) -> torch.Tensor:
     path = clip_file(item.path.parent.parent, name)
     frames = torch.from_numpy(read_frames(path, plan.indices, plan.resize, plan.crop))
     return (frames.permute(3, 0, 1, 2).float() / 127.5 - 1.0).unsqueeze(0)
+
+
+def read_whole_picture(item: RunClip, name: str) -> torch.Tensor:
+    """A picture that lies beside a clip, in its own size: [1, 3, 1, H, W]."""
+    import numpy as np
+    import torch
+    from PIL import Image
+
+    with Image.open(clip_file(item.path.parent.parent, name), formats=["PNG"]) as image:
+        pixels = torch.from_numpy(np.array(image.convert("RGB")))
+    return (pixels.permute(2, 0, 1).float() / 127.5 - 1.0)[None, :, None]
 
 
 def read_reference(item: RunClip, name: str, downscale: int) -> torch.Tensor:
@@ -577,16 +630,17 @@ def encoding_work(settings: TrainSettings, data: TrainingData) -> EncodingWork:
     captions += [prompt for pair in settings.slider_pairs for prompt in pair] if settings.is_slider else []
     captions += [model.negative_prompt, ""]
     views = dict.fromkeys(("clip", view_of(model, settings)))
-    return EncodingWork(tuple(dict.fromkeys(captions)), tuple(_pieces(settings, data, tuple(views))))
+    whole = family.told_as_one(model)
+    return EncodingWork(tuple(dict.fromkeys(captions)), tuple(_pieces(settings, data, tuple(views), whole)))
 
 
-def _pieces(settings: TrainSettings, data: TrainingData, views: tuple[View, ...]) -> Iterator[Piece]:
+def _pieces(settings: TrainSettings, data: TrainingData, views: tuple[View, ...], whole: bool) -> Iterator[Piece]:
     for items, both in (((*data.train, *data.regularization), settings.horizontal_flip > 0), (data.held_out, False)):
         for item in items:
             own = tuple(view for view in views if view != TOLD)
             if item.generated is not None:  # of which the picture alone is at hand
                 own = tuple(view for view in own if view in FIRST_FRAME_VIEWS)
-            own += tuple(told_views(settings, item)) if TOLD in views else ()
+            own += tuple(told_views(settings, item, whole)) if TOLD in views else ()
             own += ("mask",) if item.mask else ()
             own += (OPPOSITE,) if settings.has_pairs and item.role == "train" else ()
             for view in (*own, "text") if item.given_text else own:

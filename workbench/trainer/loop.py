@@ -456,7 +456,7 @@ def export(session: Session) -> None:
     session.beat("exporting", patient=session.idle)
     if session.idle:
         return
-    compiling.interpret_blocks(session.family.blocks(session.trainable.transformer))  # layers come and go
+    compiling.interpret_blocks(session.family.all_blocks(session.trainable.transformer))  # layers come and go
     with session.weights_in_use(), session.frozen.off():  # the file is to hold what was trained, and no more
         path = session.trainable.export(session.run, session.notes(), session.ranks.first)
         if session.sharded:

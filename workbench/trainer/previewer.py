@@ -60,13 +60,15 @@ from workbench.trainer.encoder import (
     CONTROL,
     REFERENCE,
     TOLD,
+    TOLD_NOTHING,
+    WHOLE,
     View,
-    companions_of,
     read_picture,
     read_told,
     read_video,
+    read_whole_picture,
     told_view,
-    views_beside,
+    views_of,
 )
 from workbench.trainer.frozen import FrozenLoras
 from workbench.trainer.lora import scaled
@@ -149,7 +151,7 @@ class PreviewInputs:
         the new concept would be no control. None where previews stay latents, which nothing compares.
         """
         count = 0 if self._settings.preview_latents_only else min(self._settings.preview_controls, len(self.prompts))
-        if inputs.view == "clip":
+        if inputs.view == "clip" or inputs.untold:
             found = [self._preview_of(one, self._items[0], None, inputs) for one in self._preservation_prompts[:count]]
         else:
             pictures = [None if self._conditioned(inputs) else inputs.picture(item) for item in self._known[:count]]
@@ -160,20 +162,21 @@ class PreviewInputs:
     def _preview_of(self, prompt: str, item: RunClip, image: torch.Tensor | None, inputs: BatchInputs) -> PreviewPrompt:
         given = next(inputs.clips([item])).given if self._conditioned(inputs) else None
         one = PreviewPrompt(prompt, inputs.embeddings([prompt]), image, given)
-        if inputs.view != TOLD:
+        if inputs.view != TOLD or inputs.untold:
             return one
         told = f"{inputs.told_in_words(item)} of {item.name}"
         return one._replace(told=told, item=item, kind=inputs.fixed_kind(item))
 
     def told_pictures(self, prompt: str, inputs: BatchInputs) -> dict[str, torch.Tensor]:
-        """What the card's code begins and ends with where a run says what an image-to-video model is told: "first" and,
-        where that is both ends, "last", each [1, 3, H, W] in [-1, 1]."""
-        if inputs.view != TOLD or not inputs.begins_with_picture:
+        """What the card's code begins and ends with where a run says what a model is told: "first" and, where that is
+        both ends, "last", each [1, 3, H, W] in [-1, 1]."""
+        ends = {"first", "last", "first+last", "keyframes"} & set(self._settings.told_kinds)
+        if inputs.view != TOLD or not (inputs.begins_with_picture or (inputs.told_as_one and ends)):
             return {}
         item = self._items[self._index(prompt) % len(self._items)]
         video = read_told(item, told_view(GivenKind("first+last"))).video
         assert video is not None
-        last = {"last": video[:, :, -1]} if "first+last" in self._settings.told_kinds else {}
+        last = {"last": video[:, :, -1]} if ends - {"first"} and (inputs.told_as_one or "first+last" in ends) else {}
         return {"first": video[:, :, 0], **last}
 
     def picture(self, prompt: str, inputs: BatchInputs) -> torch.Tensor | None:
@@ -267,12 +270,15 @@ def told_files(folder: Path, one: PreviewPrompt, settings: TrainSettings) -> lis
         if kind.name == "mask":
             add("video", view, lambda told: told.video, ".mp4")
             add("mask", view, lambda told: _white_inside(told, kind.side), ".mp4", mask_keeps=kind.side)
-    for view in views_beside(settings):
+    reference = item.plan.clip.reference
+    family, model = settings.resolved
+    for view in views_of(settings, None, family.told_as_one(model)):
         if view == CONTROL:
             add("control", view, lambda told: told.control, ".mp4")
-        else:
-            picture = companions_of(item, view)[REFERENCE].endswith(".png")
-            add("reference", view, lambda told: told.reference, ".png" if picture else ".mp4")
+        elif view == f"{REFERENCE} {WHOLE}":  # a sample puts it on white itself
+            add("reference", view, lambda _: read_whole_picture(item, reference), ".png")
+        elif view != TOLD_NOTHING:
+            add("reference", view, lambda told: told.reference, ".png" if reference.endswith(".png") else ".mp4")
     return found
 
 
@@ -508,7 +514,8 @@ class Previewer:
         }
         loras = self._loras(step, scale)
         told = self._told_files(preview)
-        own = (prompt.given is None or bool(told)) and prompt.control is None
+        untold = not settings.tells and self.family.told_as_one(self.model)
+        own = (prompt.given is None or bool(told) or untold) and prompt.control is None
         if loras is not None and own and shape.frames in self.model.frame_counts:
             again: dict[str, Any] = {**inputs, "model": settings.model, "loras": loras}
             if prompt.image is not None:

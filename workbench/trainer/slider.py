@@ -137,6 +137,7 @@ def generate_clips(session: Session) -> None:
                     item.caption,
                     session.inputs.embeddings([item.caption]),
                     read_picture(item.picture, item) if item.picture else None,
+                    session.inputs.nothing(item),
                 ),
                 seed_for(settings.seed, "slider clip", item.generated or 0),
                 "",

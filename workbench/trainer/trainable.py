@@ -278,7 +278,7 @@ def apply_memory_levels(
 
     sharded: a part of it for each process. Raises ConfigError.
     """
-    blocks = family.blocks(transformer)
+    blocks = family.all_blocks(transformer)
     if settings.method != "full" and settings.attention != "stock":
         family.join_projections(transformer)
     if settings.base_model_precision != "as stored":

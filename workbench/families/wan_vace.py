@@ -1,0 +1,222 @@
+"""Wan VACE: a side branch of blocks beside Wan's own that reads what the model is told of a clip (Apache-2.0).
+
+Sources: diffusers' WanVACEPipeline, which this equals; the authors' Wan2.1 (vace.py; generate.py: shift 16, 50 steps,
+guidance 5); for training VideoX-Fun (scripts/wan2.1_vace/train.py) and DiffSynth-Studio (wan_video.py,
+WanVideoUnit_VACE). All that is told is one clip with a mask, white where the model is to make something:
+
+    known frames, or what lies outside of a mask   stay in the clip, their mask is black
+    a control video                                stands in the place of all that is not known
+    nothing                                        is gray
+
+The clip is encoded twice, once with all that is to be made gray (inactive) and once with all that is known gray
+(reactive); of the mask each latent has the 8 x 8 pixels that it stands for, of one frame in four. These are the 96
+channels of the side branch: 16 inactive, 16 reactive, 64 of the mask. So a model that is told nothing reads a gray clip
+that is white in the mask, and nothing is ever left out.
+
+A reference is a picture, whole, on white. Its latents stand in front of the side branch's as one more frame, and of the
+clip's own latents, too: there it is noised and denoised as all the others are, counts in the loss as in both trainers,
+and is cut off before the video is decoded. Known frames are noised and count, as well.
+
+A LoRA sits on Wan's own blocks, on the side branch, or on both. Both published trainers train the side branch alone
+(DiffSynth: lora_base_model "vace"; VideoX-Fun: trainable_modules "vace"), so that Wan stays what it is; a LoRA of Wan
+2.1 in the same size fits the own blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from workbench.families.denoising import DenoiseInputs
+from workbench.families.model_inputs import CallInputs, Given, ModelInputs, Tensors
+from workbench.families.told import BESIDE, NAMES, NOTHING, Told
+from workbench.families.usage import UsageExtras
+
+if TYPE_CHECKING:
+    import torch
+
+    from workbench.families.base import Family
+
+PIPELINE = "WanVACEPipeline"
+SIDE = "vace_blocks"  # the side branch, by the authors' and diffusers' names
+# Its layers that Wan's own blocks lack, by diffusers' names -> the authors'.
+SIDE_LAYERS = {"proj_in": "before_proj", "proj_out": "after_proj"}
+OUTSIDE = {"vace_patch_embedding": "vace_patch_embedding"}
+FLOW_SHIFT = 16.0  # of generate.py, for both sizes
+KINDS = dict.fromkeys((*NAMES, *BESIDE, NOTHING), "")
+
+INACTIVE, REACTIVE, MASK, REFERENCE = "inactive", "reactive", "vace mask", "vace reference"  # that `encode` makes
+CONTEXT, REFERENCE_NOISE = "vace context", "vace reference noise"  # beside REFERENCE in a `Given`
+
+
+def is_vace(transformer: Mapping[str, Any]) -> bool:
+    """Whether a transformer's config is one of VACE."""
+    return bool(transformer.get("vace_layers"))
+
+
+class Vace:
+    """Stands in the place of an image encoder: what is told such a model is encoded by `encode`."""
+
+    def encode(self, family: Family, vae: Any, told: Told) -> Tensors:
+        """{"inactive", "reactive": latents [B, C, f, h, w], "vace mask": [B, 64, f, h, w] uint8} of a clip, one of them
+        where both are gray, and {"vace reference": [B, C, n, h, w]} of n pictures; whichever are there."""
+        import torch
+
+        found: dict[str, torch.Tensor] = {}
+        if told.reference is not None:
+            pictures = told.reference.split(1, dim=2)
+            found[REFERENCE] = torch.cat([family.encode_video(vae, one)["mean"] for one in pictures], dim=2)
+        like = told.control if told.video is None else told.video
+        if like is None:
+            return found
+        known = told.mask
+        if known is None:
+            known = like.new_zeros(len(like), 1, *like.shape[2:])
+            known[:, :, list(told.known)] = 1
+        shown = torch.zeros_like(like) if told.shown is None else told.shown
+        rest = torch.zeros_like(like) if told.control is None else told.control * (1 - known)
+        found[INACTIVE] = family.encode_video(vae, shown)["mean"]
+        if told.control is not None or told.mask is not None or told.known:  # else both are gray
+            found[REACTIVE] = family.encode_video(vae, rest)["mean"]
+        found[MASK] = folded(1 - known[:, 0], found[INACTIVE].shape[2:]).byte()
+        return found
+
+
+def folded(mask: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+    """A mask [B, F, H, W] as latents of (frames, height, width) have it: their pixels as channels, [B, 64, ...]."""
+    from torch.nn.functional import interpolate
+
+    (count, frames, height, width), (_, tall, wide) = mask.shape, sizes
+    cells = mask.view(count, frames, tall, height // tall, wide, width // wide)
+    channels = cells.permute(0, 3, 5, 1, 2, 4).flatten(1, 2)
+    return interpolate(channels.float(), size=tuple(sizes), mode="nearest-exact")
+
+
+def given(tensors: Tensors, noise: torch.Generator | None) -> Given:
+    """What the transformer is given of what `encode` made.
+
+    Args:
+        noise: Of the reference's latents in training; None where a clip is generated.
+    """
+    import torch
+
+    inactive = tensors[INACTIVE]
+    context = torch.cat([inactive, tensors.get(REACTIVE, inactive), tensors[MASK].to(inactive)], dim=1)
+    if REFERENCE not in tensors:
+        return Given(tokens={CONTEXT: context})
+    reference = tensors[REFERENCE]
+    count, channels, frames, *size = reference.shape
+    rest = reference.new_zeros(count, context.shape[1] - channels, frames, *size)
+    context = torch.cat([torch.cat([reference, rest], dim=1), context], dim=2)
+    tokens = {CONTEXT: context, REFERENCE: reference}
+    if noise is not None:
+        tokens[REFERENCE_NOISE] = torch.randn(reference.shape, generator=noise).to(reference)
+    return Given(tokens=tokens)
+
+
+def predicted(transformer: Any, inputs: CallInputs) -> torch.Tensor:
+    """The transformer's prediction for latents that have the reference's in front where there is one."""
+    assert inputs.given is not None, "VACE is told a clip in any case, a gray one where nothing is known"
+    scale = inputs.latents.new_full((len(transformer.config.vace_layers),), inputs.conditioning_scale)
+    found: torch.Tensor = transformer(
+        hidden_states=inputs.latents,
+        timestep=inputs.timesteps,
+        encoder_hidden_states=inputs.text["prompt_embeds"],
+        control_hidden_states=inputs.given.tokens[CONTEXT],
+        control_hidden_states_scale=scale,
+        return_dict=False,
+    )[0]
+    return found
+
+
+def reference_of(given: Given | None) -> torch.Tensor | None:
+    """The latents of a reference [B, C, n, h, w], None without one."""
+    return None if given is None else given.tokens.get(REFERENCE)
+
+
+def with_reference(inputs: ModelInputs, reference: torch.Tensor) -> ModelInputs:
+    """The same inputs with the reference's latents and noise in front of the clip's."""
+    import torch
+
+    assert inputs.given is not None
+    noise = inputs.given.tokens[REFERENCE_NOISE]
+    return replace(
+        inputs,
+        latents=torch.cat([reference.to(inputs.latents), inputs.latents], dim=2),
+        noise=torch.cat([noise.to(inputs.noise), inputs.noise], dim=2),
+        given=Given(tokens={CONTEXT: inputs.given.tokens[CONTEXT]}),
+    )
+
+
+def to_denoise(inputs: DenoiseInputs, reference: torch.Tensor) -> DenoiseInputs:
+    """The same request with the reference's frames in front of all latents; they are cut off what steps report."""
+    import torch
+
+    front, (channels, frames, *size) = reference.shape[2], inputs.latents_shape
+    before, source = inputs.prefix, inputs.source
+    return replace(
+        inputs,
+        latents_shape=(channels, frames + front, *size),
+        on_step=lambda done, steps, clean: inputs.on_step(done, steps, clean[:, :, front:]),
+        prefix=None if before is None else torch.cat([reference.to(before), before], dim=2),
+        source=None if source is None else torch.cat([reference.to(source), source], dim=2),
+    )
+
+
+# ---- model cards
+
+TOLD = """
+
+# What it is told: `shown`, 0.5 (gray) where nothing is known, and `made`, 1 where the model makes something.
+import numpy as np
+from PIL import ImageOps
+
+def fitted(image):
+    return np.asarray(ImageOps.fit(image.convert("RGB"), ({width}, {height}), method=3)) / 255
+
+def frames_of(path):
+    return np.stack([fitted(image) for image in load_video(path)[:{frames}]])
+
+shown, made = np.full((1, {frames}, {height}, {width}, 3), 0.5), np.ones((1, {frames}, {height}, {width}, 3))
+"""
+FIRST = 'shown[0, 0], made[0, 0] = fitted(load_image("first_frame.png")), 0'
+LAST = 'shown[0, -1], made[0, -1] = fitted(load_image("last_frame.png")), 0'
+LINES = {
+    "first": FIRST,
+    "last": LAST,
+    "first+last": f"{FIRST}\n{LAST}",
+    "prefix": 'known = frames_of("before.mp4")  # of which the last frames are those that the video begins with\n'
+    "shown[0, : len(known)], made[0, : len(known)] = known, 0",
+    "suffix": 'known = frames_of("after.mp4")\nshown[0, -len(known) :], made[0, -len(known) :] = known, 0',
+    "keyframes": 'for frame, path in {0: "first_frame.png", -1: "last_frame.png"}.items():\n'
+    "    shown[0, frame], made[0, frame] = fitted(load_image(path)), 0",
+    "mask": 'made[0] = frames_of("mask.mp4") > 0.5  # white is made anew\n'
+    'shown[0] = np.where(made[0] > 0, 0.5, frames_of("video.mp4"))',
+    "control": 'shown = np.where(made > 0, frames_of("control.mp4"), shown)',
+}
+ALSO = "# It was also trained with {kinds}: put what is known into `shown`, and 0 into `made` there.\n"
+
+
+def usage_told(extras: UsageExtras, shape: tuple[int, int, int], told: Sequence[str]) -> UsageExtras:
+    """The card's code for a LoRA that was trained with kinds of `told.NAMES` and `told.BESIDE`: for the first of the
+    frames' kinds, with a control and a reference where they belong to it."""
+    if not told:
+        return extras
+    frames, height, width = shape
+    kinds = [kind for kind in told if kind in NAMES]
+    lines = [LINES[kind] for kind in (*kinds[:1], *(["control"] if "control" in told else []))]
+    arguments, changes = "", ""
+    if lines:
+        more = ALSO.format(kinds=", ".join(kinds[1:])) if kinds[1:] else ""
+        changes = TOLD.format(frames=frames, height=height, width=width) + more + "\n".join(lines)
+        arguments = ", video=shown, mask=made"
+    if "reference" in told:
+        arguments += ', reference_images=load_image("reference.png")'
+    helpers = ("load_image", "load_video") if lines else ("load_image",)
+    return replace(
+        extras,
+        changes=extras.changes + changes,
+        arguments=arguments + extras.arguments,
+        helpers=(*extras.helpers, *helpers),
+    )
