@@ -44,6 +44,8 @@ VIEWS = {
     "home": ("#/", "main h1"),
     "datasets": ("#/dataset", "main wb-video"),
     "a dataset": ("#/dataset/stripes", "main textarea"),
+    "pairs": ("#/dataset/stripes/pairs", "main .partner"),
+    "all that lies beside clips": ("#/dataset/stripes/pairs/every", "main .pair-row"),
     "history of a dataset": ("#/dataset/stripes/history", "main li"),
     "export of a dataset": ("#/dataset/stripes/export", "main .button.primary"),
     "a clip": ("#/dataset/stripes/clip/CLIP", "main textarea"),
