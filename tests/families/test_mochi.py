@@ -186,7 +186,7 @@ def lora_of(case: Case, part: str = "", mixed: bool = False) -> LoraWeights:
     found: dict[str, torch.Tensor] = {}
     alphas: dict[str, float] = {}
     for number, (name, linear) in enumerate(FAMILY.facts(case.model).named()):
-        if "blocks" in name and part in name and "norm" not in name:
+        if "blocks" in name and part in name:
             rank = 2 + number % 3 if mixed else 2
             found[f"{name}.lora_A.weight"] = torch.randn(rank, linear.inputs, generator=random)
             found[f"{name}.lora_B.weight"] = torch.randn(linear.outputs, rank, generator=random)
@@ -244,6 +244,8 @@ def test_the_authors_file_changes_their_weights_as_ours_changes_diffusers(case: 
         (theirs("attn.proj_y"), ours("attn1.to_add_out")),
         (theirs("mlp_x.w1"), torch.cat(ours("ff.net.0.proj").chunk(2)[::-1])),
         (theirs("mlp_y.w2"), ours("ff_context.net.2")),
+        (theirs("mod_x"), ours("norm1.linear")),
+        (theirs("mod_y"), ours("norm1_context.linear")),
     ):
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 

@@ -78,6 +78,8 @@ MODEL = Model(
 CAPTION = ("add_q_proj", "add_k_proj", "add_v_proj", "to_add_out")  # attention's layers for the caption's tokens
 ATTENTION_LAYERS = tuple(f"attn1.{name}" for name in (*ATTENTION, *CAPTION))
 FEED_FORWARD_LAYERS = tuple(f"{ff}.{name}" for ff in ("ff", "ff_context") for name in ("net.0.proj", "net.2"))
+LAST_NORM = "norm1_context.linear_1"  # of the last block, behind which the caption's tokens are not needed
+NORM_LAYERS = ("norm1.linear", "norm1_context.linear", LAST_NORM)
 OUTSIDE = (
     "patch_embed.proj",
     "time_embed.timestep_embedder.linear_1",
@@ -92,7 +94,7 @@ OUTSIDE = (
 NAMES = LayerNames(
     title="Mochi",
     blocks="transformer_blocks",
-    in_block={name: name for name in (*ATTENTION_LAYERS, *FEED_FORWARD_LAYERS)},
+    in_block={name: name for name in (*ATTENTION_LAYERS, *FEED_FORWARD_LAYERS, *NORM_LAYERS)},
     outside={name: name for name in OUTSIDE},
     readers="this workbench, diffusers, finetrainers, ComfyUI or Mochi's own fine-tuner",
     authors_blocks="transformer_blocks",
@@ -109,9 +111,11 @@ FUSED = {
     "mlp_x.w2": ("ff.net.2",),
     "mlp_y.w1": ("ff_context.net.0.proj",),
     "mlp_y.w2": ("ff_context.net.2",),
+    "mod_x": ("norm1.linear",),
+    "mod_y": ("norm1_context.linear",),  # or LAST_NORM
 }
 OF_AUTHORS = re.compile(
-    r"(?:diffusion_model\.)?blocks\.(?P<block>\d+)\.(?P<layer>(?:attn\.(?:qkv|proj)|mlp)_[xy](?:\.w[12])?)"
+    r"(?:diffusion_model\.)?blocks\.(?P<block>\d+)\.(?P<layer>(?:attn\.(?:qkv|proj)|mlp|mod)_[xy](?:\.w[12])?)"
     r"\.lora_(?P<matrix>[AB])(?:\.weight)?"
 )
 BLOCK = re.compile(r"transformer_blocks\.(\d+)\.(.+)")
@@ -132,7 +136,7 @@ def as_authors(lora: LoraWeights, names: LayerNames) -> Written:
 
     refuse_more_than_matrices(lora, "ComfyUI")
     one, parts = even(without_alpha(lora)), dict[str, list[str]]()
-    ours = {layer: theirs for theirs, layers in FUSED.items() for layer in layers}
+    ours = {layer: theirs for theirs, layers in FUSED.items() for layer in layers} | {LAST_NORM: "mod_y"}
     for layer in one.layers:
         match = BLOCK.fullmatch(layer)
         if match is None or match[2] not in ours:
@@ -144,6 +148,7 @@ def as_authors(lora: LoraWeights, names: LayerNames) -> Written:
     for name, layers in parts.items():
         _, number, theirs = name.split(".", 2)
         every = [f"transformer_blocks.{number}.{layer}" for layer in FUSED[theirs]]
+        every = layers if theirs == "mod_y" else every
         rows = one.tensors[f"{layers[0]}.{UP}"].shape[0]
         ups, at = [], 0
         for layer in every:
@@ -198,6 +203,8 @@ def as_ours(tensors: Tensors, metadata: Mapping[str, str]) -> dict[str, torch.Te
         layers = FUSED[theirs]
         if len(pair) != 2 or pair["B"].shape[0] % len(layers) or pair["B"].shape[1] != pair["A"].shape[0]:
             raise ConfigError(f"the LoRA's pair of matrices of blocks.{block}.{theirs} is not whole: export it again")
+        if theirs == "mod_y" and pair["B"].shape[0] < pair["A"].shape[1]:  # the last block's has a quarter of the rows
+            layers = (LAST_NORM,)
         up = pair["B"] * scales.get(theirs.partition(".")[2].partition("_")[0], 1.0)
         for layer, part in zip(layers, up.chunk(len(layers)), strict=True):
             used = part.any(dim=0)  # columns of other layers are zero where they were joined
@@ -222,6 +229,7 @@ FORMATS = (
         as_authors,
         ("ComfyUI",),
     ),
+    *passed_over_by_comfyui("Mochi", lora_writing.LYCORIS),
 )
 
 ZEROED = """
