@@ -42,6 +42,7 @@ CLASSES = {  # by family: transformer, video encoder
     "cogvideox": (diffusers.CogVideoXTransformer3DModel, diffusers.AutoencoderKLCogVideoX),
     "wan": (diffusers.WanTransformer3DModel, diffusers.AutoencoderKLWan),
     "ltx": (diffusers.LTXVideoTransformer3DModel, diffusers.AutoencoderKLLTXVideo),
+    "mochi": (diffusers.MochiTransformer3DModel, diffusers.AutoencoderKLMochi),
 }
 CPU = torch.device("cpu")
 WEIGHTS, TRAINED, OPTIMIZER, INPUTS = "weights", "trained", "optimizer", "inputs"

@@ -147,6 +147,13 @@ PUBLISHED = (
     _ltx("LTX-Video-0.9.1", {}, LTX_VAE_1),
     _ltx("LTX-Video-0.9.5", {}, LTX_VAE_5),
     _ltx("LTX-Video-0.9.7-dev", LTX_13B, LTX_VAE_5),
+    Published(
+        ("genmo/mochi-1-preview",),
+        ("diffusers", "MochiTransformer3DModel", {}),
+        ("diffusers", "AutoencoderKLMochi", {}),
+        T5,
+        stored="float32",
+    ),
 )
 
 

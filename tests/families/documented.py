@@ -28,19 +28,19 @@ def text() -> str:
 @contextmanager
 def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Family]:
     """The documented family, found as one of an installed package by this process and by those that it starts."""
-    (folder / "mochi.py").write_text(text(), encoding="utf-8")
-    notes = folder / "mochi-1.dist-info"
+    (folder / "skyreels.py").write_text(text(), encoding="utf-8")
+    notes = folder / "skyreels-1.dist-info"
     notes.mkdir()
-    (notes / "METADATA").write_text("Metadata-Version: 2.1\nName: mochi\nVersion: 1\n")
-    (notes / "entry_points.txt").write_text(f"[{ENTRY_POINTS}]\nmochi = mochi\n")
+    (notes / "METADATA").write_text("Metadata-Version: 2.1\nName: skyreels\nVersion: 1\n")
+    (notes / "entry_points.txt").write_text(f"[{ENTRY_POINTS}]\nskyreels = skyreels\n")
     before = os.environ.get("PYTHONPATH")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), *([before] if before else [])]))
     monkeypatch.syspath_prepend(str(folder))
     importlib.invalidate_caches()
     families.cache_clear()
     try:
-        yield next(family for family in families() if family.name == "mochi")
+        yield next(family for family in families() if family.name == "skyreels")
     finally:
-        sys.modules.pop("mochi", None)
+        sys.modules.pop("skyreels", None)
         sys.path.remove(str(folder))
         families.cache_clear()

@@ -26,7 +26,6 @@ LORAS = {
     "lora_unet_double_blocks_0_img_mlp_fc1": "HunyuanVideo",
     "lora_unet_double_blocks_0_img_mlp_0": "FLUX",
     "transformer.single_transformer_blocks.0.attn.to_q": "FLUX or HunyuanVideo",
-    "transformer.transformer_blocks.0.attn1.add_q_proj": "Mochi",
     "diffusion_model.transformer_blocks.0.audio_attn1.to_q": "LTX-2",
     "diffusion_model.blocks.0.self_attn.q_proj": "Cosmos",
     "down_blocks.0.motion_modules.0.transformer_blocks.0.attn1.to_q": "AnimateDiff",
@@ -46,18 +45,18 @@ def test_a_lora_of_another_family_is_named(layer: str, title: str, workspace: Wo
 
 def test_sampling_with_one_says_the_same(workspace: Workspace, tmp_path: Path, shell: Shell) -> None:
     path = tmp_path / "x.safetensors"
-    save_file({f"transformer.transformer_blocks.0.attn1.add_q_proj.{one}": torch.ones(2, 2) for one in PAIR}, path)
+    save_file({f"transformer.transformer_blocks.0.audio_attn1.to_q.{one}": torch.ones(2, 2) for one in PAIR}, path)
     settings = SampleSettings(prompt="x", steps=1, loras=(str(path),), device="cpu")
-    with pytest.raises(ConfigError, match="this is a LoRA of Mochi, which is not trained here"):
+    with pytest.raises(ConfigError, match="this is a LoRA of LTX-2, which is not trained here"):
         Sampler("tiny-cogvideox", pick_device("cpu")).generate(workspace, settings)
-    assert "this is a LoRA of Mochi" in shell("loras", "import", str(path)).err
+    assert "this is a LoRA of LTX-2" in shell("loras", "import", str(path)).err
 
 
 @pytest.mark.parametrize(
     ("name", "title"),
     [
         ("HunyuanVideoPipeline", "HunyuanVideo"),
-        ("MochiPipeline", "Mochi"),
+        ("AllegroPipeline", "Allegro"),
         ("LTX2Pipeline", "LTX-2"),
         ("CosmosTextToWorldPipeline", "Cosmos"),
         ("AnimateDiffPipeline", "AnimateDiff"),
@@ -87,6 +86,7 @@ def header(path: Path, shapes: dict[str, tuple[int, ...]]) -> str:
 
 WAN = {"model.diffusion_model.blocks.0.self_attn.q.weight": (5120, 5120)}
 LARGE = {"model.diffusion_model.rest.weight": (14_260, 1_000_000)}
+MOCHI = {"blocks.0.attn.qkv_x.weight": (9216, 3072), "rest": (10_000, 1_000_000)}
 LTX_13B = {"model.diffusion_model.patchify_proj.weight": (4096, 128), "y": (13_042, 1_000_000)}
 LTX = {"model.diffusion_model.patchify_proj.weight": (2048, 128), "vae.x": (400_000, 1000), "y": (1_920, 1_000_000)}
 
@@ -100,6 +100,7 @@ LTX = {"model.diffusion_model.patchify_proj.weight": (2048, 128), "vae.x": (400_
         ),
         (WAN, "one file of Wan in its authors' layout, .*: choose a folder with a model_index.json"),
         (LTX, "one file of LTX-Video in its authors' layout, .*: choose ltx-video-2b"),
+        (MOCHI, "one file of Mochi in its authors' layout, .*: choose mochi-1-preview, or a folder"),
         (LTX_13B, "one file of LTX-Video in its authors' layout, .*: choose ltx-video-13b-0.9.7 or ltx-video-13b-"),
         (
             WAN

@@ -23,12 +23,15 @@ from workbench.trainer import lora
 from workbench.workspace import write_json
 
 CPU, META, DTYPE, BLOCKS = torch.device("cpu"), torch.device("meta"), torch.bfloat16, 2
-FAMILIES = [find_model(name)[0] for name in ("cogvideox-2b", "wan2.1-t2v-1.3b", "ltx-video-2b-0.9.5")]
+FAMILIES = [
+    find_model(name)[0] for name in ("cogvideox-2b", "wan2.1-t2v-1.3b", "ltx-video-2b-0.9.5", "mochi-1-preview")
+]
 MODELS = [model for family in FAMILIES for model in family.models if not model.embedded]
 CLASSES = {
     "cogvideox": ("CogVideoXTransformer3DModel", "AutoencoderKLCogVideoX"),
     "wan": ("WanTransformer3DModel", "AutoencoderKLWan"),
     "ltx": ("LTXVideoTransformer3DModel", "AutoencoderKLLTXVideo"),
+    "mochi": ("MochiTransformer3DModel", "AutoencoderKLMochi"),
 }
 # The miniature that has a model's pipeline and scheduler.
 LIKE = {
@@ -40,6 +43,7 @@ LIKE = {
     "cogvideox": "rotary",
     "wan": "text",
     "ltx": "text",
+    "mochi": "text",
 }
 
 
@@ -93,9 +97,10 @@ def test_it_takes_its_own_shape_in_training_and_sampling(real: tuple[Model, Path
         {"sample_height": shape[2], "sample_width": shape[3]} if model.family == "cogvideox" and model.largest else {}
     )
     transformer = built(model, folder, "transformer", num_layers=BLOCKS, **ends)
+    family.use_attention(transformer, "auto", CPU)
     with META:
         text = {"prompt_embeds": torch.empty(2, facts.text_tokens, facts.text_width, dtype=DTYPE)}
-        if model.family == "ltx":
+        if family.text_mask:
             text["mask"] = torch.ones(2, facts.text_tokens, dtype=DTYPE)
         latents, shown = torch.empty(2, *shape), given(model, transformer.config, shape, 2)
         with torch.no_grad():  # the prompt and the negative one

@@ -1,4 +1,4 @@
-"""Every memory level on every miniature of Wan and LTX-Video: gradients against those of the plain model.
+"""Every memory level on every miniature of Wan, LTX-Video and Mochi: gradients against those of the plain model.
 
 CogVideoX's are compared in whole sessions (tests/trainer/test_memory_levels.py).
 """
@@ -22,7 +22,9 @@ from workbench.trainer.trainable import apply_memory_levels
 pytestmark = pytest.mark.long
 
 CPU = torch.device("cpu")
-CASES = [(family, variant) for family in families() if family.name in ("wan", "ltx") for variant in family.toys]
+CASES = [
+    (family, variant) for family in families() if family.name in ("wan", "ltx", "mochi") for variant in family.toys
+]
 EQUAL: dict[str, dict[str, Any]] = {
     "keep attention": {"gradient_checkpointing": "keep attention"},
     "full": {"gradient_checkpointing": "full"},

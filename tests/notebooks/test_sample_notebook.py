@@ -36,7 +36,7 @@ def test_the_sampling_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypat
 def test_the_notebook_about_families_adds_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace, outputs = executed("5_add_a_family.ipynb", tmp_path, monkeypatch)
     printed = said(outputs)
-    assert "'mochi'" in printed
+    assert "'skyreels'" in printed
     assert [run.status.state for run in Run.all(workspace)] == [State.FINISHED]
     assert "'lora.safetensors'" in printed
     assert "The contract is kept." in printed

@@ -33,11 +33,17 @@ from workbench.workspace import Workspace, write_json
 
 pytestmark = pytest.mark.long
 
-OTHERS = [family for family in families() if family.name in ("wan", "ltx")]
+OTHERS = [family for family in families() if family.name in ("wan", "ltx", "mochi")]
 EXPERTS = {"a14b": "high noise", "a14b-image": "low noise"}  # for which the LoRA is
 CASES = [(family, variant, EXPERTS.get(variant, "")) for family in OTHERS for variant in family.toys]
 CASES += [(family, "a14b", "") for family in OTHERS if "a14b" in family.toys]  # a file that names no expert: both
-USUAL = {("wan", "a14b", ""), ("wan", "image-2.1", ""), ("ltx", "image", ""), ("ltx", "text-0.9.5", "")}
+USUAL = {
+    ("wan", "a14b", ""),
+    ("wan", "image-2.1", ""),
+    ("ltx", "image", ""),
+    ("ltx", "text-0.9.5", ""),
+    ("mochi", "text", ""),
+}
 PROMPT, STEPS = "a red circle moves left", 2
 
 
@@ -164,23 +170,24 @@ def test_every_model_has_a_card_with_its_license_and_a_space(
     metadata = yaml.safe_load(front)
     assert (metadata["base_model"], metadata["pipeline_tag"]) == (model.source, model.task)
     assert {model.family, f"{model.family}-diffusers", "lora"} <= set(metadata["tags"])
-    if family.name == "wan":
+    if family.name != "ltx":
         assert metadata["license"] == "apache-2.0"
     else:
         assert metadata["license"] == "other"
         assert metadata["license_name"].startswith("ltx-video")
         assert metadata["license_link"].startswith(f"https://huggingface.co/{model.source}")
-    kind = {"wan": "Wan", "ltx": "LTX"}[family.name]
+    kind = {"wan": "Wan", "ltx": "LTX", "mochi": "Mochi"}[family.name]
     kind += "ImageToVideo" if model.task == "image-to-video" else ""
     pipeline = "LTXConditionPipeline" if "13b" in model.id or "0.9.5" in model.id else f"{kind}Pipeline"
     pipeline = "WanVACEPipeline" if "vace" in model.id else pipeline
     assert f"pipe = {pipeline}.from_pretrained" in body
     looks = model.id.startswith(("wan2.1-i2v", "wan2.1-flf2v", "wan2.1-fun"))  # through CLIP
     assert ("pipe.encode_image = squeezed" in body) == looks
-    assert model.negative_prompt
+    assert ("force_zeros_for_empty_prompt=True" in body) == (family.name == "mochi")
     if family.name == "wan":
         assert f"flow_shift={model.flow_shift_at(model.height, model.width)})" in body
-    assert f'negative_prompt="{model.negative_prompt}"' in body
+    assert bool(model.negative_prompt) == (family.name != "mochi")
+    assert (f'negative_prompt="{model.negative_prompt}"' in body) == bool(model.negative_prompt)
 
     if expert:
         (head,) = (file.head for file in plan.files.values() if isinstance(file, WeightsUpload))

@@ -1,4 +1,4 @@
-"""Each variant of CogVideoX, Wan and LTX-Video from a dataset to a report: trained, killed, resumed, previewed,
+"""Each variant of CogVideoX, Wan, LTX-Video and Mochi from a dataset to a report: trained, killed, resumed, previewed,
 exported, sampled in a grid. What one family is enough for is in the other files here.
 """
 
@@ -29,6 +29,7 @@ from workbench.families import find_model
 from workbench.families.base import Family
 from workbench.families.cogvideox import FAMILY as COGVIDEOX
 from workbench.families.ltx import FAMILY as LTX
+from workbench.families.mochi import FAMILY as MOCHI
 from workbench.families.wan import FAMILY as WAN
 from workbench.jobs.devices import pick_device
 from workbench.runs import checkpoints
@@ -39,13 +40,13 @@ from workbench.sampler.generate import Sampler
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
-CASES = [(family, variant) for family in (COGVIDEOX, LTX, WAN) for variant in family.toys]
+CASES = [(family, variant) for family in (COGVIDEOX, LTX, MOCHI, WAN) for variant in family.toys]
 IDS = [f"{family.name}-{variant}" for family, variant in CASES]
 # One of each kind goes through the processes: text alone, known first frames, a pair of experts that begins with a
 # picture. The others do the same steps in this process.
 THROUGH_PROCESSES = ("ltx-image", "wan-text", "wan-a14b-image")
 # Of those, one of each kind at every change, the others before a release.
-USUAL = ("cogvideox-sincos", "cogvideox-image-1.5", "ltx-text-13b", "wan-5b", "wan-image-2.1")
+USUAL = ("cogvideox-sincos", "cogvideox-image-1.5", "ltx-text-13b", "mochi-text", "wan-5b", "wan-image-2.1")
 ALONE = [
     pytest.param(name, marks=[] if name in USUAL else [pytest.mark.release])
     for name in IDS

@@ -54,6 +54,12 @@ class Linear:
         return BLOCK in self.name
 
     @property
+    def block(self) -> int | None:
+        """The block that it is in, of a layer that not every block has; else None."""
+        match = IN_BLOCK.fullmatch(self.name)
+        return int(match[2]) if match else None
+
+    @property
     def values(self) -> int:
         """Numbers in its matrix."""
         return self.inputs * self.outputs
@@ -155,8 +161,14 @@ class ModelFacts:
 
     @property
     def block_values(self) -> int:
-        """Numbers in the linear layers of one block."""
-        return sum(linear.values for linear in self.linears if linear.in_blocks)
+        """Numbers in the linear layers of one block; of layers that not every block has, each block's share."""
+        some = sum(linear.values for linear in self.linears if linear.block is not None)
+        return sum(linear.values for linear in self.linears if linear.in_blocks) + some // self.blocks
+
+    @property
+    def two_streams(self) -> bool:
+        """Whether the caption's tokens, which stand beside the video's, have layers of their own in each block."""
+        return self.text_joint and any(one.in_blocks and one.on == "text" for one in self.linears)
 
     @property
     def side(self) -> tuple[Linear, ...]:

@@ -22,7 +22,6 @@ FLAT_PREFIXES = re.compile(r"^(lora_unet_|lora_transformer_|lycoris_)_?")
 # What a pipeline's class begins with -> its family; the first that fits.
 PIPELINES = {
     "HunyuanVideo": "HunyuanVideo",
-    "Mochi": "Mochi",
     "LTX2": "LTX-2",
     "Cosmos": "Cosmos",
     "AnimateDiff": "AnimateDiff",
@@ -46,7 +45,6 @@ LAYERS = {
     r"motion_modules_\d": "AnimateDiff",
     r"individual_token_refiner|context_embedder_token_refiner|(img|txt)_mlp_fc\d|(img|txt)_mod_linear": "HunyuanVideo",
     r"single_blocks_\d+_modulation_linear": "HunyuanVideo",
-    r"^blocks_\d+_attn_qkv_[xy]|attn1_add_[qkv]_proj": "Mochi",
     r"^blocks_block\d+_|^blocks_\d+_(self|cross)_attn_[qkv]_proj|^x_embedder_proj_1": "Cosmos",
     r"^(img|txt)_in|double_blocks_\d+_(img|txt)_(mod_lin|mlp_\d)": "FLUX",
     r"^double_blocks_\d|^single_blocks_\d|^single_transformer_blocks_\d": "FLUX or HunyuanVideo",
@@ -62,6 +60,7 @@ OWN = {
     r"^blocks_\d+_(self|cross)_attn_[qkvo]_weight": "wan",
     r"^patchify_proj_weight|^adaln_single_linear_weight": "ltx",
     r"^transformer_layers_\d+_attention_query_key_value": "cogvideox",
+    r"^blocks_\d+_attn_qkv_[xy]_weight": "mochi",
 }
 FILES = (".safetensors", ".gguf", ".ckpt", ".pt", ".pth", ".bin", ".sft")
 NEAR = 0.02  # two models are the same size when their numbers of weights differ by less

@@ -64,6 +64,10 @@ class Rates:
 SINGLE = Rates(47.0, 4.0, 4.0, 4.1, 36.0, 50.0, 24.0, shared=True)
 MIXED = Rates(32.5, 2.0, 2.0, 2.1, 20.0, 30.0, 16.0, shared=True)
 MIXED_STOCK = Rates(32.5, 2.0, 2.0, 2.1, 20.0, 34.0, 16.0, shared=False)
+# Where the caption's tokens stand beside the video's and have layers of their own (Mochi): norms in fp32, a gated
+# feed-forward. Counted in the operations, not simulated yet.
+TWO_STREAMS_SINGLE = Rates(72.0, 4.0, 4.0, 4.1, 40.0, 52.0, 24.0, shared=False)
+TWO_STREAMS_MIXED = Rates(52.0, 2.0, 2.0, 2.1, 27.0, 27.0, 16.0, shared=False)
 # Where the caption is only looked at.
 CROSS_SINGLE = Rates(40.0, 4.0, 4.0, 8.1, 8.0, 33.0, 24.0, shared=True, within=4.0, cast=4.0)
 CROSS_MIXED = Rates(36.9, 2.0, 2.0, 4.1, 6.0, 21.5, 16.0, shared=False, within=2.0, cast=4.0)

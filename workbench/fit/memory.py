@@ -100,7 +100,7 @@ class RunSizes:
         targets = self.settings.targets
         numbers: Collection[int] = range(self.facts.blocks if linear.in_blocks else 1)
         if (chosen := chosen_blocks(self.settings.blocks, self.facts.blocks)) is not None:
-            numbers = chosen if linear.in_blocks else ()
+            numbers = chosen if linear.in_blocks else range(linear.block in chosen)
         if targets == ALL_LINEAR:
             return len(numbers)
         if (preset := self.facts.presets.get(targets)) is not None:  # the same in every block
@@ -146,6 +146,9 @@ class RunSizes:
         """Of the model's architecture. A token's own timestep becomes six vectors in each block, and six outside."""
         settings, facts = self.settings, self.facts
         single = self.precision == "fp32"
+        if facts.two_streams:
+            streams = known.TWO_STREAMS_SINGLE if single else known.TWO_STREAMS_MIXED
+            return replace(streams, table=facts.position_bytes)
         if facts.text_joint:
             joint = known.SINGLE if single else known.MIXED_STOCK if settings.attention == "stock" else known.MIXED
             return replace(joint, table=facts.position_bytes)
@@ -334,7 +337,7 @@ def _held(run: RunSizes) -> dict[str, float]:
     found = {"weights": run.weights[0]} if run.weights[0] else {}
     # Query, key and value lie in one layer (Family.join_projections) and in the file, too, which stays mapped for the
     # other layers. What is stored in another format than it computes in is read, and no file mapped.
-    joined = facts.text_joint and settings.method != "full" and settings.attention != "stock"
+    joined = facts.text_joint and not facts.two_streams and settings.method != "full" and settings.attention != "stock"
     if on_cpu and joined and PRECISIONS[facts.stored] == run.precision:
         keys_and_values = sum(one.values for one in facts.linears if one.in_blocks and one.shared)
         found |= {MAPPED_FILES: 1.5 * keys_and_values * facts.blocks * run.number} if keys_and_values else {}

@@ -652,7 +652,7 @@ class MachineSettings(Settings):
     cuda:1: that GPU of several, counted from 0 as torch does."""
 
     precision: Literal["auto", "bf16", "fp16", "fp32"] = field("auto", title="Precision", advanced=True)
-    """Number format of the computation. auto: on a GPU what the model's authors compute in, which for Wan and LTX-Video
+    """Number format of the computation. auto: on a GPU what the authors compute in, which for Wan, LTX-Video and Mochi
     is bf16 even where the files hold fp32; fp32 on a processor. Wan's VAE always computes in fp32."""
 
     exact: bool = field(False, title="Exact on the GPU", advanced=True)

@@ -163,7 +163,7 @@ class SampleSettings(NamesModel):
 
     zero_star: bool = field(False, title="CFG-Zero*", section=HOW, advanced=True)
     """Fit the negative prompt's prediction to the prompt's before guidance pushes them apart (arXiv 2503.18886). Its
-    other half, zeros in the first step of flow models (Wan, LTX-Video), is left out."""
+    other half, zeros in the first step of flow models (Wan, LTX-Video, Mochi), is left out."""
 
     image_scale: Literal["pipeline", "raw"] = field(
         "pipeline", title="Scale of the first frame", section=HOW, advanced=True, own=True

@@ -1,0 +1,472 @@
+"""Mochi 1 preview, from text (Apache-2.0).
+
+Sources: genmo's mochi (demos/fine_tuner: loss, LoRA configuration; pipelines.py: the sampler, the zeroed empty prompt);
+cogvideox-factory's training/mochi-1, the same for diffusers; diffusers' MochiPipeline, which this equals.
+
+Flow matching, told backwards: x = (1 - s) clean + s noise, the transformer is given 1000 (1 - s) and predicts
+clean - noise. Here, as for the other families, time is 1000 s and the prediction noise - clean. Training draws s
+uniformly; samples take small even steps down to s = 0.975, then larger and larger ones. Latents have a mean and a
+deviation for each channel. genmo's fine-tuner gives its transformer latents that are not normalized, and normalizes
+the target alone, mean included; here all is in normalized latents, as the sampler has them.
+
+The transformer has two streams, 3072 wide for the video and 1536 for the caption, which meet in attention. It never
+looks at padding, and an empty caption has no tokens at all: the authors zero it in training (caption_dropout) and as
+negative prompt; diffusers does the same with force_zeros_for_empty_prompt. diffusers' attention reads back from the
+GPU, in every block, which tokens are padding; here their number is read once a call, and a mask is used only where
+captions differ in length.
+
+The authors compute in bfloat16 and keep latents in float32 between steps. diffusers keeps them in the transformer's
+dtype, where rounding swallows the small steps at the beginning.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import ConfigError
+from workbench.families import lora_writing
+from workbench.families.base import BACKENDS, Family, ImageScale, OwnSetting, check_kernel
+from workbench.families.denoising import FlowSteps, SamplerSteps, StepOptions
+from workbench.families.facts import Part, VaeFacts
+from workbench.families.lora_files import (
+    DOWN,
+    UP,
+    LoraWeights,
+    even,
+    refuse_more_than_matrices,
+    without_alpha,
+)
+from workbench.families.lora_names import ATTENTION, LayerNames
+from workbench.families.lora_writing import LoraFormat, Written, passed_over_by_comfyui
+from workbench.families.model import Frames, Model
+from workbench.families.model_inputs import CallInputs, PromptEncoder, Tensors, t5_parts
+from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
+from workbench.families.usage import UsageExtras
+
+if TYPE_CHECKING:
+    import torch
+
+LONGEST = 163  # frames
+MODEL = Model(
+    id="mochi-1-preview",
+    title="Mochi 1 preview",
+    family="mochi",
+    source="genmo/mochi-1-preview",
+    revision=None,
+    task="text-to-video",
+    frames=85,  # the longest clip that the authors' fine-tuner takes; the model itself makes 163
+    fps=30,
+    height=480,
+    width=848,
+    frame_rule=Frames(6, LONGEST),
+    size_multiple=16,
+    steps=64,
+    guidance_scale=4.5,
+    scheduler="Euler",
+    license="Apache-2.0",
+    download_gb=61.0,
+)
+
+# ---- names of layers
+
+CAPTION = ("add_q_proj", "add_k_proj", "add_v_proj", "to_add_out")  # attention's layers for the caption's tokens
+ATTENTION_LAYERS = tuple(f"attn1.{name}" for name in (*ATTENTION, *CAPTION))
+FEED_FORWARD_LAYERS = tuple(f"{ff}.{name}" for ff in ("ff", "ff_context") for name in ("net.0.proj", "net.2"))
+LAST_NORM = "norm1_context.linear_1"  # of the last block, behind which the caption's tokens are not needed
+NORM_LAYERS = ("norm1.linear", "norm1_context.linear", LAST_NORM)
+OUTSIDE = (
+    "patch_embed.proj",
+    "time_embed.timestep_embedder.linear_1",
+    "time_embed.timestep_embedder.linear_2",
+    "time_embed.pooler.to_q",
+    "time_embed.pooler.to_kv",
+    "time_embed.pooler.to_out",
+    "time_embed.caption_proj",
+    "norm_out.linear",
+    "proj_out",
+)
+NAMES = LayerNames(
+    title="Mochi",
+    blocks="transformer_blocks",
+    in_block={name: name for name in (*ATTENTION_LAYERS, *FEED_FORWARD_LAYERS, *NORM_LAYERS)},
+    outside={name: name for name in OUTSIDE},
+    readers="this workbench, diffusers, finetrainers, ComfyUI or Mochi's own fine-tuner",
+    authors_blocks="transformer_blocks",
+)
+
+# The authors' layers -> ours, which stand below each other in theirs. The first layer of a feed-forward has the halves
+# of its output the other way round.
+FUSED = {
+    "attn.qkv_x": ("attn1.to_q", "attn1.to_k", "attn1.to_v"),
+    "attn.qkv_y": ("attn1.add_q_proj", "attn1.add_k_proj", "attn1.add_v_proj"),
+    "attn.proj_x": ("attn1.to_out.0",),
+    "attn.proj_y": ("attn1.to_add_out",),
+    "mlp_x.w1": ("ff.net.0.proj",),
+    "mlp_x.w2": ("ff.net.2",),
+    "mlp_y.w1": ("ff_context.net.0.proj",),
+    "mlp_y.w2": ("ff_context.net.2",),
+    "mod_x": ("norm1.linear",),
+    "mod_y": ("norm1_context.linear",),  # or LAST_NORM
+}
+OF_AUTHORS = re.compile(
+    r"(?:diffusion_model\.)?blocks\.(?P<block>\d+)\.(?P<layer>(?:attn\.(?:qkv|proj)|mlp|mod)_[xy](?:\.w[12])?)"
+    r"\.lora_(?P<matrix>[AB])(?:\.weight)?"
+)
+BLOCK = re.compile(r"transformer_blocks\.(\d+)\.(.+)")
+KWARGS = "kwargs"  # of the fine-tuner's metadata: ranks and alphas, as JSON
+
+
+def halves_swapped(tensor: torch.Tensor) -> torch.Tensor:
+    """The rows of a feed-forward's first layer in the other order: gate and value."""
+    import torch
+
+    return torch.cat(tensor.chunk(2)[::-1])
+
+
+def as_authors(lora: LoraWeights, names: LayerNames) -> Written:
+    """The file of Mochi's fine-tuner: layers that stand below each other in the authors' weights have one pair of
+    matrices, whose second is made of blocks. The strength is multiplied in. Raises ConfigError."""
+    import torch
+
+    refuse_more_than_matrices(lora, "ComfyUI")
+    one, parts = even(without_alpha(lora)), dict[str, list[str]]()
+    ours = {layer: theirs for theirs, layers in FUSED.items() for layer in layers} | {LAST_NORM: "mod_y"}
+    for layer in one.layers:
+        match = BLOCK.fullmatch(layer)
+        if match is None or match[2] not in ours:
+            raise ConfigError(
+                f"the LoRA changes {layer[:80]}, which Mochi's own file has no place for: choose portable"
+            )
+        parts.setdefault(f"blocks.{match[1]}.{ours[match[2]]}", []).append(layer)
+    found = dict[str, torch.Tensor]()
+    for name, layers in parts.items():
+        _, number, theirs = name.split(".", 2)
+        every = [f"transformer_blocks.{number}.{layer}" for layer in FUSED[theirs]]
+        every = layers if theirs == "mod_y" else every
+        rows = one.tensors[f"{layers[0]}.{UP}"].shape[0]
+        ups, at = [], 0
+        for layer in every:
+            up = torch.zeros(rows, one.rank * len(layers), dtype=one.tensors[f"{layers[0]}.{UP}"].dtype)
+            if layer in layers:
+                own = one.tensors[f"{layer}.{UP}"]
+                up[:, at : at + one.rank] = halves_swapped(own) if theirs.endswith("w1") else own
+                at += one.rank
+            ups.append(up)
+        order = [layer for layer in every if layer in layers]
+        found[f"{name}.lora_A"] = torch.cat([one.tensors[f"{layer}.{DOWN}"] for layer in order])
+        found[f"{name}.lora_B"] = torch.cat(ups)
+    ranks = {kind: _rank_of(found, f"attn.{kind}_") for kind in ("qkv", "proj")}
+    kwargs = {
+        f"{'out' if kind == 'proj' else kind}_proj_lora_{what}": rank
+        for kind, rank in ranks.items()
+        if rank
+        for what in ("rank", "alpha")
+    }
+    return found, {"format": "pt", KWARGS: json.dumps(kwargs)}
+
+
+def _rank_of(tensors: Tensors, part: str) -> int:
+    """The rank of the authors' layers whose names have `part`; 0 where there are none."""
+    return max((one.shape[0] for name, one in tensors.items() if part in name and name.endswith("lora_A")), default=0)
+
+
+def as_ours(tensors: Tensors, metadata: Mapping[str, str]) -> dict[str, torch.Tensor]:
+    """Such a file by our names, its strength multiplied in; what it has besides stays as it is.
+
+    Raises:
+        ConfigError: The metadata is damaged, or a pair of matrices is not whole.
+    """
+    import torch
+
+    try:
+        noted = json.loads(metadata.get(KWARGS, "{}"))
+        scales = {
+            kind: float(noted[f"{name}_lora_alpha"]) / float(noted[f"{name}_lora_rank"])
+            for kind, name in (("qkv", "qkv_proj"), ("proj", "out_proj"))
+            if f"{name}_lora_rank" in noted
+        }
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise ConfigError("the LoRA's notes on rank and alpha (kwargs) are damaged: export it again") from error
+    found, pairs = dict[str, torch.Tensor](), dict[tuple[str, str], dict[str, torch.Tensor]]()
+    for name, tensor in tensors.items():
+        if (match := OF_AUTHORS.fullmatch(name)) is not None and match["layer"] in FUSED:
+            pairs.setdefault((match["block"], match["layer"]), {})[match["matrix"]] = tensor
+        else:
+            found[name] = tensor
+    for (block, theirs), pair in pairs.items():
+        layers = FUSED[theirs]
+        if len(pair) != 2 or pair["B"].shape[0] % len(layers) or pair["B"].shape[1] != pair["A"].shape[0]:
+            raise ConfigError(f"the LoRA's pair of matrices of blocks.{block}.{theirs} is not whole: export it again")
+        if theirs == "mod_y" and pair["B"].shape[0] < pair["A"].shape[1]:  # the last block's has a quarter of the rows
+            layers = (LAST_NORM,)
+        up = pair["B"] * scales.get(theirs.partition(".")[2].partition("_")[0], 1.0)
+        for layer, part in zip(layers, up.chunk(len(layers)), strict=True):
+            used = part.any(dim=0)  # columns of other layers are zero where they were joined
+            if not used.any():
+                if pair["B"].any():
+                    continue
+                used = torch.ones_like(used)
+            own = part[:, used]
+            name = f"transformer_blocks.{block}.{layer}"
+            found[f"{name}.{DOWN}"] = pair["A"][used].contiguous()
+            found[f"{name}.{UP}"] = (halves_swapped(own) if theirs.endswith("w1") else own).contiguous()
+    return found
+
+
+FORMATS = (
+    *passed_over_by_comfyui("Mochi", *lora_writing.FORMATS),
+    LoraFormat(
+        "comfyui",
+        "ComfyUI, Mochi's fine-tuner",
+        "The authors' names (blocks.0.attn.qkv_x) with query, key and value in one pair of matrices, the strength "
+        "multiplied into the weights. The fine-tuner reads the layers of attention alone.",
+        as_authors,
+        ("ComfyUI",),
+    ),
+    *passed_over_by_comfyui("Mochi", lora_writing.LYCORIS),
+)
+
+ZEROED = """
+
+# An empty prompt has no tokens, as the authors train and generate.
+pipe.register_to_config(force_zeros_for_empty_prompt=True)"""
+
+
+# ---- attention
+
+
+class JointAttention:
+    """diffusers' MochiAttnProcessor2_0 for a whole batch at once, through one of its attention backends.
+
+    It takes a mask of whole numbers as one without padding: see Mochi.call.
+    """
+
+    def __init__(self, backend: str) -> None:
+        from diffusers.models.attention_dispatch import AttentionBackendName
+
+        self.backend, self.takes_masks = AttentionBackendName(backend), backend != BACKENDS["flash"]
+
+    def __call__(
+        self,
+        attn: Any,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor,
+        image_rotary_emb: tuple[torch.Tensor, torch.Tensor] | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        import torch
+        from diffusers.models.attention_dispatch import dispatch_attention_fn
+
+        def heads(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.unflatten(2, (attn.heads, -1))
+
+        def turned(tensor: torch.Tensor) -> torch.Tensor:
+            if image_rotary_emb is None:
+                return tensor
+            cos, sin = image_rotary_emb
+            even, odd = tensor[..., 0::2].float(), tensor[..., 1::2].float()
+            pair = (even * cos - odd * sin).to(tensor.dtype), (even * sin + odd * cos).to(tensor.dtype)
+            return torch.stack(pair, dim=-1).flatten(-2)
+
+        video, text = hidden_states, encoder_hidden_states
+        query, key = turned(attn.norm_q(heads(attn.to_q(video)))), turned(attn.norm_k(heads(attn.to_k(video))))
+        of_text = heads(attn.add_q_proj(text)), heads(attn.add_k_proj(text)), heads(attn.add_v_proj(text))
+        tokens = [
+            torch.cat([query, attn.norm_added_q(of_text[0])], dim=1),
+            torch.cat([key, attn.norm_added_k(of_text[1])], dim=1),
+            torch.cat([heads(attn.to_v(video)), of_text[2]], dim=1),
+        ]
+        mask = None
+        if attention_mask.dtype == torch.bool:
+            if not self.takes_masks:
+                sentence = "attention is flash, which cannot leave out padding: choose auto, or a batch of one clip"
+                raise ConfigError(sentence, {"attention": sentence})
+            mask = torch.nn.functional.pad(attention_mask, (video.shape[1], 0), value=True)[:, None, None]
+        found = dispatch_attention_fn(*tokens, attn_mask=mask, backend=self.backend).flatten(2).to(video.dtype)
+        video, text = found.split_with_sizes((video.shape[1], text.shape[1]), dim=1)
+        video = attn.to_out[1](attn.to_out[0](video))
+        return video, attn.to_add_out(text) if hasattr(attn, "to_add_out") else text
+
+
+def lengths(mask: torch.Tensor) -> tuple[int, int]:
+    """Tokens of the shortest and of the longest caption of a batch's mask [B, tokens].
+
+    Tensors that have sizes and no numbers, on which memory is simulated, count as full.
+    """
+    import torch
+
+    if mask.is_meta or type(mask) is not torch.Tensor:
+        return mask.shape[1], mask.shape[1]
+    shortest, longest = torch.stack(mask.sum(1).aminmax()).tolist()
+    return shortest, longest
+
+
+class Mochi(Family):
+    """Mochi 1; see Family for what each method promises."""
+
+    name = "mochi"
+    title = "Mochi"
+    models = (MODEL,)
+    pipelines = {"MochiPipeline": "text-to-video"}
+    schedulers = ("Euler",)
+    toys = ("text",)
+    lora_targets = {
+        "attention": ATTENTION_LAYERS,
+        "attention+feed-forward": (*ATTENTION_LAYERS, *FEED_FORWARD_LAYERS),
+    }
+    layer_names = NAMES
+    lora_formats = FORMATS
+    text_tokens = 256
+    text_mask = True
+    text_joint = True
+    text_layers = r".*\.attn1\.(add_[qkv]_proj|to_add_out)|.*\.ff_context\..+|time_embed\.(caption_proj|pooler\.to_kv)"
+    shared_layers = r".*\.attn1\.(to_[kv]|add_[kv]_proj)"
+    position_bytes = 4
+    float32_latents = True
+    auto_for_float32 = "bfloat16"
+
+    # ---- facts
+
+    def compression(self, vae: Mapping[str, Any]) -> tuple[int, int, int]:
+        return vae["latent_channels"], prod(vae["temporal_expansions"]), prod(vae["spatial_expansions"])
+
+    def vae_facts(self, vae: Part) -> VaeFacts:
+        return VaeFacts(
+            values=vae.values,
+            encoder_width=vae.config["encoder_block_out_channels"][0],
+            decoder_width=vae.config["decoder_block_out_channels"][0],
+            frames_at_once=LONGEST,  # a clip is never cut in time: the encoder's attention looks at all of its frames
+            tile=(256, 256),
+        )
+
+    def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
+        return {
+            **super().own_settings(model),
+            "timestep_density": OwnSetting("uniform", "as the authors' fine-tuner"),
+            "timestep_shift": OwnSetting(1.0, "none, as in the authors' fine-tuner"),
+        }
+
+    # ---- captions
+
+    def encode_text(self, text_encoder: PromptEncoder, captions: Sequence[str]) -> Tensors:
+        """{"prompt_embeds": [B, 256, D], "mask": [B, 256]}. An empty caption has no tokens."""
+        import torch
+
+        found = text_encoder.tokens(captions)
+        written = torch.tensor([[bool(caption)] for caption in captions], device=found.input_ids.device)
+        ids, mask = found.input_ids * written, found.attention_mask * written
+        with torch.no_grad():
+            embeds = text_encoder.model(ids, attention_mask=mask.bool())[0]
+        return {"prompt_embeds": embeds, "mask": mask.to(embeds)}
+
+    def no_text(self, text: Tensors) -> Tensors:
+        """No tokens at all, as the authors' fine-tuner drops captions: what it looks at is the video alone."""
+        return {name: tensor.new_zeros(tensor.shape) for name, tensor in text.items()}
+
+    # ---- training and sampling
+
+    def use_attention(self, transformer: Any, kernel: str, device: torch.device) -> None:
+        from diffusers.models.attention_processor import MochiAttnProcessor2_0
+
+        check_kernel(kernel, device)
+        if kernel not in BACKENDS:
+            sentence = f"attention is {kernel}, which {self.title} cannot use: choose auto"
+            raise ConfigError(sentence, {"attention": sentence})
+        for block in transformer.transformer_blocks:
+            block.attn1.processor = MochiAttnProcessor2_0() if kernel == "stock" else JointAttention(BACKENDS[kernel])
+
+    def noise_schedule(self, folder: Path, device: torch.device, chosen: NoiseSettings = AS_PUBLISHED) -> FlowSchedule:
+        return FlowSchedule(chosen, density="uniform")
+
+    def call(self, transformer: Any, inputs: CallInputs) -> torch.Tensor:
+        """Padding that no caption of the batch needs is cut. Where none is left the mask is one of whole numbers, which
+        tells `JointAttention` that nothing needs to be masked; to diffusers' layers both are the same.
+
+        Compiled blocks keep all padding: each length of captions would be compiled anew.
+        """
+        import torch
+
+        mask = inputs.text["mask"].bool()
+        compiled = "forward" in vars(transformer.transformer_blocks[0])  # see memory.compiling
+        shortest, longest = (0, mask.shape[1]) if compiled else lengths(mask)
+        mask = mask[:, :longest]
+        predicted: torch.Tensor = transformer(
+            hidden_states=inputs.latents,
+            encoder_hidden_states=inputs.text["prompt_embeds"][:, :longest],
+            timestep=1000 - inputs.timesteps,
+            encoder_attention_mask=mask.to(torch.uint8) if shortest == longest else mask,
+            return_dict=False,
+        )[0]
+        return -predicted
+
+    def sampler_steps(self, options: StepOptions) -> SamplerSteps:
+        if options.steps < 2:
+            sentence = f"steps is {options.steps}, {self.title} needs two noise levels at least: use 2 or more"
+            raise ConfigError(sentence, {"steps": sentence})
+        return MochiSteps(self.load_scheduler(options.folder, options.scheduler), options.steps, options.device)
+
+    # ---- LoRA files and model cards
+
+    def lora_weights(self, tensors: Tensors, metadata: Mapping[str, str]) -> LoraWeights:
+        if not any(OF_AUTHORS.fullmatch(name) for name in tensors):
+            return super().lora_weights(tensors, metadata)
+        found = super().lora_weights(as_ours(tensors, metadata), {})
+        return replace(found, origin="Mochi's fine-tuner" if KWARGS in metadata else "ComfyUI")
+
+    def usage_extras(
+        self, model: Model, folder: Path, shape: tuple[int, int, int], image_scale: ImageScale
+    ) -> UsageExtras:
+        return UsageExtras(changes=ZEROED)
+
+    # ---- a random miniature, for tests
+
+    def miniature(self, variant: str) -> tuple[Any, dict[str, int]]:
+        import diffusers
+        import torch
+
+        tokenizer, text_encoder = t5_parts()
+        transformer = diffusers.MochiTransformer3DModel(
+            num_attention_heads=2,
+            attention_head_dim=12,
+            num_layers=2,
+            pooled_projection_dim=16,
+            text_embed_dim=32,
+            time_embed_dim=4,
+        )
+        torch.nn.init.normal_(transformer.pos_frequencies)  # zeros as they are made: positions would not count
+        vae = diffusers.AutoencoderKLMochi(
+            encoder_block_out_channels=(32,) * 4, decoder_block_out_channels=(32,) * 4, layers_per_block=(1,) * 5
+        )
+        scheduler = diffusers.FlowMatchEulerDiscreteScheduler(invert_sigmas=True)
+        pipeline = diffusers.MochiPipeline(
+            scheduler, vae, text_encoder, tokenizer, transformer, force_zeros_for_empty_prompt=True
+        )
+        return pipeline, {"frames": 13, "height": 32, "width": 32, "fps": 8}
+
+
+class MochiSteps(FlowSteps):
+    """Mochi's scheduler runs from 0 (noise) to 1 (clean); the loop is given the share of noise and noise - clean."""
+
+    def __init__(self, scheduler: Any, steps: int, device: torch.device) -> None:
+        import numpy as np
+        from diffusers.pipelines.mochi.pipeline_mochi import linear_quadratic_schedule
+
+        super().__init__(scheduler, None, device, sigmas=np.array(linear_quadratic_schedule(steps, 0.025)))
+        self.timesteps = 1000 - scheduler.timesteps
+
+    def step(
+        self, index: int, predicted: torch.Tensor, latents: torch.Tensor, noise: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        clean = latents.float() - self.timesteps[index] / 1000 * predicted
+        scheduler = self._scheduler
+        after = scheduler.step(-predicted, scheduler.timesteps[index], latents.float(), return_dict=False)[0]
+        return after, clean
+
+
+FAMILY = Mochi()
