@@ -48,22 +48,9 @@ from workbench.workspace import Workspace, append_line, write_json, write_text
 
 LEFT_ALONE = re.compile(r".*\.lock|.*\.room|.*\.tmp|.*\.log")  # job.log is among the files: see `files`
 VALUES: tuple[Any, ...] = (
-    None,
-    True,
-    -1,
-    1.5,
-    10**400,
-    float("nan"),
-    float("inf"),
-    "x",
-    "\ud800",
-    "\x1b[31m",
-    [],
-    [[]],
-    [None, 1],
-    {},
+    None, True, -1, 1.5, 10**400, float("nan"), float("inf"), "x", "\ud800", "\x1b[31m", [], [[]], [None, 1], {},
     {"a": [1]},
-)
+)  # fmt: skip
 
 
 # ---- the workspace
@@ -227,18 +214,11 @@ def damages(data: bytes, chance: random.Random) -> Iterator[tuple[str, Callable[
     yield "zeros", put(data[:place] + bytes(min(64, len(data) - place)) + data[place + 64 :])
     yield "all zeros", put(bytes(len(data)))
     for name, text in (
-        ("list", b"[1, null, {}]"),
-        ("null", b"null"),
-        ("number", b"17"),
-        ("text", b'"x"'),
-        ("huge number", b"1" + b"0" * 5000),
-        ("float", b"1e999"),
-        ("NaN", b"NaN"),
-        ("object", b"{}"),
-        ("deep list", b"[" * 100_000 + b"]" * 100_000),
-        ("deep object", b'{"a":' * 100_000),
+        ("list", b"[1, null, {}]"), ("null", b"null"), ("number", b"17"), ("text", b'"x"'),
+        ("huge number", b"1" + b"0" * 5000), ("float", b"1e999"), ("NaN", b"NaN"), ("object", b"{}"),
+        ("deep list", b"[" * 100_000 + b"]" * 100_000), ("deep object", b'{"a":' * 100_000),
         ("surrogate", b'{"text": "\\ud800", "title": "\\udfff"}'),
-    ):
+    ):  # fmt: skip
         yield name, put(text + b"\n")
     lines = data.splitlines(keepends=True) or [b""]
     line = chance.randrange(len(lines))
@@ -393,19 +373,13 @@ class Readers:
             yield f"GET /{path}", lambda path=path: self._get(path, 200), expected
         shown: dict[str, tuple[tuple[str, ...], ...]] = {
             "dataset": (
-                ("dataset", "show"),
-                ("dataset", "stats"),
-                ("dataset", "history"),
-                ("dataset", "findings"),
-                ("dataset", "tags"),
-                ("dataset", "tasks"),
-                ("dataset", "plan"),
-                ("dataset", "note"),
+                ("dataset", "show"), ("dataset", "stats"), ("dataset", "history"), ("dataset", "findings"),
+                ("dataset", "tags"), ("dataset", "tasks"), ("dataset", "plan"), ("dataset", "note"),
             ),
             "run": (("runs", "show"), ("runs", "note")),
             "grid": (("grid", "show"),),
             "lora": (("loras", "show"),),
-        }
+        }  # fmt: skip
         for kind, commands in shown.items():
             for name in names[kind]:
                 if name == "waits" or name.startswith("first"):

@@ -97,14 +97,9 @@ def test_an_upload_that_is_broken_off_leaves_nothing(page: Page, client: httpx.C
 
     there = files()
     head = (
-        "POST /gradio_api/upload HTTP/1.1",
-        "Host: localhost",
-        f"Cookie: {client.headers['cookie']}",
-        "Content-Length: 9000000",
-        "Content-Type: multipart/form-data; boundary=b",
-        "",
-        "",
-    )
+        "POST /gradio_api/upload HTTP/1.1", "Host: localhost", f"Cookie: {client.headers['cookie']}",
+        "Content-Length: 9000000", "Content-Type: multipart/form-data; boundary=b", "", "",
+    )  # fmt: skip
     part = b'--b\r\nContent-Disposition: form-data; name="files"; filename="a.mp4"\r\n\r\n' + b"x" * 500_000
     with socket.create_connection(("127.0.0.1", page.port), timeout=PATIENCE) as raw:
         raw.sendall("\r\n".join(head).encode() + part)

@@ -35,15 +35,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 def test_without_the_token_nothing_is_answered(page: Page) -> None:
     with httpx.Client(base_url=page.url, timeout=PATIENCE) as stranger:
         for path in (
-            "/config",
-            "/gradio_api/info",
-            "/gradio_api/heartbeat/abc",
-            "/trackio/",
-            "/assets/index.js",
-            f"/gradio_api/file={page.log}",
-            f"{PREFIX}/config",
-            "/gradio_api/queue/data",
-        ):
+            "/config", "/gradio_api/info", "/gradio_api/heartbeat/abc", "/trackio/", "/assets/index.js",
+            f"/gradio_api/file={page.log}", f"{PREFIX}/config", "/gradio_api/queue/data",
+        ):  # fmt: skip
             assert stranger.get(path).status_code == 401, path
         for path in ("/gradio_api/queue/join", "/gradio_api/upload", f"{PREFIX}/gradio_api/queue/join"):
             assert stranger.post(path, json={"session_hash": "a"}).status_code == 401, path
@@ -85,18 +79,9 @@ def test_odd_cookies_are_none(page: Page) -> None:
     good = access.cookie()
     until, _, signature = good.partition(".")
     odd = [
-        "",
-        ".",
-        "é.ü",
-        f"{until}.",
-        f"{until}.ü{signature}",
-        f"²{until}.{signature}",
-        f"{'9' * 5000}.{signature}",
-        f"{int(until) + 1}.{signature}",
-        "\x00",
-        good[:-1],
-        f"{good}0",
-    ]
+        "", ".", "é.ü", f"{until}.", f"{until}.ü{signature}", f"²{until}.{signature}", f"{'9' * 5000}.{signature}",
+        f"{int(until) + 1}.{signature}", "\x00", good[:-1], f"{good}0",
+    ]  # fmt: skip
     for value in odd:
         assert not access.is_cookie(value), value
         with socket.create_connection(("127.0.0.1", page.port), timeout=PATIENCE) as raw:
@@ -119,14 +104,9 @@ def test_a_prefix_of_the_path_changes_no_rule(page: Page) -> None:
     with page.client() as client:
         for prefix in ("", PREFIX):
             for path in (
-                "gradio_api/deep_link?session_hash=a",
-                "openapi.json",
-                "gradio_api/openapi.json",
-                "docs",
-                "gradio_api/run-history/buckets",
-                "gradio_api/dev/reload",
-                "monitoring/summary",
-            ):
+                "gradio_api/deep_link?session_hash=a", "openapi.json", "gradio_api/openapi.json", "docs",
+                "gradio_api/run-history/buckets", "gradio_api/dev/reload", "monitoring/summary",
+            ):  # fmt: skip
                 assert client.get(f"{prefix}/{path}").status_code == 404, (prefix, path)
             assert client.get(f"{prefix}/gradio_api/file=http://127.0.0.1:1/x").status_code == 403
             for file in imported.glob("evil*"):

@@ -27,16 +27,10 @@ MEMORY = 6 * 1024**3
 # Offset and size in bytes, and the numbers below, as a C program printed them that mingw-w64 12.2 compiled with its
 # winnt.h for x86-64 and wine 8.0 ran.
 BASIC = {
-    "PerProcessUserTimeLimit": (0, 8),
-    "PerJobUserTimeLimit": (8, 8),
-    "LimitFlags": (16, 4),
-    "MinimumWorkingSetSize": (24, 8),
-    "MaximumWorkingSetSize": (32, 8),
-    "ActiveProcessLimit": (40, 4),
-    "Affinity": (48, 8),
-    "PriorityClass": (56, 4),
-    "SchedulingClass": (60, 4),
-}
+    "PerProcessUserTimeLimit": (0, 8), "PerJobUserTimeLimit": (8, 8), "LimitFlags": (16, 4),
+    "MinimumWorkingSetSize": (24, 8), "MaximumWorkingSetSize": (32, 8), "ActiveProcessLimit": (40, 4),
+    "Affinity": (48, 8), "PriorityClass": (56, 4), "SchedulingClass": (60, 4),
+}  # fmt: skip
 EXTENDED = {
     "BasicLimitInformation": (0, 64),
     "IoInfo": (64, 48),

@@ -116,17 +116,10 @@ def test_the_card_says_what_the_run_knows(workspace: Workspace, run: Run) -> Non
     ]
     assert body.lstrip().startswith("<Gallery />")
     for said in (
-        "A LoRA of rank 4",
-        "| Clips trained on | 6 |",
-        "| Sizes | 32x32 |",
-        "9 frames of 40x40",
-        "| base model |",
-        'pipe.load_lora_weights("me/cats", adapter_name="lora")',
-        "num_inference_steps=3",
-        "guidance_scale=3.0",
-        "## Limits",
-        "first frame.png",
-    ):
+        "A LoRA of rank 4", "| Clips trained on | 6 |", "| Sizes | 32x32 |", "9 frames of 40x40", "| base model |",
+        'pipe.load_lora_weights("me/cats", adapter_name="lora")', "num_inference_steps=3", "guidance_scale=3.0",
+        "## Limits", "first frame.png",
+    ):  # fmt: skip
         assert (said in body) != (said == "first frame.png"), said
     about = json.loads(plan.files["config.json"])  # type: ignore[arg-type]
     assert (about["rank"], about["alpha"], about["training"]["rank"]) == (4, 8.0, 4)

@@ -110,15 +110,9 @@ def test_a_setting_that_an_older_version_did_not_know_had_its_default() -> None:
 
 def test_watching_and_more_steps_may_change_unless_the_schedule_counts_them() -> None:
     watched = {
-        "preview_every": 7,
-        "save_every": 3,
-        "keep_every": 5,
-        "preservation_prompts": ["a cat"],
-        "tracker": "tensorboard",
-        "stall_timeout": 1.0,
-        "time_limit": 5.0,
-        "loader_threads": 4,
-    }
+        "preview_every": 7, "save_every": 3, "keep_every": 5, "preservation_prompts": ["a cat"],
+        "tracker": "tensorboard", "stall_timeout": 1.0, "time_limit": 5.0, "loader_threads": 4,
+    }  # fmt: skip
     refuse(SETTINGS, SETTINGS.changed(steps=200, **watched))
     preserved = SETTINGS.changed(preservation_weight=1.0)
     with pytest.raises(ResumeRefused, match=r"preservation_prompts was \[\], is \['a cat'\]"):

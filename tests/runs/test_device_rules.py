@@ -17,16 +17,11 @@ AMD = Device("cuda", "AMD Instinct MI300X", 192.0, uuid="amd-0", rocm="7.1.0")
 NVIDIA = Device("cuda", "NVIDIA H100", 80.0, uuid="GPU-1")
 CPU = Device("cpu", "processor", 24.0)
 REFUSED = [
-    (APPLE, "blocks_to_swap", 4, 0),
-    (APPLE, "gradient_checkpointing", "offloaded", "full"),
-    (APPLE, "base_model_precision", "fp8", "int8"),
-    (APPLE, "optimizer", "adamw-8bit", "adamw"),
-    (APPLE, "optimizer", "adam-8bit", "adam"),
-    (APPLE, "compile", True, False),
-    (APPLE, "exact", True, False),
-    (APPLE, "attention", "flash", "auto"),
-    (AMD, "attention", "cudnn", "auto"),
-]
+    (APPLE, "blocks_to_swap", 4, 0), (APPLE, "gradient_checkpointing", "offloaded", "full"),
+    (APPLE, "base_model_precision", "fp8", "int8"), (APPLE, "optimizer", "adamw-8bit", "adamw"),
+    (APPLE, "optimizer", "adam-8bit", "adam"), (APPLE, "compile", True, False), (APPLE, "exact", True, False),
+    (APPLE, "attention", "flash", "auto"), (AMD, "attention", "cudnn", "auto"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("device", "name", "value", "instead"), REFUSED)

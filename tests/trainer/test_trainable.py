@@ -63,15 +63,10 @@ def toy(toy_model: Model) -> Toy:
 
 
 KINDS: list[dict[str, Any]] = [
-    {},
-    {"dora": True},
-    {"rslora": True, "alpha": 3.0},
-    {"lora_init": "gaussian"},
-    {"lora_init": "orthogonal"},
+    {}, {"dora": True}, {"rslora": True, "alpha": 3.0}, {"lora_init": "gaussian"}, {"lora_init": "orthogonal"},
     {"targets": "attention+feed-forward", "dora": True, "rslora": True},
-    {"train_also": ["patch_embed", "norm_final"]},
-    {"method": "full"},
-]
+    {"train_also": ["patch_embed", "norm_final"]}, {"method": "full"},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("values", KINDS, ids=lambda values: " ".join(f"{k}={v}" for k, v in values.items()) or "plain")

@@ -108,15 +108,9 @@ def test_a_run_leaves_everything_a_person_needs(start: Start) -> None:
 def test_killed_twice_and_resumed_it_ends_in_the_same_bytes(start: Start) -> None:
     """With all that draws random numbers at once; test_exact.py has the settings one by one, in one process."""
     values = {
-        "steps": 14,
-        "save_every": 4,
-        "gradient_accumulation": 2,
-        "batch_size": 3,
-        "lora_dropout": 0.3,
-        "lr_schedule": "cosine",
-        "regularization_dataset": "squares",
-        "gradient_checkpointing": "full",
-    }
+        "steps": 14, "save_every": 4, "gradient_accumulation": 2, "batch_size": 3, "lora_dropout": 0.3,
+        "lr_schedule": "cosine", "regularization_dataset": "squares", "gradient_checkpointing": "full",
+    }  # fmt: skip
     whole = start("whole", **values)
     want, steps = digest(whole), [line for line in whole.metrics if "loss" in line]
     shutil.rmtree(whole.folder)

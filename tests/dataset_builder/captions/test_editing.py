@@ -109,13 +109,7 @@ def test_the_trigger_word_goes_in_and_out(dataset: Dataset) -> None:
 def test_tags_are_counted_and_removed(dataset: Dataset) -> None:
     give(dataset, "Dog, grass,  sun", "dog,dog , rain", "a dog", "", "grass", "it's a well-lit, dog's")
     assert editing.tag_counts(dataset.clips) == {
-        "Dog": 2,
-        "grass": 2,
-        "sun": 1,
-        "rain": 1,
-        "a dog": 1,
-        "it's a well-lit": 1,
-        "dog's": 1,
-    }
+        "Dog": 2, "grass": 2, "sun": 1, "rain": 1, "a dog": 1, "it's a well-lit": 1, "dog's": 1,
+    }  # fmt: skip
     assert editing.remove_tag(dataset.folder, " dog ") == 2
     assert texts(dataset) == ["grass, sun", "rain", "a dog", "", "grass", "it's a well-lit, dog's"]

@@ -34,16 +34,9 @@ def test_each_fault_is_found_on_its_clip_alone(checked: Path) -> None:
     found = by_kind(checked)
     pictures = ("still", "shake", "flashes", "cuts", "letterbox", "blur", "left_out", "near_duplicates", "images")
     assert {kind: names(found[kind]) for kind in pictures} == {
-        "still": ["still"],
-        "shake": ["shake"],
-        "flashes": ["flash"],
-        "cuts": ["cut"],
-        "letterbox": ["bars"],
-        "blur": ["blur"],
-        "left_out": ["short"],
-        "near_duplicates": ["good", "copy"],
-        "images": ["image"],
-    }
+        "still": ["still"], "shake": ["shake"], "flashes": ["flash"], "cuts": ["cut"], "letterbox": ["bars"],
+        "blur": ["blur"], "left_out": ["short"], "near_duplicates": ["good", "copy"], "images": ["image"],
+    }  # fmt: skip
     assert found["cuts"][0].sentence == "cut.mov has 1 cut, at 1.5 s: the model would learn to jump."
     assert found["cuts"][0].values == {"frames": [12]}
     assert found["left_out"][0].severity == Severity.HURTS

@@ -37,18 +37,11 @@ def edges(video: np.ndarray) -> np.ndarray:
 
 
 CASES = {
-    "good": ("control", edges(footage.crowd(1))),
-    "strange": ("control", edges(footage.crowd(2))),
-    "lost": ("mask", box()),
-    "broken": ("mask", box()),
-    "short": ("mask", box(10)),
-    "long": ("mask", box(FRAMES + 5)),
-    "wide": ("mask", box(width=2 * WIDTH)),
-    "black": ("mask", 0 * box()),
-    "white": ("mask", 0 * box() + 255),
-    "gaps": ("mask", np.concatenate([box(FRAMES - 4), 0 * box(4)])),
-    "fine": ("mask", box()),
-}
+    "good": ("control", edges(footage.crowd(1))), "strange": ("control", edges(footage.crowd(2))),
+    "lost": ("mask", box()), "broken": ("mask", box()), "short": ("mask", box(10)), "long": ("mask", box(FRAMES + 5)),
+    "wide": ("mask", box(width=2 * WIDTH)), "black": ("mask", 0 * box()), "white": ("mask", 0 * box() + 255),
+    "gaps": ("mask", np.concatenate([box(FRAMES - 4), 0 * box(4)])), "fine": ("mask", box()),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -161,17 +161,11 @@ def test_a_codec_that_cannot_be_read_is_one_sentence_wherever_the_file_is_given(
     (note,) = judged(path, tmp_path).notes
     assert note.startswith(UNKNOWN)
     for use in (
-        media.probe,
-        media.read_times,
-        lambda path: list(media.decode(path)),
-        lambda path: media.read_frames(path, [0]),
-        lambda path: media.thumbnail(path, out),
-        media.read_comment,
-        media.has_own_metadata,
-        without_comment,
-        lambda path: media.write_gif([[path]], out),
+        media.probe, media.read_times, lambda path: list(media.decode(path)),
+        lambda path: media.read_frames(path, [0]), lambda path: media.thumbnail(path, out), media.read_comment,
+        media.has_own_metadata, without_comment, lambda path: media.write_gif([[path]], out),
         lambda path: media.read_own_clip(path, (24, 64, 96), range(10)),
-    ):
+    ):  # fmt: skip
         with pytest.raises(DataError, match=UNKNOWN):
             use(path)
     with pytest.raises(ConfigError, match=UNKNOWN):

@@ -75,18 +75,10 @@ def test_every_other_link_is_refused_with_its_reason_texts_and_tables_too(tmp_pa
     for name in ("a.mp4", "b.mp4", "folder/c.mp4"):
         media.encode(draw(9), given / name, 8)
     links = {
-        "a.txt": str(secret),
-        "metadata.jsonl": str(secret),
-        "table.zip": str(secret),
-        "x.mp4": str(secret),
-        "b.txt": ".hidden/key.txt",
-        "gone.mp4": "nowhere.mp4",
-        "gone.txt": "nowhere.txt",
-        "loop.mp4": "loop.mp4",
-        "device.mp4": "/dev/zero",
-        "linked": "folder",
-        "inside.mp4": "folder/c.mp4",
-    }
+        "a.txt": str(secret), "metadata.jsonl": str(secret), "table.zip": str(secret), "x.mp4": str(secret),
+        "b.txt": ".hidden/key.txt", "gone.mp4": "nowhere.mp4", "gone.txt": "nowhere.txt", "loop.mp4": "loop.mp4",
+        "device.mp4": "/dev/zero", "linked": "folder", "inside.mp4": "folder/c.mp4",
+    }  # fmt: skip
     for name, target in links.items():
         link(given / name, target)
     os.mkfifo(given / "c.txt")

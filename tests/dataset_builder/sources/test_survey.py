@@ -44,21 +44,15 @@ def test_folders_are_searched_and_nothing_hidden_or_linked_is_entered(tmp_path: 
 @pytest.mark.parametrize(
     ("data", "caption"),
     [
-        ("une télé à Zürich".encode(), "une télé à Zürich"),
-        ("une télé".encode("utf-8-sig"), "une télé"),
-        ("une télé".encode("utf-16"), "une télé"),
-        ("\ufeffune télé".encode("utf-16-be"), "une télé"),
-        ("a plain cat".encode("utf-16-le"), "a plain cat"),
-        ("une télé".encode("latin-1"), "une télé"),
-        ("une te\u0301le\u0301".encode(), "une télé"),
-        (b" two\r\nlines\tand a\0 NUL\n", "two lines and a NUL"),
-        (b"", ""),
-        ("🐱🎬".encode(), "🐱🎬"),
-        (b"<script>alert(1)</script>", "<script>alert(1)</script>"),
+        ("une télé à Zürich".encode(), "une télé à Zürich"), ("une télé".encode("utf-8-sig"), "une télé"),
+        ("une télé".encode("utf-16"), "une télé"), ("\ufeffune télé".encode("utf-16-be"), "une télé"),
+        ("a plain cat".encode("utf-16-le"), "a plain cat"), ("une télé".encode("latin-1"), "une télé"),
+        ("une te\u0301le\u0301".encode(), "une télé"), (b" two\r\nlines\tand a\0 NUL\n", "two lines and a NUL"),
+        (b"", ""), ("🐱🎬".encode(), "🐱🎬"), (b"<script>alert(1)</script>", "<script>alert(1)</script>"),
         (b"=cmd|'/c calc'!A0", "=cmd|'/c calc'!A0"),
         (b"word " * 300_000, ("word " * 300_000)[:LONGEST_CAPTION].rstrip()),
     ],
-)
+)  # fmt: skip
 def test_captions_in_every_encoding(tmp_path: Path, data: bytes, caption: str) -> None:
     touch(tmp_path / "a.mp4")
     (tmp_path / "a.txt").write_bytes(data)
