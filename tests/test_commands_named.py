@@ -149,12 +149,6 @@ def test_every_documented_command_line_is_one_that_the_shell_takes() -> None:
     assert unfit("runs show cats dogs").startswith("Got unexpected extra argument")
 
 
-def test_the_search_finds_what_is_wrong() -> None:
-    assert wrong(" model convert X") == "no command model"
-    assert wrong(" dataset fixed") == "no command fixed"
-    assert wrong(" train --dataset cats --sweeps") == "no flag --sweeps"
-
-
 def test_every_method_in_add_a_family_is_on_the_contract() -> None:
     text = (ROOT / "docs" / "add_a_family.md").read_text(encoding="utf-8")
     table = text.partition("| Method | Promise |")[2].partition("\n\n")[0]

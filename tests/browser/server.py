@@ -43,20 +43,6 @@ def own_port() -> int:
                 return port
 
 
-def open_again(page: Page, url: str) -> None:
-    """Open the page of a server that was started again: an open page notices it, too, and reloads in between."""
-    from playwright.sync_api import Error
-
-    for _ in range(5):
-        try:
-            page.goto(url)
-            return
-        except Error as error:
-            if "ERR_ABORTED" not in str(error):
-                raise
-    page.goto(url)
-
-
 def frames(page: Page, count: int) -> None:
     """Wait until the page was painted so many times: what the browser itself does about a change is done then."""
     frame = "await new Promise((go) => requestAnimationFrame(() => setTimeout(go)));"

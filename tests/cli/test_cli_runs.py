@@ -205,18 +205,6 @@ def test_checkpoints_are_starred_and_pruned_after_a_look(
     assert "nothing to remove" in shell("runs", "prune", "cats", "--keep", "1").out
 
 
-def test_runs_are_compared_and_reported(shell: Shell, workspace: Workspace) -> None:
-    write_run(workspace, "slow")
-    write_run(workspace, "fast", 100, learning_rate=3e-4)
-    said = shell("runs", "compare", "slow", "fast").out
-    rows = {line.split("  ")[0]: line for line in said.splitlines()}
-    assert rows["Learning rate"].split()[-2:] == ["0.0001", "0.0003"]
-    assert "finished" in rows["state"]
-    path = Path(shell("runs", "report", "slow").out.strip())
-    assert "<svg" in path.read_text()
-    assert shell("runs", "compare", "slow", "none").code == ExitCode.BAD_CONFIG
-
-
 def test_the_time_of_a_run_is_that_of_training(shell: Shell, workspace: Workspace) -> None:
     two_sessions(write_run(workspace, "cats"))
     shown = shell("runs", "show", "cats").out
@@ -279,15 +267,3 @@ def test_a_run_that_still_stops_is_not_silently_left_alone(shell: Shell, workspa
     refused = shell("runs", "start", "cats", "--detach")
     assert refused.code == 64
     assert "cats still stops: start it when it has ended" in refused.err
-
-
-def test_notes_are_written_and_runs_are_removed_and_restored(shell: Shell, workspace: Workspace) -> None:
-    write_run(workspace, "cats", 20)
-    shell("runs", "note", "cats", "the best so far")
-    assert "the best so far" in shell("runs", "note", "cats").out
-    assert re.search("^your notes +the best so far$", shell("runs", "show", "cats").out, re.MULTILINE)
-    assert "workbench runs restore cats" in shell("runs", "remove", "cats").out
-    assert "no run" in shell("runs").out
-    assert shell("runs", "bin").out.split() == ["name", "cats"]
-    assert shell("runs", "restore", "cats").out == "cats is restored\n"
-    assert shell("runs", "bin").out == "no run is removed\n"

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
-from tests.fake_hub import FakeHub, login
 from tests.loras.making import layer, put_lora
 from tests.shell import Shell
 from workbench.errors import ConfigError
@@ -58,17 +57,6 @@ def test_alpha_comes_from_pefts_folder(workspace: Workspace, folder: Path) -> No
         assert scales(lora.path) == pytest.approx({QUERY: 6 / 4**0.5, VALUE: 2 / 4**0.5})
 
 
-def test_alpha_comes_from_pefts_folder_on_the_hub(
-    workspace: Workspace, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with FakeHub().serving() as hub:
-        login(monkeypatch, hub, tmp_path / "login")
-        hub.repos["you/cats"] = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-        done = import_lora(workspace, LoraImportSettings(source="you/cats", model=MODEL), print, lambda *_: None)
-    lora = library.find(workspace, done.name)
-    assert scales(lora.path) == pytest.approx({QUERY: 6 / 4**0.5, VALUE: 2 / 4**0.5})
-
-
 DAMAGED = {
     "cut": "{",
     "list": "[]",
@@ -84,21 +72,6 @@ def test_damaged_notes_of_pefts_folder_are_a_sentence(notes: str, workspace: Wor
     (folder / "adapter_config.json").write_text(notes)
     with pytest.raises(ConfigError, match="notes on rank and alpha are damaged|it is damaged"):
         imported(workspace, folder)
-
-
-def test_plain_loras_of_lycoris_are_read_with_their_alpha(workspace: Workspace, tmp_path: Path) -> None:
-    inputs = load_file(next((FOLDER / "transformer").glob("*.safetensors")))[f"{QUERY}.weight"].shape[1]
-    pair = {name: torch.from_numpy(array) for name, array in layer(QUERY, 2, inputs, inputs).items()}
-    flat = f"lycoris_{QUERY.replace('.', '_')}"
-    given = {
-        f"{flat}.lora_down.weight": pair[f"{QUERY}.lora_A.weight"],
-        f"{flat}.lora_up.weight": pair[f"{QUERY}.lora_B.weight"],
-        f"{flat}.alpha": torch.tensor(1.0),
-    }
-    save_file(given, tmp_path / "plain.safetensors")
-    done = imported(workspace, tmp_path / "plain.safetensors")
-    assert "by LyCORIS" in done.message
-    assert scales(library.find(workspace, done.name).path) == {QUERY: 0.5}
 
 
 @pytest.mark.parametrize(

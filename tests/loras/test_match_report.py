@@ -14,14 +14,10 @@ from workbench.families import families
 from workbench.families.base import Family
 from workbench.families.lora_files import weights
 from workbench.families.model import Model
-from workbench.jobs.devices import pick_device
 from workbench.loras import library, view
 from workbench.loras.converting import convert, import_lora
 from workbench.loras.opened import opened
 from workbench.loras.settings import ConvertSettings, LoraImportSettings
-from workbench.sampler.generate import Sampler
-from workbench.sampler.settings import SampleSettings
-from workbench.sampler.view import report
 from workbench.workspace import Workspace
 
 WAN = next(family for family in families() if family.name == "wan")
@@ -101,17 +97,6 @@ def test_a_conversion_names_the_layers_that_few_programs_read(workspace: Workspa
     settings = ConvertSettings(lora=str(path), format="diffsynth")
     message = convert(workspace, settings, print, lambda *_: None).message
     assert "Layers outside the blocks (proj_out) are read by ComfyUI alone" in message
-
-
-def test_sampling_says_what_was_left_out(workspace: Workspace, wan: Model, foreign: Path) -> None:
-    sampler = Sampler(wan.id, pick_device("cpu"))
-    settings = SampleSettings(model=wan.id, prompt="x", steps=1, loras=(str(foreign),), force_loras=True, device="cpu")
-    record = sampler.generate(workspace, settings).record
-    (line, _) = report(record)
-    assert "20 of 21 layers" in line
-    assert "left out blocks.7.attn1.to_q: a layer that the model lacks" in line.replace(
-        "diffusion_model.blocks.0.norm3: a norm or a table, for which a LoRA has no place; ", ""
-    )
 
 
 def test_a_file_with_both_experts_becomes_two(workspace: Workspace, wan: Model, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
@@ -19,7 +18,6 @@ from workbench.display.inline_html import escaped
 from workbench.errors import ExitCode
 from workbench.jobs import processes
 from workbench.jobs.devices import Load
-from workbench.operations.runs import view
 from workbench.runs import snapshot as snapshots
 from workbench.runs.analysis.curves import curves_of
 from workbench.runs.analysis.diagnosis import Diagnosis, beside_failure, diagnose
@@ -28,7 +26,7 @@ from workbench.runs.metrics import MetricsWriter
 from workbench.runs.report import run_html, write_report
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.runs.snapshot import RunSnapshot, SnapshotReader, load_fact, snapshot
+from workbench.runs.snapshot import RunSnapshot, SnapshotReader, snapshot
 from workbench.workspace import Workspace, write_json
 
 
@@ -95,17 +93,6 @@ def test_a_waiting_run_has_a_position_and_nothing_to_command_but_stop(
     assert (seen.headline, seen.position, seen.share, seen.tone) == ("waiting", 2, 0.0, "idle")
     assert "second in the queue, after run dogs" in seen.activity
     assert kinds(seen) == ["stop", "new run", "report"]
-
-
-def test_a_failed_run_names_the_cause_and_what_helps(workspace: Workspace) -> None:
-    run = write_run(workspace, "cats")
-    ended(run.folder, "failed", ExitCode.OUT_OF_MEMORY, "CUDA out of memory. Tried to allocate 2.50 GiB.")
-    seen = snapshot(run)
-    assert seen.failure is not None
-    assert seen.failure.cause == "The GPU ran out of memory"
-    first = seen.failure.actions[0]
-    assert (first.kind, first.step) == ("fork", 200)
-    assert first.command == "workbench train --fork cats@200 --gradient-checkpointing full"
 
 
 def test_what_a_failure_offers_is_not_offered_twice(workspace: Workspace) -> None:
@@ -195,15 +182,6 @@ def test_a_run_of_another_version_is_shown_without_its_settings(workspace: Works
     assert "new run" not in kinds(seen)
 
 
-def test_it_is_one_json_object(workspace: Workspace) -> None:
-    made = json.loads(view(snapshot(write_run(workspace, "cats"))).model_dump_json())
-    assert made["state"] == "finished"
-    assert made["step"] == 200
-    assert made["settings"]["dataset"] == "cats"
-    assert made["actions"][0]["command"].startswith("workbench ")
-    assert made["curves"]["loss, smoothed"][-1][0] == 200
-
-
 def test_a_checkpoint_that_is_removed_while_it_is_listed_costs_nothing(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,15 +193,3 @@ def test_a_checkpoint_that_is_removed_while_it_is_listed_costs_nothing(
     assert [(one.step, one.bytes > 0) for one in snapshot(run).checkpoints] == [
         (step, step != listed[0]) for step in listed
     ]
-
-
-@pytest.mark.parametrize(
-    ("load", "words"),
-    [
-        (Load(35.4, 10.0, 80.0), "35 %, 10.0 of 80"),
-        (Load(None, 10.0, 48.0), "10.0 of 48"),
-        (Load(None, None, 192.0), "192"),
-    ],
-)
-def test_a_load_says_what_is_known(load: Load, words: str) -> None:
-    assert load_fact("a GPU", load).value == words

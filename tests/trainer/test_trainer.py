@@ -168,16 +168,6 @@ def test_pause_save_and_preview_are_obeyed(start: Start) -> None:
     assert run.status.state == State.STOPPED
 
 
-def test_other_settings_are_refused_with_the_difference(start: Start) -> None:
-    run = start(steps=3, precision="bf16")
-    assert run.status.state == State.FINISHED, jobs.log_tail(run.folder)  # in half precision, too
-    run.settings.changed(rank=4).save(run.folder / jobs.CONFIG)
-    run.start()
-    status = run.wait(PATIENCE)
-    assert (status.state, status.exit_code) == (State.FAILED, ExitCode.RESUME_REFUSED)
-    assert "rank was 2, is 4" in status.message
-
-
 def test_a_number_that_is_none_ends_the_run_at_once_and_names_the_clip(
     start: Start, workspace: Workspace, toy_model: Model
 ) -> None:
