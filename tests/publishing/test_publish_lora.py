@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import yaml
 
+from tests.dataset_builder.small import write_dataset
 from tests.fake_hub import TOKEN, FakeHub
 from tests.patience import PATIENCE
 from tests.publishing.conftest import PROMPTS
@@ -227,3 +228,24 @@ def test_a_file_with_notes_that_cannot_be_read_is_damaged(tmp_path: Path, notes:
         (tmp_path / "lora.safetensors").write_bytes(len(head).to_bytes(8, "little") + head)
         with pytest.raises(DataError, match="damaged: export it again"):
             WeightsUpload.of(tmp_path / "lora.safetensors")
+
+
+# ---- a dataset
+
+
+def test_a_dataset_is_shown_then_pushed_once(shell: Shell, workspace: Workspace, hub: FakeHub) -> None:
+    write_dataset(workspace.dataset("squares"), trigger_word="zwx")
+    command = ("publish", "dataset", "squares", "--to", "me/squares", "--license", "cc0-1.0")
+    said = shell(*command, "--dry-run")
+    assert said.code == 0, said.err
+    assert "to the dataset me/squares (private)" in said.out
+    assert "license: cc0-1.0" in said.out
+    named = set(re.findall(r"^ +[\d.,]+ [kM]B  (\S+)$", said.out, re.MULTILINE))
+    assert not hub.repos
+
+    assert f"7 clips written: {hub.url}/datasets/me/squares" in shell(*command).out
+    assert set(hub.repos["datasets/me/squares"]) == named
+    assert hub.private == {"datasets/me/squares"}
+    assert "no new commit" in shell(*command).out
+    assert len(hub.commits) == 1
+    assert "give it with --to" in shell("publish", "dataset", "squares").err
