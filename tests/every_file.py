@@ -287,13 +287,9 @@ def damaged(path: Path, damage: Callable[[Path], None]) -> Iterator[None]:
 
 # What reads more than lists, by the folder of a damaged file: a pattern of the readers' names.
 ABOUT = {
-    "datasets": r"datasets? |/datasets|fit",
-    "runs": r"runs? |/runs|loras show runs",
-    "loras": r"loras show",
-    "grids": r"grid ",
-    "samples": r"samples|grid ",
-    "presets": r"preset",
-}
+    "datasets": r"datasets? |/datasets|fit", "runs": r"runs? |/runs|loras show runs", "loras": r"loras show",
+    "grids": r"grid ", "samples": r"samples|grid ", "presets": r"preset",
+}  # fmt: skip
 
 
 class Failure(NamedTuple):
@@ -323,10 +319,14 @@ class Readers:
     def failures(self, kind: str = "", damage: str = "") -> Iterator[Failure]:
         """Read all lists, and what is about such a kind of file ("" for every kind); what went wrong.
 
-        Behind a link that leads nowhere there is no file: then the object need not be listed.
+        Behind a link that leads nowhere there is no file: then the object need not be listed. Without the page's
+        views, one kind is read either as text or as JSON, by lot.
         """
         about = ABOUT.get(kind.split("/")[0], "")
-        for name, call, expected in self._calls():
+        forms = ((), ("--json",))
+        if kind and not self.views:
+            forms = (random.Random(kind).choice(forms),)
+        for name, call, expected in self._calls(forms):
             if kind and expected is None and not (about and re.search(about, name)):
                 continue
             try:
@@ -345,21 +345,19 @@ class Readers:
                 if missing:
                     yield Failure(name, f"lacks {', '.join(missing)}")
 
-    def _calls(self) -> Iterator[tuple[str, Callable[[], str], list[str] | None]]:  # noqa: C901 - a list
+    def _calls(  # noqa: C901 - a list
+        self, forms: tuple[tuple[str, ...], ...]
+    ) -> Iterator[tuple[str, Callable[[], str], list[str] | None]]:
         """Name, call, and what its answer must name; None where it may be refused with a sentence."""
         names, workspace = self.names, self.workspace
         lists: list[tuple[tuple[str, ...], list[str]]] = [
-            (("status",), []),
-            (("dataset", "list"), names["dataset"]),
-            (("runs",), names["run"]),
-            (("runs", "queue"), []),
-            (("grid", "list"), names["grid"]),
-            (("loras", "list", "--checkpoints"), names["lora"]),
-            (("samples",), names["sample"]),
+            (("status",), []), (("dataset", "list"), names["dataset"]), (("runs",), names["run"]),
+            (("runs", "queue"), []), (("grid", "list"), names["grid"]),
+            (("loras", "list", "--checkpoints"), names["lora"]), (("samples",), names["sample"]),
             (("targets", "list"), ["good"]),
-        ]
+        ]  # fmt: skip
         for words, expected in lists:
-            for more in ((), ("--json",)):
+            for more in forms:
                 yield " ".join([*words, *more]), lambda words=(*words, *more): self._shell(*words), expected
         yield "dataset list --search", lambda: self._shell("dataset", "list", "--search", "good"), ["good"]
         yield "dataset bin", lambda: self._shell("dataset", "bin", "--json"), []
@@ -386,7 +384,7 @@ class Readers:
                     continue
                 healthy: list[str] | None = None
                 for command in commands:
-                    for more in ((), ("--json",)):
+                    for more in forms:
                         words = (*command, name, *more)
                         yield " ".join(words), lambda words=words: self._shell(*words), healthy
         for name in (name for name in names["run"] if name in ("good", "bad")):

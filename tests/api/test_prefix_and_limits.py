@@ -22,8 +22,6 @@ from tests.shell import Shell
 from tests.written_run import write_run
 from workbench import jobs
 from workbench.api.app import ROOT, api
-from workbench.api.client import Client, Refused
-from workbench.api.key import api_token_of
 from workbench.api.watching import MOST_WATCHED, Watching
 from workbench.errors import ConfigError
 from workbench.jobs.queue import REQUESTS
@@ -54,19 +52,6 @@ def test_every_call_works_with_and_without_the_proxys_prefix(client: TestClient)
         shown = client.get(f"{before}/api/v1/docs").text
         assert f"GET {PREFIX}/api/v1/status" in shown
         assert client.get(f"{before}/api/v1/openapi.json").json()["servers"] == [{"url": f"{PREFIX}/api/v1"}]
-
-
-def test_the_client_calls_a_page_behind_a_prefix_by_either_address(workspace: Workspace) -> None:
-    page = Page(workspace.root, GRADIO_ROOT_PATH=PREFIX)
-    try:
-        for address in (page.url, f"{page.url}{PREFIX}/"):  # the proxy strips the prefix, or passes it on
-            with Client(address, api_token_of(workspace.root)) as client:
-                assert client.call("GET", "runs") == []
-                with pytest.raises(Refused) as refused:
-                    client.call("GET", "runs", "none")
-                assert refused.value.status == 404
-    finally:
-        page.close()
 
 
 def test_json_of_millions_of_values_is_refused_before_it_is_parsed(client: TestClient) -> None:

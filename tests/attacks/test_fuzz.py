@@ -55,13 +55,9 @@ BYTES += [
     b"text/html;q=nan",
 ]  # fmt: skip
 BYTES += [
-    b"gzip;q=1e999,br;q=-1",
-    b"*",
-    b"Bearer \xff",
-    b"Bearer",
-    b"application/json; charset=utf-9000",
+    b"gzip;q=1e999,br;q=-1", b"*", b"Bearer \xff", b"Bearer", b"application/json; charset=utf-9000",
     b"http://\xe2\x80\xae",
-]
+]  # fmt: skip
 HEADERS = [b"host", b"origin", b"cookie", b"content-length", b"content-type", b"range", b"if-range", b"authorization"]
 HEADERS += [b"accept", b"accept-encoding", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest", b"x-forwarded-for"]
 HEADERS += [b"x-forwarded-host", b"x-forwarded-proto", b"forwarded", b"transfer-encoding", b"if-none-match", b"expect"]

@@ -15,7 +15,8 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.serving import Page
-from workbench.api.key import KEY_FILE
+from workbench.api.client import Client, Refused
+from workbench.api.key import KEY_FILE, api_token_of
 from workbench.ui.server.login import COOKIE, Access
 from workbench.ui.server.throttle import FREE, WAITING, Throttle, TooMany
 
@@ -119,18 +120,23 @@ def test_a_prefix_of_the_path_changes_no_rule(page: Page) -> None:
         assert client.get(f"{PREFIX}/config").json()["root"].endswith(PREFIX)
 
 
+def test_the_client_calls_a_page_behind_a_prefix_by_either_address(page: Page) -> None:
+    for address in (page.url, f"{page.url}{PREFIX}/"):  # the proxy strips the prefix, or passes it on
+        with Client(address, api_token_of(page.workspace)) as client:
+            assert client.call("GET", "runs") == []
+            with pytest.raises(Refused) as refused:
+                client.call("GET", "runs", "none")
+            assert refused.value.status == 404
+
+
 def held_back(port: int, number: int, go: threading.Event, answers: list[int]) -> None:
     """A login whose body comes later, after many others have come as far as this; notes the status of its answer."""
     body = b"username=me&password=wrong"
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as raw:
         head = (
-            "POST /login HTTP/1.1",
-            "Host: localhost",
-            f"Content-Length: {len(body)}",
-            f"X-Forwarded-For: 10.0.0.{number}",
-            "",
-            "",
-        )
+            "POST /login HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}",
+            f"X-Forwarded-For: 10.0.0.{number}", "", "",
+        )  # fmt: skip
         raw.sendall("\r\n".join(head).encode())
         go.wait(PATIENCE)
         raw.sendall(body)

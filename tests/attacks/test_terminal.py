@@ -77,13 +77,9 @@ def hostile(workspace: Workspace) -> Workspace:
     sample = "20260101-000000-000000-abcd"
     day = workspace.samples / "2026-01-01"
     record = {
-        "settings": {"prompt": NASTY, "loras": [f"{NASTY}.safetensors=1"]},
-        "model": NASTY,
-        "seed": NASTY,
-        "created": NASTY,
-        "device": NASTY,
-        "loras": [{"name": NASTY, "scale": 1}],
-    }
+        "settings": {"prompt": NASTY, "loras": [f"{NASTY}.safetensors=1"]}, "model": NASTY, "seed": NASTY,
+        "created": NASTY, "device": NASTY, "loras": [{"name": NASTY, "scale": 1}],
+    }  # fmt: skip
     write_json(day / f"{sample}.json", record)
     (day / f"{sample}.mp4").write_bytes(VIDEO)
     write_json(

@@ -24,13 +24,9 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "image": footage.pan(10, 1), "copy": footage.pan(1)[:, 2:-2, 2:-2],
     }  # fmt: skip
     captions = {
-        "good": f"zwx a red circle moves up on blue. {LONG}",
-        "flash": LONG,
-        "still": "",
-        "shake": "red",
-        "bars": "a circle on blue",
-        "blur": "A circle  on blue",
-    }
+        "good": f"zwx a red circle moves up on blue. {LONG}", "flash": LONG, "still": "", "shake": "red",
+        "bars": "a circle on blue", "blur": "A circle  on blue",
+    }  # fmt: skip
     dataset = footage.write_footage(tmp_path_factory.mktemp("checked") / "faults", videos, captions, trigger="zwx")
     task = Task(dataset, "check")
     task.start(CheckSettings())

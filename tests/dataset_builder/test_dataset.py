@@ -57,19 +57,6 @@ def test_captions_and_trigger_word_are_on_disk_at_once(workspace: Workspace, dat
         dataset.set_caption("clips/nothing.mp4", "")
 
 
-def test_removed_clips_can_be_brought_back(dataset: Dataset) -> None:
-    clip = dataset.clips[0]
-    dataset.remove(clip.file_name)
-    assert clip not in dataset.clips
-    assert dataset.removed == [clip]
-    assert not dataset.path_of(clip).exists()
-    dataset.restore(clip.file_name)
-    assert clip in dataset.clips
-    assert dataset.removed == []
-    assert dataset.path_of(clip).exists()
-    assert (dataset.folder / "thumbs" / f"{Path(clip.file_name).stem}.jpg").exists()
-
-
 def test_names(workspace: Workspace, dataset: Dataset) -> None:
     assert Dataset.create(workspace, "Squares").name == "squares-2"
     assert Dataset.ensure(workspace, "Squares").folder == dataset.folder

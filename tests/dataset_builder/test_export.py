@@ -18,7 +18,6 @@ from workbench import jobs
 from workbench.clips import media
 from workbench.clips.records import Clip, read_clips, write_clips
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder import export as export_job
 from workbench.dataset_builder.export import export, finished_download, start_download
 from workbench.dataset_builder.ingest.intake import import_files
 from workbench.dataset_builder.settings import ExportSettings
@@ -178,19 +177,3 @@ def test_a_download_is_one_archive_in_the_cache(dataset: Dataset, workspace: Wor
     mine = str(export(dataset.folder, ExportSettings(target=str(workspace.root / "mine.zip"))))
     write_json(dataset.folder / ".export" / jobs.RESULT, {"status": "finished", "target": mine})
     assert finished_download(dataset.folder) is None  # one that a person put elsewhere is not the page's
-
-
-def test_the_export_job_ends_with_its_outcome(small: Path, tmp_path: Path) -> None:
-    folder = tmp_path / ".export"
-    folder.mkdir()
-    config = folder / jobs.CONFIG
-    ExportSettings(layout="csv", target=str(tmp_path / "out.zip")).save(config)
-    with jobs.Job(folder) as job:
-        export_job.run(small, config, job)
-    assert job.exit_code == 0
-    assert job.outcome == {"target": str(tmp_path / "out.zip"), "layout": "csv", "clips": 7}
-    assert len(survey([tmp_path / "out.zip"]).sources) == 7
-    ExportSettings(target="").save(config)
-    with jobs.Job(folder) as job:
-        export_job.run(small, config, job)
-    assert job.exit_code == 64

@@ -55,12 +55,8 @@ def test_b24_learned_positions_fit_one_size_and_no_more_frames() -> None:
 
 def test_every_published_model_is_pinned_to_a_commit() -> None:
     assert {model.id for model in PUBLISHED} == {
-        "cogvideox-2b",
-        "cogvideox-5b",
-        "cogvideox-5b-i2v",
-        "cogvideox1.5-5b",
-        "cogvideox1.5-5b-i2v",
-    }
+        "cogvideox-2b", "cogvideox-5b", "cogvideox-5b-i2v", "cogvideox1.5-5b", "cogvideox1.5-5b-i2v",
+    }  # fmt: skip
     assert all(model.revision and len(model.revision) == 40 for model in PUBLISHED)
     assert len({model.revision for model in PUBLISHED}) == len(PUBLISHED)
 

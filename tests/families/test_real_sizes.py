@@ -32,13 +32,9 @@ CLASSES = {
 }
 # The miniature that has a model's pipeline and scheduler.
 LIKE = {
-    "cogvideox-2b": "sincos",
-    "ltx-video-2b-0.9.5": "text-0.9.5",
-    "ltx-video-13b-0.9.7": "text-13b",
-    "cogvideox": "rotary",
-    "wan": "text",
-    "ltx": "text",
-}
+    "cogvideox-2b": "sincos", "ltx-video-2b-0.9.5": "text-0.9.5", "ltx-video-13b-0.9.7": "text-13b",
+    "cogvideox": "rotary", "wan": "text", "ltx": "text",
+}  # fmt: skip
 
 
 @pytest.fixture(params=MODELS, ids=[model.id for model in MODELS])

@@ -32,13 +32,9 @@ BASIC = {
     "Affinity": (48, 8), "PriorityClass": (56, 4), "SchedulingClass": (60, 4),
 }  # fmt: skip
 EXTENDED = {
-    "BasicLimitInformation": (0, 64),
-    "IoInfo": (64, 48),
-    "ProcessMemoryLimit": (112, 8),
-    "JobMemoryLimit": (120, 8),
-    "PeakProcessMemoryUsed": (128, 8),
-    "PeakJobMemoryUsed": (136, 8),
-}
+    "BasicLimitInformation": (0, 64), "IoInfo": (64, 48), "ProcessMemoryLimit": (112, 8), "JobMemoryLimit": (120, 8),
+    "PeakProcessMemoryUsed": (128, 8), "PeakJobMemoryUsed": (136, 8),
+}  # fmt: skip
 PROTOTYPES = {
     "CreateJobObjectW": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p),
     "SetInformationJobObject": (ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32),

@@ -251,13 +251,9 @@ def test_alpha_comes_from_pefts_folder(workspace: Workspace, folder: Path) -> No
 
 
 DAMAGED = {
-    "cut": "{",
-    "list": "[]",
-    "deep": "[" * 100_000,
-    "huge": "{" + " " * (1 << 20) + "}",
-    "infinite": '{"lora_alpha": Infinity}',
-    "words": '{"lora_alpha": ["six"]}',
-}
+    "cut": "{", "list": "[]", "deep": "[" * 100_000, "huge": "{" + " " * (1 << 20) + "}",
+    "infinite": '{"lora_alpha": Infinity}', "words": '{"lora_alpha": ["six"]}',
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("notes", DAMAGED.values(), ids=DAMAGED)

@@ -99,12 +99,8 @@ def test_relative_files_become_absolute(workspace: Workspace, tmp_path: Path, mo
     named = ["ring=0.5", "x.safetensors=0.5", "a/epoch=2-step=9.ckpt", "cats=2", "you/cats"]
     here = tmp_path.resolve()
     assert absolute(workspace, named) == (
-        "ring=0.5",
-        f"{here}/x.safetensors=0.5",
-        f"{here}/a/epoch=2-step=9.ckpt=1",
-        f"{here}/cats=2",
-        "you/cats",
-    )
+        "ring=0.5", f"{here}/x.safetensors=0.5", f"{here}/a/epoch=2-step=9.ckpt=1", f"{here}/cats=2", "you/cats",
+    )  # fmt: skip
 
 
 def header_of(entries: dict) -> bytes:

@@ -53,13 +53,9 @@ ALONE = [
 ]
 STEPS, SAVED = 16, 4
 VALUES: dict[str, Any] = {
-    "steps": STEPS,
-    "save_every": SAVED,
-    "keep_checkpoints": 9,
-    "image_dropout": 0.3,
-    "device": "cpu",
+    "steps": STEPS, "save_every": SAVED, "keep_checkpoints": 9, "image_dropout": 0.3, "device": "cpu",
     "evaluate_every": STEPS,
-}
+}  # fmt: skip
 
 
 def values_of(name: str, **more: Any) -> dict[str, Any]:

@@ -113,14 +113,10 @@ def test_an_interrupted_run_ends_with_the_same_bits(name: str, decay: float, tmp
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("adamw", "amsgrad=true"),
-        ("adamw-8bit", "min_8bit_size=100000"),
-        ("prodigy", "bias_correction=false"),
-        ("came", "beta3=0.5"),
-        ("schedule-free", "r = 2"),
-        ("muon", "use_adjusted_lr=false"),
+        ("adamw", "amsgrad=true"), ("adamw-8bit", "min_8bit_size=100000"), ("prodigy", "bias_correction=false"),
+        ("came", "beta3=0.5"), ("schedule-free", "r = 2"), ("muon", "use_adjusted_lr=false"),
     ],
-)
+)  # fmt: skip
 def test_options_reach_the_optimizer(name: str, line: str) -> None:
     plain, other = Problem(make_settings(name)), Problem(make_settings(name, optimizer_options=[line]))
     plain.train(1, STOP)

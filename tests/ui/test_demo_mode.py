@@ -196,13 +196,9 @@ def test_visitors_cannot_reach_one_another(demo: Demo, visitors: tuple[Visitor, 
         assert one.fetch(path) == 200
         assert two.fetch(path) == 403
     for path in (
-        "/etc/passwd",
-        one.session / "page.log",
-        demo.log,
-        "/proc/self/environ",
-        f"{two.session}/../{mine.relative_to(demo.sessions)}",
-        two.session / "address.json",
-    ):
+        "/etc/passwd", one.session / "page.log", demo.log, "/proc/self/environ",
+        f"{two.session}/../{mine.relative_to(demo.sessions)}", two.session / "address.json",
+    ):  # fmt: skip
         assert two.fetch(path) == 403, path
     stranger = {"cookie": "workbench-visitor=forged." + "0" * 64}
     two.client.cookies, kept = type(two.client.cookies)(), two.client.cookies

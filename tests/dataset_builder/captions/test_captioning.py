@@ -91,13 +91,9 @@ def test_what_a_person_wrote_stays_even_when_written_meanwhile(dataset: Dataset,
     status, result = finish(dataset)
     assert status.state == jobs.State.FINISHED
     assert texts(dataset) == [
-        "mine",
-        "written after the model was asked",
-        "caption 1",
-        "written while the model looks at it",
-        "caption 3",
+        "mine", "written after the model was asked", "caption 1", "written while the model looks at it", "caption 3",
         "caption 4",
-    ]
+    ]  # fmt: skip
     assert result["counts"]["kept"] == 1
     start(dataset, server, which="chosen", chosen=[names[0].split("/")[1][:-4]], overwrite_hand=True)
     finish(dataset)

@@ -87,13 +87,9 @@ def test_caption_tables_by_column_and_folder(tmp_path: Path) -> None:
     (tmp_path / "deep" / "metadata.csv").write_text("video;x\n")
     (tmp_path / "deep" / "d.txt").symlink_to("/etc/hostname")
     assert captions(tmp_path) == {
-        "a.mp4": "from beside",
-        "b.mp4": "a, b",
-        "c.mp4": "from above",
-        "d.mp4": "",
-        "e.mp4": "",
+        "a.mp4": "from beside", "b.mp4": "a, b", "c.mp4": "from above", "d.mp4": "", "e.mp4": "",
         "té.mp4": "by another spelling",
-    }
+    }  # fmt: skip
 
 
 def test_files_dropped_on_a_page_find_their_captions_though_each_lies_in_a_folder_of_its_own(tmp_path: Path) -> None:

@@ -233,13 +233,9 @@ def test_what_a_cell_holds_instead_of_a_text_is_said(tmp_path: Path) -> None:
 
 def test_what_is_not_read_is_named_with_the_reason(tmp_path: Path) -> None:
     files = {
-        "a.mp4": "v",
-        "config.json": {"lr": 1},
-        "b.JSON": '{"x":',
-        "e.csv": "",
-        "t.csv": "x,y\n1,2\n",
+        "a.mp4": "v", "config.json": {"lr": 1}, "b.JSON": '{"x":', "e.csv": "", "t.csv": "x,y\n1,2\n",
         "README.TXT": ".",
-    }
+    }  # fmt: skip
     found = looked(
         tmp_path, {**files, "prompts.txt": "A\n", "sub/video": "bytes", "three.csv": "a.mp4,x,A\n", "x.yaml": ""}
     )
