@@ -35,7 +35,6 @@ def test_the_command_opens_our_own_page(folder: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-m", "workbench", "webui"]  # as the installed `workbench webui`
     environment = {**os.environ, "WORKBENCH_HOME": str(tmp_path / "workspace")}
     page = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    assert page.stdout is not None
     line = page.stdout.readline()
     page.kill()
     page.communicate()

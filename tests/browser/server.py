@@ -61,7 +61,6 @@ class Server:
     @property
     def pid(self) -> int:
         """The id of its process, once it was started."""
-        assert self._process is not None
         return self._process.pid
 
     def start(self) -> float:
@@ -74,7 +73,6 @@ class Server:
                 stderr=log,
                 text=True,
             )
-        assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert "http" in line, (self.workspace / "server.log").read_text()
         self.url = line.split(": ", 1)[1].split()[0]

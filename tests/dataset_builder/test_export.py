@@ -170,7 +170,6 @@ def test_a_download_is_one_archive_in_the_cache(dataset: Dataset, workspace: Wor
     status = dataset.task("export").wait(PATIENCE)
     assert status.state is jobs.State.FINISHED, status
     found = finished_download(dataset.folder)
-    assert found is not None
     assert [path.name for path in earlier.parent.iterdir()] == [found.name]
     captions = [source.caption for source in survey([found]).sources]
     assert captions == list(dataset.captions.values())

@@ -267,7 +267,6 @@ def test_b24_the_cards_code_keeps_them_and_says_so(learned: Path) -> None:
     from diffusers import CogVideoXImageToVideoPipeline
 
     model = FAMILY.describe_folder(learned)
-    assert model is not None
     own = FAMILY.usage(model, learned, "lora.safetensors", "a ring", (model.frames, 16, 16))
     assert "pos_embedding" not in own
     assert 'load_image("first_frame.png")' in own
@@ -446,7 +445,6 @@ def test_b23_b31_the_first_frame_is_scaled_as_in_the_stock_pipeline(case: Case, 
     # The pipeline draws the posterior's noise first.
     noise = torch.randn(1, shape[1], 1, *shape[2:], generator=torch.Generator().manual_seed(3)).permute(0, 2, 1, 3, 4)
     ours = FAMILY.given(image, noise, tuple(shape)).beside
-    assert ours is not None
     _, theirs = case.pipeline.prepare_latents(
         case.image[:1], 1, shape[1], frames, size, size, torch.float32, CPU, torch.Generator().manual_seed(3)
     )
@@ -455,7 +453,6 @@ def test_b23_b31_the_first_frame_is_scaled_as_in_the_stock_pipeline(case: Case, 
         factor = case.vae.config.scaling_factor ** (1 if case.vae.config.invert_scale_latents else -1)
     torch.testing.assert_close(ours, theirs * factor, rtol=1e-6, atol=1e-6)
     every = FAMILY.given(image, noise, tuple(shape), every_frame=True).beside
-    assert every is not None
     assert all(torch.equal(frame, every[:, 0]) for frame in every.unbind(1))
     assert torch.equal(every[:, 0], ours[:, 0])
 

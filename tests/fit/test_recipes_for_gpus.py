@@ -70,7 +70,6 @@ def test_fewer_clips_at_a_time_stay_as_many_a_step() -> None:
     family, model = find_model("cogvideox-5b")
     wanted = TrainSettings(model=model.id, batch_size=16)
     found = levels.fitting_smaller(wanted, model, family.facts(model), gpu_of("12 GB"))
-    assert found.settings is not None
     assert (found.settings.batch_size, found.settings.gradient_accumulation) == (1, 16)
     assert found.given_up == "No level fits 12 GB with 16 clips at a time: lower batch_size."
 
@@ -102,14 +101,12 @@ def test_a_trial_leaves_its_figures_and_nothing_else(
     assert " in all; measured." in said.out
     settings = TrainSettings(model=toy_model.source, dataset="squares", batch_size=2)
     fit = estimate(workspace, settings)
-    assert fit.measured is not None
     assert set(fit.measured.phases) == set(memory.PHASES)
     assert all(0.1 < gb < 4.0 for gb in fit.measured.phases.values())
     assert fit.measured.step_seconds > 0
     assert fit.measured.checkpoint_bytes > 1000
     assert all(path.name.startswith(".queue") for path in workspace.runs.iterdir())
     status = measurement.newest(workspace)
-    assert status is not None
     assert status.state is jobs.State.FINISHED
     assert {path.name for path in status.folder.iterdir()} <= FILES
     assert [path.name for path in (workspace.root / measurement.FOLDER).iterdir()] == [status.name]

@@ -212,7 +212,6 @@ def test_windows_holds_a_child_to_its_limits(code: str, ended: int | None) -> No
     program, variables = platform.python()
     command = [program, "-c", f"import subprocess, sys\ninput()\n{code}"]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **variables})
-    assert child.stdin is not None
     guard = JobGuard(child.pid, 500_000_000, limited.kernel32())
     with guard.task(1.0):
         child.stdin.write(b"begin\n")

@@ -42,7 +42,6 @@ def test_a_run_its_checkpoints_and_made_loras_stand_there_by_name(workspace: Wor
     assert len(library.all_loras(workspace, checkpoints=True)) == 4
     export = library.find(workspace, "runs/ring")
     assert (export.rank, export.alpha, export.steps, export.trigger) == (4, 2.0, 30, "ohwx")
-    assert export.run is not None
     assert export.run.name == "ring"
     assert export.model == "tiny-cogvideox"
     assert [path.name for path in export.previews] == ["0.mp4"]
@@ -139,7 +138,6 @@ def test_an_export_has_the_verdict_of_its_run(workspace: Workspace) -> None:
     run = write_run(workspace, "cats")
     write_lora(run.folder / "lora.safetensors", LAYER, 8.0, step="200")
     found = loras.show(workspace, "runs/cats")
-    assert found.verdict is not None
     assert (found.verdict.tone, found.verdict.claim) == ("idle", "Still learning at its end")
     assert found.verdict.evidence.startswith("Held-out loss 0.8000 → 0.60")
     assert found.metadata["step"] == "200"

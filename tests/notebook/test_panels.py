@@ -167,7 +167,6 @@ def test_a_finished_run_is_shown_from_its_files(workspace: Workspace) -> None:
     panel = attach(workspace)
     assert panel.address == "#/train/cats"
     bundle = panel._repr_mimebundle_()
-    assert bundle is not None
     assert "application/vnd.jupyter.widget-view+json" in bundle[0]
     assert bundle[0]["text/html"] == run._repr_html_()
     panel.close()

@@ -90,7 +90,6 @@ def test_a_second_time_it_ends_and_its_card_knows_what_was_tried(
     assert settings_in_use(run.folder, run.settings).gradient_checkpointing == "offloaded"
     ended = Status(run.folder, State.FAILED, message=OUT, exit_code=ExitCode.OUT_OF_MEMORY)
     found = failure_of(ended, "", run.checkpoints, run.settings)
-    assert found is not None
     assert found.actions[0].settings == {"blocks_to_swap": 1}
 
 

@@ -177,9 +177,7 @@ def test_first_frames_are_part_of_what_is_learned(
     made = session(create(workspace, toys[name], **values_of(name, image_dropout=0.0)))
     inputs = made.inputs.batch(1, 0).inputs
     given = inputs.given
-    assert given is not None
     shown = given.known if given.known is not None else given.beside
-    assert shown is not None
     assert shown.abs().sum() > 0
     changed = replace(given, **{"known" if given.known is not None else "beside": shown.flip(-1)})
     schedule = made.family.noise_schedule(made.folder, torch.device("cpu"))

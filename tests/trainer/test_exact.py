@@ -162,8 +162,6 @@ def test_noise_on_first_frames_is_drawn_anew_at_each_step_b23_b41(
     assert not (first[0] == first[1]).all()  # nor is it shared within a batch
     assert (first == again).all()
     given = made.inputs.batch(1, 0).inputs.given
-    assert given is not None
-    assert given.beside is not None
     assert given.beside[:, 0].any()
     assert not given.beside[:, 1:].any()
     made.metrics.close()
@@ -178,8 +176,6 @@ def test_b5_pictures_and_captions_are_dropped_at_their_rates(
     dropped, silent, count = 0, 0, 0
     for step in range(1, 40):
         batch = made.inputs.batch(step, 0).inputs
-        assert batch.given is not None
-        assert batch.given.beside is not None
         dropped += int((~batch.given.beside.flatten(1).any(1)).sum())
         silent += sum(
             all((batch.text[name][index] == nothing[name][0]).all() for name in nothing) for index in range(6)

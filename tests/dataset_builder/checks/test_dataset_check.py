@@ -84,13 +84,11 @@ def test_the_report_says_what_still_holds(checked: Path, tmp_path: Path) -> None
     shutil.copytree(checked, tmp_path / "it")
     dataset = Dataset(tmp_path / "it")
     before = read_report(dataset.folder)
-    assert before is not None
     assert before.new_clips == 0
     assert len({group.kind for group in before.groups}) == len(before.groups)
     assert before.sentence.startswith(f"{len(dataset.clips)} clips checked: ")
     dataset.set_caption("clips/still.mp4", "now it has a caption")
     after = read_report(dataset.folder)
-    assert after is not None
     assert [f for f in before.findings if f not in after.findings] == by_kind(checked)["no_caption"]
     dataset.undo()
     assert read_report(dataset.folder) == before

@@ -331,7 +331,6 @@ def check_sentence(found: Diagnosis, curves: Curves, ended: bool) -> None:
             assert 0.99 * first <= newest < first
         elif "not clearly lower" in sentence:
             varies = re.search(r"vary by up to (\S+?)(,|\.$)", sentence)
-            assert varies is not None
             assert 0 < first - newest <= float(varies[1]) * 1.01
         else:
             assert "rises from there" in sentence
@@ -377,7 +376,6 @@ def check_changes(sentence: str, curves: Curves) -> None:
         own = list(curves.changes.values())[-1][0]
         assert abs(float(text[0] or text[1]) / 100 - own) <= 0.0051
     if match := re.search(r"([\d.]+) times the controls' (\d+\.\d)", sentence):
-        assert curves.effect is not None
         times, control = float(match[1]), float(match[2])
         assert abs(times * control - curves.effect.change) <= 0.051 * (times + control) + 0.003
 
@@ -450,7 +448,6 @@ def test_the_time_left_and_the_time_limit_agree(tmp_path: Path) -> None:
         if limit < left:
             assert words == f"about {duration(limit)} until its time limit"
             reached = re.search(r"near step ([\d,]+) of ([\d,]+)$", fact.text)
-            assert reached is not None
             assert step <= int(reached[1].replace(",", "")) < total == int(reached[2].replace(",", ""))
         else:
             assert words == f"about {duration(left)} left"
@@ -492,7 +489,6 @@ def test_a_line_of_the_metrics_holds_each_prompt_and_the_middle() -> None:
         "visible_effect": 3.5,
     }
     again = from_line(line)
-    assert again is not None
     assert again.words == "21.0 levels of 255, 3.5 times the controls' 6.0"
     assert VisibleEffect((12.0,)).line() == {"preview_changes": [12.0]}
     assert from_line({"preview_changes": [None]}) is from_line({}) is None
@@ -515,7 +511,6 @@ def test_videos_are_compared_with_those_of_step_0_of_the_same_prompt(
     add_preview(run, 200, one, "a dog", "control-0")
     add_preview(run, 200, other, "the settings have another prompt now", "control-1")
     line = measure(run.folder, 200)
-    assert line is not None
     assert line["preview_changes"][0] > 1
     assert line["preview_changes"][1] is None
     assert line["control_changes"] == [0.0, None]
