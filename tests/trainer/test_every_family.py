@@ -46,11 +46,11 @@ IDS = [f"{family.name}-{variant}" for family, variant in CASES]
 THROUGH_PROCESSES = ("ltx-image", "wan-text", "wan-a14b-image")
 # Of those, one of each kind at every change, the others before a release.
 USUAL = ("cogvideox-sincos", "cogvideox-image-1.5", "ltx-text-13b", "wan-5b", "wan-image-2.1")
-ALONE = [
-    pytest.param(name, marks=[] if name in USUAL else [pytest.mark.release])
+CHOSEN = [
+    pytest.param(name, marks=[] if name in USUAL + THROUGH_PROCESSES else [pytest.mark.release], id=name)
     for name in IDS
-    if name not in THROUGH_PROCESSES
 ]
+ALONE = [one for one in CHOSEN if one.id not in THROUGH_PROCESSES]
 STEPS, SAVED = 16, 4
 VALUES: dict[str, Any] = {
     "steps": STEPS, "save_every": SAVED, "keep_checkpoints": 9, "image_dropout": 0.3, "device": "cpu",
@@ -169,7 +169,7 @@ def test_the_clips_frame_rate_reaches_the_model(
     assert set(rates) == {12.0}
 
 
-@pytest.mark.parametrize("name", [one for one in IDS if "image" in one])
+@pytest.mark.parametrize("name", [one for one in CHOSEN if "image" in one.id])
 def test_first_frames_are_part_of_what_is_learned(
     workspace: Workspace, dataset: Dataset, toys: dict[str, str], name: str
 ) -> None:
