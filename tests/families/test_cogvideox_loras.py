@@ -406,11 +406,11 @@ def test_a_training_checkpoint_of_sat_is_taken_and_a_wrong_one_refused(folder: P
 
 
 def test_files_that_are_no_weights_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "text.pt").write_text("no weights_of")
+    (tmp_path / "text.pt").write_text("no weights")
     torch.save({"module": Path}, tmp_path / "code.pt")  # a class: loading it could run code
     for name, match in (
         ("text.pt", "text.pt"),
-        ("code.pt", "code.pt holds more than weights_of, which could run code"),
+        ("code.pt", "code.pt holds more than weights, which could run code"),
         ("missing", "is neither a model of diffusers"),
     ):
         with pytest.raises(ConfigError, match=match):

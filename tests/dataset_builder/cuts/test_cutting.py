@@ -367,7 +367,7 @@ RATE = 8
 
 @pytest.fixture(scope="session")
 def footage(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset shots of four clips with hard cuts as in LENGTHS, and a picture; never change it."""
+    """A dataset folder of four clips with hard cuts as in LENGTHS, and a picture; never change it."""
     shots = tmp_path_factory.mktemp("footage")
     records = []
     for number, (name, lengths) in enumerate(LENGTHS.items()):

@@ -466,7 +466,7 @@ def test_a_table_of_a_folder_is_read_like_an_archive(
         rows = {"video": [{"bytes": video, "path": f"{number}.mp4"}], "caption": [f"clip {number}"]}
         write_parquet(given / f"train-{number}.parquet", rows, features={"video": "Video"})
     said = shell("dataset", "preview", given).out
-    assert "given: Hub dataset (VideoFolder): 2 videos, 2 archives, 2 captions_in" in said
+    assert "given: Hub dataset (VideoFolder): 2 videos, 2 archives, 2 captions" in said
     assert shell("dataset", "import", "cats", given).code == 0
     assert sorted(clip.text for clip in read_clips(workspace.dataset("cats"))) == ["clip 0", "clip 1"]
     assert sorted(os.listdir(given)) == ["train-0.parquet", "train-1.parquet"], "no file is written next to a table"
@@ -569,7 +569,7 @@ def test_a_table_that_cannot_be_read_says_why(tmp_path: Path, monkeypatch: pytes
     assert looked_at(tmp_path / "given").refused["t.parquet"] == "it has no rows"
     monkeypatch.setattr(archives, "MOST_TEXT_BYTES", 10)
     write_parquet(path, {"file_name": ["a.mp4"], "text": ["a long caption"]})
-    assert "MB of captions_in: split the table" in looked_at(tmp_path / "given").refused["t.parquet"]
+    assert "MB of captions: split the table" in looked_at(tmp_path / "given").refused["t.parquet"]
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     remedy = r"needs pyarrow: pip install 'video-lora-workbench[parquet]'"
     assert remedy in looked_at(tmp_path / "given").refused["t.parquet"]
