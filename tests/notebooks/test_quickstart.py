@@ -21,7 +21,7 @@ from workbench.jobs import State
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 AS_IT_STANDS = "settings = demo.prepare(workspace)"
-FEW = f"{AS_IT_STANDS}.changed(steps=30, preview_every=10, evaluate_every=10, save_every=10, preview_steps=2)"
+FEW = f"{AS_IT_STANDS}.changed(steps=45, preview_every=15, evaluate_every=15, save_every=15, preview_steps=2)"
 ADDRESS = "https://colab.research.google.com/github/video-lora-workbench/video-lora-workbench/blob/main/notebooks"
 
 
