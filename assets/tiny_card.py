@@ -78,15 +78,17 @@ tags: [cogvideox, miniature, synthetic]
 # tiny-cogvideox-i2v
 
 The image-to-video sibling of `assets/tiny-cogvideox`: a CogVideoX of {parameters:.1f} million parameters that goes on
-from a first frame of 40x40 pixels, for 9 frames, towards a caption. VAE, text encoder and tokenizer are the sibling's,
-byte for byte; the transformer was trained on from the sibling's.
+from a first frame of 40x40 pixels, for 9 frames, towards a caption. VAE, text encoder, tokenizer and scheduler are the
+sibling's and lie there, as `shared_parts.json` says; the transformer was trained on from the sibling's.
 
 ```python
 import torch
-from diffusers import CogVideoXImageToVideoPipeline
+from diffusers import CogVideoXImageToVideoPipeline, CogVideoXPipeline, CogVideoXTransformer3DModel
 from PIL import Image
 
-pipe = CogVideoXImageToVideoPipeline.from_pretrained("assets/tiny-cogvideox-i2v")
+sibling = CogVideoXPipeline.from_pretrained("assets/tiny-cogvideox")
+transformer = CogVideoXTransformer3DModel.from_pretrained("assets/tiny-cogvideox-i2v", subfolder="transformer")
+pipe = CogVideoXImageToVideoPipeline(**{{**sibling.components, "transformer": transformer}})
 video = pipe(
     image=Image.open("frame.png"),
     prompt="a red circle moves left on a blue background",
@@ -200,6 +202,107 @@ of two frames.
 """
 
 
+WAN_CARD = """---
+license: apache-2.0
+pipeline_tag: text-to-video
+library_name: diffusers
+tags: [wan, miniature, synthetic]
+---
+
+# tiny-wan
+
+A Wan of {parameters:.1f} million parameters with the architecture of Wan 2.1 (AutoencoderKLWan, WanTransformer3DModel,
+UMT5EncoderModel, flow matching with a shift of {shift:g}), pretrained for the Video LoRA Workbench so that everything
+in it runs on a laptop CPU without a download. It generates clips of 64x64 pixels and 9 frames: one coloured shape
+(circle, square, triangle or frame), or a small one, that moves left, right, up or down over a plain background. It
+shows how Wan is trained and sampled, not how good Wan is.
+
+Beside it are two models of the same weights with more input channels, `tiny-wan-i2v`, which is told a first frame, a
+last one or both, and `tiny-wan-control`, which follows a control video, too.
+
+```python
+import torch
+from diffusers import WanPipeline
+
+pipe = WanPipeline.from_pretrained("assets/tiny-wan")
+video = pipe(
+    "a red circle moves left on a blue background",
+    negative_prompt="",
+    height=64,
+    width=64,
+    num_frames=9,
+    num_inference_steps={sampling_steps},
+    guidance_scale={guidance:g},
+    max_sequence_length={text_length},
+    generator=torch.Generator().manual_seed(0),
+).frames[0]
+```
+
+`max_sequence_length` has to be passed: the model was trained with captions of {text_length} tokens, padding included.
+
+## How it was made
+
+    {command}
+
+{vae_steps} steps of the VAE (batches of {vae_batch}, the busier half of random crops of {crop}x{crop} pixels, the last
+{whole_part:.0%} on whole clips, KL weight 1e-5) and {decoder_steps} of its decoder alone. Then {transformer_steps}
+steps of transformer and text encoder together (batches of {transformer_batch}; {training_combinations} combinations of
+shape, colour, motion and background, {renditions} clips of each, and {small_renditions} with a small shape; 10 % of the
+captions dropped; moving average of the weights), with 52 input channels. Beside the caption a clip was told: {told}.
+All clips come from the generator in `assets/tiny_world.py`; no other data was used. Transformer and VAE are stored in
+fp16 and load in fp32.
+{note}
+## What was measured
+
+The automatic check of tiny-cogvideox (`assets/tiny_check.py`), on clips made smaller to its 40x40 pixels, names
+background, colour, shape and direction of motion.
+
+| | background | colour | shape | motion | all four |
+|---|---|---|---|---|---|
+{rows}
+
+PSNR of the reconstructions: {known_psnr:.1f} dB (known shapes), {new_psnr:.1f} dB (new shapes). Prompts: {prompts}
+combinations that never occurred in training, {sampling_steps} steps, guidance {guidance:g}; with a small shape
+{small:.0%} are right in all four. Clips between a given first and last frame, without guidance, keep them with
+{first:.1f} and {last:.1f} dB.
+
+## What it cannot generate
+
+Striped backgrounds, rings and crosses: the VAE has seen them, the transformer has not. They are there to be taught by a
+LoRA (`assets/demo_clips` teaches stripes). Words outside the captions' few have ids of their own and random embeddings.
+"""
+
+
+WAN_SIBLING_CARD = """---
+license: apache-2.0
+pipeline_tag: image-to-video
+library_name: diffusers
+tags: [wan, miniature, synthetic]
+---
+
+# {name}
+
+{what} This folder holds the first layer of its transformer. All the rest is that of `assets/tiny-wan` beside it, as
+`shared_parts.json` says: the workbench reads both, stock diffusers takes the folder that `whole_folder` puts together.
+
+```python
+from diffusers import WanImageToVideoPipeline
+from workbench.families import find_model
+
+pipe = WanImageToVideoPipeline.from_pretrained(find_model("{name}").whole_folder())
+```
+
+[The card of tiny-wan](../tiny-wan/README.md) says how the weights were made, and what was measured.
+"""
+WAN_SIBLINGS = {
+    "-i2v": """The image-to-video sibling of `assets/tiny-wan`: with 36 input channels, as Wan's image-to-video models
+have, it is told a first frame, a last one, both, or any others.""",
+    "-control": """The sibling of `assets/tiny-wan` with the 52 input channels of Wan 2.2 Fun-Control: it follows a
+control video of edges, and may be told frames, too. diffusers has no pipeline that gives it a control video;
+`workbench sample --control` does.""",
+}
+
+
 def row(title: str, report: dict[str, float], prefix: str = "") -> str:
     """One line of the table of accuracies."""
     shares = [report[f"{prefix}{part}"] for part in ("background", "colour", "shape", "motion", "all")]
@@ -252,3 +355,24 @@ def write_phenaki_card(
     text = PHENAKI_CARD.format(rows="\n".join(rows), stripes=tokenizer["stripes"], **psnr, **facts)
     (folder / "README.md").write_text(text, encoding="utf-8")
     (folder / "README.md").chmod(0o644)
+
+
+def write_wan_cards(folder: Path, facts: dict[str, object], vae: dict[str, float], prompts: dict[str, float]) -> None:
+    """The same for tiny-wan and the two that share its weights; `vae` and `prompts` are reports of the checks."""
+    rows = [
+        row("known shapes through the VAE and back", vae, "known "),
+        row("new shapes (ring, cross) through the VAE and back", vae, "new "),
+        row("small shapes through the VAE and back", vae, "small "),
+        row("sampled from prompts not seen in training", prompts),
+    ]
+    ends = {name: prompts[name] for name in ("small", "first", "last")}
+    text = WAN_CARD.format(
+        rows="\n".join(rows), known_psnr=vae["known PSNR"], new_psnr=vae["new PSNR"], **ends, **facts
+    )
+    cards = {folder: text}
+    for suffix, what in WAN_SIBLINGS.items():
+        sibling = folder.with_name(folder.name + suffix)
+        cards[sibling] = WAN_SIBLING_CARD.format(name=f"tiny-wan{suffix}", what=what)
+    for place, card in cards.items():
+        (place / "README.md").write_text(card, encoding="utf-8")
+        (place / "README.md").chmod(0o644)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 import shutil
 import string
+import sys
 from pathlib import Path
 
 import torch
@@ -19,6 +21,10 @@ from diffusers import (
 from tiny_world import FRAMES, SIZE
 from torch import Tensor, nn
 from transformers import T5Config, T5EncoderModel, T5Tokenizer
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from workbench.families import model_files
 
 Pipeline = CogVideoXPipeline | CogVideoXImageToVideoPipeline
 
@@ -191,7 +197,8 @@ def save(pipeline: Pipeline, folder: Path, sibling: Path | None = None) -> None:
     """Write the pipeline with fp16 weights and files that everyone may read.
 
     The text encoder stays in fp32: transformers loads it in the stored precision, diffusers the others in fp32.
-    sibling: folder of a pipeline that has all but the transformer in common; these parts are copied as they are
+    sibling: a folder beside this one of a pipeline that has all but the transformer in common: those parts are not
+        written again, and shared_parts.json says where they are
     """
     parts = dict(pipeline.components)
     parts |= {name: copy.deepcopy(parts[name]).half() for name in ("vae", "transformer")}
@@ -199,14 +206,19 @@ def save(pipeline: Pipeline, folder: Path, sibling: Path | None = None) -> None:
     if sibling:
         for name in SHARED:
             shutil.rmtree(folder / name)
-            shutil.copytree(sibling / name, folder / name)
+        (folder / model_files.SHARED).write_text(json.dumps(dict.fromkeys(SHARED, sibling.name), indent=2) + "\n")
+    make_readable(folder)
+
+
+def make_readable(folder: Path) -> None:
+    """Let everyone read a folder: safetensors are written for their owner alone."""
     for file in folder.rglob("*"):
         file.chmod(0o755 if file.is_dir() else 0o644)
 
 
 def load(folder: Path) -> Pipeline:
     """The stock pipeline of a folder, text-to-video or image-to-video, in fp32 and without progress bars."""
-    pipeline = DiffusionPipeline.from_pretrained(folder)
+    pipeline = DiffusionPipeline.from_pretrained(model_files.whole(folder))
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 

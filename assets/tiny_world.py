@@ -254,17 +254,20 @@ def shape_mask(
     return (shape_distance(shape, x, y) * r * size + 0.5).clamp(0, 1)
 
 
-def path(motion: str, rng: random.Random, frames: int = FRAMES) -> tuple[Tensor, Tensor]:
+def path(motion: str, rng: random.Random, frames: int = FRAMES, speed: float = 1.0) -> tuple[Tensor, Tensor]:
     """Centre of the shape over time, x and y [F] as fractions of the side; it passes near the middle."""
     step_x, step_y = (MOTIONS | NEW_MOTIONS)[motion]
-    along = torch.linspace(-0.5, 0.5, frames) * rng.uniform(0.38, 0.44)
+    along = torch.linspace(-0.5, 0.5, frames) * rng.uniform(0.38, 0.44) * speed
     offset_x, offset_y = rng.uniform(-0.05, 0.05), rng.uniform(-0.05, 0.05)
     return 0.5 + offset_x + step_x * along, 0.5 + offset_y + step_y * along
 
 
-def draw(spec: Spec, rng: random.Random, size: int = SIZE, frames: int = FRAMES) -> Tensor:
-    """The clip [3, F, H, W] in [-1, 1] of a specification; place, size and tint vary a little with `rng`."""
-    centre_x, centre_y = path(spec.motion, rng, frames)
+def draw(spec: Spec, rng: random.Random, size: int = SIZE, frames: int = FRAMES, speed: float = 1.0) -> Tensor:
+    """The clip [3, F, H, W] in [-1, 1] of a specification; place, size and tint vary a little with `rng`.
+
+    speed: how many times faster the shape moves than those of the known world
+    """
+    centre_x, centre_y = path(spec.motion, rng, frames, speed)
     late = torch.linspace(-1, 1, frames).clamp(min=0)  # 0 in the first half, then up to 1
     if spec.small:
         aside = rng.uniform(-OFF_CENTRE, OFF_CENTRE)
@@ -319,16 +322,16 @@ def random_background(rng: random.Random, size: int, frames: int) -> Tensor:
     return first * mix + second * (1 - mix)
 
 
-def vae_clip(rng: random.Random, size: int = SIZE, frames: int = FRAMES) -> Tensor:
-    """A clip [3, F, H, W] of the wider world the VAE is trained on, the new concepts' looks included."""
+def vae_clip(rng: random.Random, size: int = SIZE, frames: int = FRAMES, small: float = 0.0) -> Tensor:
+    """A clip [3, F, H, W] of the wider world the VAE is trained on, the new concepts' looks included.
+
+    Args:
+        small: Share of small shapes among the clips that show one shape going straight.
+    """
     if rng.random() < 0.5:
         colour, background = rng.sample(list(COLOURS), 2)
-        return draw(
-            Spec(rng.choice(VAE_SHAPES), colour, rng.choice(list(MOTIONS)), background),
-            rng,
-            size,
-            frames,
-        )
+        spec = Spec(rng.choice(VAE_SHAPES), colour, rng.choice(list(MOTIONS)), background)
+        return draw(replace(spec, small=bool(small) and rng.random() < small), rng, size, frames)
     clip = random_background(rng, size, frames)
     for _ in range(rng.choice((1, 1, 2, 3))):
         time = torch.linspace(-0.5, 0.5, frames)

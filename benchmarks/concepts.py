@@ -4,8 +4,9 @@
     python benchmarks/concepts.py --models tiny-cogvideox --concepts ring     one of them
 
 Each concept's 24 clips are rendered, imported into a dataset and trained with a regularization dataset, as in the demo.
-Then 32 prompts of the concept and 64 known ones, none of them trained on, are generated through the stock pipeline, or
-ours where diffusers has none, and judged by assets/tiny_check.py: "ours" with the LoRA, "reference" without.
+Then 32 prompts of the concept and 64 known ones, none of them trained on, are generated through the stock pipeline of
+the tiny CogVideoX, or by the workbench on other models, and judged by assets/tiny_check.py at the size that it knows:
+"ours" with the LoRA, "reference" without.
 Image-to-video gets the first frame of a clip that shows what the prompt says. Known prompts that show the concept are
 its leak.
 
@@ -32,7 +33,7 @@ from common import arguments, report
 
 from workbench import demo
 from workbench.dataset_builder import Dataset
-from workbench.families import find_model, models
+from workbench.families import find_model, model_files, models
 from workbench.families.model import Model
 from workbench.families.settings import absent
 from workbench.jobs import State, Status, log_tail
@@ -67,14 +68,19 @@ class Prompts:
         self, pipeline: tiny_models.Pipeline | None, model: Model, loras: tuple[str, ...] = ()
     ) -> torch.Tensor:
         """Clips [N, 3, F, H, W] in [-1, 1]. pipeline: with its LoRA;  loras: where there is none"""
-        if pipeline is None:
-            return torch.stack(
-                [sampled(model, spec.caption(), self.seed + i, loras) for i, spec in enumerate(self.specs)]
-            )
         images = None
         if model.task == "image-to-video":
-            rng = random.Random(self.seed)
-            images = torch.stack([tiny_world.draw(spec, rng)[:, 0] for spec in self.specs])
+            rng, size = random.Random(self.seed), tiny_world.SIZE if pipeline else model.height
+            images = torch.stack([tiny_world.draw(spec, rng, size)[:, 0] for spec in self.specs])
+        if pipeline is None:
+            pictures = [None] * len(self.specs) if images is None else images
+            asked = zip(self.specs, pictures, strict=True)
+            return torch.stack(
+                [
+                    sampled(model, spec.caption(), self.seed + i, loras, picture)
+                    for i, (spec, picture) in enumerate(asked)
+                ]
+            )
         captions = [spec.caption() for spec in self.specs]
         return tiny_models.sample(pipeline, captions, model.steps, model.guidance_scale, self.seed, images=images)
 
@@ -85,14 +91,31 @@ def prompts_of(concept: str, seed: int, most: int | None = None) -> tuple[Prompt
     return Prompts(own[:most], seed), Prompts(tiny_world.held_out()[:most], seed + len(own))
 
 
-def sampled(model: Model, prompt: str, seed: int, loras: tuple[str, ...]) -> torch.Tensor:
-    """A clip [3, F, H, W] in [-1, 1] as a sample is generated."""
+def sampled(
+    model: Model, prompt: str, seed: int, loras: tuple[str, ...], picture: torch.Tensor | None = None
+) -> torch.Tensor:
+    """A clip [3, F, H, W] in [-1, 1] as a sample is generated, at the size of tiny_world's. picture: its first frame"""
+    from PIL import Image
+
     settings = SampleSettings(model=model.id, prompt=prompt, seed=seed, loras=loras, device="cpu").changed(
         steps=model.steps, guidance_scale=model.guidance_scale
     )
     with tempfile.TemporaryDirectory() as folder:
+        if picture is not None:
+            pixels = ((picture.clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 0).numpy()
+            Image.fromarray(pixels).save(Path(folder) / "first.png")
+            settings = settings.changed(image=str(Path(folder) / "first.png"))
         found = sampler(model.id).generate(Workspace.open(Path(folder)), settings).frames
-    return torch.from_numpy(np.asarray(found)).permute(3, 0, 1, 2) / 127.5 - 1
+    clip = torch.from_numpy(np.asarray(found)).permute(0, 3, 1, 2) / 127.5 - 1
+    size = (tiny_world.SIZE, tiny_world.SIZE)
+    return torch.nn.functional.interpolate(clip, size=size, mode="bilinear", antialias=True).transpose(0, 1)
+
+
+def stock(model: Model) -> tiny_models.Pipeline | None:
+    """The stock pipeline of a tiny CogVideoX; None for others, which the workbench samples."""
+    folder = Path(model.source)
+    of_cogvideox = "CogVideoX" in model_files.index(folder).get("_class_name", "")
+    return tiny_models.load(folder) if of_cogvideox else None
 
 
 @cache
@@ -208,10 +231,24 @@ def contact_sheet(base: torch.Tensor, taught: torch.Tensor, path: Path) -> None:
     image.resize((image.width * 3, image.height * 3), Image.Resampling.NEAREST).save(path)
 
 
+def filmstrips(rows: Sequence[Sequence[torch.Tensor]], path: Path, enlarged: int = 3) -> None:
+    """Write rows of clips [3, F, H, W] in [-1, 1], each by its first, middle and last frame."""
+    from PIL import Image
+
+    lines = [
+        torch.cat([torch.cat([clip[:, index] for index in (0, 4, 8)], dim=2) for clip in row], dim=2) for row in rows
+    ]
+    pixels = ((torch.cat(lines, dim=1).clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 0).numpy()
+    image = Image.fromarray(pixels)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    size = image.width * enlarged, image.height * enlarged
+    image.resize(size, Image.Resampling.NEAREST).save(path, lossless=True)
+
+
 def measure(model: Model, concept: str, options: argparse.Namespace) -> list[Row]:
     """Teach one concept to one model and compare."""
     steps, sheets = options.steps, options.sheets
-    pipeline = tiny_models.load(Path(model.source)) if find_model(model.id)[0].has_pipeline else None
+    pipeline = stock(model)
     prompts = prompts_of(concept, options.seed, options.prompts)
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace.open(Path(folder))

@@ -1,6 +1,7 @@
 """Masked loss on the built-in model: is only what the masks mark learned, as often as without them?
 
     python benchmarks/masked_loss.py --json benchmarks/results/masked_loss_cpu.json --sheet docs/images/masked_loss.webp
+    python benchmarks/masked_loss.py --write-clips      draw the clips in masked_clips/ anew
 
 Every training clip has two halves whose border moves: in the upper one a pink shape moves, which its caption names; in
 the lower one a cyan square, which no caption names. Pink and cyan are in no clip that the model was trained on. A
@@ -14,7 +15,6 @@ after each run, and a run that is already in the file is not repeated.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 import tempfile
@@ -27,12 +27,11 @@ import tiny_models
 import tiny_world
 import torch
 from common import arguments, machine, report
-from PIL import Image
 from recipes import SAMPLING_STEPS
 
 from workbench import demo
 from workbench.clips import media
-from workbench.dataset_builder import Dataset, history
+from workbench.dataset_builder import Dataset
 from workbench.families import default_model, find_model
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
@@ -40,6 +39,7 @@ from workbench.workspace import Workspace
 
 CONCEPT, DISTRACTOR = "pink", "cyan"
 CLIPS, PROMPTS = 24, 32
+KEPT = Path(__file__).parent / "masked_clips"  # so that the numbers can be repeated, whatever encodes the next ones
 RADIUS = (0.16, 0.19)  # of the side: so that a shape fits into a half
 DRIFT = 0.05  # of the side: how far the halves move up or down, from the middle of the clip
 NEAR, LEAST = 0.4, 10  # of a color, over three channels in [-1, 1]; pixels of it in a frame that shows it
@@ -80,32 +80,25 @@ def drawn(spec: tiny_world.Spec, rng: random.Random, size: int) -> tuple[torch.T
     return clip, (down < 0.5 + drift.view(-1, 1, 1)).float().expand(frames, size, size)
 
 
+def write_clips(folder: Path) -> None:
+    """Write the concept's clips, their captions and masks, as they are kept with this script."""
+    rng = random.Random("masked")
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, spec in enumerate(specs()[0]):
+        clip, mask = drawn(spec, rng, tiny_world.DEMO_SIZE)
+        tiny_world.write_clip(clip, folder / f"{number:02d}.mp4")
+        pixels = (mask * 255).byte()[..., None].expand(-1, -1, -1, 3).numpy()
+        media.encode(pixels, folder / f"{number:02d}.mask.mp4", tiny_world.FPS, crf=None)
+        (folder / f"{number:02d}.txt").write_text(spec.caption() + "\n", encoding="utf-8")
+
+
 def make_datasets(workspace: Workspace) -> None:
-    """The concept's clips with their masks, and known ones."""
-    rng, masks = random.Random("masked"), {}
-    with tempfile.TemporaryDirectory() as folder:
-        tiny_world.write_demo_clips(Path(folder))
-        Dataset.ensure(workspace, demo.KNOWN).import_files([Path(folder) / demo.KNOWN])
-        own = Path(folder) / "halves"
-        own.mkdir()
-        for number, spec in enumerate(specs()[0]):
-            clip, masks[f"{number:02d}.mp4"] = drawn(spec, rng, tiny_world.DEMO_SIZE)
-            tiny_world.write_clip(clip, own / f"{number:02d}.mp4")
-            (own / f"{number:02d}.txt").write_text(spec.caption() + "\n", encoding="utf-8")
-        dataset = Dataset.ensure(workspace, "halves")
-        dataset.import_files([own])
-    files = {}
-    for clip in dataset.clips:
-        pixels = (masks[Path(clip.source).name] * 255).byte()[..., None].expand(-1, -1, -1, 3).numpy()
-        made = dataset.folder / "clips" / f"{clip.id}.mask.mp4"
-        media.encode(pixels, made, clip.fps, crf=None)
-        digest = hashlib.sha256(made.read_bytes()).hexdigest()[:8]
-        files[clip.file_name] = made.rename(made.with_name(f"{clip.id}.mask-{digest}.mp4")).name
-    history.edit(
-        dataset.folder,
-        "masks added",
-        lambda clips: [clip.changed(mask=f"clips/{files[clip.file_name]}") for clip in clips],
-    )
+    """The concept's clips with their masks, and known ones, from the files that the published numbers were made of."""
+    Dataset.ensure(workspace, demo.KNOWN).import_files([concepts.ROOT / "assets/demo_clips" / demo.KNOWN])
+    dataset = Dataset.ensure(workspace, "halves")
+    dataset.import_files([KEPT])
+    assert len(dataset.clips) == CLIPS
+    assert all(clip.mask for clip in dataset.clips)
 
 
 # ---- samples
@@ -162,17 +155,6 @@ class Bench:
         return self.judged(samples) | row, samples
 
 
-def write_sheet(rows: list[list[torch.Tensor]], path: Path) -> None:
-    """Rows of clips, each by its first, middle and last frame, enlarged three times."""
-    lines = [
-        torch.cat([torch.cat([clip[:, index] for index in (0, 4, 8)], dim=2) for clip in row], dim=2) for row in rows
-    ]
-    pixels = ((torch.cat(lines, dim=1).clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 0).numpy()
-    image = Image.fromarray(pixels)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    image.resize((image.width * 3, image.height * 3), Image.Resampling.NEAREST).save(path, lossless=True)
-
-
 def training_rows(count: int) -> list[list[torch.Tensor]]:
     """Clips as they are trained on, and below them their masks."""
     rng = random.Random("masked")
@@ -187,7 +169,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--prompts", type=int, help="at most so many of each kind instead of all")
     parser.add_argument("--sheet", type=Path, help="also write a sheet of the first seed's samples to this file")
+    parser.add_argument("--write-clips", action="store_true", help="draw the clips and masks anew, and do no more")
     options = parser.parse_args()
+    if options.write_clips:
+        write_clips(KEPT)
+        return
     rows: list[Row] = json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else []
     known = {(row["recipe"], row["seed"]) for row in rows}
     with tempfile.TemporaryDirectory() as folder:
@@ -208,7 +194,9 @@ def main() -> None:
                     options.json.write_text(json.dumps({**machine(), "rows": rows}, indent=2) + "\n")
             if options.sheet and len(shown) > 1 and seed == options.seeds[0]:
                 count = min(6, len(bench.base[0]))
-                write_sheet([*training_rows(count), *(list(clips[:count]) for clips in shown.values())], options.sheet)
+                concepts.filmstrips(
+                    [*training_rows(count), *(list(clips[:count]) for clips in shown.values())], options.sheet
+                )
     names = list(rows[-1])
     report([{name: row.get(name, "") for name in names} for row in rows], options.json)
 

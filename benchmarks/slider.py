@@ -1,20 +1,31 @@
-"""Does a slider move what its prompts name, evenly, at equal seeds? It is trained on prompts alone, without a clip.
+"""Do sliders move what they were trained for, evenly, at equal seeds, and keep the rest?
 
-    python benchmarks/slider.py                     three seeds, on the built-in model
-    python benchmarks/slider.py --guidance 3        another strength of the direction
+    python benchmarks/slider.py                     both kinds, three seeds, on the built-in model
+    python benchmarks/slider.py --kinds size --guidance 0.5 --reach 1
 
-The slider's prompts name usual and small shapes. It is then tried on prompts that it was not trained on, at strengths
-from -2 to 2 from the same noise, through the stock pipeline. size: share of the picture that the shape takes, mean over
-prompts;  rising: of neighboring strengths of one prompt, the share that goes up;  right: share of clips with the shape,
-color, background and way that the prompt says, by assets/tiny_check.py, at strength 0 that of the base model.
+size is learned from prompts alone, without a clip: they name usual and small shapes. speed is a word that the model was
+never taught: it is learned from pairs of clips, each drawn twice from the same numbers, faster and slower. Both are
+tried on prompts that they were not trained on, at strengths from -2 to 2 from the same noise, through the stock
+pipeline.
+
+At -2 the size slider points at what the base model makes of the word small, with a guidance of 0.5 and usual prompts as
+both more and neutral: there it cannot be more right than those rows.
+
+moved: share of the picture that the shape takes (size), or pixels of its way (speed), mean over prompts;  rising: of
+neighboring strengths of one prompt, the share that goes up;  kept: share of clips with the background, color and way
+that the prompt says, by assets/tiny_check.py;  right: of those whose shape is told right, too. The model draws small
+shapes badly, and its video encoder keeps them badly. So the base model is also asked for them in words ("small"), and
+clips with drawn shapes are only encoded and decoded ("drawn at RADIUS"): what a slider of size could reach at best.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import random
 import statistics
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +34,10 @@ import tiny_check
 import tiny_models
 import tiny_world
 import torch
-from common import arguments, report
+from common import arguments, report, write
 from PIL import Image
 
+from workbench.dataset_builder import Dataset, companions
 from workbench.families import default_model, find_model
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
@@ -33,20 +45,30 @@ from workbench.workspace import Workspace
 
 STRENGTHS = (-2.0, -1.0, 0.0, 1.0, 2.0)
 SHEET_PROMPTS = 8
+FASTER, SLOWER = 1.3, 0.7  # than the known world's shapes
+RADII = (0.15, 0.18, 0.2)  # of drawn shapes, of the side; usual ones have 0.2 to 0.245
+KEPT = ("background", "colour", "motion")
 Row = dict[str, Any]
 
 
-def settings_for(seed: int, options: argparse.Namespace) -> TrainSettings:
-    """A slider from small to usual shapes; the neutral prompts are those of usual ones."""
+def settings_for(kind: str, workspace: Workspace, seed: int, options: argparse.Namespace) -> TrainSettings:
+    """A slider from small to usual shapes, whose neutral prompts are those of usual ones; or from slow to fast."""
     specs = tiny_world.balanced_choice(tiny_world.training_specs(), options.pairs, seed=seed)
     usual = tuple(spec.caption() for spec in specs)
-    small = tuple(caption.replace("a ", "a small ", 1) for caption in usual)
+    what: dict[str, Any]
+    if kind == "speed":
+        what = {"slider_from": "pairs", "dataset": pairs_of_speeds(workspace, specs, seed), "held_out": 0}
+    else:
+        what = {
+            "slider_positive": usual,
+            "slider_negative": tuple(caption.replace("a ", "a small ", 1) for caption in usual),
+            "slider_neutral": usual,
+            "slider_guidance": options.guidance,
+            "slider_reach": options.reach,
+            "slider_samples": options.samples,
+        }
     return TrainSettings(model=default_model()).changed(
-        slider_positive=usual,
-        slider_negative=small,
-        slider_neutral=usual,
-        slider_guidance=options.guidance,
-        slider_samples=options.samples,
+        **what,
         steps=options.steps,
         batch_size=options.batch,
         learning_rate=options.learning_rate,
@@ -61,41 +83,94 @@ def settings_for(seed: int, options: argparse.Namespace) -> TrainSettings:
     )
 
 
+def pairs_of_speeds(workspace: Workspace, specs: Sequence[tiny_world.Spec], seed: int) -> str:
+    """Make a dataset of fast clips, each with its slow one as its reference; return its name."""
+    dataset = Dataset.ensure(workspace, f"speeds-{seed}")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, speed in (("fast", FASTER), ("slow", SLOWER)):
+            (Path(folder) / name).mkdir()
+            for number, spec in enumerate(specs):
+                clip = tiny_world.draw(spec, random.Random(f"{seed} {number}"), tiny_world.DEMO_SIZE, speed=speed)
+                tiny_world.write_clip(clip, Path(folder) / name / f"{number:02d}.mp4")
+                (Path(folder) / name / f"{number:02d}.txt").write_text(spec.caption() + "\n", encoding="utf-8")
+        dataset.import_files([Path(folder) / "fast"])
+        for clip in dataset.clips:
+            companions.attach(dataset.folder, clip, "reference", Path(folder) / "slow" / Path(clip.source).name)
+    return dataset.name
+
+
 def size(clip: torch.Tensor) -> float:
     """The share of the picture that the shape takes, mean over the frames."""
     return float(tiny_check.foreground(clip)[2].mean())
 
 
-def measure(workspace: Workspace, seed: int, options: argparse.Namespace) -> tuple[list[Row], torch.Tensor]:
+def travel(clip: torch.Tensor) -> float:
+    """How far the shape goes, in pixels."""
+    seen, x, y = tiny_check.centres(tiny_check.foreground(clip)[2])
+    if len(seen) < 2:
+        return 0.0
+    # Over the frames in which it is seen, as if it were seen in all.
+    right, down = tiny_check.way(seen, x, y)
+    return max(abs(right), abs(down)) * (clip.shape[1] - 1) / float(seen[-1] - seen[0])
+
+
+MOVED: dict[str, Callable[[torch.Tensor], float]] = {"size": size, "speed": travel}
+
+
+def judged(clips: Sequence[torch.Tensor], specs: Sequence[tiny_world.Spec], kind: str) -> Row:
+    """What a row says of clips made of specifications."""
+    found = [tiny_check.inspect(clip).matches(spec) for clip, spec in zip(clips, specs, strict=True)]
+    return {
+        "moved": statistics.mean(map(MOVED[kind], clips)),
+        "kept": statistics.mean(all(one[part] for part in KEPT) for one in found),
+        "right": statistics.mean(one["all"] for one in found),
+    }
+
+
+def measure(kind: str, workspace: Workspace, seed: int, options: argparse.Namespace) -> tuple[list[Row], torch.Tensor]:
     """Train once; the rows, and the clips [strengths, prompts, 3, F, H, W]."""
-    run = Run.create(workspace, settings_for(seed, options), f"slider-{seed}")
+    run = Run.create(workspace, settings_for(kind, workspace, seed, options), f"slider-{kind}-{seed}")
     status = concepts.finish(run)
     assert run.lora is not None
     assert status.started_at is not None
     assert status.ended_at is not None
     specs = tiny_world.held_out()[: options.prompts]
-    pipeline, prompts, clips = tiny_models.load(Path(find_model(default_model())[1].source)), [], []
+    pipeline, clips = tiny_models.load(Path(find_model(default_model())[1].source)), []
     prompts = [spec.caption() for spec in specs]
     with concepts.lora_on(pipeline, run.lora):
         for strength in STRENGTHS:
             pipeline.set_adapters(["lora"], [strength])
             clips.append(tiny_models.sample(pipeline, prompts, seed=1000 * seed))
-    sizes = [[size(clip) for clip in of_strength] for of_strength in clips]
-    rising = [after > before for pair in itertools.pairwise(sizes) for before, after in zip(*pair, strict=True)]
+    moved = [[MOVED[kind](clip) for clip in of_strength] for of_strength in clips]
+    rising = [after > before for pair in itertools.pairwise(moved) for before, after in zip(*pair, strict=True)]
+    case = f"{kind}, seed {seed}"
     rows: list[Row] = [
-        {
-            "case": f"seed {seed}, strength {strength:g}",
-            "size": statistics.mean(of_strength),
-            "right": tiny_check.accuracy(found, specs)["all"],
-        }
-        for strength, of_strength, found in zip(STRENGTHS, sizes, clips, strict=True)
+        {"case": f"{case}, strength {strength:g}", **judged(of_strength, specs, kind)}
+        for strength, of_strength in zip(STRENGTHS, clips, strict=True)
     ]
-    means = [row["size"] for row in rows]
-    monotone = all(before < after for before, after in itertools.pairwise(means))
-    rows.append({"case": f"seed {seed}, rising", "size": statistics.mean(rising), "right": ""})
-    rows.append({"case": f"seed {seed}, means rise at every strength", "size": monotone, "right": ""})
-    rows.append({"case": f"seed {seed}, whole run, seconds", "size": status.ended_at - status.started_at, "right": ""})
+    monotone = all(before["moved"] < after["moved"] for before, after in itertools.pairwise(rows))
+    blank = {"kept": "", "right": ""}
+    rows.append({"case": f"{case}, rising", "moved": statistics.mean(rising), **blank})
+    rows.append({"case": f"{case}, means rise at every strength", "moved": monotone, **blank})
+    rows.append({"case": f"{case}, whole run, seconds", "moved": status.ended_at - status.started_at, **blank})
     return rows, torch.stack(clips)
+
+
+def at_best(options: argparse.Namespace) -> list[Row]:
+    """What the base model makes of the word small, and what its video encoder keeps of smaller shapes."""
+    specs = tiny_world.held_out()[: options.prompts]
+    pipeline = tiny_models.load(Path(find_model(default_model())[1].source))
+    small = tiny_models.sample(pipeline, [spec.caption().replace("a ", "a small ", 1) for spec in specs], seed=1000)
+    rows: list[Row] = [{"case": "size, base model, small", **judged(small, specs, "size")}]
+    usual = tiny_world.USUAL
+    for radius in RADII:
+        tiny_world.USUAL = (radius, radius)
+        drawn = [tiny_world.draw(spec, random.Random(number)) for number, spec in enumerate(specs)]
+        with torch.no_grad():
+            kept = [pipeline.vae.decode(pipeline.vae.encode(clip[None]).latent_dist.mode()).sample[0] for clip in drawn]
+        rows.append({"case": f"size, drawn at {radius:g}, encoded and decoded", **judged(kept, specs, "size")})
+    tiny_world.USUAL = usual
+    return rows
 
 
 def sheet(clips: torch.Tensor, path: Path) -> None:
@@ -103,34 +178,37 @@ def sheet(clips: torch.Tensor, path: Path) -> None:
     middle = clips[:, :SHEET_PROMPTS, :, tiny_world.FRAMES // 2]
     pixels = torch.cat([torch.cat(list(row), dim=2) for row in middle], dim=1)
     image = Image.fromarray(((pixels.clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 0).numpy())
+    path.parent.mkdir(parents=True, exist_ok=True)
     image.resize((image.width * 3, image.height * 3), Image.Resampling.NEAREST).save(path)
 
 
 def main() -> None:
-    parser = arguments(
-        (__doc__ or "").splitlines()[0], seeds=[1], steps=2, prompts=1, pairs=1, samples=1, batch=1, guidance=1.0
-    )
+    least = dict.fromkeys(("prompts", "pairs", "samples", "batch"), 1)
+    parser = arguments((__doc__ or "").splitlines()[0], seeds=[1], steps=2, **least)
+    parser.add_argument("--kinds", nargs="+", choices=MOVED, default=list(MOVED))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--pairs", type=int, default=8, help="lines of prompts")
+    parser.add_argument("--pairs", type=int, default=8, help="lines of prompts, or pairs of clips")
     parser.add_argument("--samples", type=int, default=3, help="clips generated for each line")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--guidance", type=float, default=0.5)
+    parser.add_argument("--reach", type=float, default=2.0, help="of the size slider: slider_reach")
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--prompts", type=int, default=16, help="tried, none of them trained on")
     parser.add_argument("--workspace", type=Path, help="where runs stay, instead of a temporary folder")
     parser.add_argument("--sheets", type=Path, help="also write a sheet of each seed's samples into this folder")
     options = parser.parse_args()
-    rows = list[Row]()
+    rows = at_best(options) if "size" in options.kinds else []
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace.open(options.workspace or Path(folder))
-        for seed in options.seeds:
-            found, clips = measure(workspace, seed, options)
+        for kind, seed in itertools.product(options.kinds, options.seeds):
+            found, clips = measure(kind, workspace, seed, options)
             rows += found
+            if options.json:
+                write(rows, options.json, guidance=options.guidance, reach=options.reach, steps=options.steps)
             if options.sheets:
-                options.sheets.mkdir(parents=True, exist_ok=True)
-                sheet(clips, options.sheets / f"slider-{seed}.png")
-    report(rows, options.json, guidance=options.guidance, steps=options.steps)
+                sheet(clips, options.sheets / f"slider-{kind}-{seed}.png")
+    report(rows, options.json, guidance=options.guidance, reach=options.reach, steps=options.steps)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,15 @@ from pathlib import Path
 from workbench.cli.operations import Document
 from workbench.cli.operations import documents as json_documents
 from workbench.compare.settings import GridSettings
-from workbench.dataset_builder.settings import CaptionSettings, CheckSettings, ExportSettings, ImportSettings, SplitTask
+from workbench.dataset_builder.settings import (
+    CaptionSettings,
+    CheckSettings,
+    ExportSettings,
+    ImportSettings,
+    MakeSettings,
+    SplitTask,
+    TrackSettings,
+)
 from workbench.families import families, models
 from workbench.families.model import Model
 from workbench.families.phenaki.models import NewModelSettings
@@ -68,6 +76,8 @@ CLASSES: tuple[tuple[str, str, type[Settings]], ...] = (
         "`workbench dataset auto-caption`, `datasets/<name>/.caption/config.json`",
         CaptionSettings,
     ),
+    ("Making edges, depth, poses", "`workbench dataset make`, `datasets/<name>/.make/config.json`", MakeSettings),
+    ("Tracking masks", "`workbench dataset track`, `datasets/<name>/.track/config.json`", TrackSettings),
     ("Exporting a dataset", "`workbench dataset export`, `datasets/<name>/.export/config.json`", ExportSettings),
     ("A grid of videos", '`workbench grid make`, "settings" in `grids/<name>/grid.json`', GridSettings),
     ("Merging LoRAs", "`workbench loras merge`", loras.MergeSettings),

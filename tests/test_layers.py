@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "workbench"
 
 GROUND = {"errors", "paths", "display", "workspace", "settings", "hub"}
-BASE = GROUND | {"jobs", "families", "clips"}
+BASE = GROUND | {"jobs", "families", "vision", "clips"}
 FACES_READ = BASE | {"captioners", "dataset_builder", "runs", "fit", "trainer", "sampler", "compare", "loras"}
 FACES_READ |= {
     "choices", "form_rules", "overview", "api", "publishing", "remote", "demo", "operations",
@@ -34,7 +34,8 @@ MAY_IMPORT = {
     "hub": {"errors"},
     "jobs": {"errors", "paths", "workspace", "display"},
     "families": GROUND | {"jobs"},
-    "clips": GROUND | {"families"},
+    "vision": GROUND | {"jobs"},
+    "clips": GROUND | {"families", "vision"},
     "memory": {"errors"},
     "captioners": BASE,
     "dataset_builder": BASE | {"captioners", "runs"},
@@ -72,7 +73,7 @@ ONLY_IN = {
     "av": {"clips", "dataset_builder"},
     "decord": {"clips"},
     "scenedetect": {"dataset_builder"},
-    "cv2": {"clips", "dataset_builder"},
+    "cv2": {"clips", "dataset_builder", "vision"},
     "pyarrow": {"dataset_builder"},
     "rapidocr": {"dataset_builder"},
     "pytorch_optimizer": {"trainer"},
@@ -96,6 +97,7 @@ POSIX_NAMES = {f"os.{name}" for name in _OS.split()} | {f"signal.{name}" for nam
 POSIX_ARGUMENTS = {"start_new_session", "preexec_fn", "pass_fds", "process_group"}
 # Files outside of those may load them too, inside their functions.
 HEAVY_FILES = {PACKAGE / "captioners" / "vision_language.py", PACKAGE / "jobs" / "torch_devices.py"}
+HEAVY_FILES |= {PACKAGE / "vision" / f"{name}.py" for name in ("local_models", "depth", "pose", "segmenting")}
 # Of families: modules of torch's own classes, which are imported inside methods only.
 WITH_TORCH = {
     PACKAGE / "families" / f"{name}.py"
@@ -300,7 +302,8 @@ LIGHT = (
     "workbench.runs.report", "workbench.dataset_builder.captions.captioning", "workbench.captioners",
     "workbench.dataset_builder.checks.findings", "workbench.dataset_builder.checks.fixes",
     "workbench.dataset_builder.checks.statistics", "workbench.publishing.push", "workbench.clips.buckets",
-    "workbench.sampler.vae_reconstruction", "workbench.demo", "workbench.notebook", "webui",
+    "workbench.clips.made", "workbench.vision.segmenting", "workbench.sampler.vae_reconstruction", "workbench.demo",
+    "workbench.notebook", "webui",
 )  # fmt: skip
 
 

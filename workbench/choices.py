@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from workbench.captioners import captioners
+from workbench.clips import made
 from workbench.compare.settings import NONE
 from workbench.compare.suggestions import saved
 from workbench.errors import ConfigError
@@ -18,6 +19,7 @@ from workbench.loras.converting import formats
 from workbench.loras.library import LibraryLora, all_loras
 from workbench.runs.run import Run
 from workbench.settings import Source, Spec
+from workbench.vision import segmenting
 from workbench.workspace import Workspace, is_slug
 
 TOO_LARGE = "too large here"
@@ -91,6 +93,13 @@ def _schedulers(values: Mapping[str, Any]) -> list[Choice]:
     return _same(("model", *(schedulers() if found is None else found.family.schedulers)))
 
 
+def _maker_models(values: Mapping[str, Any], helpers: bool = False) -> list[Choice]:
+    """Those of the maker that the setting `maker` names, of all makers without it."""
+    about = [one for name, one in made.ABOUT.items() if values.get("maker", name) == name]
+    found = [model for one in about for model in (one.helpers if helpers else one.models)]
+    return [Choice(one.title, one.id) for one in found]
+
+
 def _devices() -> list[Choice]:
     """The kinds, and each GPU of a machine with several of them."""
     numbered = [gpu for gpu in gpus() if gpu.kind == "cuda"]
@@ -106,6 +115,9 @@ _ANYWHERE: Mapping[Source, Callable[[Mapping[str, Any]], list[Choice]]] = {
     "models": lambda _: _models(),
     "captioners": lambda _: [Choice(kind.title, name) for name, kind in captioners().items()],
     "caption_models": lambda _: [Choice(one.title, one.id) for kind in captioners().values() for one in kind.choices],
+    "maker_models": _maker_models,
+    "detectors": lambda values: _maker_models(values, helpers=True),
+    "mask_models": lambda _: [Choice(one.title, one.id) for one in segmenting.MODELS],
     "lora_formats": lambda _: [Choice(format.title, format.id) for format in formats()],
     "schedulers": _schedulers,
     "devices": lambda _: _devices(),

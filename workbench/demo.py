@@ -1,4 +1,4 @@
-"""The first thing a newcomer runs: the demo clips become two datasets, and a run on the embedded model is set up.
+"""The first thing a newcomer runs: the demo clips become two datasets, and a run on a built-in model is set up.
 
 Running it again takes nothing in twice.
 """
@@ -18,6 +18,7 @@ from workbench.workspace import Workspace
 
 DEMO_CLIPS = ASSETS / "demo_clips"
 KNOWN = "known"  # clips of things the model knows; the other folder shows the new concept
+MODEL = "tiny-cogvideox"  # of the built-in models the one that learns the concept soonest
 PROMPTS = DEMO_CLIPS / "prompts.txt"  # captions of the concept that are in no demo clip
 Progress = Callable[[str, int, int], None]
 
@@ -49,6 +50,7 @@ def prepare(workspace: Workspace, on_progress: Progress = lambda *_: None) -> Tr
 def teach(dataset: str, known: str) -> TrainSettings:
     """Settings that teach the built-in model what one dataset shows, and keep what it knew by another."""
     return TrainSettings(
+        model=MODEL,
         dataset=dataset,
         regularization_dataset=known,
         regularization_share=0.5,

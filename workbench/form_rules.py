@@ -40,7 +40,10 @@ DECIDED_BY: Mapping[str, Collection[str]] = {
         "training_adapter",
         "preview_lora",
     ),
-    "slider_positive": ("slider_negative", "slider_neutral", "slider_guidance", "slider_samples"),
+    "slider_from": (
+        *("slider_positive", "slider_negative", "slider_neutral", "slider_guidance", "slider_reach", "slider_samples"),
+    ),
+    "slider_positive": ("slider_negative", "slider_neutral", "slider_guidance", "slider_reach", "slider_samples"),
     "reference": ("reference_downscale",),
     "regularization_dataset": ("regularization_share", "regularization_weight", "regularization_target"),
     "more_datasets": ("dataset_weights",),
@@ -59,6 +62,7 @@ DECIDED_BY: Mapping[str, Collection[str]] = {
     "video": ("strength", "mask"),
     "mask": ("mask_keeps",),
     "continue_from": ("tell_frames",),
+    "continue_to": ("following_frames",),
     "loras": ("force_loras",),
 }
 SIZES = ("frames", "height", "width")

@@ -27,6 +27,9 @@ Source = Literal[
     "models",
     "captioners",
     "caption_models",
+    "maker_models",
+    "detectors",
+    "mask_models",
     "datasets",
     "runs",
     "exported_runs",
@@ -148,9 +151,8 @@ class Spec:
     def rule(self) -> str:
         """The legal values in words: "1 to 256", "constant, cosine or linear"."""
         if self.choices:
-            return (
-                ", ".join(self.choices[:-1]) + f" or {self.choices[-1]}" if len(self.choices) > 1 else self.choices[0]
-            )
+            *most, last = (one or "empty" for one in self.choices)
+            return ", ".join(most) + f" or {last}" if most else last
         unit = f" {self.unit}" if self.unit else ""
         if self.low is not None and self.high is not None:
             return f"{_number(self.low)} to {_number(self.high)}{unit}"

@@ -75,7 +75,7 @@ class ClipPage extends WorkbenchElement {
     return html`<div class="head">${crumbs(address('dataset', name), name, clip.name)}<span class="faint minor tight">${
       clip.number.toLocaleString('en-US')} of ${clip.of.toLocaleString('en-US')}</span><div class="actions">${beside(clip.previous, 'left', 'Previous clip')}${beside(clip.next, 'right', 'Next clip')}${clip.cuttable ? linkTo('Paint a mask', address('dataset', name, 'clip', clip.id, 'mask'), { name: 'brush' }) : ''}${menu([
       ['Remove this clip', 'toBin', '', 'bin', 'danger']])}</div></div>
-      <div class="split"><div class="section">${clip.cuttable && this.source ? this.cutter(clip, this.source) : this.still(clip)}${this.input(clip)}${clip.latents_model ? '' : html`<wb-pairs data-id="pairs" .datasetName=${name} .clip=${clip}></wb-pairs>`}</div>${this.aside(clip)}</div>`;
+      <div class="split"><div class="section">${clip.cuttable && this.source ? this.cutter(clip, this.source) : this.still(clip)}${this.input(clip)}${clip.latents_model ? '' : html`<wb-pairs data-id="pairs" .datasetName=${name} .clipId=${clip.id}></wb-pairs>`}</div>${this.aside(clip)}</div>`;
   }
 
   still(clip) {

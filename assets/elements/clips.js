@@ -61,7 +61,7 @@ class Clips extends WorkbenchElement {
       class="spacer"></span><label class="row tight minor faint size">Size<input type="range" min="150" max="420" value="${size}" data-input="resize"></label></div>
       ${this.list.length ? html`<div class="tiles single clips" style="--tile:${size}px">${this.list.map((clip) => this.card(clip))}</div>`
     : html`<div class="empty"><p>No clip is found.</p>${button('Show all clips', 'reset')}</div>`}
-      ${this.pager(seen)}
+      ${pager({ first: seen.first, found: seen.found, size: PAGE, what: 'clip' })}
       <p class="fine faint keys"><kbd>Tab</kbd> next caption <kbd>Ctrl Enter</kbd> save and next without a caption <kbd>Esc</kbd> put back <kbd>J</kbd> <kbd>K</kbd> next and previous clip <kbd>Space</kbd> choose</p>
       ${this.chosen.size ? this.bulk() : ''}`;
   }
@@ -73,12 +73,6 @@ class Clips extends WorkbenchElement {
       <div class="name"><input type="checkbox" data-change="pick" name="${clip.id}" aria-label="Choose ${clip.name}" ?checked=${this.chosen.has(clip.id)}><a class="one-line" href="${to}" tabindex="-1" title="${clip.name}">${clip.name}</a>${
   clip.marks.length ? html`<span class="warn" title="${clip.marks.join(', ')}">${icon('warn', `Findings: ${clip.marks.join(', ')}`)}</span>` : ''}${besideWords(clip) && html`<span class="idle" title="${besideWords(clip)}">${icon('link', besideWords(clip))}</span>`}</div>
       ${clip.tags.length ? html`<p class="fine faint">${clip.tags.join(', ')}</p>` : ''}<wb-caption .datasetName=${this.datasetName} .clip=${clip}></wb-caption></article>`;
-  }
-
-  pager({ first, found }) {
-    if (found <= PAGE) return '';
-    return html`<nav class="row" aria-label="Pages of clips">${button('Previous', 'page', { value: first - PAGE, off: !first, name: 'left' })}<span class="minor">${(first + 1).toLocaleString('en-US')} to ${
-      Math.min(first + PAGE, found).toLocaleString('en-US')} of ${count(found, 'clip')}</span>${button('Next', 'page', { value: first + PAGE, off: first + PAGE >= found })}</nav>`;
   }
 
   bulk() {

@@ -1,7 +1,8 @@
 // One dataset: what it is for, its clips, the checks beside them, and in tabs what a model gets, its history, its export.
 
 // Tabs and modes below a dataset's address -> what the window says.
-const DATASET_VIEWS = { '': 'Clips', input: 'Model input', history: 'History', export: 'Export', captions: 'Captions', edit: 'Edit captions', split: 'Cut clips', add: 'Add clips', notes: 'Title, group and notes' };
+const DATASET_VIEWS = { '': 'Clips', pairs: 'Pairs', input: 'Model input', history: 'History', export: 'Export', captions: 'Captions', edit: 'Edit captions', split: 'Cut clips', add: 'Add clips', notes: 'Title, group and notes' };
+const OF_PAIRS = /^(beside|mask)_/; // kinds of findings
 
 class Dataset extends WorkbenchElement {
   static properties = ['path'];
@@ -51,7 +52,7 @@ class Dataset extends WorkbenchElement {
     return html`<div class="section" style="gap:10px"><div class="head"><h1 tabindex="-1" class="one-line" title="${about.title}">${about.title}</h1><div class="actions">${button('Add clips', 'choose', { name: 'plus' })}${menu([
       ['More ways to add', 'go', 'add', 'plus'], ['Write captions with a model', 'go', 'captions', 'edit'], ['Edit many captions', 'go', 'edit', 'find'], ['Cut clips', 'go', 'split', 'crop'],
       ['Title, group and notes', 'go', 'notes', 'settings'], ['Export', 'go', 'export', 'download'], about.undo && [`Undo: ${about.undo.slice(0, 40)}`, 'undo'], about.redo && [`Redo: ${about.redo.slice(0, 40)}`, 'redo'],
-      ['Move to the bin', 'toBin', '', 'bin', 'danger']])}${clips ? button(`Train on ${count(clips, 'clip')}`, 'train', { kind: ['', 'input', 'history', 'notes'].includes(this.tab) ? 'primary' : '' }) : ''}</div></div>
+      ['Move to the bin', 'toBin', '', 'bin', 'danger']])}${clips ? button(`Train on ${count(clips, 'clip')}`, 'train', { kind: ['', 'pairs', 'input', 'history', 'notes'].includes(this.tab) ? 'primary' : '' }) : ''}</div></div>
       <div class="chips"><label class="chip"><span>Model</span><select aria-label="Model" data-change="judge" name="model"><option value="">any</option>${models.map(({ title, value }) => html`<option value="${value}" ?selected=${value === this.shape.model}>${title}</option>`)}${
   this.shape.model && !models.some(({ value }) => value === this.shape.model) ? html`<option value="${this.shape.model}" selected>${this.shape.model}</option>` : ''}</select>${icon('fold')}</label><label class="chip"><span>Frames</span><input aria-label="Frames" name="frames" inputmode="numeric"
   placeholder="its own" data-change="judge" value="${this.shape.frames ?? ''}"></label><label class="chip"><span>Trigger</span><input aria-label="Trigger word" placeholder="none" value="${about.trigger_word}" data-change="trigger"></label><span class="facts">${clips
@@ -61,8 +62,8 @@ class Dataset extends WorkbenchElement {
 
   tabs(about) {
     const to = (tab) => (tab ? address('dataset', this.name, tab) : address('dataset', this.name));
-    const place = ['', 'input', 'history', 'export'].includes(this.tab) ? this.tab : '';
-    return tabs([[to(''), 'Clips', about.summary.clips], [to('input'), 'Model input'], [to('history'), 'History'], [to('export'), 'Export']], to(place), 'Dataset');
+    const place = ['', 'pairs', 'input', 'history', 'export'].includes(this.tab) ? this.tab : '';
+    return tabs([[to(''), 'Clips', about.summary.clips], [to('pairs'), 'Pairs', about.summary.paired || ''], [to('input'), 'Model input'], [to('history'), 'History'], [to('export'), 'Export']], to(place), 'Dataset');
   }
 
   open(tab, about) {
@@ -86,9 +87,11 @@ class Dataset extends WorkbenchElement {
         <wb-task-form data-id="split" .form=${'split'} .where=${`dataset ${name} split`} .first=${['mode', 'detector', 'threshold', 'window_seconds', 'min_seconds', 'max_seconds', 'preview']} .without=${['clips']}
         .does=${'clips/split'} .values=${{ name, clips: chosen }} .label=${'Cut'} .said=${'Clips are cut in the background.'}></wb-task-form>`;
     }
-    return html`<div class="split" data-id="clips"><wb-clips data-id="clips-${name}" .datasetName=${name} .trigger=${about.trigger_word}></wb-clips>${
-      about.summary.clips ? html`<details class="aside" data-id="checks" ?open=${window.innerWidth > 1099}><summary>Checks</summary><wb-checks .datasetName=${name} .shape=${this.shape} .task=${this.task('check')} .missing=${
-        about.summary.missing_captions}></wb-checks></details>` : ''}</div>`;
+    const pairs = tab === 'pairs';
+    return html`<div class="split" data-id="${tab || 'clips'}">${pairs ? html`<wb-pairs-tab data-id="pairs-${name}" .datasetName=${name} .partnerRole=${this.path[2] ?? ''}></wb-pairs-tab>`
+      : html`<wb-clips data-id="clips-${name}" .datasetName=${name} .trigger=${about.trigger_word}></wb-clips>`}${
+      about.summary.clips ? html`<details class="aside" data-id="checks" ?open=${window.innerWidth > 1099}><summary>Checks</summary><wb-checks .datasetName=${name} .shape=${this.shape} .task=${this.task('check')} .only=${pairs ? OF_PAIRS : null} .missing=${
+        pairs ? 0 : about.summary.missing_captions}></wb-checks></details>` : ''}</div>`;
   }
 
   // When an import ends while it is looked at, the new clips are checked.
@@ -167,6 +170,7 @@ class Dataset extends WorkbenchElement {
     return [
       { title: `Write captions with a model`, icon: 'edit', to: to('captions') },
       { title: `Export dataset ${this.name}`, icon: 'download', to: to('export') },
+      { title: `Pair clips of ${this.name} with control clips, masks`, icon: 'link', to: to('pairs') },
       { title: `Cut clips of ${this.name}`, icon: 'crop', to: to('split') },
       { title: `Train on ${this.name}`, icon: 'train', run: () => this.train() },
       ...(this.about?.undo ? [{ title: `Undo: ${this.about.undo}`, icon: 'left', key: 'Ctrl Z', run: () => this.undo() }] : []),
@@ -176,20 +180,22 @@ class Dataset extends WorkbenchElement {
 define('wb-dataset', Dataset);
 
 // What the last check found, by kind, with what each fix would do.   task: the check;  shape: model and frames it is for
+//   only: an expression for the kinds that are shown, null for all
 class Checks extends WorkbenchElement {
-  static properties = ['datasetName', 'shape', 'task', 'missing'];
+  static properties = ['datasetName', 'shape', 'task', 'missing', 'only'];
   needs() { return { checks: ['datasets/checks', { name: this.datasetName }] }; }
 
   view() {
     const { checks, task } = this;
     if (this.refused.checks) return refusal(this.refused.checks);
     if (!checks) return html`${skeleton('height:60px')}${skeleton('height:60px')}`;
-    const number = checks.kinds.reduce((sum, { count: found }) => sum + found, 0);
+    const kinds = checks.kinds.filter(({ kind }) => !this.only || this.only.test(kind));
+    const number = kinds.reduce((sum, { count: found }) => sum + found, 0);
     return html`<p class="fine faint">${task?.activity ? '' : checks.checked_at ? html`${count(number, 'finding')}, ${ago(checks.checked_at)}` : 'Not checked yet.'}</p>
       ${task?.activity ? html`<wb-task .task=${task} .datasetName=${this.datasetName}></wb-task>` : ''}
       <ul>${this.missing && !checks.kinds.some(({ kind }) => kind === 'no_caption') ? html`<li data-id="missing"><div class="title"><span class="warn">${icon('warn')}</span><b class="minor">${count(this.missing, 'clip has', 'clips have')} no caption</b></div>
         <p class="faint">The model would learn ${this.missing === 1 ? 'it' : 'them'} under the trigger alone.</p><div>${linkTo('Write with a model', address('dataset', this.datasetName, 'captions'), { kind: 'small' })}</div></li>` : ''}${
-  checks.kinds.map((group) => this.group(group))}</ul>
+  kinds.map((group) => this.group(group))}</ul>
       ${checks.checked_at && !number ? state('good', 'Nothing to fix') : ''}
       ${task?.activity ? '' : html`<div class="row">${checks.new_clips ? button(`Check ${count(checks.new_clips, checks.checked_at ? 'new clip' : 'clip')}`, 'check', { kind: 'small' }) : button('Check again', 'check', { kind: 'quiet small' })}</div>`}
       <p class="fine faint">Clips that are imported here are checked by themselves.</p>`;

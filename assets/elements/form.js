@@ -2,7 +2,7 @@
 // Rules, sentences and choices come from the server: `settings/show`, `settings/choices`, `settings/check`, `settings/adapt`.
 
 const CHECK_MS = 250;
-const OTHER = '\u0000other'; // the option under which a value that is not listed is typed
+const OTHER = '…other'; // the option under which a value that is not listed is typed; HTML keeps no control character
 
 // ---- LoRAs with their scales ----
 

@@ -33,7 +33,8 @@ class MaskPage extends WorkbenchElement {
   get clock() { return `mask ${this.clipId}`; }
   get color() { return preferences.read('mask color', OVERLAYS[0][0]); }
   get of() { return { name: this.name, clip: this.clipId }; }
-  needs() { return { mask: ['clips/mask', this.of] }; }
+  get model() { return preferences.read('mask model', ''); }
+  needs() { return { mask: ['clips/mask', this.of], trackers: ['clips/list-trackers', {}, 'once'] }; }
 
   changed(name) {
     if (name !== 'path') return;
@@ -75,7 +76,7 @@ class MaskPage extends WorkbenchElement {
     const unsure = unsureWords(confidence, sure);
     const middle = (frame) => `${((100 * (frame + 0.5)) / frames).toFixed(2)}%`;
     const title = confidence.length ? `Tracked through ${count(frames, 'frame')}` : mask.mask ? 'A mask from elsewhere' : painted.length ? `${count(painted.length, 'painted frame')}, not tracked yet` : 'No mask yet';
-    return html`<div class="section bars-of-mask"><div class="row minor"><b>${title}</b>${confidence.length ? html`<span class="faint">Bars: how sure the tracker is.</span>` : ''}<span class="spacer"></span>${unsure ? html`${state('warn', unsure)}${button(
+    return html`<div class="section bars-of-mask"><div class="row minor"><b>${title}</b>${confidence.length ? html`<span class="faint">Bars: how sure ${mask.by || 'the tracker'} is.</span>` : ''}<span class="spacer"></span>${unsure ? html`${state('warn', unsure)}${button(
       `Go to frame ${doubtful[0] + 1}`, 'jump', { kind: 'link', value: doubtful[0] })}` : confidence.length ? state('good', 'Every frame is sure') : ''}</div>
       ${confidence.length ? html`<div class="certainty" role="img" aria-label="Certainty of the mask by frame${unsure && `: ${unsure}`}" data-do="pick">${confidence.map((one, frame) => html`<i class="${one < sure && 'low'}" style="height:${Math.max(8, Math.round(100 * one))}%" title="Frame ${frame + 1}: ${percent(one)} sure"></i>`)}<span class="playhead"></span></div>` : ''}
       ${painted.length ? html`<div class="keyframes">${painted.map(({ frame }) => html`<button type="button" style="left:${middle(frame)}" data-do="jump" data-value="${frame}" title="Painted frame ${frame + 1}" aria-label="Painted frame ${frame + 1}">◆<span>${frame + 1}</span></button>`)}</div>` : ''}</div>`;
@@ -87,12 +88,26 @@ class MaskPage extends WorkbenchElement {
       <label class="field"><span>Size</span><input type="range" min="2" max="${Math.round(mask.width / 4)}" value="${this.size}" data-input="resize"></label>
       <div class="row">${button('Undo', 'unpaint', { kind: 'small', off: !this.strokes.length })}${button('Clear the frame', 'wipe', { kind: 'small', title: 'Paint that nothing is inside on this frame' })}${here ? button('Unpaint', 'forget', { kind: 'small quiet', title: 'Take the painted frame away, so that it is tracked' }) : ''}</div>
       <hr><p class="minor faint">Paint one frame, then track. Where the bars drop, paint again: each ◆ corrects the frames around it.</p>
-      ${mask.activity ? html`<div class="task" role="status">${progress(mask.share, mask.activity)}<span class="minor live">${mask.activity}</span></div>` : button(`Track ${count(mask.frames, 'frame')} · ${duration(mask.seconds)}`, 'track', { kind: 'primary', off: !mask.painted.length && !this.local.size })}
+      ${this.tracker()}${mask.problem && !mask.activity ? alarm(mask.problem) : ''}
+      ${mask.activity ? html`<div class="task" role="status">${progress(mask.share, mask.activity)}<span class="minor live">${mask.activity}</span></div>` : button(`Track ${count(mask.frames, 'frame')}${this.model ? '' : ` · ${duration(mask.seconds)}`}`, 'track', { kind: 'primary', off: !mask.painted.length && !this.local.size })}
       <hr><label class="field"><span>Soft edge, pixels</span><input class="input" type="number" min="0" max="200" step="1" value="${mask.soften}" name="soften" data-change="edge" ?disabled=${!mask.mask}></label>
       <label class="check"><input type="checkbox" name="invert" data-change="edge" ?checked=${mask.invert} ?disabled=${!mask.mask}>Invert</label>
       <label class="field"><span>Overlay</span>${select(OVERLAYS, this.color, 'data-change="tint"')}</label>
       <div class="row">${button('Take a file', 'file', { kind: 'small', name: 'upload', title: 'A mask video or picture from elsewhere' })}${mask.mask ? button('Remove the mask', 'toBin', { kind: 'small quiet', name: 'bin' }) : ''}</div>
       <p class="fine faint" style="line-height:2"><kbd>[</kbd> <kbd>]</kbd> size <kbd>E</kbd> paint or erase <kbd>T</kbd> track <kbd>,</kbd> <kbd>.</kbd> frame</p></aside>`;
+  }
+
+  // What carries the mask: optical flow, or a model.
+  tracker() {
+    const { model, trackers = [] } = this;
+    const options = [['', 'Optical flow, no model'], ...trackers.map((one) => [one.id, modelWords(one)]), ...(model && !trackers.some(({ id }) => id === model) ? [[model, model]] : []), ['another', 'Another model…']];
+    return html`<label class="field"><span>Track with</span>${select(options, model, 'name="model" data-change="trackWith"')}</label>`;
+  }
+
+  async trackWith(target) {
+    const model = target.value === 'another' ? await ask('Another model', MODEL_WANTED, { does: 'Use it' }) : target.value;
+    if (model !== null) preferences.keep('mask model', model);
+    this.redraw();
   }
 
   // ---- what is shown of the frame at the playhead
@@ -283,7 +298,7 @@ class MaskPage extends WorkbenchElement {
 
   track() {
     const { soften, invert, clip } = this.mask;
-    return this.act('clips/track', { name: this.name, clips: [clip], soften, invert });
+    return this.act('clips/track', { name: this.name, clips: [clip], model: this.model, soften, invert });
   }
 
   edge(target) {

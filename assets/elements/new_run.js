@@ -1,7 +1,10 @@
 // A new run: eight fields with their cost, all settings, whether it fits and how long it takes; several values in a field are a sweep.
 // Everything that is said is answered by plans/look while one types.
 
-const SUBJECTS = [['', 'Choose…'], ['character', 'Character'], ['object', 'Object'], ['style', 'Look or style'], ['motion', 'Motion'], ['camera', 'Camera move'], ['effect', 'Effect']];
+const SUBJECTS = [['', 'Choose…'], ['character', 'Character'], ['object', 'Object'], ['style', 'Look or style'], ['motion', 'Motion'], ['camera', 'Camera move'], ['effect', 'Effect'],
+  ['control', 'Mode: follow a control video'], ['first and last frame', 'Mode: first and last frame'], ['reference', 'Mode: a reference in context'], ['masked', 'Mode: learn inside masks'], ['slider', 'Mode: a slider from prompts'], ['training adapter', 'Mode: a model for few steps']];
+const OF_SLIDER = ['slider_positive', 'slider_negative', 'slider_neutral'];
+const OF_CLIPS = ['dataset', 'more_datasets', 'regularization_dataset']; // that a slider from prompts does without
 const FIELDS = ['dataset', 'model', 'frames', 'height', 'width', 'steps', 'learning_rate', 'rank', 'batch_size', 'preview_prompts', 'start_from'];
 const MEASURED_MS = 1000; // between looks at a measurement
 const shapeText = ({ frames, height, width }) => `${frames} at ${width}×${height}`;
@@ -45,12 +48,16 @@ class NewRun extends WorkbenchElement {
     }
     for (const name of filling.beside.changed) filling.filled.add(name);
     await filling.load();
-    if (filling.get('dataset')) return;
+    if (filling.get('slider_positive').length && !filling.get('dataset')) filling.beside.subject = 'slider';
+    if (filling.get('dataset') || this.slider) return;
     // As a rule it is the newest one that is wanted.
     const { datasets } = await page.transport.call('overview/overview', {});
     const newest = datasets.find(({ clips }) => clips) ?? datasets[0];
-    if (newest && this.filling === filling && !filling.get('dataset')) filling.set('dataset', newest.name);
+    if (newest && this.filling === filling && !filling.get('dataset') && !this.slider) filling.set('dataset', newest.name);
   }
+
+  // Whether a slider is learned from prompts alone.
+  get slider() { return this.filling?.beside.subject === 'slider'; }
 
   async look(filling) {
     const { fork, gpu, target } = filling.beside;
@@ -82,16 +89,18 @@ class NewRun extends WorkbenchElement {
     const hints = plan?.hints ?? {};
     const one = (name, label) => settingField(filling, name, hints[name] ?? '', label);
     const { subject } = filling.beside;
-    const missing = (filling.problems.dataset ?? filling.missing.dataset) && !filling.get('dataset');
-    return html`${this.forking()}<div class="eight">${field('What to teach', select(SUBJECTS, subject, 'name="subject" data-change="teach"'), this.teaching ? 'filling in…' : 'fills in the rest')}${
-      one('dataset')}${one('model')}${this.shape()}${one('steps')}${one('learning_rate')}${one('rank')}${one('batch_size', 'Batch')}</div>
-      ${this.messages()}
+    const { slider } = this;
+    const missing = !slider && (filling.problems.dataset ?? filling.missing.dataset) && !filling.get('dataset');
+    return html`${this.forking()}<div class="eight">${field('What to teach', select(SUBJECTS, subject, 'name="subject" data-change="teach"'), this.teaching ? 'filling in…' : slider ? 'its strength turns something up, down' : 'fills in the rest')}${
+      slider ? '' : one('dataset')}${one('model')}${this.shape()}${one('steps')}${one('learning_rate')}${one('rank')}${one('batch_size', 'Batch')}</div>
+      ${slider ? html`<div class="two-columns">${settingField(filling, 'slider_positive', 'as in “a large ball rolls”', 'More, a prompt a line')}${settingField(filling, 'slider_negative', 'as in “a small ball rolls”', 'Less, a prompt a line')}</div>${
+  settingField(filling, 'slider_neutral', 'what is turned up and down, as in “a ball rolls”; empty turns every prompt a little', 'Neutral, a prompt a line')}` : ''}${this.messages()}
       ${missing ? html`<p class="minor">${linkTo('Make a dataset from clips', address('dataset'), { kind: 'small', name: 'upload' })}</p>` : ''}
       <div class="twin">${field('Name', html`<input class="input" name="name" value="${filling.beside.name}" placeholder="${plan?.name ?? ''}" data-input="name" ${new Markup(filling.problems.name ? 'aria-invalid="true"' : '')}>`, '', filling.problems.name)}${
         this.origin()}${this.target()}</div>
       ${one('preview_prompts', 'Preview prompts, one a line')}${plan?.trigger ? html`<p class="row minor warn">${icon('warn')}<span>A prompt lacks ${plan.trigger.words}, the dataset's trigger word: without it a preview may show little.</span>${
         button(`Insert ${plan.trigger.words}`, 'insertTrigger', { kind: 'small' })}</p>` : ''}
-      <wb-settings .filling=${filling} .without=${FIELDS} .usual=${'the defaults'}></wb-settings>`;
+      <wb-settings .filling=${filling} .without=${slider ? [...FIELDS, ...OF_SLIDER] : FIELDS} .usual=${'the defaults'}></wb-settings>`;
   }
 
   // Of a fork: what it goes on with, and what would be different.
@@ -180,11 +189,19 @@ class NewRun extends WorkbenchElement {
       values.length ? html`<details><summary class="link">Why these values</summary><dl>${values.map(line)}</dl></details>` : ''}</section>`;
   }
 
+  // Put settings aside that do not belong to what is taught now, and bring back those that were put aside before.
+  exchange(names) {
+    const { filling } = this, { aside = {} } = filling.beside;
+    filling.beside.aside = Object.fromEntries(names.filter((name) => filling.differs(name)).map((name) => [name, filling.values[name]]));
+    filling.fill({ ...Object.fromEntries(names.map((name) => [name, filling.setting(name).default])), ...aside });
+  }
+
   async teach(target) {
     const { filling } = this;
-    const subject = target.value;
+    const subject = target.value, { slider } = this;
     filling.note('subject', subject);
     this.recipe = null;
+    if (slider !== this.slider) this.exchange(slider ? OF_SLIDER : OF_CLIPS);
     if (!subject) return;
     this.teaching = true;
     this.redraw();

@@ -1,7 +1,10 @@
-// A clip beside a clip: what lies beside it in two halves that play together, and slots for what is missing.
+// A clip beside a clip: what lies beside it in two halves that play together, and slots for what is missing. On a clip's page all of
+// its own; in a tab of the dataset one role of every clip, or a row a clip with all of them.
 
 const PARTNERS = [['control', 'Control clip', 'Its motion or outline: the model learns to follow it.'], ['reference', 'Reference', 'What it shall look like: a video or a picture.'],
   ['mask', 'Mask', 'White is inside: the part that is learned, or filled in.'], ['last_frame', 'Last frame', 'The picture that it ends with.']];
+const partnerTitle = (kind) => PARTNERS.find(([one]) => one === kind)[1];
+const PAIRS_SHOWN = 24; // on a page
 
 // Upload a file and put it beside a clip.
 async function attachFile(dataset, clip, kind, file) {
@@ -10,63 +13,145 @@ async function attachFile(dataset, clip, kind, file) {
   return paths && changeDataset('clips/attach', { name: dataset, clip, kind, file: paths[0] }, (made) => `${capital(made.title)}: ${made.state}.`);
 }
 
-// clip: as `clips/view` answers it
+// "SAM 2.1 Tiny, Apache-2.0, downloads 0.16 GB": a model, as `clips/list-trackers` lists it, where one chooses it.
+const modelWords = ({ title, license, at_hand: here, download_gb: size }) => [title, license, here ? '' : `downloads ${size} GB`].filter(Boolean).join(', ');
+const MODEL_WANTED = 'A folder on the server with a model as transformers saves it, or OWNER/NAME of one on the Hub';
+
+// The ways to make something, as [words, MAKER or MAKER MODEL, what it does]: once for each known model, and ? for another one.
+//   makers: as `clips/list-makers` lists them
+const ways = (makers) => makers.flatMap(({ id, title, does, models }) => (models.length
+  ? [...models.map((one) => [`${title} · ${modelWords(one)}`, `${id} ${one.id}`, does]), [`${title} · another model…`, `${id} ?`, does]] : [[title, id, does]]));
+
+// clipId: the clip whose partners are shown
 class Pairs extends WorkbenchElement {
-  static properties = ['datasetName', 'clip'];
-
-  needs() {
-    const { clip, datasetName: name } = this;
-    return clip ? { partners: ['clips/companions', { name, clips: [clip.id] }, 'once'], makers: ['clips/list-makers', {}, 'once'] } : {};
-  }
-
-  changed(name) {
-    if (name !== 'clip' || !this.partners) return;
-    const now = JSON.stringify([this.clip.id, this.clip.beside]);
-    if (now !== this.before) { this.before = now; this.reread('partners'); }
-  }
+  static properties = ['datasetName', 'clipId'];
+  get wanted() { return { role: 'every', clips: [this.clipId] }; }
+  needs() { return { list: ['clips/pairs', { name: this.datasetName, ...this.wanted }], makers: ['clips/list-makers', {}, 'once'], making: ['datasets/job', { id: `${this.datasetName}/make` }] }; }
 
   born() {
     this.addEventListener('dragover', (event) => { if (event.target.closest('[data-kind]')) event.preventDefault(); });
     this.addEventListener('drop', (event) => {
-      const { kind } = event.target.closest('[data-kind]')?.dataset ?? {};
+      const { kind, clip } = event.target.closest('[data-kind]')?.dataset ?? {};
       const [file] = event.dataTransfer?.files ?? [];
       if (!kind || !file) return;
       event.preventDefault();
       event.stopPropagation();
-      attachFile(this.datasetName, this.clip.id, kind, file);
+      attachFile(this.datasetName, clip, kind, file);
     });
   }
 
   view() {
-    const { clip, partners } = this;
-    if (this.refused.partners) return refusal(this.refused.partners);
-    if (!partners) return skeleton('height:120px');
-    const of = new Map(partners.map((one) => [one.kind, one]));
-    const mask = address('dataset', this.datasetName, 'clip', clip.id, 'mask');
-    return html`<section class="section"><header><h2>Beside the clip</h2><span class="minor faint">A pair is a clip beside a clip. Drop a file on an empty half.</span></header><div class="partners">${PARTNERS.map(([kind, title, does]) => this.pair(kind, title, does, of.get(kind), mask))}</div></section>`;
+    if (this.refused.list) return refusal(this.refused.list);
+    const [pair] = this.list?.pairs ?? [];
+    if (!pair) return skeleton('height:120px');
+    return html`<section class="section"><header><h2>Beside the clip</h2><span class="minor faint">A pair is a clip beside a clip. Drop a file on an empty half.</span></header>${this.making?.activity || (this.making && this.making.state !== 'finished') ? html`<wb-task data-id="making" .task=${this.making} .datasetName=${this.datasetName}></wb-task>` : ''}<div class="partners">${PARTNERS.map(([kind, title, does]) => this.pair(pair, kind, title, does))}</div></section>`;
   }
 
-  pair(kind, title, does, partner, mask) {
-    const { clip } = this, clock = `pair ${clip.id} ${kind}`;
-    const size = { width: clip.width, height: clip.height, clock };
-    const makers = (this.makers ?? []).filter(({ kinds }) => kinds[0] === kind);
-    const brush = kind === 'mask' && clip.cuttable ? linkTo(partner ? 'Edit mask' : 'Paint a mask', mask, { kind: 'small', name: 'brush' }) : '';
-    return html`<article class="partner" data-id="pair-${kind}" data-kind="${kind}"><div class="halves">${video(clip.file, clip.name, size)}${partner ? video(partner.file, `${title} of ${clip.name}`, { ...size, width: partner.width, height: partner.height })
-      : html`<button type="button" class="dropzone" data-do="choose" data-value="${kind}">${icon('upload')}<span class="minor">Drop its ${title.toLowerCase()}</span></button>`}<span class="joined ${!partner && 'faint'}">${icon('link', partner ? 'linked' : 'not linked')}</span></div>
-      <div class="row minor"><b>${title}</b><span class="spacer"></span>${partner ? state(partner.fits ? 'good' : 'bad', partner.state) : state('idle', 'None')}</div>${partner ? '' : html`<p class="fine faint">${does}</p>`}
-      <div class="row">${brush}${partner ? button('Remove', 'detach', { kind: 'small quiet', value: kind }) : ''}${makers.length && !clip.image ? menu(makers.map(({ id, title: made }) => [`Make: ${made}`, 'make', `${id} ${kind}`]), `Make a ${title.toLowerCase()}`) : ''}</div></article>`;
+  // The clip in one half, its partner in the other.
+  pair({ clip, partners }, kind, title, does = '') {
+    const partner = partners[kind], clock = `pair ${clip.id} ${kind}`;
+    return html`<article class="partner" data-id="pair-${clip.id}-${kind}" data-kind="${kind}" data-clip="${clip.id}"><div class="halves">${video(clip.file, clip.name, { width: clip.width, height: clip.height, clock })}${this.half(clip, kind, partner, clock)}<span
+      class="joined ${!partner && 'faint'}">${icon('link', partner ? 'linked' : 'not linked')}</span></div>
+      <b class="minor one-line" title="${title}">${does ? title : html`<a href="${address('dataset', this.datasetName, 'clip', clip.id)}">${title}</a>`}</b>${partner || !does ? '' : html`<p class="fine faint">${does}</p>`}<div class="row tight"><span class="about">${this.state(kind, partner, !does)}</span>${this.actions(clip, kind, partner)}</div></article>`;
   }
 
-  choose(target) { chooseFiles((files) => attachFile(this.datasetName, this.clip.id, target.dataset.value, files[0]), { accept: 'video/*,image/*', multiple: false }); }
+  half(clip, kind, partner, clock) {
+    const title = partnerTitle(kind);
+    return partner ? video(partner.file, `${title} of ${clip.name}`, { clock, width: partner.width || clip.width, height: partner.height || clip.height })
+      : dropSlot('choose', `Drop its ${title.toLowerCase()}`, { value: `${clip.id} ${kind}`, label: `Drop its ${title.toLowerCase()}: ${clip.name}`, style: `aspect-ratio:${clip.width}/${clip.height}` });
+  }
+
+  // named: whether a missing one is named
+  state(kind, partner, named = true) {
+    if (!partner) return state(named ? 'warn' : 'idle', named ? `No ${partnerTitle(kind).toLowerCase()}` : 'None');
+    return state(partner.fits ? partner.finding ? 'warn' : 'good' : 'bad', withTimes(partner.state));
+  }
+
+  // What can be done about a half: its fix first, what is rare in a menu.
+  actions(clip, kind, partner, few = false) {
+    const title = partnerTitle(kind);
+    const [fix, ...fixes] = Object.entries(partner?.fixes ?? {}).filter(([how]) => !['remove', 'tag'].includes(how));
+    const makers = clip.image ? [] : (this.makers ?? []).filter(({ kinds }) => kinds[0] === kind);
+    const brush = partner ? 'Edit mask' : 'Paint a mask';
+    const paint = kind === 'mask' && !clip.image ? linkTo(few ? '' : brush, address('dataset', this.datasetName, 'clip', clip.id, 'mask'), { kind: few ? 'small square' : 'small', name: 'brush', label: few ? `${brush}: ${clip.name}` : '' }) : '';
+    const rare = [...fixes.map(([how, label]) => [label, 'fixIt', `${clip.id} ${partner.finding} ${how}`]), partner && few && ['Remove', 'detach', `${clip.id} ${kind}`], ...ways(makers).map(([words, way]) => [`Make: ${words}`, 'make', `${clip.id} ${kind} ${way}`])].filter(Boolean);
+    return html`${partner && !partner.fits && !fix ? button('Find a fix', 'check', { kind: 'small', title: 'Check the dataset for what can be done' }) : ''}${fix ? button(fix[1], 'fixIt', { kind: 'small', value: `${clip.id} ${partner.finding} ${fix[0]}` }) : ''}${paint}${partner && !few ? button('Remove', 'detach', { kind: 'small quiet', value: `${clip.id} ${kind}` }) : ''}${
+      rare.length ? menu(rare, `${title} of ${clip.name}: more`) : ''}`;
+  }
+
+  choose(target) {
+    const [clip, kind] = target.dataset.value.split(' ');
+    chooseFiles((files) => attachFile(this.datasetName, clip, kind, files[0]), { accept: 'video/*,image/*', multiple: false });
+  }
 
   detach(target) {
-    const [kind, title] = PARTNERS.find(([one]) => one === target.dataset.value);
-    return changeDataset('clips/detach', { name: this.datasetName, kind, clips: [this.clip.id] }, () => `${title} removed.`);
+    const [clip, kind] = target.dataset.value.split(' ');
+    return changeDataset('clips/detach', { name: this.datasetName, kind, clips: [clip] }, () => `${partnerTitle(kind)} removed.`);
   }
 
+  fixIt(target) {
+    const [clip, kind, how] = target.dataset.value.split(' ');
+    return changeDataset('datasets/fix', { name: this.datasetName, kind, how, clips: [clip] }, (task) => task.sentence || 'It is being fixed.');
+  }
+
+  check() { return this.act('datasets/check', { name: this.datasetName }, { said: 'The dataset is being checked.' }); }
+
   make(target) {
-    const [maker, kind] = target.dataset.value.split(' ');
-    return this.act('clips/make', { name: this.datasetName, clips: [this.clip.id], maker, kind, again: true }, { said: `Being made: ${this.makers.find(({ id }) => id === maker).title.toLowerCase()}.` });
+    const [clip, kind, ...way] = target.dataset.value.split(' ');
+    return this.makeFor(way, { kind, clips: [clip], again: true });
+  }
+
+  async makeFor([maker, known = ''], values) {
+    const { title } = this.makers.find(({ id }) => id === maker);
+    const model = known === '?' ? await ask('Another model', MODEL_WANTED, { does: 'Make' }) : known;
+    return model !== null && this.act('clips/make', { name: this.datasetName, maker, model, ...values }, { said: `Being made: ${title.toLowerCase()}.` });
   }
 }
 define('wb-pairs', Pairs);
+
+// The clips of a dataset beside their partners.   partnerRole: of the address, "" for what the dataset has
+class PairsTab extends Pairs {
+  static properties = ['datasetName', 'partnerRole'];
+  only = 'all';
+  first = 0;
+  get wanted() { return { role: this.partnerRole ?? '', only: this.only, first: this.first, most: PAIRS_SHOWN }; }
+  changed(name) { if (name === 'partnerRole') this.first = 0; }
+
+  view() {
+    if (this.refused.list) return refusal(this.refused.list);
+    const list = this.list ?? this.seen;
+    if (!list) return html`${skeleton('height:60px')}${skeleton('height:200px')}`;
+    this.seen = list;
+    const every = list.role === 'every';
+    const title = every ? 'partner' : partnerTitle(list.role).toLowerCase();
+    const roles = [['every', 'Everything'], ...PARTNERS.map(([kind, name]) => [kind, `${name}${list.has[kind] ? ` (${list.has[kind].toLocaleString('en-US')})` : ''}`])];
+    const filters = [['all', `All clips (${list.all.toLocaleString('en-US')})`], ['lacking', `Without a ${title} (${list.lacking.toLocaleString('en-US')})`], ['unfit', `That do not fit (${list.unfit.toLocaleString('en-US')})`]];
+    return html`<div class="row tools"><p class="minor faint">A pair is a clip beside a clip: the model learns from the second one. Drop a file on an empty half, paint a mask, or make them from the clips.</p>
+      ${select(roles, list.role, 'data-change="play" aria-label="Role" style="width:auto"')}${select(filters, this.only, 'data-change="filter" aria-label="Show" style="width:auto"')}<span class="spacer"></span>${every ? '' : this.forAll(list, title)}</div>
+      ${list.pairs.length ? every ? html`<div class="pair-rows">${list.pairs.map((pair) => this.line(pair))}</div>` : html`<div class="partners">${list.pairs.map((pair) => this.pair(pair, list.role, pair.clip.name))}</div>`
+    : html`<div class="empty"><p>${this.only === 'unfit' ? 'Everything beside the clips fits.' : this.only === 'lacking' ? `Every clip has its ${title}.` : 'There are no clips yet.'}</p></div>`}
+      ${pager({ first: list.first, found: list.found, size: PAIRS_SHOWN, what: 'clip' })}`;
+  }
+
+  // What is made for all clips that lack one.
+  forAll({ lacking, role, has }, title) {
+    const makers = (this.makers ?? []).filter(({ kinds }) => kinds.includes(role));
+    return html`${lacking && makers.length ? html`<details class="menu"><summary class="button">Make for ${count(lacking, 'clip')}${icon('fold')}</summary><div>${ways(makers).map(([words, way, does]) => button(words, 'makeAll', { kind: 'quiet', value: way, title: does }))}</div></details>` : ''}${
+      has[role] ? menu([[`Remove ${count(has[role], title)}`, 'detachAll', role, 'bin', 'danger'], ...ways(makers).map(([words, way]) => [`Make anew: ${words}`, 'remakeAll', way])], `All clips: ${title}`) : ''}`;
+  }
+
+  // A clip and all that may lie beside it.
+  line(pair) {
+    const { clip, partners } = pair, clock = `pair ${clip.id}`;
+    return html`<article class="pair-row" data-id="pairs-${clip.id}"><figure><a href="${address('dataset', this.datasetName, 'clip', clip.id)}" aria-label="Open ${clip.name}">${video(clip.file, clip.name, { width: clip.width, height: clip.height, clock })}</a><figcaption>${oneLine(clip.name, 'b')}</figcaption></figure>${
+      PARTNERS.map(([kind, title]) => html`<figure data-kind="${kind}" data-clip="${clip.id}">${this.half(clip, kind, partners[kind], clock)}<figcaption><span class="row tight"><b class="one-line">${title}</b><span class="spacer"></span>${this.actions(clip, kind, partners[kind], true)}</span>${this.state(kind, partners[kind], false)}</figcaption></figure>`)}</article>`;
+  }
+
+  play(target) { goTo('dataset', this.datasetName, 'pairs', target.value); }
+  filter(target) { this.only = target.value; this.first = 0; this.follow(); this.redraw(); }
+  page(target) { this.first = Math.max(0, Number(target.dataset.value)); this.follow(); this.querySelector('.tools').scrollIntoView({ block: 'start' }); }
+  makeAll(target) { return this.makeFor(target.dataset.value.split(' '), { kind: this.list.role }); }
+  remakeAll(target) { return this.makeFor(target.dataset.value.split(' '), { kind: this.list.role, again: true }); }
+  detachAll(target) { return changeDataset('clips/detach', { name: this.datasetName, kind: target.dataset.value }, ({ changed }) => `${count(changed, partnerTitle(target.dataset.value).toLowerCase())} removed.`); }
+}
+define('wb-pairs-tab', PairsTab);

@@ -151,6 +151,14 @@ const progress = (share, label) => html`<div class="meter ${share === null && 'u
 // The shape of what comes, as large as it will be.
 const skeleton = (style) => html`<div class="skeleton" style="${style}"></div>`;
 
+// A place for a file that is missing. does: called at a click;  label: for a screen reader, where the text is not enough
+const dropSlot = (does, text, { value = '', name = 'upload', label = '', style = '' } = {}) => html`<button type="button" class="dropzone" data-do="${does}" data-value="${value}" style="${style}" ${
+  new Markup(label && `aria-label="${escaped(label)}"`)}>${icon(name)}<span class="minor">${text}</span></button>`;
+
+// Pages of a long list, turned by the element's method `page`. first: position of the first that is shown;  size: of a page
+const pager = ({ first, found, size, what }) => (found <= size ? '' : html`<nav class="row" aria-label="Pages of ${what}s">${button('Previous', 'page', { value: first - size, off: !first, name: 'left' })}<span class="minor">${(first + 1).toLocaleString('en-US')} to ${
+  Math.min(first + size, found).toLocaleString('en-US')} of ${count(found, what)}</span>${button('Next', 'page', { value: first + size, off: first + size >= found })}</nav>`);
+
 // The tabs of an object: [address, text, number or ''] each.
 const tabs = (list, current, label) => html`<nav class="tabs" aria-label="${label}">${list.map(([to, text, number = '']) => html`<a href="${to}"
   ${new Markup(to === current ? 'aria-current="page"' : '')}>${text}${number !== '' && html`<span class="number">${number}</span>`}</a>`)}</nav>`;
@@ -182,4 +190,22 @@ function chooseFiles(chosen, { accept = '', multiple = true } = {}) {
   const input = Object.assign(document.createElement('input'), { type: 'file', accept, multiple });
   input.addEventListener('change', () => { if (input.files.length) chosen([...input.files]); });
   input.click();
+}
+
+// Ask for a word in a dialog: the text, or null where it was closed.
+//   value: what stands in the field;  list: what may be meant;  does: what the button says
+function ask(title, label, { value = '', list = [], does = 'Save' } = {}) {
+  const dialog = document.createElement('dialog');
+  dialog.setAttribute('aria-label', title);
+  morph(dialog, html`<form method="dialog" class="content"><h2>${title}</h2>${field(label, html`<input class="input" name="text" value="${value}" list="asked-list" autocomplete="off" autofocus><datalist id="asked-list">${
+    list.map((one) => html`<option value="${one}">`)}</datalist>`)}<div class="row"><span class="spacer"></span><button class="button quiet" value="no" formnovalidate>Cancel</button><button class="button primary" value="yes">${does}</button></div></form>`);
+  (document.querySelector('wb-app, .workbench') ?? document.body).append(dialog);
+  dialog.showModal();
+  const input = dialog.querySelector('input');
+  input.select();
+  // Enter takes the first button of a form, which is the one that closes.
+  input.addEventListener('keydown', (event) => { if (event.key === 'Enter') { event.preventDefault(); dialog.close('yes'); } });
+  return new Promise((done) => {
+    dialog.addEventListener('close', () => { const text = dialog.returnValue === 'yes' ? input.value.trim() : null; dialog.remove(); done(text); });
+  });
 }

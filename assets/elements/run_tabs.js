@@ -58,7 +58,8 @@ class RunOverview extends RunTab {
     const shape = `aspect-ratio:${videos.width || 3}/${videos.height || 2}`;
     return html`<header><h2>Previews</h2><span class="fine faint">same seed, all frames together</span><span class="spacer"></span>${videos.steps.length ? html`<wb-scrubber .clock=${'prev'} .frames=${videos.frames}></wb-scrubber>` : ''}</header>
       ${videos.rows.length ? html`<div class="previews ${small && 'small'}" style="--columns:${shown.length + coming.length}">${[...shown, ...coming].map((step) => html`<span class="column">${title(step)}</span>`)}${
-        videos.rows.map(({ prompt, control, videos: files }) => html`<p class="prompt one-line" title="${prompt}">${prompt}${control && html` <span class="faint">should not change</span>`}</p>${
+        videos.rows.map(({ prompt, control, told, sample, videos: files }) => html`<p class="prompt row tight"><span class="one-line" title="${prompt}">${prompt}</span>${control && html` <span class="faint tight">should not change</span>`}${told && html`<span class="faint one-line" title="What the model is told beside the prompt">told ${
+          told}</span>`}${sample && html`<a class="link fine tight" href="${address('sample', 'file', sample)}" title="Its settings, with all that the model was told">Use in Sample</a>`}</p>${
           shown.map((step) => one(files[videos.steps.indexOf(step)], prompt, step))}${coming.map((step) => html`<div class="skeleton slot" style="${shape}"><span class="fine faint live">${this.inWords(step)}</span></div>`)}`)}</div>` : ''}
       ${hidden || this.every ? html`<div class="row">${button(this.every ? 'Show fewer' : `Show all ${videos.steps.length} steps`, 'everyStep', { kind: 'quiet small' })}</div>` : ''}
       ${videos.note && html`<p class="faint minor">${videos.note} ${now.actions.some(({ kind }) => kind === 'decode') ? button('Decode previews', 'decode', { kind: 'small' }) : ''}</p>`}

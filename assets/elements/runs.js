@@ -283,24 +283,6 @@ async function restoreRuns(element, names) {
   for (const name of names) await element.act('runs/restore', { name });
 }
 
-// Ask for a word in a dialog: the text, or null where it was closed.
-//   value: what stands in the field;  list: what may be meant;  does: what the button says
-function ask(title, label, { value = '', list = [], does = 'Save' } = {}) {
-  const dialog = document.createElement('dialog');
-  dialog.setAttribute('aria-label', title);
-  morph(dialog, html`<form method="dialog" class="content"><h2>${title}</h2>${field(label, html`<input class="input" name="text" value="${value}" list="asked-list" autocomplete="off" autofocus><datalist id="asked-list">${
-    list.map((one) => html`<option value="${one}">`)}</datalist>`)}<div class="row"><span class="spacer"></span><button class="button quiet" value="no" formnovalidate>Cancel</button><button class="button primary" value="yes">${does}</button></div></form>`);
-  (document.querySelector('wb-app, .workbench') ?? document.body).append(dialog);
-  dialog.showModal();
-  const input = dialog.querySelector('input');
-  input.select();
-  // Enter takes the first button of a form, which is the one that closes.
-  input.addEventListener('keydown', (event) => { if (event.key === 'Enter') { event.preventDefault(); dialog.close('yes'); } });
-  return new Promise((done) => {
-    dialog.addEventListener('close', () => { const text = dialog.returnValue === 'yes' ? input.value.trim() : null; dialog.remove(); done(text); });
-  });
-}
-
 // ---- notifications: a browser tells that a run has ended while the page is in the background
 
 const NOTIFY = 'notify of ended runs';

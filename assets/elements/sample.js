@@ -2,9 +2,10 @@
 // result and the history are elements of their own (samples.js).
 
 // Settings that have a place of their own; all others stand in the fold.
-const SAMPLE_FIELDS = ['model', 'prompt', 'negative_prompt', 'loras', 'guidance_scale', 'steps', 'seed', 'frames', 'image', 'last_image', 'video', 'mask', 'continue_from', 'control', 'reference'];
+const SAMPLE_FIELDS = ['model', 'prompt', 'negative_prompt', 'loras', 'guidance_scale', 'steps', 'seed', 'frames', 'image', 'last_image', 'video', 'mask', 'continue_from', 'continue_to', 'control', 'reference'];
 const SLOTS = { image: ['First frame', 'image/*'], last_image: ['Last frame', 'image/*'], video: ['Video to change', 'video/*'], mask: ['Mask', 'video/*'],
-  continue_from: ['Video to continue', 'video/*'], control: ['Control video', 'video/*'], reference: ['Reference', 'image/*,video/*'] };
+  continue_from: ['Video to continue', 'video/*'], continue_to: ['Video that follows', 'video/*'], control: ['Control video', 'video/*'], reference: ['Reference', 'image/*,video/*'] };
+const OF_SCENE = /^scene (\d+)$/; // a scene's own last frame
 const VIDEO_FILE = /\.(mp4|mov|webm|mkv|avi|gif)$/i;
 const PICTURE_FILE = /\.(png|jpe?g|webp|bmp)$/i;
 const OWN_FILE = /\.(mp4|json|safetensors)$/i; // that may hold settings
@@ -16,6 +17,21 @@ function sizeOptions(sizes, width, height) {
   const chosen = width || height ? `${width ?? sizes[0]?.[0] ?? '?'}x${height ?? sizes[0]?.[1] ?? '?'}` : '';
   const listed = chosen === '' || own.some(([value]) => value === chosen);
   return { options: listed ? own : [...own, [chosen, chosen.replace('x', '×')]], chosen };
+}
+
+// Lines of a prompt that are scenes, each with its own last frame: "a door opens@@17 last=door.png".
+const LAST = /(?:^|\s+)last=(.+?)(?=\s+(?:last|key)=|$)/;
+const sceneLines = (prompt) => prompt.split('\n').filter((line) => line.trim()).map((line) => {
+  const [text, own = ''] = line.split(/@@(.*)/);
+  return { text: text.trim(), own, last: LAST.exec(own)?.[1] ?? '' };
+});
+
+// The prompt with another last frame of a scene, counted from 0; "" for none.
+function withLast(prompt, number, file) {
+  return sceneLines(prompt).map(({ text, own }, at) => {
+    const all = at === number ? [own.replace(LAST, '').trim(), file && `last=${file}`].filter(Boolean).join(' ') : own.trim();
+    return all ? `${text}@@${all}` : text;
+  }).join('\n');
 }
 
 // Numbers of frames as options, each with its seconds.
@@ -53,11 +69,11 @@ class Sample extends FillingElement {
   }
 
   // What an address brings into the form: '#/sample/with/runs%2Fhiker' a LoRA or several, '#/sample/cell/GRID/KEY' the settings of a
-  // comparison's video.
+  // comparison's video, '#/sample/file/PATH' those of a preview, with all that it was told.
   async handedOver() {
     const [what, ...names] = this.path ?? [];
     const mark = JSON.stringify(this.path);
-    if ((what !== 'with' && what !== 'cell') || this.handing === mark) return;
+    if (!['with', 'cell', 'file'].includes(what) || this.handing === mark) return;
     this.handing = mark;
     await this.ready;
     window.location.replace(address('sample'));
@@ -71,6 +87,9 @@ class Sample extends FillingElement {
       const watched = run && !this.filling.get('prompt') ? await page.transport.call('progress/previews', { name: run }).catch(() => null) : null;
       const prompt = watched?.rows[0]?.prompt;
       this.fill({ values: { loras: names, ...(known.some(({ value }) => value === model) ? { model } : {}), ...(prompt ? { prompt } : {}) }, message: `The form now uses ${names.length === 1 ? 'this LoRA' : 'these LoRAs'}.` });
+    } else if (what === 'file') {
+      const found = await this.act('samples/read-file', { file: names[0] });
+      if (found) this.fill(found);
     } else {
       const found = await this.act('grids/details', { name: names[0], key: names[1] });
       if (found) this.fill({ values: found.settings, message: 'The form now has the settings of this video.' });
@@ -130,7 +149,8 @@ class Sample extends FillingElement {
         ${field('Videos', html`<input class="input" type="number" min="1" max="100" name="videos" value="${filling.beside.videos}" data-input="noted">`, '', problems.videos)}
         ${field('Size', select(options, chosen, `data-change="size" ${off.has('width') ? 'disabled' : ''}`), '', problems.width ?? problems.height)}
         ${field('Frames', select(lengths, filling.get('frames') ?? '', 'name="frames" data-change="typed"'), '', problems.frames)}</div>
-      <div class="slots" role="group" aria-label="Pictures and videos to begin with">${slots.map((name) => this.slotOf(name))}</div>
+      <div class="slots" role="group" aria-label="Pictures and videos to begin with">${slots.map((name) => this.slotOf(name, SLOTS[name][0], filling.get(name)))}</div>
+      ${filling.beside.scenes && !off.has('last_image') ? html`<div class="slots" role="group" aria-label="Last frames of the scenes">${sceneLines(filling.get('prompt')).map(({ text, last }, at) => this.slotOf(`scene ${at}`, `Scene ${at + 1}: last frame`, last, text))}</div>` : ''}
       ${this.sending !== undefined && progress(this.sending, 'Uploading')}
       <details class="more-settings"><summary class="minor">${negative ? 'Negative prompt and ' : ''}${count(others.length + this.switches.length, negative ? 'more setting' : 'setting')}</summary>
         <div class="section">${negative && html`<label class="field"><span>Negative prompt</span><textarea class="input" name="negative_prompt" rows="2" data-input="negative">${
@@ -155,11 +175,11 @@ class Sample extends FillingElement {
       ${this.loraLines((name) => known.get(name))}${problem ? html`<p class="fine bad" role="alert">${prose(problem)}</p>` : ''}</section>`;
   }
 
-  slotOf(name) {
-    const [title] = SLOTS[name], file = this.filling.get(name), problem = this.filling.problems[name];
-    return html`<div data-id="slot-${name}" data-slot="${name}">${file ? html`<div class="slot-filled">${video(file, title)}${
+  slotOf(name, title, file, about = '') {
+    const problem = this.filling.problems[name];
+    return html`<div data-id="slot-${name}" data-slot="${name}" title="${about}">${file ? html`<div class="slot-filled">${video(file, title)}${
       button('', 'emptySlot', { kind: 'square small', name: 'close', label: `Remove: ${title}`, value: name })}<span class="fine one-line" title="${file}">${title}</span></div>`
-      : html`<button type="button" class="dropzone" data-do="fillSlot" data-value="${name}">${icon('plus')}<span class="fine">${title}</span></button>`}${
+      : dropSlot('fillSlot', html`<span class="fine">${title}</span>`, { value: name, name: 'plus' })}${
       problem ? html`<p class="fine bad" role="alert">${problem}</p>` : ''}</div>`;
   }
 
@@ -205,10 +225,14 @@ class Sample extends FillingElement {
 
   fillSlot(target) {
     const name = target.dataset.value;
-    chooseFiles(([file]) => this.putInto(name, file), { accept: SLOTS[name][1], multiple: false });
+    chooseFiles(([file]) => this.putInto(name, file), { accept: SLOTS[name]?.[1] ?? 'image/*', multiple: false });
   }
 
-  emptySlot(target) { this.filling.reset(target.dataset.value); }
+  emptySlot({ dataset: { value: name } }) {
+    const scene = OF_SCENE.exec(name);
+    if (scene) this.filling.set('prompt', withLast(this.filling.get('prompt'), Number(scene[1]), '')); else this.filling.reset(name);
+  }
+
   chooseFile() { chooseFiles((files) => this.dropped(files), { accept: '.mp4,.json,.safetensors', multiple: false }); }
 
   async send(file) {
@@ -221,9 +245,10 @@ class Sample extends FillingElement {
   }
 
   async putInto(name, file, sent = null) {
-    const path = sent ?? await this.send(file);
-    const kept = path && await this.act('samples/keep-file', { file: path, name });
-    if (kept) this.filling.fill({ [name]: kept.file, ...(name === 'video' ? { continue_from: '' } : name === 'continue_from' ? { video: '' } : {}) });
+    const path = sent ?? await this.send(file), scene = OF_SCENE.exec(name);
+    const kept = path && await this.act('samples/keep-file', { file: path, name: scene ? 'last_image' : name });
+    if (kept && scene) this.filling.set('prompt', withLast(this.filling.get('prompt'), Number(scene[1]), kept.file));
+    else if (kept) this.filling.fill({ [name]: kept.file, ...(name === 'video' ? { continue_from: '' } : name === 'continue_from' ? { video: '' } : {}) });
   }
 
   // A file that was dropped: into the slot under it; a video or a LoRA of ours fills the form, any other is what to begin with.

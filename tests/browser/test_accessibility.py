@@ -43,6 +43,8 @@ FINDINGS = """async () => (await axe.run(document, {resultTypes: ['violations']}
 VIEWS = {
     "home": ("#/", "main h1"), "datasets": ("#/dataset", "main wb-video"),
     "a dataset": ("#/dataset/stripes", "main textarea"),
+    "pairs": ("#/dataset/stripes/pairs", "main .partner"),
+    "all that lies beside clips": ("#/dataset/stripes/pairs/every", "main .pair-row"),
     "history of a dataset": ("#/dataset/stripes/history", "main li"),
     "export of a dataset": ("#/dataset/stripes/export", "main .button.primary"),
     "a clip": ("#/dataset/stripes/clip/CLIP", "main textarea"),

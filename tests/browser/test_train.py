@@ -165,6 +165,38 @@ def test_what_was_typed_survives_a_reload_and_problems_stand_under_their_field(s
     page.locator("wb-settings .setting.differs").wait_for(state="detached")
 
 
+def test_what_is_not_listed_can_be_typed(site: Site, page: Page) -> None:
+    site.open(page, "#/train/new")
+    page.get_by_label("Frames and size").select_option(label="Another…")
+    page.locator(".by-hand [name=frames]").wait_for()
+    page.locator("[name=model]").select_option(label="Another…")
+    page.locator("input[name=model]").fill("/nowhere/model")
+    page.locator("[data-id=setting-model] .hint.bad", has_text="/nowhere/model").wait_for()
+    page.locator("[aria-label=Presets]").click()
+    page.get_by_text("Empty the form").click()
+
+
+def test_a_slider_from_prompts_takes_no_dataset_and_gives_it_back(site: Site, page: Page) -> None:
+    site.open(page, "#/train/new")
+    page.wait_for_function("document.querySelector('[name=dataset]')?.value === 'stripes'")
+    page.locator("[name=subject]").select_option("slider")
+    page.locator("[name=dataset]").wait_for(state="detached")
+    page.locator("[name=slider_positive]").fill("a large ball rolls")
+    page.locator("[name=slider_negative]").fill("a small ball rolls")
+    page.locator("wb-new-run .start-bar .primary:not(:disabled)").wait_for()
+    page.wait_for_function("document.querySelector('[name=name]').placeholder.startsWith('slider')")
+    page.reload()
+    page.wait_for_function("document.querySelector('[name=slider_positive]')?.value === 'a large ball rolls'")
+    assert not page.locator("[name=dataset]").count()
+    page.locator("[name=subject]").select_option("")
+    page.wait_for_function("document.querySelector('[name=dataset]')?.value === 'stripes'")
+    page.wait_for_function("document.querySelector('[name=name]').placeholder.startsWith('stripes')")
+    page.locator("[name=subject]").select_option("slider")
+    page.wait_for_function("document.querySelector('[name=slider_negative]')?.value === 'a small ball rolls'")
+    page.locator("[aria-label=Presets]").click()
+    page.get_by_text("Empty the form").click()
+
+
 def test_a_choice_and_a_switch_are_tried_with_several_values(site: Site, page: Page) -> None:
     site.open(page, "#/train/new")
     page.get_by_label("Dataset", exact=True).select_option("stripes")

@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { elements } from './elements.mjs';
 
-const { lorasScale, withScale, sizeOptions, lengthOptions, pageRange, choosing } = elements(['lorasScale', 'withScale', 'sizeOptions', 'lengthOptions', 'pageRange', 'choosing']);
+const { lorasScale, withScale, sizeOptions, lengthOptions, sceneLines, withLast, pageRange, choosing } = elements([
+  'lorasScale', 'withScale', 'sizeOptions', 'lengthOptions', 'sceneLines', 'withLast', 'pageRange', 'choosing']);
 
 test('a LoRA is a name with a scale, which is left out where it is 1', () => {
   assert.deepEqual(lorasScale('runs/ring=0.8'), ['runs/ring', 0.8]);
@@ -23,6 +24,15 @@ test("the model's own size comes first; one that is set is listed, whatever it i
 test('numbers of frames say how long they last', () => {
   assert.deepEqual(lengthOptions([9, 17], 17, 8, null), [['', '17 · 2.1 s'], [9, '9 · 1.1 s']]);
   assert.deepEqual(lengthOptions([9], 9, 8, 12).at(-1), [12, '12 · 1.5 s']);
+});
+
+test('a scene has its own last frame, beside its length and its keyframes', () => {
+  const story = 'a door opens@@17 keep 5\n\na hall@@key=/a/b.png=8 last=/a/c d.png';
+  assert.deepEqual(sceneLines(story).map(({ text, last }) => [text, last]), [['a door opens', ''], ['a hall', '/a/c d.png']]);
+  assert.equal(withLast(story, 0, '/x.png'), 'a door opens@@17 keep 5 last=/x.png\na hall@@key=/a/b.png=8 last=/a/c d.png');
+  assert.equal(withLast(story, 1, ''), 'a door opens@@17 keep 5\na hall@@key=/a/b.png=8');
+  assert.equal(withLast('a@@last=/x.png', 0, ''), 'a');
+  assert.equal(withLast('a@@last=/x.png', 0, '/y.png'), 'a@@last=/y.png');
 });
 
 test('a page of samples, and those between two that are chosen with Shift', () => {

@@ -20,11 +20,12 @@ from tests.drawing import draw
 from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.captioners import vision_language
-from workbench.captioners.vision_language import CHOICES, VisionLanguage, check_torchvision, fetch
+from workbench.captioners.vision_language import CHOICES, VisionLanguage, check_torchvision
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.settings import CaptionSettings
 from workbench.errors import ConfigError
 from workbench.jobs import gpu_lock
+from workbench.vision.local_models import fetch
 from workbench.workspace import Workspace
 
 HAS_TORCHVISION = importlib.util.find_spec("torchvision") is not None
@@ -122,11 +123,11 @@ def test_a_torchvision_for_another_torch_is_told_apart(monkeypatch: pytest.Monke
 
 def test_what_is_no_model_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"model is 'some/repository', neither known nor a folder"):
-        fetch("some/repository")
+        fetch("some/repository", CHOICES)
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(ConfigError, match="without .safetensors files: convert its weights"):
-        fetch(str(tmp_path))
+        fetch(str(tmp_path), CHOICES)
 
 
 def test_every_choice_is_pinned_and_the_default_is_one(workspace: Workspace) -> None:

@@ -246,7 +246,8 @@ def test_a_recipe_says_why_and_flags_win_over_it(shell: Shell, workspace: Worksp
     assert "2,000" not in said
     assert "https://huggingface.co/finetrainers/CogVideoX-1.5-crush-smol-v0" in said
     listed = json.loads(shell("recipes", "--model", "cogvideox-5b", "--json").out)
-    assert [one["settings"]["steps"] for one in listed] == [2000, 2000, 2000, 2000, 2000, 3000]
+    assert [one["settings"]["steps"] for one in listed] == [2000, 2000, 2000, 2000, 2000, 3000, 2000, 1000, 2000]
+    assert [one["subject"] for one in listed[6:]] == ["masked", "slider", "training adapter"]
     dataset = few_clips(workspace).dataset
     begun = shell("train", "--recipe", "style", "--dataset", dataset, "--rank", "4", "--name", "one", "--detach")
     assert begun.code == 0, begun.err

@@ -17,8 +17,10 @@ from workbench.clips import media, records
 from workbench.clips.records import Clip
 from workbench.dataset_builder import Dataset, companions
 from workbench.dataset_builder.companions import attach, attach_all, companion_path, detach, problems
+from workbench.dataset_builder.cuts.painted import info_of, keep_info, painted_frames, read_painted
 from workbench.dataset_builder.export import contents, export
-from workbench.dataset_builder.settings import ExportSettings
+from workbench.dataset_builder.masking import paint, refine, track_clip
+from workbench.dataset_builder.settings import ExportSettings, MaskEdges
 from workbench.dataset_builder.sources.layouts import LAYOUTS
 from workbench.errors import ConfigError, DataError
 from workbench.jobs import State
@@ -208,6 +210,42 @@ def test_a_mask_made_for_a_part_goes_with_narrower_parts_only(base: Path, datase
     assert dataset.history[-1].what.endswith("without its mask, which showed the former part only")
     dataset.undo()
     assert only(dataset) == narrow
+
+
+def frames_painted(dataset: Dataset, clip: Clip) -> dict[int, int]:
+    """The painted frames of a clip, each with the left edge of what was painted."""
+    found = painted_frames(dataset.folder, clip)
+    return {frame: int(np.flatnonzero(read_painted(path).max(0))[0]) for frame, path in found.items()}
+
+
+def test_painted_frames_and_what_is_known_of_the_mask_go_with_every_cut(dataset: Dataset) -> None:
+    whole, drawn = only(dataset), mask_video()[..., 0]
+    for frame in (0, 10, 30):
+        paint(dataset.folder, whole, frame, drawn[frame])
+    made, info = track_clip(dataset.folder, whole, MaskEdges(soften=4, invert=True))
+    whole = attach(dataset.folder, whole, "mask", made, made=True)
+    keep_info(dataset.folder, whole, info)
+
+    trimmed = dataset.trim(whole.id, 8 / FPS, 40 / FPS)
+    assert frames_painted(dataset, trimmed) == {2: 20, 22: 60}
+    known = info_of(dataset.folder, trimmed)
+    assert (known.painted, known.confidence) == ([2, 22], info.confidence[8:40])
+    plain = refine(dataset.folder, trimmed, MaskEdges())  # from how it was tracked, not from soft and inverted edges
+    assert (pixels(dataset, plain, "mask")[2, ..., 0] > 127).mean() == pytest.approx((drawn[10] > 127).mean(), abs=0.01)
+
+    cropped = dataset.crop(plain.id, (16, 16, 96, 64))
+    assert frames_painted(dataset, cropped) == {2: 4, 22: 44}
+    assert read_painted(painted_frames(dataset.folder, cropped)[2]).shape == (64, 96)
+    slower = dataset.set_fps(12, cropped.id)[0]
+    assert frames_painted(dataset, slower) == {1: 4, 11: 44}
+
+    paint(dataset.folder, slower, 1, None)
+    paint(dataset.folder, slower, 3, drawn[0, 16:80, 16:112])
+    for _ in range(4):
+        dataset.undo()
+    assert frames_painted(dataset, only(dataset)) == {0: 0, 10: 20, 30: 60}, "as before the cut"
+    first, second = dataset.split(only(dataset).id, [(0, 1), (1, 2)])
+    assert (frames_painted(dataset, first), frames_painted(dataset, second)) == ({0: 0, 10: 20}, {6: 60})
 
 
 def test_a_last_frame_of_the_clips_own_moves_with_its_end(base: Path, dataset: Dataset) -> None:

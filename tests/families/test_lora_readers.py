@@ -101,15 +101,22 @@ def diffsynth(family: str, layer: str, tensors: Tensors) -> torch.Tensor | None:
     return None
 
 
+def lycoris(family: str, layer: str, tensors: Tensors) -> torch.Tensor | None:
+    """lycoris_ and diffusers' names with underscores."""
+    stem = f"lycoris_{layer.replace('.', '_')}"
+    return product(tensors, f"{stem}.lora_up.weight", f"{stem}.lora_down.weight", tensors.get(f"{stem}.alpha"))
+
+
 READERS: Mapping[str, Callable[[str, str, Tensors], torch.Tensor | None]] = {
     "ComfyUI": comfyui,
     "musubi-tuner": musubi,
     "ai-toolkit": ai_toolkit,
     "VideoX-Fun": videox_fun,
     "DiffSynth-Studio": diffsynth,
+    "LyCORIS": lycoris,
 }
 # Programs without a model of the family, whatever a file has in it.
-WITHOUT = {"cogvideox": ("musubi-tuner", "ai-toolkit", "DiffSynth-Studio"), "wan": (), "ltx": tuple(READERS)[1:]}
+WITHOUT = {"cogvideox": ("musubi-tuner", "ai-toolkit", "DiffSynth-Studio"), "wan": (), "ltx": tuple(READERS)[1:-1]}
 
 
 class Toy:
@@ -177,6 +184,58 @@ def test_each_format_is_applied_exactly_by_the_readers_that_it_names_and_by_no_o
                 found = read(toy.family.name, layer, tensors)
                 exact.append(found is not None and torch.allclose(found, delta, rtol=1e-5, atol=1e-5))
             assert all(exact) == (reader in format.readers), f"{reader}, {format.id}"
+
+
+def test_a_lokr_stays_one_where_the_readers_know_it_and_is_their_lora_elsewhere(toy: Toy) -> None:
+    """With a whole and with a decomposed second factor, and a strength of 1.5."""
+    random, given, wanted = torch.Generator().manual_seed(5), Tensors(), {}
+    for number, (layer, (outputs, inputs)) in enumerate(toy.layers.items()):
+        one = f"{layer}.lokr_"
+        first, rank = torch.randn(4, 2, generator=random), 3
+        a = torch.randn(outputs // 4, rank, generator=random)
+        b = torch.randn(rank, inputs // 2, generator=random)
+        wanted[layer] = 1.5 * torch.kron(first, a @ b)
+        given |= {f"{one}w1": first} if number % 2 else {f"{one}w1": 1.5 * first}
+        given |= {f"{one}w2_a": a, f"{one}w2_b": b} if number % 2 else {f"{one}w2": a @ b}
+        given[f"{layer}.alpha"] = torch.tensor(1.5 * rank)
+    lokr = toy.family.lora_weights({f"lycoris_{flat(name)}": one for name, one in given.items()}, {})
+    stays = {format.id for format in toy.family.lora_formats if format.lokr}
+    assert {"comfyui", "lycoris"} <= stays
+    for format in toy.family.lora_formats:
+        if format.id == "sat":
+            continue
+        tensors, metadata = toy.family.export_lora(lokr, format.id)
+        assert any("lokr_w1" in name for name in tensors) == (format.id in stays), format.id
+        found = toy.family.lora_weights(tensors, metadata)
+        stems = {
+            "lycoris": lambda layer: f"lycoris_{layer.replace('.', '_')}",
+            "comfyui": lambda layer: f"diffusion_model.{authors(toy.family.name, layer)}",
+            "kohya": lambda layer: f"lora_unet_{authors(toy.family.name, layer).replace('.', '_')}",
+        }
+        for layer, change in wanted.items():
+            if format.id in stays:
+                for musubi in (False, True) if format.id == "kohya" else (False,):
+                    made = kronecker(tensors, stems[format.id](layer), musubi)
+                    torch.testing.assert_close(made, change, rtol=1e-4, atol=1e-4)
+            up, down = (found.tensors[f"{layer}.lora_{side}.weight"] for side in "BA")
+            torch.testing.assert_close(found.scale_of(layer) * up @ down, change, rtol=1e-3, atol=1e-3)
+
+
+def flat(name: str) -> str:
+    layer, _, end = name.rpartition(".")
+    return f"{layer.replace('.', '_')}.{end}"
+
+
+def kronecker(tensors: Tensors, stem: str, musubi: bool) -> torch.Tensor:
+    """LyCORIS' and ComfyUI's rule: alpha counts where a factor is decomposed. musubi-tuner's: everywhere, next to the
+    rank or the longer side of the second factor, and the first factor is whole."""
+    first, alpha = tensors[f"{stem}.lokr_w1"], tensors.get(f"{stem}.alpha")
+    if (second := tensors.get(f"{stem}.lokr_w2")) is not None:
+        dim: int | None = max(second.shape) if musubi else None
+    else:
+        dim = tensors[f"{stem}.lokr_w2_b"].shape[0]
+        second = tensors[f"{stem}.lokr_w2_a"] @ tensors[f"{stem}.lokr_w2_b"]
+    return (1.0 if dim is None or alpha is None else float(alpha) / dim) * torch.kron(first, second)
 
 
 def test_formats_that_comfyui_skips_say_so(toy: Toy) -> None:

@@ -337,6 +337,15 @@ def test_kinds_of_lycoris_change_the_weights_as_there(
         assert dict(lines(match_report(found)))["converted"] == f"from {kind}, exactly"
 
 
+def test_a_lokr_of_musubi_tuner_counts_alpha_next_to_the_longer_side_of_a_whole_factor(tmp_path: Path) -> None:
+    factors, _ = lokr(True, True, 2.0)
+    name = f"lora_unet_{QUERY.replace('.', '_')}"
+    given = {f"{name}.{end}": one for end, one in factors.items()} | {"lokr_factor": torch.tensor(-1)}
+    found = read_of(tmp_path, given)
+    same(changes(found), {QUERY: 2.0 / 4 * torch.kron(factors["lokr_w1"], factors["lokr_w2"])})
+    assert (found.origin, found.left_out) == ("musubi-tuner", {})
+
+
 @pytest.mark.parametrize("kind", ["LOKR", "LOHA"])
 def test_a_lokr_or_loha_of_peft_has_pefts_scale(kind: str, tmp_path: Path) -> None:
     """peft divides alpha by its rank even where the factors are whole."""

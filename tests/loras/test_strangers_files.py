@@ -296,7 +296,7 @@ def test_files_that_comfyui_passes_over_come_with_a_warning(workspace: Workspace
     put_lora(workspace, "a", layer(QUERY, 2, 8, 8), alpha=1.0)
     for format in FAMILY.lora_formats:
         message = convert(workspace, ConvertSettings(lora="loras/a", format=format.id), print, lambda *_: None).message
-        passed_over = format.id in ("kohya", "diffusers", "portable", "finetrainers")
+        passed_over = format.id in ("kohya", "lycoris", "diffusers", "portable", "finetrainers")
         assert ("ComfyUI, convert it to comfyui" in message) == passed_over, format.id
     assert "changes nothing" in shell("loras", "convert", "loras/a", "kohya", str(workspace.root / "k.safetensors")).out
 

@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests import tiny_vision
 from tests.dataset_builder.small import write_dataset
 from tests.operations.conftest import Call
 from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.clips import media
-from workbench.dataset_builder import Dataset, masking
+from workbench.clips.records import write_clips
+from workbench.dataset_builder import Dataset
+from workbench.dataset_builder.checks.findings import finding_of, write_report
+from workbench.dataset_builder.cuts import painted
 from workbench.dataset_builder.tasks import Name as TaskName
 from workbench.errors import ConfigError, DataError
 from workbench.workspace import Workspace
@@ -57,6 +61,45 @@ def test_edges_are_made_for_all_clips_as_one_change(call: Call, small: Dataset) 
     call("datasets/undo", name="small")
     assert call("clips/companions", name="small") == []
     assert [one["id"] for one in call("clips/list-makers")][:2] == ["edges", "gray"]
+
+
+def test_pairs_say_what_is_missing_and_what_does_not_fit_with_its_fix(call: Call, small: Dataset) -> None:
+    assert call("clips/pairs", name="small") | {"pairs": []} == {
+        "role": "control",
+        "pairs": [],
+        "first": 0,
+        "found": 5,
+        "has": {"control": 0, "reference": 0, "mask": 0, "last_frame": 0},
+        "all": 5,
+        "lacking": 5,
+        "unfit": 0,
+    }
+    one, other = small.clips[:2]
+    long = np.zeros((one.frames + 4, one.height, one.width, 3), np.uint8)
+    media.encode(long, small.folder / "clips" / f"{one.id}.control-0.mp4", one.fps)
+    longer = one.changed(control=f"clips/{one.id}.control-0.mp4")
+    lost = other.changed(mask=f"clips/{other.id}.mask-0.mp4")
+    write_clips(small.folder, [longer, lost, *small.clips[2:]])
+    about = {"kind": "control", "beside": longer.control}
+    write_report(
+        small.folder, 0.0, "any", small.clips, [finding_of("beside_long", "It is longer.", [longer], about=about)]
+    )
+
+    seen = call("clips/pairs", name="small")
+    assert (seen["role"], seen["lacking"], seen["unfit"], seen["has"]["control"]) == ("every", 5, 2, 1)
+    found = call("clips/pairs", name="small", role="control", only="unfit")
+    assert (found["found"], found["lacking"]) == (1, 4)
+    partner = found["pairs"][0]["partners"]["control"]
+    assert not partner["fits"]
+    assert (partner["finding"], partner["fixes"]["fit-beside"]) == ("beside_long", "Cut it to the clip")
+    (pair,) = call("clips/pairs", name="small", role="mask", only="unfit")["pairs"]
+    assert pair["partners"]["mask"]["state"] == "its file is missing"
+    (pair,) = call("clips/pairs", name="small", clips=[other.id])["pairs"]
+    assert pair["clip"]["id"] == other.id
+    assert [one["clip"]["id"] for one in call("clips/pairs", name="small", first=3, most=3)["pairs"]] == [
+        one.id for one in small.clips[3:]
+    ]
+    assert call("datasets/about", name="small")["summary"]["paired"] == 2
 
 
 def test_a_file_is_attached_and_detached(call: Call, small: Dataset, tmp_path: Path) -> None:
@@ -126,7 +169,77 @@ def test_a_picture_that_another_program_would_have_to_read_is_refused(
 
 def test_what_is_known_of_masks_survives_a_damaged_file(call: Call, small: Dataset) -> None:
     clip = small.clips[4]
-    folder = masking.folder_of(small.folder, clip)
+    folder = painted.folder_of(small.folder, clip)
     folder.mkdir(parents=True)
-    (folder / masking.INFO).write_text('{"x": {"painted": "none"}}')
+    (folder / painted.INFO).write_text('{"x": {"painted": "none"}}')
     assert call("clips/mask", name="small", clip=clip.id)["confidence"] == []
+
+
+# ---- by models
+
+
+def test_makers_and_trackers_say_which_models_they_need(call: Call) -> None:
+    makers = {one["id"]: one for one in call("clips/list-makers")}
+    assert [name for name, one in makers.items() if one["models"]] == ["depth", "pose"]
+    pose = makers["pose"]["models"][0]
+    assert (pose["title"], pose["download_gb"], pose["license"]) == ("ViTPose Base", 0.51, "Apache-2.0")
+    assert [one["id"] for one in call("clips/list-trackers")][0] == "facebook/sam2.1-hiera-tiny"
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"maker": "depth", "model": "/nowhere"}, "model is '/nowhere', neither known nor a folder with a config.json"),
+        ({"maker": "pose", "detector": "x"}, "detector is 'x', neither known nor .*: choose one of PekingU/rtdetr"),
+        ({"maker": "edges", "model": "x"}, "model is x, but edges needs none: leave it out"),
+        ({"maker": "depth", "detector": "x"}, "detector is x, but depth needs none: leave it out"),
+    ],
+)
+def test_a_model_that_cannot_be_is_refused_before_the_job(
+    call: Call, small: Dataset, values: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        call("clips/make", name="small", **values)
+
+
+def test_depth_and_poses_are_made_by_models_in_a_process_of_their_own(
+    call: Call, small: Dataset, tmp_path: Path
+) -> None:
+    model = str(tiny_vision.make_depth(tmp_path / "tiny-depth"))
+    call("clips/make", name="small", maker="depth", model=model, device="cpu")
+    finished(small, "make")
+    assert small.task("make").result["done"] == "Depth of 5 clips made, as control clip."
+    found = call("clips/companions", name="small")
+    assert all(one["fits"] and one["kind"] == "control" for one in found)
+    pose, detector = tiny_vision.make_pose(tmp_path / "pose"), tiny_vision.make_detector(tmp_path / "detector")
+    clip = small.clips[4].id
+    more = {"model": str(pose), "detector": str(detector), "device": "cpu"}
+    call("clips/make", name="small", clips=[clip], maker="pose", kind="reference", **more)
+    finished(small, "make")
+    assert {one["kind"] for one in call("clips/companions", name="small", clips=[clip])} == {"control", "reference"}
+
+
+def test_a_mask_is_tracked_by_a_model_in_a_process_of_its_own(call: Call, small: Dataset, tmp_path: Path) -> None:
+    clip = small.clips[4]
+    video = media.read_frames(small.path_of(clip), range(clip.frames))
+    call("clips/paint", name="small", clip=clip.id, frame=1, runs=runs_of(square(video, 1)))
+    with pytest.raises(ConfigError, match=r"model is '/nowhere', neither known nor a folder"):
+        call("clips/track", name="small", model="/nowhere")
+    model = tiny_vision.make_segmenter(tmp_path / "tiny-sam")
+    call("clips/track", name="small", model=str(model), device="cpu")
+    finished(small, "track")
+    seen = call("clips/mask", name="small", clip=clip.id)
+    assert (seen["used"], len(seen["confidence"]), seen["confidence"][1]) == ([1], 6, 1.0)
+    assert (seen["by"], seen["problem"]) == ("tiny-sam", "")
+    masks = media.read_frames(Path(seen["mask"]), range(6))
+    assert ((masks[1, ..., 0] > 127) == (square(video, 1) > 127)).mean() > 0.98
+    assert call("clips/mask-edge", name="small", clip=clip.id, invert=True)["by"] == "tiny-sam"
+
+
+def test_a_model_that_cannot_be_loaded_says_so_where_the_mask_is(call: Call, small: Dataset, tmp_path: Path) -> None:
+    clip = small.clips[4]
+    call("clips/paint", name="small", clip=clip.id, frame=0, runs=(0, clip.width * clip.height))
+    call("clips/track", name="small", clips=[clip.id], model=str(tiny_vision.make_depth(tmp_path / "depth")))
+    assert small.task("track").wait(PATIENCE).state is jobs.State.FAILED
+    assert "a depth_anything, must be a sam2_video" in call("clips/mask", name="small", clip=clip.id)["problem"]
+    assert call("clips/mask", name="small", clip=small.clips[3].id)["problem"] == ""

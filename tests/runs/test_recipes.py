@@ -15,11 +15,11 @@ from workbench.errors import ConfigError
 from workbench.families import families, find_model, models
 from workbench.families.base import ResolvedModel
 from workbench.families.model import Model
-from workbench.families.recipes import SUBJECTS, Source
+from workbench.families.recipes import MODES, SUBJECTS, Source
 from workbench.jobs.devices import Device
 from workbench.paths import GUIDE
 from workbench.runs.checks import MPS, ROCM, check_device, initial_lora
-from workbench.runs.recipes import NOT_SHARED, UNKNOWN, load_preset, preset_names, save_preset, suggest
+from workbench.runs.recipes import NOT_SHARED, UNKNOWN, load_preset, preset_names, refusal, save_preset, suggest
 from workbench.runs.settings import TrainSettings
 from workbench.runs.sweeps import created, parse_values
 from workbench.settings import specs
@@ -40,6 +40,20 @@ def sources() -> list[Source]:
 def test_a_recipe_is_legal_and_every_value_has_a_reason(subject: str) -> None:
     for model in models():
         check_recipe(subject, model.id)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mode_has_a_recipe_where_the_model_can_be_trained_so(mode: str) -> None:
+    legal = 0
+    for model in models():
+        named = find_model(model.id)
+        if refusal(mode, named):
+            with pytest.raises(ConfigError, match=f"recipe is {mode}, but"):
+                suggest(mode, named)
+        elif suggest(mode, named).settings:
+            check_recipe(mode, model.id)
+            legal += 1
+    assert legal or mode == "control"  # which models in diffusers' layout alone can follow
 
 
 def check_recipe(subject: str, model: str) -> None:
@@ -92,6 +106,14 @@ def test_what_nobody_published_is_said_and_changes_nothing(monkeypatch: pytest.M
     monkeypatch.setattr(type(family), "recipes", lambda family, model: ())
     found = suggest("motion", ResolvedModel(family, model), 30)
     assert (found.evidence, found.settings, list(found.reasons)) == (UNKNOWN, {}, [])
+
+
+def test_a_mode_turns_on_what_it_is_for_and_its_figures_stand_before_those_of_subjects() -> None:
+    ltx = suggest("reference", find_model("ltx-video-2b-0.9.5"), 100)
+    assert (ltx.settings["reference"], ltx.settings["given"], ltx.settings["rank"]) == (True, ("first 0.2",), 128)
+    slider = suggest("slider", find_model("cogvideox-2b"))
+    assert (slider.settings["steps"], slider.settings["rank"], slider.settings["slider_reach"]) == (1000, 4, 2.0)
+    assert suggest("masked", find_model("cogvideox-2b")).settings["loss_mask"] == "inside"
 
 
 def test_an_unknown_subject_is_refused_with_those_there_are() -> None:

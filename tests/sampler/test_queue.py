@@ -227,6 +227,23 @@ def test_scenes_may_have_their_own_lengths_and_the_story_keeps_them(
     own = expand(ask(prompt="a red circle@@17\na blue square@@17 keep 9\na green circle@@keep 1", frames=None), batch)
     assert [(one.frames, one.kept_frames) for one in own] == [(17, None), (17, 9), (None, 1)]
     assert expand(joined_settings(own), batch) == own
+    pictured = expand(
+        ask(
+            prompt="a red circle@@17 keep 9 last=a door.png\na blue square@@key=hall.png=8 key=roof.png=12\na cat",
+            continue_to="next.mp4",
+        ),
+        batch,
+    )
+    assert [(one.last_image, one.keyframes, one.continue_to) for one in pictured] == [
+        ("a door.png", (), ""),
+        ("", ("hall.png=8", "roof.png=12"), ""),
+        ("", (), "next.mp4"),
+    ]
+    assert (pictured[0].frames, pictured[0].kept_frames, pictured[0].prompt) == (17, 9, "a red circle")
+    assert expand(joined_settings(pictured), batch) == pictured
+    lines = BatchSettings(each_line=True)
+    (ends,) = expand(ask(prompt="a ship@@ship.png last=port.png"), lines)
+    assert (ends.image, ends.last_image) == ("ship.png", "port.png")
     with pytest.raises(ConfigError, match="kept_frames is 17, must be 1 or .* fewer than the video's 17"):
         queue.submit_all(served, expand(ask(prompt="a red circle\na blue square@@17 keep 17"), batch), chains=1)
     with pytest.raises(ConfigError, match="frames is 1, a picture, which continues no video"):

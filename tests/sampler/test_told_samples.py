@@ -18,7 +18,7 @@ from workbench.families.wan import FAMILY
 from workbench.form_rules import without_effect
 from workbench.jobs.devices import pick_device
 from workbench.sampler.generate import Sampler
-from workbench.sampler.inputs import inputs_of, kept, portable, told_beforehand
+from workbench.sampler.inputs import first_frames, inputs_of, kept, portable, told_beforehand
 from workbench.sampler.samples import localised, settings_of, shareable
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
@@ -97,6 +97,8 @@ def test_each_thing_told_changes_the_video_and_is_made_again_alike(
         {"video": files["video"], "mask": files["mask"], "mask_keeps": "inside"},
         {"continue_from": files["video"], "kept_frames": 5},
         {"continue_from": files["video"], "kept_frames": 5, "tell_frames": True},
+        {"continue_to": files["video"], "following_frames": 5},
+        {"continue_to": files["video"], "following_frames": 1},
     ]
     made = [sampler.generate(workspace, settings(toys["control"], **one)).frames.tobytes() for one in asked]
     assert len(set(made)) == len(asked)
@@ -122,6 +124,26 @@ def test_what_is_told_stands_in_its_frames(workspace: Workspace, toys: dict[str,
     assert told_beforehand(over, np.zeros((5, SIZE, SIZE, 3), np.uint8)).known == (0, 1, 2, 3, 4)
 
 
+def test_a_video_leads_up_to_the_first_frames_of_the_one_that_follows(
+    workspace: Workspace, toys: dict[str, str], files: dict[str, str]
+) -> None:
+    asked = settings(toys["control"], continue_to=files["video"], following_frames=5)
+    inputs = inputs_of(workspace, asked)
+    told = told_beforehand(inputs, None)
+    assert asked.told == {"suffix": "continue_to"}
+    assert told.known == (4, 5, 6, 7, 8)
+    assert told.video is not None
+    ours = ((told.video[0, :, 4:].permute(1, 2, 3, 0) + 1) * 127.5).round().byte().numpy()
+    theirs = first_frames(Path(files["video"]), 5, inputs.shape.fps, SIZE, SIZE)
+    assert np.array_equal(ours, theirs)
+    both = inputs_of(workspace, asked.changed(following_frames=1, continue_from=files["other"], tell_frames=True))
+    assert told_beforehand(both, np.zeros((5, SIZE, SIZE, 3), np.uint8)).known == (0, 1, 2, 3, 4, 8)
+    with pytest.raises(ConfigError, match="following_frames is 5 and kept_frames 5, which leaves nothing to generate"):
+        inputs_of(workspace, asked.changed(continue_from=files["other"]))
+    with pytest.raises(ConfigError, match="last_image and continue_to are both given"):
+        inputs_of(workspace, asked.changed(last_image=files["last"]))
+
+
 @pytest.mark.parametrize(
     ("variant", "values", "sentence"),
     [
@@ -136,6 +158,8 @@ def test_what_is_told_stands_in_its_frames(workspace: Workspace, toys: dict[str,
         ("control", {"video": "video"}, "begins with a first frame"),
         ("control", {"control": "first"}, "control is first.png, which cannot be used"),
         ("control", {"last_image": "video"}, "last_image is video.mp4, which"),
+        ("control", {"continue_to": "first"}, "continue_to is first.png, which cannot be used"),
+        ("text", {"continue_to": "video"}, "continue_to is .*, a setting that .* does not have"),
     ],
 )
 def test_what_cannot_be_told_is_refused_with_the_reason(
@@ -193,6 +217,8 @@ def test_a_form_shows_what_the_model_can_be_told(toys: dict[str, str], files: di
     assert told <= hidden("text")
     assert hidden("control") & {*told, "video"} == {"mask"}  # until there is a video
     assert not hidden("control", video=files["video"]) & told
+    assert "following_frames" in hidden("control")
+    assert "following_frames" not in hidden("control", continue_to=files["video"])
     assert hidden("5b-image") & {*told, "tell_frames"} == {*told, "tell_frames"}
     assert "tell_frames" not in hidden("5b-image", continue_from=files["video"])
     assert "control" in hidden("a14b-image")

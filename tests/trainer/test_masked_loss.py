@@ -25,7 +25,8 @@ from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import metric_facts
 from workbench.runs.view import main_charts
-from workbench.trainer.loop import base_prediction, clip_losses, train_step
+from workbench.trainer.evaluation import levels_by_mask
+from workbench.trainer.loop import base_prediction, clip_losses, preview, train_step
 from workbench.workspace import Workspace
 
 CPU = torch.device("cpu")
@@ -280,6 +281,40 @@ def test_held_out_loss_has_two_numbers_and_a_view_shows_both(
     facts = {fact.key: fact.value for fact in metric_facts(curves)}
     assert "→" in facts["held_out_outside"]
     assert len(curves.to_json()["loss, held-out clips outside their masks"]) == 2
+
+
+def test_the_visible_effect_is_measured_inside_and_outside_of_the_masks(
+    workspace: Workspace, dataset: Dataset, toy_model: Model
+) -> None:
+    video, other = torch.zeros(1, 2, 2, 3), torch.tensor([[[0.2, 0.1], [0.0, 0.0]]])[..., None].expand(1, 2, 2, 3)
+    mask = torch.tensor([[[1.0, 0.5], [0.0, 0.0]]])
+    inside, outside = levels_by_mask(video, other, mask)
+    assert (inside, outside) == (pytest.approx(255 * 0.25 / 1.5), pytest.approx(255 * 0.05 / 2.5))
+    assert levels_by_mask(video, other, torch.ones(1, 2, 2))[1] is None
+
+    add_masks(dataset)
+    values = {"preview_every": 2, "preview_steps": 1, "preview_prompts": ["a ring"], "steps": 4}
+    run = create(workspace, toy_model.source, held_out=2, **MASKED, **values)
+    made = session(run)
+    for _ in range(2):
+        train_step(made)
+    preview(made)
+    preview(made)  # nothing is measured twice
+    made.save()
+    made.close()
+    (line,) = (one for one in run.metrics if "visible_inside" in one)
+    assert line["step"] == 2
+    assert line["visible_inside"] > 0
+    assert line["visible_outside"] > 0
+    curves = curves_of(run)
+    assert main_charts(curves, None)[-1]["title"] == "Visible effect on masked clips"
+    facts = {fact.key: fact.value for fact in metric_facts(curves)}
+    assert "levels of 255" in facts["visible_inside"]
+    assert "levels of 255" in facts["visible_outside"]
+    again = session(run)
+    preview(again)
+    again.close()
+    assert len([one for one in run.metrics if "visible_inside" in one]) == 1
 
 
 def test_memory_levels_change_no_bit(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:

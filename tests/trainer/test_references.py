@@ -1,7 +1,8 @@
-"""What LTX-Video and CogVideoX-Fun are told of their clips in training: frames, masks, control videos, references."""
+"""What LTX-Video, CogVideoX-Fun and Wan are told of their clips in training: frames, masks, controls, references."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from workbench.families.cogvideox import FAMILY as COGVIDEOX
 from workbench.families.lora_files import REFERENCE_KEY
 from workbench.families.ltx import FAMILY as LTX
 from workbench.families.model import Model
+from workbench.families.wan import FAMILY as WAN
 from workbench.fit.estimate import GpuModel
 from workbench.fit.memory import sizes
 from workbench.jobs.devices import pick_device
@@ -41,7 +43,8 @@ from workbench.workspace import Workspace, read_json
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
     base = tmp_path_factory.mktemp("told")
     made = {variant: LTX.toy(base / variant, variant) for variant in ("text", "text-0.9.5", "image-0.9.5")}
-    return made | {variant: COGVIDEOX.toy(base / variant, variant) for variant in ("fun-inp", "fun-control")}
+    made |= {variant: COGVIDEOX.toy(base / variant, variant) for variant in ("fun-inp", "fun-control")}
+    return made | {f"wan-{variant}": WAN.toy(base / f"wan-{variant}", variant) for variant in ("text", "image-2.1")}
 
 
 EVERY = ["first 0.2", "last 0.2", "first+last 0.1", "keyframes 3 0.1", "mask outside 0.1", "prefix 1 0.1"]
@@ -59,6 +62,11 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "a reference of the oldest": ("text", {"reference": True, "batch_size": 2}),
     "an image model's reference": ("image-0.9.5", {"reference": True, "given": ["first 0.5"]}),
+    "Wan's reference, two shapes": (
+        "wan-text",
+        {"reference": True, "batch_size": 2, "buckets": ["9x32x32", "9x48x32"], "horizontal_flip": 0.5},
+    ),
+    "a reference beside Wan's first frame": ("wan-image-2.1", {"reference": True, "given": ["first 0.7"]}),
     "inpainting": ("fun-inp", {"given": EVERY, "gradient_accumulation": 2, "horizontal_flip": 0.5}),
     "control, two shapes": (
         "fun-control",
@@ -145,6 +153,9 @@ def test_pictures_are_references_of_one_frame_and_do_not_mix_with_videos(
         ("fun-inp", {"control": True}, "a setting that .* does not have: set it to False"),
         ("fun-control", {"given": ["first 0.3"]}, "a setting that .* does not have: leave it empty"),
         ("fun-control", {"reference": True}, "a setting that .* does not have: set it to False"),
+        ("wan-text", {"reference": True, "reference_downscale": 2}, "reference_downscale is 2, a setting that"),
+        ("wan-text", {"control": True}, "a setting that .* does not have: set it to False"),
+        ("wan-image-2.1", {"reference": True}, "given is empty beside a reference, .* begins with a first frame"),
     ],
 )
 def test_what_cannot_be_told_is_refused_with_the_reason(
@@ -259,3 +270,95 @@ def test_the_cards_code_of_a_fun_model_generates_what_we_do(
     )
     ours = Sampler(model.source, pick_device("cpu")).generate(workspace, asked).frames
     assert np.abs(ours.astype(int) - (names["video"] * 255).round()).max() <= 1
+
+
+def played(code: str, reference: Path, frames: int, steps: int, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What a card's code generates, as [F, H, W, 3] in [0, 1]. diffusers reads videos with imageio; here with PyAV."""
+    import diffusers
+
+    from workbench.clips import media
+
+    lines = [line for line in code.splitlines() if "lora" not in line and "export_to_video(" not in line]
+    code = "\n".join(lines).replace(").frames[0]", 'output_type="np").frames[0]')
+    code = re.sub(r"num_inference_steps=\d+", f"num_inference_steps={steps}", code)
+    code = code.replace("reference.mp4", str(reference))
+    names: dict[str, Any] = {}
+
+    def read(path: str) -> list[Image.Image]:
+        return [Image.fromarray(frame) for frame in media.read_frames(Path(path), list(range(frames)))]
+
+    monkeypatch.setattr(diffusers.utils, "load_video", read)
+    exec(code, names)
+    return names["video"]
+
+
+@pytest.mark.parametrize("variant", ["text", "5b", "5b-image", "a14b", "a14b-image"])
+def test_the_cards_code_of_wan_generates_with_a_reference_in_plain_diffusers(
+    workspace: Workspace, tmp_path: Path, variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the videos' files to decoded frames, with two experts, and where tokens have times of their own already."""
+    from workbench.clips import media
+
+    model = WAN.toy(tmp_path / variant, variant)
+    shape = model.frames, model.height, model.width
+    draw = np.random.default_rng(0)
+    reference = tmp_path / "reference.mp4"
+    cells = draw.integers(0, 256, (model.frames, model.height // 8, model.width // 8, 3), dtype=np.uint8)
+    media.encode(cells.repeat(8, 1).repeat(8, 2), reference, model.fps)
+    of_image = model.task == "image-to-video"
+    picture = tmp_path / "first_frame.png"
+    Image.fromarray(draw.integers(0, 256, (*shape[1:], 3), dtype=np.uint8)).save(picture)
+    told = ["first", "reference"] if of_image else ["reference"]
+    code = WAN.usage(model, tmp_path / variant, "lora.safetensors", "a red circle", shape, told=told)
+    assert "more than this pipeline takes" not in code
+    monkeypatch.chdir(tmp_path)
+    theirs = played(code, reference, model.frames, 2, monkeypatch)
+    more = {"image": str(picture)} if of_image else {}
+    asked = SampleSettings().changed(
+        model=model.source, prompt="a red circle", seed=0, device="cpu", steps=2, reference=str(reference), **more
+    )
+    sampler = Sampler(model.source, pick_device("cpu"))
+    ours = sampler.generate(workspace, asked).frames
+    assert np.abs(ours.astype(int) - (theirs * 255).round()).max() <= 1
+    without = sampler.generate(workspace, asked.changed(reference="")).frames
+    assert np.abs(ours.astype(int) - without.astype(int)).max() > 1
+
+
+def test_a_lora_of_wan_is_previewed_and_sampled_with_a_reference(
+    workspace: Workspace, dataset: Dataset, models: dict[str, Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attached(dataset, "reference")
+    source = models["wan-text"].source
+    values = {"reference": True, "steps": 2, "preview_every": 2, "preview_steps": 2, "save_every": 2}
+    run = create(workspace, source, **values)
+    training_loop(session(run))
+    records = [read_json(path) for path in sorted(run.folder.glob("previews/step-*/[0-9].json"))]
+    assert records
+    assert all(record["told"].startswith("reference of ") for record in records)
+    lora = run.folder / "lora.safetensors"
+    assert read_header(lora).metadata[REFERENCE_KEY] == "1"
+    code = (run.folder / "README.md").read_text(encoding="utf-8").partition("```python\n")[2].partition("\n```")[0]
+    assert "in_context(pipe.transformer)" in code
+
+    clip = read_clips(dataset.folder)[0]
+    asked = SampleSettings().changed(
+        model=source, prompt="a red square", loras=[str(lora)], seed=0, device="cpu", steps=2
+    )
+    sampler = Sampler(source, pick_device("cpu"))
+    ways: list[dict[str, Any]] = [{}, {"reference": str(dataset.folder / clip.reference)}]
+    made = [sampler.generate(workspace, asked.changed(**one)) for one in ways]
+    assert made[0].frames.tobytes() != made[1].frames.tobytes()
+    assert len(made[1].record["reference_sha256"]) == 64
+
+
+def test_the_fit_check_counts_the_tokens_and_times_of_wans_reference() -> None:
+    def estimated(model: str, **values: Any) -> tuple[int, float]:
+        settings = TrainSettings().changed(model=model, **values)
+        family, known = settings.resolved
+        run = sizes(settings, known, family.facts(known), GpuModel("a large GPU", "cuda", 200.0, 394.0))
+        return run.tokens, run.saved_by_a_block
+
+    for model in ("wan2.1-t2v-1.3b", "wan2.2-i2v-a14b"):
+        plain, told = estimated(model), estimated(model, reference=True)
+        assert told[0] == 2 * plain[0]
+        assert told[1] > plain[1] + 20  # bytes a token and unit of width, for times of their own

@@ -1,20 +1,26 @@
-"""A slider: prompts alone, both strengths in one step, clips that the base model generates, exact resume, refusals."""
+"""Sliders: both strengths in one step, of prompts and of pairs; clips that the base model generates, from pictures and
+with both experts; exact resume, refusals."""
 
 from __future__ import annotations
 
 import gc
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 from tests.driving import create, go, session
+from tests.trainer.test_told_in_training import attached
 from workbench.clips.records import file_sha256
 from workbench.dataset_builder import Dataset
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, DataError
+from workbench.families.cogvideox import FAMILY as COGVIDEOX
 from workbench.families.model import Model
+from workbench.families.wan import FAMILY as WAN
 from workbench.operations.overview import overview
 from workbench.operations.plans import look
 from workbench.runs import checkpoints
@@ -101,6 +107,92 @@ def test_the_strengths_learn_opposite_directions(
     assert all(parameter.grad is not None for parameter in made.trainable.parameters)
 
 
+@pytest.mark.parametrize(
+    ("family", "variant"), [(COGVIDEOX, "image"), (WAN, "image-2.1"), (WAN, "a14b"), (WAN, "a14b-image")]
+)
+def test_clips_are_generated_from_pictures_and_by_both_experts(
+    workspace: Workspace, tmp_path: Path, family: Any, variant: str
+) -> None:
+    values = {**ALONE, "steps": 2, "preview_every": 2}
+    if "a14b" in variant:
+        values["expert"] = "low noise"
+    if "image" in variant:
+        for color in ("red", "blue"):
+            Image.new("RGB", (48, 40), color).save(tmp_path / f"{color}.png")
+        values["preview_images"] = [str(tmp_path / "red.png"), str(tmp_path / "blue.png")]
+    run = create(workspace, str(family.toy(tmp_path / "toy", variant).source), **values)
+    made = go(run, 2)
+    assert [Path(item.picture).stem for item in made.data.train] == (
+        ["red", "blue", "red"] if "image" in variant else ["", "", ""]
+    )
+    before, given = made.inputs.batch(1, 0), made.inputs.clips(made.data.train)
+    if "image" in variant:
+        red, blue, again = (one.given.beside for one in given if one.given is not None and one.given.beside is not None)
+        assert not torch.equal(red, blue)
+        if variant != "image":  # CogVideoX' pictures get noise of their own
+            assert torch.equal(red, again)
+    made.save()
+    preview(made)
+    export(made)
+    kept = sorted(path.name for path in workspace.cache.glob("*.safetensors"))
+    after = session(run).inputs.batch(1, 0)  # the clips come from the cache
+    assert torch.equal(before.inputs.latents, after.inputs.latents)
+    assert sorted(path.name for path in workspace.cache.glob("*.safetensors")) == kept
+
+
+def test_further_strengths_are_learned_that_much_further(workspace: Workspace, toy_model: Model) -> None:
+    settings = TrainSettings(model=toy_model.source).changed(**ALONE, slider_reach=3.0)
+    drawn = [slider.strength_of(settings, step, 0) for step in range(1, 60)]
+    assert 1 <= min(drawn) < 1.3
+    assert 2.7 < max(drawn) <= 3
+    assert {slider.strength_of(settings.changed(slider_reach=1.0), step, 0) for step in range(1, 9)} == {1.0}
+    made = session(create(workspace, toy_model.source, **ALONE, steps=1, slider_reach=3.0))
+    assert learned_at(made) == pytest.approx([drawn[0], -drawn[0]])
+
+
+def test_pairs_are_learned_at_opposite_strengths_and_exactly_again(
+    workspace: Workspace, dataset: Dataset, toy_model: Model
+) -> None:
+    values = {"slider_from": "pairs", "horizontal_flip": 0.5, "steps": 4}
+    with pytest.raises(DataError, match="its reference is missing, and slider_from is pairs"):
+        create(workspace, toy_model.source, **values)
+    attached(dataset, "reference")
+    run = create(workspace, toy_model.source, **values)
+    saved(run, 2)
+    want = saved(run, 4)
+    shutil.rmtree(run.folder)
+    whole = create(workspace, toy_model.source, **values)
+    assert saved(whole, 4) == want
+    made = session(whole)
+    batch = made.inputs.batch(1, 0)
+    assert batch.opposite is not None
+    assert not torch.equal(batch.opposite, batch.inputs.latents)
+    assert learned_at(made) == pytest.approx([1.0, -1.0])
+    export(made)
+    assert "pairs of clips" in (whole.folder / "README.md").read_text()
+    settings = whole.settings
+    for wrong, said in (({"reference": True}, "reference"), ({"dataset": ""}, "dataset is empty and slider_from")):
+        with pytest.raises(ConfigError, match=said):
+            check(workspace, settings.changed(**wrong))
+
+
+def learned_at(made: Any) -> list[float]:
+    """The strengths at which a batch is learned."""
+    seen, loss = list[float](), type(made.family).loss
+    own = next(one.scaling["default"] for one in made.bare_transformer.modules() if hasattr(one, "scaling"))
+
+    def noted(family: Any, transformer: Any, *arguments: Any) -> torch.Tensor:
+        seen.append(next(one.scaling["default"] for one in transformer.modules() if hasattr(one, "scaling")) / own)
+        found: torch.Tensor = loss(family, transformer, *arguments)
+        return found
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(type(made.family), "loss", noted)
+        batch = made.inputs.batch(1, 0)
+        slider.backward(made, batch, batch.weights, 1, 0, lambda inputs: base_prediction(made, inputs))
+    return seen
+
+
 def test_with_a_dataset_its_clips_are_learned_at(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
     made = go(create(workspace, toy_model.source, **PROMPTS, steps=2), 2)
     assert all(item.generated is None for item in made.data.items)
@@ -117,6 +209,9 @@ def test_with_a_dataset_its_clips_are_learned_at(workspace: Workspace, dataset: 
         ({"train_also": ["norm_final"]}, "train_also is norm_final and slider_positive is set"),
         ({"slider_positive": []}, "dataset is empty: choose one of yours"),
         ({"model": "tiny-phenaki"}, "predicts codes"),
+        ({"model": "tiny-cogvideox-i2v"}, "preview_images is empty, and .* starts from a picture"),
+        ({"model": "tiny-cogvideox-i2v", "condition": "low resolution"}, "condition is low resolution"),
+        ({"model": "tiny-cogvideox-i2v", "given": ["first 1"]}, "given is set, but the slider has no dataset"),
     ],
 )
 def test_what_does_not_belong_together_is_refused(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,11 +34,14 @@ from workbench.runs.checks import check
 from workbench.runs.data import load_data
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
+from workbench.runs.snapshot import snapshot
+from workbench.runs.view import videos
 from workbench.sampler.generate import Sampler
 from workbench.sampler.settings import SampleSettings
 from workbench.trainer.encoder import encoding_work, read_told, read_video, told_views
 from workbench.trainer.loop import training_loop
 from workbench.workspace import Workspace, read_json
+from workbench.workspace.strange_names import strange_names
 
 EVERY = ["first 0.2", "last 0.1", "first+last 0.2", "prefix 5 0.1", "suffix 5 0.1", "keyframes 3 0.1"]
 
@@ -298,6 +302,30 @@ def test_a_run_of_first_and_last_frames_previews_them_and_its_card_generates_in_
     ours = Sampler(models["control"].source, pick_device("cpu")).generate(workspace, asked).frames
     # Both are noise, and the file compresses it.
     assert np.abs(ours.astype(int) - frames).mean() < 0.4 * np.abs(ours.astype(int) - ours[::-1]).mean()
+
+
+@pytest.mark.parametrize("given", ["first+last 1", "prefix 5 1", "suffix 5 1", "keyframes 3 1", "mask inside 1"])
+def test_a_preview_hands_a_sample_what_it_was_told(
+    workspace: Workspace, dataset: Dataset, models: dict[str, Model], given: str
+) -> None:
+    attached(dataset, "control")
+    attached(dataset, "mask")
+    values = {"given": [given], "control": True, "steps": 2, "preview_every": 2, "preview_steps": 2}
+    run = create(workspace, models["control"].source, **values)
+    training_loop(session(run))
+    record = read_json(run.folder / "previews" / "step-00000000" / "0.json")
+    asked = SampleSettings().changed(**record["settings"], device="cpu")
+    (kind,) = (one.kind for one in run.settings.given_shares)
+    assert set(asked.told) == {kind.name, "control"}
+    assert Path(asked.control).is_file()
+    made = Sampler(models["control"].source, pick_device("cpu")).generate(workspace, asked).frames.astype(int)
+    if kind.name != "prefix":  # whose latents a sample also puts back at each step
+        shown = read_frames(run.folder / "previews" / "step-00000000" / "0.mp4", list(range(9)))
+        assert np.abs(made - shown).mean() < 0.4 * np.abs(made - made[::-1]).mean(), "both are noise, and compressed"
+    assert [path for path in strange_names(workspace) if "previews" in path.parts] == []
+    row = videos(snapshot(run))["rows"][0]
+    assert row["told"].startswith(str(kind))
+    assert Path(row["sample"]).is_file()
 
 
 def test_the_fit_check_counts_what_is_told(models: dict[str, Model]) -> None:

@@ -26,7 +26,9 @@ from workbench.dataset_builder.settings import (
     CheckSettings,
     ExportSettings,
     ImportSettings,
+    MakeSettings,
     SplitSettings,
+    TrackSettings,
 )
 from workbench.demo_space import replays
 from workbench.demo_space.limits import EMPTY, MODULES, MOST, ONLY, Limits, check
@@ -68,6 +70,7 @@ SWITCHED_OFF: list[tuple[type[Settings], dict[str, Any]]] = [
     (SampleSettings, {"image": "http://169.254.169.254/latest"}), (SampleSettings, {"loras": ["owner/name=0.5"]}),
     (SampleSettings, {"loras": ["~/lora.safetensors"]}), (ImportSettings, {"hub_dataset": "owner/name"}),
     (ExportSettings, {"repo_id": "me/mine"}), (CaptionSettings, {"captioner": "vision_language"}),
+    (MakeSettings, {"maker": "depth"}), (TrackSettings, {"model": "facebook/sam2.1-hiera-tiny"}),
     (ExportSettings, {"target": "/tmp/out.zip"}), (SampleSettings, {"loras": ["datasets/evil"]}),
     (SampleSettings, {"loras": ["clips/evil=0.5"]}), (SampleSettings, {"loras": ["runs/Evil"]}),
     (SampleSettings, {"loras": ["loras/evil:x.safetensors@main=1"]}), (LoraImportSettings, {"source": "grids/evil"}),

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from workbench.errors import ConfigError, ModelUnavailable
 from workbench.paths import extra_command
+from workbench.vision.local_models import KnownModel
 
 if TYPE_CHECKING:
     from workbench.captioners.settings import CaptionerSettings
@@ -43,21 +43,6 @@ class NoAnswer(ModelUnavailable):
         self.wait = wait
 
 
-@dataclass(frozen=True)
-class CaptionModel:
-    """One of the models a captioner offers by name.
-
-    id: what `CaptionerSettings.model` holds, a repository of the Hub; revision: its pinned commit
-    memory_gb: what it needs while it works, an estimate; download_gb: what is fetched once
-    """
-
-    id: str
-    title: str
-    revision: str
-    memory_gb: float
-    download_gb: float
-
-
 class Captioner(ABC):
     """Frames in, words out.
 
@@ -76,7 +61,7 @@ class Captioner(ABC):
     extra: ClassVar[str] = ""
     imports: ClassVar[tuple[str, ...]] = ()
     reads: ClassVar[tuple[str, ...]]
-    choices: ClassVar[tuple[CaptionModel, ...]] = ()
+    choices: ClassVar[tuple[KnownModel, ...]] = ()
 
     @abstractmethod
     def __init__(self, settings: CaptionerSettings, workspace: Workspace) -> None:

@@ -9,35 +9,32 @@ the processors would sample again at rates of their own. The processors need a t
 from __future__ import annotations
 
 import importlib
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from workbench.captioners.base import Captioner, CaptionFailed, CaptionModel, whole_sentences
-from workbench.errors import ConfigError, ModelUnavailable, OutOfMemory
-from workbench.jobs import processes
-from workbench.jobs.devices import Device, pick_device
+from workbench.captioners.base import Captioner, CaptionFailed, whole_sentences
+from workbench.errors import ConfigError
+from workbench.jobs.devices import pick_device
 from workbench.jobs.torch_devices import free_memory
 from workbench.paths import extra_command
-from workbench.workspace import named_paths
+from workbench.vision import local_models
+from workbench.vision.local_models import KnownModel, fits
 
 if TYPE_CHECKING:
     from workbench.captioners.settings import CaptionerSettings
     from workbench.clips.media import Pixels
     from workbench.workspace import Workspace
 
-FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
 INSTALL = f"install the extra: {extra_command('caption')}, with torchvision from where torch came from"
 
 QWEN, SMOL = "Qwen/Qwen", "HuggingFaceTB/SmolVLM2-"
 CHOICES = (
-    CaptionModel(f"{QWEN}3-VL-4B-Instruct", "Qwen3-VL 4B", "ebb281ec70b05090aa6165b016eac8ec08e71b17", 10, 8.9),
-    CaptionModel(f"{QWEN}3-VL-2B-Instruct", "Qwen3-VL 2B", "89644892e4d85e24eaac8bacfd4f463576704203", 6, 4.3),
-    CaptionModel(f"{QWEN}3-VL-8B-Instruct", "Qwen3-VL 8B", "0c351dd01ed87e9c1b53cbc748cba10e6187ff3b", 20, 17.5),
-    CaptionModel(f"{SMOL}2.2B-Instruct", "SmolVLM2 2.2B", "482adb537c021c86670beed01cd58990d01e72e4", 6, 9.0),
-    CaptionModel(f"{SMOL}500M-Video-Instruct", "SmolVLM2 500M", "7b375e1b73b11138ff12fe22c8f2822d8fe03467", 2, 2.0),
-    CaptionModel(f"{QWEN}2.5-VL-3B-Instruct", "Qwen2.5-VL 3B", "66285546d2b821cf421d4f5eb2576359d3770cd3", 9, 7.5),
-    CaptionModel(f"{QWEN}2.5-VL-7B-Instruct", "Qwen2.5-VL 7B", "cc594898137f460bfe9f0759e9844b3ce807cfb5", 20, 16.6),
+    KnownModel(f"{QWEN}3-VL-4B-Instruct", "Qwen3-VL 4B", "ebb281ec70b05090aa6165b016eac8ec08e71b17", 10, 8.9),
+    KnownModel(f"{QWEN}3-VL-2B-Instruct", "Qwen3-VL 2B", "89644892e4d85e24eaac8bacfd4f463576704203", 6, 4.3),
+    KnownModel(f"{QWEN}3-VL-8B-Instruct", "Qwen3-VL 8B", "0c351dd01ed87e9c1b53cbc748cba10e6187ff3b", 20, 17.5),
+    KnownModel(f"{SMOL}2.2B-Instruct", "SmolVLM2 2.2B", "482adb537c021c86670beed01cd58990d01e72e4", 6, 9.0),
+    KnownModel(f"{SMOL}500M-Video-Instruct", "SmolVLM2 500M", "7b375e1b73b11138ff12fe22c8f2822d8fe03467", 2, 2.0),
+    KnownModel(f"{QWEN}2.5-VL-3B-Instruct", "Qwen2.5-VL 3B", "66285546d2b821cf421d4f5eb2576359d3770cd3", 9, 7.5),
+    KnownModel(f"{QWEN}2.5-VL-7B-Instruct", "Qwen2.5-VL 7B", "cc594898137f460bfe9f0759e9844b3ce807cfb5", 20, 16.6),
 )
 
 
@@ -52,7 +49,7 @@ class VisionLanguage(Captioner):
     extra: ClassVar[str] = "caption"
     imports: ClassVar[tuple[str, ...]] = ("torchvision", "num2words")
     reads: ClassVar[tuple[str, ...]] = ("model", "device")
-    choices: ClassVar[tuple[CaptionModel, ...]] = CHOICES
+    choices: ClassVar[tuple[KnownModel, ...]] = CHOICES
 
     def __init__(self, settings: CaptionerSettings, workspace: Workspace) -> None:
         self._settings = settings
@@ -61,36 +58,26 @@ class VisionLanguage(Captioner):
 
     def check(self) -> None:
         super().check()
-        if all(choice.id != self._settings.model for choice in CHOICES):
-            _checked_folder(self._settings.model)
+        local_models.check(self._settings.model, CHOICES)
 
     @property
     def model_name(self) -> str:
-        known = next((choice for choice in CHOICES if choice.id == self._settings.model), None)
-        return known.title if known else Path(self._settings.model).name
+        return local_models.title_of(self._settings.model, CHOICES)
 
     def open(self) -> None:
         check_torchvision()
         device = pick_device(self._settings.device)
-        folder = fetch(self._settings.model)
-        import torch
-
-        try:
-            with processes.loading():
-                self._processor, self._model = _load(folder, device)
-        except torch.OutOfMemoryError as error:
-            raise OutOfMemory(f"{folder.name} does not fit into the GPU's memory: choose a smaller model") from error
+        folder = local_models.fetch(self._settings.model, CHOICES)
+        kinds = "AutoModelForImageTextToText", "AutoProcessor"
+        self._model, self._processor = local_models.load(folder, device, *kinds, half=True, install=INSTALL)
 
     def caption(self, frames: Pixels, fps: float, instruction: str) -> str:
         import torch
 
+        small = "the GPU has not enough memory for the frames: lower frames or picture_side, or choose a smaller model"
         try:
-            with torch.inference_mode():
+            with fits(small), torch.inference_mode():
                 return self._answer(self._inputs(frames, fps, instruction))
-        except torch.OutOfMemoryError as error:
-            raise OutOfMemory(
-                "the GPU has not enough memory for the frames: lower frames or picture_side, or choose a smaller model"
-            ) from error
         except ValueError as error:  # such as a picture too narrow for the model's patches
             raise CaptionFailed(f"the model's processor refuses the frames ({error})") from error
 
@@ -139,57 +126,6 @@ def check_torchvision() -> None:
         raise ConfigError(f"vision-language models need torchvision, which is not installed: {INSTALL}") from None
     except RuntimeError as error:  # its operators do not load beside this torch
         raise ConfigError(f"the torchvision here was built for another torch ({error}): {INSTALL}") from None
-
-
-def fetch(model: str) -> Path:
-    """The folder with a model's files, downloaded once at its pinned commit. Raises ConfigError, ModelUnavailable."""
-    known = next((choice for choice in CHOICES if choice.id == model), None)
-    if known is None:
-        return _checked_folder(model)
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    wanted: dict[str, Any] = {"repo_id": known.id, "revision": known.revision, "allow_patterns": list(FILES)}
-    try:
-        return Path(snapshot_download(**wanted, local_files_only=True))
-    except LocalEntryNotFoundError:
-        sys.stdout.write(f"Downloading {known.title}, about {known.download_gb:g} GB, once ...\n")  # the job's log
-    try:
-        return Path(snapshot_download(**wanted))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).split("\n")[0][:200]
-        raise ModelUnavailable(
-            f"{known.id} cannot be downloaded ({reason}): check the network and try again"
-        ) from error
-
-
-def _checked_folder(model: str) -> Path:
-    folder = named_paths.resolve(model, "model")
-    if not (folder / "config.json").is_file():
-        known = ", ".join(choice.id for choice in CHOICES)
-        raise ConfigError(f"model is {model!r}, neither known nor a folder with a config.json: choose one of {known}")
-    if not any(folder.glob("*.safetensors")):
-        raise ConfigError(f"model is {model}, a folder without .safetensors files: convert its weights")
-    return folder
-
-
-def _load(folder: Path, device: Device) -> tuple[Any, Any]:
-    """Processor and model, ready to answer. Raises ConfigError for a folder that transformers cannot make one of."""
-    import torch
-    from transformers import AutoModelForImageTextToText, AutoProcessor
-
-    local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-    dtype = torch.bfloat16 if device.is_gpu else torch.float32
-    try:
-        processor = AutoProcessor.from_pretrained(folder, **local)
-        model = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, use_safetensors=True, **local)
-    except ImportError as error:  # such as num2words, for SmolVLM
-        reason = str(error).strip().split("\n")[0]
-        raise ConfigError(f"{folder.name} needs a package that is not installed ({reason}): {INSTALL}") from error
-    except (ValueError, OSError) as error:
-        reason = str(error).strip().split("\n")[0][:200]
-        raise ConfigError(f"model is {folder}, which transformers cannot load ({reason}): choose another") from error
-    return processor, model.to(device.torch_name).eval().requires_grad_(False)
 
 
 CAPTIONER = VisionLanguage

@@ -1,11 +1,12 @@
-"""Make what lies beside a clip from the clip itself, without a model: edges, gray, blurred, masked, its end frames.
+"""Make what lies beside a clip from the clip itself: edges, gray, blurred, masked, its end frames; depth, poses.
 
-A control clip or a mask made here has exactly the clip's frames, size and rate. No model is needed; what a model makes
-(depth) is made the same way as a caption (captioners).
+A control clip or a mask made here has exactly the clip's frames, size and rate. Depth and poses need a model (vision),
+the others none.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 from collections.abc import Callable, Iterator
@@ -16,9 +17,11 @@ from typing import Any, Literal, get_args
 from workbench.clips import media
 from workbench.clips.media import Pixels
 from workbench.errors import ConfigError, DataError
+from workbench.vision import depth, local_models, pose
+from workbench.vision.local_models import KnownModel, LocalModel
 from workbench.workspace import write_bytes
 
-Maker = Literal["edges", "gray", "blur", "downsampled", "box", "border", "first_frame", "last_frame"]
+Maker = Literal["edges", "gray", "blur", "downsampled", "depth", "pose", "box", "border", "first_frame", "last_frame"]
 MAKERS: tuple[Maker, ...] = get_args(Maker)
 Box = tuple[float, float, float, float]
 BLANK = 127  # gray of the part of a control clip that a model is to fill in
@@ -37,12 +40,18 @@ class Amount:
 
 @dataclass(frozen=True)
 class About:
-    """What a maker makes. kinds: of companions it can be, the usual one first"""
+    """What a maker makes. kinds: of companions it can be, the usual one first
+
+    models: that are known to make it, the usual one first; () where no model is needed
+    helpers: likewise of the second model that it needs, the setting `detector`
+    """
 
     title: str
     does: str
     kinds: tuple[str, ...]
     amount: Amount | None = None
+    models: tuple[KnownModel, ...] = ()
+    helpers: tuple[KnownModel, ...] = ()
 
 
 ABOUT: dict[Maker, About] = {
@@ -65,6 +74,19 @@ ABOUT: dict[Maker, About] = {
         "sharpens.",
         ("control", "reference"),
         Amount("how many times smaller", 4, 2, 16),
+    ),
+    "depth": About(
+        "Depth",
+        "How near each place is, by a model: white is near, black far. A LoRA trained on it follows a scene's layout.",
+        ("control", "reference"),
+        models=depth.MODELS,
+    ),
+    "pose": About(
+        "Pose",
+        "The people as skeletons, by a model, in OpenPose's colors on black. A LoRA trained on it follows movements.",
+        ("control", "reference"),
+        models=pose.MODELS,
+        helpers=pose.DETECTORS,
     ),
     "box": About(
         "Box masked",
@@ -109,7 +131,45 @@ def amount_of(maker: Maker, amount: float | None) -> float:
     return known.start if amount is None else amount
 
 
-def make(
+def check_model(maker: Maker, model: str, detector: str = "") -> None:
+    """Raise ConfigError for models that a maker cannot use, without loading or asking anything. "": the usual one."""
+    about = ABOUT[maker]
+    for setting, named, known in (("model", model, about.models), ("detector", detector, about.helpers)):
+        if named and not known:
+            raise ConfigError(f"{setting} is {named}, but {maker} needs none: leave it out")
+        if named:
+            local_models.check(named, known, setting, any_of_hub=True)
+
+
+def opening(maker: Maker, model: str = "", detector: str = "") -> str:
+    """Say which models a maker opens, and how much of them is downloaded before."""
+    both = [(model, ABOUT[maker].models), (detector, ABOUT[maker].helpers)]
+    return "; ".join(local_models.opening(named or known[0].id, known) for named, known in both if known)
+
+
+def opened(
+    maker: Maker, model: str = "", detector: str = "", device: str = "auto"
+) -> contextlib.AbstractContextManager[LocalModel | None]:
+    """Load what a maker needs, to be given back at the end; None for one that needs no model.
+
+    Args:
+        model, detector: As `local_models.fetch` takes them; "" for the usual one.
+        device: "auto", "cuda", "cuda:1", "mps" or "cpu".
+
+    Raises:
+        ConfigError: There is no such model, or it cannot do that.
+        ModelUnavailable: It cannot be downloaded.
+        OutOfMemory: It does not fit into the GPU's memory.
+    """
+    check_model(maker, model, detector)
+    if maker == "depth":
+        return depth.Depth(model, device)
+    if maker == "pose":
+        return pose.Pose(model, device, detector)
+    return contextlib.nullcontext()
+
+
+def make(  # noqa: PLR0913 - what a maker can be given, each part named
     maker: Maker,
     kind: str,
     source: Path,
@@ -118,6 +178,7 @@ def make(
     fps: float,
     amount: float | None = None,
     box: Box = MIDDLE,
+    model: LocalModel | None = None,
     tick: Callable[[], object] = lambda: None,
 ) -> Path:
     """Make a companion of one of our own clips.
@@ -129,7 +190,8 @@ def make(
         fps: Of the clip.
         amount: The maker's number (`ABOUT`); None for the usual one.
         box: Left, top, width and height of the box in percent of the picture.
-        tick: Called after each frame; may raise to stop.
+        model: What `opened` gave.
+        tick: Called before each frame is looked at; may raise to stop.
 
     Returns:
         The file: TARGET.mp4, or .png for a single frame.
@@ -138,6 +200,7 @@ def make(
         ConfigError: The maker cannot make that kind, or its number is out of bounds.
         DataError: The clip cannot be read.
         CannotWrite: The disk is full.
+        OutOfMemory: The GPU's memory is too small for the model.
     """
     kind, number = kind_of(maker, kind), amount_of(maker, amount)
     if maker in ("first_frame", "last_frame"):
@@ -145,13 +208,15 @@ def make(
         write_bytes(made, _png(source, last=maker == "last_frame"))
         return made
     made = target.with_name(f"{target.name}.mp4")
-    pictures = (changed_picture(maker, kind, picture, number, box) for picture in _pictures(source))
+    if model is not None:
+        pictures = model.pictures(_pictures(source, tick))
+    else:
+        pictures = (changed_picture(maker, kind, picture, number, box) for picture in _pictures(source, tick))
     if (first := next(pictures, None)) is None:
         raise DataError(f"{source.name} has no frame: import it again")
     with media.VideoWriter(made, first.shape[1], first.shape[0], fps) as writer:
         for picture in itertools.chain([first], pictures):
             writer.write(media.bt709_frame(picture))
-            tick()
     return made
 
 
@@ -199,8 +264,9 @@ def _part(start: float, length: float, whole: int) -> slice:
     return slice(first, min(whole, max(first + 1, round((start + length) / 100 * whole))))
 
 
-def _pictures(source: Path) -> Iterator[Pixels]:
+def _pictures(source: Path, tick: Callable[[], object] = lambda: None) -> Iterator[Pixels]:
     for _, picture in media.decode(source):
+        tick()
         yield picture
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -176,13 +177,20 @@ def detach(dataset: Path, clips: Sequence[Clip], kind: str) -> int:
 class CompanionProblem:
     """Why what lies beside a clip does not fit it. kind: of the companion; what: which problem; sentence: in words
 
-    frames: how many the file has, 0 where that is not known
+    short: the same beside its picture;  frames: how many the file has, 0 where that is not known
     """
 
     kind: str
     what: Literal["missing", "damaged", "length", "size"]
     sentence: str
+    short: str
     frames: int = 0
+
+
+@lru_cache(maxsize=16384)
+def _probed(path: Path, changed: int) -> media.VideoFacts:
+    """What a file is: read once as long as nobody touches it; `changed` is its time of change."""
+    return media.probe(path)
 
 
 def problems(dataset: Path, clip: Clip) -> list[CompanionProblem]:
@@ -194,22 +202,26 @@ def problems(dataset: Path, clip: Clip) -> list[CompanionProblem]:
             path = companion_path(dataset, clip, kind)
         except DataError:
             sentence = f"{clip.name} has a {name} whose file is missing."
-            found.append(CompanionProblem(kind, "missing", sentence))
+            found.append(CompanionProblem(kind, "missing", sentence, "its file is missing"))
             continue
         if path is None or path.suffix == ".png":
             continue
         try:
-            about = media.probe(path)
+            about = _probed(path, path.stat().st_mtime_ns)
         except DataError as error:
-            found.append(CompanionProblem(kind, "damaged", f"The {name} of {clip.name} cannot be read: {error}."))
+            sentence = f"The {name} of {clip.name} cannot be read: {error}."
+            found.append(CompanionProblem(kind, "damaged", sentence, "it cannot be read"))
             continue
         if kind == "reference":
             continue
         same_rate = not clip.fps or abs(about.fps / clip.fps - 1) < RATE
         if about.frames != clip.frames or not same_rate:
             length = f"{about.frames} frames at {about.fps:.4g} fps, the clip {clip.frames} at {clip.fps:.4g}"
-            found.append(CompanionProblem(kind, "length", f"The {name} of {clip.name} has {length}.", about.frames))
+            sentence = f"The {name} of {clip.name} has {length}."
+            short = f"{about.frames} frames, the clip {clip.frames}" if same_rate else length
+            found.append(CompanionProblem(kind, "length", sentence, short, about.frames))
         if (about.width, about.height) != (clip.width, clip.height):
             size = f"{about.width}x{about.height}, the clip {clip.width}x{clip.height}"
-            found.append(CompanionProblem(kind, "size", f"The {name} of {clip.name} is {size}.", about.frames))
+            sentence = f"The {name} of {clip.name} is {size}."
+            found.append(CompanionProblem(kind, "size", sentence, size, about.frames))
     return found

@@ -1,6 +1,7 @@
-"""Make companions of many clips as a job: edges, gray, blur, masks of boxes and borders, end frames (clips.made).
+"""Make companions of many clips as a job: edges, gray, depth, poses, masks of boxes, end frames ... (clips.made).
 
-All of them are one change of the history. A clip that cannot be read is named and stays without one.
+A maker that needs a model loads it once, and takes its turn on the GPU where there is one. All companions are one
+change of the history. A clip that cannot be read is named and stays without one.
 """
 
 from __future__ import annotations
@@ -17,46 +18,77 @@ from workbench.dataset_builder.settings import MakeSettings
 from workbench.dataset_builder.tasks import Tick
 from workbench.display.quantities import counted
 from workbench.errors import ConfigError, DataError
+from workbench.jobs import queue
+from workbench.jobs.devices import Device, gpus_of
+from workbench.workspace import Workspace
+
+MOST_FRAMES = 1000  # that a model looks at in one clip: depth is kept until all are seen, two gigabytes of memory
 
 
 def check(dataset: Path, settings: MakeSettings) -> list[Clip]:
     """Return the clips that get a companion.
 
     Raises:
-        ConfigError: The maker cannot make that kind, its number is out of bounds, no clip needs it, or a named clip is
-            not there.
+        ConfigError: The maker cannot make that kind, its number is out of bounds, its model is none, a clip is too long
+            for it, no clip needs it, or a named clip is not there.
     """
     kind = made.kind_of(settings.maker, settings.kind)
     made.amount_of(settings.maker, settings.amount)
+    made.check_model(settings.maker, settings.model, settings.detector)
     chosen = [clip for clip in clips_named(read_clips(dataset), settings.clips or None) if not clip.is_latents]
     wanted = [clip for clip in chosen if settings.again or kind not in clip.companions]
     if not wanted:
         why = f"all have a {COMPANION_NAMES[kind]} (again: make it anew)" if chosen else "there is none with pictures"
         raise ConfigError(f"no clip needs one: {why}")
+    if made.ABOUT[settings.maker].models and (long := [clip for clip in wanted if clip.frames > MOST_FRAMES]):
+        most = f"{settings.maker} takes {MOST_FRAMES:,} at most"
+        raise ConfigError(f"{long[0].name} has {long[0].frames:,} frames, {most}: split it first")
     return wanted
+
+
+def devices(config: Path) -> list[Device]:
+    """Return the GPU of a maker that needs a model. Raises ConfigError."""
+    settings = MakeSettings.load(config)
+    return gpus_of(settings.device)[:1] if made.ABOUT[settings.maker].models else []
 
 
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     """Make what the settings ask for. The outcome: {clips, done (a sentence), failed (a sentence each)}.
 
-    Raises ConfigError, DataError when it could be made of no clip, CannotWrite, jobs.Stop.
+    Raises ConfigError, DataError when it could be made of no clip, CannotWrite, jobs.Stop, and of models
+    ModelUnavailable, OutOfMemory.
     """
     settings = MakeSettings.load(config)
     kind, about = made.kind_of(settings.maker, settings.kind), made.ABOUT[settings.maker]
     clips = check(dataset, settings)
     box = (settings.left, settings.top, settings.width, settings.height)
 
-    def make(clip: Clip, tick: Tick) -> Path | str:
-        target = scratch_file(dataset, f".{clip.id}")
-        source = clip_file(dataset, clip.file_name)
-        try:
-            return made.make(
-                settings.maker, kind, source, target, fps=clip.fps, amount=settings.amount, box=box, tick=tick
-            )
-        except DataError as error:
-            return f"{clip.name}: {error}"
+    with queue.acquired(Workspace.of(dataset), devices(config), job, f"make of {dataset.name}"):
+        if about.models:
+            words = made.opening(settings.maker, settings.model, settings.detector)
+            job.beat("loading", 0, len(clips), message=words)
+        with made.opened(settings.maker, settings.model, settings.detector, settings.device) as model:
 
-    found = tasks.each("making", sum(clip.frames for clip in clips), clips, make, tasks.job_progress(job))
+            def make(clip: Clip, tick: Tick) -> Path | str:
+                target = scratch_file(dataset, f".{clip.id}")
+                source = clip_file(dataset, clip.file_name)
+                try:
+                    return made.make(
+                        settings.maker,
+                        kind,
+                        source,
+                        target,
+                        fps=clip.fps,
+                        amount=settings.amount,
+                        box=box,
+                        model=model,
+                        tick=tick,
+                    )
+                except DataError as error:
+                    return f"{clip.name}: {error}"
+
+            frames, workers = sum(clip.frames for clip in clips), 1 if model else tasks.WORKERS
+            found = tasks.each("making", frames, clips, make, tasks.job_progress(job), workers=workers)
     files = [(clip, kind, path) for clip, path in zip(clips, found, strict=True) if isinstance(path, Path)]
     failed = [sentence for sentence in found if isinstance(sentence, str)]
     if not files:

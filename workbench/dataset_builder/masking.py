@@ -1,89 +1,52 @@
 """Masks by brush: frames of a clip are painted, the rest is tracked, and the mask becomes a file beside the clip.
 
-    .masks/ID/painted/13.png     what a person painted on frame 13 (from 0): gray, as large as the clip, white is inside
-    .masks/ID/tracked-N.mp4      the mask of every frame as tracked, before it is softened or inverted
-    .masks/ID/masks.json         mask file -> how it was made: painted frames, confidence of each frame, soften, invert
-
-ID is the clip's. The mask that a clip has is in its record (`companions`): each tracking, softening and inverting
-writes another file and is a change of the history, which can be undone; the way back also brings back what is known of
-that file here.
+The mask that a clip has is in its record (`companions`): each tracking, softening and inverting writes another file and
+is a change of the history, which can be undone; the way back also brings back what is known of that file
+(`cuts.painted`).
 """
 
 from __future__ import annotations
 
-import io
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import BaseModel, Field, ValidationError
 
 from workbench import jobs
 from workbench.clips import mask_tracking, media
 from workbench.clips.records import Clip, clip_file, clips_named, read_clips
 from workbench.dataset_builder.companions import attach_all, companion_path
 from workbench.dataset_builder.cuts.cutting import named, scratch_file
+from workbench.dataset_builder.cuts.painted import (
+    PAINTED,
+    Mask,
+    MaskInfo,
+    folder_of,
+    gray_png,
+    info_of,
+    keep_info,
+    next_tracked,
+    painted_frames,
+    read_painted,
+)
 from workbench.dataset_builder.settings import MaskEdges, TrackSettings
 from workbench.display.quantities import counted
 from workbench.errors import ConfigError, DataError
-from workbench.workspace import disk, read_json, write_bytes, write_json, writing
+from workbench.jobs import queue
+from workbench.jobs.devices import Device, gpus_of
+from workbench.vision import local_models, segmenting
+from workbench.vision.segmenting import Segmenter
+from workbench.workspace import Workspace, disk, write_bytes, writing
 
-MASKS, PAINTED, INFO = ".masks", "painted", "masks.json"
 FORMATS = ("PNG", "WEBP", "BMP", "GIF", "JPEG")  # of painted pictures; none that a program beside Pillow has to read
 MOST_FRAMES = 3000  # that are tracked at once: 384 pixels wide, a gigabyte of memory
+MOST_FRAMES_OF_MODEL = 1000  # 1024 pixels wide, two gigabytes
 FRAME_SECONDS = 0.1  # a frame takes about, on one core; an estimate for a button
-Mask = NDArray[np.uint8]
-
-
-class MaskInfo(BaseModel):
-    """How a mask was made. painted: frames;  confidence: of each frame, 0 to 1;  tracked: the file before its edges
-
-    soften: pixels
-    """
-
-    painted: list[int] = []
-    confidence: list[float] = Field(default=[])
-    tracked: str = ""
-    soften: float = 0.0
-    invert: bool = False
-
-    @property
-    def doubtful(self) -> list[int]:
-        """Frames that are worth a correction, the least sure first."""
-        low = [index for index, one in enumerate(self.confidence) if one < mask_tracking.SURE]
-        return sorted(low, key=lambda index: self.confidence[index])
-
-
-def folder_of(dataset: Path, clip: Clip) -> Path:
-    """Where what is known of a clip's masks lies."""
-    return dataset / MASKS / clip.id
-
-
-def infos(dataset: Path, clip: Clip) -> dict[str, MaskInfo]:
-    """What is known of every mask that a clip had: its file below the dataset -> how it was made."""
-    path = folder_of(dataset, clip) / INFO
-    if not path.exists():
-        return {}
-    try:
-        return {name: MaskInfo.model_validate(info) for name, info in read_json(path).items()}
-    except ValidationError:
-        return {}  # written by hand: masks stay, what is known of them is lost
-
-
-def info_of(dataset: Path, clip: Clip) -> MaskInfo:
-    """What is known of the mask that a clip has now; nothing of one that came from elsewhere."""
-    return infos(dataset, clip).get(clip.mask, MaskInfo())
 
 
 # ---- painting --------------------------------------------------------------------------------------------------------
-
-
-def painted(dataset: Path, clip: Clip) -> dict[int, Path]:
-    """The frames that were painted, from 0, in order: number -> its picture."""
-    files = (folder_of(dataset, clip) / PAINTED).glob("*.png")
-    return dict(sorted((int(path.stem), path) for path in files if path.stem.isdecimal()))
 
 
 def paint(dataset: Path, clip: Clip, frame: int, mask: Mask | None) -> None:
@@ -107,7 +70,7 @@ def paint(dataset: Path, clip: Clip, frame: int, mask: Mask | None) -> None:
         raise ConfigError(
             f"the mask is {mask.shape[1]}×{mask.shape[0]}, the clip {clip.width}×{clip.height}: paint it at that size"
         )
-    write_bytes(path, _gray_png(mask))
+    write_bytes(path, gray_png(mask))
 
 
 def _check_frame(clip: Clip, frame: int) -> None:
@@ -149,70 +112,69 @@ def from_picture(clip: Clip, path: Path) -> Mask:
         raise DataError(f"{path.name} is no picture that can be read: save it as PNG") from error
 
 
-def read_painted(path: Path) -> Mask:
-    """A painted frame. Raises DataError where it is damaged."""
-    from PIL import Image
-
-    try:
-        with Image.open(path, formats=["PNG"]) as picture:
-            return np.array(picture.convert("L"), np.uint8)
-    except OSError as error:
-        raise DataError(f"{path} is damaged: paint frame {path.stem} again") from error
-
-
-def _gray_png(mask: Mask) -> bytes:
-    from PIL import Image
-
-    data = io.BytesIO()
-    Image.fromarray(mask).save(data, "PNG")
-    return data.getvalue()
-
-
 # ---- tracking, as a job ----------------------------------------------------------------------------------------------
 
 
 def check(dataset: Path, settings: TrackSettings) -> list[Clip]:
-    """Return the clips to track. Raises ConfigError for one without a painted frame, for too long ones, for none."""
+    """Return the clips to track.
+
+    Raises ConfigError for one without a painted frame, for too long ones, for none, and for what is no model.
+    """
+    if settings.model:
+        local_models.check(settings.model, segmenting.MODELS, any_of_hub=True)
     clips = clips_named(read_clips(dataset), settings.clips or None)
     if settings.clips:
-        if bare := [clip for clip in clips if not painted(dataset, clip)]:
+        if bare := [clip for clip in clips if not painted_frames(dataset, clip)]:
             raise ConfigError(f"{bare[0].name} has no painted frame: paint one that shows the whole subject")
     else:
-        clips = [clip for clip in clips if painted(dataset, clip)]
+        clips = [clip for clip in clips if painted_frames(dataset, clip)]
     if not clips:
         raise ConfigError("no clip has a painted frame: paint one that shows the whole subject")
-    if long := [clip for clip in clips if clip.frames > MOST_FRAMES]:
+    most = MOST_FRAMES_OF_MODEL if settings.model else MOST_FRAMES
+    if long := [clip for clip in clips if clip.frames > most]:
+        how = " with a model" if settings.model else ""
         raise ConfigError(
-            f"{long[0].name} has {long[0].frames:,} frames, at most {MOST_FRAMES:,} are tracked: split it first"
+            f"{long[0].name} has {long[0].frames:,} frames, at most {most:,} are tracked{how}: split it first"
         )
     return clips
+
+
+def devices(config: Path) -> list[Device]:
+    """Return the GPU of a model that tracks. Raises ConfigError."""
+    settings = TrackSettings.load(config)
+    return gpus_of(settings.device)[:1] if settings.model else []
 
 
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     """Track the clips that the settings name. The outcome: {clips, done (a sentence), failed (a sentence each)}.
 
-    Raises ConfigError, DataError when no clip could be tracked, CannotWrite, jobs.Stop.
+    Raises ConfigError, DataError when no clip could be tracked, CannotWrite, jobs.Stop, and of a model
+    ModelUnavailable, OutOfMemory.
     """
     settings = TrackSettings.load(config)
     clips = check(dataset, settings)
     total, done = sum(clip.frames for clip in clips), 0
     failed, files, known = [], [], {}
     try:
-        for number, clip in enumerate(clips, 1):
+        with (
+            queue.acquired(Workspace.of(dataset), devices(config), job, f"track of {dataset.name}"),
+            _segmenter(settings, job, total) as segmenter,
+        ):
+            for number, clip in enumerate(clips, 1):
 
-            def said(step: int, steps: int, before: int = done, one: Clip = clip, number: int = number) -> None:
-                share = before + one.frames * step / max(1, steps)
-                job.beat("tracking", round(share), total, message=f"{one.name}, {number} of {len(clips)}")
-                job.check_stop("stopped: start it again to go on")
+                def said(step: int, steps: int, before: int = done, one: Clip = clip, number: int = number) -> None:
+                    share = before + one.frames * step / max(1, steps)
+                    job.beat("tracking", round(share), total, message=f"{one.name}, {number} of {len(clips)}")
+                    job.check_stop("stopped: start it again to go on")
 
-            try:
-                path, info = track_clip(dataset, clip, settings, said)
-            except DataError as error:
-                failed.append(f"{clip.name}: {error}")
-            else:
-                files.append((clip, "mask", path))
-                known[clip.file_name] = info
-            done += clip.frames
+                try:
+                    path, info = track_clip(dataset, clip, settings, said, segmenter)
+                except DataError as error:
+                    failed.append(f"{clip.name}: {error}")
+                else:
+                    files.append((clip, "mask", path))
+                    known[clip.file_name] = info
+                done += clip.frames
         if not files:
             raise DataError(failed[0])
         _attach(dataset, files, known, f"mask of {named([clip for clip, _, _ in files])} tracked")
@@ -227,37 +189,61 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     job.outcome = {"clips": len(files), "done": sentence, "failed": failed}
 
 
+def _segmenter(
+    settings: TrackSettings, job: jobs.Job, total: int
+) -> contextlib.AbstractContextManager[Segmenter | None]:
+    """The model that tracks, loaded; None for optical flow."""
+    if not settings.model:
+        return contextlib.nullcontext()
+    job.beat("loading", 0, total, message=local_models.opening(settings.model, segmenting.MODELS))
+    return Segmenter(settings.model, settings.device)
+
+
 def track_clip(
-    dataset: Path, clip: Clip, edges: MaskEdges, said: Callable[[int, int], None] = lambda step, steps: None
+    dataset: Path,
+    clip: Clip,
+    settings: TrackSettings,
+    said: Callable[[int, int], None] = lambda step, steps: None,
+    segmenter: Segmenter | None = None,
 ) -> tuple[Path, MaskInfo]:
     """Track a clip from its painted frames; return the mask's file, which has no name yet, and how it was made.
+
+    segmenter: The model that the settings name; None for optical flow.
 
     Raises ConfigError, DataError where the clip or a painted frame is damaged, CannotWrite, and what `said` raises.
     """
     import cv2
 
-    keys = {frame: read_painted(path) for frame, path in painted(dataset, clip).items() if frame < clip.frames}
-    scale = min(1.0, mask_tracking.SIDE / max(clip.width, clip.height))
+    keys = {frame: read_painted(path) for frame, path in painted_frames(dataset, clip).items() if frame < clip.frames}
+    side = segmenting.SIDE if segmenter else mask_tracking.SIDE
+    scale = min(1.0, side / max(clip.width, clip.height))
     size = (max(8, round(clip.width * scale)), max(8, round(clip.height * scale)))
     source = clip_file(dataset, clip.file_name)
-    frames = np.stack([cv2.resize(one, size, interpolation=cv2.INTER_AREA) for _, one in media.decode(source)])
-    small = {frame: cv2.resize(mask, size, interpolation=cv2.INTER_AREA) for frame, mask in keys.items()}
-    tracked = mask_tracking.track(frames.astype(np.uint8), {k: m.astype(np.uint8) for k, m in small.items()}, said)
+    resized = [cv2.resize(one, size, interpolation=cv2.INTER_AREA) for _, one in media.decode(source)]
+    frames = np.stack(resized).astype(np.uint8)
+    small: Any = {frame: cv2.resize(mask, size, interpolation=cv2.INTER_AREA) for frame, mask in keys.items()}
+    if segmenter is not None:
+        found, trust = segmenter.track(frames, small, said)
+    else:
+        tracked = mask_tracking.track(frames, small, said)
+        found, trust = tracked.masks, tracked.confidence
 
     def masks() -> Iterator[Mask]:
-        for frame, mask in enumerate(tracked.masks):
+        for frame, mask in enumerate(found):
             whole: Any = keys.get(frame)
             yield cv2.resize(mask, (clip.width, clip.height)) if whole is None else whole
 
-    folder = folder_of(dataset, clip)
-    numbers = [int(one.stem.rpartition("-")[2]) for one in folder.glob("tracked-*.mp4")]
-    raw = folder / f"tracked-{max(numbers, default=0) + 1}.mp4"
+    raw = next_tracked(dataset, clip)
     _write(raw, clip, masks())
     made = scratch_file(dataset, ".mp4")
-    _write(made, clip, _edged(masks(), edges))
-    confidence = [round(float(one), 3) for one in tracked.confidence]
+    _write(made, clip, _edged(masks(), settings))
     info = MaskInfo(
-        painted=sorted(keys), confidence=confidence, tracked=raw.name, soften=edges.soften, invert=edges.invert
+        painted=sorted(keys),
+        confidence=[round(float(one), 3) for one in trust],
+        tracked=raw.name,
+        by=local_models.title_of(settings.model, segmenting.MODELS) if segmenter else "",
+        soften=settings.soften,
+        invert=settings.invert,
     )
     return made, info
 
@@ -312,6 +298,5 @@ def _attach(
     """Put masks beside their clips as one change, and keep how each was made."""
     records = attach_all(dataset, files, what, made=True)
     for clip in records:
-        kept = {**infos(dataset, clip), clip.mask: known[clip.file_name]}
-        write_json(folder_of(dataset, clip) / INFO, {name: info.model_dump(mode="json") for name, info in kept.items()})
+        keep_info(dataset, clip, known[clip.file_name])
     return records

@@ -10,6 +10,7 @@ from workbench.dataset_builder.cuts.scenes import DetectorName
 from workbench.dataset_builder.sources.columns import Columns
 from workbench.families import default_model
 from workbench.families.settings import NamesModel
+from workbench.jobs.devices import DeviceChoice
 from workbench.settings import Settings, field
 
 DATA = "Data"
@@ -274,6 +275,7 @@ class MakeSettings(Settings):
 
     maker: Maker = field("edges", title="What to make", section=BESIDE)
     """edges: Canny edges, white on black. gray: without colors. blur: out of focus. downsampled: with fewer pixels.
+    depth: white is near, black far, by a model. pose: skeletons of the people in OpenPose's colors, by two models.
     box: a mask that is white in a box, for inpainting. border: a mask that is white along the border, for outpainting.
     first_frame, last_frame: that frame as a picture."""
 
@@ -284,6 +286,17 @@ class MakeSettings(Settings):
     amount: float | None = field(None, title="Amount", section=BESIDE, low=0.1, high=1000.0)
     """Of edges the step in color that begins one (200), of blur the radius in percent of the longer side (2), of
     downsampled how many times smaller (4), of border its width in percent of the picture (20). Empty: these."""
+
+    model: str = field("", title="Model", section=BESIDE, source="maker_models", path=True)
+    """Of depth and pose: a known model, a folder with one in transformers' layout, or a repository of the Hub
+    (OWNER/NAME, OWNER/NAME@REVISION); it is downloaded once. Empty: Depth Anything V2 Small (0.1 GB), ViTPose Base
+    (0.34 GB)."""
+
+    detector: str = field("", title="Detector", section=BESIDE, source="detectors", path=True, advanced=True)
+    """Of pose: the model that finds the people, named as the other one is. Empty: RT-DETR R50 (0.17 GB)."""
+
+    device: DeviceChoice = field("auto", title="Device", section=BESIDE, source="devices", advanced=True)
+    """Of depth and pose: where the model computes. auto takes the GPU where there is one."""
 
     left: float = field(25.0, title="Box: left", section=BESIDE, unit="%", low=0.0, high=99.0, advanced=True)
     """Where the box begins, from the left."""
@@ -301,7 +314,7 @@ class MakeSettings(Settings):
     """Also for clips that have one of that kind, in place of it. Off: these stay as they are."""
 
 
-EDGES = "Edges of masks"
+EDGES, TRACKING = "Edges of masks", "Tracking"
 
 
 class MaskEdges(Settings):
@@ -319,3 +332,11 @@ class TrackSettings(MaskEdges):
 
     clips: tuple[str, ...] = field((), title="Clips", section=CLIPS, lines=3)
     """Ids of the clips; none means all with a painted frame."""
+
+    model: str = field("", title="Model", section=TRACKING, source="mask_models", path=True)
+    """A SAM 2 that carries the masks: a known one (facebook/sam2.1-hiera-tiny, 0.16 GB), a folder with one in
+    transformers' layout, or a repository of the Hub (OWNER/NAME, OWNER/NAME@REVISION); it is downloaded once. Empty:
+    optical flow, without a model."""
+
+    device: DeviceChoice = field("auto", title="Device", section=TRACKING, source="devices", advanced=True)
+    """Where the model computes. auto takes the GPU where there is one."""

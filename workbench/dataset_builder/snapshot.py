@@ -33,6 +33,7 @@ class Summary:
     sizes: dict[str, int]
     fps: dict[float, int]
     missing_captions: int
+    paired: int
     refused: int
 
     @property
@@ -53,6 +54,7 @@ def summarize(clips: Sequence[Clip], refused: int) -> Summary:
         sizes=dict(Counter(f"{clip.width}x{clip.height}" for clip in clips).most_common()),
         fps=dict(Counter(round(clip.fps, 3) for clip in clips).most_common()),
         missing_captions=sum(not clip.text.strip() for clip in clips),
+        paired=sum(bool(clip.companions) for clip in clips),
         refused=refused,
     )
 

@@ -198,11 +198,13 @@ def each(
     *,
     on_done: Callable[[R], object] = silent,
     on_stop: Callable[[], object] = silent,
+    workers: int = WORKERS,
 ) -> list[R]:
     """What `work` gives for each item, in their order; frames: how many all of them have.
 
     on_done: called with each result once it is there, before the progress that counts it
     on_stop: called before the end is waited for, of what works already
+    workers: how many items are worked on at once
 
     Raises what `on_progress` and `on_done` raise, after which nothing goes on, and the first error of `work`.
     """
@@ -214,7 +216,7 @@ def each(
         if stopped.is_set():
             raise jobs.Stop("stopped")
 
-    with ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(workers) as pool:
         futures = [pool.submit(work, item, tick) for item in items]
         waiting = set(futures)
         try:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from workbench.clips import made
 from workbench.errors import ConfigError
 from workbench.families import models
 from workbench.jobs.quota import OFF, Quota
@@ -58,12 +59,13 @@ MOST = {
     "idle_seconds": 120,
     "more_datasets": 2,
 }
-# Setting -> its legal values. Captions and prompts by a model need a download or a server.
+# Setting -> its legal values. Captions, prompts, depth and poses by a model need a download or a server.
 ONLY: dict[str, tuple[str | bool | None, ...]] = {
     "tracker": ("none",),
     "device": ("auto", "cpu"),
     "compile": (False,),
     "captioner": (),
+    "maker": tuple(name for name, about in made.ABOUT.items() if not about.models),
     "enhancer": (),
     "push_to_hub": (False,),
 }
@@ -113,7 +115,7 @@ def notice() -> str:
     return (
         "This is a demo on a small machine. The workspace you see is yours alone: nobody else can look into it, and "
         f"all of it is removed {idle} minutes after you leave, {longest} hours after you came at the latest. You can "
-        f"build datasets of your own clips ({limits.upload // MEGABYTE} MB an upload), train the built-in model "
+        f"build datasets of your own clips ({limits.upload // MEGABYTE} MB an upload), train a built-in model "
         f"({steps} steps and {minutes} minutes at most, one run at a time), and sample it. Large models, publishing, "
         "other machines, and this machine's files are switched off."
     )

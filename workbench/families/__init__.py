@@ -229,9 +229,9 @@ def convert(source: str, target: str, like: str | None = None, report: Report = 
     if like is None and not itself:
         raise ConfigError(f"like is empty, and {source} does not say which model it is of: choose {_known()}")
     of = find_model(like or source)
-    folder = of.fetch(report)
+    folder = model_files.whole(of.fetch(report))
     if itself:
-        path = find_model(source).fetch(report)
+        path = model_files.whole(find_model(source).fetch(report))
     return of.family.convert(path, named_paths.resolve(target, "target"), folder, report)
 
 

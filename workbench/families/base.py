@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, ModelUnavailable
 from workbench.families import facts, lora_names, lora_writing, model_files, usage
 from workbench.families.denoising import DenoiseInputs, Denoising, FlowSteps, SamplerSteps, StepOptions
 from workbench.families.facts import Linear, ModelFacts, On, Part, VaeFacts
@@ -159,6 +159,8 @@ class Family(ABC):
             multiple = self.compression(config(folder, "vae"))[2] * patch
             like = replace(self.like(folder), task=task, size_multiple=multiple, license="unknown")
             return model_files.made_for(like.in_folder(folder), folder)
+        except ModelUnavailable as error:
+            raise ConfigError(str(error)) from error
         except (AttributeError, KeyError, IndexError, RecursionError, TypeError, ValueError) as error:
             reason = f"{type(error).__name__}: {str(error)[:120]}"
             raise ConfigError(f"{folder} is no whole {self.title} model ({reason}): {self.remedy}") from error
@@ -213,7 +215,8 @@ class Family(ABC):
         kinds = self.given_kinds(model)
         # Settings of runs and samples, by the kinds that they are for.
         of = {"given": NAMES, "last_image": ("last", "first+last"), "keyframes": ("keyframes",), "mask": ("mask",)}
-        of |= {"mask_keeps": ("mask",), "tell_frames": ("prefix",), **{name: (name,) for name in BESIDE}}
+        of |= {"mask_keeps": ("mask",), "tell_frames": ("prefix",), "continue_to": ("suffix",)}
+        of |= {"following_frames": ("suffix",), **{name: (name,) for name in BESIDE}}
         of |= {"reference_downscale": ("reference",)}
         told = {setting for setting, names in of.items() if any(kinds.get(name) == "" for name in names)}
         # What the model learns is a prediction of the same shape: the base model's can stand in its place. Its loss is
@@ -242,7 +245,9 @@ class Family(ABC):
         if (known := facts.published().get(model.source)) is not None:
             return known.parts[part].config
         folder = Path(model.source) if model.local else model_files.find_configs(model.source, model.revision)
-        return config(folder, part) if folder is not None and (folder / part / "config.json").is_file() else {}
+        if folder is None or not (model_files.part_folder(folder, part) / "config.json").is_file():
+            return {}
+        return config(folder, part)
 
     def facts(self, model: Model) -> ModelFacts:
         """The model's sizes: from its files where they are on the disk, else as published. Raises ConfigError."""
@@ -289,6 +294,7 @@ class Family(ABC):
             auto=self.auto_dtype(found.stored),
             float32_vae=self.float32_vae,
             told_bytes=self.timed_number * (in_channels == channels and self._can_be_told(model)),
+            reference_bytes=self.timed_number * (self.given_kinds(model).get("reference") == ""),
         )
 
     def _can_be_told(self, model: Model) -> bool:
@@ -363,7 +369,7 @@ class Family(ABC):
 
     def load_tokenizer(self, folder: Path) -> Any:
         """The tokenizer of the folder. Raises ModelUnavailable."""
-        return load_tokenizer(folder)
+        return load_tokenizer(model_files.part_folder(folder, "tokenizer"))
 
     def load_text_encoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> PromptEncoder:
         """What `encode_text` needs; `to(device)` moves it, as it does a module."""
@@ -412,7 +418,15 @@ class Family(ABC):
         """A part with weights, frozen."""
         import torch
 
-        model = self.part_class(folder, name).from_pretrained(folder / name, dtype=dtype, use_safetensors=True)
+        kind = self.part_class(folder, name)
+        if model_files.is_layered(folder, name):
+            with torch.random.fork_rng(devices=[]):  # what it begins with is replaced, and counts nowhere
+                model = kind.from_config(config(folder, name))
+            model.load_state_dict(model_files.tensors(folder, name))
+            model.to(dtype)
+        else:
+            home = model_files.part_folder(folder, name)
+            model = kind.from_pretrained(home, dtype=dtype, use_safetensors=True)
         for buffer in model.buffers():
             if buffer.dtype == torch.float64:  # CogVideoX 2B's positions, which diffusers casts in every step
                 buffer.data = buffer.data.to(dtype)
@@ -431,7 +445,8 @@ class Family(ABC):
         """A scheduler by one of `schedulers`; "model": the one that the folder has. shift: None for its own"""
         kind = self.scheduler_classes.get(name) or index(folder)["scheduler"][1]
         more = {} if shift is None else {self.shift_name: shift}
-        return model_files.class_named("diffusers", kind).from_pretrained(folder / "scheduler", **more)
+        home = model_files.part_folder(folder, "scheduler")
+        return model_files.class_named("diffusers", kind).from_pretrained(home, **more)
 
     # ---- what makes a transformer cheaper: see workbench.memory
 
@@ -810,7 +825,8 @@ class Family(ABC):
         Where plain diffusers would not do what training did, the code says so and does it.
         """
         pipeline = model.pipeline or next(name for name, task in self.pipelines.items() if task == model.task)
-        extras = self.usage_told(model, folder, self.usage_extras(model, folder, shape, image_scale), told)
+        extras = self.usage_extras(model, folder, shape, image_scale)
+        extras = self.usage_told(model, folder, shape, extras, told)
         return usage.code(pipeline, model, lora, prompt, shape, extras, experts, repository, seed)
 
     def usage_extras(
@@ -819,7 +835,9 @@ class Family(ABC):
         """What the stock pipeline needs beside the common lines to do what training did."""
         return UsageExtras()
 
-    def usage_told(self, model: Model, folder: Path, extras: UsageExtras, told: Sequence[str]) -> UsageExtras:
+    def usage_told(
+        self, model: Model, folder: Path, shape: tuple[int, int, int], extras: UsageExtras, told: Sequence[str]
+    ) -> UsageExtras:
         """The same for a LoRA that was trained with kinds of given frames: a last frame where the stock pipeline takes
         one, and a remark on what it does not take."""
         stock = self.stock_kinds if model.task == "image-to-video" else ()
@@ -901,6 +919,10 @@ class ResolvedModel(NamedTuple):
     def fetch(self, report: Report = print) -> Path:
         """See Family.fetch."""
         return self.family.fetch(self.model, report)
+
+    def whole_folder(self) -> Path:
+        """The fetched folder as stock diffusers loads it, with the parts that it shares: see model_files.whole."""
+        return model_files.whole(self.fetch())
 
 
 def check_kernel(kernel: str, device: torch.device) -> None:

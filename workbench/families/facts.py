@@ -97,6 +97,7 @@ class ModelFacts:
     picture_tokens, image_encoder_values: of the encoder through which a model looks at a picture; 0: it has none
     shown_bytes: the same where a text-to-video run is shown its own first frame (first_frame_share); 0: it never is
     told_bytes: the same where a run tells it frames that stand in its latents (given); 0: they stand beside, or never
+    reference_bytes: the same where a run shows it references, whose tokens are at time 0; 0: it takes none
     auto: the dtype that the transformer computes in on a GPU where precision is `auto`; "": the stored one
     float32_vae: whether the VAE and the image encoder compute in float32 whatever the transformer does
     """
@@ -126,6 +127,7 @@ class ModelFacts:
     image_encoder_values: int = 0
     shown_bytes: int = 0
     told_bytes: int = 0
+    reference_bytes: int = 0
     auto: str = ""
     float32_vae: bool = False
 

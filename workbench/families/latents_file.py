@@ -19,6 +19,7 @@ from workbench.families import families, find_model
 from workbench.families.base import Family
 from workbench.families.facts import ModelFacts, architecture
 from workbench.families.model import Model
+from workbench.families.model_files import part_folder
 from workbench.workspace.safetensors_header import BYTES, FLOATS, INTEGERS, Header, Stored, read_header
 
 if TYPE_CHECKING:
@@ -295,7 +296,7 @@ def _same_vae(family: Family, one: Model, other: Model) -> bool:
 
 def _weights(folder: Path) -> tuple[str, ...]:
     """The digests of a VAE's files."""
-    files = sorted((folder / "vae").glob("*.safetensors"))
+    files = sorted(part_folder(folder, "vae").glob("*.safetensors"))
     return tuple(_digest(file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
 
 

@@ -213,7 +213,8 @@ def read(names: LayerNames, tensors: Tensors, metadata: Mapping[str, str]) -> Lo
             "the file holds two LoRAs, one for each expert (high noise, low noise): import it, which makes two of it"
         )
     refuse_other_kinds(tensors)
-    found = _sorted(names, tensors)
+    musubi = low_rank.MUSUBI in tensors
+    found = _sorted(names, {name: one for name, one in tensors.items() if name != low_rank.MUSUBI})
     left_out = found.left_out | found.unknown
     if found.empty and not found.whole:
         _refuse_none(names, tensors, found)
@@ -223,7 +224,7 @@ def read(names: LayerNames, tensors: Tensors, metadata: Mapping[str, str]) -> Lo
             found.named[f"{layer}.{DOWN}"] = low_rank.without_core(core, down)
     notes = _notes(metadata, kohya=any(KOHYA.search(name) for name in tensors))
     alphas, alpha_from = _alphas(found, notes)
-    converted, lost = _from_factors(found, notes, alphas)
+    converted, lost = _from_factors(found, notes, alphas, musubi)
     if found.whole:
         full = not found.named
         more, share = _whole_differences(names, tensors, found, alphas, full)
@@ -336,8 +337,11 @@ def _whole_differences(
     return left_out, math.sqrt(lost / total) if total else 0.0
 
 
-def _from_factors(found: _Contents, notes: _Notes, alphas: dict[str, float]) -> tuple[str, float]:
-    """Make pairs of matrices of what LoKr and LoHa have; (what it was, what is lost). Changes `found` and `alphas`."""
+def _from_factors(found: _Contents, notes: _Notes, alphas: dict[str, float], musubi: bool) -> tuple[str, float]:
+    """Make pairs of matrices of what LoKr and LoHa have; (what it was, what is lost). Changes `found` and `alphas`.
+
+    musubi: whether musubi-tuner wrote them, which divides alpha by the longer side of a whole factor
+    """
     import torch
 
     lost, total = 0.0, 0.0
@@ -347,6 +351,8 @@ def _from_factors(found: _Contents, notes: _Notes, alphas: dict[str, float]) -> 
         if notes.kron_rank is not None:
             rank = _of_layer(spellings, notes.rank_patterns, notes.kron_rank)
             scale = _of_layer(spellings, notes.patterns, notes.alpha) / max(rank, 1.0)
+        elif musubi and "lokr_w2" in factors and layer in alphas:
+            scale = alphas[layer] / max(factors["lokr_w2"].shape)
         pair = low_rank.as_pair(found.called[layer], factors, alphas.get(layer), scale)
         if only and low_rank.kind(factors) == "a LoKr":
             own = low_rank.strength(factors, alphas.get(layer)) if scale is None else scale
@@ -409,7 +415,8 @@ def _origin(tensors: Tensors, metadata: Mapping[str, str], alpha_known: bool) ->
         return "finetrainers"
     if '"ai-toolkit"' in metadata.get("software", ""):
         return "ai-toolkit"
-    if metadata.get("ss_network_module", "").startswith("networks.lora_"):  # networks.lora_wan, say
+    module = metadata.get("ss_network_module", "")
+    if module.startswith("networks.lora_") or low_rank.MUSUBI in tensors:  # networks.lora_wan, say
         return "musubi-tuner"
     if any(WHOLE.fullmatch(one) for one in tensors):
         return "lightx2v"

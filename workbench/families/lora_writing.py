@@ -3,10 +3,13 @@
     diffusers         diffusers' names, rank and alpha in the metadata; DoRA and biases too
     portable          diffusers' names, the scale multiplied in: readers that know nothing of alpha
     finetrainers      portable, and finetrainers' own metadata key
-    comfyui           the authors' layers, as ComfyUI's own models name them, alpha in a tensor of each; lightx2v too.
-                      A LoKr stays one; every other format has the nearest LoRA of it
+    comfyui           the authors' layers, as ComfyUI's own models name them, alpha in a tensor of each; lightx2v too
     ai-toolkit        comfyui's names, the scale multiplied in; DiffSynth-Studio and VideoX-Fun read it, too
     kohya             flat names, alpha in a tensor of each
+    lycoris           flat names of diffusers' layers, alpha in a tensor of each
+
+A LoKr stays one in comfyui, lycoris, and kohya of the models that musubi-tuner has; every other format has the nearest
+LoRA of it, as its programs read no LoKr.
 
 Which program reads which is measured, not remembered: docs/loras.md.
 """
@@ -108,7 +111,7 @@ def comfyui(lora: LoraWeights, names: LayerNames) -> Written:
         refuse_more_than_matrices(lora, "ComfyUI")
     layers = {layer: f"diffusion_model.{name}" for layer, name in _authors(lora, names).items()}
     if lora.lokr:
-        return lokr(lora, layers), {"format": "pt"}
+        return _lokr(lora, layers), {"format": "pt"}
     found = _down_and_up(lora, layers)
     for layer, name in layers.items():
         bias = lora.tensors.get(f"{layer}.{UP_BIAS}")
@@ -117,24 +120,34 @@ def comfyui(lora: LoraWeights, names: LayerNames) -> Written:
     return found, {"format": "pt"}
 
 
-def lokr(lora: LoraWeights, names: Mapping[str, str]) -> Tensors:
-    """A LoKr's factors by the names given, as LyCORIS writes them and ComfyUI reads them."""
+def _lokr(lora: LoraWeights, names: Mapping[str, str], musubi: bool = False) -> Tensors:
+    """A LoKr's factors by the names given, as LyCORIS writes them and ComfyUI reads them.
+
+    musubi: as musubi-tuner reads them, too: the first factor whole, and an alpha even where both are
+    """
     import torch
 
     found = dict[str, torch.Tensor]()
-    for layer, factors in lora.lokr.items():
+    for layer, own in lora.lokr.items():
+        factors = dict(own)
+        if musubi and "lokr_w1" not in factors:
+            factors["lokr_w1"] = factors.pop("lokr_w1_a") @ factors.pop("lokr_w1_b")
         found |= {f"{names[layer]}.{name}": tensor for name, tensor in factors.items()}
         dim = next((one.shape[0] for name, one in factors.items() if name.endswith("_b")), None)
+        if dim is None and musubi:
+            dim = max(factors["lokr_w2"].shape)
         if dim is not None:  # else LyCORIS and ComfyUI take 1
             found[f"{names[layer]}.alpha"] = torch.tensor(float(dim), dtype=torch.float32)
     return found
 
 
 def comfyui_without_alpha(program: str) -> Callable[[LoraWeights, LayerNames], Written]:
-    """For a program that reads ComfyUI's names, whether it looks for alpha or not."""
+    """For a program that reads ComfyUI's names, whether it looks for alpha or not. ComfyUI itself reads a LoKr, too."""
 
     def write(lora: LoraWeights, names: LayerNames) -> Written:
         refuse_more_than_matrices(lora, program)
+        if lora.lokr and program == "ComfyUI":
+            return comfyui(lora, names)
         one = even(without_alpha(lora))
         layers, found = _authors(one, names), {}
         for name, tensor in one.tensors.items():
@@ -149,8 +162,18 @@ def kohya(lora: LoraWeights, names: LayerNames | None) -> Written:
     """names: None where kohya's trainers know the layers by diffusers' names"""
     refuse_more_than_matrices(lora, "kohya's format")
     layers = {layer: layer for layer in lora.layers} if names is None else _authors(lora, names)
+    flat = {layer: f"lora_unet_{name.replace('.', '_')}" for layer, name in layers.items()}
+    if lora.lokr and names is not None and not any("lokr_t2" in one for one in lora.lokr.values()):
+        return _lokr(lora, flat, musubi=True), {"format": "pt", "ss_network_module": "networks.lokr"}
     metadata = {"format": "pt", "ss_network_module": "networks.lora", "ss_network_dim": str(lora.rank)}
-    return _down_and_up(lora, {k: f"lora_unet_{v.replace('.', '_')}" for k, v in layers.items()}), metadata
+    return _down_and_up(lora, flat), metadata
+
+
+def lycoris(lora: LoraWeights, names: LayerNames) -> Written:
+    """As LyCORIS itself names what it wraps: a LoKr as one, a LoRA as what it calls LoCon."""
+    refuse_more_than_matrices(lora, "LyCORIS' format")
+    flat = {layer: f"lycoris_{layer.replace('.', '_')}" for layer in lora.layers}
+    return _lokr(lora, flat) if lora.lokr else _down_and_up(lora, flat), {"format": "pt"}
 
 
 def _authors(lora: LoraWeights, names: LayerNames) -> dict[str, str]:
@@ -199,6 +222,15 @@ FINETRAINERS = LoraFormat(
     finetrainers,
     ("finetrainers", "diffusers"),
     "diffusers",
+)
+LYCORIS = LoraFormat(
+    "lycoris",
+    "LyCORIS",
+    "Flat names of diffusers' layers (lycoris_...), alpha for each layer: LyCORIS' own, as SimpleTuner has it.",
+    lycoris,
+    ("LyCORIS",),
+    "LyCORIS",
+    lokr="LyCORIS",
 )
 FORMATS = (DIFFUSERS, PORTABLE, FINETRAINERS)
 

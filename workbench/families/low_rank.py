@@ -129,6 +129,7 @@ def factorized(size: int, factor: int) -> tuple[int, int]:
 FACTOR = re.compile(
     r"(?P<layer>.+)\.(?P<factor>lokr_w[12](?:_[ab])?|lokr_t2|hada_w[12]_[ab]|hada_t[12])(?:\.(?!weight)\w+)?(?:\.weight)?"
 )
+MUSUBI = "lokr_factor"  # a tensor of musubi-tuner's LoKr files, which says nothing of a layer
 LARGEST = 256  # rank that a conversion has at most: a file as large as one of a large plain LoRA
 
 

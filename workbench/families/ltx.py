@@ -275,7 +275,9 @@ FORMATS = (
         lora_writing.comfyui_without_alpha("ComfyUI"),  # diffusers refuses these names with an alpha
         ("ComfyUI", "diffusers"),
         "ComfyUI",
+        lokr="ComfyUI",
     ),
+    *lora_writing.passed_over_by_comfyui("LTX-Video", lora_writing.LYCORIS),
 )
 
 
@@ -572,9 +574,11 @@ class LTXVideo(Family):
         decoding = f"decode_timestep={DECODE_TIMESTEP}, decode_noise_scale={DECODE_NOISE}"
         return UsageExtras(arguments=f", frame_rate={model.fps:g}, {decoding}")
 
-    def usage_told(self, model: Model, folder: Path, extras: UsageExtras, told: Sequence[str]) -> UsageExtras:
+    def usage_told(
+        self, model: Model, folder: Path, shape: tuple[int, int, int], extras: UsageExtras, told: Sequence[str]
+    ) -> UsageExtras:
         frames = [kind for kind in told if model.pipeline == CONDITION and kind in KINDS and kind != "mask"]
-        found = super().usage_told(model, folder, extras, [kind for kind in told if kind not in frames])
+        found = super().usage_told(model, folder, shape, extras, [kind for kind in told if kind not in frames])
         if not frames:
             return found
         instead = ", in place of image" if model.task == "image-to-video" else ""

@@ -3,14 +3,19 @@
 Configs, tokenizers and weights in safetensors are fetched, never code or pickles. A variant's weights are shown under
 the names that they would have without one, in a folder of links beside them, so that all readers of a model's folder
 read the variant.
+
+A built-in model may share parts with another one beside it, so that each is shipped once: `shared_parts.json` says
+which. All readers here follow it; `whole` makes a folder for those that do not, such as stock diffusers.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import re
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -109,9 +114,9 @@ def wanted_files(names: Iterable[str], parts: Iterable[str], variant: str) -> li
     """Which of a repository's files are fetched: a part without weights of the variant gives its plain ones."""
     names, wanted = list(names), []
     for part in parts:
-        weights = [name for name in names if Path(name).parent == Path(part) and _is_weights(name)]
+        weights = [name for name in names if Path(name).parent == Path(part) and is_weights(name)]
         wanted += _chosen(weights, variant)
-    return wanted + [name for name in names if SMALL.fullmatch(name) and not _is_weights(name)]
+    return wanted + [name for name in names if SMALL.fullmatch(name) and not is_weights(name)]
 
 
 def _chosen(weights: list[str], variant: str) -> list[str]:
@@ -119,7 +124,7 @@ def _chosen(weights: list[str], variant: str) -> list[str]:
     return marked or [name for name in weights if PLAIN.fullmatch(Path(name).name)]
 
 
-def _is_weights(name: str) -> bool:
+def is_weights(name: str) -> bool:
     return name.endswith(".safetensors") or (LISTING in name and name.endswith(".json"))
 
 
@@ -131,7 +136,7 @@ def _of_variant(name: str, variant: str) -> bool:
 
 
 def _is_whole(part: Path, variant: str) -> bool:
-    chosen = _chosen([path.name for path in part.glob("*") if _is_weights(path.name)], variant)
+    chosen = _chosen([path.name for path in part.glob("*") if is_weights(path.name)], variant)
     for listing in (name for name in chosen if LISTING in name):
         named = read_json(part / listing).get("weight_map", {}).values()
         return all((part / Path(str(name)).name).is_file() for name in set(named))
@@ -147,10 +152,10 @@ def _view(folder: Path, parts: tuple[str, ...], variant: str) -> Path:
     with writing(view), contextlib.suppress(FileExistsError):
         shutil.rmtree(temporary, ignore_errors=True)
         for path in (folder / INDEX, *sorted(folder.glob("[!.]*/*"))):
-            if not _is_weights(path.name):
+            if not is_weights(path.name):
                 _link(path, temporary / path.relative_to(folder))
         for part in parts:
-            for name in _chosen([path.name for path in (folder / part).glob("*") if _is_weights(path.name)], variant):
+            for name in _chosen([path.name for path in (folder / part).glob("*") if is_weights(path.name)], variant):
                 # Shards keep their names, which their index lists.
                 plain = name if re.search(SHARD, name) else name.replace(f".{variant}.", ".")
                 _link(folder / part / name, temporary / part / plain)
@@ -163,6 +168,58 @@ def _link(source: Path, target: Path) -> None:
     disk.link(source, target)
 
 
+# ---- parts that a folder shares with another one beside it -----------------------------------------------------------
+
+# Part -> the name of the folder beside this one that has it. Of a part that this folder has as well, the config and the
+# tensors here go before those there.
+SHARED = "shared_parts.json"
+
+
+def shared_parts(folder: Path) -> dict[str, Path]:
+    """Return the parts that a folder shares, each with the sibling's folder of it. Raises ModelUnavailable."""
+    found = {}
+    for part, name in read_object(folder / SHARED).items():
+        if not isinstance(name, str) or name in ("", ".", "..") or re.search(r"[/\\\0:]", name + part):
+            raise ModelUnavailable(f"{folder / SHARED} names {str(name)[:60]!r}: name a folder beside this one")
+        if not (there := folder.parent / name / part).is_dir():
+            raise ModelUnavailable(
+                f"{folder} takes its {part} from {there.parent}, which is missing: restore the folder"
+            )
+        found[part] = there
+    return found
+
+
+def part_folder(folder: Path, part: str) -> Path:
+    """Return where a part's config and small files are: in the model's own folder, or in that it shares with."""
+    own = folder / part
+    return own if own.is_dir() else shared_parts(folder).get(part, own)
+
+
+def is_layered(folder: Path, part: str) -> bool:
+    """Whether a part has some tensors of its own and takes the others from a sibling."""
+    return (folder / part).is_dir() and part in shared_parts(folder)
+
+
+def whole(folder: Path) -> Path:
+    """Return a folder with all parts in it, as stock diffusers loads it: the model's own where it shares none.
+
+    Otherwise one of links, which is removed when the process ends. Raises ModelUnavailable, CannotWrite.
+    """
+    return _gathered(folder) if (folder / SHARED).is_file() else folder
+
+
+@lru_cache(maxsize=32)
+def _gathered(folder: Path) -> Path:
+    target = Path(tempfile.mkdtemp(prefix=f"{folder.name}-"))
+    atexit.register(shutil.rmtree, target, ignore_errors=True)
+    with writing(target):
+        for path in sorted(folder.glob("*.*")):
+            if path.is_file() and path.name != SHARED:
+                _link(path, target / path.name)
+    link_parts(target, folder)
+    return target
+
+
 # ---- reading a folder ------------------------------------------------------------------------------------------------
 
 
@@ -172,6 +229,7 @@ def index(folder: Path) -> dict[str, Any]:
     return found
 
 
+WEIGHTS = "diffusion_pytorch_model.safetensors"  # of one of diffusers' parts
 MADE_FOR = "made_for.json"
 # In MADE_FOR of a full fine-tune: the known model that it began with, and the part that was trained. The folder links
 # to the other parts.
@@ -228,21 +286,34 @@ def is_complete(folder: Path) -> bool:
     return all(part.is_dir() and all(file.exists() for file in part.iterdir()) for part in parts)
 
 
-def link_parts(folder: Path, base: Path, own: str) -> None:
-    """Link the base model's other parts into a folder; again after one of the two has moved. Raises CannotWrite."""
+def link_parts(folder: Path, base: Path, own: str = "") -> None:
+    """Link the base model's other parts into a folder; again after one of the two has moved.
+
+    A part that the base model has only some tensors of is written whole. Raises ModelUnavailable, CannotWrite.
+    """
+    homes = {path.name: path for path in base.glob("[!.]*") if path.is_dir()}
+    shared = shared_parts(base)
     with writing(folder):
-        for path in sorted(base.glob("[!.]*/**/*")):
-            relative = path.relative_to(base)
-            if relative.parts[0] == own or not path.is_file() or (folder / relative).is_file():
+        for part, home in sorted({**shared, **homes}.items()):
+            if part == own:
                 continue
-            (folder / relative).unlink(missing_ok=True)  # a link that leads nowhere
-            _link(path, folder / relative)
+            layered = part in shared and part in homes
+            for path in sorted(home.rglob("*")):
+                target = folder / part / path.relative_to(home)
+                if not path.is_file() or target.is_file() or (layered and is_weights(path.name)):
+                    continue
+                target.unlink(missing_ok=True)  # a link that leads nowhere
+                _link(path, target)
+            if layered and not (target := folder / part / WEIGHTS).is_file():
+                from safetensors.torch import save_file
+
+                save_file(tensors(base, part), target, {"format": "pt"})
 
 
 @lru_cache(maxsize=32)
 def config(folder: Path, part: str) -> dict[str, Any]:
     """The config of one part: "transformer", "vae" ..."""
-    found: dict[str, Any] = read_json(folder / part / "config.json")
+    found: dict[str, Any] = read_json(part_folder(folder, part) / "config.json")
     return found
 
 
@@ -257,26 +328,33 @@ def stored_dtype(folder: Path) -> str:
 def shapes(folder: Path, part: str) -> dict[str, tuple[int, ...]]:
     """The shape of every tensor of a part, from the heads of its files. Raises ModelUnavailable."""
     files = _weights(folder, part)
-    return {name: shape for file in files for name, shape in read_header(file).shapes.items()}
+    return {name: shape for file in reversed(files) for name, shape in read_header(file).shapes.items()}
 
 
 def tensors(folder: Path, part: str) -> dict[str, torch.Tensor]:
     """Every tensor of a part. Raises ModelUnavailable."""
     from safetensors.torch import load_file
 
-    return {name: tensor for file in _weights(folder, part) for name, tensor in load_file(file).items()}
+    files = _weights(folder, part)
+    return {name: tensor for file in reversed(files) for name, tensor in load_file(file).items()}
 
 
 def part_identity(model: Model, folder: Path, part: str) -> str:
     """Names the weights of a part of a model: the pinned revision, or a local folder's file sizes and times."""
     if model.revision:
         return f"{model.pinned}/{part}"
-    files = sorted((folder / part).iterdir())
-    return f"{folder}/{part}:" + ",".join(f"{f.name}={f.stat().st_size}/{f.stat().st_mtime_ns}" for f in files)
+    homes = [part_folder(folder, part)] + ([shared_parts(folder)[part]] if is_layered(folder, part) else [])
+    return "+".join(
+        f"{home}:" + ",".join(f"{f.name}={f.stat().st_size}/{f.stat().st_mtime_ns}" for f in sorted(home.iterdir()))
+        for home in homes
+    )
 
 
 def _weights(folder: Path, part: str) -> list[Path]:
-    found = sorted((folder / part).glob("*.safetensors"))
+    """A part's files; where two have a tensor of one name, the first one's counts. Raises ModelUnavailable."""
+    found = sorted(part_folder(folder, part).glob("*.safetensors"))
+    if is_layered(folder, part):
+        found += sorted(shared_parts(folder)[part].glob("*.safetensors"))
     if not found:
         raise ModelUnavailable(f"{folder / part} holds no .safetensors file: download the model again")
     return found

@@ -158,14 +158,13 @@ class PromptEncoder:
         ).to(self.model.device)
 
 
-def load_tokenizer(folder: Path, kind: str = "AutoTokenizer") -> Any:
-    """The tokenizer of a model's folder. Raises ModelUnavailable for one that knows no words.
+def load_tokenizer(source: Path, kind: str = "AutoTokenizer") -> Any:
+    """The tokenizer of a folder. Raises ModelUnavailable for one that knows no words.
 
     kind: its class in transformers, for folders that do not say it
     """
     import transformers
 
-    source = folder / "tokenizer"
     try:
         tokenizer = getattr(transformers, kind).from_pretrained(source)
     except (ImportError, OSError, ValueError) as error:

@@ -1,7 +1,8 @@
 """What LoRAs of one subject were trained with, as published: figures, each with its reason and its sources. No torch.
 
 The figures are in assets/recipes.toml, which says at its top how it is read. Where nothing was published of a subject
-on a model, they are those of its other subjects, and the recipe says so.
+on a model, they are those of its other subjects, and the recipe says so. Ways of training that go beyond clips and
+captions (MODES) have recipes, too: with the settings that turn them on.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from typing import Any, Literal, get_args
 from workbench.paths import ASSETS
 
 Subject = Literal["style", "character", "object", "motion", "camera", "effect"]
+Mode = Literal["control", "first and last frame", "reference", "masked", "slider", "training adapter"]
 SUBJECTS: tuple[Subject, ...] = get_args(Subject)
+MODES: tuple[Mode, ...] = get_args(Mode)
+KINDS: tuple[Subject | Mode, ...] = (*SUBJECTS, *MODES)
+Value = str | int | float | tuple[str, ...]
 FILE = ASSETS / "recipes.toml"
 
 
@@ -45,14 +50,14 @@ class Recipe:
     settings: (setting, value, reason)
     """
 
-    subject: Subject
+    subject: Subject | Mode
     evidence: str
     clips: Advice
     captions: Advice
     enough: int
     steps: tuple[tuple[int, int], ...]
     why_steps: Advice
-    settings: tuple[tuple[str, str | int | float, Advice], ...]
+    settings: tuple[tuple[str, Value, Advice], ...]
 
     def steps_for(self, clips: int) -> int:
         """Steps for a number of clips, in tens."""
@@ -66,7 +71,9 @@ class Recipe:
 
 @cache
 def recipes_of(table: str) -> tuple[Recipe, ...]:
-    """One recipe for each subject from a table of the file, in the order of the forms; () where there is no such table.
+    """One recipe for each subject and mode from a table of the file, in the order of the forms; () where there is none.
+
+    A table that was measured whole has no modes but its own.
 
     Args:
         table: a family's name, or a model's for which others were measured
@@ -75,12 +82,17 @@ def recipes_of(table: str) -> tuple[Recipe, ...]:
     if table not in data:
         return ()
     model, found = data[table], []
-    for subject in SUBJECTS:
+    for subject in KINDS:
         kind = f"{'an' if subject in ('object', 'effect') else 'a'} {subject}{' move' if subject == 'camera' else ''}"
         alone = "evidence" in model
         own, common = model.get(subject, {}), {} if alone else data["any"][subject]
+        if alone and subject in MODES and not own:
+            continue
         merged: dict[str, Any] = {**common, **model, **own}
         settings = {**model["settings"], **own.get("settings", {}), **common.get("settings", {})}
+        if subject in MODES:  # whose figures stand instead of those of subjects
+            settings = {**model["settings"], **common.get("settings", {}), **own.get("settings", {})}
+            merged = {**model, **common, **own}
         none = (
             f"No published run of {kind} on {model.get('title')} with all its figures is known: they are those of "
             f"other subjects."
@@ -94,7 +106,10 @@ def recipes_of(table: str) -> tuple[Recipe, ...]:
                 enough=merged["enough"],
                 steps=tuple((clips, steps) for clips, steps in merged["steps"]),
                 why_steps=_advice(merged["why_steps"], data["sources"]),
-                settings=tuple((name, value, _advice(why, data["sources"])) for name, (value, why) in settings.items()),
+                settings=tuple(
+                    (name, tuple(value) if isinstance(value, list) else value, _advice(why, data["sources"]))
+                    for name, (value, why) in settings.items()
+                ),
             )
         )
     return tuple(found)

@@ -41,13 +41,15 @@ OPTIONS = {
     "last": "--last-image",
     "first+last": "--image and --last-image",
     "prefix": "--continue-from and --tell-frames",
+    "suffix": "--continue-to",
     "keyframes": "--keyframes",
     "mask": "--video and --mask",
     "control": "--control",
     "reference": "--reference",
-}  # of the shell, by kind; a suffix has none
+}  # of the shell, by kind
 DYNAMIC = "use_dynamic_cfg=True"  # diffusers' argument for the curve "stock", of CogVideoX's pipelines
 INTO_SECOND = ", load_into_transformer_2=True"
+BUILT_IN = "find_model({id}).whole_folder()"
 EMBEDDED = "\nfrom workbench.families import find_model  # the built-in model is a part of Video LoRA Workbench"
 
 
@@ -92,7 +94,7 @@ def code(
     of_image = model.task == "image-to-video"
     known = model.dynamic_guidance == "off" or DYNAMIC in extras.arguments
     changes = extras.changes + ("" if known else OTHER_CURVE.format(curve=model.dynamic_guidance))
-    source = f"find_model({model.id!r})[1].source" if model.embedded else repr(model.source)
+    source = BUILT_IN.format(id=repr(model.id)) if model.embedded else repr(model.source)
     source += f", revision={model.revision!r}" if model.revision else ""
     source += f", variant={model.variant!r}" if model.variant else ""
     loads = []  # a line for each transformer that the LoRA is for

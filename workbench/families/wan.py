@@ -18,6 +18,13 @@ channels says what it can be told (`Wan.joined`). CLIP sees the picture as the a
 modules/clip.py): all of it, squeezed into a square by bicubic interpolation, where diffusers' processor would cut the
 middle out.
 
+A reference (in-context LoRA) stands in front of the clip's latents along the frames, clean, at time 0 and without loss.
+It takes the same weights and transformer class; each token has a timestep of its own, as in 2.2 5B, and positions
+count on, so that the clip begins at latent frame r behind a reference of r. No trainer that does this for Wan was
+found. Wan's own VACE (vace.py: vace_encode_frames, decode_latent) and VideoX-Fun (wan_transformer3d.py: full_ref) place
+references so; clean tokens at time 0 are LTX-Video-Trainer's. A model that is told frames beside the latents is told
+that the reference's are known.
+
 The Hub's folders hold the transformers in float32. The authors compute in bfloat16 (shared_config.py: param_dtype,
 t5_dtype) with the autoencoder in float32, and so does `auto` on a GPU; latents stay float32 between denoising steps.
 """
@@ -31,17 +38,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.errors import ConfigError
 from workbench.families import lora_names, lora_writing
 from workbench.families.base import Family, ImageScale, OwnSetting
 from workbench.families.facts import ModelFacts, Part, VaeFacts
 from workbench.families.lora_writing import LoraFormat, passed_over_by_comfyui
-from workbench.families.model import Frames, Model
-from workbench.families.model_files import INDEX, index
+from workbench.families.model import TINY_PROMPTS, Frames, Model
+from workbench.families.model_files import INDEX, index, part_folder
 from workbench.families.model_inputs import CallInputs, Given, PromptEncoder, Tensors, umt5_parts
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
 from workbench.families.told import NAMES as KINDS
 from workbench.families.told import NOTHING, Told
 from workbench.families.usage import UsageExtras
+from workbench.paths import ASSETS
 from workbench.workspace import read_object
 
 if TYPE_CHECKING:
@@ -132,6 +141,41 @@ PAIR_I2V = replace(
     flow_shift=5.0,
     boundary=0.9,
 )
+# Three models of one set of weights, which differ in the channels of the first layer (assets/train_tiny_wan.py).
+TINY = replace(
+    FIRST,
+    id="tiny-wan",
+    title="Tiny Wan (built in)",
+    source=str(ASSETS / "tiny-wan"),
+    frames=9,
+    fps=8,
+    height=64,
+    width=64,
+    frame_rule=Frames(4, 17),
+    steps=25,
+    guidance_scale=3.0,
+    flow_shift=3.0,
+    download_gb=0.0,
+    negative_prompt="",
+    local=True,
+    embedded=True,
+    preservation_prompts=TINY_PROMPTS,
+    recipes="tiny-wan",
+)
+TINY_I2V = replace(
+    TINY,
+    id="tiny-wan-i2v",
+    title="Tiny Wan, image to video (built in)",
+    source=str(ASSETS / "tiny-wan-i2v"),
+    task="image-to-video",
+)
+TINY_CONTROL = replace(
+    TINY_I2V,
+    id="tiny-wan-control",
+    title="Tiny Wan, control video (built in)",
+    source=str(ASSETS / "tiny-wan-control"),
+)
+BUILT_IN = tuple(model for model in (TINY, TINY_I2V, TINY_CONTROL) if (Path(model.source) / INDEX).is_file())
 MODELS = (
     FIRST,
     LARGE,
@@ -159,6 +203,7 @@ MODELS = (
     replace(FIVE, id="wan2.2-ti2v-5b-image", title="Wan 2.2 5B, image to video", task="image-to-video"),
     PAIR,
     PAIR_I2V,
+    *BUILT_IN,
 )
 
 
@@ -232,7 +277,9 @@ FORMATS = (
         lora_writing.kohya,
         ("musubi-tuner", "ComfyUI", "VideoX-Fun"),
         "ComfyUI",
+        lokr="musubi-tuner and ComfyUI",
     ),
+    *lora_writing.passed_over_by_comfyui("Wan", lora_writing.LYCORIS),
 )
 CAPTION = ", max_sequence_length={}"
 SHIFTED = """
@@ -247,6 +294,38 @@ kept = [*range({own}), *range({control}, {all})]
 first = pipe.transformer.patch_embedding
 first.weight.data, first.in_channels = first.weight.data[:, kept], len(kept)
 pipe.transformer.register_to_config(in_channels=len(kept))"""
+
+IN_CONTEXT = """
+
+# It was trained with a reference, which stands in front of the video, clean and at time 0. A shorter one goes on with
+# its last frame; of a picture take one frame: shown = [load_image("reference.png")]
+shown = load_video("reference.mp4")
+shown = (shown + shown[-1:] * {frames})[:{frames}]
+pixels = pipe.video_processor.preprocess_video(shown, {height}, {width}, resize_mode="crop")
+with torch.no_grad():
+    latents = pipe.vae.encode(pixels.to(device, torch.float32)).latent_dist.mode().cpu()
+own = pipe.vae.config
+mean, std = (torch.tensor(one).view(1, -1, 1, 1, 1) for one in (own.latents_mean, own.latents_std))
+reference = (latents - mean) / std
+
+
+def in_context(transformer):
+    forward, (_, tall, wide) = transformer.forward, transformer.config.patch_size
+
+    def with_reference(hidden_states, timestep, **more):
+        count, _, frames, height, width = hidden_states.shape
+        front, tokens = reference.to(hidden_states).expand(count, -1, -1, -1, -1), height // tall * (width // wide)
+        if hidden_states.shape[1] > front.shape[1]:  # told as known frames
+            front = torch.cat([front, torch.ones_like(front[:, :4]), front], dim=1)
+        times = timestep.reshape(count, -1).expand(-1, frames * tokens)
+        times = torch.cat([times.new_zeros(count, front.shape[2] * tokens), times], dim=1)
+        found = forward(hidden_states=torch.cat([front, hidden_states], dim=2), timestep=times, **more)
+        return (found[0][:, :, front.shape[2] :],)
+
+    transformer.forward = with_reference
+
+
+{transformers}"""
 
 SQUEEZED = """
 
@@ -321,7 +400,7 @@ class Wan(Family):
 
     def caption_length(self, folder: Path) -> int:
         """512, or fewer where a small model's tokenizer says so: how many empty ones follow a caption counts."""
-        own = read_object(folder / "tokenizer" / "tokenizer_config.json").get("model_max_length")
+        own = read_object(part_folder(folder, "tokenizer") / "tokenizer_config.json").get("model_max_length")
         return min(int(own), self.text_tokens) if isinstance(own, int | float) and own >= 1 else self.text_tokens
 
     def cleaned(self, caption: str) -> str:
@@ -346,7 +425,9 @@ class Wan(Family):
             return None
         import transformers
 
-        processor = transformers.AutoImageProcessor.from_pretrained(folder / "image_processor", use_fast=False)
+        processor = transformers.AutoImageProcessor.from_pretrained(
+            part_folder(folder, "image_processor"), use_fast=False
+        )
         return processor, self._part(folder, "image_encoder", device, dtype)
 
     def encode_image(
@@ -397,12 +478,13 @@ class Wan(Family):
         control, frames = more in (own, 2 * own, 2 * own + MASK), more in (own + MASK, 2 * own + MASK)
         found = {"control": "" if control else "has no channels for a control video: choose a Fun-Control model"}
         found[NOTHING] = "" if control or model.task == "text-to-video" else "begins with a first frame"
+        found["reference"] = ""
         if not more:
             if self.part_config(model, "vae").get("is_residual"):
                 why = "is told first and prefix alone: diffusers takes a last frame for it and ignores it"
                 found |= {name: "" if name in ("first", "prefix") else why for name in KINDS}
                 return found
-            return {NOTHING: ""}
+            return {NOTHING: "", "reference": ""}
         if frames and transformer.get("pos_embed_seq_len"):
             why = "looks at a first and a last frame together: use first+last or keyframes"
             return found | {name: "" if name in ("first+last", "keyframes") else why for name in KINDS}
@@ -412,12 +494,16 @@ class Wan(Family):
         return found | (dict.fromkeys(KINDS, "") if frames else {})
 
     def encode_told(self, vae: Any, image_encoder: Any, told: Told) -> Tensors:
-        """{"control": latents} of a control video; {"known": latents} of frames that stand in the latents; else
-        {"beside": latents of what is known, the rest gray, "mask": [B, 4, f, h, w]}, and what CLIP sees of the first
-        known frame ("image") and, where the clip's two ends are known, of the last ("last image")."""
+        """{"control": latents} of a control video, {"reference": latents} of a reference, and what tells frames:
+
+        {"known": latents} where they stand in the latents; else {"beside": latents of what is known, the rest gray,
+        "mask": [B, 4, f, h, w]}, and what CLIP sees of the first known frame ("image") and, where the clip's two ends
+        are known, of the last ("last image")."""
         found: dict[str, torch.Tensor] = {}
         if told.control is not None:
             found["control"] = self.encode_video(vae, told.control)["mean"]
+        if told.reference is not None:
+            found["reference"] = self.encode_video(vae, told.reference)["mean"]
         if (shown := told.shown) is None:
             return found
         if vae.config.is_residual:
@@ -434,10 +520,17 @@ class Wan(Family):
     def told(
         self, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
     ) -> Given:
-        """Nothing is sampled: all latents are the posterior's mean. `call` puts zeros where nothing is told."""
+        """Nothing is sampled: all latents are the posterior's mean. `call` puts zeros where nothing is told.
+
+        Raises ConfigError for a reference of another size.
+        """
         import torch
 
-        tokens = {name: tensors[name] for name in ("image", "last image", "control") if name in tensors}
+        names = ("image", "last image", "control", "reference")
+        tokens = {name: tensors[name] for name in names if name in tensors}
+        if "reference" in tokens and tokens["reference"].shape[-2:] != latents_shape[-2:]:
+            sentence = f"the LoRA takes a reference that is smaller than the video, {self.title} one of the same size"
+            raise ConfigError(f"{sentence}: choose a LoRA that was trained on {self.title}, or leave the reference out")
         beside = torch.cat([tensors["mask"], tensors["beside"]], dim=1) if "beside" in tensors else None
         return Given(beside=beside, known=tensors.get("known"), tokens=tokens)
 
@@ -474,6 +567,13 @@ class Wan(Family):
             parts.append(latents.new_zeros(size) if beside is None else beside)
         return torch.cat(parts, dim=1)
 
+    def in_front(self, transformer: Any, reference: torch.Tensor) -> torch.Tensor:
+        """A reference [B, C, r, h, w] as it stands in front of what `joined` returns: known, where that is told."""
+        import torch
+
+        known = torch.cat([torch.ones_like(reference[:, :MASK]), reference], dim=1)
+        return self.joined(transformer, reference, Given(beside=known))
+
     def pictures(self, transformer: Any, latents: torch.Tensor, given: Given | None) -> torch.Tensor | None:
         """What CLIP sees, as the transformer takes it; None for one that is not shown it.
 
@@ -494,13 +594,15 @@ class Wan(Family):
     # ---- training
 
     def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
+        told = super().own_settings(model)
         scale = OwnSetting(model.guidance_scale_2 or model.guidance_scale, "as the authors generate")
         own, small = model.flow_shift_at(model.height, model.width), model.small_flow_shift
         sizes = "" if small is None else f": {small:g} up to 832x480, {model.flow_shift:g} above"
-        shift = OwnSetting(own, f"as the authors generate{sizes}") if own else OwnSetting("the scheduler's own")
+        found = "as it was trained" if model.embedded else f"as the authors generate{sizes}"
+        shift = OwnSetting(own, found) if own else OwnSetting("the scheduler's own")
         experts = {"expert": OwnSetting(), "guidance_scale_2": scale} if model.boundary else {}
-        return {
-            **super().own_settings(model),
+        return {  # a reference is as large as the clip: no other stands at the clip's positions
+            **{name: own for name, own in told.items() if name != "reference_downscale"},
             **experts,
             "flow_shift": shift,
             "preview_flow_shift": shift,
@@ -512,14 +614,23 @@ class Wan(Family):
         return FlowSchedule(chosen, SHIFT if chosen.defaults > 1 else FORMER_SHIFT)
 
     def call(self, transformer: Any, inputs: CallInputs) -> torch.Tensor:
+        import torch
+
         timesteps, given = inputs.timesteps, inputs.given
         latents = self.joined(transformer, inputs.latents, given)
+        reference = None if given is None else given.tokens.get("reference")
         seen = self.pictures(transformer, inputs.latents, given)
         more = {} if seen is None else {"encoder_hidden_states_image": seen}
+        _, tall, wide = transformer.config.patch_size
+        frames, height, width = latents.shape[2:]
+        tokens, front = (height // tall) * (width // wide), 0
         if given is not None and given.known is not None:  # a timestep for each token [B, tokens]
-            _, tall, wide = transformer.config.patch_size
-            frames, height, width = latents.shape[2:]
-            timesteps = given.times_of_tokens(timesteps, frames, (height // tall) * (width // wide))
+            timesteps = given.times_of_tokens(timesteps, frames, tokens)
+        if reference is not None:
+            front, count = reference.shape[2], len(latents)
+            latents = torch.cat([self.in_front(transformer, reference), latents], dim=2)
+            timesteps = timesteps.reshape(count, -1).expand(-1, frames * tokens)
+            timesteps = torch.cat([timesteps.new_zeros(count, front * tokens), timesteps], dim=1)
         predicted: torch.Tensor = transformer(
             hidden_states=latents,
             timestep=timesteps,
@@ -527,7 +638,7 @@ class Wan(Family):
             return_dict=False,
             **more,
         )[0]
-        return predicted
+        return predicted[:, :, front:]
 
     # ---- the rest
 
@@ -547,8 +658,15 @@ class Wan(Family):
             arguments="" if (tokens := self.caption_length(folder)) == self.text_tokens else CAPTION.format(tokens),
         )
 
-    def usage_told(self, model: Model, folder: Path, extras: UsageExtras, told: Sequence[str]) -> UsageExtras:
-        found = super().usage_told(model, folder, extras, told)
+    def usage_told(
+        self, model: Model, folder: Path, shape: tuple[int, int, int], extras: UsageExtras, told: Sequence[str]
+    ) -> UsageExtras:
+        found = super().usage_told(model, folder, shape, extras, [kind for kind in told if kind != "reference"])
+        if "reference" in told:
+            frames, height, width = shape
+            calls = "\n".join(f"in_context(pipe.{expert.part})" for expert in model.experts)
+            code = IN_CONTEXT.format(frames=frames, height=height, width=width, transformers=calls)
+            found = replace(found, changes=found.changes + code, helpers=(*found.helpers, "load_video"))
         transformer = self.part_config(model, "transformer")
         own = transformer.get("out_channels") or transformer.get("in_channels", 0)
         if own and transformer["in_channels"] == 3 * own + MASK:

@@ -43,8 +43,8 @@ def step_operations(run: RunSizes) -> float:
     backward = linear * (2 if run.full else 1) + attention * known.ATTENTION_BACKWARD + 2 * beside
     forward = linear + attention + beside
     operations = (forward + again + backward) * settings.batch_size
-    if settings.is_slider:  # at two strengths, and three predictions of the base model
-        operations = 2 * operations + 3 * forward * settings.batch_size
+    if settings.is_slider:  # at two strengths, and with prompts three predictions of the base model
+        operations = 2 * operations + (0 if settings.has_pairs else 3) * forward * settings.batch_size
     if settings.preservation_weight:  # the same with preservation prompts, and the base model's predictions
         operations = 2 * operations + forward * settings.batch_size
     if settings.regularization_target == "base model" and settings.regularization_dataset:
@@ -67,7 +67,7 @@ def step_seconds(run: RunSizes) -> float:
     seconds *= known.COMPILED if settings.compile and run.gpu.kind == "cuda" else 1.0
     if run.gpu.kind == "cpu":
         passes = 2 if settings.gradient_checkpointing == "none" else 3
-        passes = 2 * passes + 3 if settings.is_slider else passes
+        passes = 2 * passes + (0 if settings.has_pairs else 3) if settings.is_slider else passes
         passes = 2 * passes + 1 if settings.preservation_weight else passes
         passes += _holds_the_rest(settings)
         seconds += DISPATCH * facts.blocks * passes
@@ -104,7 +104,7 @@ def times(run: RunSizes, clips: int) -> RunTimes:
     text = 2.0 * facts.text_encoder_values * facts.text_tokens / rate
     parts = {
         "starting": known.START_SECONDS + (facts.values + facts.text_encoder_values) * 2 / known.LOADING_BYTES,
-        "encoding": clips * ((1 + run.settings.ways_told) * encoding_operations(run) / rate + text),
+        "encoding": clips * ((1 + settings.ways_told + settings.has_pairs) * encoding_operations(run) / rate + text),
         "training": steps * step,
     }
     if settings.evaluate_every:

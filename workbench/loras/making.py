@@ -28,7 +28,7 @@ from workbench import jobs
 from workbench.clips.records import file_sha256
 from workbench.display.quantities import percent
 from workbench.errors import ConfigError
-from workbench.families import find_model
+from workbench.families import find_model, model_files
 from workbench.families.base import Family
 from workbench.families.lora_files import DOWN, UP, LoraWeights, weights, with_metadata
 from workbench.families.lora_names import misfits
@@ -365,7 +365,7 @@ def fuse(workspace: Workspace, settings: FuseSettings, report: Report, step: Ste
             raise ConfigError(
                 f"{lora.title} does not fit {known.title} ({first}: {why}): choose the model it was made for"
             )
-    source = family.fetch(known, report)
+    source = model_files.whole(family.fetch(known, report))
 
     def fill(new: Path) -> None:
         with writing(new):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError
-from workbench.families import families, find_model, models
+from workbench.families import families, find_model, model_files, models
 from workbench.families.base import Family, ResolvedModel
 from workbench.families.lora_files import (
     DIFFUSERS_FILE,
@@ -226,7 +226,7 @@ class ModelWeights:
 
 def base_weights_of(model: ResolvedModel, report: Report) -> ModelWeights:
     """The transformer's weights of a model, downloaded if need be. Raises ModelUnavailable."""
-    return ModelWeights(model.fetch(report) / model.family.lora_prefix)
+    return ModelWeights(model_files.whole(model.fetch(report)) / model.family.lora_prefix)
 
 
 def base_for(loras: list[Opened], model: str, report: Report) -> ModelWeights | None:

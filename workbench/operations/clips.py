@@ -257,7 +257,7 @@ def cards(
     found = clip_list.listed(dataset.folder, search, only, order)
     first = min(first, max(0, (len(found.clips) - 1) // most * most))
     return ClipCards(
-        clips=tuple(ClipCard(**_card(dataset, one, found.marks)) for one in found.clips[first : first + most]),
+        clips=tuple(ClipCard(**clip_card(dataset, one, found.marks)) for one in found.clips[first : first + most]),
         first=first,
         found=len(found.clips),
         all=found.all,
@@ -268,7 +268,8 @@ def cards(
     )
 
 
-def _card(dataset: Dataset, clip: records.Clip, marks: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def clip_card(dataset: Dataset, clip: records.Clip, marks: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return the fields of a clip's card. marks: of each file name what the last check found"""
     thumbnail = dataset.folder / thumbnail_name(clip)
     return {
         **dict(clip_entry(clip)),
@@ -304,7 +305,7 @@ def view(
     shape = shape_for(find_model(workspace.model(model)).model, frames) if model else None
     planned = frame_plan.plan(one, shape) if shape else None
     return ClipView(
-        **_card(dataset, one, found.marks)
+        **clip_card(dataset, one, found.marks)
         | {"plan": (planned.dropped and f"left out: {planned.dropped}") or planned.sentence if planned else ""},
         number=at + 1,
         of=len(clips),

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from workbench import jobs
 from workbench.clips import made, mask_tracking, media, records
 from workbench.clips.records import COMPANION_NAMES
+from workbench.dataset_builder import clip_list, masking
 from workbench.dataset_builder import companions as beside
-from workbench.dataset_builder import masking
+from workbench.dataset_builder.checks.findings import Finding, read_findings
+from workbench.dataset_builder.cuts.painted import MaskInfo, info_of, painted_frames
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.settings import MakeSettings, MaskEdges, TrackSettings
 from workbench.dataset_builder.sources.files import inbox
 from workbench.errors import ConfigError, DataError
-from workbench.operations.clips import Clip, OrAll
+from workbench.operations.clips import Clip, ClipCard, OrAll, clip_card
 from workbench.operations.dataset_tasks import DatasetTask, NamedDataset, job, start_task, task_of
 from workbench.operations.registry import Shown, Snapshot, operation
-from workbench.workspace import confined, named_paths
+from workbench.vision import segmenting
+from workbench.vision.local_models import KnownModel
+from workbench.workspace import Workspace, confined, named_paths
+from workbench.workspace.records import Kept
 
 BESIDE = "Beside a clip"
 Kind = Annotated[
@@ -68,9 +74,75 @@ class Partner(Snapshot):
     state: str
     """How it fits, in words."""
 
+    finding: str = ""
+    """What the last check found, as `fix` takes it; "" for nothing."""
+
+    fixes: dict[str, str] = {}
+    """What can be done about that: what `fix` takes as `how` -> for a button, the best first."""
+
+
+class Paired(Snapshot):
+    """A clip, and what lies beside it."""
+
+    clip: ClipCard
+    """The clip."""
+
+    partners: dict[str, Partner]
+    """`control`, `reference`, `mask`, `last_frame` -> the file, of those that it has."""
+
+
+class Pairs(Snapshot):
+    """Some clips of a dataset, each with what lies beside it."""
+
+    role: str
+    """Whose partners are counted: `control`, `reference`, `mask`, `last_frame`, or `every`."""
+
+    pairs: tuple[Paired, ...]
+    """The clips on this page."""
+
+    first: int
+    """Position of the first of them among those that were found."""
+
+    found: int
+    """How many were found."""
+
+    has: dict[str, int]
+    """Role -> how many clips of the dataset have such a partner."""
+
+    all: int
+    """How many clips may have partners: all but those that are latents."""
+
+    lacking: int
+    """How many of them lack one."""
+
+    unfit: int
+    """How many have one that does not fit."""
+
+
+class VisionModel(Snapshot):
+    """A model that is known to see depth, poses or masks."""
+
+    id: str
+    """What the setting `model` takes."""
+
+    title: str
+    """For people."""
+
+    memory_gb: float
+    """Memory that it needs, about, in GB."""
+
+    download_gb: float
+    """What is downloaded once, with what it needs beside it, in GB."""
+
+    license: str
+    """Its license."""
+
+    at_hand: bool
+    """Whether all of it was downloaded already."""
+
 
 class MakerInfo(Snapshot):
-    """Something that is made of a clip without a model."""
+    """Something that is made of a clip."""
 
     id: str
     """What the setting `maker` takes."""
@@ -86,6 +158,9 @@ class MakerInfo(Snapshot):
 
     amount: str
     """What its number means; "" without one."""
+
+    models: tuple[VisionModel, ...]
+    """Models that are known to make it, the usual one first; [] where none is needed."""
 
 
 class Detached(Snapshot):
@@ -135,6 +210,9 @@ class MaskView(Snapshot):
     painted: tuple[PaintedFrame, ...]
     """Frames that were painted, in order."""
 
+    by: str
+    """Title of the model that tracked it; "" for optical flow, or a mask from elsewhere."""
+
     used: tuple[int, ...]
     """Painted frames that the mask was tracked from; [] of a mask from elsewhere."""
 
@@ -162,6 +240,9 @@ class MaskView(Snapshot):
     share: float | None
     """The share of its work that is done; null while unknown."""
 
+    problem: str
+    """Why the last tracking of this clip failed; "" if it did not."""
+
     number: int
     """The clip's place in the dataset, from 1."""
 
@@ -179,6 +260,7 @@ class MaskView(Snapshot):
         yield f"painted: {', '.join(str(one.frame) for one in self.painted) or 'no frame'}"
         yield f"mask: {self.mask or 'none'}" + ("" if not self.soften else f", edge softened by {self.soften:g} pixels")
         if self.confidence:
+            yield f"tracked by: {self.by or 'optical flow'}"
             yield f"confidence: {' '.join(f'{one:.2f}' for one in self.confidence)}"
             unsure = ", ".join(f"{one} ({self.confidence[one]:.2f})" for one in self.doubtful)
             yield f"unsure, the worst first: {unsure or 'none'}"
@@ -194,10 +276,86 @@ def companions(dataset: NamedDataset, clips: OrAll = ()) -> list[Partner]:
     return [_partner(dataset, one, kind) for one in chosen for kind in one.companions]
 
 
-def _partner(dataset: Dataset, clip: records.Clip, kind: str) -> Partner:
+def _pairs(
+    dataset: Dataset, role: str = "", only: str = "all", first: int = 0, most: int = 24, clips: tuple[str, ...] = ()
+) -> Pairs:
+    listed = clip_list.listed(dataset.folder)
+    every = [one for one in listed.clips if not one.is_latents]
+    has = {kind: sum(kind in one.companions for one in every) for kind in COMPANION_NAMES}
+    used = [kind for kind, count in has.items() if count]
+    role = role or ("every" if len(used) > 1 else used[0] if used else "control")
+    kinds = [role] if role != "every" else used or ["control"]
+    lacking = [one for one in every if any(kind not in one.companions for kind in kinds)]
+    unfit = [one for one in every if any(why.kind in kinds for why in beside.problems(dataset.folder, one))]
+    found = {"all": every, "lacking": lacking, "unfit": unfit}[only]
+    if clips:
+        found = records.clips_named(found, clips)
+    first = min(first, max(0, (len(found) - 1) // most * most))
+    findings: dict[tuple[str, str], Finding] = {}
+    for finding in read_findings(dataset.folder):
+        if finding.holds_beside is not None:
+            findings.setdefault((finding.clips[0], finding.holds_beside[0]), finding)
+    return Pairs(
+        role=role,
+        pairs=tuple(
+            Paired(
+                clip=ClipCard(**clip_card(dataset, one, listed.marks)),
+                partners={
+                    kind: _partner(dataset, one, kind, findings.get((one.file_name, kind))) for kind in one.companions
+                },
+            )
+            for one in found[first : first + most]
+        ),
+        first=first,
+        found=len(found),
+        has=has,
+        all=len(every),
+        lacking=len(lacking),
+        unfit=len(unfit),
+    )
+
+
+def _watch_pairs(
+    workspace: Workspace,
+    name: str,
+    role: str = "",
+    only: str = "all",
+    first: int = 0,
+    most: int = 24,
+    clips: tuple[str, ...] = (),
+) -> Callable[[], Pairs]:
+    kept = Kept[Pairs]()
+
+    def read() -> Pairs:
+        dataset = Dataset.open(workspace, name)
+        return kept.of(name, dataset.version, lambda: _pairs(dataset, role, only, first, most, clips))
+
+    return read
+
+
+@operation(watch=_watch_pairs, shell=False)
+def pairs(
+    dataset: NamedDataset,
+    *,
+    role: Annotated[
+        Literal["", "every", "control", "reference", "mask", "last_frame"],
+        Field(description="Whose partners are counted; without it what the dataset has, all of several."),
+    ] = "",
+    only: Annotated[
+        Literal["all", "lacking", "unfit"], Field(description="Clips without a partner, or with one that does not fit.")
+    ] = "all",
+    first: Annotated[int, Field(ge=0, description="Position of the first clip.")] = 0,
+    most: Annotated[int, Field(ge=1, le=100, description="How many clips at most.")] = 24,
+    clips: OrAll = (),
+) -> Pairs:
+    """Show clips beside their control clips, references, masks and last frames, and what is missing or does not fit."""
+    return _pairs(dataset, role, only, first, most, clips)
+
+
+def _partner(dataset: Dataset, clip: records.Clip, kind: str, finding: Finding | None = None) -> Partner:
     path = dataset.folder / clip.companions[kind]
     image = path.suffix == ".png"
-    problems = [one.sentence for one in beside.problems(dataset.folder, clip) if one.kind == kind]
+    problems = [one.short for one in beside.problems(dataset.folder, clip) if one.kind == kind]
     frames, width, height = 0, 0, 0
     try:
         if image:
@@ -213,12 +371,14 @@ def _partner(dataset: Dataset, clip: records.Clip, kind: str) -> Partner:
     title = COMPANION_NAMES[kind]
     if problems:
         words = problems[0]
+    elif finding:
+        words = finding.title.lower()
     elif image:
         words = "a picture"
     elif kind == "reference":
         words = f"{frames} frames of its own"
     else:
-        info = masking.info_of(dataset.folder, clip) if kind == "mask" else masking.MaskInfo()
+        info = info_of(dataset.folder, clip) if kind == "mask" else MaskInfo()
         words = f"same {frames} frames"
         if info.confidence:
             sure = len(info.confidence) - len(info.doubtful)
@@ -235,6 +395,8 @@ def _partner(dataset: Dataset, clip: records.Clip, kind: str) -> Partner:
         height=height,
         fits=not problems,
         state=words,
+        finding=finding.kind if finding else "",
+        fixes={fix.replace("_", "-"): label for fix, label in finding.buttons.items()} if finding else {},
     )
 
 
@@ -275,7 +437,7 @@ def detach(dataset: NamedDataset, kind: Kind, clips: OrAll = ()) -> Detached:
 
 @operation(path="/makers", shell=False)
 def list_makers() -> list[MakerInfo]:
-    """List what can be made of clips without a model."""
+    """List what can be made of clips, and the models that some of it needs."""
     return [
         MakerInfo(
             id=name,
@@ -283,14 +445,36 @@ def list_makers() -> list[MakerInfo]:
             does=one.does,
             kinds=one.kinds,
             amount=f"{one.amount.title}, {one.amount.start:g} without one" if one.amount else "",
+            models=tuple(_model(model, *one.helpers[:1]) for model in one.models),
         )
         for name, one in made.ABOUT.items()
     ]
 
 
+@operation(path="/trackers", shell=False)
+def list_trackers() -> list[VisionModel]:
+    """List the models that are known to carry painted masks through clips. Without one, optical flow does it."""
+    return [_model(one) for one in segmenting.MODELS]
+
+
+def _model(model: KnownModel, *helpers: KnownModel) -> VisionModel:
+    every = (model, *helpers)
+    return VisionModel(
+        id=model.id,
+        title=model.title,
+        memory_gb=sum(one.memory_gb for one in every),
+        download_gb=round(sum(one.download_gb for one in every), 2),
+        license=", ".join(dict.fromkeys(one.license for one in every)),
+        at_hand=all(one.at_hand for one in every),
+    )
+
+
 @operation(arguments="name [clips]", changes=True, job=job, section=BESIDE)
 def make(dataset: NamedDataset, settings: MakeSettings) -> DatasetTask:
-    """Make what lies beside clips from the clips: edges, gray, blur, masks of a box or border, end frames."""
+    """Make what lies beside clips from the clips: edges, gray, blur, depth, poses, masks of a box, end frames ...
+
+    Depth and poses need a model, which is downloaded once and takes its turn on the GPU.
+    """
     return start_task(dataset, "make", settings)
 
 
@@ -303,9 +487,13 @@ def mask(dataset: NamedDataset, clip: Clip) -> MaskView:
     clips = dataset.clips
     one = records.find_clip(clips, clip)
     at = clips.index(one)
-    info = masking.info_of(dataset.folder, one)
+    info = info_of(dataset.folder, one)
     task = task_of(dataset, "track")
     mine = task.state in ("starting", "running")
+    failed = task.state in ("failed", "died")
+    if failed:  # of another clip, it is said there
+        asked = TrackSettings.load(dataset.task("track").folder / jobs.CONFIG).clips
+        failed = not asked or bool({one.id, one.name, one.file_name} & set(asked))
     return MaskView(
         clip=one.id,
         name=one.name,
@@ -316,8 +504,9 @@ def mask(dataset: NamedDataset, clip: Clip) -> MaskView:
         width=one.width,
         height=one.height,
         painted=tuple(
-            PaintedFrame(frame=frame, file=str(path)) for frame, path in masking.painted(dataset.folder, one).items()
+            PaintedFrame(frame=frame, file=str(path)) for frame, path in painted_frames(dataset.folder, one).items()
         ),
+        by=info.by,
         used=tuple(info.painted),
         confidence=tuple(info.confidence),
         sure=mask_tracking.SURE,
@@ -327,6 +516,7 @@ def mask(dataset: NamedDataset, clip: Clip) -> MaskView:
         seconds=one.frames * masking.FRAME_SECONDS,
         activity=task.activity if mine else "",
         share=task.share if mine else None,
+        problem=task.sentence if failed else "",
         number=at + 1,
         of=len(clips),
         previous=clips[at - 1].id if at else "",
@@ -361,7 +551,10 @@ def paint(
 
 @operation(arguments="name [clips]", changes=True, job=job, section=BESIDE)
 def track(dataset: NamedDataset, settings: TrackSettings) -> DatasetTask:
-    """Carry painted masks through their clips, as their masks. `mask` then shows how sure each frame is."""
+    """Carry painted masks through their clips, as their masks, by optical flow or a SAM 2 (`model`).
+
+    `mask` then shows how sure each frame is.
+    """
     return start_task(dataset, "track", settings)
 
 

@@ -84,7 +84,7 @@ class Entry(Snapshot):
     """Notes someone wrote about it; "" for none."""
 
     summary: Annotated[Summary, Shown("contents", lambda summary: summary.sentence)]
-    """Clips, seconds, sizes, fps, missing_captions, refused."""
+    """Clips, seconds, sizes, fps, missing_captions, refused, paired (how many have files beside them)."""
 
     damage: Annotated[tuple[str, ...], Shown(text=" ".join)]
     """Records that cannot be read, and what to do about each, a sentence each."""

@@ -221,7 +221,8 @@ class RunVideos(Snapshot):
 
     rows: Records
     """Of each prompt: prompt, control (whether the LoRA should leave it alone), videos (one for each of `steps`; null
-    where there is none)."""
+    where there is none), sample (the newest of them with the settings of a sample, which `samples/read-file` reads;
+    null without one), told (what the model was told of which clip; "" for nothing)."""
 
     scaled: dict[str, Any] | None
     """The newest previews at several LoRA scales: step, scales, rows (prompt, videos); null without any."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from workbench.compare.axes import work
 from workbench.compare.suggestions import pace
@@ -79,14 +79,24 @@ def read_file(workspace: Workspace, file: File) -> Filled:
     return Filled(values=values, scenes=False, message="The form now uses this LoRA.")
 
 
+FILES = ("keyframes", *INPUT_FILES)
+
+
+def _takes_file(name: str) -> str:
+    if name not in FILES:
+        raise ValueError(f"{name[:80]!r}, must be one of {', '.join(FILES)}")
+    return name
+
+
 @operation(path="/samples/keep-file", changes=True, shell=False)
 def keep_file(
     workspace: Workspace,
     file: File,
     *,
     name: Annotated[
-        Literal["image", "last_image", "keyframes", "video", "continue_from", "mask", "control", "reference"],
-        Field(description="The setting of a sample that it is for."),
+        str,
+        AfterValidator(_takes_file),
+        Field(description=f"The setting of a sample that it is for: {', '.join(FILES)}."),
     ] = "image",
 ) -> Written:
     """Keep a copy of a picture or a video that a sample begins with."""

@@ -19,7 +19,7 @@ from workbench.dataset_builder.settings import (
 )
 from workbench.errors import ConfigError, Unknown
 from workbench.families import default_model
-from workbench.families.recipes import SUBJECTS
+from workbench.families.recipes import KINDS
 from workbench.fit.gpus import HERE
 from workbench.fit.levels import suggest
 from workbench.form_rules import adapted, empty_values, needless, summary, without_effect
@@ -36,6 +36,7 @@ from workbench.operations.registry import Snapshot, operation
 from workbench.operations.shared import FormState
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.runs.previews import LiveSample
+from workbench.runs.recipes import refusal
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.prompt_enhancer import PromptSettings
 from workbench.sampler.settings import BatchSettings, SampleSettings
@@ -240,7 +241,8 @@ class Recipe(Snapshot):
     COLUMNS: ClassVar[tuple[str, ...]] = ("subject", "evidence")
 
     subject: str
-    """`style`, `character`, `object`, `motion`, `camera` or `effect`."""
+    """`style`, `character`, `object`, `motion`, `camera` or `effect`; or a mode: `control`, `first and last frame`,
+    `reference`, `masked`, `slider` or `training adapter`."""
 
     model: str
     """Its title."""
@@ -276,5 +278,7 @@ def recipes(
 ) -> list[Recipe]:
     """Show which settings suit a subject, with reasons and sources."""
     settings = TrainSettings(model=workspace.model(model or default_model()), dataset=dataset)
-    found = [suggest(workspace, one, settings, gpu_memory, clips) for one in ([subject] if subject else SUBJECTS)]
+    named = settings.resolved
+    every = [subject] if subject else [one for one in KINDS if not refusal(one, named)]
+    found = [suggest(workspace, one, settings, gpu_memory, clips) for one in every]
     return [Recipe.model_validate(asdict(one)) for one in found]

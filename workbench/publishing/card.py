@@ -17,7 +17,7 @@ from workbench import __version__
 from workbench.errors import ModelUnavailable
 from workbench.families.base import Family, ImageScale
 from workbench.families.model import Model
-from workbench.families.usage import INTO_SECOND
+from workbench.families.usage import BUILT_IN, INTO_SECOND
 from workbench.loras.library import LibraryLora
 from workbench.publishing.facts import Facts, anonymous_settings, anonymous_text
 from workbench.runs import model_card
@@ -241,7 +241,7 @@ def code(used: Usage, model: Model, base: str, repo_id: str, also: str = "") -> 
         head.append("from safetensors.torch import load_file")
     if model.embedded:
         head.append("from workbench.families import find_model  # the built-in model is a part of Video LoRA Workbench")
-        source = f"find_model({_quoted(repr(model.id))})[1].source"
+        source = BUILT_IN.format(id=_quoted(repr(model.id)))
     load = ['device = "cuda" if torch.cuda.is_available() else "cpu"']
     load.append('dtype = torch.bfloat16 if device == "cuda" else torch.float32')
     # Newer diffusers call it dtype, but take this name, too; older ones would silently load 32 bits.

@@ -18,6 +18,7 @@ from typing import Any
 
 from workbench.clips import media
 from workbench.errors import ConfigError, DataError
+from workbench.families.base import ResolvedModel
 from workbench.loras.library import LibraryLora
 from workbench.paths import ASSETS
 from workbench.publishing.card import Usage, example, sample_name, usage_of
@@ -75,7 +76,7 @@ def space_upload(workspace: Workspace, lora: LibraryLora, settings: SpacePush) -
         if preview.picture is not None:
             files[_picture(index)] = preview.picture
     if facts.model.embedded:
-        files |= _base(Path(facts.model.source))
+        files |= _base(ResolvedModel(facts.family, facts.model).whole_folder())
     message = f"Demo of {lora.title} from Video LoRA Workbench"
     notes = _notes(facts, settings)
     return UploadPlan("space", settings.repo_id, settings.private, message, files, notes)
@@ -161,7 +162,7 @@ def readme(facts: Facts, lora_repo: str) -> str:
 def _base(folder: Path) -> dict[str, FileContent]:
     """The built-in model's files."""
     return {
-        f"{BASE}/{path.relative_to(folder).as_posix()}": path
+        f"{BASE}/{path.relative_to(folder).as_posix()}": path.resolve()
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.suffix in (".json", ".safetensors", ".model", ".txt")
     }

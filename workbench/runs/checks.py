@@ -23,7 +23,7 @@ from workbench.errors import ConfigError, DataError
 from workbench.families.base import ResolvedModel
 from workbench.families.model import Model
 from workbench.families.settings import check_own
-from workbench.families.told import BESIDE
+from workbench.families.told import BESIDE, NOTHING
 from workbench.jobs import platform
 from workbench.jobs.devices import Device, gpus
 from workbench.runs import optimizer_options
@@ -96,6 +96,8 @@ def _check_told(settings: TrainSettings, resolved: ResolvedModel) -> None:
         raise _refusal("given", f"given is empty, {why}: write first+last 1")
     if not settings.tells:
         return
+    if not settings.given and (why := family.refusal(model, NOTHING)):
+        raise _refusal("given", f"given is empty beside a reference, {why}: write first 1")
     frames, rule = settings.frames or model.frames, model.frame_rule
     for kind in (one.kind for one in settings.given_shares):
         if why := family.refusal(model, kind.name):
@@ -170,7 +172,38 @@ def _check_lora(settings: TrainSettings) -> None:
 
 
 def _check_slider(settings: TrainSettings, resolved: ResolvedModel) -> None:
-    """Refuse prompts that do not belong together, and what a slider cannot be trained with."""
+    """Refuse what a slider cannot be trained with, and prompts that do not belong together."""
+    family, model = resolved
+    source, how = "slider_positive is set", "the base model's own predictions teach"
+    if settings.has_pairs:
+        source, how = "slider_from is pairs", "learns both halves of each pair at once"
+    if family.codes(model):
+        raise _refusal(
+            source.split()[0],
+            f"{source}, but {model.title} predicts codes, between which there is no direction: choose another model",
+        )
+    for name, off in (
+        ("method", "lora"),
+        ("train_also", ()),
+        ("loss_mask", "off"),
+        ("dora", settings.dora if settings.method == "lokr" else False),
+        ("regularization_dataset", None),
+        ("more_datasets", () if not settings.dataset else settings.more_datasets),
+        ("reference", settings.reference and not settings.has_pairs),
+    ):
+        if (value := getattr(settings, name)) != off and not (name == "method" and value != "full"):
+            raise _refusal(
+                name,
+                f"{name} is {value_text(value)} and {source}: a slider is a LoRA that {how}. Set {name} to "
+                f"{value_text(off)}",
+            )
+    if settings.has_pairs:
+        if not settings.dataset:
+            raise _refusal(
+                "dataset",
+                "dataset is empty and slider_from is pairs: choose one whose clips have references beside them",
+            )
+        return
     positive, negative, neutral = (
         [line for line in lines if line.strip()]
         for lines in (settings.slider_positive, settings.slider_negative, settings.slider_neutral)
@@ -186,34 +219,33 @@ def _check_slider(settings: TrainSettings, resolved: ResolvedModel) -> None:
             f"slider_neutral has {counted(len(neutral), 'line')}, slider_positive {len(positive)}: write one for each, "
             f"one for all, or none",
         )
-    family, model = resolved
-    if family.codes(model):
+    if not settings.dataset:
+        _check_generated(settings, model)
+
+
+def _check_generated(settings: TrainSettings, model: Model) -> None:
+    """Refuse what the clips that the base model generates for a slider lack."""
+    if settings.tells:
+        name = "given" if settings.given else "control" if settings.control else "reference"
         raise _refusal(
-            "slider_positive",
-            f"slider_positive is set, but {model.title} predicts codes, between which there is no direction: choose "
-            f"another model",
+            name,
+            f"{name} is set, but the slider has no dataset, and nothing lies beside the clips that are generated for "
+            f"it: choose a dataset, or leave {name} out",
         )
-    if not settings.dataset and (model.task == "image-to-video" or model.boundary):
-        why = "starts from a picture" if model.task == "image-to-video" else "has two transformers"
+    if model.task != "image-to-video":
+        return
+    if settings.condition == "low resolution":
         raise _refusal(
-            "dataset",
-            f"dataset is empty and {model.title} {why}, so that no clips are generated for the slider here: choose a "
-            f"dataset whose clips it learns at",
+            "condition",
+            "condition is low resolution, which is made of a dataset's clips, and the slider has none: choose a "
+            "dataset, or first frame",
         )
-    for name, off in (
-        ("method", "lora"),
-        ("train_also", ()),
-        ("loss_mask", "off"),
-        ("dora", settings.dora if settings.method == "lokr" else False),
-        ("regularization_dataset", None),
-        ("more_datasets", () if not settings.dataset else settings.more_datasets),
-    ):
-        if (value := getattr(settings, name)) != off and not (name == "method" and value != "full"):
-            raise _refusal(
-                name,
-                f"{name} is {value_text(value)} and slider_positive is set: a slider is a LoRA that the base model's "
-                f"own predictions teach. Set {name} to {value_text(off)}",
-            )
+    if not settings.preview_images:
+        raise _refusal(
+            "preview_images",
+            f"preview_images is empty, and {model.title} starts from a picture: give those that the slider's clips are "
+            f"to begin with, or choose a dataset whose clips it learns at",
+        )
 
 
 def _check_memory(settings: TrainSettings) -> None:

@@ -32,7 +32,7 @@ from workbench.families.latents_file import Fit
 from workbench.families.model import Model
 from workbench.runs.settings import HELD_OUT, TrainSettings
 from workbench.settings import parse
-from workbench.workspace import Workspace, read_json
+from workbench.workspace import Workspace, named_paths, read_json
 from workbench.workspace.records import read_record
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class RunClip:
     """A clip of a run: its file, caption, frames and shape.
 
     generated: its number among the clips that the base model generates of prompts for a slider; else None
+    picture: the file that a generated clip begins with, "" where it begins with none
 
     group, share: a group's clips are sampled in proportion to its share of the sum of all shares. If datasets are not
     weighted by sampling, all clips are in one group.
@@ -77,6 +78,7 @@ class RunClip:
     group: str = ""
     share: float = 1.0
     generated: int | None = None
+    picture: str = ""
     told: tuple[str, ...] = ()
     mask: str = ""
     soften: float = 0.0
@@ -211,7 +213,7 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
     family, model = settings.resolved
     shape = shape_of(settings, model)
     if not settings.dataset and settings.is_slider:
-        return _without_clips(settings, shape)
+        return _without_clips(settings, shape, hashed)
     taking = Taking(settings.frame_sampling, settings.skip_start, settings.skip_end, settings.crop, settings.seed)
     used: list[tuple[Role, DatasetShare]] = [("train", source) for source in sources_of(settings)]
     if name := settings.regularization_dataset:
@@ -238,7 +240,7 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
             masks = {name: _mask_hash(folder, name, hashed) for item in items if (name := item.plan.clip.mask)}
             soften = settings.mask_soften
             items = [replace(item, mask=masks.get(item.plan.clip.mask, ""), soften=soften) for item in items]
-        if settings.tells:
+        if settings.tells or settings.has_pairs:
             items = [replace(item, told=_told_files(item.plan.clip, settings)) for item in items]
         contents = {item.path: file_sha256(item.path) if hashed else item.plan.clip.id for item in items}
         if role == "train" and settings.dataset_weights == "sampling":
@@ -264,16 +266,21 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
     )
 
 
-def _without_clips(settings: TrainSettings, shape: Shape) -> TrainingData:
+def _without_clips(settings: TrainSettings, shape: Shape, hashed: bool) -> TrainingData:
     """The clips of a slider without a dataset, which are generated when the run begins (trainer.slider)."""
     bucket, (tall, wide) = Bucket(shape.frames, shape.height, shape.width, shape.rule), (shape.height, shape.width)
-    found = list[RunClip]()
-    for pair, number in itertools.product(settings.slider_pairs, range(settings.slider_samples)):
+    found, pairs = list[RunClip](), settings.slider_pairs
+    pictures = settings.preview_images if settings.resolved.model.task == "image-to-video" else ()
+    for (line, pair), number in itertools.product(enumerate(pairs), range(settings.slider_samples)):
         prompt = (pair.neutral, pair.positive, pair.negative)[number % 3]
+        turn = line if len(pictures) == len(pairs) else len(found)
+        picture = pictures[turn % len(pictures)] if pictures else ""
+        of_picture = f":{file_sha256(named_paths.resolve(picture, 'preview_images'))}" if picture and hashed else ""
         clip = Clip(file_name="generated.safetensors", text=prompt, fps=shape.fps, frames=shape.frames)
         plan = FramePlan(clip, tuple(range(shape.frames)), (tall, wide), (0, 0, tall, wide), shape.fps)
-        content = hashlib.sha256(f"{pair}:{number}:{settings.seed}".encode()).hexdigest()
-        found.append(RunClip(Path(clip.file_name), content, prompt, plan, "train", bucket, generated=len(found)))
+        content = hashlib.sha256(f"{pair}:{number}:{settings.seed}{of_picture}".encode()).hexdigest()
+        path, at = Path(clip.file_name), len(found)
+        found.append(RunClip(path, content, prompt, plan, "train", bucket, generated=at, picture=picture))
     return TrainingData(tuple(found), (), (), (bucket,), ())
 
 
@@ -427,6 +434,14 @@ def _misses(dataset: Path, clip: Clip, settings: TrainSettings) -> str:
 
 def _untold(dataset: Path, clip: Clip, settings: TrainSettings) -> str:
     """Why a run cannot tell a model what it says of this clip, before anything is read of it; "" where it can."""
+    if settings.has_pairs:
+        if clip.is_latents:
+            return "a pair for a slider has the frames of two clips, and latents have none"
+        if not clip.reference or clip.reference.endswith(".png"):
+            is_what = "is a picture" if clip.reference else "is missing"
+            return f"its reference {is_what}, and slider_from is pairs: add the clip that shows less as its reference"
+        if not clip_file(dataset, clip.reference).is_file():
+            return f"the file of its reference is missing, {clip.reference}: add it again"
     if not settings.tells:
         return ""
     if clip.is_latents:
@@ -446,7 +461,7 @@ def _untold(dataset: Path, clip: Clip, settings: TrainSettings) -> str:
 
 def _told_files(clip: Clip, settings: TrainSettings) -> tuple[str, ...]:
     """What lies beside a clip and is told the model, below the dataset's folder."""
-    kinds = set(settings.told_kinds)
+    kinds = {*settings.told_kinds, *(["reference"] if settings.has_pairs else [])}
     begins, ends = {"first", "first+last", "prefix", "keyframes"}, {"last", "first+last", "suffix", "keyframes"}
     names = [getattr(clip, kind) for kind in ("control", "reference", "mask") if kind in kinds]
     names += [clip.first_frame] if kinds & begins else []

@@ -187,12 +187,22 @@ def what(model: Model, facts: CardFacts, trigger_word: str = "") -> str:
 def _slider(model: Model, facts: CardFacts, trigger_word: str) -> str:
     """Say what a slider turns up and down, and how."""
     settings = facts.settings
+    whose = expert_of([one.name for one in model.experts if one.name == settings.expert])
+    trained = (
+        f"A slider for {whose}{model.title} ({model.task}), a {lora_words(settings)} trained for {facts.steps} steps on"
+    )
+    if settings.has_pairs:
+        trigger = f" Its trigger word is **{trigger_word}**." if trigger_word else ""
+        return (
+            f'{trained} pairs of clips of the dataset "{settings.dataset}". Its strength turns a video from what the '
+            f"second of each pair shows to what the first shows: use it from -2 to 2, where 0 changes nothing."
+            f"{trigger}{_over(settings)}"
+        )
     pairs = "; ".join(f'from "{one.negative}" to "{one.positive}"' for one in settings.slider_pairs)
     at = f'clips of the dataset "{settings.dataset}"' if settings.dataset else "clips that the model generated itself"
     return (
-        f"A slider for {model.title} ({model.task}), a {lora_words(settings)} trained for {facts.steps} steps on "
-        f"prompts alone, at {at}. Its strength turns a video {pairs}: use it from -2 to 2, where 0 changes nothing."
-        f"{_over(settings)}"
+        f"{trained} prompts alone, at {at}. Its strength turns a video {pairs}: use it from -2 to 2, where 0 changes "
+        f"nothing.{_over(settings)}"
     )
 
 

@@ -16,7 +16,7 @@ from workbench.clips.records import read_clips
 from workbench.display.quantities import counted
 from workbench.errors import ConfigError, DataError
 from workbench.families.base import ResolvedModel
-from workbench.families.recipes import SUBJECTS, Source, Subject
+from workbench.families.recipes import KINDS, Mode, Source, Subject, Value
 from workbench.runs.settings import TrainSettings
 from workbench.settings import parse, specs
 from workbench.workspace import Workspace, checked_slug, is_slug, read_json, slugify, write_json
@@ -30,7 +30,7 @@ class Reason:
 
     setting: str
     title: str
-    value: str | int | float
+    value: Value
     reason: str
     sources: tuple[Source, ...] = ()
 
@@ -42,28 +42,30 @@ class Suggestion:
     warning: what speaks against this dataset or GPU, or "";  gpu: the one its memory settings are for, or ""
     """
 
-    subject: Subject
+    subject: Subject | Mode
     model: str
     clips: int
     evidence: str
     warning: str
-    settings: dict[str, str | int | float]
+    settings: dict[str, Value]
     reasons: Sequence[Reason]
     gpu: str = ""
 
 
 def suggest(subject: str, resolved: ResolvedModel, clips: int = 0) -> Suggestion:
-    """Suggest settings for a subject.
+    """Suggest settings for a subject or a mode.
 
     Args:
         clips: Number of clips, 0 if unknown.
 
     Raises:
-        ConfigError: For an unknown subject.
+        ConfigError: For an unknown subject or mode, and a mode that the model cannot be trained in.
     """
-    if subject not in SUBJECTS:
-        raise ConfigError(f"recipe is {subject[:80]!r}, must be one of {', '.join(SUBJECTS)}")
+    if subject not in KINDS:
+        raise ConfigError(f"recipe is {subject[:80]!r}, must be one of {', '.join(KINDS)}")
     family, model = resolved
+    if why := refusal(subject, resolved):
+        raise ConfigError(f"recipe is {subject}, but {why}: choose another model or recipe")
     known = {recipe.subject: recipe for recipe in family.recipes(model)}
     recipe = known.get(subject)
     if recipe is None:
@@ -81,6 +83,17 @@ def suggest(subject: str, resolved: ResolvedModel, clips: int = 0) -> Suggestion
         )
     settings = {name: value for name, value, _ in values}
     return Suggestion(recipe.subject, model.title, clips, recipe.evidence, warning, settings, reasons)
+
+
+def refusal(subject: str, resolved: ResolvedModel) -> str:
+    """Why a model cannot be trained in a mode; "" where it can, and for every subject."""
+    family, model = resolved
+    kind = {"control": "control", "first and last frame": "first+last", "reference": "reference"}.get(subject)
+    if kind is not None:
+        return family.refusal(model, kind)
+    needs = {"masked": "loss_mask", "slider": "slider_positive"}.get(subject)
+    codes = bool(needs) and family.codes(model)
+    return f"{model.title} predicts codes, of which no part and no direction can be learned" if codes else ""
 
 
 def clips_of(workspace: Workspace, dataset: str) -> int:

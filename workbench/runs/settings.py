@@ -232,6 +232,11 @@ class ToldSettings(Settings):
 class SliderSettings(Settings):
     SECTION = "Slider"
 
+    slider_from: Literal["prompts", "pairs"] = field("prompts", title="Slider from", advanced=True)
+    """What a slider learns from. prompts: the lines below. pairs: the dataset, each of whose clips shows more of
+    something than the reference beside it, all else equal: fast and slow, day and night. Strength 1 learns the clips,
+    -1 the references, both with the clip's caption, which should not name the difference."""
+
     slider_positive: tuple[str, ...] = field((), title="Slider, more", lines=2, advanced=True)
     """A LoRA whose strength turns something up and down, learned from prompts alone: one prompt a line that names more
     of it, as in a large ball rolls. It needs no dataset: the base model generates clips to learn at. With a dataset its
@@ -247,14 +252,25 @@ class SliderSettings(Settings):
     slider_guidance: float = field(2.0, title="Slider guidance", low=0.1, high=100.0, advanced=True)
     """How far strength 1 goes: so many times what the base model predicts of more without what it predicts of less."""
 
+    slider_reach: float = field(1.0, title="Slider reach", low=1.0, high=8.0, advanced=True)
+    """The largest strength that is trained. 1: 1 and -1 alone, as published; beyond, the slider continues as it will.
+    2: each batch draws a strength between 1 and 2 and learns that much more and less, so that 2 and -2 are learned,
+    too. The guidance above is that of strength 1."""
+
     slider_samples: int = field(6, title="Slider samples", unit="clips", low=1, high=1000, advanced=True)
     """Clips that the base model generates for each line before the first step, in turn of its neutral prompt, of more
-    and of less, with the denoising steps and guidance of previews. Kept in the cache."""
+    and of less, with the denoising steps and guidance of previews. Kept in the cache. Those of an image-to-video model
+    begin with the preview images: each line with its own where there are as many, else in turn."""
 
     @property
     def is_slider(self) -> bool:
         """Whether the run trains a slider."""
-        return any(line.strip() for line in self.slider_positive)
+        return self.has_pairs or any(line.strip() for line in self.slider_positive)
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether a slider is learned from clips and the references beside them."""
+        return self.slider_from == "pairs"
 
     @property
     def slider_pairs(self) -> tuple[SliderPair, ...]:
@@ -263,6 +279,8 @@ class SliderSettings(Settings):
             tuple(line.strip() for line in lines if line.strip())
             for lines in (self.slider_positive, self.slider_negative, self.slider_neutral)
         )
+        if self.has_pairs:
+            return ()
         neutral = own or ("",)
         every = neutral * len(positive) if len(neutral) == 1 else neutral
         return tuple(SliderPair(*lines) for lines in zip(positive, negative, every, strict=False))
@@ -483,7 +501,8 @@ class PreviewSettings(Settings):
     captions."""
 
     preview_images: tuple[str, ...] = field((), title="Preview images", lines=2, advanced=True, path=True)
-    """For image-to-video: a picture file a line, one for each prompt. Empty: first frames of clips."""
+    """For image-to-video: a picture file a line, one for each prompt. Empty: first frames of clips. A slider without a
+    dataset learns at clips that begin with them."""
 
     preview_every: int = field(100, title="Preview every", low=0, high=1_000_000, unit="steps", advanced=True)
     """Steps between previews. 0 generates none."""
@@ -734,6 +753,8 @@ OTHER_NAMES = {
     "train_part": "only train generator, only train critic",
     "ema_decay": "exponential moving average, use ema",
     "time_limit": "max time, hours",
+    "slider_from": "concept slider, visual slider, image slider, reference slider, before and after",
+    "slider_reach": "slider scales, network multiplier",
     "slider_positive": "concept slider, positive prompt, target class, LECO",
     "slider_negative": "concept slider, negative prompt, unconditional",
     "slider_neutral": "concept slider, target class, anchor",
@@ -822,6 +843,11 @@ def _lora(values: Values) -> bool:
     return bool(values["method"] != "full")
 
 
+def _prompts(values: Values) -> bool:
+    """Whether a slider is learned from prompts."""
+    return bool(values["slider_positive"]) and values["slider_from"] == "prompts"
+
+
 def _plain_lora(values: Values) -> bool:
     return bool(values["method"] == "lora")
 
@@ -841,10 +867,9 @@ HAS_EFFECT: dict[str, Callable[[Values], bool]] = {
         ),
         _lora,
     ),
-    **dict.fromkeys(
-        ("slider_negative", "slider_neutral", "slider_guidance"), lambda values: bool(values["slider_positive"])
-    ),
-    "slider_samples": lambda values: bool(values["slider_positive"]) and not values["dataset"],
+    "slider_positive": lambda values: values["slider_from"] == "prompts",
+    **dict.fromkeys(("slider_negative", "slider_neutral", "slider_guidance", "slider_reach"), _prompts),
+    "slider_samples": lambda values: _prompts(values) and not values["dataset"],
     **dict.fromkeys(("lora_dropout", "dora", "rslora", "lora_init"), _plain_lora),
     "lokr_factor": lambda values: bool(values["method"] == "lokr"),
     "preservation_weight": _lora,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import jobs
+from workbench.clips.media.reading import in_words
 from workbench.display.quantities import Tone, byte_size, duration, loss_text, moment, tone_of
 from workbench.errors import ConfigError, NotNow
 from workbench.jobs import State, Status, queue
@@ -396,6 +397,11 @@ def metric_facts(curves: Curves, diagnosis: Diagnosis | None = None) -> Iterator
     if outside := [value for _, value in curves.held_out_outside.points()]:
         value = f"{loss_text(outside[0])} → {loss_text(outside[-1])}" if len(outside) > 1 else loss_text(outside[0])
         yield Fact("held_out_outside", "held-out loss outside the masks", value)
+    for side in ("inside", "outside"):
+        if points := getattr(curves, f"visible_{side}").points():
+            levels = points[-1][1]
+            text = f"{levels:.1f} levels of 255, {in_words(levels)}"
+            yield Fact(f"visible_{side}", f"visible effect {side} the masks", text)
     if curves.changes:
         own, others = list(curves.changes.values())[-1]
         drifts = diagnosis is not None and diagnosis.kind == "prior drift"

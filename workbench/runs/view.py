@@ -26,14 +26,40 @@ def videos(now: RunSnapshot) -> dict[str, Any]:
     every = settings.preview_every if settings else 0
     steps = sorted({*found.steps, *(one.step for one in found.controls)})
     rows = [
-        {"prompt": prompt, "control": False, "videos": [_path(found.at(index, step)) for step in steps]}
+        {
+            "prompt": prompt,
+            "control": False,
+            "videos": [_path(found.at(index, step)) for step in steps],
+            "sample": next(
+                (
+                    str(one.video)
+                    for step in reversed(steps)
+                    if (one := found.at(index, step)) and one.record.get("settings")
+                ),
+                None,
+            ),
+            "told": next(
+                (
+                    str(one.record["told"])
+                    for step in steps
+                    if (one := found.at(index, step)) and one.record.get("told")
+                ),
+                "",
+            ),
+        }
         for index, prompt in found.prompts.items()
     ]
     controls = {(one.index, one.step): one for one in found.controls}
     for index in sorted({index for index, _ in controls}):
         prompt = next(one.prompt for (number, _), one in controls.items() if number == index)
         rows.append(
-            {"prompt": prompt, "control": True, "videos": [_path(controls.get((index, step))) for step in steps]}
+            {
+                "prompt": prompt,
+                "control": True,
+                "videos": [_path(controls.get((index, step))) for step in steps],
+                "sample": None,
+                "told": "",
+            }
         )
     last = now.status.total or (settings.steps if settings else 0)
     coming: list[int] = []
@@ -132,11 +158,18 @@ def main_charts(curves: Curves, best: int | None) -> list[dict[str, Any]]:
         line("drift", curves.other_changes.points(), "faint", "dots"),
     ]
     note = "without the effect of the sampled noise levels" if means else ""
-    return [
+    found = [
         chart("Loss", loss, note),
         chart("Held-out loss by noise level", _noise_lines(curves)),
         chart("Change of the output", change),
     ]
+    if inside := curves.visible_inside.points():
+        by_mask = [
+            line("inside the masks", inside, "accent", "dots"),
+            line("outside the masks", curves.visible_outside.points(), "faint", "dots"),
+        ]
+        found.append(chart("Visible effect on masked clips", by_mask, "levels of 255"))
+    return found
 
 
 def more_charts(curves: Curves) -> list[dict[str, Any]]:
@@ -186,6 +219,8 @@ def compared_charts(runs: Sequence[tuple[str, Curves]]) -> list[dict[str, Any]]:
     kinds: tuple[tuple[str, Callable[[Curves], Sequence[tuple[float, float]]], str], ...] = (
         ("Held-out loss", lambda one: one.held_out_losses.points(), "dots"),
         ("Held-out loss outside the masks", lambda one: one.held_out_outside.points(), "dots"),
+        ("Visible effect inside the masks", lambda one: one.visible_inside.points(), "dots"),
+        ("Visible effect outside the masks", lambda one: one.visible_outside.points(), "dots"),
         (
             "Training loss, smoothed",
             lambda one: smoothed(one.detrended()) if detrended else one.losses.smoothed(),

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 HASHED = {"image_sha256": "image", "video_sha256": "video", "continued_sha256": "continue_from"}
 # Where they are given.
-TOLD = {f"{name}_sha256": name for name in ("last_image", "mask", "control", "reference")}
+TOLD = {f"{name}_sha256": name for name in ("continue_to", "last_image", "mask", "control", "reference")}
 PROMPTS_KEPT = 64  # embeddings, so that the text encoder is not needed when a prompt is repeated
 
 
@@ -353,7 +353,7 @@ class Sampler:
         """Every input as it was in the end, beside the settings as they were given."""
         given = inputs.settings.model_dump(mode="json")
         only_some = {"guidance_scale_2": inputs.guidance.second, "flow_shift": inputs.flow_shift}
-        only_some |= {"temperature": inputs.temperature}
+        only_some |= {"temperature": inputs.temperature, "following_frames": inputs.following_frames or None}
         return {
             "settings": given,
             **{name: given[name] for name in ("prompt", "dynamic_guidance", "seed", "speed")},

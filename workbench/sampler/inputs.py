@@ -44,6 +44,7 @@ class SampleInputs:
 
     negative_prompt: the model's own where none is set
     kept_frames: how many of the last frames of `settings.continue_from` the video begins with
+    following_frames: how many of the first frames of `settings.continue_to` it ends with
     """
 
     settings: SampleSettings
@@ -56,6 +57,7 @@ class SampleInputs:
     temperature: float | None
     loras: tuple[Lora, ...]
     kept_frames: int = 0
+    following_frames: int = 0
 
 
 def inputs_of(workspace: Workspace, settings: SampleSettings) -> SampleInputs:
@@ -75,7 +77,14 @@ def inputs_of(workspace: Workspace, settings: SampleSettings) -> SampleInputs:
             "strength",
             f"strength is {settings.strength:g}, which leaves none of {steps} steps: use {1 / steps:.2g} or more",
         )
-    kept_frames = _kept_frames(model, settings, shape)
+    kept_frames = _frames_at_end(model, settings, shape, "continue_from", "kept_frames")
+    following_frames = _frames_at_end(model, settings, shape, "continue_to", "following_frames")
+    if kept_frames + following_frames >= shape.frames:
+        raise ConfigError.of(
+            "following_frames",
+            f"following_frames is {following_frames} and kept_frames {kept_frames}, which leaves nothing to generate "
+            f"of {shape.frames} frames: take fewer, or raise frames",
+        )
     temperature = settings.temperature
     if temperature is None and "temperature" in (own := family.own_settings(model)):
         temperature = own["temperature"].default
@@ -99,23 +108,28 @@ def inputs_of(workspace: Workspace, settings: SampleSettings) -> SampleInputs:
         flow_shift=settings.flow_shift or model.flow_shift_at(shape.height, shape.width),
         temperature=temperature,
         loras=tuple(resolve(workspace, settings.loras)),
-        kept_frames=kept_frames if settings.continue_from else 0,
+        kept_frames=kept_frames,
+        following_frames=following_frames,
     )
 
 
-def _kept_frames(model: Model, settings: SampleSettings, shape: Shape) -> int:
-    """How many frames a continued video takes over. Raises ConfigError."""
-    if settings.continue_from:
+def _frames_at_end(model: Model, settings: SampleSettings, shape: Shape, video: str, setting: str) -> int:
+    """How many frames the video shares with another one at an end, 0 without one. Raises ConfigError.
+
+    video: setting that names the other one;  setting: of the number
+    """
+    if getattr(settings, video):
         check_continues(model, shape)
     possible = [count for count in (1, *model.frame_rule.legal()) if count < shape.frames]
-    if settings.kept_frames is None:
-        # The shortest clip that the model generates shows a movement; one frame where that is all of the video.
-        return possible[1] if len(possible) > 1 else 1
-    if settings.kept_frames not in possible:
-        nearest = min(possible, key=lambda count: abs(count - (settings.kept_frames or 0)))
+    count: int | None = getattr(settings, setting)
+    if count is not None and count not in possible:
+        nearest = min(possible, key=lambda legal: abs(legal - count))
         rule = f"1 or {model.frame_rule}, and fewer than the video's {shape.frames}"
-        raise ConfigError.of("kept_frames", f"kept_frames is {settings.kept_frames}, must be {rule}: use {nearest}")
-    return settings.kept_frames
+        raise ConfigError.of(setting, f"{setting} is {count}, must be {rule}: use {nearest}")
+    if not getattr(settings, video):
+        return 0
+    # The shortest clip that the model generates shows a movement; one frame where that is all of the video.
+    return count or (possible[1] if len(possible) > 1 else 1)
 
 
 def check_continues(model: Model, shape: Shape) -> None:
@@ -144,11 +158,14 @@ def _check_told(family: Family, model: Model, settings: SampleSettings) -> None:
         raise ConfigError.of(
             "mask", "mask is set and video is empty: give the video in which it says what is made anew"
         )
-    for name in ("image", "last_image", "keyframes", "continue_from"):
+    for name in ("image", "last_image", "keyframes", "continue_from", "continue_to"):
         if settings.mask and getattr(settings, name):
             raise ConfigError.of(
                 name, f"{name} and mask are both given, and with a mask all that is known is the video's: leave one out"
             )
+    if settings.last_image and settings.continue_to:
+        sentence = "last_image and continue_to are both given, and each says how the video ends: leave one out"
+        raise ConfigError.of("continue_to", sentence)
     if settings.last_image:
         check_picture(named_paths.resolve(settings.last_image, "last_image"), "last_image")
 
@@ -175,7 +192,7 @@ def _check_pictures(family: Family, model: Model, settings: SampleSettings) -> N
         )
     if settings.video and settings.continue_from:
         raise ConfigError.of("video", "video and continue_from are both given: change one video, or continue one")
-    for name in ("video", "continue_from", "mask", "control"):
+    for name in ("video", "continue_from", "continue_to", "mask", "control"):
         if file := getattr(settings, name):
             check_video(named_paths.resolve(file, name), name)
     if settings.reference:
@@ -316,6 +333,10 @@ def told_beforehand(inputs: SampleInputs, taken_over: Pixels | None, downscale: 
     if taken_over is not None:
         count = len(taken_over) if settings.tell_frames else 1  # one stands for the first frame
         known = {**{frame: as_clip(taken_over)[0, :, frame] for frame in range(count)}, **known}
+    if (count := inputs.following_frames) > 0:
+        path = named_paths.resolve(settings.continue_to, "continue_to")
+        follows = as_clip(first_frames(path, count, shape.fps, *size, "continue_to"))
+        known = {**{shape.frames - count + frame: follows[0, :, frame] for frame in range(count)}, **known}
     if not known:
         return Told(shape.frames, control=control, reference=reference)
     clip = torch.zeros(1, 3, shape.frames, *size)

@@ -23,6 +23,7 @@ MOST_AT_ONCE = 1000  # videos of one request
 MARK = "@@"  # before what a line has of its own: PROMPT@@PICTURE as in SAT's lists
 # Frames, and how many of them are taken over. Up to nine digits: Python refuses to read thousands of them.
 LENGTHS = re.compile(r"(?P<frames>[0-9]{1,9})?\s*(keep\s+(?P<kept_frames>[0-9]{1,9}))?")
+PICTURES = re.compile(r"(?:^|\s+)(last|key)=")  # before a picture of the line's own: last=FILE, key=FILE=FRAME
 
 Speed = Literal["exact", "fast", "low-memory"]
 Kind = Literal["picture", "video"]
@@ -32,6 +33,7 @@ INPUT_FILES: dict[str, Kind] = {
     "last_image": "picture",
     "video": "video",
     "continue_from": "video",
+    "continue_to": "video",
     "mask": "video",
     "control": "video",
     "reference": "video",  # or a picture
@@ -90,6 +92,16 @@ class SampleSettings(NamesModel):
     tell_frames: bool = field(False, title="Tell the frames taken over", section=WHAT, advanced=True, own=True)
     """Also give the frames taken over to the model as frames it knows, for LoRAs trained with given prefix. Off: they
     are only put back at each step."""
+
+    continue_to: str = field("", title="Video that follows", section=WHAT, advanced=True, path=True, own=True)
+    """A video's file that the new one leads up to: it ends with that video's first frames. For LoRAs trained with given
+    suffix."""
+
+    following_frames: int | None = field(
+        None, title="Frames of what follows", section=WHAT, low=1, high=1000, unit="frames", advanced=True, own=True
+    )
+    """How many of the first frames of the video that follows the new one ends with: as many as its LoRA was trained
+    with. Empty: as many as the model's shortest clip has."""
 
     last_image: str = field("", title="Last frame", section=WHAT, path=True, own=True)
     """A picture's file that the video ends with."""
@@ -220,6 +232,8 @@ class SampleSettings(NamesModel):
             found["keyframes"] = "keyframes"
         if self.tell_frames and self.continue_from:
             found["prefix"] = "tell_frames"
+        if self.continue_to:
+            found["suffix"] = "continue_to"
         if self.last_image:
             begins = self.image or self.continue_from or self.keyframes
             found["first+last" if begins else "last"] = "last_image"
@@ -248,7 +262,8 @@ class BatchSettings(Settings):
 
     each_line: bool = field(False, title="A prompt a line", section=WHAT, advanced=True)
     """Each line of the prompt is a prompt of its own. A line may end with @@ and a first frame of its own, or its own
-    number of frames: a ship leaves the harbour@@ship.png, or @@33"""
+    number of frames, and with pictures that it ends with or passes through: a ship leaves the harbour@@ship.png, or
+    @@33, @@33 last=port.png, @@key=pier.png=16"""
 
     videos: int = field(1, title="Videos", section=WHAT, low=1, high=100)
     """How many of each prompt: seeds count up from the seed, or are random where it is empty."""
@@ -256,7 +271,8 @@ class BatchSettings(Settings):
     scenes: bool = field(False, title="Lines are scenes", section=WHAT, advanced=True)
     """Each line of the prompt is a scene that goes on from the last frames of the line before. After them comes one
     video of all, in which no frame is twice. A line may end with @@ and its own number of frames, those that it takes
-    over counted, and how many it takes over: @@17, @@17 keep 5 or @@keep 5."""
+    over counted, how many it takes over, and pictures of its own, the last frame and keyframes: @@17, @@17 keep 5,
+    @@keep 5 last=door.png or @@key=hall.png=8. A video that follows is that of the last scene."""
 
     @property
     def chains(self) -> int:
@@ -287,10 +303,18 @@ def expand(settings: SampleSettings, batch: BatchSettings) -> list[SampleSetting
         if line.strip():
             more: dict[str, Any] = {}
             if mark:
+                own, *pictures = PICTURES.split(own)
                 match = LENGTHS.fullmatch(own)
                 lengths = match.groupdict() if match else {}
-                more = {name: int(text) for name, text in lengths.items() if text} or {"image": own}
+                more = {name: int(text) for name, text in lengths.items() if text} or ({"image": own} if own else {})
+                named = list(zip(pictures[::2], pictures[1::2], strict=True))
+                if last := [file for name, file in named if name == "last"]:
+                    more["last_image"] = last[-1]
+                if keys := [file for name, file in named if name == "key"]:
+                    more["keyframes"] = keys
             prompts.append(settings.changed(prompt=prompt, **more))
+    if batch.scenes:
+        prompts[:-1] = [one.changed(continue_to="") for one in prompts[:-1]]
     found = []
     for one in prompts or [settings]:
         for number in range(batch.videos):
@@ -302,18 +326,20 @@ def expand(settings: SampleSettings, batch: BatchSettings) -> list[SampleSetting
 def joined_settings(scenes: Sequence[SampleSettings]) -> SampleSettings:
     """The settings that make a story again: those of its first scene, with a line of the prompt a scene.
 
-    What differs from scene to scene, its number of frames and how many it takes over, is in its line.
+    What differs from scene to scene is in its line: its number of frames, how many it takes over, its own pictures.
     """
-    frames, kept = (
-        found.pop() if len(found := {getattr(one, name) for one in scenes}) == 1 else None
-        for name in ("frames", "kept_frames")
-    )
+    shared = {
+        name: found.pop() if len(found := {getattr(one, name) for one in scenes}) == 1 else empty
+        for name, empty in (("frames", None), ("kept_frames", None), ("last_image", ""), ("keyframes", ()))
+    }
     lines = []
     for one in scenes:
-        own = [] if one.frames == frames else [str(one.frames)]
-        own += [] if one.kept_frames == kept else [f"keep {one.kept_frames}"]
+        own = [] if one.frames == shared["frames"] else [str(one.frames)]
+        own += [] if one.kept_frames == shared["kept_frames"] else [f"keep {one.kept_frames}"]
+        own += [] if one.last_image == shared["last_image"] else [f"last={one.last_image}"]
+        own += [] if one.keyframes == shared["keyframes"] else [f"key={line}" for line in one.keyframes]
         lines.append(f"{one.prompt}{MARK}{' '.join(own)}" if own else one.prompt)
-    return scenes[0].changed(prompt="\n".join(lines), frames=frames, kept_frames=kept)
+    return scenes[0].changed(prompt="\n".join(lines), continue_to=scenes[-1].continue_to, **shared)
 
 
 # ---- which settings have an effect ----------------------------------------------------------------------------------
@@ -368,5 +394,6 @@ HAS_EFFECT: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "mask": lambda values: bool(values["video"]),
     "mask_keeps": lambda values: bool(values["mask"]),
     "tell_frames": lambda values: bool(values["continue_from"]),
+    "following_frames": lambda values: bool(values["continue_to"]),
     "force_loras": lambda values: bool(values["loras"]),
 }

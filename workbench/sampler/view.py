@@ -55,6 +55,7 @@ def facts(sample: Sample) -> list[tuple[str, str]]:
         ("made of", "a reference" if settings.reference else ""),
         ("changes", _changed(settings) if settings.video else ""),
         ("continues", "a video" if settings.continue_from else ""),
+        ("leads up to", "a video" if settings.continue_to else ""),
         ("joint", joint_in_words(record["joint"]) if "joint" in record else ""),
         ("joined from", f"{len(record['scenes'])} scenes" if "scenes" in record else ""),
         ("file", f"{LATENTS_ONLY}, not decoded" if sample.latents_only else ""),
@@ -159,9 +160,9 @@ def reused(what: str, sample: Sample) -> dict[str, Any]:
     if what == "seed":
         return {"seed": settings.seed}
     if what == "change":
-        settings = settings.changed(video=str(sample.path), image="", continue_from="", mask="")
+        settings = settings.changed(video=str(sample.path), image="", continue_from="", continue_to="", mask="")
     elif what == "continue":
-        settings = settings.changed(continue_from=str(sample.path), image="", video="", mask="")
+        settings = settings.changed(continue_from=str(sample.path), continue_to="", image="", video="", mask="")
     return settings.model_dump(mode="json")
 
 

@@ -33,6 +33,7 @@ from workbench.trainer.encoder import (
     DRIFT_INPUTS,
     FIRST_FRAME,
     MASK,
+    OPPOSITE,
     TOLD,
     Encoder,
     Piece,
@@ -55,6 +56,7 @@ class Batch:
     """One batch of one shape, on the device. quantiles: of noise, [B]; weights: what each clip's loss counts, [B].
 
     mask: how much of each cell is learned, 0 to 1, shaped as the latents but of one channel; None: all of all clips
+    opposite: clean latents of the other half of each pair, of a slider that learns from pairs
     """
 
     items: list[RunClip]
@@ -62,6 +64,7 @@ class Batch:
     quantiles: torch.Tensor
     weights: torch.Tensor
     mask: torch.Tensor | None = None
+    opposite: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ class _Read:
     image: Tensors | None
     told: Tensors | None  # {} where nothing was drawn, None in runs that do not say what is told
     mask: torch.Tensor | None  # as in Batch
+    opposite: Tensors | None
 
 
 class BatchInputs:
@@ -160,7 +164,11 @@ class BatchInputs:
         )
         weights = to_device(torch.tensor([item.weight for item in read.items]), self._device)
         mask = None if read.mask is None else to_device(read.mask, self._device)
-        return Batch(read.items, inputs, read.quantiles, weights, mask)
+        opposite = None
+        if read.opposite is not None:
+            posterior = to_device(read.posterior, self._device)
+            opposite = self._family.sample_latents(self._on_device(read.opposite), posterior)
+        return Batch(read.items, inputs, read.quantiles, weights, mask, opposite)
 
     def preservation(self, batch: Batch, prompts: Sequence[str], step: int, micro: int) -> ModelInputs:
         """The inputs of a batch with preservation prompts in place of its captions, sampled anew for each clip."""
@@ -204,6 +212,7 @@ class BatchInputs:
             image=image,
             told=self._told(items, flipped, self._drawn(step, micro)) if self.view == TOLD else None,
             mask=self._masks(items, flipped),
+            opposite=self._views(items, flipped, OPPOSITE) if settings.has_pairs else None,
         )
 
     # ---- what the model is told of the clips

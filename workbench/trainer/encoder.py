@@ -39,17 +39,18 @@ from workbench.jobs.log import log
 from workbench.jobs.torch_devices import free_memory
 from workbench.runs.data import RunClip, TrainingData, load_data, read_mask
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import Workspace, write_bytes
+from workbench.sampler.inputs import FORMATS
+from workbench.workspace import Workspace, named_paths, write_bytes
 
 if TYPE_CHECKING:
     import torch
 
 Progress = Callable[[str, int, int, float], None]  # phase, done, total, seconds each
-# "clip", "first frame", "picture", "low resolution", "text", "mask", "control", "told " and a kind, or "reference " and
-# how many times smaller it is than the clip.
+# "clip", "first frame", "picture", "low resolution", "text", "mask", "opposite" (the other half of a slider's pair),
+# "control", "told " and a kind, or "reference " and how many times smaller it is than the clip.
 View = str
 FIRST_FRAME_VIEWS = ("first frame", "picture")
-TOLD, CONTROL, REFERENCE = "told", "control", "reference"
+TOLD, CONTROL, REFERENCE, OPPOSITE = "told", "control", "reference", "opposite"
 CAPTIONS_AT_ONCE = 8
 DRIFT_INPUTS = 3  # captions, or clips, on each side of the measure of prior drift
 DTYPES = {short: name for name, short in PRECISIONS.items()}  # of torch, by precision
@@ -165,12 +166,12 @@ class Encoder:
             "crop": plan.crop,
         }
         what |= {"picture": plan.clip.first_frame} if pictured and given_picture(item) else {}
-        what |= {"view": view} if pictured or told else {}
-        what |= {"companions": companions_of(item, view)} if told else {}
+        what |= {"view": view} if pictured or told or view == OPPOSITE else {}
+        what |= {"companions": companions_of(item, view)} if told or view == OPPOSITE else {}
         what |= {} if view == "first frame" else {"vae": self._vae, "dtype": f"torch.{self._vae_dtype}"}
         what |= {"frames": len(plan.indices), "encoder": self._image} if view == "picture" or told else {}
         what |= {"flipped": True} if flipped else {}
-        what |= {"generated": self.generates_with} if item.generated is not None else {}
+        what |= {"generated": self.generates_with} if item.generated is not None and not pictured else {}
         what |= {"reduction": self._reduction} if view == "low resolution" else {}
         what |= {"text": self._dtype} if view == "text" else {}
         return key_of(what)
@@ -247,7 +248,7 @@ class Encoder:
     def encode_clip(self, piece: Piece) -> None:
         """Encode one view of one clip, whether it is in the cache or not. Raises DataError for a generated one."""
         item, view, flipped = piece
-        if item.generated is not None:
+        if item.generated is not None and view not in FIRST_FRAME_VIEWS:
             raise DataError("what the base model generated has left the cache: start the run again, which repeats it")
         key = self.clip_key(*piece)
         if view == "mask":
@@ -263,7 +264,10 @@ class Encoder:
                 encode = partial(self.family.encode_told, vae, image_encoder, told)
                 self.cache.put(key, self._whole_or_tiled(vae, encode))
             return
-        video = read_first_frame(item) if view in FIRST_FRAME_VIEWS else read_video(item)
+        if view == OPPOSITE:
+            video = read_reference(item, item.plan.clip.reference, 1)
+        else:
+            video = read_first_frame(item) if view in FIRST_FRAME_VIEWS else read_video(item)
         video = video.flip(-1) if flipped else video
         if view == "first frame":
             self.cache.put(key, {FIRST_FRAME: ((video[:, :, 0] + 1.0) * 127.5).round().byte()})
@@ -368,7 +372,7 @@ def companions_of(item: RunClip, view: View) -> dict[str, str]:
     clip = item.plan.clip
     if view == CONTROL:
         return {CONTROL: clip.control}
-    if view.startswith(REFERENCE):
+    if view == OPPOSITE or view.startswith(REFERENCE):
         return {REFERENCE: clip.reference}
     kind = kind_of(view)
     if kind.name == "mask":
@@ -455,8 +459,33 @@ def given_picture(item: RunClip) -> Path | None:
 
 def read_first_frame(item: RunClip) -> torch.Tensor:
     """The picture that a clip is trained to begin with: [1, 3, 1, H, W], float32 in [-1, 1]."""
+    if item.picture:
+        return read_picture(item.picture, item).unsqueeze(2)
     path = given_picture(item)
     return read_video(item, first_only=True) if path is None else _read_picture(item, path)
+
+
+def read_picture(path: Path | str, like: RunClip) -> torch.Tensor:
+    """One of the setting `preview_images`, scaled and cropped to a clip's shape: float32 [1, 3, H, W] in [-1, 1].
+
+    Raises ConfigError.
+    """
+    import numpy as np
+    import torch
+    from PIL import Image, ImageOps
+
+    size = (like.bucket.width, like.bucket.height)
+    try:
+        with Image.open(named_paths.resolve(path, "preview_images"), formats=FORMATS) as image:
+            upright = ImageOps.exif_transpose(image).convert("RGB")
+            fitted = ImageOps.fit(upright, size, Image.Resampling.BICUBIC)
+    except (OSError, ValueError) as error:
+        raise ConfigError.of(
+            "preview_images",
+            f"preview_images has {str(path)!r}, which cannot be read as a picture ({error}): give another",
+        ) from error
+    pixels = torch.from_numpy(np.array(fitted)).permute(2, 0, 1)
+    return (pixels.float() / 127.5 - 1.0).unsqueeze(0)
 
 
 def read_companion_picture(item: RunClip, name: str) -> torch.Tensor:
@@ -553,10 +582,13 @@ def encoding_work(settings: TrainSettings, data: TrainingData) -> EncodingWork:
 
 def _pieces(settings: TrainSettings, data: TrainingData, views: tuple[View, ...]) -> Iterator[Piece]:
     for items, both in (((*data.train, *data.regularization), settings.horizontal_flip > 0), (data.held_out, False)):
-        for item in (item for item in items if item.generated is None):
+        for item in items:
             own = tuple(view for view in views if view != TOLD)
+            if item.generated is not None:  # of which the picture alone is at hand
+                own = tuple(view for view in own if view in FIRST_FRAME_VIEWS)
             own += tuple(told_views(settings, item)) if TOLD in views else ()
             own += ("mask",) if item.mask else ()
+            own += (OPPOSITE,) if settings.has_pairs and item.role == "train" else ()
             for view in (*own, "text") if item.given_text else own:
                 for flipped in (False, True) if both and item.flippable else (False,):
                     yield Piece(item, view, flipped)

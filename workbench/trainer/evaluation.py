@@ -117,6 +117,39 @@ def held_out_by_band(
     return HeldOut(bands, sum(outside) / len(outside) if outside else None)
 
 
+EFFECT_LEVEL = 0.7
+"""The quantile of noise at which the visible effect by mask is measured: layout and looks are still open there."""
+
+
+def seen_in_one_step(
+    family: Family, transformer: Any, schedule: NoiseSchedule, probe: EvaluationInput, seed: int, device: torch.device
+) -> torch.Tensor:
+    """The clean latents [1, ...] that the model sees in one step in a clip noised to EFFECT_LEVEL, on the processor.
+
+    The noise is the same each time. Leaves the transformer in evaluation mode.
+    """
+    assert probe.moments is not None
+    transformer.eval()
+    generator = torch.Generator().manual_seed(seed_for(seed, f"seen {probe.name}"))
+    posterior, noise = (torch.randn(1, *probe.shape, generator=generator).to(device) for _ in range(2))
+    with torch.no_grad():
+        inputs = probe.noised(schedule, family.sample_latents(probe.moments, posterior), noise, EFFECT_LEVEL)
+        noisy = family.with_known(schedule.mix(inputs.latents, noise, inputs.timesteps), inputs.given)
+        predicted = family.predict(transformer, schedule, inputs).float()
+        return family.with_known(schedule.clean(noisy, predicted, inputs.timesteps), inputs.given).cpu()
+
+
+def levels_by_mask(one: torch.Tensor, other: torch.Tensor, mask: torch.Tensor) -> tuple[float | None, float | None]:
+    """The mean difference of two videos [F, H, W, 3] in [0, 1], in levels of 255, inside a mask and outside of it.
+
+    Args:
+        mask: [F, H, W], 0 to 1. None stands for a side on which nothing lies.
+    """
+    apart = 255 * (one - other).abs().mean(-1)
+    inside, outside = (float((apart * part).sum() / part.sum()) if part.any() else None for part in (mask, 1 - mask))
+    return inside, outside
+
+
 class PriorDrift:
     """Measures how much the LoRA changes the model's output, on its own captions and on others.
 

@@ -403,6 +403,9 @@ def preview(session: Session, prompts: Sequence[str] = (), scale: float = 1.0) -
         )
     if session.ranks.first and session.step and scale == 1.0:
         session.write_visible_effect()
+    if session.step and scale == 1.0 and list(prompts) == session.preview_inputs.prompts:
+        with session.preview_failures_logged():
+            session.write_effect_by_mask()
     if generated and session.ranks.first:
         written = previews_of(session.run, session.step)
         session.tracker.show(session.step, [(one.prompt, one.video) for one in written])

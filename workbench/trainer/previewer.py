@@ -13,6 +13,7 @@ previews/step-00000250/
   live-N.mp4 .json                        a live sample; the same is among the samples (samples/<day>/), where a LoRA's
                                           file can hold the weights
 previews/picture-I.png                    the first frame that an image-to-video model gets
+previews/told-CLIP-SETTING.mp4 or .png    what a run tells its model of a clip: files for a sample that is told the same
 
 A record's "kind" is sample, latents, control, input, reconstruction or live. Its "settings" are those with which the
 Sample tab generates the same video from the checkpoint of that step. They are left out of controls, of pictures by an
@@ -32,10 +33,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 from safetensors.torch import load_file, save
 
 from workbench import jobs
+from workbench.clips import media
 from workbench.clips.frame_plan import Shape
 from workbench.errors import ConfigError
 from workbench.families import find_model
@@ -43,7 +45,7 @@ from workbench.families.base import Family
 from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.model import Model
 from workbench.families.model_inputs import Given, Tensors
-from workbench.families.told import GivenKind
+from workbench.families.told import GivenKind, Told
 from workbench.jobs.devices import Device, pick_device
 from workbench.jobs.torch_devices import free_memory
 from workbench.memory.block_swap import parked
@@ -52,20 +54,39 @@ from workbench.runs.data import RunClip, TrainingData
 from workbench.runs.from_scratch import base_model
 from workbench.runs.frozen_loras import IN_PREVIEWS, FrozenLora
 from workbench.runs.settings import TrainSettings
-from workbench.sampler.inputs import FORMATS
 from workbench.sampler.samples import new_id, video_path, write_sample
 from workbench.trainer.batch_inputs import BatchInputs
-from workbench.trainer.encoder import TOLD, read_told, read_video, told_view
+from workbench.trainer.encoder import (
+    CONTROL,
+    REFERENCE,
+    TOLD,
+    View,
+    companions_of,
+    read_picture,
+    read_told,
+    read_video,
+    told_view,
+    views_beside,
+)
 from workbench.trainer.frozen import FrozenLoras
 from workbench.trainer.lora import scaled
 from workbench.trainer.trainable import apply_memory_levels
-from workbench.workspace import Workspace, named_paths, read_object, step_folders, write_bytes, write_json, write_text
+from workbench.workspace import (
+    Workspace,
+    read_object,
+    replacing,
+    step_folders,
+    write_bytes,
+    write_json,
+    write_text,
+)
 
 CLIPS = 2  # whose captions are the prompts where none are given, and that are kept as training inputs
 TILED_FROM = 256  # pixels of height from which the VAE decodes in tiles
 UNWRITTEN = 64  # so many previews that a full disk refused wait in memory for room, the oldest leave first
 PROMPTS = "prompts.txt"
 LATENTS = "latents"
+PICTURES = ("image", "last_image", "keyframes")  # settings of samples
 OnStep = Callable[[int, int], None]
 Offloading = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -79,6 +100,7 @@ class PreviewPrompt(NamedTuple):
     image:     first frame [1, 3, H, W] in [-1, 1], for image-to-video models
     given: what the model is shown, instead of what the pipeline makes of the image
     told: in words what the run says that it is told, and of which clip; "" elsewhere
+    item, kind: that clip, and which of its frames are told; None elsewhere
     control: its number among the control previews; None for a preview of the run's own
     """
 
@@ -88,6 +110,8 @@ class PreviewPrompt(NamedTuple):
     given: Given | None = None
     control: int | None = None
     told: str = ""
+    item: RunClip | None = None
+    kind: GivenKind | None = None
 
 
 class PreviewClip(NamedTuple):
@@ -135,8 +159,11 @@ class PreviewInputs:
 
     def _preview_of(self, prompt: str, item: RunClip, image: torch.Tensor | None, inputs: BatchInputs) -> PreviewPrompt:
         given = next(inputs.clips([item])).given if self._conditioned(inputs) else None
-        told = f"{inputs.told_in_words(item)} of {item.name}" if inputs.view == TOLD else ""
-        return PreviewPrompt(prompt, inputs.embeddings([prompt]), image, given, told=told)
+        one = PreviewPrompt(prompt, inputs.embeddings([prompt]), image, given)
+        if inputs.view != TOLD:
+            return one
+        told = f"{inputs.told_in_words(item)} of {item.name}"
+        return one._replace(told=told, item=item, kind=inputs.fixed_kind(item))
 
     def told_pictures(self, prompt: str, inputs: BatchInputs) -> dict[str, torch.Tensor]:
         """What the card's code begins and ends with where a run says what an image-to-video model is told: "first" and,
@@ -155,7 +182,7 @@ class PreviewInputs:
             return None
         given, index = self._settings.preview_images, self._index(prompt)
         item = self._items[index % len(self._items)]
-        return read_picture(Path(given[index % len(given)]), item) if given else inputs.picture(item)
+        return read_picture(given[index % len(given)], item) if given else inputs.picture(item)
 
     def _conditioned(self, inputs: BatchInputs) -> bool:
         """Whether a clip gives more than a picture, or its run says what it gives."""
@@ -175,22 +202,6 @@ class PreviewInputs:
         return found
 
 
-def read_picture(path: Path, like: RunClip) -> torch.Tensor:
-    """A picture file scaled and cropped to a clip's shape: float32 [1, 3, H, W] in [-1, 1]. Raises ConfigError."""
-    size = (like.bucket.width, like.bucket.height)
-    try:
-        with Image.open(named_paths.resolve(path, "preview_images"), formats=FORMATS) as image:
-            upright = ImageOps.exif_transpose(image).convert("RGB")
-            fitted = ImageOps.fit(upright, size, Image.Resampling.BICUBIC)
-    except (OSError, ValueError) as error:
-        raise ConfigError.of(
-            "preview_images",
-            f"preview_images has {str(path)!r}, which cannot be read as a picture ({error}): give another",
-        ) from error
-    pixels = torch.from_numpy(np.array(fitted)).permute(2, 0, 1)
-    return (pixels.float() / 127.5 - 1.0).unsqueeze(0)
-
-
 # ---- generating
 
 
@@ -203,12 +214,85 @@ class MissingPreview(NamedTuple):
 
 
 class _Generated(NamedTuple):
-    """A preview whose file is not written yet: latents on the host, and the first frame that its record names."""
+    """A preview whose file is not written yet: latents on the host, and the files that its record names.
+
+    picture: the first frame;  told: what else it is told
+    """
 
     record: Path
     latents: torch.Tensor
     described: dict[str, Any]
     picture: torch.Tensor | None
+    told: Sequence[ToldFile] = ()
+
+
+class ToldFile(NamedTuple):
+    """A file that tells a sample what a preview was told.
+
+    setting: of the sample;  path: the file;  read: its pixels, [1, C, F, H, W];  more: settings that go with it
+    """
+
+    setting: str
+    path: Path
+    read: Callable[[], torch.Tensor]
+    more: dict[str, Any]
+
+
+def told_files(folder: Path, one: PreviewPrompt, settings: TrainSettings) -> list[ToldFile]:
+    """The files with which a sample is told what a preview is told; [] where its clip has no pixels.
+
+    folder: for the files, which are named by the clip: previews with one clip share them
+    """
+    item, kind = one.item, one.kind
+    if item is None or item.plan.clip.is_latents:
+        return []
+    found = []
+
+    def add(setting: str, view: View, pick: Callable[[Told], torch.Tensor | None], ending: str, **more: Any) -> None:
+        def read() -> torch.Tensor:
+            pixels = pick(read_told(item, view))
+            assert pixels is not None, f"{view} tells no {setting}"
+            return pixels
+
+        found.append(ToldFile(setting, folder / f"told-{item.sha256[:8]}-{setting}{ending}", read, more))
+
+    def frames(start: int, count: int) -> Callable[[Told], torch.Tensor | None]:
+        return lambda told: None if told.video is None else told.video[:, :, start : start + count]
+
+    if kind is not None:
+        view = told_view(kind)
+        for setting, start, count, more in _of_frames(kind, len(item.plan.indices)):
+            ending = f"-{start}.png" if setting == "keyframes" else ".png" if setting in PICTURES else ".mp4"
+            add(setting, view, frames(start, count), ending, **more)
+        if kind.name == "mask":
+            add("video", view, lambda told: told.video, ".mp4")
+            add("mask", view, lambda told: _white_inside(told, kind.side), ".mp4", mask_keeps=kind.side)
+    for view in views_beside(settings):
+        if view == CONTROL:
+            add("control", view, lambda told: told.control, ".mp4")
+        else:
+            picture = companions_of(item, view)[REFERENCE].endswith(".png")
+            add("reference", view, lambda told: told.reference, ".png" if picture else ".mp4")
+    return found
+
+
+def _of_frames(kind: GivenKind, frames: int) -> list[tuple[str, int, int, dict[str, Any]]]:
+    """The setting of a sample for known frames of a clip, the first of them and how many, and what goes with it."""
+    ends, count = {"first": [("image", 0)], "last": [("last_image", frames - 1)]}, kind.count
+    if kind.name == "prefix":
+        return [("continue_from", 0, count, {"kept_frames": count, "tell_frames": True})]
+    if kind.name == "suffix":
+        return [("continue_to", frames - count, count, {"following_frames": count})]
+    if kind.name == "keyframes":
+        return [("keyframes", frame, 1, {"keyframes": frame}) for frame in kind.frames(frames)]
+    return [(*end, 1, {}) for name in kind.name.split("+") for end in ends.get(name, ())]
+
+
+def _white_inside(told: Told, side: str) -> torch.Tensor | None:
+    """A mask as clips have them, white inside, from what of the clip is known."""
+    if told.mask is None:
+        return None
+    return (2 * told.mask - 1 if side == "inside" else 1 - 2 * told.mask).repeat(1, 3, 1, 1, 1)
 
 
 @dataclass
@@ -259,27 +343,28 @@ class Previewer:
         missing = [each for each in every if not record_path(folder, each.name, scale).exists()]
         if not missing:
             return False
-        generated = self._generate_latents(transformer, missing, negative, on_step, scale)
+        generated = list(self.generate_latents(transformer, missing, negative, on_step, scale))
         if self.writes:
             for each, latents in zip(missing, generated, strict=True):
                 record = record_path(folder, each.name, scale)
-                self.unwritten.append(_Generated(record, latents, self.describe(step, each, scale), each.one.image))
+                described, told = self.describe(step, each, scale), self._told_files(each)
+                self.unwritten.append(_Generated(record, latents, described, each.one.image, told))
             del self.unwritten[:-UNWRITTEN]
             self.write()
         return True
 
     def write(self) -> None:
         """Write what was generated, the oldest first. Raises CannotWrite; what is left is written the next time."""
-        with contextlib.nullcontext() if self.settings.preview_latents_only else self._decoding():
+        with contextlib.nullcontext() if self.settings.preview_latents_only else self.decoding():
             while self.unwritten:
-                record, latents, described, picture = self.unwritten[0]
+                record, latents, described, picture, told = self.unwritten[0]
                 self.before_decoding()
                 if described["kind"] != "control":
                     path, line = record.parent / PROMPTS, " ".join(described["prompt"].split())
                     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
                     if line not in lines:
                         write_text(path, "".join(f"{each}\n" for each in (*lines, line)))
-                write_picture(described, picture)
+                write_named(described, picture, told, self.shape.fps)
                 if self.settings.preview_latents_only:
                     write_bytes(record.with_suffix(".safetensors"), save({LATENTS: latents.contiguous()}))
                     write_json(record, described)
@@ -301,12 +386,13 @@ class Previewer:
     ) -> tuple[np.ndarray, dict[str, Any]] | None:
         """One video and its record, written nowhere; None in a process that does not write. See `generate`."""
         missing = MissingPreview(one, seed, "0")
-        (latents,) = self._generate_latents(transformer, [missing], negative, on_step, scale)
+        (latents,) = self.generate_latents(transformer, [missing], negative, on_step, scale)
         if not self.writes:
             return None
-        with self._decoding():
+        with self.decoding():
             frames = frames_of(self.family.decode(self.vae, latents), self.shape.frames).numpy()
-        write_picture(described := self.describe(step, missing, scale), one.image)
+        described = self.describe(step, missing, scale)
+        write_named(described, one.image, self._told_files(missing), self.shape.fps)
         return frames, described
 
     def write_live(self, step: int, frames: np.ndarray, record: dict[str, Any]) -> None:
@@ -338,7 +424,7 @@ class Previewer:
         ]
         if not missing:
             return
-        with self._decoding():
+        with self.decoding():
             for index, clip in missing:
                 self.before_decoding()
                 middle = torch.zeros(1, *clip.latents_shape, device=self.device)
@@ -421,14 +507,23 @@ class Previewer:
             **({"told": prompt.told} if prompt.told else {}),
         }
         loras = self._loras(step, scale)
-        own = prompt.given is None and prompt.control is None
+        told = self._told_files(preview)
+        own = (prompt.given is None or bool(told)) and prompt.control is None
         if loras is not None and own and shape.frames in self.model.frame_counts:
-            again = {**inputs, "model": settings.model, "loras": loras}
+            again: dict[str, Any] = {**inputs, "model": settings.model, "loras": loras}
             if prompt.image is not None:
                 path = self.run / "previews" / f"picture-{name}.png"
                 again |= {"image": str(path), "image_scale": settings.image_latent_scale}
+            for file in told:
+                value: Any = str(file.path)
+                if file.setting == "keyframes":
+                    value = [*again.get("keyframes", ()), f"{value}={file.more['keyframes']}"]
+                again |= {**file.more, file.setting: value}
             record["settings"] = again
         return record
+
+    def _told_files(self, preview: MissingPreview) -> list[ToldFile]:
+        return told_files(self.run / "previews", preview.one, self.settings)
 
     def _loras(self, step: int, scale: float) -> list[str] | None:
         """What the Sample tab loads to have the weights of that step; None when no file holds them."""
@@ -469,7 +564,7 @@ class Previewer:
     # ---- parts
 
     @contextlib.contextmanager
-    def _decoding(self) -> Iterator[None]:
+    def decoding(self) -> Iterator[None]:
         with self.offload_transformer(), self._vae_on_device():
             yield
 
@@ -486,10 +581,15 @@ class Previewer:
                 self.vae.to(torch.device("cpu"))
                 free_memory()
 
-    def _generate_latents(
-        self, transformer: Any, missing: Sequence[MissingPreview], negative: Tensors, on_step: OnStep, scale: float
-    ) -> list[torch.Tensor]:
-        """The latents of every preview, on the host; the VAE is gone while the transformer computes."""
+    def generate_latents(
+        self,
+        transformer: Any,
+        missing: Sequence[MissingPreview],
+        negative: Tensors,
+        on_step: OnStep,
+        scale: float = 1.0,
+    ) -> Iterator[torch.Tensor]:
+        """Yield the latents of every preview, on the host; the VAE is gone while the transformer computes."""
         transformer.eval()
         noises = [torch.Generator().manual_seed(each.seed) for each in missing]
         guidance = Guidance(
@@ -498,7 +598,6 @@ class Previewer:
             second=self.guidance_scale_2,
             below=1000 * self.model.boundary,
         )
-        generated = []
         with at_scale(transformer, scale), self._experts(transformer) as at_timestep:
             givens = self._givens(missing, noises)
             for done, (each, noise, given) in enumerate(zip(missing, noises, givens, strict=True)):
@@ -520,9 +619,7 @@ class Previewer:
                     fps=self.shape.fps,
                     at_timestep=at_timestep,
                 )
-                latents = self.family.denoise(transformer, inputs)
-                generated.append(latents.float().cpu())
-        return generated
+                yield self.family.denoise(transformer, inputs).float().cpu()
 
     @contextlib.contextmanager
     def _experts(self, trained: Any) -> Iterator[Callable[[float], Any] | None]:
@@ -657,11 +754,23 @@ def record_path(folder: Path, name: str, scale: float) -> Path:
     return folder / (f"{name}.json" if scale == 1.0 else f"{name}-scale-{scale:g}.json")
 
 
-def write_picture(described: dict[str, Any], image: torch.Tensor | None) -> None:
-    """The picture that a record names; one that is there stays."""
-    named = described.get("settings", {}).get("image")
+def write_named(described: dict[str, Any], image: torch.Tensor | None, told: Sequence[ToldFile], fps: float) -> None:
+    """Write the files that a record's settings name, if it has any; those that are there stay. Raises CannotWrite."""
+    if "settings" not in described:
+        return
+    named = described["settings"].get("image")
     if image is not None and named is not None and not Path(named).exists():
         write_png(Path(named), image)
+    for one in told:
+        if one.path.exists():
+            continue
+        pixels = one.read()
+        if one.path.suffix == ".png":
+            write_png(one.path, pixels[:, :, 0])
+        else:
+            frames = (frames_of(pixels, pixels.shape[2]) * 255).round().clamp(0, 255).byte().numpy()
+            with replacing(one.path) as temporary:
+                media.encode(frames, temporary, fps, crf=None)
 
 
 def write_png(path: Path, image: torch.Tensor) -> None:

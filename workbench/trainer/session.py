@@ -36,21 +36,29 @@ from workbench.memory.block_swap import parked
 from workbench.runs import checkpoints, optimizer_options
 from workbench.runs.analysis import visible_effect
 from workbench.runs.checks import check, check_device, check_masks, check_ranks, initial_lora
-from workbench.runs.data import LOCK, load_data, seed_for
+from workbench.runs.data import LOCK, load_data, read_mask, seed_for
 from workbench.runs.frozen_loras import frozen_loras, identities, refuse_others, trained_over
 from workbench.runs.metrics import MetricsWriter, read_metrics, record_session
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import optimizers, slider, tokenizer, trackers
 from workbench.trainer.batch_inputs import BatchInputs
 from workbench.trainer.encoder import encoder_of, encoding_work, precision_of, preservation_prompts
-from workbench.trainer.evaluation import PriorDrift, held_out_by_band
+from workbench.trainer.evaluation import (
+    EvaluationInput,
+    PriorDrift,
+    held_out_by_band,
+    levels_by_mask,
+    seen_in_one_step,
+)
 from workbench.trainer.frozen import FrozenLoras
 from workbench.trainer.optimizers import Ema
-from workbench.trainer.previewer import Previewer, PreviewInputs
+from workbench.trainer.previewer import Previewer, PreviewInputs, frames_of
 from workbench.trainer.ranks import Ranks
 from workbench.trainer.threads import Threads
 from workbench.trainer.trainable import Trainable, apply_memory_levels, begins_on_host, continue_from
 from workbench.workspace import Workspace, read_json, write_bytes, write_json
+
+EFFECT_CLIPS = 2  # on which the visible effect by mask is measured
 
 
 class Interrupted(jobs.Stop):
@@ -105,6 +113,7 @@ class Session:
         self._fetch_model()
         self._encode()
         self._load_transformer()
+        self._build_previewer()
         if settings.is_slider and not settings.dataset:
             slider.generate_clips(self)
         self._build_optimizer()
@@ -113,7 +122,6 @@ class Session:
         elif (path := initial_lora(self.workspace, settings)) is not None:
             log(continue_from(self.family, self.bare_transformer, settings, path))
             self.ema = self._new_ema()  # of the weights that were just loaded
-        self._build_previewer()
         self._open_records()
         self._build_prior_drift()
 
@@ -265,6 +273,7 @@ class Session:
         # A fork begins after step 0, but has no steps of its own either.
         started = not lines, not any("loss" in line for line in lines)
         self.no_metrics_yet, self.no_steps_yet = self.ranks.from_first(started)
+        self._effects_by_mask = {one["step"] for one in lines if "visible_inside" in one}
         self._effects = {one["step"]: effect for one in lines if (effect := visible_effect.values_of(one))}
 
     def _build_prior_drift(self) -> None:
@@ -400,6 +409,44 @@ class Session:
         if effect is not None and effect != self._effects.get(self.step):
             self._effects[self.step] = effect
             self.write(**effect)
+
+    def write_effect_by_mask(self) -> None:
+        """Measure how far the LoRA changes what is seen of masked clips, inside of what it learned from and outside.
+
+        Held-out clips, or else some that are trained on, are noised, and the model says in one step what they were,
+        with the LoRA and without it; both are decoded. Nothing is measured twice, and nothing where the base model is
+        not at hand, or previews are not decoded either.
+        """
+        settings = self.settings
+        items = [item for item in (self.data.held_out or self.data.train) if item.mask][:EFFECT_CLIPS]
+        changes_more = settings.method == "full" or settings.train_also
+        if not items or changes_more or settings.preview_latents_only or self.step in self._effects_by_mask:
+            return
+        self._effects_by_mask.add(self.step)
+        self.beat("measuring", message="the visible effect by mask")
+        found = list[tuple[float | None, float | None]]()
+        with self.as_in_use(), self.accelerator.autocast():
+
+            def seen(probe: EvaluationInput) -> torch.Tensor:
+                model, seed = self.bare_transformer, settings.seed
+                return seen_in_one_step(self.family, model, self.schedule, probe, seed, self.device)
+
+            changed = [seen(probe) for probe in self.inputs.clips(items)]
+            with self.base_model():
+                before = [seen(probe) for probe in self.inputs.clips(items)]
+        if self.ranks.first:
+            with self.previewer.decoding():
+                for item, *latents in zip(items, before, changed, strict=True):
+                    mask = torch.from_numpy(read_mask(item))
+                    decoded = (self.family.decode(self.previewer.vae, one) for one in latents)
+                    one, other = (frames_of(video, len(mask)) for video in decoded)
+                    found.append(levels_by_mask(one, other, 1 - mask if settings.loss_mask == "outside" else mask))
+        means = {}
+        for name, values in zip(("visible_inside", "visible_outside"), zip(*found, strict=True), strict=False):
+            if known := [value for value in values if value is not None]:
+                means[name] = round(sum(known) / len(known), 3)
+        if means:
+            self.write(**means)
 
     # ---- saving
 

@@ -27,6 +27,8 @@ def _step(path: Path) -> bool:
     return step_of(path.name) is not None and path.is_dir()
 
 
+# Of previews: the first frame of one, and what else it was told.
+SHOWN = re.compile(r"(picture-\d+|told-[0-9a-f]{8}-[a-z0-9_-]+)\.(png|mp4)")
 RULES: dict[str, Rule] = {
     "datasets": _folder,
     "runs": _folder,
@@ -36,7 +38,7 @@ RULES: dict[str, Rule] = {
     "cache": lambda path: CACHED.fullmatch(path.name) is not None or re.fullmatch(FOLDERS, path.name) is not None,
     "locks": lambda path: path.suffix in (".lock", ".wanted"),
     "runs/*/checkpoints": _step,
-    "runs/*/previews": lambda path: _step(path) or re.fullmatch(r"picture-\d+\.png", path.name) is not None,
+    "runs/*/previews": lambda path: _step(path) or SHOWN.fullmatch(path.name) is not None,
 }
 
 

@@ -5,9 +5,9 @@ made from it, so a span can be widened later, and a picture is never encoded mor
 whole clip's file to .masters/ID.mp4; parts are named by what they are (master, frames, crop, rate), so the same part
 made twice is one file. Each change is one of the history, and nothing is lost by it.
 
-What lies beside a clip is cut with it (`_carried`): control clip and mask as the clip is, from those of the whole
-source video where there are such (.masters/ID.mask-HASH.mp4); the reference stays as it is; the last frame is that of
-the new end, or is left out where it came from elsewhere.
+What lies beside a clip is cut with it (`_carried`), and so is what was painted of its mask (`painted`): control clip
+and mask as the clip is, from those of the whole source video where there are such (.masters/ID.mask-HASH.mp4); the
+reference stays as it is; the last frame is that of the new end, or is left out where it came from elsewhere.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from workbench.clips.records import (
     read_clips,
 )
 from workbench.dataset_builder import history, tasks
+from workbench.dataset_builder.cuts import painted
 from workbench.dataset_builder.cuts.scenes import frames_from
 from workbench.dataset_builder.tasks import OnProgress, Tick, silent
 from workbench.errors import ConfigError, DataError
@@ -189,7 +190,7 @@ def make_part(dataset: Path, clip: Clip, cut: Cut, tick: Tick = silent) -> Clip:
     # A picture of the source video's beginning is none of a part that begins elsewhere.
     first = "" if cut.start or cut.crop else clip.first_frame
     part = _record(clip, master, cut, name, file_sha256(path), master.name, first)
-    return part.changed(**_carried(dataset, clip, part, master, cut, path, tick)) if clip.companions else part
+    return _with_all(dataset, clip, part, master, cut, path, tick)
 
 
 def _record(clip: Clip, master: Master, cut: Cut, name: str, sha256: str, master_name: str, first_frame: str) -> Clip:
@@ -226,8 +227,7 @@ def whole_clip(dataset: Path, clip: Clip, master: Master) -> Clip:
     if not (dataset / REMOVED / name).exists():
         _link(master.path, dataset / name)
     whole = _record(clip, master, master.whole, name, master.sha256, "", first or clip.first_frame)
-    carried = _carried(dataset, clip, whole, master, master.whole, master.path, silent) if clip.companions else {}
-    return whole.changed(**carried)
+    return _with_all(dataset, clip, whole, master, master.whole, master.path, silent)
 
 
 def _link(old: Path, new: Path) -> None:
@@ -352,6 +352,31 @@ def _png(pixels: Any) -> bytes:
     data = io.BytesIO()
     Image.fromarray(pixels).save(data, "PNG")
     return data.getvalue()
+
+
+def _with_all(dataset: Path, clip: Clip, part: Clip, master: Master, cut: Cut, path: Path, tick: Tick) -> Clip:
+    """The part's record with what lies beside the clip, once that is cut as the part is; see `_carried`."""
+    if clip.companions:
+        part = part.changed(**_carried(dataset, clip, part, master, cut, path, tick))
+    old = cut_of(clip, master)
+    if (box := _inside(cut.crop, old.crop, master)) is None:
+        return part  # a larger picture than was painted on
+    ours, wanted = (sampled_frames(one, one.fps or master.fps, master) for one in (old, cut))
+    at, own = ({frame: number for number, frame in enumerate(of)} for of in (wanted, ours))
+    share = (cut.fps or master.fps) / master.fps
+    # A frame that a lower rate leaves out stands for the one of its slot.
+    frames = {
+        number: at.get(frame, min(int((frame - cut.start) * share + 1e-6), len(wanted) - 1))
+        for number, frame in enumerate(ours)
+        if cut.start <= frame < cut.end
+    }
+    whole = box == (0, 0, clip.width, clip.height)
+
+    def cut_mask(source: Path, numbers: Sequence[int], target: Path, box: Box | None) -> None:
+        write_frames(source, numbers, target, part.fps, box=box, tick=tick)
+
+    painted.carry(dataset, clip, part, frames, [own.get(frame) for frame in wanted], None if whole else box, cut_mask)
+    return part
 
 
 def _carried(dataset: Path, clip: Clip, part: Clip, master: Master, cut: Cut, path: Path, tick: Tick) -> dict[str, Any]:

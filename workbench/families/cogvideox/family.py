@@ -25,7 +25,7 @@ from workbench.families.denoising import DenoiseInputs, SamplerSteps, StepOption
 from workbench.families.facts import Part, VaeFacts
 from workbench.families.lora_files import LoraWeights
 from workbench.families.model import Frames, Model
-from workbench.families.model_files import config, index
+from workbench.families.model_files import config, index, part_folder
 from workbench.families.model_inputs import CallInputs, Given, PromptEncoder, Tensors, load_tokenizer, t5_parts
 from workbench.families.noise_schedules import AS_PUBLISHED, NoiseSettings, VelocitySchedule
 from workbench.families.told import NAMES as KINDS
@@ -217,11 +217,11 @@ class CogVideoX(Family):
 
     def load_tokenizer(self, folder: Path) -> Any:
         """The T5 tokenizer; the published repositories hold it as `spiece.model` alone."""
-        source = folder / "tokenizer"
+        source = part_folder(folder, "tokenizer")
         # transformers answers a missing file with a tokenizer that knows no words, or a misleading error.
         if not any((source / name).is_file() for name in ("tokenizer.json", "spiece.model")):
             raise ModelUnavailable(f"{source} holds neither tokenizer.json nor spiece.model: download the model again")
-        return load_tokenizer(folder, "T5Tokenizer")
+        return load_tokenizer(source, "T5Tokenizer")
 
     # ---- loading
 
@@ -457,9 +457,11 @@ class CogVideoX(Family):
     def convert(self, source: Path, target: Path, folder: Path, report: Report = print) -> str:
         return sat.convert(source, target, folder, NAMES, report)
 
-    def usage_told(self, model: Model, folder: Path, extras: UsageExtras, told: Sequence[str]) -> UsageExtras:
+    def usage_told(
+        self, model: Model, folder: Path, shape: tuple[int, int, int], extras: UsageExtras, told: Sequence[str]
+    ) -> UsageExtras:
         stock = ("control",) if model.pipeline == CONTROL else ()
-        return super().usage_told(model, folder, extras, [kind for kind in told if kind not in stock])
+        return super().usage_told(model, folder, shape, extras, [kind for kind in told if kind not in stock])
 
     def miniature(self, variant: str) -> tuple[Any, dict[str, int]]:
         import diffusers

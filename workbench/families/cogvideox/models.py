@@ -161,6 +161,7 @@ FORMATS = (
             lambda lora, _: lora_writing.kohya(lora, None),
             ("VideoX-Fun",),
         ),
+        lora_writing.LYCORIS,
     ),
     LoraFormat(
         "comfyui",

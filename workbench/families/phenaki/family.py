@@ -19,7 +19,7 @@ from workbench.families.base import Family, ImageScale, OwnSetting
 from workbench.families.denoising import DenoiseInputs, SamplerSteps, StepOptions
 from workbench.families.facts import Part, VaeFacts
 from workbench.families.model import TINY_PROMPTS, Frames, Model
-from workbench.families.model_files import INDEX, MADE_FOR, config, index
+from workbench.families.model_files import INDEX, MADE_FOR, config, index, part_folder
 from workbench.families.model_inputs import CallInputs, Given, ModelInputs, Tensors, t5_parts
 from workbench.families.noise_schedules import AS_PUBLISHED, NoiseSchedule, NoiseSettings
 from workbench.families.phenaki import models as known
@@ -317,7 +317,7 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     for part in ("tokenizer", "text_encoder"):
         if text != folder:
-            shutil.copytree(text / part, folder / part, copy_function=link_or_copy, dirs_exist_ok=True)
+            shutil.copytree(part_folder(text, part), folder / part, copy_function=link_or_copy, dirs_exist_ok=True)
     for part, model in (("vae", tokenizer), ("transformer", transformer)):
         if half:
             import copy

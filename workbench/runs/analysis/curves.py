@@ -273,8 +273,9 @@ CHART_POINTS = 400  # of each series where several share a chart that is rendere
 class Curves:
     """The numbers of a run so far.
 
-    losses, rates, held_out_losses, held_out_outside (of what lies outside the masks), own_changes, other_changes: to be
-    plotted;  bands, held_out_bands: the losses in each band of noise
+    losses, rates, held_out_losses, held_out_outside (of what lies outside the masks), visible_inside and
+    visible_outside (of clips by their masks, in levels of 255), own_changes, other_changes: to be plotted
+    bands, held_out_bands: the losses in each band of noise
     held_out, changes, effects: measurements by step; changes are (own captions, preservation prompts), effects those of
     the previews
     name:    the run's
@@ -295,6 +296,7 @@ class Curves:
         self._detrending = Detrending()
         self.held_out: dict[int, float] = {}
         self.held_out_outside = Series(BAND_POINTS)
+        self.visible_inside, self.visible_outside = Series(BAND_POINTS), Series(BAND_POINTS)
         self.changes: dict[int, tuple[float, float]] = {}
         self.effects: dict[int, VisibleEffect] = {}
         self.held_out_losses, self.own_changes, self.other_changes = (Series(BAND_POINTS) for _ in range(3))
@@ -324,8 +326,9 @@ class Curves:
         if "held_out_loss" in line:
             self.held_out[step] = line["held_out_loss"]
             self.held_out_losses.add(step, line["held_out_loss"])
-        if "held_out_outside" in line:
-            self.held_out_outside.add(step, line["held_out_outside"])
+        for name in ("held_out_outside", "visible_inside", "visible_outside"):
+            if name in line:
+                getattr(self, name).add(step, line[name])
         for series, loss in zip(self.held_out_bands, line.get("held_out_bands", ()), strict=False):
             if loss is not None:
                 series.add(step, loss)
@@ -359,6 +362,8 @@ class Curves:
             "loss, smoothed": self.losses.smoothed(),
             "loss, held-out clips": self.held_out_losses.points(),
             "loss, held-out clips outside their masks": self.held_out_outside.points(),
+            "visible effect inside the masks, levels of 255": self.visible_inside.points(),
+            "visible effect outside the masks, levels of 255": self.visible_outside.points(),
             "change, its own captions": self.own_changes.points(),
             "change, preservation prompts": self.other_changes.points(),
         }

@@ -1,0 +1,549 @@
+"""Train the tiny Wan: Wan's own architecture with small numbers, for text, first and last frames, and control.
+
+    python assets/train_tiny_wan.py --out assets/tiny-wan --work DIR
+
+First the VAE learns to compress clips of shapes (64x64x9) eight times in space and four times in time, on crops and at
+the end on whole clips; then its decoder learns a little longer alone. What it is trained on and the judge of its
+reconstructions are those of the tiny CogVideoX (train_tiny_model.py). Then its latents are moved and scaled, inside of
+its own first and last layers, to the means and deviations of Wan's latents, which some programs take for granted.
+
+Last, a transformer with 52 input channels and a text encoder learn together to draw the clips: from captions alone,
+from a first frame, a last one, both, or from the edges of every frame. The channels are those of Wan 2.2 Fun-Control:
+noise (16), control (16), mask (4), given frames (16). Whatever is not given is zero in training, so that the same
+weights without some columns of their first layer are a text-to-video model (16 channels) and an image-to-video model
+(36) of Wan's layout. So three folders are written: --out is an ordinary WanPipeline, and beside it --out-i2v and
+--out-control hold a first layer of their own and share all the rest (shared_parts.json).
+
+Kill it at any time: the same command goes on where it was and ends with the same weights. The transformer's learning
+rate is constant until the last 30 % of its steps, so that it may be ended early: give the same command with fewer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import random
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import tiny_card
+import tiny_check
+import tiny_world
+import torch
+import torch.nn.functional as F
+from diffusers import (
+    AutoencoderKLWan,
+    UniPCMultistepScheduler,
+    WanImageToVideoPipeline,
+    WanPipeline,
+    WanTransformer3DModel,
+)
+from safetensors.torch import save_file
+from tiny_accuracy import describe, held_out, psnr
+from tiny_denoiser import Captions
+from tiny_models import TEXT_LENGTH, build_tokenizer, make_readable
+from tiny_training import Budget, Progress, Trainee, make_optimisers, say, stable_factor, step_generator
+from torch import Tensor, nn
+from train_tiny_model import vae_batch, vae_loss
+from transformers import UMT5Config, UMT5EncoderModel
+
+from workbench.families import model_files
+
+SIZE = 64
+VAE_STAGE, DECODER_STAGE, TRANSFORMER_STAGE = 21, 22, 23
+CROP, CUT = 32, 5  # pixels and frames; parts are cheaper than whole clips and teach the same edges and motion
+WHOLE_PART = 0.05  # of the VAE's steps, the last ones: whole clips
+SMALL_SHARE = 0.5  # of the clips with a single shape that the VAE is trained on
+LATENT_CHANNELS = 16
+AT_ONCE = 16  # clips that are encoded together
+GATE_PSNR, GATE_SHAPES = 32.0, 0.9
+SHIFT = 3.0  # of the noise levels, in training and sampling
+STEPS, GUIDANCE = 25, 3.0
+SCHEDULER = UniPCMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=SHIFT)
+# What a clip is told beforehand beside its caption, and how often.
+GIVEN = {"nothing": 0.4, "first": 0.2, "last": 0.1, "first+last": 0.15, "control": 0.15}
+# Which of the 52 channels each model has: noise alone; mask and given frames with it; a control video, too.
+CHANNELS = {"": [*range(16)], "-i2v": [*range(16), *range(32, 52)], "-control": [*range(52)]}
+FIRST_LAYER = "patch_embedding.weight"
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "tiny-wan", help="pipeline folder")
+    parser.add_argument("--work", type=Path, default=Path("tiny_wan_work"), help="training state, kept between calls")
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--vae-steps", type=int, default=12000)
+    parser.add_argument("--decoder-steps", type=int, default=1500, help="steps of the decoder alone, encoder frozen")
+    parser.add_argument("--vae-clips", type=int, default=3000, help="size of the pool the VAE is trained on")
+    parser.add_argument("--vae-batch", type=int, default=8)
+    parser.add_argument("--transformer-steps", type=int, default=12000)
+    parser.add_argument("--transformer-batch", type=int, default=32)
+    parser.add_argument("--renditions", type=int, default=4, help="clips drawn of each known combination")
+    parser.add_argument("--small-renditions", type=int, default=2, help="clips drawn of each with a small shape")
+    parser.add_argument("--combinations", type=int, help="train the transformer on the first N combinations only")
+    parser.add_argument("--save-every", type=int, default=50, help="steps between saved states")
+    parser.add_argument("--evaluate-every", type=int, default=500, help="steps between accuracies")
+    parser.add_argument("--check-clips", type=int, default=32, help="clips per accuracy; 0: no check and no gate")
+    parser.add_argument("--stop-after", type=int, help="end after N steps of this call; the same command goes on")
+    parser.add_argument("--gate-psnr", type=float, default=GATE_PSNR, help="least dB of reconstructions")
+    parser.add_argument("--gate-shapes", type=float, default=GATE_SHAPES, help="least share of small shapes that pass")
+    parser.add_argument("--note", default="", help="a sentence for the model card")
+    return parser.parse_args(arguments)
+
+
+def build_vae() -> AutoencoderKLWan:
+    """Wan 2.1's VAE, a sixth as wide: space / 8 and time / 4 into 16 channels. 3.6 M parameters."""
+    vae = AutoencoderKLWan(
+        base_dim=16,
+        z_dim=LATENT_CHANNELS,
+        dim_mult=[1, 2, 4, 4],
+        num_res_blocks=2,
+        attn_scales=[],
+        temperal_downsample=[False, True, True],
+    )
+    with torch.no_grad():  # a posterior that starts out wide drowns the mean in noise and stalls learning
+        vae.quant_conv.weight[LATENT_CHANNELS:].mul_(0.1)
+        vae.quant_conv.bias[LATENT_CHANNELS:].fill_(-5.0)
+    for module in vae.modules():  # the same numbers, laid out as the processor's kernels want them
+        if isinstance(module, nn.Conv3d):
+            module.to(memory_format=torch.channels_last_3d)
+        elif isinstance(module, nn.Conv2d):
+            module.to(memory_format=torch.channels_last)
+    return vae
+
+
+def is_vae_matrix(name: str, p: nn.Parameter) -> bool:
+    """Kernels go to Muon, except those at the pixels' ends, which are better off with AdamW."""
+    return p.ndim > 3 and "encoder.conv_in" not in name and "decoder.conv_out" not in name
+
+
+def vae_rate(step: int, steps: int) -> float:
+    """The factor of the learning rate: 1 for 45 % of the steps, 0.4 until 70 %, then linear down to nearly nothing.
+
+    At the high rate the moving average stays 2.5 dB ahead of the weights themselves: shapes come fast, sharp edges do
+    not.
+    """
+    return stable_factor(step, steps, warmup=60) * (1.0 if step < 0.45 * steps else 0.4)
+
+
+def render_pool(count: int, seed: int) -> Tensor:
+    """`count` clips of the VAE's world as bytes [N, 3, F, H, W]."""
+    rng = random.Random(seed)
+    clips = (tiny_world.vae_clip(rng, SIZE, small=SMALL_SHARE) for _ in range(count))
+    return torch.stack([((clip + 1) * 127.5).round().byte() for clip in clips])
+
+
+def train_vae(options: argparse.Namespace, budget: Budget) -> AutoencoderKLWan | None:
+    """Train the VAE on parts of clips, then on whole ones, then its decoder; None when the budget ends before."""
+    vae = build_stage(None, options, budget, "vae", VAE_STAGE, options.vae_steps)
+    return vae and build_stage(vae, options, budget, "decoder", DECODER_STAGE, options.decoder_steps)
+
+
+def build_stage(
+    start: AutoencoderKLWan | None, options: argparse.Namespace, budget: Budget, name: str, number: int, steps: int
+) -> AutoencoderKLWan | None:
+    """The moving average of one stage: of the whole VAE from nothing, or of a trained one's decoder (`start`)."""
+    torch.manual_seed(options.seed)
+    vae = copy.deepcopy(start).requires_grad_(True) if start else build_vae()
+    if start:
+        vae.encoder.requires_grad_(False)
+        vae.quant_conv.requires_grad_(False)
+    average = copy.deepcopy(vae).eval().requires_grad_(False)
+    optimisers = make_optimisers(vae, is_vae_matrix, muon_lr=0.01 if start else 0.02, adam_lr=1e-3 if start else 2e-3)
+    trainee = Trainee(vae, average, optimisers, options.work / f"{name}.pt")
+    trainee.load()
+    if trainee.step >= steps:
+        return average
+    say(f"{name}: drawing {options.vae_clips} clips")
+    pool = render_pool(options.vae_clips, options.seed + number)
+    progress = Progress(name, trainee.step, steps, every=50)
+    while trainee.step < steps:
+        if not budget.take():
+            trainee.save()
+            return None
+        generator = step_generator(options.seed, number, trainee.step)
+        whole = start is not None or trainee.step >= (1 - WHOLE_PART) * steps
+        few = max(1, options.vae_batch // 2)
+        if whole:
+            clips = vae_batch(pool, SIZE, few, generator)
+        elif trainee.step % 2:
+            clips = busiest(vae_batch(pool, CROP, 2 * options.vae_batch, generator), options.vae_batch)
+            begin = int(torch.randint(clips.shape[2] - CUT + 1, (1,), generator=generator))
+            clips = clips[:, :, begin : begin + CUT]
+        else:  # the VAE goes on from what it kept of the frames before: so it must see all of them, too
+            clips = busiest(vae_batch(pool, CROP, 2 * few, generator), few)
+        loss = vae_loss(vae, clips, generator)
+        trainee.update(loss, vae_rate(trainee.step, steps), decay=0.998)
+        progress.add(trainee.step, loss.item())
+        if trainee.step % options.save_every == 0 or trainee.step == steps:
+            trainee.save()
+        if options.check_clips and trainee.step % options.evaluate_every == 0:
+            say(f"{name}: {describe(vae_accuracy(average, options.check_clips))}")
+    return average
+
+
+def busiest(clips: Tensor, count: int) -> Tensor:
+    """Those of clips [N, 3, F, H, W] whose neighboring pixels differ most: parts without a shape teach little."""
+    change = clips.diff(dim=-1).abs().mean((1, 2, 3, 4)) + clips.diff(dim=-2).abs().mean((1, 2, 3, 4))
+    return clips[change.topk(count).indices]
+
+
+@torch.no_grad()
+def vae_accuracy(vae: AutoencoderKLWan, count: int) -> dict[str, float]:
+    """PSNR (dB) and the check's accuracy on reconstructions of held-out, of new and of small clips.
+
+    The check knows shapes at the size of the tiny CogVideoX's clips (tiny_world.SIZE): it is shown them at that size.
+    """
+    report: dict[str, float] = {}
+    rng = random.Random(4711)
+    new = tiny_world.balanced_choice(tiny_world.combinations(tiny_world.NEW_SHAPES), count, seed=1)
+    for name, specs in (("known", held_out(count)), ("new", new), ("small", held_out(count, small=True))):
+        clips = torch.stack([tiny_world.draw(spec, rng, SIZE) for spec in specs])
+        again = torch.cat([vae.decode(vae.encode(part).latent_dist.mode()).sample for part in clips.split(AT_ONCE)])
+        report[f"{name} PSNR"] = psnr(again, clips)
+        report |= {f"{name} {part}": share for part, share in tiny_check.accuracy(smaller(again), specs).items()}
+    return report
+
+
+def smaller(clips: Tensor) -> Tensor:
+    """Clips [N, 3, F, H, W] at the size that the check was made for."""
+    frames = clips.transpose(1, 2)
+    size = (tiny_world.SIZE, tiny_world.SIZE)
+    small = F.interpolate(frames.flatten(0, 1), size=size, mode="bilinear", antialias=True)
+    return small.unflatten(0, frames.shape[:2]).transpose(1, 2).contiguous()
+
+
+def as_wan(vae: AutoencoderKLWan, latents: Tensor) -> AutoencoderKLWan:
+    """The same VAE with latents of the means and deviations that its config, Wan's own, names.
+
+    Both are moved into the 1x1x1 convolutions beside the latents: what it makes of a clip stays the same.
+
+    Args:
+        latents: Of clips, [N, C, f, h, w], by the VAE as it is.
+    """
+    vae = copy.deepcopy(vae)
+    mean, deviation = latents.mean((0, 2, 3, 4)), latents.std((0, 2, 3, 4))
+    scale = torch.tensor(vae.config.latents_std) / deviation
+    move = torch.tensor(vae.config.latents_mean) - mean * scale
+    with torch.no_grad():
+        inside, outside = vae.quant_conv, vae.post_quant_conv
+        inside.weight[:LATENT_CHANNELS].mul_(scale.view(-1, 1, 1, 1, 1))
+        inside.bias[:LATENT_CHANNELS].mul_(scale).add_(move)
+        inside.bias[LATENT_CHANNELS:].add_(2 * scale.log())
+        outside.weight.div_(scale.view(1, -1, 1, 1, 1))
+        outside.bias.sub_((outside.weight[..., 0, 0, 0] * move).sum(1))
+    return vae
+
+
+@torch.no_grad()
+def encode(vae: AutoencoderKLWan, clips: Tensor) -> Tensor:
+    """Clips [N, 3, F, H, W] as latents of mean 0 and deviation 1, as the transformer takes them."""
+    mean = torch.tensor(vae.config.latents_mean).view(1, -1, 1, 1, 1)
+    deviation = torch.tensor(vae.config.latents_std).view(1, -1, 1, 1, 1)
+    parts = [vae.encode(part).latent_dist.mode() for part in clips.split(AT_ONCE)]
+    return (torch.cat(parts) - mean) / deviation
+
+
+def edges(clips: Tensor) -> Tensor:
+    """Every frame's edges, white on black, of clips [N, 3, F, H, W] in [-1, 1]: the same shape."""
+    import cv2
+
+    pictures = ((clips.clamp(-1, 1) + 1) * 127.5).round().byte().permute(0, 2, 3, 4, 1).numpy()
+    found = torch.tensor([[cv2.Canny(frame, 60, 120).tolist() for frame in clip] for clip in pictures])
+    return (found.float() / 127.5 - 1).unsqueeze(1).expand_as(clips)
+
+
+def given_mask(first: bool, last: bool, latent_frames: int, height: int, width: int) -> Tensor:
+    """Which frames are given, as Wan has it: [4, f, h, w], the first frame counted four times."""
+    frames = torch.zeros(4 * latent_frames)
+    frames[:4], frames[-1] = float(first), float(last)
+    return frames.view(latent_frames, 4).T[..., None, None].expand(4, latent_frames, height, width)
+
+
+def with_frames(clips: Tensor, first: bool, last: bool) -> Tensor:
+    """Clips [N, 3, F, H, W] with all frames gray but those that are given."""
+    kept = torch.zeros_like(clips)
+    if first:
+        kept[:, :, 0] = clips[:, :, 0]
+    if last:
+        kept[:, :, -1] = clips[:, :, -1]
+    return kept
+
+
+def conditions(vae: AutoencoderKLWan, clips: Tensor) -> Tensor:
+    """What can be told beforehand of clips: [N, kinds, 36, f, h, w], in the order of GIVEN."""
+    kinds = []
+    for kind in GIVEN:
+        first, last = "first" in kind, "last" in kind
+        if kind == "control":
+            told = encode(vae, edges(clips))
+            kinds.append(torch.cat([told, torch.zeros(len(told), 20, *told.shape[2:])], dim=1))
+            continue
+        told = encode(vae, with_frames(clips, first, last))
+        mask = given_mask(first, last, *told.shape[2:]).expand(len(told), -1, -1, -1, -1)
+        told = torch.cat([torch.zeros_like(told), mask, told], dim=1)
+        kinds.append(told if first or last else torch.zeros_like(told))
+    return torch.stack(kinds, dim=1)
+
+
+def transformer_pool(
+    vae: AutoencoderKLWan, options: argparse.Namespace
+) -> tuple[Tensor, Tensor, list[tiny_world.Spec]]:
+    """Latents [N, 16, f, h, w], conditions [N, kinds, 36, f, h, w] and what the clips show; encoded once, then kept."""
+    usual = tiny_world.training_specs()[: options.combinations]
+    specs = usual * options.renditions + [replace(spec, small=True) for spec in usual] * options.small_renditions
+    file = options.work / "pool.pt"
+    if not file.exists():
+        say(f"encoding {len(specs)} clips")
+        rng, latents, told = random.Random(options.seed + 1), [], []
+        for first in range(0, len(specs), AT_ONCE):
+            clips = torch.stack([tiny_world.draw(spec, rng, SIZE) for spec in specs[first : first + AT_ONCE]])
+            latents.append(encode(vae, clips).half())
+            told.append(conditions(vae, clips).half())
+        temporary = file.with_suffix(".tmp")
+        torch.save({"latents": torch.cat(latents), "conditions": torch.cat(told)}, temporary)
+        temporary.replace(file)
+    pool = torch.load(file, weights_only=True)
+    return pool["latents"], pool["conditions"], specs
+
+
+def build_text_encoder(words: int) -> UMT5EncoderModel:
+    """Two layers of width 64."""
+    sizes = {"d_model": 64, "d_kv": 16, "num_heads": 4, "d_ff": 128, "num_layers": 2}
+    places = {"relative_attention_num_buckets": 16, "relative_attention_max_distance": 32}
+    marks = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "tie_word_embeddings": False}
+    return UMT5EncoderModel(
+        UMT5Config(vocab_size=-(-words // 64) * 64, dropout_rate=0.0, **sizes, **places, **marks)  # fmt: skip
+    )
+
+
+def build_transformer() -> WanTransformer3DModel:
+    """Six layers of width 128, one head, on 3 x 4 x 4 patches; every block starts as the identity."""
+    model = WanTransformer3DModel(
+        num_attention_heads=1,
+        attention_head_dim=128,
+        in_channels=52,
+        out_channels=LATENT_CHANNELS,
+        text_dim=64,
+        freq_dim=128,
+        ffn_dim=512,
+        num_layers=6,
+        rope_max_seq_len=64,
+    )
+    with torch.no_grad():
+        model.proj_out.weight.zero_()
+        model.proj_out.bias.zero_()
+        for block in model.blocks:
+            block.scale_shift_table[:, [2, 5]].zero_()  # the gates
+    return model
+
+
+def view(transformer: WanTransformer3DModel, channels: list[int]) -> WanTransformer3DModel:
+    """The same weights without all input channels but these."""
+    narrow = WanTransformer3DModel.from_config({**transformer.config, "in_channels": len(channels)})
+    weights = dict(transformer.state_dict())
+    weights[FIRST_LAYER] = weights[FIRST_LAYER][:, channels]
+    narrow.load_state_dict(weights)
+    return narrow.eval().requires_grad_(False)
+
+
+class Denoiser(nn.Module):
+    """Text encoder and transformer, trained as one."""
+
+    def __init__(self, text_encoder: nn.Module, transformer: nn.Module) -> None:
+        super().__init__()
+        self.text_encoder, self.transformer = text_encoder, transformer
+
+    def loss(self, latents: Tensor, told: Tensor, ids: Tensor, generator: torch.Generator) -> Tensor:
+        """Flow-matching loss for latents [N, 16, f, h, w], conditions [N, 36, f, h, w] and token ids [N, T].
+
+        Noise levels are stratified over the batch, which lowers the variance of the gradient.
+        """
+        u = (torch.rand(1, generator=generator) + torch.arange(len(latents)) / len(latents)) % 1
+        sigma = SHIFT * u / (1 + (SHIFT - 1) * u)
+        noise = torch.randn(latents.shape, generator=generator)
+        noisy = latents.lerp(noise, sigma.view(-1, 1, 1, 1, 1))
+        text = self.text_encoder(ids, attention_mask=ids.ne(0)).last_hidden_state * ids.ne(0).unsqueeze(-1)
+        inputs = torch.cat([noisy, told], dim=1)
+        prediction = self.transformer(inputs, 1000 * sigma, text, return_dict=False)[0]
+        return (prediction - (noise - latents)).square().mean()
+
+
+def is_transformer_matrix(name: str, p: nn.Parameter) -> bool:
+    """Attention and feed-forward weights of the transformer go to Muon."""
+    return ".blocks." in name and p.ndim == 2 and "norm" not in name
+
+
+def pipelines(model: Denoiser, vae: AutoencoderKLWan) -> tuple[WanPipeline, WanImageToVideoPipeline]:
+    """The stock pipelines of views of these weights: from text, and from a first frame with or without a last one."""
+    parts = {"tokenizer": build_tokenizer(), "text_encoder": model.text_encoder, "vae": vae}
+    parts["scheduler"] = SCHEDULER
+    made = (
+        WanPipeline(**parts, transformer=view(model.transformer, CHANNELS[""])),
+        WanImageToVideoPipeline(**parts, transformer=view(model.transformer, CHANNELS["-i2v"])),
+    )
+    for pipeline in made:
+        pipeline.set_progress_bar_config(disable=True)
+    return made
+
+
+def accuracy(model: Denoiser, vae: AutoencoderKLWan, count: int) -> dict[str, float]:
+    """What the check finds in clips that stock pipelines draw from held-out captions, and how well they keep frames.
+
+    "first" and "last": PSNR (dB) of a sampled clip's end frames against the given ones.
+    """
+    from_text, from_frames = pipelines(model, vae)
+    specs, rng = held_out(count), random.Random(4711)
+    clips = torch.stack([tiny_world.draw(spec, rng, SIZE) for spec in specs])
+
+    def drawn(asked: list[tiny_world.Spec]) -> Tensor:
+        frames = from_text(
+            prompt=[spec.caption() for spec in asked],
+            negative_prompt=[""] * count,
+            height=SIZE,
+            width=SIZE,
+            num_frames=tiny_world.FRAMES,
+            num_inference_steps=STEPS,
+            guidance_scale=GUIDANCE,
+            generator=[torch.Generator().manual_seed(number) for number in range(count)],
+            max_sequence_length=TEXT_LENGTH,
+            output_type="pt",
+        ).frames
+        return frames.permute(0, 2, 1, 3, 4).float() * 2 - 1
+
+    small = [replace(spec, small=True) for spec in specs]
+    between = []
+    for clip, spec in zip(clips, specs, strict=True):  # the stock pipeline takes one picture a call
+        pictures = [(clip[:, place].unsqueeze(0) + 1) / 2 for place in (0, -1)]
+        frames = from_frames(
+            image=pictures[0],
+            last_image=pictures[1],
+            prompt=spec.caption(),
+            height=SIZE,
+            width=SIZE,
+            num_frames=tiny_world.FRAMES,
+            num_inference_steps=STEPS,
+            guidance_scale=1.0,
+            generator=torch.Generator().manual_seed(0),
+            max_sequence_length=TEXT_LENGTH,
+            output_type="pt",
+        ).frames
+        between.append(frames[0].permute(1, 0, 2, 3).float() * 2 - 1)
+    ends = torch.stack(between)
+    return tiny_check.accuracy(smaller(drawn(specs)), specs) | {
+        "small": tiny_check.accuracy(smaller(drawn(small)), small)["all"],
+        "first": psnr(ends[:, :, 0], clips[:, :, 0]),
+        "last": psnr(ends[:, :, -1], clips[:, :, -1]),
+    }
+
+
+def train_transformer(vae: AutoencoderKLWan, options: argparse.Namespace, budget: Budget) -> Denoiser | None:
+    """Train transformer and text encoder on the frozen VAE's latents; None when the budget ends before."""
+    torch.manual_seed(options.seed)
+    model = Denoiser(build_text_encoder(len(build_tokenizer())), build_transformer())
+    average = copy.deepcopy(model).eval().requires_grad_(False)
+    optimisers = make_optimisers(model, is_transformer_matrix, muon_lr=0.02, adam_lr=1.5e-3)
+    trainee = Trainee(model, average, optimisers, options.work / "transformer.pt")
+    trainee.load()
+    latents, told, specs = transformer_pool(vae, options)
+    captions = Captions(WanPipeline(build_tokenizer(), None, vae, SCHEDULER), specs)
+    shares = torch.tensor(list(GIVEN.values()))
+    progress = Progress("transformer", trainee.step, options.transformer_steps, every=100)
+    while trainee.step < options.transformer_steps:
+        if not budget.take():
+            trainee.save()
+            return None
+        generator = step_generator(options.seed, TRANSFORMER_STAGE, trainee.step)
+        chosen = torch.randint(len(latents), (options.transformer_batch,), generator=generator)
+        kinds = torch.multinomial(shares, len(chosen), replacement=True, generator=generator)
+        ids = captions.draw(chosen, generator)
+        loss = model.loss(latents[chosen].float(), told[chosen, kinds].float(), ids, generator)
+        trainee.update(loss, stable_factor(trainee.step, options.transformer_steps, warmup=100))
+        progress.add(trainee.step, loss.item())
+        if trainee.step % options.save_every == 0 or trainee.step == options.transformer_steps:
+            trainee.save()
+        if options.check_clips and trainee.step % (2 * options.evaluate_every) == 0:
+            say(f"step {trainee.step}: {describe(accuracy(average, vae, options.check_clips))}")
+    return average
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run or continue all stages."""
+    options = parse(arguments)
+    torch.set_num_threads(options.threads)
+    options.work.mkdir(parents=True, exist_ok=True)
+    budget = Budget(options.stop_after)
+    vae = train_vae(options, budget)
+    if vae is None:
+        return 0
+    report = vae_accuracy(vae, options.check_clips) if options.check_clips else {}
+    if report:
+        say(f"VAE: {describe(report)}")
+        if report["known PSNR"] < options.gate_psnr or report["small shape"] < options.gate_shapes:
+            sys.exit(f"below {options.gate_psnr:g} dB or {options.gate_shapes:.0%} of small shapes: raise --vae-steps")
+    rng = random.Random(options.seed)
+    clips = torch.stack([tiny_world.vae_clip(rng, SIZE) for _ in range(min(256, options.vae_clips))])
+    with torch.no_grad():
+        vae = as_wan(vae, torch.cat([vae.encode(part).latent_dist.mode() for part in clips.split(AT_ONCE)]))
+    model = train_transformer(vae, options, budget)
+    if model is None:
+        return 0
+    save(model, vae, options.out)
+    if report:
+        prompts = accuracy(model, vae, options.check_clips)
+        say(f"held-out prompts: {describe(prompts)}")
+        tiny_card.write_wan_cards(options.out, card_facts(options, model, vae), report, prompts)
+    say(f"written: {options.out}")
+    return 0
+
+
+def card_facts(options: argparse.Namespace, model: Denoiser, vae: AutoencoderKLWan) -> dict[str, object]:
+    """What the model cards state apart from the measurements."""
+    command = "python assets/train_tiny_wan.py --out assets/tiny-wan --work DIR"
+    command += f" --vae-steps {options.vae_steps} --decoder-steps {options.decoder_steps}"
+    command += f" --transformer-steps {options.transformer_steps} --seed {options.seed}"
+    return vars(options) | {
+        "command": command,
+        "parameters": sum(p.numel() for part in (vae, model) for p in part.parameters()) / 1e6,
+        "whole_part": WHOLE_PART,
+        "crop": CROP,
+        "training_combinations": len(tiny_world.training_specs()),
+        "told": ", ".join(f"{kind} {share:.0%}" for kind, share in GIVEN.items()),
+        "prompts": options.check_clips,
+        "sampling_steps": STEPS,
+        "guidance": GUIDANCE,
+        "shift": SHIFT,
+        "text_length": TEXT_LENGTH,
+        "note": f"\n{textwrap.fill(options.note, 120)}\n" if options.note else "",
+    }
+
+
+def save(model: Denoiser, vae: AutoencoderKLWan, folder: Path) -> None:
+    """Write the three models: the text-to-video pipeline, and beside it what the two others do not share with it.
+
+    Transformer and VAE are stored in half precision.
+    """
+    text, image = pipelines(model, vae)
+    text.register_modules(transformer=text.transformer.half(), vae=copy.deepcopy(vae).half())
+    text.save_pretrained(folder)
+    for suffix, channels in CHANNELS.items():
+        if not suffix:
+            continue
+        sibling, transformer = folder.with_name(folder.name + suffix), view(model.transformer, channels).half()
+        image.save_config(sibling)
+        transformer.save_config(sibling / "transformer")
+        own = {FIRST_LAYER: transformer.state_dict()[FIRST_LAYER].contiguous()}
+        save_file(own, sibling / "transformer" / "first_layer.safetensors", {"format": "pt"})
+        shared = dict.fromkeys(("vae", "text_encoder", "tokenizer", "scheduler", "transformer"), folder.name)
+        (sibling / model_files.SHARED).write_text(json.dumps(shared, indent=2) + "\n")
+        make_readable(sibling)
+    make_readable(folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,392 @@
+"""What a LoRA learns to be told, on the tiny Wan: both ends, a prefix, a control video, a reference.
+
+    python benchmarks/told_modes.py --json benchmarks/results/told_modes_cpu.json --sheets docs/images
+
+Each mode is a real run on a few dozen clips of 64x64, sampled as `workbench sample` does with what it was told, from
+clips that neither the model nor the LoRA was trained on. All numbers are of the decoded frames:
+
+- first+last: striped clips, which the model never saw. "last frame off": how far the last frame is from the given one,
+  the root of the mean square, in levels of 255.
+- extension: five frames are given, four follow. "joint": the jump behind the given frames next to the clip's usual
+  steps (workbench.clips.frame_metrics.joint; 1 is a joint that nobody sees), and the share of samples of 1.2 or less.
+- control: captions without the shape, which the edges show. "shape": the share of samples with the shape of the edges.
+- reference: captions without the color, each of which stands for clips of several colors. The reference is another
+  clip, of another shape on another background, in that color. "color": the share of samples in it.
+
+"before" is the base model told the same, "after" with the LoRA, "real" the clips themselves through the VAE. Judged by
+assets/tiny_check.py. Results are saved after each run, and a run that is already in the file is not repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import concepts
+import numpy as np
+import tiny_check
+import tiny_world
+import torch
+from common import arguments, report, write
+from PIL import Image
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from workbench.clips import frame_metrics, made, media
+from workbench.dataset_builder import Dataset, companions
+from workbench.families.facts import ALL_LINEAR
+from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
+from workbench.sampler.settings import SampleSettings
+from workbench.workspace import Workspace
+
+MODELS = {"text": "tiny-wan", "frames": "tiny-wan-i2v", "control": "tiny-wan-control"}
+TOYS = {"text": "text", "frames": "image-2.1", "control": "control"}  # random ones, for the smallest form
+SIZE, CLIPS, PROMPTS, SHOWN = 64, 48, 32, 6
+COLORS = 4  # of each caption in the reference's clips
+PREFIX = 5
+JOINT = 1.2
+EDGE_STEP = 120  # as the model's own control videos were made (assets/train_tiny_wan.py)
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A clip [3, F, H, W] in [-1, 1], its caption, and the video that lies beside it."""
+
+    spec: tiny_world.Spec
+    caption: str
+    clip: Tensor
+    beside: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Mode:
+    """A way of telling.
+
+    model:    one of MODELS
+    settings: of the run, beside those that all have
+    kind:     what lies beside the clips, "" for nothing
+    examples: of specifications, with their own randomness
+    told:     what a sample is told of an example, whose files are written into a folder
+    judge:    what is measured of a sample [F, H, W, 3]
+    wanted:   what the benchmark is to show, by measure
+    """
+
+    model: str
+    settings: dict[str, Any]
+    kind: str
+    train: Sequence[tiny_world.Spec]
+    test: Sequence[tiny_world.Spec]
+    example: Callable[[tiny_world.Spec, random.Random], Example]
+    told: Callable[[Example, Path], dict[str, Any]]
+    judge: Callable[[np.ndarray, Example], dict[str, float]]
+    wanted: dict[str, str]
+
+
+# ---- clips and what is told of them
+
+
+def pixels(clip: Tensor) -> np.ndarray:
+    """A clip [3, F, H, W] in [-1, 1] as uint8 [F, H, W, 3]."""
+    found: np.ndarray = ((clip.clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 3, 0).contiguous().numpy()
+    return found
+
+
+def tensor(frames: np.ndarray) -> Tensor:
+    """The other way round."""
+    return torch.from_numpy(np.array(frames)).permute(3, 0, 1, 2).float() / 127.5 - 1
+
+
+def plain(spec: tiny_world.Spec, rng: random.Random) -> Example:
+    """A clip and its own caption."""
+    return Example(spec, spec.caption(), tiny_world.draw(spec, rng, SIZE))
+
+
+def with_edges(spec: tiny_world.Spec, rng: random.Random) -> Example:
+    """The caption leaves the shape out; the edges beside the clip show it."""
+    clip = tiny_world.draw(spec, rng, SIZE)
+    edges = [made.changed_picture("edges", "control", frame, EDGE_STEP) for frame in pixels(clip)]
+    caption = f"a {spec.colour} shape moves {spec.motion} on a {spec.background} background"
+    return Example(spec, caption, clip, tensor(np.stack(edges)))
+
+
+def with_reference(spec: tiny_world.Spec, rng: random.Random) -> Example:
+    """The caption leaves the color out; another shape has it, on another background, on another way."""
+    shape = rng.choice([one for one in tiny_world.SHAPES if one != spec.shape])
+    motion = rng.choice([one for one in tiny_world.MOTIONS if one != spec.motion])
+    ground = rng.choice([one for one in tiny_world.COLOURS if one not in (spec.background, spec.colour)])
+    other = tiny_world.Spec(shape, spec.colour, motion, ground)
+    caption = f"a {spec.shape} moves {spec.motion} on a {spec.background} background"
+    return Example(spec, caption, tiny_world.draw(spec, rng, SIZE), tiny_world.draw(other, rng, SIZE))
+
+
+def ends(example: Example, folder: Path) -> dict[str, Any]:
+    frames = pixels(example.clip)
+    for name, frame in (("first", frames[0]), ("last", frames[-1])):
+        Image.fromarray(frame).save(folder / f"{name}.png")
+    return {"image": str(folder / "first.png"), "last_image": str(folder / "last.png")}
+
+
+def beginning(example: Example, folder: Path) -> dict[str, Any]:
+    media.encode(pixels(example.clip)[:PREFIX], folder / "begun.mp4", tiny_world.FPS, crf=None)
+    return {"continue_from": str(folder / "begun.mp4"), "kept_frames": PREFIX, "tell_frames": True}
+
+
+def beside(kind: str, example: Example, folder: Path) -> dict[str, Any]:
+    assert example.beside is not None
+    media.encode(pixels(example.beside), folder / f"{kind}.mp4", tiny_world.FPS, crf=None)
+    return {kind: str(folder / f"{kind}.mp4")}
+
+
+# ---- judging
+
+
+def judged(frames: np.ndarray) -> tiny_check.Finding:
+    """What the check finds, at the size that it was made for."""
+    size = (tiny_world.SIZE, tiny_world.SIZE)
+    small = interpolate(tensor(frames).transpose(0, 1), size=size, mode="bilinear", antialias=True)
+    return tiny_check.inspect(small.transpose(0, 1).contiguous())
+
+
+def last_frame(frames: np.ndarray, example: Example) -> dict[str, float]:
+    away = frames[-1].astype(np.float32) - pixels(example.clip)[-1]
+    return {"last frame off, of 255": float(np.sqrt((away**2).mean()))}
+
+
+def joint(frames: np.ndarray, example: Example) -> dict[str, float]:
+    jump = frame_metrics.joint(frames, PREFIX)
+    assert jump is not None
+    return {"joint": jump, f"joints of {JOINT} or less": float(jump <= JOINT)}
+
+
+def shape(frames: np.ndarray, example: Example) -> dict[str, float]:
+    return {"shape of the edges": float(judged(frames).shape == example.spec.shape)}
+
+
+def color(frames: np.ndarray, example: Example) -> dict[str, float]:
+    found = judged(frames)
+    return {
+        "color of the reference": float(found.colour == example.spec.colour),
+        "all else as the caption says": float(
+            (found.shape, found.motion, found.background)
+            == (example.spec.shape, example.spec.motion, example.spec.background)
+        ),
+    }
+
+
+def pairs() -> list[tiny_world.Spec]:
+    """What the reference's clips show: each caption without its color in several ones, so that none gives it away."""
+    kept_back, found = set(tiny_world.held_out()), list[tiny_world.Spec]()
+    captions = tiny_world.balanced_choice(tiny_world.training_specs(), CLIPS // COLORS, seed=8)
+    for number, spec in enumerate(captions):
+        free = [name for name in tiny_world.COLOURS if name != spec.background]
+        free = [name for name in free if replace(spec, colour=name) not in kept_back]
+        found += [replace(spec, colour=free[(number + step) % len(free)]) for step in range(COLORS)]
+    return found
+
+
+def modes() -> dict[str, Mode]:
+    """By name. Nothing is tested that the model or the LoRA was trained on."""
+    striped, striped_others = tiny_world.concept_specs("stripes")
+    known = tiny_world.balanced_choice(tiny_world.training_specs(), CLIPS, seed=8)
+    others = tiny_world.balanced_choice(tiny_world.held_out(), PROMPTS, seed=9)
+    share = ">= 0.9"
+    return {
+        "first+last": Mode(
+            *("frames", {"given": ["first+last 1"]}, "", striped, striped_others[:PROMPTS], plain, ends, last_frame),
+            {"last frame off, of 255": "after < before"},
+        ),
+        "extension": Mode(
+            *("frames", {"given": [f"prefix {PREFIX} 1"]}, "", known, others, plain, beginning, joint),
+            {"joint": f"<= {JOINT}"},
+        ),
+        "control": Mode(
+            *("control", {"control": True}, "control", known, others, with_edges, partial(beside, "control"), shape),
+            {"shape of the edges": share},
+        ),
+        "reference": Mode(
+            *("text", {"reference": True, "steps": 1500}, "reference", pairs(), others, with_reference),
+            *(partial(beside, "reference"), color),
+            {"color of the reference": share},
+        ),
+    }
+
+
+# ---- training and sampling
+
+
+class Bench:
+    """A mode's dataset, what it is tried on, and what the base model makes of that."""
+
+    def __init__(self, workspace: Workspace, name: str, mode: Mode, model: str, most: int | None) -> None:
+        self.workspace, self.name, self.mode, self.model = workspace, name, mode, model
+        rng = random.Random(f"{name}, tried")
+        self.tried = [mode.example(spec, rng) for spec in mode.test[:most]]
+        self.folder = workspace.root / "tried" / name
+        self.told = []
+        for number, example in enumerate(self.tried):
+            folder = self.folder / str(number)
+            folder.mkdir(parents=True)
+            self.told.append(mode.told(example, folder))
+        self.dataset = name.replace("+", "-")
+        self.make_dataset()
+
+    def make_dataset(self) -> None:
+        rng, examples = random.Random(f"{self.name}, trained"), dict[str, Example]()
+        dataset = Dataset.ensure(self.workspace, self.dataset)
+        with tempfile.TemporaryDirectory() as folder:
+            for number, spec in enumerate(self.mode.train):
+                example = self.mode.example(spec, rng)
+                examples[f"{number:02d}.mp4"] = example
+                media.encode(pixels(example.clip), Path(folder) / f"{number:02d}.mp4", tiny_world.FPS, crf=None)
+                (Path(folder) / f"{number:02d}.txt").write_text(example.caption + "\n", encoding="utf-8")
+            dataset.import_files([Path(folder)])
+            wanted = []
+            for clip in dataset.clips if self.mode.kind else ():
+                example = examples[Path(clip.source).name]
+                assert example.beside is not None
+                file = Path(folder) / f"{clip.id}.mp4"
+                media.encode(pixels(example.beside), file, tiny_world.FPS, crf=None)
+                wanted.append((clip, self.mode.kind, file))
+            if wanted:
+                companions.attach_all(dataset.folder, wanted, made=True)
+
+    def samples(self, seed: int, loras: Sequence[str] = ()) -> list[np.ndarray]:
+        """One a prompt, each from noise of its own."""
+        sampler, found = concepts.sampler(self.model), []
+        for number, (example, told) in enumerate(zip(self.tried, self.told, strict=True)):
+            settings = SampleSettings().changed(
+                model=self.model, prompt=example.caption, seed=1000 * seed + number, device="cpu", loras=loras, **told
+            )
+            settings = settings.changed(frames=tiny_world.FRAMES, height=SIZE, width=SIZE, **SAMPLED)
+            found.append(np.asarray(sampler.generate(self.workspace, settings).frames))
+        return found
+
+    def real(self) -> list[np.ndarray]:
+        """The clips themselves, encoded and decoded again."""
+        family, sampler = concepts.sampler(self.model).family, concepts.sampler(self.model)
+        vae, found = family.load_vae(sampler.folder, torch.device("cpu"), torch.float32), []
+        for example in self.tried:
+            latents = family.encode_video(vae, example.clip[None])["mean"]
+            found.append(pixels(family.decode(vae, latents)[0]))
+        return found
+
+    def judge(self, samples: Sequence[np.ndarray]) -> dict[str, float]:
+        every = [self.mode.judge(frames, example) for frames, example in zip(samples, self.tried, strict=True)]
+        return {name: mean(one[name] for one in every) for name in every[0]}
+
+    def train(self, seed: int, steps: int | None) -> tuple[Path, float]:
+        """A real run; its LoRA and its seconds a step."""
+        settings = TrainSettings().changed(
+            **{**RECIPE, **self.mode.settings, "model": self.model, "dataset": self.dataset, "seed": seed}
+        )
+        settings = settings.changed(steps=steps) if steps else settings
+        settings = settings.changed(save_every=settings.steps, warmup_steps=min(20, settings.steps - 1))
+        run = Run.create(self.workspace, settings, f"{self.dataset}-{seed}")
+        concepts.finish(run)
+        assert run.lora is not None
+        losses = [line for line in run.metrics if "loss" in line]
+        return run.lora, mean(line["seconds"] for line in losses)
+
+
+RECIPE: dict[str, Any] = {
+    "steps": 600,
+    "batch_size": 8,
+    "learning_rate": 2e-3,
+    "lr_schedule": "cosine",
+    "caption_dropout": 0.0,
+    "rank": 16,
+    "alpha": 64.0,
+    "targets": ALL_LINEAR,
+    "held_out": 0,
+    "preview_every": 0,
+    "evaluate_every": 0,
+    "frames": tiny_world.FRAMES,
+    "height": SIZE,
+    "width": SIZE,
+    "device": "cpu",
+}
+SAMPLED: dict[str, Any] = {"steps": 25, "guidance_scale": 3.0}
+
+
+def measure(bench: Bench, seed: int, steps: int | None, sheet: Path | None) -> list[Row]:
+    """Train one LoRA and compare."""
+    lora, seconds = bench.train(seed, steps)
+    before, after, real = bench.samples(seed), bench.samples(seed, [str(lora)]), bench.real()
+    if sheet:
+        told = [tensor(frames) for frames in real[:SHOWN]]
+        if bench.mode.kind:
+            told = [example.beside for example in bench.tried[:SHOWN] if example.beside is not None]
+        rows = [told, *([tensor(frames) for frames in samples[:SHOWN]] for samples in (before, after))]
+        concepts.filmstrips(rows, sheet / f"told_{bench.dataset}.webp", 2)
+    first, then, best = (bench.judge(samples) for samples in (before, after, real))
+    return [
+        {
+            "mode": bench.name,
+            "seed": seed,
+            "measure": name,
+            "before": first[name],
+            "after": then[name],
+            "real": best[name],
+            "wanted": bench.mode.wanted.get(name, ""),
+            "samples": len(bench.tried),
+            "seconds a step": seconds,
+        }
+        for name in first
+    ]
+
+
+def main() -> None:
+    known = modes()
+    parser = arguments(
+        (__doc__ or "").splitlines()[0], seeds=[1], steps=2, prompts=1, models=[], modes=["extension", "reference"]
+    )
+    parser.add_argument("--modes", nargs="+", choices=known, default=list(known))
+    parser.add_argument("--models", nargs=3, default=list(MODELS.values()), help="of text, of frames, of control")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--steps", type=int, help="instead of each mode's own")
+    parser.add_argument("--prompts", type=int, help="at most so many instead of all")
+    parser.add_argument("--recipe", type=json.loads, default={}, help="other settings of the runs, as JSON")
+    parser.add_argument("--sheets", type=Path, help="also write a sheet of the first seed's samples into this folder")
+    options = parser.parse_args()
+    rows: list[Row] = json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else []
+    there = {(row["mode"], row["seed"]) for row in rows}
+    RECIPE.update(options.recipe)
+    with tempfile.TemporaryDirectory() as folder:
+        workspace = Workspace.open(Path(folder) / "workspace")
+        models = dict(zip(MODELS, options.models, strict=False))
+        if options.smallest:
+            SAMPLED["steps"] = 2
+            models = {name: _toy(Path(folder), variant) for name, variant in TOYS.items()}
+        for name in options.modes:
+            if all((name, seed) in there for seed in options.seeds):
+                continue
+            mode = known[name]
+            bench = Bench(workspace, name, mode, models[mode.model], options.prompts)
+            for seed in options.seeds:
+                if (name, seed) in there:
+                    continue
+                sheet = options.sheets if seed == options.seeds[0] else None
+                rows += measure(bench, seed, options.steps, sheet)
+                print(json.dumps(rows[-1]), flush=True)
+                if options.json:
+                    write(rows, options.json)
+    report(rows, options.json)
+
+
+def _toy(folder: Path, variant: str) -> str:
+    from workbench.families.wan import FAMILY
+
+    return FAMILY.toy(folder / variant, variant).source
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""What a person painted of a clip's mask, and what is known of each mask; both are cut with the clip.
+
+    .masks/ID/painted/13.png     what a person painted on frame 13 (from 0): gray, as large as the clip, white is inside
+    .masks/ID/tracked-N.mp4      the mask of every frame as tracked, before it is softened or inverted
+    .masks/ID/masks.json         mask file -> how it was made: painted frames, confidence of each frame, soften, invert
+
+ID is the clip's. A part of a clip has an id of its own, and gets its own painted frames when it is cut (`carry`). Those
+of the clip stay, so that undoing a cut brings them back.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field, ValidationError
+
+from workbench.clips import mask_tracking
+from workbench.clips.records import Clip
+from workbench.errors import DataError
+from workbench.workspace import read_json, write_bytes, write_json, writing
+
+MASKS, PAINTED, INFO = ".masks", "painted", "masks.json"
+Mask = NDArray[np.uint8]
+Box = tuple[int, int, int, int]
+
+
+class MaskInfo(BaseModel):
+    """How a mask was made. painted: frames;  confidence: of each frame, 0 to 1;  tracked: the file before its edges
+
+    by: title of the model that tracked it, "" for optical flow;  soften: pixels
+    """
+
+    painted: list[int] = []
+    confidence: list[float] = Field(default=[])
+    tracked: str = ""
+    by: str = ""
+    soften: float = 0.0
+    invert: bool = False
+
+    @property
+    def doubtful(self) -> list[int]:
+        """Frames that are worth a correction, the least sure first."""
+        low = [index for index, one in enumerate(self.confidence) if one < mask_tracking.SURE]
+        return sorted(low, key=lambda index: self.confidence[index])
+
+
+def folder_of(dataset: Path, clip: Clip) -> Path:
+    """Where what is known of a clip's masks lies."""
+    return dataset / MASKS / clip.id
+
+
+def infos(dataset: Path, clip: Clip) -> dict[str, MaskInfo]:
+    """What is known of every mask that a clip had: its file below the dataset -> how it was made."""
+    path = folder_of(dataset, clip) / INFO
+    if not path.exists():
+        return {}
+    try:
+        return {name: MaskInfo.model_validate(info) for name, info in read_json(path).items()}
+    except ValidationError:
+        return {}  # written by hand: masks stay, what is known of them is lost
+
+
+def info_of(dataset: Path, clip: Clip) -> MaskInfo:
+    """What is known of the mask that a clip has now; nothing of one that came from elsewhere."""
+    return infos(dataset, clip).get(clip.mask, MaskInfo())
+
+
+def painted_frames(dataset: Path, clip: Clip) -> dict[int, Path]:
+    """The frames that were painted, from 0, in order: number -> its picture."""
+    files = (folder_of(dataset, clip) / PAINTED).glob("*.png")
+    return dict(sorted((int(path.stem), path) for path in files if path.stem.isdecimal()))
+
+
+def next_tracked(dataset: Path, clip: Clip) -> Path:
+    """Where the next mask of a clip lies as it was tracked."""
+    folder = folder_of(dataset, clip)
+    numbers = [int(one.stem.rpartition("-")[2]) for one in folder.glob("tracked-*.mp4")]
+    return folder / f"tracked-{max(numbers, default=0) + 1}.mp4"
+
+
+def read_painted(path: Path) -> Mask:
+    """A painted frame. Raises DataError where it is damaged."""
+    from PIL import Image
+
+    try:
+        with Image.open(path, formats=["PNG"]) as picture:
+            return np.array(picture.convert("L"), np.uint8)
+    except OSError as error:
+        raise DataError(f"{path} is damaged: paint frame {path.stem} again") from error
+
+
+def gray_png(mask: Mask) -> bytes:
+    """A mask as a PNG."""
+    from PIL import Image
+
+    data = io.BytesIO()
+    Image.fromarray(mask).save(data, "PNG")
+    return data.getvalue()
+
+
+# ---- cut with the clip -----------------------------------------------------------------------------------------------
+
+
+def carry(
+    dataset: Path,
+    clip: Clip,
+    part: Clip,
+    frames: Mapping[int, int],
+    of_part: Sequence[int | None],
+    box: Box | None,
+    cut: Callable[[Path, Sequence[int], Path, Box | None], None],
+) -> None:
+    """Give a part of a clip what was painted on the clip, and what is known of its mask.
+
+    A frame that was painted on the part itself since stays.
+
+    Args:
+        part: With what lies beside it.
+        frames: Frame of the clip -> that of the part, or the one next to it, of those within the part.
+        of_part: For each frame of the part the same frame of the clip; None where the clip has none.
+        box: What the part shows of the clip's picture: left, top, width, height; None for all of it.
+        cut: Encodes frames of a mask with a box, (source, frames, target, box).
+
+    Raises DataError where a painted frame or a mask is damaged, CannotWrite.
+    """
+    if part.id == clip.id:
+        return
+    wanted: dict[int, Path] = {}
+    for frame, path in painted_frames(dataset, clip).items():
+        if (at := frames.get(frame)) is not None and (of_part[at] == frame or at not in wanted):
+            wanted[at] = path
+    for at, path in wanted.items():
+        target = folder_of(dataset, part) / PAINTED / f"{at}.png"
+        if target.exists() and target.stat().st_mtime_ns >= path.stat().st_mtime_ns:
+            continue
+        mask = read_painted(path)
+        if box is not None:
+            left, top, width, height = box
+            mask = mask[top : top + height, left : left + width]
+        write_bytes(target, gray_png(mask))
+    info, numbers = info_of(dataset, clip), [one for one in of_part if one is not None]
+    if not (part.mask and info.confidence) or len(numbers) < len(of_part) or part.mask in infos(dataset, part):
+        return
+    tracked = ""
+    if (info.soften or info.invert) and (raw := folder_of(dataset, clip) / info.tracked).is_file():
+        made = next_tracked(dataset, part)
+        with writing(made):
+            made.parent.mkdir(parents=True, exist_ok=True)
+        cut(raw, numbers, made, box)
+        tracked = made.name
+    known = info.model_copy(
+        update={
+            "painted": sorted({frames[frame] for frame in info.painted if frame in frames}),
+            "confidence": [info.confidence[frame] for frame in numbers],
+            "tracked": tracked,
+        }
+    )
+    keep_info(dataset, part, known)
+
+
+def keep_info(dataset: Path, clip: Clip, info: MaskInfo) -> None:
+    """Keep how the mask that a clip has was made. Raises CannotWrite."""
+    kept = {**infos(dataset, clip), clip.mask: info}
+    write_json(folder_of(dataset, clip) / INFO, {name: one.model_dump(mode="json") for name, one in kept.items()})

@@ -1,0 +1,197 @@
+"""The people in a video as colored skeletons on black, drawn as OpenPose draws them and pose ControlNets expect them.
+
+Two models do it: one finds the people in a frame, the other one the joints of each. Frames are looked at one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.errors import ConfigError
+from workbench.vision.local_models import MEAN, SPREAD, KnownModel, LocalModel, Picture, fetch, fits, load
+
+MODELS = (
+    KnownModel(
+        "usyd-community/vitpose-base-simple",
+        "ViTPose Base",
+        "f6e1613793fc8a9220d857bdc4b9fc23f79eafe9",
+        1,
+        0.34,
+        "Apache-2.0",
+    ),
+)
+DETECTORS = (
+    KnownModel(
+        "PekingU/rtdetr_r50vd_coco_o365",
+        "RT-DETR R50",
+        "457857cec8ac28ddede40ecee9eed2beca321af8",
+        1,
+        0.17,
+        "Apache-2.0",
+    ),
+)
+PERSON = 0.5  # least score of a person
+JOINT = 0.3  # least score of a joint
+MOST_PEOPLE = 20  # of a frame, the surest ones
+MARGIN = 1.25  # of a person's box, as ViTPose was trained
+JOINTS = 17  # of COCO: nose, eyes, ears, shoulders, elbows, wrists, hips, knees, ankles; left before right
+
+# OpenPose's 18 points by COCO's numbers; its neck (-1) lies between the shoulders.
+POINTS = (0, -1, 6, 8, 10, 5, 7, 9, 12, 14, 16, 11, 13, 15, 2, 1, 4, 3)
+NECK, SHOULDERS = 1, (5, 6)
+LIMBS = (
+    *((1, 2), (1, 5), (2, 3), (3, 4), (5, 6), (6, 7), (1, 8), (8, 9), (9, 10), (1, 11), (11, 12), (12, 13)),
+    *((1, 0), (0, 14), (14, 16), (0, 15), (15, 17)),
+)
+COLORS = (
+    *((255, 0, 0), (255, 85, 0), (255, 170, 0), (255, 255, 0), (170, 255, 0), (85, 255, 0), (0, 255, 0)),
+    *((0, 255, 85), (0, 255, 170), (0, 255, 255), (0, 170, 255), (0, 85, 255), (0, 0, 255), (85, 0, 255)),
+    *((170, 0, 255), (255, 0, 255), (255, 0, 170), (255, 0, 85)),
+)
+LIMB_SHADE = 0.6  # of a limb's color; joints have all of it
+STROKE = 4 / 512  # half the width of a limb, of the shorter side
+
+Person = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""Places of the joints, [17, 2], x and y in pixels of the frame; and their scores, [17], 0 to 1."""
+
+
+class Pose(LocalModel):
+    """A ViTPose with COCO's joints, and a detector of people."""
+
+    KIND: ClassVar[str] = "VitPoseForPoseEstimation"
+    TYPE: ClassVar[str] = "vitpose"
+    KNOWN: ClassVar[tuple[KnownModel, ...]] = MODELS
+
+    def __init__(self, model: str = "", device: str = "auto", detector: str = "") -> None:
+        super().__init__(model, device)
+        joints = self.model.config.num_labels
+        if joints != JOINTS:
+            raise ConfigError(f"model is {model}, which knows {joints} joints, not COCO's {JOINTS}: choose another")
+        folder = fetch(detector or DETECTORS[0].id, DETECTORS, "detector", any_of_hub=True)
+        kinds = "AutoModelForObjectDetection", "AutoImageProcessor"
+        self.detector, self.detector_processor = load(folder, self.device, *kinds)
+        self.person = {number for number, name in self.detector.config.id2label.items() if name.lower() == "person"}
+        if not self.person:
+            raise ConfigError(f"detector is {detector}, which does not know a person: choose {DETECTORS[0].id}")
+
+    def close(self) -> None:
+        self.detector = self.detector_processor = None
+        super().close()
+
+    def pictures(self, frames: Iterable[Picture]) -> Iterator[Picture]:
+        """Draw the people of each frame. Raises OutOfMemory."""
+        for frame in frames:
+            drawn = np.zeros_like(frame)
+            with fits("the GPU has not enough memory for the frames: choose a smaller model, or the device cpu"):
+                people = self.people(frame)
+            for places, scores in people:
+                draw(drawn, places, scores)
+            yield drawn
+
+    def people(self, frame: Picture) -> list[Person]:
+        """Find the people in a frame, the surest first, and their joints."""
+        import torch
+        from PIL import Image
+
+        with torch.inference_mode():
+            inputs = self.detector_processor(images=Image.fromarray(frame), return_tensors="pt")
+            inputs = inputs.to(self.detector.device)
+            [found] = self.detector_processor.post_process_object_detection(
+                self.detector(**inputs), threshold=PERSON, target_sizes=[frame.shape[:2]]
+            )
+            kinds = found["labels"].tolist()
+            boxes = [box for box, kind in zip(found["boxes"].tolist(), kinds, strict=True) if kind in self.person]
+            if not boxes:
+                return []
+            return self._joints(frame, [_framed(box, self._size) for box in boxes[:MOST_PEOPLE]])
+
+    @property
+    def _size(self) -> tuple[int, int]:
+        """Width and height of what the model looks at."""
+        height, width = self.model.config.backbone_config.image_size
+        return width, height
+
+    def _joints(self, frame: Picture, boxes: list[tuple[float, float, float, float]]) -> list[Person]:
+        """The joints of the people in boxes: left, top, width and height, with the shape of the model's input."""
+        import cv2
+        import torch
+
+        (width, height), crops = self._size, []
+        for left, top, wide, high in boxes:
+            across, down = (width - 1) / wide, (height - 1) / high
+            place = np.array([[across, 0, -left * across], [0, down, -top * down]], np.float32)
+            crop: Any = cv2.warpAffine(frame, place, (width, height), flags=cv2.INTER_LINEAR)
+            crops.append(((crop / 255 - np.array(MEAN)) / np.array(SPREAD)).transpose(2, 0, 1).astype(np.float32))
+        given = {"pixel_values": torch.from_numpy(np.stack(crops)).to(self.model.device)}
+        if self.model.config.backbone_config.num_experts > 1:  # ViTPose++: the first one learned COCO
+            given["dataset_index"] = torch.zeros(len(crops), dtype=torch.long, device=self.model.device)
+        places, scores = peaks(self.model(**given).heatmaps.float().cpu().numpy())
+        frames = np.array(boxes, np.float32)[:, None]  # [N, 1, 4]
+        return list(zip(frames[..., :2] + places * frames[..., 2:], scores, strict=True))
+
+
+def _framed(box: list[float], size: tuple[int, int]) -> tuple[float, float, float, float]:
+    """Left, top, width and height of a person's box with a margin, in the shape of `size`. box: its corners"""
+    left, top, right, bottom = box
+    shape = size[0] / size[1]
+    wide = max(right - left, (bottom - top) * shape, 1.0) * MARGIN
+    high = wide / shape
+    return (left + right - wide) / 2, (top + bottom - high) / 2, wide, high
+
+
+def peaks(heat: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Find the highest place of each map, between its cells: a parabola goes through the cell and its neighbors.
+
+    Args:
+        heat: [N, K, h, w].
+
+    Returns:
+        Places, [N, K, 2], x and y as a share of the way from the first cell to the last; and the heights, [N, K].
+    """
+    height, width = heat.shape[2:]
+    highest = heat.reshape(*heat.shape[:2], -1).argmax(-1)
+    rows, columns = np.divmod(highest, width)
+    padded = np.pad(heat, ((0, 0), (0, 0), (1, 1), (1, 1)), mode="edge")
+    people, joints = np.ogrid[: heat.shape[0], : heat.shape[1]]
+
+    def at(down: int, across: int) -> NDArray[np.float32]:
+        found: NDArray[np.float32] = padded[people, joints, rows + 1 + down, columns + 1 + across]
+        return found
+
+    def between(before: NDArray[np.float32], after: NDArray[np.float32]) -> NDArray[np.float32]:
+        bend = np.maximum(2 * at(0, 0) - before - after, 1e-6)
+        found: NDArray[np.float32] = ((after - before) / (2 * bend)).clip(-0.5, 0.5)
+        return found
+
+    x, y = columns + between(at(0, -1), at(0, 1)), rows + between(at(-1, 0), at(1, 0))
+    places = np.stack([x / max(1, width - 1), y / max(1, height - 1)], axis=-1)
+    return places.astype(np.float32), at(0, 0)
+
+
+def draw(canvas: Picture, places: NDArray[np.float32], scores: NDArray[np.float32]) -> None:
+    """Draw a person's skeleton into a picture, as OpenPose does: limbs first, then joints.
+
+    Args:
+        places, scores: Of COCO's 17 joints, as `Person` has them.
+    """
+    import cv2
+
+    seen = [joint >= 0 and bool(scores[joint] >= JOINT) for joint in POINTS]
+    points = [places[joint] for joint in POINTS]
+    seen[NECK] = all(scores[shoulder] >= JOINT for shoulder in SHOULDERS)
+    points[NECK] = places[list(SHOULDERS)].mean(0)
+    stroke = max(1, round(STROKE * min(canvas.shape[:2])))
+    for (start, end), color in zip(LIMBS, COLORS, strict=False):
+        if seen[start] and seen[end]:
+            middle, way = (points[start] + points[end]) / 2, points[end] - points[start]
+            reach = (round(float(np.hypot(*way)) / 2), stroke)
+            turn = round(float(np.degrees(np.arctan2(way[1], way[0]))))
+            limb: Any = cv2.ellipse2Poly((round(float(middle[0])), round(float(middle[1]))), reach, turn, 0, 360, 1)
+            cv2.fillConvexPoly(canvas, limb, [shade * LIMB_SHADE for shade in color])
+    for point, there, color in zip(points, seen, COLORS, strict=True):
+        if there:
+            cv2.circle(canvas, (round(float(point[0])), round(float(point[1]))), stroke, color, thickness=-1)
