@@ -27,12 +27,12 @@ WITHOUT_TORCH = (
     "tests/test_layers.py::test_faces_and_readers_load_no_torch",
     "tests/dataset_builder/ingest/test_intake.py",
     "tests/faults/test_video_files.py",
-    "tests/dataset_builder/cuts/test_scenes.py",
+    "tests/dataset_builder/cuts/test_cutting.py",
     "tests/ui/test_start.py::test_the_server_comes_up_and_says_where",
 )
 WITH_TORCH = (
     "tests/families/test_cogvideox.py",
-    "tests/trainer/test_lora.py",
+    "tests/trainer/test_trainable.py",
     "tests/sampler/test_generate.py",
     "tests/faults/test_broken_packages.py::test_a_machine_in_order_imports_a_clip_and_trains",
 )

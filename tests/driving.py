@@ -19,15 +19,9 @@ from workbench.workspace import Workspace
 def create(workspace: Workspace, model: str, **values: Any) -> Run:
     """A run of a few steps on the dataset "squares"; settings by name."""
     usual = {
-        "model": model,
-        "dataset": "squares",
-        "steps": 7,
-        "rank": 2,
-        "learning_rate": 0.01,
-        "held_out": 1,
-        "preview_every": 0,
-        "warmup_steps": 1,
-    }
+        "model": model, "dataset": "squares", "steps": 7, "rank": 2, "learning_rate": 0.01, "held_out": 1,
+        "preview_every": 0, "warmup_steps": 1,
+    }  # fmt: skip
     return Run.create(workspace, TrainSettings().changed(**{**usual, **values}), "one")
 
 

@@ -48,22 +48,9 @@ from workbench.workspace import Workspace, append_line, write_json, write_text
 
 LEFT_ALONE = re.compile(r".*\.lock|.*\.room|.*\.tmp|.*\.log")  # job.log is among the files: see `files`
 VALUES: tuple[Any, ...] = (
-    None,
-    True,
-    -1,
-    1.5,
-    10**400,
-    float("nan"),
-    float("inf"),
-    "x",
-    "\ud800",
-    "\x1b[31m",
-    [],
-    [[]],
-    [None, 1],
-    {},
+    None, True, -1, 1.5, 10**400, float("nan"), float("inf"), "x", "\ud800", "\x1b[31m", [], [[]], [None, 1], {},
     {"a": [1]},
-)
+)  # fmt: skip
 
 
 # ---- the workspace
@@ -227,18 +214,11 @@ def damages(data: bytes, chance: random.Random) -> Iterator[tuple[str, Callable[
     yield "zeros", put(data[:place] + bytes(min(64, len(data) - place)) + data[place + 64 :])
     yield "all zeros", put(bytes(len(data)))
     for name, text in (
-        ("list", b"[1, null, {}]"),
-        ("null", b"null"),
-        ("number", b"17"),
-        ("text", b'"x"'),
-        ("huge number", b"1" + b"0" * 5000),
-        ("float", b"1e999"),
-        ("NaN", b"NaN"),
-        ("object", b"{}"),
-        ("deep list", b"[" * 100_000 + b"]" * 100_000),
-        ("deep object", b'{"a":' * 100_000),
+        ("list", b"[1, null, {}]"), ("null", b"null"), ("number", b"17"), ("text", b'"x"'),
+        ("huge number", b"1" + b"0" * 5000), ("float", b"1e999"), ("NaN", b"NaN"), ("object", b"{}"),
+        ("deep list", b"[" * 100_000 + b"]" * 100_000), ("deep object", b'{"a":' * 100_000),
         ("surrogate", b'{"text": "\\ud800", "title": "\\udfff"}'),
-    ):
+    ):  # fmt: skip
         yield name, put(text + b"\n")
     lines = data.splitlines(keepends=True) or [b""]
     line = chance.randrange(len(lines))
@@ -307,13 +287,9 @@ def damaged(path: Path, damage: Callable[[Path], None]) -> Iterator[None]:
 
 # What reads more than lists, by the folder of a damaged file: a pattern of the readers' names.
 ABOUT = {
-    "datasets": r"datasets? |/datasets|fit",
-    "runs": r"runs? |/runs|loras show runs",
-    "loras": r"loras show",
-    "grids": r"grid ",
-    "samples": r"samples|grid ",
-    "presets": r"preset",
-}
+    "datasets": r"datasets? |/datasets|fit", "runs": r"runs? |/runs|loras show runs", "loras": r"loras show",
+    "grids": r"grid ", "samples": r"samples|grid ", "presets": r"preset",
+}  # fmt: skip
 
 
 class Failure(NamedTuple):
@@ -343,10 +319,14 @@ class Readers:
     def failures(self, kind: str = "", damage: str = "") -> Iterator[Failure]:
         """Read all lists, and what is about such a kind of file ("" for every kind); what went wrong.
 
-        Behind a link that leads nowhere there is no file: then the object need not be listed.
+        Behind a link that leads nowhere there is no file: then the object need not be listed. Without the page's
+        views, one kind is read either as text or as JSON, by lot.
         """
         about = ABOUT.get(kind.split("/")[0], "")
-        for name, call, expected in self._calls():
+        forms = ((), ("--json",))
+        if kind and not self.views:
+            forms = (random.Random(kind).choice(forms),)
+        for name, call, expected in self._calls(forms):
             if kind and expected is None and not (about and re.search(about, name)):
                 continue
             try:
@@ -365,21 +345,19 @@ class Readers:
                 if missing:
                     yield Failure(name, f"lacks {', '.join(missing)}")
 
-    def _calls(self) -> Iterator[tuple[str, Callable[[], str], list[str] | None]]:  # noqa: C901 - a list
+    def _calls(  # noqa: C901 - a list
+        self, forms: tuple[tuple[str, ...], ...]
+    ) -> Iterator[tuple[str, Callable[[], str], list[str] | None]]:
         """Name, call, and what its answer must name; None where it may be refused with a sentence."""
         names, workspace = self.names, self.workspace
         lists: list[tuple[tuple[str, ...], list[str]]] = [
-            (("status",), []),
-            (("dataset", "list"), names["dataset"]),
-            (("runs",), names["run"]),
-            (("runs", "queue"), []),
-            (("grid", "list"), names["grid"]),
-            (("loras", "list", "--checkpoints"), names["lora"]),
-            (("samples",), names["sample"]),
+            (("status",), []), (("dataset", "list"), names["dataset"]), (("runs",), names["run"]),
+            (("runs", "queue"), []), (("grid", "list"), names["grid"]),
+            (("loras", "list", "--checkpoints"), names["lora"]), (("samples",), names["sample"]),
             (("targets", "list"), ["good"]),
-        ]
+        ]  # fmt: skip
         for words, expected in lists:
-            for more in ((), ("--json",)):
+            for more in forms:
                 yield " ".join([*words, *more]), lambda words=(*words, *more): self._shell(*words), expected
         yield "dataset list --search", lambda: self._shell("dataset", "list", "--search", "good"), ["good"]
         yield "dataset bin", lambda: self._shell("dataset", "bin", "--json"), []
@@ -393,26 +371,20 @@ class Readers:
             yield f"GET /{path}", lambda path=path: self._get(path, 200), expected
         shown: dict[str, tuple[tuple[str, ...], ...]] = {
             "dataset": (
-                ("dataset", "show"),
-                ("dataset", "stats"),
-                ("dataset", "history"),
-                ("dataset", "findings"),
-                ("dataset", "tags"),
-                ("dataset", "tasks"),
-                ("dataset", "plan"),
-                ("dataset", "note"),
+                ("dataset", "show"), ("dataset", "stats"), ("dataset", "history"), ("dataset", "findings"),
+                ("dataset", "tags"), ("dataset", "tasks"), ("dataset", "plan"), ("dataset", "note"),
             ),
             "run": (("runs", "show"), ("runs", "note")),
             "grid": (("grid", "show"),),
             "lora": (("loras", "show"),),
-        }
+        }  # fmt: skip
         for kind, commands in shown.items():
             for name in names[kind]:
                 if name == "waits" or name.startswith("first"):
                     continue
                 healthy: list[str] | None = None
                 for command in commands:
-                    for more in ((), ("--json",)):
+                    for more in forms:
                         words = (*command, name, *more)
                         yield " ".join(words), lambda words=words: self._shell(*words), healthy
         for name in (name for name in names["run"] if name in ("good", "bad")):

@@ -23,7 +23,6 @@ def serve(module: str, folder: Path) -> tuple[subprocess.Popen[str], str]:
         server = subprocess.Popen(
             [sys.executable, "-m", module, str(folder)], stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT
         )
-    assert server.stdout is not None
     address = server.stdout.readline().strip()
     assert address, (folder / "server.log").read_text()
     return server, address
@@ -50,7 +49,6 @@ class Page:
             self.process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=cwd, env={**os.environ, **environment}
             )
-        assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert "http" in line, self.log.read_text()
         self.opened = line.split(": ", 1)[1].split()[0]

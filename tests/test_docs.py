@@ -1,23 +1,39 @@
-"""The documents tell the truth: file tree, paths, settings, dependencies, links, commands, exit codes."""
+"""The documents tell the truth: file tree, paths, settings, dependencies, links, commands, what pip is told."""
 
 from __future__ import annotations
 
+import ast
 import json
+import math
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
-from scripts import install
-from workbench import __version__
-from workbench.cli import COMMANDS
+import workbench
+from scripts import docs_site, install
+from workbench import __version__, paths
+from workbench.captioners import captioners
+from workbench.cli import COMMANDS, cli
+from workbench.cli.options import SettingOption
 from workbench.errors import ExitCode
+from workbench.families import families
+from workbench.families.base import Family
 from workbench.jobs import State
+from workbench.paths import CODE, PACKAGE, extra_command
+from workbench.remote.slurm import SlurmBackend
+from workbench.remote.ssh import SshBackend
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -161,3 +177,283 @@ def test_every_command_has_help() -> None:
     asked = subprocess.run([sys.executable, "-m", "workbench", "--help"], capture_output=True, text=True, check=True)
     for name in COMMANDS:
         assert re.search(rf"^  {name} +\w", asked.stdout, re.MULTILINE)
+
+
+# ---- the site
+
+
+REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
+
+
+class Loader(yaml.SafeLoader):
+    """Of mkdocs.yml, which names a Python function."""
+
+
+Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix, node: suffix)
+SITE = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader)
+
+
+@pytest.mark.parametrize(
+    ("address", "link", "turned"),
+    [
+        ("guide.md", "[x](memory.md#presets)", "[x](memory.md#presets)"),
+        ("guide.md", "[x](../README.md)", "[x](index.md)"),
+        ("guide.md", "[x](../workbench/paths.py)", f"[x]({REPOSITORY}/blob/main/workbench/paths.py)"),
+        ("guide.md", "[x](decisions/)", "[x](decisions/README.md)"),
+        ("guide.md", "[x](screenshots.py)", f"[x]({REPOSITORY}/blob/main/docs/screenshots.py)"),
+        ("guide.md", "[x](https://a.b/c.md), [y](#here)", "[x](https://a.b/c.md), [y](#here)"),
+        ("index.md", "![x](docs/images/home.webp)", "![x](images/home.webp)"),
+        ("index.md", "[x](notebooks/)", f"[x]({REPOSITORY}/tree/main/notebooks)"),
+        ("decisions/gradio.md", "[x](../../CHANGELOG.md)", "[x](../CHANGELOG.md)"),
+    ],
+)
+def test_a_link_leads_to_the_page_or_to_the_repository(address: str, link: str, turned: str) -> None:
+    assert docs_site.with_links(link, address, REPOSITORY) == turned
+
+
+def pages(nav: Any) -> list[str]:
+    """Addresses in the navigation, whatever their depth."""
+    if isinstance(nav, str):
+        return [nav]
+    return [page for one in (nav.values() if isinstance(nav, dict) else nav) for page in pages(one)]
+
+
+def test_every_document_is_in_the_navigation() -> None:
+    documents = {path.name for path in (ROOT / "docs").glob("*.md")} | {docs_site.PYTHON_API, "decisions/README.md"}
+    named = pages(SITE["nav"])
+    assert sorted(named) == sorted({*named})
+    assert set(named) - {*docs_site.BESIDE} == documents
+
+
+def test_the_python_api_names_what_is_exported() -> None:
+    targets = re.findall(r"^::: (\S+)\.(\w+)$", docs_site.python_api(), re.MULTILINE)
+    exported = {*workbench.__all__, *import_module("workbench.notebook").__all__}
+    assert exported <= {name for _, name in targets}
+    for module, name in targets:
+        assert hasattr(import_module(module), name)
+
+
+def test_the_repository_has_one_address() -> None:
+    assert SITE["repo_url"] == REPOSITORY
+    files = ("CITATION.cff", ".github/ISSUE_TEMPLATE/config.yml", "docs/hosts.md", "notebooks/1_quickstart.ipynb")
+    owner = REPOSITORY.rpartition("/")[0]
+    for name in files:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert REPOSITORY in text, name
+        assert not [one for one in re.findall(r"https://github\.com/video-lora[\w-]*", text) if one != owner], name
+
+
+# ---- commands that are named
+
+
+# What stands behind `workbench` in a command line; "the workbench is ..." is prose.
+WORD = r"[a-z][a-z-]*|--?[a-z][a-z-]*|[A-Z][\w@.=-]*"
+COMMAND = re.compile(rf"(?<![\w./-])(?<!the )(?<!a )(?<!from )workbench((?: (?:{WORD}))+)")
+PROSE = {"or", "is", "with", "installed", "itself", "and", "on", "in", "from", "comes", "loads", "made", "over"}
+
+
+def code_of(page: Path) -> Iterator[str]:
+    """Fenced blocks and spans in backticks; lines that end in a backslash are joined."""
+    text = page.read_text(encoding="utf-8")
+    yield from re.findall(r"^```.*?\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    yield from re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE))
+
+
+def strings_of(module: Path) -> Iterator[str]:
+    """Messages and help texts of a module, and of other docstrings what stands in backticks or is indented as code.
+
+    What an f-string fills in is a capital letter.
+    """
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    owners = [node for node in ast.walk(tree) if isinstance(node, kinds) and ast.get_docstring(node)]
+    if "cli" in module.parts:  # a command's docstring is its help
+        owners = [owner for owner in owners if isinstance(owner, ast.Module)]
+    docs = {id(owner.body[0].value) for owner in owners if isinstance(owner.body[0], ast.Expr)}
+    for owner in owners:
+        text = ast.get_docstring(owner) or ""
+        yield from re.findall(r"`([^`\n]+)`", text)
+        yield from re.findall(r"^ {4,}(workbench .*)", text, re.MULTILINE)
+    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts = [str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values]
+            yield "".join(parts)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside | docs:
+            yield node.value
+
+
+def named() -> Iterator[tuple[Path, str]]:
+    """(file, what follows the word workbench) of every command line."""
+    for page in PAGES:
+        # The changelog's table names commands that there were.
+        for code in code_of(page) if page.name != "CHANGELOG.md" else ():
+            yield from ((page, found) for found in COMMAND.findall(code.replace("\\\n", " ")))
+    for module in (ROOT / "workbench").rglob("*.py"):
+        for text in strings_of(module):
+            yield from ((module, found) for found in COMMAND.findall(text))
+    for notebook in (ROOT / "notebooks").glob("*.ipynb"):
+        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+            source = "".join(cell["source"])
+            spans = re.findall(r"`([^`\n]+)`", source) if cell["cell_type"] == "markdown" else [source]
+            yield from ((notebook, found) for span in spans for found in COMMAND.findall(span))
+
+
+def wrong(line: str) -> str:
+    """What does not exist of a command line, "" when all of it does."""
+    words = line.split()
+    command: click.Command = cli
+    context = click.Context(cli)
+    while isinstance(command, click.Group) and words and words[0][0].islower():
+        found = command.get_command(context, words[0])
+        if found is None:
+            return f"no command {words[0]}"
+        command, words = found, words[1:]
+    flags = {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
+    flags |= {"--help", "-h"} | {flag for option in cli.params for flag in option.opts}
+    return next((f"no flag {word}" for word in words if word.startswith("--") and word not in flags), "")
+
+
+def test_every_command_that_is_named_exists() -> None:
+    faults, count = [], 0
+    for file, line in named():
+        if line.split()[0] in PROSE:
+            continue
+        count += 1
+        if fault := wrong(line):
+            faults.append(f"{file.relative_to(ROOT)}: workbench{line}: {fault}")
+    assert not faults, "\n".join(sorted(set(faults)))
+    assert count > 150
+
+
+def documented() -> Iterator[tuple[Path, str]]:
+    """(page, arguments) of every whole command line: those in blocks, and those in backticks that have arguments."""
+    for page in PAGES:
+        for code in code_of(page) if page.name != "CHANGELOG.md" else ():
+            for line in code.replace("\\\n", " ").splitlines():
+                if match := re.match(r"\s*(?:\$ |[A-Z_]+=\S+ )*(?:\S*/)?workbench (.*)", line):
+                    yield page, re.split(r" \||&&|>|;|\.\.\.", match[1])[0]
+
+
+def unfit(line: str) -> str:
+    """Why the command would refuse these arguments or a setting among them; "" when it takes them. Runs nothing."""
+    command, context, words = cli, click.Context(cli), shlex.split(line, comments=True)
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        context = click.Context(command, parent=context)
+        command, words = command.get_command(context, words[0]) or command, words[1:]
+    if isinstance(command, click.Group) or not words:
+        return ""
+    try:
+        given = command.make_context(command.name, words, parent=context).params
+    except click.exceptions.Exit:  # --help
+        return ""
+    except click.UsageError as error:
+        placeholder = re.search(r"'[A-Z_]+' is not one of|does not exist|requires an argument", error.format_message())
+        return "" if placeholder else error.format_message()
+    for option in command.params:
+        if not isinstance(option, SettingOption) or given[option.name] in (None, ()):
+            continue
+        value, spec = given[option.name], option.spec
+        if isinstance(value, str) and not value.isupper():
+            if spec.choices and value not in spec.choices:
+                return f"{spec.name} is {value}, must be {spec.rule}"
+            number = spec.kind in ("integer", "number") and value != "random"
+            if number and not (spec.low or -math.inf) <= float(value) <= (spec.high or math.inf):
+                return f"{spec.name} is {value}, must be {spec.rule}"
+    return ""
+
+
+def test_every_documented_command_line_is_one_that_the_shell_takes() -> None:
+    lines = list(documented())
+    faults = [f"{page.relative_to(ROOT)}: workbench {line}: {why}" for page, line in lines if (why := unfit(line))]
+    assert not faults, "\n".join(faults)
+    assert len(lines) > 150
+    assert unfit("train --rank 0") == "rank is 0, must be 1 to 1024"
+    assert unfit("train --optimizer adams").startswith("optimizer is adams, must be")
+    assert unfit("runs show cats dogs").startswith("Got unexpected extra argument")
+
+
+def test_every_method_in_add_a_family_is_on_the_contract() -> None:
+    text = (ROOT / "docs" / "add_a_family.md").read_text(encoding="utf-8")
+    table = text.partition("| Method | Promise |")[2].partition("\n\n")[0]
+    cells = [row.split("|")[1] for row in table.splitlines() if row.startswith("|")]
+    methods = {name for cell in cells for name in re.findall(r"`(\w+)[`(]", cell)}
+    assert len(methods) > 20
+    missing = [name for name in sorted(methods) if not callable(getattr(Family, name, None))]
+    assert not missing, f"docs/add_a_family.md names {', '.join(missing)}"
+    abstract = Family.__abstractmethods__ - methods
+    stated = {name for name in abstract if f"`{name}`" in text}
+    assert not abstract - stated, f"docs/add_a_family.md leaves out {', '.join(sorted(abstract - stated))}"
+    facts = {name for name in re.findall(r"^- (.*?):", text, re.MULTILINE) for name in re.findall(r"`(\w+)`", name)}
+    assert all(hasattr(families()[0], name) for name in facts), facts
+
+
+# ---- pip hints
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+NAME = re.compile(r"[A-Za-z0-9._-]+")
+# Beside what this project depends on: a package that is built for a machine's own CUDA, and what runs the tests.
+ALSO = {"flash-attn", "pytest"}
+HINT = re.compile(r"pip install ((?:(?:-e )?'[^']+'|[a-z0-9][\w.-]*)(?: '[^']+')*)")
+PLACEHOLDERS = {"X", "NAME", "what", "--force-reinstall"}
+
+
+def requirement(text: str) -> str:
+    found = NAME.match(text)
+    assert found, text
+    return found[0].lower()
+
+
+KNOWN = ALSO | {requirement(one) for one in [*PROJECT["dependencies"], *(r for rs in EXTRAS.values() for r in rs)]}
+
+
+def problem(hint: str) -> str:
+    """Why pip cannot follow it, "" when it can."""
+    for word in shlex.split(hint):
+        name, _, rest = word.partition("[")
+        if word == "-e" or word in PLACEHOLDERS:
+            continue
+        if rest and rest.removesuffix("]") not in EXTRAS:
+            return f"no extra {rest}"
+        if rest and f"'{word}'" not in hint:
+            return f"{word} is not quoted, and a shell may take its brackets for a pattern"
+        if not rest and requirement(word) not in KNOWN:
+            return f"no package {word}"
+        if rest and name not in (PACKAGE, ".", str(CODE)):
+            return f"{name} has no such extra"
+    return ""
+
+
+def test_every_hint_names_real_packages_and_extras() -> None:
+    texts = [(page, text) for page in PAGES if page.name != "CHANGELOG.md" for text in code_of(page)]
+    texts += [(module, text) for module in (ROOT / "workbench").rglob("*.py") for text in strings_of(module)]
+    texts = [(path, text) for path, text in texts if path.name != "paths.py"]  # of extra_command: below
+    hints = [(path, hint) for path, text in texts for hint in HINT.findall(text)]
+    assert len(hints) > 4
+    wrong = [f"{path}: pip install {hint}: {why}" for path, hint in hints if (why := problem(hint))]
+    assert not wrong, "\n".join(wrong)
+    assert problem("wandb[all]")
+    assert problem("no-such-thing")
+
+
+def test_every_extra_that_is_asked_for_by_name_exists() -> None:
+    calls = re.compile(r"extra_command\(['\"](\w+)['\"]\)")
+    named = {one for module in (ROOT / "workbench").rglob("*.py") for one in calls.findall(module.read_text("utf-8"))}
+    named |= {kind.extra for kind in captioners().values() if kind.extra}
+    named |= {SshBackend.kind, SlurmBackend.kind}
+    assert {"caption", "text", "parquet", "optimizers", "ssh", "slurm"} <= named
+    assert named <= set(EXTRAS)
+
+
+def test_the_command_follows_how_the_package_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "version", lambda name: "1")
+    assert extra_command("text") == "pip install 'video-lora-workbench[text]'"
+
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(paths, "version", missing)
+    assert extra_command("text") == f"pip install -e '{CODE}[text]'"
+    assert not problem(extra_command("text").removeprefix("pip install "))

@@ -20,15 +20,8 @@ GROUND = {"errors", "paths", "display", "workspace", "settings", "hub"}
 BASE = GROUND | {"jobs", "families", "vision", "clips"}
 FACES_READ = BASE | {"captioners", "dataset_builder", "runs", "fit", "trainer", "sampler", "compare", "loras"}
 FACES_READ |= {
-    "choices",
-    "form_rules",
-    "overview",
-    "api",
-    "publishing",
-    "remote",
-    "demo",
-    "operations",
-}
+    "choices", "form_rules", "overview", "api", "publishing", "remote", "demo", "operations",
+}  # fmt: skip
 FACES_READ |= {"demo_space"}
 # Who may import whom, by packages and by the modules beside them. No two reach each other.
 MAY_IMPORT = {
@@ -297,54 +290,21 @@ def test_families_load_torch_inside_their_methods_only() -> None:
 
 
 LIGHT = (
-    "workbench",
-    "workbench.choices",
-    "workbench.jobs",
-    "workbench.cli",
-    "workbench.cli.follow",
-    "workbench.cli.training",
-    "workbench.cli.files",
-    "workbench.operations.clips",
-    "workbench.cli.samples",
-    "workbench.cli.grids",
-    "workbench.compare.export",
-    "workbench.cli.status",
-    "workbench.runs.run",
-    "workbench.runs.analysis.curves",
-    "workbench.runs.analysis.diagnosis",
-    "workbench.runs.failures",
-    "workbench.runs.sweeps",
-    "workbench.fit.estimate",
-    "workbench.fit.levels",
-    "workbench.fit.measurement",
-    "workbench.runs.analysis.comparison",
-    "workbench.trainer.optimizers",
-    "workbench.remote.sync",
-    "workbench.trainer.encoding_job",
-    "workbench.remote.server",
-    "workbench.sampler.queue",
-    "workbench.sampler.samples",
-    "workbench.loras.library",
-    "workbench.loras.removal",
-    "workbench.loras.tasks",
-    "workbench.cli.operations",
-    "workbench.dataset_builder.dataset",
-    "workbench.dataset_builder.dataset",
-    "workbench.runs.report",
-    "workbench.dataset_builder.captions.captioning",
-    "workbench.captioners",
-    "workbench.dataset_builder.checks.findings",
-    "workbench.dataset_builder.checks.fixes",
-    "workbench.dataset_builder.checks.statistics",
-    "workbench.publishing.push",
-    "workbench.clips.buckets",
-    "workbench.clips.made",
-    "workbench.vision.segmenting",
-    "workbench.sampler.vae_reconstruction",
-    "workbench.demo",
-    "workbench.notebook",
-    "webui",
-)
+    "workbench", "workbench.choices", "workbench.jobs", "workbench.cli", "workbench.cli.follow",
+    "workbench.cli.training", "workbench.cli.files", "workbench.operations.clips", "workbench.cli.samples",
+    "workbench.cli.grids", "workbench.compare.export", "workbench.cli.status", "workbench.runs.run",
+    "workbench.runs.analysis.curves", "workbench.runs.analysis.diagnosis", "workbench.runs.failures",
+    "workbench.runs.sweeps", "workbench.fit.estimate", "workbench.fit.levels", "workbench.fit.measurement",
+    "workbench.runs.analysis.comparison", "workbench.trainer.optimizers", "workbench.remote.sync",
+    "workbench.trainer.encoding_job", "workbench.remote.server", "workbench.sampler.queue",
+    "workbench.sampler.samples", "workbench.loras.library", "workbench.loras.removal", "workbench.loras.tasks",
+    "workbench.cli.operations", "workbench.dataset_builder.dataset", "workbench.dataset_builder.dataset",
+    "workbench.runs.report", "workbench.dataset_builder.captions.captioning", "workbench.captioners",
+    "workbench.dataset_builder.checks.findings", "workbench.dataset_builder.checks.fixes",
+    "workbench.dataset_builder.checks.statistics", "workbench.publishing.push", "workbench.clips.buckets",
+    "workbench.clips.made", "workbench.vision.segmenting", "workbench.sampler.vae_reconstruction", "workbench.demo",
+    "workbench.notebook", "webui",
+)  # fmt: skip
 
 
 def test_faces_and_readers_load_no_torch() -> None:

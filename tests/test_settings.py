@@ -53,14 +53,8 @@ def test_every_setting_is_fully_declared_and_defaults_survive_a_file(tmp_path: P
 def test_specs_tell_all_there_is_to_draw_a_form() -> None:
     by_name = {spec.name: spec for spec in specs(Toy)}
     assert [spec.kind for spec in by_name.values()] == [
-        "integer",
-        "number",
-        "integer",
-        "switch",
-        "choice",
-        "texts",
-        "text",
-    ]
+        "integer", "number", "integer", "switch", "choice", "texts", "text",
+    ]  # fmt: skip
     assert by_name["count"].rule == "1 to 10 clips"
     assert by_name["size"].optional
     assert by_name["size"].rule == "8 or more"

@@ -42,7 +42,6 @@ class Demo:
                 text=True,
                 env={**os.environ, **environment},
             )
-        assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert "http" in line, self.log.read_text()
         self.url = line.split(": ", 1)[1].split()[0].rstrip("/")

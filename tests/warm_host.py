@@ -35,25 +35,15 @@ from tests.warm_client import MOST_BYTES, STATUS, patch
 
 IMPORTED = {
     "job": (
-        "torch",
-        "torch._dynamo",
-        "torch.distributed.tensor",
-        "accelerate",
-        "peft",
-        "transformers.models.t5.modeling_t5",
-        "transformers.models.t5.tokenization_t5",
-        "diffusers.pipelines.cogvideo.pipeline_cogvideox",
-        "diffusers.models.transformers.transformer_ltx",
-        "diffusers.models.transformers.transformer_wan",
-        "av",
-        "httpx",
-        "psutil",
-        "workbench.dataset_builder",
+        "torch", "torch._dynamo", "torch.distributed.tensor", "accelerate", "peft",
+        "transformers.models.t5.modeling_t5", "transformers.models.t5.tokenization_t5",
+        "diffusers.pipelines.cogvideo.pipeline_cogvideox", "diffusers.models.transformers.transformer_ltx",
+        "diffusers.models.transformers.transformer_wan", "av", "httpx", "psutil", "workbench.dataset_builder",
         "workbench.runs.run",
     ),
     "page": ("workbench.ui.app", "workbench.ui.server.serving"),
     "child": ("av", "cv2", "scenedetect", "workbench.dataset_builder"),
-}
+}  # fmt: skip
 ROOM = 4096  # bytes for the command line of a process
 
 

@@ -35,7 +35,6 @@ def test_the_command_opens_our_own_page(folder: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-m", "workbench", "webui"]  # as the installed `workbench webui`
     environment = {**os.environ, "WORKBENCH_HOME": str(tmp_path / "workspace")}
     page = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    assert page.stdout is not None
     line = page.stdout.readline()
     page.kill()
     page.communicate()
@@ -53,14 +52,9 @@ def test_a_job_imports_nothing_from_here(folder: Path, tmp_path: Path, monkeypat
 # Two start the page by its file, which is no module of the current folder either; the rest are
 # of other machines.
 STARTERS = {
-    "jobs/processes.py",
-    "cli/webui.py",
-    "notebook/page.py",
-    "operations/machine.py",
-    "remote/hub_jobs.py",
-    "remote/ssh.py",
-    "jobs/platform.py",
-}
+    "jobs/processes.py", "cli/webui.py", "notebook/page.py", "operations/machine.py", "remote/hub_jobs.py",
+    "remote/ssh.py", "jobs/platform.py",
+}  # fmt: skip
 
 
 def test_every_process_of_ours_is_started_in_one_way() -> None:

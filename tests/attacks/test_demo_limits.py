@@ -194,15 +194,9 @@ def test_a_visitors_process_and_its_children_have_so_much_memory(home: Path) -> 
 
 def test_odd_cookies_and_values_are_no_fault_of_the_server(sessions: DemoSessions, tmp_path: Path) -> None:
     values = [
-        b"\xff\xfe.\xe9",
-        f"{COOKIE}=ä.ö".encode(),
-        f"{COOKIE}=a.é".encode("latin-1"),
-        b"=;;=",
-        b"a\x01b=c",
-        f'{COOKIE}="\\'.encode(),
-        b"session=....; workbench-visitor=.000",
-        b"\xf0\x9f\x98\x80=1",
-    ]
+        b"\xff\xfe.\xe9", f"{COOKIE}=ä.ö".encode(), f"{COOKIE}=a.é".encode("latin-1"), b"=;;=", b"a\x01b=c",
+        f'{COOKIE}="\\'.encode(), b"session=....; workbench-visitor=.000", b"\xf0\x9f\x98\x80=1",
+    ]  # fmt: skip
     assert asyncio.run(_asked_with(SessionProxy(sessions), values)) == [401] * len(values)
     owner = Owner("me", tmp_path)
     for login in (

@@ -19,41 +19,16 @@ from workbench.jobs import processes
 
 SECRET = "swordfish"
 SECRETS = (
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SESSION_TOKEN",
-    "DATABASE_URL",
-    "SLACK_WEBHOOK_URL",
-    "PGPASSFILE",
-    "SENTRY_DSN",
-    "HF_TOKEN",
-    "GH_PAT",
-    "GOOGLE_APPLICATION_CREDENTIALS",
-    "WANDB_API_KEY",
-    "SLURM_JWT",
-    "WORKBENCH_PASSWORD",
-    "OPENAI_ORG",
-    "OAUTH_CLIENT_SECRET",
-    "KAGGLE_KEY",
-    "MYSQL_PWD",
-    "WORKBENCH_WEBHOOK",
-    "SSH_AUTH_SOCK",
-    "NETRC",
+    "AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "DATABASE_URL", "SLACK_WEBHOOK_URL", "PGPASSFILE", "SENTRY_DSN",
+    "HF_TOKEN", "GH_PAT", "GOOGLE_APPLICATION_CREDENTIALS", "WANDB_API_KEY", "SLURM_JWT", "WORKBENCH_PASSWORD",
+    "OPENAI_ORG", "OAUTH_CLIENT_SECRET", "KAGGLE_KEY", "MYSQL_PWD", "WORKBENCH_WEBHOOK", "SSH_AUTH_SOCK", "NETRC",
     "HF_COOKIE",
-)
+)  # fmt: skip
 NEEDED = {
-    "LC_NUMERIC": "C",
-    "TZ": "UTC",
-    "CUDA_CACHE_PATH": "/x",
-    "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "1",
-    "NCCL_DEBUG": "WARN",
-    "PYTORCH_ALLOC_CONF": "a:b",
-    "SLURM_JOB_ID": "7",
-    "https_proxy": "http://localhost:1",
-    "WORKBENCH_TEST_WORD": "herring",
-    "SSL_CERT_FILE": "/y",
-    "LD_LIBRARY_PATH": "/z",
-}
+    "LC_NUMERIC": "C", "TZ": "UTC", "CUDA_CACHE_PATH": "/x", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1",
+    "NCCL_DEBUG": "WARN", "PYTORCH_ALLOC_CONF": "a:b", "SLURM_JOB_ID": "7", "https_proxy": "http://localhost:1",
+    "WORKBENCH_TEST_WORD": "herring", "SSL_CERT_FILE": "/y", "LD_LIBRARY_PATH": "/z",
+}  # fmt: skip
 OF_THE_ACCOUNT = {"HF_HUB_OFFLINE", "SLURM_JOB_ID", "https_proxy", "WORKBENCH_TEST_WORD", "SSL_CERT_FILE"}
 
 

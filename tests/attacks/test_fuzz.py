@@ -40,123 +40,46 @@ PORT = 7860
 Headers = list[tuple[bytes, bytes]]
 
 BYTES = [
-    b"",
-    b"http://[",
-    b"http://]",
-    b"http://[::1",
-    b"null",
-    b"//",
-    b"\xff\xfe",
-    b"\xed\xa0\x80",
-    b"\x00",
-    b"a" * 9000,
-]
+    b"", b"http://[", b"http://]", b"http://[::1", b"null", b"//", b"\xff\xfe", b"\xed\xa0\x80", b"\x00", b"a" * 9000,
+]  # fmt: skip
 BYTES += [
-    b"http://127.0.0.1:99999999",
-    b"http://127.0.0.1:x",
-    b"[",
-    b"]",
-    b"[::1]",
-    b"[::1",
-    b":",
-    b"127.0.0.1:7860:7860",
-]
+    b"http://127.0.0.1:99999999", b"http://127.0.0.1:x", b"[", b"]", b"[::1]", b"[::1", b":", b"127.0.0.1:7860:7860",
+]  # fmt: skip
 BYTES += [b"-1", b"1e308", b"9" * 5000, b"+5", b"0x10", b" 7 ", "\u0663".encode(), b"\xb2", b"1,2", b"bytes=9-1"]
 BYTES += [
-    b"bytes=0-0,1-1",
-    b"bytes=-",
-    b"bytes=" + b"9" * 500 + b"-",
-    b"bytes=a-b",
-    b"=;=;;=",
-    b"workbench-7860=;",
+    b"bytes=0-0,1-1", b"bytes=-", b"bytes=" + b"9" * 500 + b"-", b"bytes=a-b", b"=;=;;=", b"workbench-7860=;",
     b"a=\xff",
-]
+]  # fmt: skip
 BYTES += [
-    b"%",
-    b"%zz",
-    b"%ed%a0%80",
-    b"%00",
-    b"..%2f..%2fetc%2fpasswd",
-    b"\\..\\..",
-    b"multipart/form-data",
+    b"%", b"%zz", b"%ed%a0%80", b"%00", b"..%2f..%2fetc%2fpasswd", b"\\..\\..", b"multipart/form-data",
     b"text/html;q=nan",
-]
+]  # fmt: skip
 BYTES += [
-    b"gzip;q=1e999,br;q=-1",
-    b"*",
-    b"Bearer \xff",
-    b"Bearer",
-    b"application/json; charset=utf-9000",
+    b"gzip;q=1e999,br;q=-1", b"*", b"Bearer \xff", b"Bearer", b"application/json; charset=utf-9000",
     b"http://\xe2\x80\xae",
-]
+]  # fmt: skip
 HEADERS = [b"host", b"origin", b"cookie", b"content-length", b"content-type", b"range", b"if-range", b"authorization"]
 HEADERS += [b"accept", b"accept-encoding", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest", b"x-forwarded-for"]
 HEADERS += [b"x-forwarded-host", b"x-forwarded-proto", b"forwarded", b"transfer-encoding", b"if-none-match", b"expect"]
 VALUES: list[Any] = [
-    None,
-    True,
-    -1,
-    0,
-    10**6,
-    10**30,
-    10**400,
-    1e308,
-    -1e308,
-    float("nan"),
-    float("inf"),
-    0.5,
-    "",
-    " ",
-    "x",
-    "\0",
-]
+    None, True, -1, 0, 10**6, 10**30, 10**400, 1e308, -1e308, float("nan"), float("inf"), 0.5, "", " ", "x", "\0",
+]  # fmt: skip
 VALUES += [
-    "\ud800",
-    "a\udfffb",
-    "../../x",
-    "/etc/passwd",
-    "~root",
-    "x" * 70_000,
-    "\x1b[2J",
-    "=cmd|x",
-    "1e308x1x1",
+    "\ud800", "a\udfffb", "../../x", "/etc/passwd", "~root", "x" * 70_000, "\x1b[2J", "=cmd|x", "1e308x1x1",
     "-1x-1x-1",
-]
+]  # fmt: skip
 VALUES += [
-    "9" * 5000 + "x9x9",
-    "49x480x720",
-    "0x0x0",
-    "999999x999999x999999",
-    "cats=" + "9" * 400,
-    "cats@nan",
+    "9" * 5000 + "x9x9", "49x480x720", "0x0x0", "999999x999999x999999", "cats=" + "9" * 400, "cats@nan",
     "cats=1@1e999",
-]
+]  # fmt: skip
 VALUES += [
-    "nan",
-    "inf",
-    "1e999",
-    "\u0663",
-    [],
-    {},
-    [[]],
-    [None],
-    ["\ud800"],
-    {"\ud800": 1},
-    [1e308],
-    ["x"] * 3,
+    "nan", "inf", "1e999", "\u0663", [], {}, [[]], [None], ["\ud800"], {"\ud800": 1}, [1e308], ["x"] * 3,
     {"a": {"b": []}},
-]
+]  # fmt: skip
 PATHS = [
-    "/",
-    "/login",
-    "/logout",
-    "/config",
-    "/gradio_api/file=x",
-    "/gradio_api/queue/join",
-    "/api/v1",
-    "/nothing",
+    "/", "/login", "/logout", "/config", "/gradio_api/file=x", "/gradio_api/queue/join", "/api/v1", "/nothing",
     "/gradio_api/upload",
-]
+]  # fmt: skip
 CALLS = """
 status datasets datasets/{} datasets/{}/export removed-datasets removed-datasets/{}/restore runs runs/{} runs/{}/{}
 runs/{}/events runs/{}/lora samples samples/{} samples/{}/{} samples/{}/video samples/export samples/batch docs
@@ -197,19 +120,11 @@ class Server:
         if person:
             given.append((b"cookie", f"{cookie_name(PORT)}={self.access.cookie()}".encode()))
         scope = {
-            "type": "http",
-            "http_version": "1.1",
-            "method": method,
-            "path": path,
-            "raw_path": path.encode("utf-8", "replace"),
-            "query_string": query,
-            "headers": [*given, *headers],
-            "scheme": "http",
-            "root_path": "",
-            "client": ("127.0.0.1", 1),
-            "server": ("127.0.0.1", PORT),
+            "type": "http", "http_version": "1.1", "method": method, "path": path,
+            "raw_path": path.encode("utf-8", "replace"), "query_string": query, "headers": [*given, *headers],
+            "scheme": "http", "root_path": "", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", PORT),
             "asgi": {"version": "3.0"},
-        }
+        }  # fmt: skip
         pieces: list[Message] = []
         sent = False
 

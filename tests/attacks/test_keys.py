@@ -75,17 +75,12 @@ def test_an_approved_key_goes_to_its_host_alone(monkeypatch: pytest.MonkeyPatch)
     }
     wrong = {
         "OPENAI_API_KEY": [
-            "http://api.openai.com/v1",
-            "https://api.openai.com.evil.example/v1",
-            "https://evil.example",
-            "http://localhost:11434/v1",
-            "https://api.openai.com@evil.example",
-            "",
-            "https://[::1",
+            "http://api.openai.com/v1", "https://api.openai.com.evil.example/v1", "https://evil.example",
+            "http://localhost:11434/v1", "https://api.openai.com@evil.example", "", "https://[::1",
         ],
         "MY_KEY": ["https://llm.example.com/v1", "http://llm.example.com:8443/v1", "https://example.com:8443"],
         "": ["https://api.openai.com/v1"],
-    }
+    }  # fmt: skip
     for variable, addresses in right.items():
         for address in addresses:
             assert keys.find_key(variable, address) == {"OPENAI_API_KEY": "sk-for-openai"}.get(variable, "sk-mine")

@@ -36,12 +36,8 @@ SECRET = "what-only-the-owner-knows"
 ROOT = Path(__file__).resolve().parents[2]
 # Texts of settings that speak of files but name none of this machine's.
 ELSEWHERE = {
-    "ConvertSettings.format",
-    "SshPlace.python",
-    "SshPlace.folder",
-    "HubJobsPlace.python",
-    "HubJobsPlace.image",
-}
+    "ConvertSettings.format", "SshPlace.python", "SshPlace.folder", "HubJobsPlace.python", "HubJobsPlace.image",
+}  # fmt: skip
 
 
 class Opened:
@@ -103,13 +99,9 @@ def ways(folder: Path) -> list[str]:
     private, root = folder / "private", folder / "root"
     return [
         *(str(private / name) for name in ("picture.png", "lora.safetensors", "lora.pt", "model", "clip.mp4", "")),
-        str(root / "link.png"),
-        str(root / "link" / "lora.safetensors"),
-        f"{root}/../private/picture.png",
-        os.path.relpath(private / "picture.png"),
-        f"{root}/link/model",
-        "/proc/self/environ",
-    ]
+        str(root / "link.png"), str(root / "link" / "lora.safetensors"), f"{root}/../private/picture.png",
+        os.path.relpath(private / "picture.png"), f"{root}/link/model", "/proc/self/environ",
+    ]  # fmt: skip
 
 
 def kinds() -> list[type[Settings]]:

@@ -15,7 +15,8 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.serving import Page
-from workbench.api.key import KEY_FILE
+from workbench.api.client import Client, Refused
+from workbench.api.key import KEY_FILE, api_token_of
 from workbench.ui.server.login import COOKIE, Access
 from workbench.ui.server.throttle import FREE, WAITING, Throttle, TooMany
 
@@ -35,15 +36,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 def test_without_the_token_nothing_is_answered(page: Page) -> None:
     with httpx.Client(base_url=page.url, timeout=PATIENCE) as stranger:
         for path in (
-            "/config",
-            "/gradio_api/info",
-            "/gradio_api/heartbeat/abc",
-            "/trackio/",
-            "/assets/index.js",
-            f"/gradio_api/file={page.log}",
-            f"{PREFIX}/config",
-            "/gradio_api/queue/data",
-        ):
+            "/config", "/gradio_api/info", "/gradio_api/heartbeat/abc", "/trackio/", "/assets/index.js",
+            f"/gradio_api/file={page.log}", f"{PREFIX}/config", "/gradio_api/queue/data",
+        ):  # fmt: skip
             assert stranger.get(path).status_code == 401, path
         for path in ("/gradio_api/queue/join", "/gradio_api/upload", f"{PREFIX}/gradio_api/queue/join"):
             assert stranger.post(path, json={"session_hash": "a"}).status_code == 401, path
@@ -85,18 +80,9 @@ def test_odd_cookies_are_none(page: Page) -> None:
     good = access.cookie()
     until, _, signature = good.partition(".")
     odd = [
-        "",
-        ".",
-        "é.ü",
-        f"{until}.",
-        f"{until}.ü{signature}",
-        f"²{until}.{signature}",
-        f"{'9' * 5000}.{signature}",
-        f"{int(until) + 1}.{signature}",
-        "\x00",
-        good[:-1],
-        f"{good}0",
-    ]
+        "", ".", "é.ü", f"{until}.", f"{until}.ü{signature}", f"²{until}.{signature}", f"{'9' * 5000}.{signature}",
+        f"{int(until) + 1}.{signature}", "\x00", good[:-1], f"{good}0",
+    ]  # fmt: skip
     for value in odd:
         assert not access.is_cookie(value), value
         with socket.create_connection(("127.0.0.1", page.port), timeout=PATIENCE) as raw:
@@ -119,14 +105,9 @@ def test_a_prefix_of_the_path_changes_no_rule(page: Page) -> None:
     with page.client() as client:
         for prefix in ("", PREFIX):
             for path in (
-                "gradio_api/deep_link?session_hash=a",
-                "openapi.json",
-                "gradio_api/openapi.json",
-                "docs",
-                "gradio_api/run-history/buckets",
-                "gradio_api/dev/reload",
-                "monitoring/summary",
-            ):
+                "gradio_api/deep_link?session_hash=a", "openapi.json", "gradio_api/openapi.json", "docs",
+                "gradio_api/run-history/buckets", "gradio_api/dev/reload", "monitoring/summary",
+            ):  # fmt: skip
                 assert client.get(f"{prefix}/{path}").status_code == 404, (prefix, path)
             assert client.get(f"{prefix}/gradio_api/file=http://127.0.0.1:1/x").status_code == 403
             for file in imported.glob("evil*"):
@@ -139,18 +120,23 @@ def test_a_prefix_of_the_path_changes_no_rule(page: Page) -> None:
         assert client.get(f"{PREFIX}/config").json()["root"].endswith(PREFIX)
 
 
+def test_the_client_calls_a_page_behind_a_prefix_by_either_address(page: Page) -> None:
+    for address in (page.url, f"{page.url}{PREFIX}/"):  # the proxy strips the prefix, or passes it on
+        with Client(address, api_token_of(page.workspace)) as client:
+            assert client.call("GET", "runs") == []
+            with pytest.raises(Refused) as refused:
+                client.call("GET", "runs", "none")
+            assert refused.value.status == 404
+
+
 def held_back(port: int, number: int, go: threading.Event, answers: list[int]) -> None:
     """A login whose body comes later, after many others have come as far as this; notes the status of its answer."""
     body = b"username=me&password=wrong"
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as raw:
         head = (
-            "POST /login HTTP/1.1",
-            "Host: localhost",
-            f"Content-Length: {len(body)}",
-            f"X-Forwarded-For: 10.0.0.{number}",
-            "",
-            "",
-        )
+            "POST /login HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}",
+            f"X-Forwarded-For: 10.0.0.{number}", "", "",
+        )  # fmt: skip
         raw.sendall("\r\n".join(head).encode())
         go.wait(PATIENCE)
         raw.sendall(body)

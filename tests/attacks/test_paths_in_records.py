@@ -199,13 +199,8 @@ def test_a_record_from_elsewhere_names_no_input_outside_the_workspace(
 def test_a_removed_lora_goes_back_into_the_workspace_alone(workspace: Workspace, values: dict[str, object]) -> None:
     folder = workspace.root / "loras" / ".removed" / "x"
     record = {
-        "name": "loras/x",
-        "title": "x",
-        "bytes": 1,
-        "time": 1.0,
-        "from": "loras/x",
-        "files": ["lora.safetensors"],
-    }
+        "name": "loras/x", "title": "x", "bytes": 1, "time": 1.0, "from": "loras/x", "files": ["lora.safetensors"],
+    }  # fmt: skip
     write_json(folder / "removed.json", {**record, **values})
     (folder / "lora.safetensors").write_bytes(SECRET)
     with pytest.raises(ConfigError):

@@ -77,29 +77,18 @@ def hostile(workspace: Workspace) -> Workspace:
     sample = "20260101-000000-000000-abcd"
     day = workspace.samples / "2026-01-01"
     record = {
-        "settings": {"prompt": NASTY, "loras": [f"{NASTY}.safetensors=1"]},
-        "model": NASTY,
-        "seed": NASTY,
-        "created": NASTY,
-        "device": NASTY,
-        "loras": [{"name": NASTY, "scale": 1}],
-    }
+        "settings": {"prompt": NASTY, "loras": [f"{NASTY}.safetensors=1"]}, "model": NASTY, "seed": NASTY,
+        "created": NASTY, "device": NASTY, "loras": [{"name": NASTY, "scale": 1}],
+    }  # fmt: skip
     write_json(day / f"{sample}.json", record)
     (day / f"{sample}.mp4").write_bytes(VIDEO)
     write_json(
         workspace.root / "replay" / "replay.json",
         {
-            "title": NASTY,
-            "description": NASTY,
-            "points": [[0.0, 1, 1.0, 1.0, None]],
-            "previews": [],
-            "seconds": 1.0,
-            "steps": 1,
-            "model": NASTY,
-            "settings": {},
-            "versions": {"workbench": NASTY},
+            "title": NASTY, "description": NASTY, "points": [[0.0, 1, 1.0, 1.0, None]], "previews": [],
+            "seconds": 1.0, "steps": 1, "model": NASTY, "settings": {}, "versions": {"workbench": NASTY},
         },
-    )
+    )  # fmt: skip
     return workspace
 
 
@@ -182,15 +171,8 @@ def test_a_program_gets_the_exact_text(shell: Shell, hostile: Workspace) -> None
 
 def test_texts_of_every_language_stay_as_they_are() -> None:
     for text in (
-        "été, Zürich",
-        "日本\u3000語",
-        "א ב ג",
-        "مرحبا",
-        "👩\u200d👩\u200d👧",
-        "नमस्ते",
-        "a\u00a0b",
-        "C:\\new\\x1b",
-    ):
+        "été, Zürich", "日本\u3000語", "א ב ג", "مرحبا", "👩\u200d👩\u200d👧", "नमस्ते", "a\u00a0b", "C:\\new\\x1b",
+    ):  # fmt: skip
         assert printing.visible(text) == text
 
 

@@ -20,15 +20,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ARGUMENTS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
 
 
 def launch(playwright: Playwright, path: str) -> Browser:
@@ -49,20 +43,6 @@ def own_port() -> int:
                 return port
 
 
-def open_again(page: Page, url: str) -> None:
-    """Open the page of a server that was started again: an open page notices it, too, and reloads in between."""
-    from playwright.sync_api import Error
-
-    for _ in range(5):
-        try:
-            page.goto(url)
-            return
-        except Error as error:
-            if "ERR_ABORTED" not in str(error):
-                raise
-    page.goto(url)
-
-
 def frames(page: Page, count: int) -> None:
     """Wait until the page was painted so many times: what the browser itself does about a change is done then."""
     frame = "await new Promise((go) => requestAnimationFrame(() => setTimeout(go)));"
@@ -81,7 +61,6 @@ class Server:
     @property
     def pid(self) -> int:
         """The id of its process, once it was started."""
-        assert self._process is not None
         return self._process.pid
 
     def start(self) -> float:
@@ -94,7 +73,6 @@ class Server:
                 stderr=log,
                 text=True,
             )
-        assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert "http" in line, (self.workspace / "server.log").read_text()
         self.url = line.split(": ", 1)[1].split()[0]

@@ -41,31 +41,23 @@ FINDINGS = """async () => (await axe.run(document, {resultTypes: ['violations']}
     .map(({id, impact, nodes}) => ({id, impact, nodes: nodes.map(({html}) => html.slice(0, 150))}))"""
 # The address of each view, and an element that shows it has loaded.
 VIEWS = {
-    "home": ("#/", "main h1"),
-    "datasets": ("#/dataset", "main wb-video"),
+    "home": ("#/", "main h1"), "datasets": ("#/dataset", "main wb-video"),
     "a dataset": ("#/dataset/stripes", "main textarea"),
     "pairs": ("#/dataset/stripes/pairs", "main .partner"),
     "all that lies beside clips": ("#/dataset/stripes/pairs/every", "main .pair-row"),
     "history of a dataset": ("#/dataset/stripes/history", "main li"),
     "export of a dataset": ("#/dataset/stripes/export", "main .button.primary"),
     "a clip": ("#/dataset/stripes/clip/CLIP", "main textarea"),
-    "a mask": ("#/dataset/stripes/clip/CLIP/mask", "main canvas"),
-    "runs": ("#/train", "main table"),
-    "a new run": ("#/train/new", "main .input"),
-    "a run": ("#/train/done", "main svg"),
+    "a mask": ("#/dataset/stripes/clip/CLIP/mask", "main canvas"), "runs": ("#/train", "main table"),
+    "a new run": ("#/train/new", "main .input"), "a run": ("#/train/done", "main svg"),
     "checkpoints": ("#/train/done/checkpoints", "main table"),
-    "settings of a run": ("#/train/done/settings", "main .input"),
-    "log": ("#/train/done/log", "main h1"),
-    "notes": ("#/train/done/notes", "main textarea"),
-    "a failed run": ("#/train/broken", "main .bad"),
-    "sample": ("#/sample", "main textarea"),
-    "compare": ("#/compare/GRID", "main wb-video"),
-    "wipe": ("#/compare/GRID/wipe", "main input[type=range]"),
-    "vote": ("#/compare/GRID/vote", "main wb-video"),
-    "film": ("#/compare/GRID/film", "main input[type=range]"),
-    "loras": ("#/loras", "main article"),
+    "settings of a run": ("#/train/done/settings", "main .input"), "log": ("#/train/done/log", "main h1"),
+    "notes": ("#/train/done/notes", "main textarea"), "a failed run": ("#/train/broken", "main .bad"),
+    "sample": ("#/sample", "main textarea"), "compare": ("#/compare/GRID", "main wb-video"),
+    "wipe": ("#/compare/GRID/wipe", "main input[type=range]"), "vote": ("#/compare/GRID/vote", "main wb-video"),
+    "film": ("#/compare/GRID/film", "main input[type=range]"), "loras": ("#/loras", "main article"),
     "a lora": ("#/loras/loras%2Fcat", "main aside"),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

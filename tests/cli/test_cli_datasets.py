@@ -232,18 +232,6 @@ def test_captions_by_a_server(shell: Shell, dataset: Dataset) -> None:
     assert captions[second] == "zwx by hand"
 
 
-def test_the_trigger_word(shell: Shell, dataset: Dataset) -> None:
-    def now(*flags: str) -> tuple[str, int]:
-        (found,) = made(shell, "trigger", "squares", *flags)
-        return found["trigger_word"], found["changed"]
-
-    assert now() == ("zwx", 0)
-    assert now("qqy", "--write") == ("qqy", 6)
-    assert all(clip.text.startswith("qqy") for clip in dataset.clips)
-    assert now("--remove") == ("qqy", 6)
-    assert now("") == ("", 0)
-
-
 def test_ctrl_c_leaves_a_task_alone_and_stop_ends_it(shell: Shell, workspace: Workspace, tmp_path: Path) -> None:
     # Ten-bit colors, so that each file is encoded anew and all of them take far longer than what is done here.
     long = write_video(tmp_path / "long.mp4", draw(300, (320, 180)), pixels="yuv420p10le").read_bytes()

@@ -82,7 +82,7 @@ GIVEN = {
 }
 FILLED = {f"dataset {verb}" for verb in ("history", "tags", "removed-clips", "bin")}
 FILLED |= {"runs bin", "loras bin", "loras formats"}
-# They need a worker, another machine (tests/remote/test_ssh.py), a file (tests/loras/test_match_report.py).
+# They need a worker, another machine (tests/remote/test_ssh.py), a file (tests/loras/test_strangers_files.py).
 ELSEWHERE = {"sample", "targets check", "runs decode", "grid remove"}
 ELSEWHERE |= {f"loras {verb}" for verb in ("import", "convert", "merge", "resize", "extract", "fuse", "job", "stop")}
 # Of other clips, findings and tasks: tests/cli/test_cli_datasets.py has them.

@@ -1,4 +1,4 @@
-"""Runs in the shell: sweeps, clones and forks, and what is said of runs whose folders are as runs leave them."""
+"""Runs in the shell: settings from flags and files, sweeps, clones and forks, and what is said of runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,14 +17,18 @@ from tests.shell import Shell
 from tests.test_overview import at_work
 from tests.written_run import ended, two_sessions, write_run
 from workbench import jobs
+from workbench.cli import samples as samples_command
+from workbench.cli.options import settings_from
 from workbench.dataset_builder import Dataset
 from workbench.errors import ExitCode
 from workbench.families.model import Model
+from workbench.form_rules import DECIDED_BY, NEEDED, needless
 from workbench.jobs import processes
 from workbench.jobs.queue import QUEUE
 from workbench.runs import checkpoints
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
+from workbench.sampler.settings import SampleSettings
 from workbench.settings import specs
 from workbench.workspace import Workspace, write_json
 
@@ -205,18 +210,6 @@ def test_checkpoints_are_starred_and_pruned_after_a_look(
     assert "nothing to remove" in shell("runs", "prune", "cats", "--keep", "1").out
 
 
-def test_runs_are_compared_and_reported(shell: Shell, workspace: Workspace) -> None:
-    write_run(workspace, "slow")
-    write_run(workspace, "fast", 100, learning_rate=3e-4)
-    said = shell("runs", "compare", "slow", "fast").out
-    rows = {line.split("  ")[0]: line for line in said.splitlines()}
-    assert rows["Learning rate"].split()[-2:] == ["0.0001", "0.0003"]
-    assert "finished" in rows["state"]
-    path = Path(shell("runs", "report", "slow").out.strip())
-    assert "<svg" in path.read_text()
-    assert shell("runs", "compare", "slow", "none").code == ExitCode.BAD_CONFIG
-
-
 def test_the_time_of_a_run_is_that_of_training(shell: Shell, workspace: Workspace) -> None:
     two_sessions(write_run(workspace, "cats"))
     shown = shell("runs", "show", "cats").out
@@ -282,13 +275,82 @@ def test_a_run_that_still_stops_is_not_silently_left_alone(shell: Shell, workspa
     assert "cats still stops: start it when it has ended" in refused.err
 
 
-def test_notes_are_written_and_runs_are_removed_and_restored(shell: Shell, workspace: Workspace) -> None:
-    write_run(workspace, "cats", 20)
-    shell("runs", "note", "cats", "the best so far")
-    assert "the best so far" in shell("runs", "note", "cats").out
-    assert re.search("^your notes +the best so far$", shell("runs", "show", "cats").out, re.MULTILINE)
-    assert "workbench runs restore cats" in shell("runs", "remove", "cats").out
-    assert "no run" in shell("runs").out
-    assert shell("runs", "bin").out.split() == ["name", "cats"]
-    assert shell("runs", "restore", "cats").out == "cats is restored\n"
-    assert shell("runs", "bin").out == "no run is removed\n"
+# ---- settings from flags and files
+
+
+def fit(shell: Shell, *flags: str | Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(shell("fit", "--dataset", "squares", *flags, "--json").out)["settings"]
+    return found
+
+
+def test_files_of_settings_win_in_their_order_and_flags_over_all(
+    shell: Shell, dataset: Dataset, tmp_path: Path
+) -> None:
+    one, two = tmp_path / "one.json", tmp_path / "two.json"
+    write_json(one, {"rank": 8, "alpha": 4.0, "steps": 50})
+    write_json(two, {"rank": 32, "steps": 70})
+    both = ("--config", one, "--config", two)
+    assert fit(shell, *both) == {"dataset": "squares", "rank": 32, "alpha": 4.0, "steps": 70}
+    assert fit(shell, *both, "--steps", "9")["steps"] == 9
+    assert fit(shell, *reversed([one, "--config", two, "--config"]))["rank"] == 8
+
+
+def test_the_length_of_a_run_is_said_once(shell: Shell, workspace: Workspace, dataset: Dataset) -> None:
+    refused = shell("train", "--dataset", "squares", "--steps", "20", "--epochs", "3")
+    assert refused.code == ExitCode.BAD_CONFIG
+    assert "--steps and --epochs both say how long the run is" in refused.err
+    write_run(workspace, "old", epochs=3.0)
+    assert fit(shell, "--clone", "old")["epochs"] == 3.0
+    longer = fit(shell, "--clone", "old", "--steps", "77")
+    assert (longer.get("epochs"), longer["steps"]) == (None, 77)
+
+
+def test_a_file_gives_a_prompt_a_line(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    many: list[SampleSettings] = []
+    monkeypatch.setattr(samples_command, "generate_all", lambda workspace, wanted, chains: many.extend(wanted) or [])
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("a cat\n\n a dog, at night \n", encoding="utf-8")
+    with pytest.raises(IndexError):  # nothing was generated
+        shell("sample", f"@{prompts}", "--seed", "3")
+    assert [(one.prompt, one.seed) for one in many] == [("a cat", 3), ("a dog, at night", 3)]
+    missing = shell("sample", f"@{tmp_path / 'none.txt'}")
+    assert missing.code == ExitCode.BAD_CONFIG
+    assert "none.txt, no file of text in UTF-8" in missing.err
+
+
+def test_a_setting_without_effect_names_the_one_that_decides() -> None:
+    """Guidance 1 and a negative prompt, a gamma without its weighting: every rule that forms hide by."""
+    given = settings_from(SampleSettings, (), {"negative_prompt": "blurry", "guidance_scale": "1"}, prompt="a cat")
+    assert needless(given, ["negative_prompt"]) == ["negative_prompt has no effect while guidance_scale is 1."]
+    assert not needless(given.changed(guidance_scale=6.0), ["negative_prompt"])
+    run = TrainSettings(dataset="cats").changed(snr_gamma=3.0, validation_dataset="more", held_out=0)
+    assert needless(run, ["snr_gamma", "validation_dataset"]) == [
+        "validation_dataset has no effect while held_out is 0.",
+        "snr_gamma has no effect while loss_weighting is none.",
+    ]
+    assert not needless(run, []), "only what was given"
+    named = {name for names in DECIDED_BY.values() for name in names}
+    refused = {"start_from", "train_also", "preservation_weight"}  # by runs.checks, in a sentence of their own
+    assert all(set(rules) - refused <= named for rules in NEEDED.values())
+
+
+@pytest.mark.parametrize("state", ["finished", "new"])
+def test_a_full_fine_tune_is_not_said_to_lack_its_lora(shell: Shell, workspace: Workspace, state: str) -> None:
+    run = write_run(workspace, "whole", method="full")
+    if state == "finished":
+        write_json(run.folder / "model_index.json", {})
+    shown, sampled = shell("runs", "show", "whole").out, shell("sample", "a cat", "--lora", "whole")
+    assert "LoRA  " not in shown
+    assert sampled.code == ExitCode.BAD_CONFIG
+    assert "yet" not in sampled.err
+    assert "choose runs/whole as the model" in sampled.err
+    if state == "finished":
+        assert str(run.folder) in shown
+        assert "The model is ready" in (Run.open(workspace, "whole")._repr_html_())
+
+
+def test_a_run_without_its_lora_offers_its_checkpoint(shell: Shell, workspace: Workspace) -> None:
+    run = write_run(workspace, "cut")
+    assert "workbench runs show cut" in shell("sample", "a cat", "--lora", "cut").err
+    (run.folder / "checkpoints" / "step-00000200" / "lora.safetensors").write_bytes(b"x")
+    assert "use its newest checkpoint, runs/cut@200" in shell("sample", "a cat", "--lora", "cut").err

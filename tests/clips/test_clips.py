@@ -25,13 +25,9 @@ from workbench.errors import ConfigError
 
 def test_records_survive_with_columns_we_do_not_know(tmp_path: Path) -> None:
     line = {
-        "file_name": "clips/a.mp4",
-        "text": "a cat, été",
-        "fps": 8.0,
-        "frames": 16,
-        "mood": "calm",
+        "file_name": "clips/a.mp4", "text": "a cat, été", "fps": 8.0, "frames": 16, "mood": "calm",
         "span": [0.5, 2.5],
-    }
+    }  # fmt: skip
     (tmp_path / "metadata.jsonl").write_text(json.dumps(line) + "\n\n", encoding="utf-8-sig")
     (clip,) = read_clips(tmp_path)
     assert (clip.seconds, clip.span) == (2.0, (0.5, 2.5))

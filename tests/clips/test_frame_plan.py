@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Callable
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.counting import calls
+from workbench.clips.buckets import Bucket, assign, buckets_for, choose, parse_bucket
 from workbench.clips.frame_plan import Shape, Taking, available_frames, plan, shape_for, take, windows
 from workbench.clips.records import Clip
-from workbench.families import default_model, find_model
+from workbench.dataset_builder import Dataset
+from workbench.dataset_builder.checks.dataset_check import check_plans
+from workbench.errors import ConfigError
+from workbench.families import default_model, families, find_model, models
+from workbench.families.model import Model
+from workbench.workspace import Workspace
 
 
 def clip(frames: int = 100, fps: float = 24, width: int = 720, height: int = 480) -> Clip:
@@ -199,3 +211,197 @@ def test_crops() -> None:
 def test_an_image_is_not_shortened() -> None:
     image = clip(1, 0)
     assert take(image, Shape(1, 64, 64, 8), Taking("spread", skip_start=3))[0].indices == (0,)
+
+
+# ---- buckets
+
+
+def any_clips(count: int, seed: int) -> list[Clip]:
+    chance = random.Random(seed)
+    return [
+        clip(
+            chance.choice([1, chance.randint(2, 600)]),
+            chance.choice([8, 16, 23.976, 25, 30, 60]),
+            2 * chance.randint(40, 1920),
+            2 * chance.randint(40, 1100),
+        )
+        for _ in range(count)
+    ]
+
+
+@pytest.fixture
+def model() -> Model:
+    return find_model(default_model())[1]
+
+
+@pytest.mark.parametrize("model", models(), ids=lambda model: model.id)
+def test_every_bucket_is_legal_and_the_models_own_is_there(model: Model) -> None:
+    found = buckets_for(model)
+    assert Bucket(model.frames, model.height, model.width) in found
+    assert {bucket.frames for bucket in found} == {1, *model.frame_rule.legal()}
+    assert model.fixed_size or any(bucket.width == bucket.height for bucket in found)
+    for bucket in found:
+        model.check_shape(model.frames if bucket.for_images else bucket.frames, bucket.height, bucket.width)
+        area = bucket.height * bucket.width / (model.height * model.width)
+        assert area < 1.15
+        assert area > 0.85 or model.largest, "smaller only where the model's limit asks for it"
+
+
+def test_a_clip_goes_where_it_keeps_most_and_the_table_says_what_it_loses() -> None:
+    wide, square, long = Bucket(9, 480, 720), Bucket(9, 592, 592), Bucket(49, 480, 720)
+    image = Bucket(1, 480, 720)
+    clips = [clip(48, 24), clip(48, 24, 600, 600), clip(240, 24, 1920, 1080), clip(1, 0), clip(6, 24), clip(0)]
+    table = assign(clips, [wide, square, long, image], 8)
+    assert [place.bucket for place in table.assignments] == [wide, square, long, image, None, None]
+    assert table.clips_per_bucket == {image: 1, wide: 1, square: 1, long: 1}
+    third = table.assignments[2]
+    assert (third.time, third.picture, third.enlargement) == pytest.approx((0.6125, 0.84375, 4 / 9))
+    assert third.kept == pytest.approx(0.6125 * 0.84375)
+    for place in table.assignments[:4]:
+        plan = place.plan
+        assert plan.dropped is None
+        assert len(plan.indices) == place.bucket.frames  # type: ignore[union-attr]
+        assert (plan.time_share, plan.picture_share, plan.enlargement) == (place.time, place.picture, place.enlargement)
+    assert [place.dropped for place in table.dropped] == [
+        "too short: 0.25 s give 3 frames at 8 fps, 9 are needed: lower frames to 3 or less",
+        "its length or size is not known: import it again",
+    ]
+    assert table.loss == pytest.approx(1 - sum(place.kept for place in table.assignments) / 6)
+
+
+def test_what_has_no_bucket_says_which_is_missing(model: Model) -> None:
+    (image,) = assign([clip(1)], [Bucket(9, 40, 40)], 8).dropped
+    assert image.dropped == "an image: no bucket takes 1 frame: add one"
+    (video,) = assign([clip(9, 8)], [Bucket(1, 40, 40)], 8).dropped
+    assert video.dropped == "no bucket takes more than 1 frame: add one"
+    (short,) = assign([clip(3, 8)], buckets_for(model), 8).dropped
+    assert short.dropped == "too short: 0.38 s give 3 frames at 8 fps, 9 are needed: give a longer clip"
+
+
+def test_a_clip_is_left_out_only_where_no_bucket_fits(model: Model) -> None:
+    clips = any_clips(200, 0)
+    for place in assign(clips, buckets_for(model), model.fps).assignments:
+        if place.bucket is None:
+            assert place.dropped
+            assert place.dropped.startswith("too short")
+        else:
+            alone = [assign([place.clip], [bucket], model.fps).assignments[0] for bucket in buckets_for(model)]
+            best = max(other.kept for other in alone)
+            assert place.kept == pytest.approx(best)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_chosen_buckets_lose_no_more_than_the_best_of_all_sets(model: Model, seed: int) -> None:
+    clips = any_clips(12, seed)
+    chosen = choose(clips, model, most=3)
+    offered = buckets_for(model)
+    least = min(assign(clips, some, model.fps).loss for some in combinations(offered, 3))
+    assert len(chosen) <= 3
+    assert assign(clips, chosen, model.fps).loss == pytest.approx(least, abs=0.005)
+
+
+def test_no_bucket_is_chosen_for_nothing(model: Model) -> None:
+    assert choose([clip(9, 8, 40, 40)] * 5, model, most=4) == (Bucket(9, 40, 40),)
+    assert choose([], model, most=4) == ()
+    assert choose([clip(2, 8)], model, most=4) == ()
+
+
+def test_ten_times_the_clips_are_ten_times_the_work_at_most(model: Model) -> None:
+    few, many = any_clips(1_000, 0), any_clips(10_000, 0)
+    small, large = (
+        calls(lambda clips=clips: assign(clips, choose(clips, model, most=4), model.fps)) for clips in (few, many)
+    )
+    assert large < 12 * small
+
+
+# ---- the model's rules
+
+
+# Variant of a miniature: frames between two legal counts, multiple of sizes, its own frames and rate.
+RULES = {
+    "wan text": (4, 16, 9, 16),
+    "wan 5b-image": (4, 32, 9, 24),
+    "ltx text": (8, 32, 17, 25),
+    "ltx image-0.9.5": (8, 32, 17, 25),
+}
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Model]:
+    @cache
+    def made(name: str) -> Model:
+        family, variant = name.split()
+        folder: Path = tmp_path_factory.mktemp("toys") / variant
+        return next(one for one in families() if one.name == family).toy(folder, variant)
+
+    return made
+
+
+def clip_of(frames: int, fps: float, side: int = 128) -> Clip:
+    return Clip(file_name="clips/a.mp4", frames=frames, fps=fps, width=side, height=side)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_illegal_shapes_name_the_nearest_legal_ones(toy: Any, name: str) -> None:
+    model, (between, multiple, frames, fps) = toy(name), RULES[name]
+    assert (model.frames, model.fps, model.size_multiple, model.frame_rule.step) == (frames, fps, multiple, between)
+    for wrong in (frames + 1, frames + between - 1):
+        with pytest.raises(
+            ConfigError, match=rf"frames is {wrong}, .* needs .*{between}k\+1.*: use {frames} or {frames + between}"
+        ):
+            shape_for(model, frames=wrong)
+    with pytest.raises(
+        ConfigError, match=f"height is {2 * multiple + 1}, .* a multiple of {multiple}: use {2 * multiple}"
+    ):
+        shape_for(model, height=2 * multiple + 1)
+    with pytest.raises(ConfigError, match=f"buckets has {frames + 1}x64x64: .*use {frames} or {frames + between}"):
+        parse_bucket(f"{frames + 1}x64x64", model)
+    assert str(parse_bucket(f"{frames + between}x64x96", model))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_clip_of_unfit_length_says_what_is_used_of_it(toy: Any, name: str) -> None:
+    model, (between, _, frames, fps) = toy(name), RULES[name]
+    shape = shape_for(model)
+    longer = plan(clip_of(frames + 2, fps), shape)
+    assert longer.sentence.startswith(f"frames 1 to {frames}: {frames} at {fps} fps ")
+    assert longer.use == f"{frames / (frames + 2):.0%} of its time, all of its picture"
+    # Too short by two frames: the longest legal count below is the remedy, not the frames that there are.
+    (finding,) = check_plans([clip_of(frames - 2, fps)], shape, model.title)
+    legal = frames - between
+    assert f"give {frames - 2} frames at {fps} fps, {frames} are needed: lower frames to {legal}" in finding.sentence
+    assert shape_for(model, frames=legal).frames == legal
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_buckets_have_legal_lengths_and_take_the_longest_that_a_clip_fills(toy: Any, name: str) -> None:
+    model, (between, multiple, frames, fps) = toy(name), RULES[name]
+    buckets = buckets_for(model, longest=frames + between)
+    assert {bucket.frames for bucket in buckets} == {1, *range(1 + between, frames + between + 1, between)}
+    assert all(bucket.height % multiple == bucket.width % multiple == 0 for bucket in buckets)
+    (found,) = assign([clip_of(frames + between - 1, fps)], buckets, fps).assignments
+    assert found.bucket.frames == frames
+
+
+@pytest.mark.parametrize(
+    ("name", "legal"), [("wan2.1-t2v-1.3b", 77), ("wan2.2-ti2v-5b", 117), ("ltx-video-2b-0.9.5", 113)]
+)
+def test_the_published_models_say_the_same(name: str, legal: int) -> None:
+    model = find_model(name)[1]
+    short = plan(clip_of(model.frames - 1, model.fps, 1280), shape_for(model))
+    assert short.dropped.endswith(f"{model.frames} are needed: lower frames to {legal}")
+
+
+def test_the_plan_of_a_dataset_follows_the_model(workspace: Workspace, dataset: Dataset, toy: Any) -> None:
+    """The plans, buckets and findings that the page and the shell show."""
+    for name in ("wan text", "ltx text"):
+        model = toy(name)
+        table = dataset.plan_table(model.source)
+        assert (table.shape.frames, table.shape.fps) == (model.frames, model.fps)
+        used = [one for one in table.plans if not one.dropped]
+        assert {len(one.indices) for one in used} <= {model.frames}
+        left_out = [one for one in table.plans if one.dropped]
+        findings = list(check_plans(dataset.clips, table.shape, model.title))
+        assert len([one for one in findings if one.kind == "left_out"]) == len(left_out)
+        legal = {1, *model.frame_rule.legal()}
+        assert {bucket.frames for bucket in table.buckets.buckets} <= legal

@@ -17,17 +17,11 @@ def lock(dataset: Dataset) -> list[dict[str, object]]:
     """As a run of these clips writes it: frames 4 to 12, scaled to 48 and cut to 40 pixels of width."""
     return [
         {
-            "file_name": clip.file_name,
-            "name": clip.name,
-            "sha256": clip.sha256,
-            "caption": clip.text,
-            "role": "train",
-            "indices": list(range(4, 13)),
-            "resize": [48, 48],
-            "crop": [0, 4, 48, 40],
+            "file_name": clip.file_name, "name": clip.name, "sha256": clip.sha256, "caption": clip.text,
+            "role": "train", "indices": list(range(4, 13)), "resize": [48, 48], "crop": [0, 4, 48, 40],
         }
         for clip in dataset.clips
-    ]
+    ]  # fmt: skip
 
 
 def test_a_training_clip_is_found_again(workspace: Workspace, dataset: Dataset) -> None:

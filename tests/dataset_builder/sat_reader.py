@@ -36,7 +36,6 @@ def members(tar: Path, meta_names: tuple[str, ...]) -> Iterator[tuple[str, bytes
         for info in stream:
             if info.isreg() and not re.match(r"__[^/]*__($|/)", info.name):
                 file = stream.extractfile(info)
-                assert file is not None
                 yield info.name, file.read()
                 if info.name.endswith(".id"):
                     key = info.name.split(".")[0]

@@ -10,14 +10,9 @@ from workbench.clips import media
 from workbench.clips.records import Clip, DatasetInfo, file_sha256, write_clips, write_info
 
 CAPTIONS = (
-    "a red square, moving",
-    "=cmd|'/c calc'!A0",
-    'une télé à Zürich 🐱, „quoted“ "twice"',
-    "",
-    "'=a quote, then a formula",
-    "two lines\nand a tab\there",
-    "-i option, -- dashes; $(touch pwned)",
-)
+    "a red square, moving", "=cmd|'/c calc'!A0", 'une télé à Zürich 🐱, „quoted“ "twice"', "",
+    "'=a quote, then a formula", "two lines\nand a tab\there", "-i option, -- dashes; $(touch pwned)",
+)  # fmt: skip
 
 
 def write_dataset(folder: Path, captions: Sequence[str] = CAPTIONS, trigger_word: str = "") -> Path:

@@ -1,19 +1,37 @@
-"""The dataset as its three faces use it, and what it shows of itself in a notebook."""
+"""A dataset: what it says of itself, its history, its place in the library, and its snapshot."""
 
 from __future__ import annotations
 
+import json
+import os
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from workbench import Run, Samples
+from tests.shell import Shell
+from tests.test_overview import at_work
+from tests.written_run import ended, write_run
+from workbench import Run, Samples, jobs
 from workbench.clips import media
-from workbench.clips.frame_plan import Shape
+from workbench.clips.frame_plan import Shape, shape_for
 from workbench.clips.records import Clip, write_clips
-from workbench.dataset_builder import Dataset
+from workbench.dataset_builder import Dataset, history
+from workbench.dataset_builder import library as dataset_library
+from workbench.dataset_builder.ingest import intake
+from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.snapshot import OUTCOME_OF, task_snapshot
+from workbench.dataset_builder.tasks import NAMES, Name
 from workbench.errors import ConfigError, DataError
-from workbench.workspace import Workspace
+from workbench.families import find_model
+from workbench.jobs import processes
+from workbench.runs.checks import check
+from workbench.runs.data import load_data
+from workbench.runs.settings import TrainSettings
+from workbench.workspace import Workspace, write_json
+from workbench.workspace.folders import MOST_NOTES
 
 SHAPE = Shape(frames=9, height=32, width=48, fps=4)
 
@@ -37,19 +55,6 @@ def test_captions_and_trigger_word_are_on_disk_at_once(workspace: Workspace, dat
     assert again.captions[clip.file_name] == "zwx2 a Zwx ball"
     with pytest.raises(ConfigError, match="there is no clip 'clips/nothing.mp4'"):
         dataset.set_caption("clips/nothing.mp4", "")
-
-
-def test_removed_clips_can_be_brought_back(dataset: Dataset) -> None:
-    clip = dataset.clips[0]
-    dataset.remove(clip.file_name)
-    assert clip not in dataset.clips
-    assert dataset.removed == [clip]
-    assert not dataset.path_of(clip).exists()
-    dataset.restore(clip.file_name)
-    assert clip in dataset.clips
-    assert dataset.removed == []
-    assert dataset.path_of(clip).exists()
-    assert (dataset.folder / "thumbs" / f"{Path(clip.file_name).stem}.jpg").exists()
 
 
 def test_names(workspace: Workspace, dataset: Dataset) -> None:
@@ -114,3 +119,337 @@ def test_a_workspace_shows_what_is_in_it(workspace: Workspace) -> None:
     assert ".hidden" not in shown
     assert Run.all(workspace) == []
     assert "no samples yet" in Samples(workspace)._repr_html_()
+
+
+# ---- the library
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in found.items() if path.name != "lock"}
+
+
+def names(workspace: Workspace) -> list[str]:
+    return [one.name for one in Dataset.all(workspace)]
+
+
+def test_a_renamed_dataset_is_found_by_its_former_names(workspace: Workspace, dataset: Dataset) -> None:
+    settings = TrainSettings(dataset="squares", frames=9)
+    before = load_data(workspace, settings).lock()
+    first = dataset_library.rename(workspace, dataset, "Colored squares")
+    again = dataset_library.rename(workspace, first, "Ésquares")
+    assert (again.name, again.info.title) == ("esquares", "Ésquares")
+    assert names(workspace) == ["esquares"]
+    for former in ("squares", "colored-squares"):
+        assert Dataset.open(workspace, former).name == "esquares"
+    assert load_data(workspace, settings).lock() == before  # what a resumed run compares
+    assert Dataset.create(workspace, "Squares").name == "squares-2"  # no run finds other clips under its dataset's name
+    with pytest.raises(ConfigError, match="there is a dataset 'squares-2' already"):
+        dataset_library.rename(workspace, again, "squares-2")
+    with pytest.raises(ConfigError, match="the title is empty"):
+        dataset_library.rename(workspace, again, " ")
+    back = dataset_library.rename(workspace, again, "squares")
+    assert (back.name, Dataset.open(workspace, "esquares").name) == ("squares", "squares")
+    assert [one.what for one in back.history if one.kind == "note"][-1] == "renamed to squares"
+
+
+def test_undoing_a_trigger_word_keeps_the_title(workspace: Workspace, dataset: Dataset) -> None:
+    dataset.set_trigger_word("other")
+    renamed = dataset_library.rename(workspace, dataset, "New")
+    renamed.undo()
+    assert (renamed.info.title, renamed.info.trigger_word) == ("New", "zwx")
+
+
+def test_dropped_files_are_found_after_a_rename(workspace: Workspace, dataset: Dataset) -> None:
+    """An import that was stopped can be resumed."""
+    upload = dataset.folder / ".import" / "uploads" / "a.mp4"
+    settings = ImportSettings(sources=(str(upload), "/elsewhere/b.mp4"), dataset=dataset.name)
+    settings.save(dataset.folder / ".import" / jobs.CONFIG)
+    renamed = dataset_library.rename(workspace, dataset, "New")
+    kept = ImportSettings.load(renamed.folder / ".import" / jobs.CONFIG)
+    assert kept.sources == (str(renamed.folder / ".import" / "uploads" / "a.mp4"), "/elsewhere/b.mp4")
+
+
+def test_a_removed_dataset_comes_back_as_it_was(workspace: Workspace, dataset: Dataset) -> None:
+    run = write_run(workspace, "cats", 20)
+    run.settings.changed(dataset="squares").save(run.folder / jobs.CONFIG)
+    before = files(dataset.folder)
+    assert dataset_library.consequence(workspace, dataset).startswith("Trained on it: cats. What they made stays")
+    done = dataset_library.remove(workspace, dataset)
+    assert done.startswith("squares is removed. To restore it: workbench dataset restore squares. Trained")
+    assert names(workspace) == []
+    with pytest.raises(ConfigError, match="'squares', which was removed: workbench dataset restore squares"):
+        check(workspace, TrainSettings(dataset="squares"))
+    Dataset.create(workspace, "Squares")
+    with pytest.raises(ConfigError, match="there is a dataset 'squares' again: remove that one first"):
+        dataset_library.restore(workspace, "squares")
+    assert "restore squares-2." in dataset_library.remove(workspace, Dataset.open(workspace, "squares"))
+    assert dataset_library.removed(workspace) == ["squares-2", "squares"]
+    restored = dataset_library.restore(workspace, "squares")
+    assert (restored.name, files(restored.folder)) == ("squares", before)
+    with pytest.raises(ConfigError, match="no removed dataset 'dogs': choose one of squares-2"):
+        dataset_library.restore(workspace, "dogs")
+
+
+def test_what_is_used_is_neither_renamed_nor_removed(workspace: Workspace, dataset: Dataset) -> None:
+    def refused(words: str) -> None:
+        with pytest.raises(ConfigError, match=words):
+            dataset_library.remove(workspace, dataset)
+        with pytest.raises(ConfigError, match=words):
+            dataset_library.rename(workspace, dataset, "Other")
+        assert names(workspace) == ["squares"]
+
+    task = dataset.folder / ".check"
+    write_json(task / jobs.CONFIG, {})
+    write_json(task / jobs.PROCESS, {**processes.identity(os.getpid()), "started_at": 1.0})
+    refused("has a task at work \\(check\\): wait for its end, or stop it")
+    ended(task, "finished", 0)
+    run = write_run(workspace, "cats", 20)
+    run.settings.changed(dataset="none", more_datasets=("squares=2",)).save(run.folder / jobs.CONFIG)
+    at_work(run)
+    refused("the run cats uses squares: wait for its end, or workbench runs stop cats")
+    ended(run.folder, "stopped", 0)
+    encoding = workspace.cache / "encoding" / "key" / "host"
+    write_json(encoding.parent / "work.json", {"settings": {"dataset": "none", "more_datasets": ["squares=2"]}})
+    write_json(encoding / jobs.CONFIG, {})
+    write_json(encoding / jobs.PROCESS, {**processes.identity(os.getpid()), "started_at": 1.0})
+    refused("squares is being encoded: wait for its end, or create cache/encoding/key/host/control/stop")
+    ended(encoding, "stopped", 0)
+    with intake.import_lock(dataset.folder):  # by import_files, in a notebook
+        refused("another import into squares is running")
+
+
+def test_datasets_are_searched_by_name_title_trigger_word_and_notes(
+    workspace: Workspace, dataset: Dataset, shell: Shell
+) -> None:
+    other = Dataset.create(workspace, "Dogs at night")
+    other.write_notes("too dark\nask Ann")
+    assert [one.name for one in dataset_library.search(workspace, "ann DARK")] == ["dogs-at-night"]
+    assert [one.name for one in dataset_library.search(workspace, "zwx")] == ["squares"]
+    assert len(dataset_library.search(workspace, "")) == 2
+    assert "dogs-at-night" not in shell("dataset", "list", "--search", "zwx").out
+    assert "no dataset fits" in shell("dataset", "list", "--search", "x y").out
+    with pytest.raises(ConfigError, match="shorten them"):
+        other.write_notes("x" * (MOST_NOTES + 1))
+    seen = other.snapshot()
+    assert seen.own_notes == "too dark\nask Ann"
+    assert seen.created_at is not None
+    assert seen.changed_at is not None
+    assert seen.changed_at >= seen.created_at - 1
+
+
+def test_datasets_of_a_group_stand_together(workspace: Workspace, dataset: Dataset, shell: Shell) -> None:
+    cats, dogs = (Dataset.create(workspace, title) for title in ("Cats", "Dogs"))
+    Dataset.create(workspace, "Ants")
+    dogs.set_group("  for   the film ")
+    assert json.loads(shell("dataset", "group", "squares", "art", "--json").out) == {"name": "squares", "group": "art"}
+    assert [one.name for one in dataset_library.search(workspace)] == ["squares", "dogs", "ants", "cats"]
+    assert [one.name for one in dataset_library.search(workspace, "FILM")] == ["dogs"]
+    assert [one.name for one in dataset_library.search(workspace, group="")] == ["ants", "cats"]
+    assert dataset_library.groups(Dataset.all(workspace)) == ["art", "for the film"]
+    listed = json.loads(shell("dataset", "list", "--json").out)
+    assert [one["name"] for one in listed] == ["squares", "dogs", "ants", "cats"]
+    assert listed[1]["group"] == "for the film"
+    assert json.loads(shell("dataset", "list", "--group", "art", "--json").out) == listed[:1]
+    assert json.loads(shell("dataset", "list", "--group", "music", "--json").out) == []
+    assert [one["name"] for one in json.loads(shell("dataset", "list", "--group", "", "--json").out)] == [
+        "ants",
+        "cats",
+    ]
+    assert dogs.snapshot().group == "for the film"
+    assert cats.group == ""
+    assert json.loads(shell("dataset", "group", "cats", "--json").out)["group"] == ""
+    assert json.loads(shell("dataset", "group", "dogs", "", "--json").out)["group"] == ""
+    before = cats.version
+    with pytest.raises(ConfigError, match="at most 60 characters"):
+        cats.set_group("x" * 61)
+    assert cats.version == before
+
+
+def test_the_shell_renames_notes_removes_and_restores(shell: Shell, workspace: Workspace, dataset: Dataset) -> None:
+    assert json.loads(shell("dataset", "rename", "squares", "My squares", "--json").out)["name"] == "my-squares"
+    assert shell("dataset", "note", "squares", "the good ones").code == 0
+    shown = shell("dataset", "show", "my-squares").out
+    assert "last changed" in shown
+    assert "the good ones" in shown
+    assert shell("dataset", "remove", "my-squares", "--yes").code == 0
+    assert json.loads(shell("dataset", "bin", "--json").out) == [{"id": "my-squares"}]
+    assert shell("dataset", "list").out.startswith("no dataset fits")
+    assert shell("dataset", "restore", "my-squares").code == 0
+    assert names(workspace) == ["my-squares"]
+
+
+# ---- snapshots
+
+
+def test_a_dataset_names_its_numbers_and_what_is_to_do(dataset: Dataset) -> None:
+    dataset.set_caption(dataset.clips[0].file_name, "")
+    found = dataset.snapshot(shape_for(find_model("tiny-cogvideox")[1]))
+    assert (found.name, found.trigger_word, found.facts["clips"]) == ("squares", "zwx", "6")
+    assert found.facts["without caption"] == "1"
+    assert "left out by the model" in found.facts
+    assert "left out by the model" not in dataset.snapshot().facts
+    assert "1 clip has no caption" in found.next_steps[0]
+    assert found.tasks == ()
+    assert json.loads(json.dumps(asdict(found)))["summary"]["clips"] == 6
+
+
+def test_a_task_says_how_it_ended_and_what_may_be_done(dataset: Dataset) -> None:
+    task = dataset.task("split")
+    assert (task_snapshot(task).sentence, task_snapshot(task).actions) == ("", ())
+    write_json(task.folder / jobs.RESULT, {"status": "stopped", "message": "stopped after 2 of 6 clips"})
+    stopped = task_snapshot(task)
+    assert stopped.sentence == "The task split was stopped; what was done stays. stopped after 2 of 6 clips"
+    assert stopped.actions == ("resume", "dismiss")
+    assert [one.name for one in dataset.snapshot().tasks] == ["split"]
+    task.dismiss()
+    assert (task_snapshot(task).sentence, dataset.snapshot().tasks) == ("", ())
+
+
+def test_an_import_says_what_became_of_each_file_the_refused_first(dataset: Dataset) -> None:
+    task = dataset.task("import")
+    files = [
+        {"name": "a.mp4", "outcome": "taken", "note": ""},
+        {"name": "b.mov", "outcome": "converted", "note": "turned upright"},
+        {"name": "c.mp4", "outcome": "refused", "note": "empty file"},
+        {"name": "d.docx", "outcome": "skipped", "note": "a kind of file that is not taken"},
+    ]
+    counts = {"taken": 3, "converted": 1, "refused": 1, "skipped": 1}
+    write_json(task.folder / jobs.RESULT, {"status": "finished", "counts": counts, "files": files})
+    found = task_snapshot(task)
+    assert found.sentence == "Imported: 3 taken, 1 converted, 1 refused, 1 skipped."
+    assert [one.sentence for one in found.files] == [
+        "'c.mp4': refused: empty file",
+        "'d.docx': skipped: a kind of file that is not taken",
+        "'b.mov': converted: turned upright",
+        "'a.mp4': taken",
+    ]
+    assert found.details == ("2 more files are not named here: the dataset's history has them.",)
+
+
+@pytest.mark.parametrize(
+    ("name", "result", "sentence", "details"),
+    [
+        (
+            "import",
+            {"counts": {"taken": 1, "known": 1}, "files": [{}, {}], "problems": ["a.mp4: without a caption"]},
+            "Imported: 1 taken, 1 already here.",
+            ["a.mp4: without a caption"],
+        ),
+        (
+            "split",
+            {"clips": 1, "parts": 2, "preview": True, "splits": ["a.mp4: 2 pieces"], "spans": [[[0, 1], [1, 2]]]},
+            "1 clip would be cut into 2.",
+            ["a.mp4: 2 pieces: 0.00 to 1.00 s, 1.00 to 2.00 s"],
+        ),
+        ("fix", {"done": "Tagged 1 clip for later."}, "Tagged 1 clip for later.", []),
+        (
+            "caption",
+            {"counts": {"captioned": 2, "kept": 1}, "failed": {"clips/1.mp4": "a.mp4: no caption: too dark"}},
+            "2 captions were written. 1 clip got one by hand meanwhile. 1 clip failed.",
+            ["a.mp4: no caption: too dark"],
+        ),
+        ("export", {"clips": 3, "target": "/x"}, "3 clips written: /x", []),
+    ],
+)
+def test_what_came_of_a_task(name: Name, result: dict[str, Any], sentence: str, details: list[str]) -> None:
+    assert OUTCOME_OF[name](result) == (sentence, details)
+    assert set(OUTCOME_OF) == set(NAMES)
+
+
+# ---- history
+
+
+def files_below(dataset: Dataset) -> set[str]:
+    return {path.name for path in (dataset.folder / "clips").iterdir()}
+
+
+def test_a_caption_is_undone_and_done_again(dataset: Dataset) -> None:
+    clip = dataset.clips[1]
+    dataset.set_caption(clip.file_name, "new")
+    dataset.undo()
+    assert dataset.clip(clip.file_name) == clip
+    dataset.redo()
+    assert dataset.clip(clip.file_name).text == "new"
+    assert dataset.clip(clip.file_name).caption_by == "hand"
+    dataset.undo()
+    assert dataset.clip(clip.file_name) == clip
+    assert [entry.kind for entry in dataset.history] == ["note", "change", "undo", "redo", "undo"]
+
+
+def test_undoing_goes_back_step_by_step(dataset: Dataset) -> None:
+    before = dataset.clips
+    dataset.set_caption(before[0].file_name, "first")
+    dataset.remove(before[1].file_name, before[2].file_name)
+    dataset.set_trigger_word("qqq")
+    for _ in range(3):
+        dataset.undo()
+    assert dataset.clips == before
+    assert dataset.info.trigger_word == "zwx"
+    assert files_below(dataset) == {clip.file_name.split("/")[1] for clip in before}
+    assert dataset.removed == []
+    with pytest.raises(ConfigError, match="nothing to undo"):
+        dataset.undo()
+
+
+def test_a_later_change_is_not_overwritten(dataset: Dataset) -> None:
+    clip = dataset.clips[0]
+    dataset.set_caption(clip.file_name, "one")
+    first = dataset.history[-1].number
+    dataset.set_caption(clip.file_name, "two")
+    with pytest.raises(ConfigError, match=r"0\.mp4 was changed again since: undo the later change first"):
+        dataset.undo(first)
+    dataset.undo()
+    dataset.undo(first)
+    assert dataset.clip(clip.file_name) == clip
+    with pytest.raises(ConfigError, match="was undone already"):
+        dataset.undo(first)
+
+
+def test_after_a_new_change_nothing_is_left_to_redo(dataset: Dataset) -> None:
+    first, second, *_ = dataset.clips
+    dataset.set_caption(first.file_name, "one")
+    dataset.undo()
+    assert [entry.what for entry in dataset.redoable] == [f"caption of {first.name}"]
+    dataset.set_caption(second.file_name, "two")
+    assert dataset.redoable == []
+    with pytest.raises(ConfigError, match="there is nothing to redo"):
+        dataset.redo()
+    dataset.undo()
+    dataset.redo()
+    assert dataset.clip(second.file_name).text == "two"
+
+
+def test_a_clip_is_followed_through_cuts_and_undoing(dataset: Dataset) -> None:
+    clip = dataset.clips[1]
+    trimmed = dataset.trim(clip.file_name, 0, 1)
+    parts = dataset.split(trimmed.file_name, [(0, 0.5), (0.5, 1)])
+    assert dataset.successor(clip.file_name) == dataset.successor(trimmed.file_name) == parts[0]
+    dataset.undo()
+    assert [dataset.successor(part.file_name) for part in parts] == [trimmed, trimmed]
+    dataset.undo()
+    assert dataset.successor(parts[1].file_name) == clip
+    dataset.redo()
+    assert dataset.successor(clip.file_name) == trimmed
+    dataset.remove(trimmed.file_name)
+    assert dataset.successor(clip.file_name) is None
+
+
+def test_a_change_that_does_not_fit_changes_nothing(dataset: Dataset) -> None:
+    before, lines = dataset.clips, len(dataset.history)
+    with pytest.raises(ConfigError, match="1 clip of this change left the dataset"):
+        history.change(dataset.folder, "x", {"clips/gone.mp4": ()})
+    with pytest.raises(ConfigError, match="two records would name the same file"):
+        history.change(dataset.folder, "x", added=[before[0]])
+    assert (dataset.clips, len(dataset.history)) == (before, lines)
+
+
+def test_the_content_hash_follows_what_a_model_could_learn(dataset: Dataset) -> None:
+    first = dataset.content_hash
+    dataset.set_caption(dataset.clips[0].file_name, "else")
+    second = dataset.content_hash
+    assert second != first
+    dataset.undo()
+    assert dataset.content_hash == first
+    dataset.remove(dataset.clips[0].file_name)
+    assert dataset.content_hash not in (first, second)

@@ -18,7 +18,6 @@ from workbench import jobs
 from workbench.clips import media
 from workbench.clips.records import Clip, read_clips, write_clips
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder import export as export_job
 from workbench.dataset_builder.export import export, finished_download, start_download
 from workbench.dataset_builder.ingest.intake import import_files
 from workbench.dataset_builder.settings import ExportSettings
@@ -131,14 +130,9 @@ def test_names_of_a_foreign_dataset_are_made_safe_and_stay_apart(small: Path, tm
 
 def test_what_is_exported_is_called_by_source_and_times_and_comes_back_equal(small: Path, tmp_path: Path) -> None:
     sources = [
-        ("My walk.v2.mov", (12.0, 15.0)),
-        ("My walk.v2.mov", (12.5, 15.25)),
-        ("\u732b.mp4", None),
-        ("Con.mp4", None),
-        ("My walk.v2.mov", (12.04, 15.0)),
-        ("x" * 300 + ".mp4", (3700.0, 3725.0)),
-        ("t\u00e9l\u00e9.mp4", None),
-    ]
+        ("My walk.v2.mov", (12.0, 15.0)), ("My walk.v2.mov", (12.5, 15.25)), ("\u732b.mp4", None), ("Con.mp4", None),
+        ("My walk.v2.mov", (12.04, 15.0)), ("x" * 300 + ".mp4", (3700.0, 3725.0)), ("t\u00e9l\u00e9.mp4", None),
+    ]  # fmt: skip
     folder, found = tmp_path / "named", read_clips(small)
     shutil.copytree(small, folder)
     write_clips(folder, [c.changed(source=name, span=span) for c, (name, span) in zip(found, sources, strict=True)])
@@ -176,26 +170,9 @@ def test_a_download_is_one_archive_in_the_cache(dataset: Dataset, workspace: Wor
     status = dataset.task("export").wait(PATIENCE)
     assert status.state is jobs.State.FINISHED, status
     found = finished_download(dataset.folder)
-    assert found is not None
     assert [path.name for path in earlier.parent.iterdir()] == [found.name]
     captions = [source.caption for source in survey([found]).sources]
     assert captions == list(dataset.captions.values())
     mine = str(export(dataset.folder, ExportSettings(target=str(workspace.root / "mine.zip"))))
     write_json(dataset.folder / ".export" / jobs.RESULT, {"status": "finished", "target": mine})
     assert finished_download(dataset.folder) is None  # one that a person put elsewhere is not the page's
-
-
-def test_the_export_job_ends_with_its_outcome(small: Path, tmp_path: Path) -> None:
-    folder = tmp_path / ".export"
-    folder.mkdir()
-    config = folder / jobs.CONFIG
-    ExportSettings(layout="csv", target=str(tmp_path / "out.zip")).save(config)
-    with jobs.Job(folder) as job:
-        export_job.run(small, config, job)
-    assert job.exit_code == 0
-    assert job.outcome == {"target": str(tmp_path / "out.zip"), "layout": "csv", "clips": 7}
-    assert len(survey([tmp_path / "out.zip"]).sources) == 7
-    ExportSettings(target="").save(config)
-    with jobs.Job(folder) as job:
-        export_job.run(small, config, job)
-    assert job.exit_code == 64

@@ -61,30 +61,20 @@ def make_qwen(folder: Path) -> Path:
     ids = {name: tokenizer.convert_tokens_to_ids(f"<|{name}|>") for name in ("image_pad", "video_pad")}
     config = Qwen3VLConfig(
         text_config={
-            "vocab_size": len(tokenizer),
-            "hidden_size": 32,
-            "intermediate_size": 64,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 2,
-            "num_key_value_heads": 1,
-            "head_dim": 16,
+            "vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
+            "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
             "pad_token_id": tokenizer.pad_token_id,
             "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 2, 2]},
         },
         vision_config={
-            "depth": 1,
-            "hidden_size": 32,
-            "intermediate_size": 64,
-            "num_heads": 2,
-            "out_hidden_size": 32,
-            "deepstack_visual_indexes": [0],
-            "num_position_embeddings": 64,
+            "depth": 1, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": 32,
+            "deepstack_visual_indexes": [0], "num_position_embeddings": 64,
         },
         image_token_id=ids["image_pad"],
         video_token_id=ids["video_pad"],
         vision_start_token_id=tokenizer.convert_tokens_to_ids("<|vision_start|>"),
         vision_end_token_id=tokenizer.convert_tokens_to_ids("<|vision_end|>"),
-    )
+    )  # fmt: skip
     torch.manual_seed(0)
     return _saved(Qwen3VLForConditionalGeneration(config), processor, folder)
 
@@ -112,13 +102,8 @@ def make_smol(folder: Path) -> Path:
     )
     config = SmolVLMConfig(
         text_config={
-            "model_type": "llama",
-            "vocab_size": len(tokenizer),
-            "hidden_size": 32,
-            "intermediate_size": 64,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 2,
-            "num_key_value_heads": 2,
+            "model_type": "llama", "vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 64,
+            "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,
             "pad_token_id": tokenizer.pad_token_id,
         },
         vision_config={
@@ -131,7 +116,7 @@ def make_smol(folder: Path) -> Path:
         },
         image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
         scale_factor=2,
-    )
+    )  # fmt: skip
     torch.manual_seed(0)
     return _saved(SmolVLMForConditionalGeneration(config), processor, folder)
 

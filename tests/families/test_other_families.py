@@ -55,17 +55,12 @@ def test_sampling_with_one_says_the_same(workspace: Workspace, tmp_path: Path, s
 @pytest.mark.parametrize(
     ("name", "title"),
     [
-        ("HunyuanVideoPipeline", "HunyuanVideo"),
-        ("AllegroPipeline", "Allegro"),
-        ("LTX2Pipeline", "LTX-2"),
-        ("CosmosTextToWorldPipeline", "Cosmos"),
-        ("AnimateDiffPipeline", "AnimateDiff"),
-        ("FluxPipeline", "FLUX"),
-        ("StableDiffusionXLPipeline", "SDXL"),
-        ("StableDiffusionPipeline", "Stable Diffusion"),
+        ("HunyuanVideoPipeline", "HunyuanVideo"), ("AllegroPipeline", "Allegro"), ("LTX2Pipeline", "LTX-2"),
+        ("CosmosTextToWorldPipeline", "Cosmos"), ("AnimateDiffPipeline", "AnimateDiff"), ("FluxPipeline", "FLUX"),
+        ("StableDiffusionXLPipeline", "SDXL"), ("StableDiffusionPipeline", "Stable Diffusion"),
         ("SomethingNewPipeline", "SomethingNewPipeline"),
     ],
-)
+)  # fmt: skip
 def test_a_model_of_another_family_is_named(name: str, title: str, tmp_path: Path) -> None:
     (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": name}))
     for take in (find_model, settle):

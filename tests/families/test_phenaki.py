@@ -100,7 +100,6 @@ def test_codes_are_on_the_grid_and_gradients_pass_the_rounding(tokenizer: Phenak
     found = tokenizer.encode(clip)
     torch.testing.assert_close(points(ids(found.detach(), LEVELS), LEVELS), found.detach())
     tokenizer.decode(found).square().mean().backward()
-    assert tokenizer.to_code.weight.grad is not None
     assert tokenizer.to_code.weight.grad.abs().sum() > 0
     tokenizer.zero_grad()
 

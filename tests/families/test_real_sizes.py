@@ -35,16 +35,10 @@ CLASSES = {
 }
 # The miniature that has a model's pipeline and scheduler.
 LIKE = {
-    "cogvideox-2b": "sincos",
-    "ltx-video-2b-0.9.5": "text-0.9.5",
-    "ltx-video-13b-0.9.7": "text-13b",
-    "wan2.1-vace-1.3b": "vace",
-    "wan2.1-vace-14b": "vace",
-    "cogvideox": "rotary",
-    "wan": "text",
-    "ltx": "text",
-    "mochi": "text",
-}
+    "cogvideox-2b": "sincos", "ltx-video-2b-0.9.5": "text-0.9.5", "ltx-video-13b-0.9.7": "text-13b",
+    "wan2.1-vace-1.3b": "vace", "wan2.1-vace-14b": "vace",
+    "cogvideox": "rotary", "wan": "text", "ltx": "text", "mochi": "text",
+}  # fmt: skip
 
 
 @pytest.fixture(params=MODELS, ids=[model.id for model in MODELS])

@@ -12,19 +12,11 @@ from workbench.sampler.settings import SampleSettings
 PACKAGE = Path(__file__).resolve().parents[2] / "workbench"
 # How often a module may look a bare name up: of a face's text field, of a file, or of what LoRAs say they are for.
 FINDS = {
-    "dataset_builder/dataset.py": 2,
-    "loras/converting.py": 2,
-    "loras/making.py": 2,
-    "loras/opened.py": 2,
-    "operations/clip_plans.py": 1,
-    "operations/clips.py": 1,
-    "operations/datasets.py": 2,
-    "publishing/facts.py": 1,
-    "runs/from_scratch.py": 1,
-    "sampler/prompt_enhancer.py": 1,
-    "sampler/vae_reconstruction.py": 1,
+    "dataset_builder/dataset.py": 2, "loras/converting.py": 2, "loras/making.py": 2, "loras/opened.py": 2,
+    "operations/clip_plans.py": 1, "operations/clips.py": 1, "operations/datasets.py": 2, "publishing/facts.py": 1,
+    "runs/from_scratch.py": 1, "sampler/prompt_enhancer.py": 1, "sampler/vae_reconstruction.py": 1,
     "trainer/previewer.py": 1,
-}
+}  # fmt: skip
 # Forms, in which a name may be half written; and where the Hub may be asked.
 OTHERS = {
     "known_model": {

@@ -51,15 +51,10 @@ def test_only_what_is_provably_nobodys_goes(workspace: Workspace, gone: int) -> 
     ]
     cut = make(page / "tmpab12cd_9")
     somebodys = [
-        make(run / f".config.json.{gone}.141.tmp", time.time()),
-        make(run / "notes.tmp"),
-        make(run / ".hidden"),
-        make(run / "config.json"),
-        make(samples / "20260101-000000-000000-abcd.mp4"),
-        make(run / ".x.tmp"),
-        make(page / "0123abcd" / "tmpab12cd_9"),
-        make(page / "tmpzz12cd_9", time.time()),
-    ]
+        make(run / f".config.json.{gone}.141.tmp", time.time()), make(run / "notes.tmp"), make(run / ".hidden"),
+        make(run / "config.json"), make(samples / "20260101-000000-000000-abcd.mp4"), make(run / ".x.tmp"),
+        make(page / "0123abcd" / "tmpab12cd_9"), make(page / "tmpzz12cd_9", time.time()),
+    ]  # fmt: skip
     assert set(leftovers.sweep(workspace.root)) == set(nobodys)
     assert leftovers.sweep_uploads(page) == [cut]
     assert all(path.exists() for path in somebodys)

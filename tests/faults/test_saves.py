@@ -1,4 +1,4 @@
-"""Saves that go wrong, on a real run: a disk that refuses for a while, a damaged file in each place of a checkpoint."""
+"""A refused save and damaged checkpoints: what is kept, what is said, and what is asked first."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from pathlib import Path
 import psutil
 
 from tests.patience import PATIENCE, until_run
+from tests.shell import Shell
 from workbench import jobs
 from workbench.dataset_builder import Dataset
+from workbench.errors import ExitCode
 from workbench.families.model import Model
 from workbench.jobs import State
 from workbench.runs import checkpoints
+from workbench.runs.metrics import read_sessions
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
@@ -95,3 +98,86 @@ def flip(path: Path) -> None:
 
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+# ---- recovery
+
+
+def damage(run: Run, step: int) -> None:
+    """Flip a bit of the checkpoint's weights."""
+    path = checkpoints.folder_of(run.folder, step) / checkpoints.LORA
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def aside(run: Run) -> list[str]:
+    return sorted(path.name for path in (run.folder / checkpoints.FOLDER).glob(f"{checkpoints.DAMAGED}*"))
+
+
+def steps_of_the_curve(run: Run) -> list[int]:
+    return [line["step"] for line in run.metrics if "loss" in line]
+
+
+def test_damaged_checkpoints_cost_neither_the_curve_nor_what_is_written_after_them(
+    workspace: Workspace, dataset: Dataset, toy_model: Model, shell: Shell
+) -> None:
+    settings = TrainSettings(
+        model=toy_model.source,
+        dataset="squares",
+        steps=100_000,
+        rank=2,
+        save_every=5,
+        keep_checkpoints=2,
+        preview_every=0,
+        evaluate_every=0,
+        held_out=1,
+        frames=9,
+        tracker="none",
+    )
+    run = Run.create(workspace, settings, "run")
+    run.start()
+    until_run(run, lambda: len(run.checkpoints) >= 2)
+    run.stop()
+    assert run.wait(PATIENCE).state is State.STOPPED, jobs.log_tail(run.folder)
+    earlier, last = run.checkpoints[-2:]
+
+    # The newest is damaged: the run goes on from the one before, says so wherever one looks, and keeps what it saves.
+    damage(run, last)
+    run.start()
+    until_run(run, lambda: run.status.phase == "training" and run.status.step > earlier)
+    told = f".damaged-step-{last:08d} (lora.safetensors is not as its manifest says); the run goes on from step"
+    assert told in (run.folder / jobs.LOG).read_text()
+    assert told in run.status.message
+    assert told in read_sessions(run.folder)[-1].note
+    assert told in shell("runs", "show", "run").out.replace("\n", " ")
+    assert steps_of_the_curve(run)[:earlier] == list(range(1, earlier + 1))
+    until_run(run, lambda: run.checkpoints[-1] > earlier)
+    jobs.kill(run.folder)
+    assert aside(run) == [f".damaged-step-{last:08d}"]
+
+    # Both of two are damaged: nothing is touched, and nothing begins, before somebody has said that it may.
+    saved, curve = run.checkpoints, steps_of_the_curve(run)
+    for step in saved:
+        damage(run, step)
+    run.start()
+    ended = run.wait(PATIENCE)
+    assert (ended.state, ended.exit_code) == (State.FAILED, ExitCode.RESUME_REFUSED)
+    assert "runs start run --from-start" in ended.message
+    assert (run.checkpoints, steps_of_the_curve(run)) == (saved, curve)
+    assert "next: workbench runs start run --from-start" in shell("runs", "show", "run").out
+
+    # So is a run whose checkpoints somebody has taken away.
+    (run.folder / checkpoints.FOLDER).rename(workspace.root / "taken")
+    run.start()
+    assert run.wait(PATIENCE).exit_code == ExitCode.RESUME_REFUSED
+    assert steps_of_the_curve(run) == curve
+    (workspace.root / "taken").rename(run.folder / checkpoints.FOLDER)
+
+    # Once it is said: damaged ones stand aside, and what is written from then on is kept.
+    assert shell("runs", "start", "run", "--from-start", "--detach").code == 0
+    until_run(run, lambda: checkpoints.newest(run.folder) is not None)
+    jobs.kill(run.folder)
+    assert aside(run) == [f".damaged-step-{step:08d}" for step in sorted({*saved, last})]
+    assert steps_of_the_curve(run)[:3] == [1, 2, 3]
+    assert read_sessions(run.folder)[-1].note == "began at step 0 again, as requested"

@@ -47,15 +47,9 @@ def test_what_nobody_means_is_refused_in_a_sentence(shell: Shell, dataset: Datas
         refused(shell, "train", "--config", str(deep))
     for name in (LONG, "x/" * 3000, "\udcff", f"/{LONG}"):
         for words in (
-            ("train", "--dataset", "squares", "--model"),
-            ("fit", "--model"),
-            ("train", "--config"),
-            ("runs", "show"),
-            ("loras", "show"),
-            ("dataset", "show"),
-            ("sample", "a cat", "--config"),
-            ("sample", "a cat", "--lora"),
-        ):
+            ("train", "--dataset", "squares", "--model"), ("fit", "--model"), ("train", "--config"), ("runs", "show"),
+            ("loras", "show"), ("dataset", "show"), ("sample", "a cat", "--config"), ("sample", "a cat", "--lora"),
+        ):  # fmt: skip
             refused(shell, *words, name)
     for where in (LONG, f"{tmp_path}/{LONG}"):
         assert "File name too long" in refused(shell, "--workspace", where, "runs")

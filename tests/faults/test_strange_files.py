@@ -31,15 +31,9 @@ COPIES = ("step-00000010.bak", "step-00000020 (copy)", "step-²", "Été", "a..b
 SLUGS = {"step-00000010.bak", "step-1"}  # of these, names that a run or a dataset may have
 FILES = ("x.bak", "notes.txt", "step-00000030")
 NONSENSE: dict[str, bytes | None] = {
-    "deep": b"[" * 100_000,
-    "deeper": b'{"a":' * 100_000,
-    "null": b"null",
-    "a list": b"[1, null, {}]",
-    "text": b'"x"',
-    "bytes": b"\xff\xfe\x00\x01" * 10,
-    "nothing": b"",
-    "a folder": None,
-}
+    "deep": b"[" * 100_000, "deeper": b'{"a":' * 100_000, "null": b"null", "a list": b"[1, null, {}]", "text": b'"x"',
+    "bytes": b"\xff\xfe\x00\x01" * 10, "nothing": b"", "a folder": None,
+}  # fmt: skip
 VALUES = (None, [], {}, "x", float("inf"), float("nan"), -1, 10**400, True, [[]], {"a": [1]}, [None, 1])
 
 
@@ -71,15 +65,10 @@ def bad(workspace: Workspace, make_clip: Callable[..., Path], tmp_path: Path, mo
 def read_all(shell: Shell, workspace: Workspace) -> None:
     """Every list and view of shell, page and notebook: none fails, and the healthy run is in each."""
     for words in (
-        ("runs",),
-        ("runs", "show", "bad"),
-        ("runs", "report", "bad"),
-        ("runs", "compare", "good", "bad"),
-        ("runs", "queue"),
-        ("runs", "prune", "bad", "--keep", "2"),
-        ("loras", "list"),
+        ("runs",), ("runs", "show", "bad"), ("runs", "report", "bad"), ("runs", "compare", "good", "bad"),
+        ("runs", "queue"), ("runs", "prune", "bad", "--keep", "2"), ("loras", "list"),
         ("loras", "show", "loras/made"),
-    ):
+    ):  # fmt: skip
         said = shell(*words)
         assert said.code == 0 or "\n" not in said.err.strip(), (words, said)
         assert words != ("runs",) or (said.code == 0 and "good" in said.out), said
@@ -93,29 +82,12 @@ def read_all(shell: Shell, workspace: Workspace) -> None:
 
 def files(workspace: Workspace, run: Run) -> list[Path]:
     names = (
-        "config.json",
-        "process.json",
-        "heartbeat.json",
-        "result.json",
-        "parent.json",
-        "metrics.jsonl",
-        "sessions.jsonl",
-        "stars.json",
-        "best.json",
-        "oom_fallback.json",
-        "dataset.lock.json",
-        "published.json",
-        "README.md",
-        "job.log",
-        "remote.json",
-        "waiting.json",
-        ".summary.json",
-        "lora.safetensors",
-        "previews/step-00000010/0.json",
-        "previews/step-00000010/0-scale-0.5.json",
-        "previews/step-00000010/live-0.json",
-        "checkpoints/step-00000010/MANIFEST.json",
-    )
+        "config.json", "process.json", "heartbeat.json", "result.json", "parent.json", "metrics.jsonl",
+        "sessions.jsonl", "stars.json", "best.json", "oom_fallback.json", "dataset.lock.json", "published.json",
+        "README.md", "job.log", "remote.json", "waiting.json", ".summary.json", "lora.safetensors",
+        "previews/step-00000010/0.json", "previews/step-00000010/0-scale-0.5.json",
+        "previews/step-00000010/live-0.json", "checkpoints/step-00000010/MANIFEST.json",
+    )  # fmt: skip
     loras = workspace.root / "loras"
     found = [loras / "stars.json", loras / "made" / "lora.json", workspace.runs / queue.QUEUE]
     return [*(run.folder / name for name in names), *found]
@@ -218,15 +190,10 @@ def test_a_lora_whose_header_is_whole_and_odd_is_bad_or_read_without_what_is_odd
     tensors = workspace.root / "loras" / "made" / "lora.safetensors"
     notes = "lora_adapter_metadata"
     for key, value in (
-        ("shape", [float("inf"), 2]),
-        ("shape", [-1, 2]),
-        ("data_offsets", [0, float("inf")]),
-        ("data_offsets", [0, 10**400]),
-        (notes, json.dumps({"transformer.lora_alpha": 10**400})),
-        (notes, json.dumps({"transformer.lora_alpha": float("inf")})),
-        (notes, "[" * 100_000),
-        (notes, "null"),
-    ):
+        ("shape", [float("inf"), 2]), ("shape", [-1, 2]), ("data_offsets", [0, float("inf")]),
+        ("data_offsets", [0, 10**400]), (notes, json.dumps({"transformer.lora_alpha": 10**400})),
+        (notes, json.dumps({"transformer.lora_alpha": float("inf")})), (notes, "[" * 100_000), (notes, "null"),
+    ):  # fmt: skip
         header = json.loads(data[8:end])
         header["__metadata__" if key == notes else name][key] = value
         head = json.dumps(header).encode()

@@ -27,20 +27,10 @@ from workbench.workspace import Workspace
 
 ONE = 1 << 16
 KINDS = {
-    "a.ts": "libx264",
-    "a.MTS": "libx264",
-    "a.m2ts": "mpeg2video",
-    "a.wmv": "wmv2",
-    "a.asf": "msmpeg4v3",
-    "a.flv": "flv",
-    "a.mpg": "mpeg1video",
-    "a.vob": "mpeg2video",
-    "a.ogv": "libvpx",
-    "a.3g2": "mpeg4",
-    "a.f4v": "libx264",
-    "a.mxf": "mpeg2video",
-    "a.avi": "mpeg4",
-}
+    "a.ts": "libx264", "a.MTS": "libx264", "a.m2ts": "mpeg2video", "a.wmv": "wmv2", "a.asf": "msmpeg4v3",
+    "a.flv": "flv", "a.mpg": "mpeg1video", "a.vob": "mpeg2video", "a.ogv": "libvpx", "a.3g2": "mpeg4",
+    "a.f4v": "libx264", "a.mxf": "mpeg2video", "a.avi": "mpeg4",
+}  # fmt: skip
 
 
 # ---- files of other kinds -------------------------------------------------------------------------------------------

@@ -28,19 +28,13 @@ from workbench.workspace import Workspace
 PLENTY = GpuModel("a large GPU", "cuda", 200.0, 394.0)
 # cogvideox-factory's table (docs/memory.md): model, rank, checkpointing, batch size, GB.
 PUBLISHED = [
-    ("cogvideox-5b", 16, "full", 1, 19.7),
-    ("cogvideox-5b", 64, "full", 1, 20.8),
-    ("cogvideox-5b", 256, "full", 1, 22.1),
-    ("cogvideox-5b", 16, "full", 4, 46.5),
-    ("cogvideox-5b", 64, "full", 4, 47.8),
-    ("cogvideox-5b", 256, "full", 4, 47.3),
-    ("cogvideox-2b", 16, "full", 4, 21.8),
-    ("cogvideox-2b", 64, "full", 4, 22.3),
-    ("cogvideox-2b", 256, "full", 4, 22.0),
-    ("cogvideox-2b", 16, "none", 1, 43.8),
-    ("cogvideox-2b", 64, "none", 1, 44.3),
-    ("cogvideox-2b", 256, "none", 1, 45.8),
-]
+    ("cogvideox-5b", 16, "full", 1, 19.7), ("cogvideox-5b", 64, "full", 1, 20.8),
+    ("cogvideox-5b", 256, "full", 1, 22.1), ("cogvideox-5b", 16, "full", 4, 46.5),
+    ("cogvideox-5b", 64, "full", 4, 47.8), ("cogvideox-5b", 256, "full", 4, 47.3),
+    ("cogvideox-2b", 16, "full", 4, 21.8), ("cogvideox-2b", 64, "full", 4, 22.3),
+    ("cogvideox-2b", 256, "full", 4, 22.0), ("cogvideox-2b", 16, "none", 1, 43.8),
+    ("cogvideox-2b", 64, "none", 1, 44.3), ("cogvideox-2b", 256, "none", 1, 45.8),
+]  # fmt: skip
 
 # Measured, GB (docs/memory.md).
 ON_PROCESSOR = {

@@ -1,13 +1,17 @@
-"""What a GPU decides of a recipe: memory levels that fit, and smaller clips where none does, each with its reason."""
+"""A recipe fits the GPU that it is made for, and a trial measures what it needs."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.shell import Shell
+from workbench import jobs
+from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError
 from workbench.families import find_model
-from workbench.fit import levels
-from workbench.fit.estimate import estimate_from_facts
+from workbench.families.model import Model
+from workbench.fit import levels, measurement, memory
+from workbench.fit.estimate import estimate, estimate_from_facts
 from workbench.fit.gpus import gpu_of
 from workbench.fit.levels import SOURCE, suggest
 from workbench.runs.settings import TrainSettings
@@ -66,7 +70,6 @@ def test_fewer_clips_at_a_time_stay_as_many_a_step() -> None:
     family, model = find_model("cogvideox-5b")
     wanted = TrainSettings(model=model.id, batch_size=16)
     found = levels.fitting_smaller(wanted, model, family.facts(model), gpu_of("12 GB"))
-    assert found.settings is not None
     assert (found.settings.batch_size, found.settings.gradient_accumulation) == (1, 16)
     assert found.given_up == "No level fits 12 GB with 16 clips at a time: lower batch_size."
 
@@ -81,3 +84,41 @@ def test_without_a_gpu_memory_is_left_alone_and_one_that_takes_nothing_is_a_warn
     assert hopeless.warning == "2 GB: No memory level fits 2 GB, at any size: a smaller model may."
     with pytest.raises(ConfigError, match="give its memory in GB"):
         suggest(workspace, "style", settings, "a large one", 30)
+
+
+# ---- a trial that measures
+
+
+FILES = {"config.json", "process.json", "heartbeat.json", "control", "job.log", "result.json", ".start.lock"}
+
+
+def test_a_trial_leaves_its_figures_and_nothing_else(
+    workspace: Workspace, dataset: Dataset, toy_model: Model, shell: Shell
+) -> None:
+    flags = ("--model", toy_model.source, "--dataset", "squares", "--batch-size", "2")
+    said = shell("fit", *flags, "--measure")
+    assert said.code == 0, said.err
+    assert " in all; measured." in said.out
+    settings = TrainSettings(model=toy_model.source, dataset="squares", batch_size=2)
+    fit = estimate(workspace, settings)
+    assert set(fit.measured.phases) == set(memory.PHASES)
+    assert all(0.1 < gb < 4.0 for gb in fit.measured.phases.values())
+    assert fit.measured.step_seconds > 0
+    assert fit.measured.checkpoint_bytes > 1000
+    assert all(path.name.startswith(".queue") for path in workspace.runs.iterdir())
+    status = measurement.newest(workspace)
+    assert status.state is jobs.State.FINISHED
+    assert {path.name for path in status.folder.iterdir()} <= FILES
+    assert [path.name for path in (workspace.root / measurement.FOLDER).iterdir()] == [status.name]
+
+
+def test_the_shell_says_what_would_fit(workspace: Workspace, shell: Shell) -> None:
+    said = shell("fit", "--model", "cogvideox-5b", "--rank", "64", "--gpu-memory", "24")
+    assert said.code == 91
+    assert "It does not fit: most is needed in training." in said.out
+    said = shell("fit", "--model", "cogvideox-5b", "--rank", "64", "--gpu-memory", "24", "--fit-to-gpu")
+    assert said.code == 0
+    assert "--gradient-checkpointing full" in said.out
+    assert shell("fit", "--gpu-memory", "24", "--measure").code == 64
+    refused = shell("train", "--target", "nowhere", "--fit-to-gpu")
+    assert refused.code == 64

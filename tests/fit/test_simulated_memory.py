@@ -19,9 +19,9 @@ QUICK = (
     "cogvideox1.5-5b: training, full, half of the blocks swapped",
     "wan2.1-t2v-1.3b: training, keep attention",
     "wan2.2-ti2v-5b-image: training, full",
-    "ltx-video-2b-0.9.5: training, offloaded, nf4, all blocks swapped",
     "ltx-video-2b-0.9.5: previews, denoising",
 )
+SLOW = "ltx-video-2b-0.9.5: training, offloaded, nf4, all blocks swapped"
 
 
 def test_every_model_was_simulated_at_every_level() -> None:
@@ -45,7 +45,7 @@ def test_the_estimate_of_tensors_is_near_every_simulation() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", [*QUICK, pytest.param(SLOW, marks=pytest.mark.release)])
 def test_a_few_blocks_of_real_width_need_what_is_estimated_for_them(name: str) -> None:
     """Simulated here, with the code of today; the whole model that follows is the one of the results."""
     found = simulation.simulate(CASES[name])

@@ -27,24 +27,14 @@ MEMORY = 6 * 1024**3
 # Offset and size in bytes, and the numbers below, as a C program printed them that mingw-w64 12.2 compiled with its
 # winnt.h for x86-64 and wine 8.0 ran.
 BASIC = {
-    "PerProcessUserTimeLimit": (0, 8),
-    "PerJobUserTimeLimit": (8, 8),
-    "LimitFlags": (16, 4),
-    "MinimumWorkingSetSize": (24, 8),
-    "MaximumWorkingSetSize": (32, 8),
-    "ActiveProcessLimit": (40, 4),
-    "Affinity": (48, 8),
-    "PriorityClass": (56, 4),
-    "SchedulingClass": (60, 4),
-}
+    "PerProcessUserTimeLimit": (0, 8), "PerJobUserTimeLimit": (8, 8), "LimitFlags": (16, 4),
+    "MinimumWorkingSetSize": (24, 8), "MaximumWorkingSetSize": (32, 8), "ActiveProcessLimit": (40, 4),
+    "Affinity": (48, 8), "PriorityClass": (56, 4), "SchedulingClass": (60, 4),
+}  # fmt: skip
 EXTENDED = {
-    "BasicLimitInformation": (0, 64),
-    "IoInfo": (64, 48),
-    "ProcessMemoryLimit": (112, 8),
-    "JobMemoryLimit": (120, 8),
-    "PeakProcessMemoryUsed": (128, 8),
-    "PeakJobMemoryUsed": (136, 8),
-}
+    "BasicLimitInformation": (0, 64), "IoInfo": (64, 48), "ProcessMemoryLimit": (112, 8), "JobMemoryLimit": (120, 8),
+    "PeakProcessMemoryUsed": (128, 8), "PeakJobMemoryUsed": (136, 8),
+}  # fmt: skip
 PROTOTYPES = {
     "CreateJobObjectW": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p),
     "SetInformationJobObject": (ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32),
@@ -222,7 +212,6 @@ def test_windows_holds_a_child_to_its_limits(code: str, ended: int | None) -> No
     program, variables = platform.python()
     command = [program, "-c", f"import subprocess, sys\ninput()\n{code}"]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **variables})
-    assert child.stdin is not None
     guard = JobGuard(child.pid, 500_000_000, limited.kernel32())
     with guard.task(1.0):
         child.stdin.write(b"begin\n")

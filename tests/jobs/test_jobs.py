@@ -62,19 +62,15 @@ TRAINS = {"phase": "train", "step": 4, "total": 10, "step_seconds": 2}
 @pytest.mark.parametrize(
     ("process", "beat", "result", "state"),
     [
-        (None, None, None, State.NEW),
-        ({}, None, None, State.STARTING),
-        ({}, TRAINS, None, State.RUNNING),
+        (None, None, None, State.NEW), ({}, None, None, State.STARTING), ({}, TRAINS, None, State.RUNNING),
         ({}, {**TRAINS, "paused": True}, None, State.PAUSED),
-        ({}, {**TRAINS, "stopping": True}, None, State.STOPPING),
-        ({"boot_id": "another"}, TRAINS, None, State.DIED),
-        ({}, '{"phase": "train", "st', None, State.STARTING),
-        ({}, "[]", None, State.STARTING),
+        ({}, {**TRAINS, "stopping": True}, None, State.STOPPING), ({"boot_id": "another"}, TRAINS, None, State.DIED),
+        ({}, '{"phase": "train", "st', None, State.STARTING), ({}, "[]", None, State.STARTING),
         ({}, '{"step": "many", "time": "noon"}', None, State.RUNNING),
         (None, None, {"status": "exploded"}, State.FAILED),
         ({}, TRAINS, {"status": "finished", "exit_code": 0}, State.FINISHED),
     ],
-)
+)  # fmt: skip
 def test_the_files_of_a_job_tell_its_state_whatever_is_in_them(
     folder: Path, process: Any, beat: Any, result: Any, state: State
 ) -> None:

@@ -249,24 +249,6 @@ def test_a_fused_model_generates_what_the_lora_does(workspace: Workspace) -> Non
 # ---- in and out -----------------------------------------------------------------------------------------------------
 
 
-def test_a_file_of_another_trainer_is_added_to_the_library(workspace: Workspace, tmp_path: Path) -> None:
-    given = on((QUERY, 2))
-    flat = QUERY.replace(".", "_")
-    foreign = {
-        f"lora_unet_{flat}.lora_down.weight": torch.from_numpy(given[f"{QUERY}.lora_A.weight"]),
-        f"lora_unet_{flat}.lora_up.weight": torch.from_numpy(given[f"{QUERY}.lora_B.weight"]),
-        f"lora_unet_{flat}.alpha": torch.tensor(1.0),
-    }
-    save_file(foreign, tmp_path / "cats.safetensors")
-    settings = LoraImportSettings(source=str(tmp_path / "cats.safetensors"), model=MODEL, trigger="ohwx")
-    done = do(import_lora, workspace, settings)
-    lora = library.find(workspace, "loras/cats")
-    assert (lora.rank, lora.alpha, lora.trigger, lora.model) == (2, 1.0, "ohwx", MODEL)
-    assert "a LoRA of rank 2 by a trainer with kohya's names" in done.message
-    both = given[f"{QUERY}.lora_B.weight"].astype(float) @ given[f"{QUERY}.lora_A.weight"] / 2
-    near(deltas(lora.path)[QUERY], torch.from_numpy(both))
-
-
 def test_what_does_not_fit_or_is_unsound_is_refused_in_a_sentence(workspace: Workspace, tmp_path: Path) -> None:
     small = write_lora(tmp_path / "small.safetensors", layer(QUERY, 2, 8, 8))
     with pytest.raises(ConfigError, match="small does not fit Tiny .*0 of its 1 layers match"):

@@ -1,4 +1,4 @@
-"""LoRAs imported as people name them: files beside them, folders, torch's files; what fits in part, or not at all."""
+"""LoRAs imported as people name them, of every kind, and what is said of those that fit in part or not."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ import torch
 from safetensors.torch import save_file
 
 from tests.fake_hub import FakeHub, login
-from tests.shell import run_command
+from tests.loras.making import layer, put_lora
+from tests.shell import Shell, run_command
 from workbench.errors import ConfigError
 from workbench.families import families, find_model
+from workbench.families.base import Family
+from workbench.families.lora_files import weights
+from workbench.families.model import Model
+from workbench.jobs.devices import pick_device
 from workbench.loras import library, view
-from workbench.loras.converting import import_lora
+from workbench.loras.converting import convert, import_lora
 from workbench.loras.making import OperationResult, extract, merge
 from workbench.loras.opened import opened
-from workbench.loras.settings import ExtractSettings, LoraImportSettings, MergeSettings
+from workbench.loras.settings import ConvertSettings, ExtractSettings, LoraImportSettings, MergeSettings
+from workbench.sampler.generate import Sampler
+from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
 MODEL = "tiny-cogvideox"
@@ -34,10 +41,10 @@ def imported(workspace: Workspace, source: object, model: str = MODEL, **more: o
 
 def pairs(part: str = "attn1.to_q", rank: int = 2) -> Tensors:
     random, found = torch.Generator().manual_seed(0), Tensors()
-    for layer, (outputs, inputs) in SIZES.items():
-        if part in layer:
-            found[f"transformer.{layer}.lora_A.weight"] = torch.randn(rank, inputs, generator=random)
-            found[f"transformer.{layer}.lora_B.weight"] = torch.randn(outputs, rank, generator=random)
+    for name, (outputs, inputs) in SIZES.items():
+        if part in name:
+            found[f"transformer.{name}.lora_A.weight"] = torch.randn(rank, inputs, generator=random)
+            found[f"transformer.{name}.lora_B.weight"] = torch.randn(outputs, rank, generator=random)
     return found
 
 
@@ -184,10 +191,10 @@ def test_a_control_lora_is_not_taken_without_its_input_layer(kind: str, workspac
     model = WAN.toy(tmp_path / "wan", "text")
     sizes = {name: (one.outputs, one.inputs) for name, one in WAN.facts(model).named()}
     given = Tensors()
-    for layer, (outputs, inputs) in sizes.items():
-        if "blocks" in layer:
-            given[f"diffusion_model.{layer}.lora_A.weight"] = torch.ones(1, inputs)
-            given[f"diffusion_model.{layer}.lora_B.weight"] = torch.ones(outputs, 1)
+    for place, (outputs, inputs) in sizes.items():
+        if "blocks" in place:
+            given[f"diffusion_model.{place}.lora_A.weight"] = torch.ones(1, inputs)
+            given[f"diffusion_model.{place}.lora_B.weight"] = torch.ones(outputs, 1)
     outputs, inputs = sizes["patch_embedding"]
     wide, name = (outputs, inputs // 2, 1, 2, 2), "diffusion_model.patch_embedding"
     given |= {
@@ -203,4 +210,208 @@ def test_a_control_lora_is_not_taken_without_its_input_layer(kind: str, workspac
     with pytest.raises(ConfigError, match="control or image-to-video LoRA, and without its input layer"):
         imported(workspace, tmp_path / "x.safetensors", model.id)
     done = imported(workspace, tmp_path / "x.safetensors", model.id, force=True)
-    assert done.reports[0]["matched"] == sum("blocks" in layer for layer in sizes)
+    assert done.reports[0]["matched"] == sum("blocks" in place for place in sizes)
+
+
+# ---- other kinds
+
+
+FOLDER = Path(TINY.source)
+QUERY, VALUE = "transformer_blocks.0.attn1.to_q", "transformer_blocks.1.attn1.to_v"
+
+
+def imported_file(workspace: Workspace, source: Path) -> OperationResult:
+    return import_lora(workspace, LoraImportSettings(source=str(source), model=MODEL), print, lambda *_: None)
+
+
+def scales(path: Path) -> dict[str, float]:
+    lora = FAMILY.lora_weights(*FAMILY.lora_tensors(path))
+    return {one: lora.scale_of(one) for one in lora.layers}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """What peft's `save_pretrained` leaves: alpha in adapter_config.json alone, for one layer another one."""
+    from peft import LoraConfig, get_peft_model
+
+    transformer = FAMILY.load_transformer(FOLDER, torch.device("cpu"), torch.float32)
+    config = LoraConfig(r=4, lora_alpha=6, target_modules=[QUERY, VALUE], alpha_pattern={VALUE: 2}, use_rslora=True)
+    model = get_peft_model(transformer, config)
+    model.save_pretrained(tmp_path / "cats")
+    return tmp_path / "cats"
+
+
+def test_alpha_comes_from_pefts_folder(workspace: Workspace, folder: Path) -> None:
+    for source in (folder, folder / "adapter_model.safetensors"):
+        done = imported_file(workspace, source)
+        assert "by peft" in done.message
+        lora = library.find(workspace, done.name)
+        assert lora.title == "cats"
+        assert scales(lora.path) == pytest.approx({QUERY: 6 / 4**0.5, VALUE: 2 / 4**0.5})
+
+
+DAMAGED = {
+    "cut": "{", "list": "[]", "deep": "[" * 100_000, "huge": "{" + " " * (1 << 20) + "}",
+    "infinite": '{"lora_alpha": Infinity}', "words": '{"lora_alpha": ["six"]}',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("notes", DAMAGED.values(), ids=DAMAGED)
+def test_damaged_notes_of_pefts_folder_are_a_sentence(notes: str, workspace: Workspace, folder: Path) -> None:
+    (folder / "adapter_config.json").write_text(notes)
+    with pytest.raises(ConfigError, match="notes on rank and alpha are damaged|it is damaged"):
+        imported_file(workspace, folder)
+
+
+@pytest.mark.parametrize(
+    ("ends", "kind"),
+    [
+        (("oft_blocks", "rescale", "alpha"), "an OFT"),
+        (("boft_R", "boft_s"), "a BOFT"),
+        (("a1.weight", "a2.weight", "b1.weight", "b2.weight"), "a GLoRA"),
+        (("on_input", "weight"), r"an \(IA\)3"),
+        (("lora_A", "lora_B", "lora_E"), "an AdaLoRA"),
+        (("vera_lambda_b", "vera_lambda_d"), "a VeRA"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+@pytest.mark.parametrize("prefix", ["lycoris_transformer_blocks_0_attn1_to_q", "diffusion_model.blocks.0.q"])
+def test_other_kinds_are_refused_by_name(
+    ends: tuple[str, ...], kind: str, prefix: str, workspace: Workspace, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.safetensors"
+    save_file({f"{prefix}.{end}": torch.ones(2, 2) for end in ends}, path)
+    with pytest.raises(ConfigError, match=f"this is {kind}.*, no LoRA .*: use it in the program that trained it"):
+        imported_file(workspace, path)
+
+
+def test_sampling_with_one_says_the_same(workspace: Workspace, tmp_path: Path) -> None:
+    save_file({"lycoris_transformer_blocks_0_attn1_to_q.oft_blocks": torch.ones(2, 2)}, tmp_path / "k.safetensors")
+    settings = SampleSettings(prompt="x", steps=1, loras=(str(tmp_path / "k.safetensors"),), device="cpu")
+    with pytest.raises(ConfigError, match="this is an OFT"):
+        Sampler(MODEL, pick_device("cpu")).generate(workspace, settings)
+
+
+def test_files_that_comfyui_passes_over_come_with_a_warning(workspace: Workspace, shell: Shell) -> None:
+    put_lora(workspace, "a", layer(QUERY, 2, 8, 8), alpha=1.0)
+    for format in FAMILY.lora_formats:
+        message = convert(workspace, ConvertSettings(lora="loras/a", format=format.id), print, lambda *_: None).message
+        passed_over = format.id in ("kohya", "lycoris", "diffusers", "portable", "finetrainers")
+        assert ("ComfyUI, convert it to comfyui" in message) == passed_over, format.id
+    assert "changes nothing" in shell("loras", "convert", "loras/a", "kohya", str(workspace.root / "k.safetensors")).out
+
+
+# ---- what matched
+
+
+LTX = next(family for family in families() if family.name == "ltx")
+
+
+@pytest.fixture(scope="module")
+def wan(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return WAN.toy(tmp_path_factory.mktemp("wan"), "text")
+
+
+def pairs_of(family: Family, model: Model, part: str) -> Tensors:
+    """A LoRA on the layers of the model's blocks whose names have `part`, by our names."""
+    found, random = Tensors(), torch.Generator().manual_seed(0)
+    for name, linear in family.facts(model).named():
+        if "blocks" in name and part in name:
+            found[f"{name}.lora_A.weight"] = torch.randn(2, linear.inputs, generator=random)
+            found[f"{name}.lora_B.weight"] = torch.randn(linear.outputs, 2, generator=random)
+    return found
+
+
+def file_of(path: Path, family: Family, tensors: Tensors, format: str, alpha: float = 1.0) -> Path:
+    layers = {name.rpartition(".lora_")[0] for name in tensors}
+    written, metadata = family.export_lora(weights(tensors, dict.fromkeys(layers, alpha), "x"), format)
+    save_file(written, path, metadata)
+    return path
+
+
+@pytest.fixture
+def foreign(wan: Model, tmp_path: Path) -> Path:
+    """Of lightx2v: a layer that the model lacks, and a norm's weights, beside 20 that fit."""
+    tensors = pairs_of(WAN, wan, "")
+    tensors |= {name.replace("blocks.0", "blocks.7"): one for name, one in pairs_of(WAN, wan, "0.attn1.to_q").items()}
+    path = file_of(tmp_path / "fast.safetensors", WAN, tensors, "comfyui")
+    from safetensors.torch import load_file
+
+    save_file({**load_file(path), "diffusion_model.blocks.0.norm3.diff": torch.ones(24)}, path)
+    return path
+
+
+def test_an_import_says_what_matched_everywhere(workspace: Workspace, wan: Model, foreign: Path, shell: Shell) -> None:
+    shown = shell("loras", "import", str(foreign), "--model", wan.id).out
+    for part in (
+        "20 of 21",
+        "blocks.7.attn1.to_q: a layer that the model lacks",
+        "diffusion_model.blocks.0.norm3: a norm or a table, for which a LoRA has no place",
+        "lightx2v",
+    ):
+        assert part in shown
+        assert part in shell("loras", "show", "loras/fast").out
+    lora = library.find(workspace, "loras/fast")
+    assert dict(view.match(lora))["layers matched"] == "20 of 21"
+    assert json.loads(shell("loras", "show", "loras/fast", "--json").out)["match"]["matched"] == 20
+    again = json.loads(shell("loras", "import", str(foreign), "--model", wan.id, "--json").out)
+    assert again["made"] == "loras/fast-2"
+    assert again["reports"][0] | {"lora": "fast"} == {"lora": "fast", **library.notes(lora)["match"]}
+
+
+def test_a_conversion_says_what_was_read(workspace: Workspace, foreign: Path, tmp_path: Path, shell: Shell) -> None:
+    done = json.loads(
+        shell("loras", "convert", str(foreign), "portable", str(tmp_path / "p.safetensors"), "--json").out
+    )
+    assert done["made"] == str(tmp_path / "p.safetensors")
+    (found,) = done["reports"]
+    assert (found["matched"], found["layers"], found["alpha"], found["rank"]) == (21, 21, "1", "2")
+    assert found["left_out"][0]["names"] == ["diffusion_model.blocks.0.norm3"]
+
+
+def test_a_conversion_names_the_layers_that_few_programs_read(workspace: Workspace, wan: Model, tmp_path: Path) -> None:
+    tensors = pairs_of(WAN, wan, "")
+    for name, linear in WAN.facts(wan).named():
+        if name == "proj_out":
+            tensors["proj_out.lora_A.weight"] = torch.ones(2, linear.inputs)
+            tensors["proj_out.lora_B.weight"] = torch.ones(linear.outputs, 2)
+    path = file_of(tmp_path / "head.safetensors", WAN, tensors, "diffusers")
+    settings = ConvertSettings(lora=str(path), format="diffsynth")
+    message = convert(workspace, settings, print, lambda *_: None).message
+    assert "Layers outside the blocks (proj_out) are read by ComfyUI alone" in message
+
+
+def test_a_file_with_both_experts_becomes_two(workspace: Workspace, wan: Model, tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    joint = Tensors()
+    for number in (1, 2):
+        one = load_file(
+            file_of(tmp_path / f"{number}.safetensors", WAN, pairs_of(WAN, wan, f"blocks.{number - 1}"), "comfyui")
+        )
+        joint |= {
+            name.replace("diffusion_model.", f"diffusion_model.transformer_{number}."): t for name, t in one.items()
+        }
+    save_file(joint, tmp_path / "pair.safetensors")
+    settings = LoraImportSettings(source=str(tmp_path / "pair.safetensors"), model=wan.id)
+    done = import_lora(workspace, settings, print, lambda *_: None)
+    names = {"loras/pair-high-noise", "loras/pair-low-noise"}
+    assert {one.name for one in library.all_loras(workspace)} == names
+    assert done.message.startswith("two LoRAs, one for each expert: ")
+    assert all(name in done.message for name in names)
+    (low,) = opened(workspace, ["loras/pair-low-noise"])
+    assert {layer[:8] for layer in low.weights.layers} == {"blocks.1"}
+
+
+@pytest.mark.parametrize(("family", "variant"), [(WAN, "text"), (LTX, LTX.toys[0])], ids=["wan", "ltx"])
+@pytest.mark.parametrize("part", ["", "attn1"])
+def test_the_family_of_a_file_is_found_without_being_named(
+    family: Family, variant: str, part: str, workspace: Workspace, tmp_path: Path
+) -> None:
+    """Layers of CogVideoX are called the same; sizes, and layers that it lacks, decide."""
+    model = family.models[0]
+    tensors = {name: one for name, one in pairs_of(family, model, f"blocks.0.{part}").items()}
+    path = file_of(tmp_path / "a.safetensors", family, tensors, "diffusers")
+    (found,) = opened(workspace, [str(path)])
+    assert found.family is family
+    assert len(found.weights.layers) == len(tensors) / 2

@@ -25,6 +25,8 @@ CPU = torch.device("cpu")
 CASES = [
     (family, variant) for family in families() if family.name in ("wan", "ltx", "mochi") for variant in family.toys
 ]
+# One of each kind at every change, the others before a release.
+USUAL = {("ltx", "text"), ("ltx", "image-0.9.5"), ("wan", "image-2.1"), ("wan", "5b-image"), ("wan", "a14b")}
 EQUAL: dict[str, dict[str, Any]] = {
     "keep attention": {"gradient_checkpointing": "keep attention"},
     "full": {"gradient_checkpointing": "full"},
@@ -76,7 +78,12 @@ class Variant:
         return each.mean().item(), found
 
 
-@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0].name} {case[1]}")
+def case(family: Family, variant: str) -> Any:
+    marks = [] if (family.name, variant) in USUAL else [pytest.mark.release]
+    return pytest.param((family, variant), marks=marks, id=f"{family.name} {variant}")
+
+
+@pytest.fixture(scope="module", params=[case(*one) for one in CASES])
 def variant(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Variant:
     family, name = request.param
     return Variant(family, tmp_path_factory.mktemp("toys") / name, name)

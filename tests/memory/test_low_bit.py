@@ -163,7 +163,6 @@ def test_b27_gradients_are_those_of_the_rounded_weight_and_only_its_bytes_are_ke
         second = functional.linear(functional.gelu(first), block[2].weight, block[2].bias)
     expected = torch.autograd.grad(second.float().square().sum(), [again, block[0].bias, block[2].bias])
     for one, other in zip((x.grad, block[0].bias.grad, block[2].bias.grad), expected, strict=True):
-        assert one is not None
         assert functional.cosine_similarity(one.flatten(), other.flatten(), dim=0) > 0.9999
 
 

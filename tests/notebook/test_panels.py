@@ -1,4 +1,4 @@
-"""Panels by their messages, as a notebook's page sends them, and what they start, without a page and without a job."""
+"""Panels by their messages, as a notebook's page sends them, and what they start, without a page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 import workbench
 from tests.cli.test_cli_runs import save
 from tests.loras.making import layer, put_lora
-from tests.patience import until
+from tests.patience import PATIENCE, until
 from tests.written_grid import write_grid
 from tests.written_run import add_preview, write_run
 from workbench import Dataset, Run, Samples, Workspace
@@ -24,14 +24,28 @@ from workbench.clips import media
 from workbench.dataset_builder.settings import ExportSettings
 from workbench.display import inline_html
 from workbench.errors import ConfigError
-from workbench.notebook import attach, clone_panel, compare_runs, fork_panel, form, sample_panel, train_panel
+from workbench.jobs import State
+from workbench.notebook import (
+    attach,
+    clip_cards,
+    clone_panel,
+    compare_runs,
+    fork_panel,
+    form,
+    sample_panel,
+    task_panel,
+    train_panel,
+)
 from workbench.notebook.widget import PART, View
+from workbench.paths import ASSETS
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.samples import new_id, video_path, write_sample
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings
 
 Message = dict[str, Any]
+
+CLIPS = ASSETS / "demo_clips" / "stripes"
 
 
 class Sent:
@@ -153,7 +167,6 @@ def test_a_finished_run_is_shown_from_its_files(workspace: Workspace) -> None:
     panel = attach(workspace)
     assert panel.address == "#/train/cats"
     bundle = panel._repr_mimebundle_()
-    assert bundle is not None
     assert "application/vnd.jupyter.widget-view+json" in bundle[0]
     assert bundle[0]["text/html"] == run._repr_html_()
     panel.close()
@@ -234,6 +247,66 @@ def test_a_sample_is_refused_before_anything_is_asked_for(workspace: Workspace) 
     panel.set(loras=["nobody"])
     with pytest.raises(ConfigError, match="no LoRA here"):
         panel.generate()
+
+
+def test_a_panel_made_after_a_restart_knows_what_is_under_way(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.jobs.control._spawn", lambda *_: None)  # no worker takes it
+    panel = sample_panel(workspace, prompt="a ring", device="cpu")
+    panel.generate()
+    again = sample_panel(workspace)
+    assert again.ids == panel.ids
+    again.cancel()
+    assert panel.wait(PATIENCE) == []
+
+
+# ---- tasks, as jobs
+
+
+def test_files_are_imported_and_what_is_no_video_is_refused(workspace: Workspace, tmp_path: Path) -> None:
+    dataset = Dataset.create(workspace, "Chosen")
+    panel = task_panel(workspace, dataset.name, "import")
+    panel.start()
+    failed = panel.wait(PATIENCE)
+    assert (failed.state, panel.lines) == (State.FAILED, [])
+    assert "no videos" in failed.message
+    (tmp_path / "<i>bad.mp4").write_bytes(b"no video")
+    (tmp_path / "good.mp4").write_bytes(min(CLIPS.glob("*.mp4")).read_bytes())
+    panel.set(sources=[str(tmp_path)], longest_side=64)
+    panel.start()
+    assert panel.wait(PATIENCE).state is State.FINISHED
+    assert [clip.width for clip in dataset.clips] == [64]
+    assert any("1 file refused" in line for line in panel.lines)
+    shown = clip_cards(workspace, dataset.name).html()
+    assert "1 file was refused" in shown
+    assert "<i>" not in shown
+    with pytest.raises(ConfigError, match="no panel for the task 'shave'"):
+        task_panel(workspace, dataset.name, "shave")  # type: ignore[arg-type]
+
+
+def test_clips_are_split_after_a_preview(workspace: Workspace, tmp_path: Path) -> None:
+    one, two = (
+        np.stack([picture for _, picture in media.decode(path)]) for path in sorted(CLIPS.glob("*.mp4"))[2:10:6]
+    )
+    media.encode(np.concatenate([one, one[::-1], two, two[::-1]]), tmp_path / "recording.mp4", 8)
+    footage = Dataset.create(workspace, "footage")
+    footage.import_files([tmp_path / "recording.mp4"])
+    (recording,) = footage.clips
+    panel = task_panel(workspace, footage.name, "split", clips=[recording.id], threshold=200.0)
+    with pytest.raises(ConfigError, match="threshold is 200"):
+        panel.start()
+    panel.set(threshold=None, preview=True)
+    panel.start()
+    assert panel.wait(PATIENCE).state is State.FINISHED
+    assert panel.lines[0] == "1 clip would be cut into 2."
+    assert panel.lines[1].startswith("recording.mp4: 2 pieces: 0.00 to ")
+    assert len(footage.clips) == 1
+    panel.set(preview=False)
+    panel.start()
+    assert panel.wait(PATIENCE).state is State.FINISHED
+    assert panel.lines[0] == "1 clip was cut into 2."
+    assert [clip.frames for clip in footage.clips] == [18, 18]
 
 
 # ---- what stays in a notebook that is read without a kernel

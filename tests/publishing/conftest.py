@@ -53,31 +53,20 @@ def run(workspace: Workspace, weights: Path, make_clip: MakeClip, tmp_path: Path
     made.settings.changed(dataset="squares").save(made.folder / "config.json")
     lines = [
         {
-            "file_name": clip.file_name,
-            "name": clip.name,
-            "sha256": clip.sha256,
-            "caption": clip.text,
-            "indices": list(range(9)),
-            "crop": [0, 0, 40, 40],
-            "resize": [40, 40],
+            "file_name": clip.file_name, "name": clip.name, "sha256": clip.sha256, "caption": clip.text,
+            "indices": list(range(9)), "crop": [0, 0, 40, 40], "resize": [40, 40],
             "role": "held_out" if number == 0 else "train",
         }
         for number, clip in enumerate(read_clips(dataset))
-    ]
+    ]  # fmt: skip
     write_json(made.folder / "dataset.lock.json", lines)
     (made.folder / "lora.safetensors").write_bytes(weights.read_bytes())
     for step in (0, 200):
         for place, prompt in enumerate(PROMPTS):
             record = {
-                "prompt": prompt,
-                "seed": place,
-                "steps": 3,
-                "guidance_scale": 3.0,
-                "frames": 9,
-                "height": 40,
-                "width": 40,
-                "settings": {"prompt": prompt, "loras": [f"{made.folder}/lora.safetensors"]},
-            }
+                "prompt": prompt, "seed": place, "steps": 3, "guidance_scale": 3.0, "frames": 9, "height": 40,
+                "width": 40, "settings": {"prompt": prompt, "loras": [f"{made.folder}/lora.safetensors"]},
+            }  # fmt: skip
             video = made.folder / "previews" / f"step-{step:08d}" / f"{place}.mp4"
             clip = make_clip(tmp_path / "clip.mp4", color="red" if step else "blue", size=(40, 40))
             media.encode(media.read_frames(clip, range(9)), video, 8, comment=str(record))

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import yaml
 
+from tests.dataset_builder.small import write_dataset
 from tests.fake_hub import TOKEN, FakeHub
 from tests.patience import PATIENCE
 from tests.publishing.conftest import PROMPTS
@@ -116,17 +117,10 @@ def test_the_card_says_what_the_run_knows(workspace: Workspace, run: Run) -> Non
     ]
     assert body.lstrip().startswith("<Gallery />")
     for said in (
-        "A LoRA of rank 4",
-        "| Clips trained on | 6 |",
-        "| Sizes | 32x32 |",
-        "9 frames of 40x40",
-        "| base model |",
-        'pipe.load_lora_weights("me/cats", adapter_name="lora")',
-        "num_inference_steps=3",
-        "guidance_scale=3.0",
-        "## Limits",
-        "first frame.png",
-    ):
+        "A LoRA of rank 4", "| Clips trained on | 6 |", "| Sizes | 32x32 |", "9 frames of 40x40", "| base model |",
+        'pipe.load_lora_weights("me/cats", adapter_name="lora")', "num_inference_steps=3", "guidance_scale=3.0",
+        "## Limits", "first frame.png",
+    ):  # fmt: skip
         assert (said in body) != (said == "first frame.png"), said
     about = json.loads(plan.files["config.json"])  # type: ignore[arg-type]
     assert (about["rank"], about["alpha"], about["training"]["rank"]) == (4, 8.0, 4)
@@ -234,3 +228,24 @@ def test_a_file_with_notes_that_cannot_be_read_is_damaged(tmp_path: Path, notes:
         (tmp_path / "lora.safetensors").write_bytes(len(head).to_bytes(8, "little") + head)
         with pytest.raises(DataError, match="damaged: export it again"):
             WeightsUpload.of(tmp_path / "lora.safetensors")
+
+
+# ---- a dataset
+
+
+def test_a_dataset_is_shown_then_pushed_once(shell: Shell, workspace: Workspace, hub: FakeHub) -> None:
+    write_dataset(workspace.dataset("squares"), trigger_word="zwx")
+    command = ("publish", "dataset", "squares", "--to", "me/squares", "--license", "cc0-1.0")
+    said = shell(*command, "--dry-run")
+    assert said.code == 0, said.err
+    assert "to the dataset me/squares (private)" in said.out
+    assert "license: cc0-1.0" in said.out
+    named = set(re.findall(r"^ +[\d.,]+ [kM]B  (\S+)$", said.out, re.MULTILINE))
+    assert not hub.repos
+
+    assert f"7 clips written: {hub.url}/datasets/me/squares" in shell(*command).out
+    assert set(hub.repos["datasets/me/squares"]) == named
+    assert hub.private == {"datasets/me/squares"}
+    assert "no new commit" in shell(*command).out
+    assert len(hub.commits) == 1
+    assert "give it with --to" in shell("publish", "dataset", "squares").err

@@ -101,7 +101,6 @@ def test_a_fork_is_the_run_itself_until_a_setting_makes_it_another(
     assert other.name == "parent-2"
     assert other.parent["changed"] == {"learning_rate": [0.01, 0.5]}
     first = checkpoints.newest(other.folder)
-    assert first is not None
     assert read_json(first[1] / checkpoints.STATE)["settings"]["learning_rate"] == 0.5
     assert parent.clone(workspace, "again").settings == settings
 

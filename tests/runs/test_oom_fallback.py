@@ -63,13 +63,8 @@ def test_it_goes_on_from_the_checkpoint_with_less_and_ends_in_the_same_bits(
     assert driven(whole, monkeypatch, []) == [f"{step} none" for step in range(1, 6)]
     run = create(workspace, toy_model.source, **values)
     assert driven(run, monkeypatch, [4]) == [
-        "1 none",
-        "2 none",
-        "3 none",
-        "3 keep attention",
-        "4 keep attention",
-        "5 keep attention",
-    ]
+        "1 none", "2 none", "3 none", "3 keep attention", "4 keep attention", "5 keep attention",
+    ]  # fmt: skip
     assert weights(run) == weights(whole)
     assert [line["loss"] for line in run.metrics] == [line["loss"] for line in whole.metrics]
     assert run.settings.gradient_checkpointing == "none"
@@ -95,7 +90,6 @@ def test_a_second_time_it_ends_and_its_card_knows_what_was_tried(
     assert settings_in_use(run.folder, run.settings).gradient_checkpointing == "offloaded"
     ended = Status(run.folder, State.FAILED, message=OUT, exit_code=ExitCode.OUT_OF_MEMORY)
     found = failure_of(ended, "", run.checkpoints, run.settings)
-    assert found is not None
     assert found.actions[0].settings == {"blocks_to_swap": 1}
 
 
@@ -115,13 +109,8 @@ def test_the_ladder_ends(toy_model: Model) -> None:
         seen.append((settings.gradient_checkpointing, settings.blocks_to_swap))
         settings = cheaper(settings)
     assert seen == [
-        ("none", 0),
-        ("keep attention", 0),
-        ("full", 0),
-        ("offloaded", 0),
-        ("offloaded", 1),
-        ("offloaded", 2),
-    ]
+        ("none", 0), ("keep attention", 0), ("full", 0), ("offloaded", 0), ("offloaded", 1), ("offloaded", 2),
+    ]  # fmt: skip
     full = TrainSettings(model=toy_model.source, method="full", gradient_checkpointing="offloaded")
     assert cheaper(full) is None
     assert lighter(full.changed(precision="bf16")) == {}

@@ -44,7 +44,6 @@ def written(run: Run) -> str:
 def data(text: str) -> dict[str, Any]:
     """What the file holds for its elements: properties and answers."""
     found = re.search(r'<script type="application/json" id="wb-data">(.*?)</script>', text, re.DOTALL)
-    assert found is not None
     read: dict[str, Any] = json.loads(found[1])
     return read
 
@@ -82,7 +81,6 @@ def test_it_says_how_the_run_went_and_what_was_set(run: Run) -> None:
     text = written(run)
     head = data(text)["properties"]["report"]["head"]
     diagnosis = snapshot(run).diagnosis
-    assert diagnosis is not None
     assert head["verdict"]["claim"] == diagnosis.sentence
     assert head["what"].startswith("DoRA of rank 16 on ")
     sections = {one["title"]: one["parts"] for one in data(text)["properties"]["report"]["sections"]}

@@ -105,13 +105,8 @@ def test_a_run_of_weighted_datasets_resumes_to_the_same_bytes(
         workspace,
         toy_model.source,
         {
-            "dataset": "three",
-            "more_datasets": ["four@0.5"],
-            "dataset_weights": "sampling",
-            "validation_dataset": "last",
-            "held_out": 2,
-            "batch_size": 2,
-            "caption_dropout": 0.5,
+            "dataset": "three", "more_datasets": ["four@0.5"], "dataset_weights": "sampling",
+            "validation_dataset": "last", "held_out": 2, "batch_size": 2, "caption_dropout": 0.5,
             "dropped_caption": "zeros",
         },
-    )
+    )  # fmt: skip

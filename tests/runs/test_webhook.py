@@ -77,7 +77,6 @@ def begin(folder: Path) -> subprocess.Popen[str]:
     )
     (folder / jobs.RESULT).unlink(missing_ok=True)
     write_json(folder / jobs.PROCESS, {**processes.identity(process.pid), "started_at": 1.0})
-    assert process.stdout is not None
     assert process.stdout.readline() == "watched\n"
     return process
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -46,30 +45,6 @@ def test_the_report_says_what_was_taken(
     assert (facts["rank"], facts["alpha"], facts["scale"]) == (4, 8.0, 0.5)
     assert facts["matched"] == facts["layers"] == len(load_file(lora)) / 2
     assert facts["left_out"] == []
-
-
-def test_kohyas_names_draw_the_same(
-    sampler: Sampler, workspace: Workspace, write_lora: WriteLora, tmp_path: Path
-) -> None:
-    lora = write_lora(tmp_path / "one.safetensors", 1, rank=4, alpha=8.0)
-    tensors, metadata = sampler.family.lora_tensors(lora)
-    kohya, notes = sampler.family.export_lora(sampler.family.lora_weights(tensors, metadata), "kohya")
-    save_file(kohya, tmp_path / "kohya.safetensors", notes)
-    ours, theirs = (generate(sampler, workspace, f"{path}") for path in (lora, tmp_path / "kohya.safetensors"))
-    assert np.abs(ours.frames.astype(int) - theirs.frames).max() <= 1
-    assert theirs.record["loras"][0]["origin"] != ours.record["loras"][0]["origin"]
-
-
-def test_a_file_of_finetrainers_has_its_strength(
-    sampler: Sampler, workspace: Workspace, write_lora: WriteLora, tmp_path: Path
-) -> None:
-    """Its alpha is in a key of its own, which the stock loader does not read."""
-    lora = write_lora(tmp_path / "one.safetensors", 1, rank=4, alpha=8.0)
-    notes = {"lora_config": json.dumps({"r": 4, "lora_alpha": 8.0})}
-    save_file(load_file(lora), tmp_path / "theirs.safetensors", notes)
-    ours, theirs = (generate(sampler, workspace, f"{path}") for path in (lora, tmp_path / "theirs.safetensors"))
-    assert np.abs(ours.frames.astype(int) - theirs.frames).max() <= 1
-    assert theirs.record["loras"][0]["origin"] == "finetrainers"
 
 
 def test_a_lora_that_half_fits_is_taken_when_forced(

@@ -82,22 +82,6 @@ def test_loras_draw_as_with_the_stock_loader(
     assert len(made.record["loras"][0]["sha256"]) == 64
 
 
-def test_alpha_counts(
-    sampler: Sampler, toy_folder: Path, workspace: Workspace, write_lora: WriteLora, tmp_path: Path
-) -> None:
-    """alpha 8 at scale 1 is alpha 4 at scale 2; a loader that loses alpha would generate the same for both."""
-    strong, weak = (
-        write_lora(tmp_path / "a.safetensors", 1, alpha=8),
-        write_lora(tmp_path / "b.safetensors", 1, alpha=4),
-    )
-
-    def frames_with(text: str) -> np.ndarray:
-        return sampler.generate(workspace, settings(toy_folder, loras=[text])).frames
-
-    assert np.array_equal(frames_with(f"{strong}"), frames_with(f"{weak}=2"))
-    assert not np.array_equal(frames_with(f"{strong}"), frames_with(f"{weak}"))
-
-
 def test_a_warm_pipeline_draws_what_a_cold_one_does(
     sampler: Sampler, toy_folder: Path, workspace: Workspace, write_lora: WriteLora, tmp_path: Path
 ) -> None:

@@ -99,12 +99,8 @@ def test_relative_files_become_absolute(workspace: Workspace, tmp_path: Path, mo
     named = ["ring=0.5", "x.safetensors=0.5", "a/epoch=2-step=9.ckpt", "cats=2", "you/cats"]
     here = tmp_path.resolve()
     assert absolute(workspace, named) == (
-        "ring=0.5",
-        f"{here}/x.safetensors=0.5",
-        f"{here}/a/epoch=2-step=9.ckpt=1",
-        f"{here}/cats=2",
-        "you/cats",
-    )
+        "ring=0.5", f"{here}/x.safetensors=0.5", f"{here}/a/epoch=2-step=9.ckpt=1", f"{here}/cats=2", "you/cats",
+    )  # fmt: skip
 
 
 def header_of(entries: dict) -> bytes:
@@ -118,22 +114,17 @@ MANY = {f"t{number}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"", "is an empty file"),
-        (b"abc", "is no safetensors file"),
-        (b"\x00" * 64, "is no safetensors file"),
+        (b"", "is an empty file"), (b"abc", "is no safetensors file"), (b"\x00" * 64, "is no safetensors file"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "is a Git LFS pointer"),
-        (b"<!DOCTYPE html><html>", "is a web page"),
-        (b"PK\x03\x04archive/data.pkl", "is a pickle in a zip"),
+        (b"<!DOCTYPE html><html>", "is a web page"), (b"PK\x03\x04archive/data.pkl", "is a pickle in a zip"),
         (b"\x80\x04\x95\x10\x00\x00\x00\x00", "is a Python pickle"),
         ((2**62).to_bytes(8, "little") + b'{"a": 1}', "claims a header of 4,611,686,018,427,387,904 bytes"),
         ((500).to_bytes(8, "little") + b'{"a": 1}', "is cut short"),
-        (header_of({"t": {"dtype": "F32"}}), "has a damaged header"),
-        (header_of({"t": 1}), "has a damaged header"),
-        ((8).to_bytes(8, "little") + b"{nonsens", "has a damaged header"),
-        (header_of({}), "holds no tensors"),
+        (header_of({"t": {"dtype": "F32"}}), "has a damaged header"), (header_of({"t": 1}), "has a damaged header"),
+        ((8).to_bytes(8, "little") + b"{nonsens", "has a damaged header"), (header_of({}), "holds no tensors"),
         (header_of(MANY), "holds 20,001 tensors"),
     ],
-)
+)  # fmt: skip
 def test_impostors_get_a_sentence(tmp_path: Path, content: bytes, sentence: str) -> None:
     path = tmp_path / "x.safetensors"
     path.write_bytes(content)

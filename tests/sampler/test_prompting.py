@@ -47,7 +47,6 @@ def test_a_server_writes_a_prompt_that_is_kept_beside_what_it_came_from(
     write(workspace, settings, SAMPLE)
     assert ended(workspace).state is State.FINISHED, jobs.log_tail(prompt_enhancer.folder_of(workspace))
     found = written(workspace)
-    assert found is not None
     assert (found.prompt, found.short) == ("A ring rolls slowly.", "a zwx ring rolls")
     assert (found.tokens, found.limit) == (12, 16)  # counted by the video model's own tokenizer
     ((_, headers, body),) = server.requests
@@ -79,7 +78,6 @@ def test_a_model_on_this_machine_writes_one(workspace: Workspace, tmp_path: Path
         write(workspace, settings, SAMPLE)
     assert ended(workspace).state is State.FINISHED, jobs.log_tail(prompt_enhancer.folder_of(workspace))
     found = written(workspace)
-    assert found is not None
     assert found.prompt
     assert found.short == SAMPLE.prompt
 

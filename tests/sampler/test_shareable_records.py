@@ -102,13 +102,9 @@ def test_a_line_may_have_a_first_frame_of_its_own(workspace: Workspace, tmp_path
     settings = SampleSettings(prompt=lines, image=str(tmp_path / "all.png"), seed=3)
     many = expand(settings, BatchSettings(each_line=True, videos=2))
     assert [(one.prompt, Path(one.image).name, one.seed) for one in many] == [
-        ("a ship sails", "ship.png", 3),
-        ("a ship sails", "ship.png", 4),
-        ("a cat", "all.png", 3),
-        ("a cat", "all.png", 4),
-        ("a@b, a cat", "cat.png", 3),
-        ("a@b, a cat", "cat.png", 4),
-    ]
+        ("a ship sails", "ship.png", 3), ("a ship sails", "ship.png", 4), ("a cat", "all.png", 3),
+        ("a cat", "all.png", 4), ("a@b, a cat", "cat.png", 3), ("a@b, a cat", "cat.png", 4),
+    ]  # fmt: skip
     assert expand(settings, BatchSettings())[0].prompt == lines, "only where each line is a prompt"
     assert {Path(one.image).parent for one in kept(workspace, many)} == {workspace.samples / "inputs"}
     with pytest.raises(ConfigError, match="gone.png"):

@@ -113,7 +113,6 @@ def test_a_text_run_of_ltx_is_shown_its_own_first_frame_now_and_then(
         inputs = made.inputs.batch(step, 0).inputs
         if inputs.given is not None:
             assert inputs.given.known is not None
-            assert inputs.given.kept is not None
             assert torch.equal(inputs.given.known, inputs.latents[:, :, :1])
             shown += int(inputs.given.kept.sum())
     assert 0.05 < shown / (79 * 5) < 0.16

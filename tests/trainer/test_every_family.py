@@ -47,20 +47,16 @@ IDS = [f"{family.name}-{variant}" for family, variant in CASES]
 THROUGH_PROCESSES = ("ltx-image", "wan-text", "wan-a14b-image")
 # Of those, one of each kind at every change, the others before a release.
 USUAL = ("cogvideox-sincos", "cogvideox-image-1.5", "ltx-text-13b", "mochi-text", "wan-5b", "wan-image-2.1")
-ALONE = [
-    pytest.param(name, marks=[] if name in USUAL else [pytest.mark.release])
+CHOSEN = [
+    pytest.param(name, marks=[] if name in USUAL + THROUGH_PROCESSES else [pytest.mark.release], id=name)
     for name in IDS
-    if name not in THROUGH_PROCESSES
 ]
+ALONE = [one for one in CHOSEN if one.id not in THROUGH_PROCESSES]
 STEPS, SAVED = 16, 4
 VALUES: dict[str, Any] = {
-    "steps": STEPS,
-    "save_every": SAVED,
-    "keep_checkpoints": 9,
-    "image_dropout": 0.3,
-    "device": "cpu",
+    "steps": STEPS, "save_every": SAVED, "keep_checkpoints": 9, "image_dropout": 0.3, "device": "cpu",
     "evaluate_every": STEPS,
-}
+}  # fmt: skip
 
 
 def values_of(name: str, **more: Any) -> dict[str, Any]:
@@ -174,7 +170,7 @@ def test_the_clips_frame_rate_reaches_the_model(
     assert set(rates) == {12.0}
 
 
-@pytest.mark.parametrize("name", [one for one in IDS if "image" in one])
+@pytest.mark.parametrize("name", [one for one in CHOSEN if "image" in one.id])
 def test_first_frames_are_part_of_what_is_learned(
     workspace: Workspace, dataset: Dataset, toys: dict[str, str], name: str
 ) -> None:
@@ -182,9 +178,7 @@ def test_first_frames_are_part_of_what_is_learned(
     made = session(create(workspace, toys[name], **values_of(name, image_dropout=0.0)))
     inputs = made.inputs.batch(1, 0).inputs
     given = inputs.given
-    assert given is not None
     shown = given.known if given.known is not None else given.beside
-    assert shown is not None
     assert shown.abs().sum() > 0
     changed = replace(given, **{"known" if given.known is not None else "beside": shown.flip(-1)})
     schedule = made.family.noise_schedule(made.folder, torch.device("cpu"))

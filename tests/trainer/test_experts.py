@@ -38,15 +38,9 @@ from workbench.workspace import Workspace, read_json
 
 PROMPT, STEPS = "a red circle moves left", 4
 USUAL: dict[str, Any] = {
-    "dataset": "squares",
-    "steps": 2,
-    "rank": 2,
-    "learning_rate": 0.05,
-    "held_out": 1,
-    "preview_steps": STEPS,
-    "warmup_steps": 0,
-    "preview_prompts": (PROMPT,),
-}
+    "dataset": "squares", "steps": 2, "rank": 2, "learning_rate": 0.05, "held_out": 1, "preview_steps": STEPS,
+    "warmup_steps": 0, "preview_prompts": (PROMPT,),
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Bugs that other CogVideoX trainers have, by the numbers under which we keep them; each is tried on ours.
 
 What concerns a model's tensors is in tests/families (B11, B12, B20, B23, B24, B29 to B32, B36, B39, B41), batches of
-several shapes in test_batches.py (B37), frames of long clips in test_frame_plan.py (B4).
+several shapes in test_data.py (B37), frames of long clips in test_frame_plan.py (B4).
 """
 
 from __future__ import annotations

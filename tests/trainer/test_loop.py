@@ -11,7 +11,7 @@ import torch
 from tests.driving import create, go, session
 from workbench import jobs
 from workbench.dataset_builder import Dataset
-from workbench.errors import CannotWrite, ConfigError, NonFiniteLoss, ResumeRefused
+from workbench.errors import ConfigError, NonFiniteLoss, ResumeRefused
 from workbench.families.model import Model
 from workbench.runs import checkpoints
 from workbench.runs.metrics import read_sessions
@@ -77,28 +77,6 @@ def test_a_gradient_that_is_no_number_ends_the_run_before_anything_is_adjusted(
     ):
         train_step(made)
     assert same(before, values_of(made))
-
-
-def test_a_disk_that_refuses_a_save_is_said_and_tried_again(
-    workspace: Workspace, dataset: Dataset, toy_model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = create(workspace, toy_model.source)
-    made = go(run, 1)
-    made.save()
-    train_step(made)
-
-    def full(*_: Any) -> None:
-        raise CannotWrite("cannot write the checkpoint: the disk is full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "publish", full)
-        made.save(must=False)
-        assert run.checkpoints == [1]
-        assert "not saved, the next save tries again" in made.warning
-        with pytest.raises(CannotWrite):
-            made.save()
-    made.save(must=False)
-    assert (run.checkpoints, made.warning) == ([1, 2], "")
 
 
 def test_another_format_or_version_refuses_to_go_on(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:

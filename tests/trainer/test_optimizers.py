@@ -113,14 +113,10 @@ def test_an_interrupted_run_ends_with_the_same_bits(name: str, decay: float, tmp
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("adamw", "amsgrad=true"),
-        ("adamw-8bit", "min_8bit_size=100000"),
-        ("prodigy", "bias_correction=false"),
-        ("came", "beta3=0.5"),
-        ("schedule-free", "r = 2"),
-        ("muon", "use_adjusted_lr=false"),
+        ("adamw", "amsgrad=true"), ("adamw-8bit", "min_8bit_size=100000"), ("prodigy", "bias_correction=false"),
+        ("came", "beta3=0.5"), ("schedule-free", "r = 2"), ("muon", "use_adjusted_lr=false"),
     ],
-)
+)  # fmt: skip
 def test_options_reach_the_optimizer(name: str, line: str) -> None:
     plain, other = Problem(make_settings(name)), Problem(make_settings(name, optimizer_options=[line]))
     plain.train(1, STOP)
@@ -190,93 +186,37 @@ def test_state_of_a_parameter_that_is_not_trained_is_refused(tmp_path: Path) -> 
         optimizers.load_state(problem.optimizer, problem.named[1:], tensors, values)
 
 
-REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
+OPTIONS = [
+    ("prodigy", "d_coeff=1", "d_coeff, which prodigy does not have: did you mean d_coef?"),
+    ("adamw", "zzz=1", "zzz, which adamw does not have: it has amsgrad"),
+    ("muon", "lr=1", "lr, which is a setting of its own: set learning_rate"),
+    ("came", "betas=0.9", "betas, which is a setting of its own: set adam_beta1 and adam_beta2"),
+    ("muon", "momentum", "'momentum', must be NAME=VALUE: momentum=VALUE"),
+    ("muon", "momentum=often", "momentum=often, must be a number, 0 to 0.9999"),
+    ("muon", "ns_steps=2.5", "ns_steps=2.5, must be a whole number, 1 to 99"),
+    ("muon", "nesterov=1", "nesterov=1, must be true or false"),
+    ("prodigy", "growth_rate=nan", "growth_rate=nan, must be a number of 1 or more"),
+    ("prodigy", "d_coef=1", "d_coef twice: keep one"),
+]
+OTHERS = [
     (
-        "prodigy",
-        {"optimizer_options": ["d_coeff=1"]},
-        "optimizer_options",
-        "optimizer_options has d_coeff, which prodigy does not have: did you mean d_coef?",
+        *("prodigy", "learning_rate", 1e-4),
+        "0.0001, which prodigy multiplies by the rate it finds itself, must be 0.1 or more: set it to 1",
     ),
+    ("schedule-free", "adam_beta1", 0.0, "0, must be above 0 with schedule-free: the default is 0.9"),
     (
-        "adamw",
-        {"optimizer_options": ["zzz=1"]},
-        "optimizer_options",
-        "optimizer_options has zzz, which adamw does not have: it has amsgrad",
-    ),
-    (
-        "muon",
-        {"optimizer_options": ["lr=1"]},
-        "optimizer_options",
-        "optimizer_options has lr, which is a setting of its own: set learning_rate",
-    ),
-    (
-        "came",
-        {"optimizer_options": ["betas=0.9"]},
-        "optimizer_options",
-        "optimizer_options has betas, which is a setting of its own: set adam_beta1 and adam_beta2",
-    ),
-    (
-        "muon",
-        {"optimizer_options": ["momentum"]},
-        "optimizer_options",
-        "optimizer_options has 'momentum', must be NAME=VALUE: momentum=VALUE",
-    ),
-    (
-        "muon",
-        {"optimizer_options": ["momentum=often"]},
-        "optimizer_options",
-        "optimizer_options has momentum=often, must be a number, 0 to 0.9999",
-    ),
-    (
-        "muon",
-        {"optimizer_options": ["ns_steps=2.5"]},
-        "optimizer_options",
-        "optimizer_options has ns_steps=2.5, must be a whole number, 1 to 99",
-    ),
-    (
-        "muon",
-        {"optimizer_options": ["nesterov=1"]},
-        "optimizer_options",
-        "optimizer_options has nesterov=1, must be true or false",
-    ),
-    (
-        "prodigy",
-        {"optimizer_options": ["growth_rate=nan"]},
-        "optimizer_options",
-        "optimizer_options has growth_rate=nan, must be a number of 1 or more",
-    ),
-    (
-        "prodigy",
-        {"optimizer_options": ["d_coef=1"]},
-        "optimizer_options",
-        "optimizer_options has d_coef twice: keep one",
-    ),
-    (
-        "prodigy",
-        {"learning_rate": 1e-4},
-        "learning_rate",
-        "learning_rate is 0.0001, which prodigy multiplies by the rate it finds itself, must be 0.1 or more: "
-        "set it to 1",
-    ),
-    (
-        "schedule-free",
-        {"adam_beta1": 0.0},
-        "adam_beta1",
-        "adam_beta1 is 0, must be above 0 with schedule-free: the default is 0.9",
-    ),
-    (
-        "schedule-free",
-        {"ema_decay": 0.99},
-        "ema_decay",
-        "ema_decay is 0.99, must be 0 with schedule-free, which averages the weights itself: set it to 0",
+        *("schedule-free", "ema_decay", 0.99),
+        "0.99, must be 0 with schedule-free, which averages the weights itself: set it to 0",
     ),
 ]
+REFUSED = [(name, "optimizer_options", [line], f"optimizer_options has {said}") for name, line, said in OPTIONS]
+REFUSED += [(name, setting, value, f"{setting} is {said}") for name, setting, value, said in OTHERS]
 
 
-@pytest.mark.parametrize(("name", "given", "setting", "sentence"), REFUSED)
-def test_what_cannot_be_is_refused_in_a_sentence(name: str, given: dict[str, Any], setting: str, sentence: str) -> None:
+@pytest.mark.parametrize(("name", "setting", "value", "sentence"), REFUSED)
+def test_what_cannot_be_is_refused_in_a_sentence(name: str, setting: str, value: Any, sentence: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        optimizer_options.check(make_settings(name, **given))
+        optimizer_options.check(make_settings(name, **{setting: value}))
     assert caught.value.problems == {setting: sentence}
 
 

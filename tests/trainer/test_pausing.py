@@ -84,13 +84,9 @@ def test_a_living_run_draws_what_it_is_asked_for_and_shows_it_with_the_samples(
     chosen = ("kind", "prompt", "seed", "guidance_scale", "steps", "scale")
     assert [live[0][name] for name in chosen] == ["live", "a green square", 7, 2.0, 2, 0.5]
     assert [live[2][name] for name in chosen] == [
-        "live",
-        run.settings.preview_prompts[0] if run.settings.preview_prompts else live[2]["prompt"],
-        0,
-        live[2]["guidance_scale"],
-        3,
-        1.0,
-    ]
+        "live", run.settings.preview_prompts[0] if run.settings.preview_prompts else live[2]["prompt"], 0,
+        live[2]["guidance_scale"], 3, 1.0,
+    ]  # fmt: skip
     assert [preview.prompt for preview in run.previews] == ["a prompt of its own"]
 
     until_run(run, lambda: len(Samples(workspace).history()) == 3)

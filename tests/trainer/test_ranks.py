@@ -150,7 +150,6 @@ def test_when_one_dies_all_end_the_failure_names_it_and_one_process_goes_on_from
     assert ended.message.startswith("Process 2 of 2: The process was killed")
     assert not any(map(rank_of, of(run)))
     failure = failures.failure_of(ended, jobs.log_tail(run.folder), run.checkpoints, run.settings)
-    assert failure is not None
     assert failure.cause == "The process was killed"
 
     saved = run.checkpoints[-1]
@@ -233,7 +232,6 @@ def test_all_gpus_of_a_machine_are_offered(monkeypatch: pytest.MonkeyPatch) -> N
     cards = [Device("cuda", "a card", 24.0, index, f"GPU-{index}") for index in range(4)]
     monkeypatch.setattr(levels, "gpus", lambda: cards)
     found = levels.offer(TrainSettings(gradient_accumulation=6))
-    assert found is not None
     assert found.flags == "--gpus 4 --gradient-accumulation 8"
     assert "8 batches now instead of 6" in found.sentence
     assert levels.offer(TrainSettings(gpus=0)) is None

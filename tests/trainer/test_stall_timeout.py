@@ -48,7 +48,6 @@ def test_a_call_that_keeps_the_interpreter_s_lock_is_ended_too(ended: dict[str, 
     assert status.state is State.DIED
     assert "in native" in (folder / STACKS).read_text()
     shown = failure_of(status, jobs.log_tail(folder), [10])
-    assert shown is not None
     assert shown.rule == "hang in native code"
 
 

@@ -1,22 +1,31 @@
-"""What is trained and how it leaves: every kind of LoRA, weights beside it, everything; and other trainers' LoRAs."""
+"""What is trained and how it leaves: every kind of LoRA, on all blocks or some; other trainers' LoRAs."""
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from workbench.errors import ConfigError
+from tests.driving import create, go
+from workbench.dataset_builder import Dataset
+from workbench.errors import ConfigError, DataError, WorkbenchError
 from workbench.families import find_model
 from workbench.families.lora_files import plain_name
 from workbench.families.model import Model
 from workbench.families.model_inputs import ModelInputs
-from workbench.runs.settings import TrainSettings
+from workbench.fit.gpus import HERE, gpu_of
+from workbench.fit.memory import sizes
+from workbench.runs.checks import check, initial_lora
+from workbench.runs.settings import TrainSettings, chosen_blocks
 from workbench.trainer import lora
 from workbench.trainer.trainable import LORA, Trainable, continue_from
+from workbench.workspace import Workspace
 
 CPU = torch.device("cpu")
 
@@ -63,15 +72,10 @@ def toy(toy_model: Model) -> Toy:
 
 
 KINDS: list[dict[str, Any]] = [
-    {},
-    {"dora": True},
-    {"rslora": True, "alpha": 3.0},
-    {"lora_init": "gaussian"},
-    {"lora_init": "orthogonal"},
+    {}, {"dora": True}, {"rslora": True, "alpha": 3.0}, {"lora_init": "gaussian"}, {"lora_init": "orthogonal"},
     {"targets": "attention+feed-forward", "dora": True, "rslora": True},
-    {"train_also": ["patch_embed", "norm_final"]},
-    {"method": "full"},
-]
+    {"train_also": ["patch_embed", "norm_final"]}, {"method": "full"},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("values", KINDS, ids=lambda values: " ".join(f"{k}={v}" for k, v in values.items()) or "plain")
@@ -141,3 +145,101 @@ def test_a_lora_without_a_note_of_its_alpha_is_taken_as_the_stock_loader_takes_i
     second = Trainable(toy.family, toy.transformer(), settings, seed=5)
     continue_from(toy.family, second.transformer, settings, tmp_path / "bare.safetensors")
     torch.testing.assert_close(toy.output(second.transformer), toy.output(first.transformer), rtol=1e-5, atol=1e-6)
+
+
+# ---- the exported file
+
+
+def test_the_file_says_what_it_is(toy_model: Model, tmp_path: Path) -> None:
+    family, model = find_model(toy_model.source)
+    transformer = family.load_transformer(Path(model.source), CPU, torch.float32)
+    lora.attach(family, transformer, TrainSettings(dataset="x", rank=2, alpha=7.0), seed=0)
+    lora.write(family, transformer, tmp_path / "l.safetensors", {"trigger_word": "zwx"})
+    with safe_open(tmp_path / "l.safetensors", "pt") as file:
+        metadata = file.metadata()
+    described = json.loads(metadata["lora_adapter_metadata"])
+    assert (described["transformer.r"], described["transformer.lora_alpha"]) == (2, 7.0)
+    assert metadata["trigger_word"] == "zwx"
+
+
+def test_values_that_are_no_numbers_are_never_published(toy_model: Model, tmp_path: Path) -> None:
+    family, model = find_model(toy_model.source)
+    transformer = family.load_transformer(Path(model.source), CPU, torch.float32)
+    trainable = lora.attach(family, transformer, TrainSettings(dataset="x", rank=2), seed=0)
+    trainable[0][1].data[0] = float("nan")
+    with pytest.raises(DataError, match="not numbers"):
+        lora.write(family, transformer, tmp_path / "l.safetensors", {})
+    assert not (tmp_path / "l.safetensors").exists()
+
+
+def test_an_export_may_be_off_by_as_much_as_the_model_rounds() -> None:
+    base = torch.ones(64)
+    trained = base * 1.001
+    lora.judged(trained, trained * 1.0005, base, "l", torch.float16)
+    with pytest.raises(WorkbenchError, match="off by"):
+        lora.judged(trained, trained * 1.0005, base, "l")
+    with pytest.raises(WorkbenchError, match="off by"):
+        lora.judged(trained, trained * 1.01, base, "l", torch.float16)
+
+
+def test_a_lora_that_changes_nothing_is_said_to(toy_model: Model, tmp_path: Path) -> None:
+    family, model = find_model(toy_model.source)
+    folder = Path(model.source)
+    transformer = family.load_transformer(folder, CPU, torch.float32)
+    lora.attach(family, transformer, TrainSettings(dataset="x", rank=2), seed=0)  # lora_B is zero
+    lora.write(family, transformer, tmp_path / "l.safetensors", {})
+    shape = family.latents_shape(folder, model.frames, model.height, model.width)
+    text = family.encode_text(family.load_text_encoder(folder, CPU, torch.float32), ["a"])
+    inputs = {
+        "schedule": family.noise_schedule(folder, CPU),
+        "inputs": ModelInputs(torch.randn(1, *shape), text, torch.randn(1, *shape), torch.tensor([500])),
+    }
+    with pytest.raises(WorkbenchError, match="changes nothing"):
+        lora.prove(family, folder, transformer, tmp_path / "l.safetensors", inputs)
+
+
+# ---- a range of blocks
+
+
+def test_ranges_are_read_as_people_write_them() -> None:
+    assert chosen_blocks("", 30) is None
+    assert chosen_blocks("0-2, 7,  9 - 10", 30) == {0, 1, 2, 7, 9, 10}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("5-30", "has the blocks 0 to 29: use at most 29"), ("3-1", "write numbers and ranges"), ("all", "write numbers")],
+)
+def test_what_names_no_block_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as refused:
+        chosen_blocks(text, 30)
+    assert list(refused.value.problems) == ["blocks"]
+
+
+@pytest.mark.parametrize("targets", ["attention", "attention+feed-forward", "all-linear", r".*attn1\.to_[qv]"])
+def test_only_the_chosen_blocks_get_a_lora(toy_model: Model, targets: str) -> None:
+    family, model = find_model(toy_model.source)
+    transformer = family.load_transformer(Path(model.source), torch.device("cpu"), torch.float32)
+    settings = TrainSettings(dataset="x", model=toy_model.source, rank=2, targets=targets, blocks="1")
+    trained = lora.attach(family, transformer, settings, seed=0)
+    numbers = {match[1] for name, _ in trained if (match := re.search(r"blocks\.(\d+)\.", name))}
+    assert numbers == {"1"}
+    assert all("blocks." in name for name, _ in trained), "nor do layers around the blocks"
+    estimated = sizes(settings, model, family.facts(model), gpu_of(HERE))
+    assert estimated.trained == sum(parameter.numel() for _, parameter in trained)
+
+
+def test_a_run_on_one_block_resumes_and_is_refused_what_the_model_lacks(
+    workspace: Workspace, dataset: Dataset, toy_model: Model
+) -> None:
+    run = create(workspace, toy_model.source, blocks="0", steps=2)
+    made = go(run, 1)
+    made.save()
+    made.metrics.close()
+    assert go(run, 2).step == 2
+    with pytest.raises(ConfigError, match="blocks has 0-99"):
+        check(workspace, run.settings.changed(blocks="0-99"))
+    saved = run.folder / "checkpoints" / "step-00000001" / "lora.safetensors"
+    (run.folder / "lora.safetensors").write_bytes(saved.read_bytes())
+    with pytest.raises(ConfigError, match="blocks is none, one has 0"):
+        initial_lora(workspace, run.settings.changed(blocks="", start_from="one"))

@@ -63,30 +63,19 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 SWITCHED_OFF: list[tuple[type[Settings], dict[str, Any]]] = [
-    (TrainSettings, {"steps": 601}),
-    (TrainSettings, {"epochs": 1000.0}),
-    (TrainSettings, {"model": "/srv/models/large"}),
-    (TrainSettings, {"tracker": "wandb"}),
-    (TrainSettings, {"device": "cuda"}),
-    (TrainSettings, {"preview_images": ["/etc/passwd"]}),
-    (SampleSettings, {"steps": 1000}),
-    (SampleSettings, {"video": "../../another/workspace/samples/a.mp4"}),
-    (SampleSettings, {"image": "http://169.254.169.254/latest"}),
-    (SampleSettings, {"loras": ["owner/name=0.5"]}),
-    (SampleSettings, {"loras": ["~/lora.safetensors"]}),
-    (ImportSettings, {"hub_dataset": "owner/name"}),
-    (ExportSettings, {"repo_id": "me/mine"}),
-    (CaptionSettings, {"captioner": "vision_language"}),
-    (MakeSettings, {"maker": "depth"}),
-    (TrackSettings, {"model": "facebook/sam2.1-hiera-tiny"}),
-    (ExportSettings, {"target": "/tmp/out.zip"}),
-    (SampleSettings, {"loras": ["datasets/evil"]}),
-    (SampleSettings, {"loras": ["clips/evil=0.5"]}),
-    (SampleSettings, {"loras": ["runs/Evil"]}),
-    (SampleSettings, {"loras": ["loras/evil:x.safetensors@main=1"]}),
-    (LoraImportSettings, {"source": "grids/evil"}),
+    (TrainSettings, {"steps": 601}), (TrainSettings, {"epochs": 1000.0}),
+    (TrainSettings, {"model": "/srv/models/large"}), (TrainSettings, {"tracker": "wandb"}),
+    (TrainSettings, {"device": "cuda"}), (TrainSettings, {"preview_images": ["/etc/passwd"]}),
+    (SampleSettings, {"steps": 1000}), (SampleSettings, {"video": "../../another/workspace/samples/a.mp4"}),
+    (SampleSettings, {"image": "http://169.254.169.254/latest"}), (SampleSettings, {"loras": ["owner/name=0.5"]}),
+    (SampleSettings, {"loras": ["~/lora.safetensors"]}), (ImportSettings, {"hub_dataset": "owner/name"}),
+    (ExportSettings, {"repo_id": "me/mine"}), (CaptionSettings, {"captioner": "vision_language"}),
+    (MakeSettings, {"maker": "depth"}), (TrackSettings, {"model": "facebook/sam2.1-hiera-tiny"}),
+    (ExportSettings, {"target": "/tmp/out.zip"}), (SampleSettings, {"loras": ["datasets/evil"]}),
+    (SampleSettings, {"loras": ["clips/evil=0.5"]}), (SampleSettings, {"loras": ["runs/Evil"]}),
+    (SampleSettings, {"loras": ["loras/evil:x.safetensors@main=1"]}), (LoraImportSettings, {"source": "grids/evil"}),
     (CheckSettings, {"model": "samples/evil"}),
-]
+]  # fmt: skip
 
 
 def test_a_setting_that_is_switched_off_is_refused(home: Path) -> None:
@@ -210,13 +199,9 @@ def test_visitors_cannot_reach_one_another(demo: Demo, visitors: tuple[Visitor, 
         assert one.fetch(path) == 200
         assert two.fetch(path) == 403
     for path in (
-        "/etc/passwd",
-        one.session / "page.log",
-        demo.log,
-        "/proc/self/environ",
-        f"{two.session}/../{mine.relative_to(demo.sessions)}",
-        two.session / "address.json",
-    ):
+        "/etc/passwd", one.session / "page.log", demo.log, "/proc/self/environ",
+        f"{two.session}/../{mine.relative_to(demo.sessions)}", two.session / "address.json",
+    ):  # fmt: skip
         assert two.fetch(path) == 403, path
     stranger = {"cookie": "workbench-visitor=forged." + "0" * 64}
     two.client.cookies, kept = type(two.client.cookies)(), two.client.cookies

@@ -52,14 +52,9 @@ def test_another_page_cannot_do_anything(inside: httpx.Client, page: str) -> Non
     port = urlsplit(page).port
     foreign = ("https://evil.example", "null", f"http://127.0.0.1:{port or 0 + 1}0", "http://127.0.0.1", "file://", "")
     paths = (
-        "/gradio_api/queue/join",
-        "/gradio_api/run/shout",
-        "/gradio_api/upload",
-        "/gradio_api/call/shout",
-        "/gradio_api/reset",
-        "/gradio_api/cancel",
-        "/login",
-    )
+        "/gradio_api/queue/join", "/gradio_api/run/shout", "/gradio_api/upload", "/gradio_api/call/shout",
+        "/gradio_api/reset", "/gradio_api/cancel", "/login",
+    )  # fmt: skip
     for origin, path in itertools.product(foreign, paths):
         assert inside.post(path, headers={"origin": origin}, json={}).status_code == 403, (origin, path)
     for origin in foreign:
@@ -110,17 +105,10 @@ def test_nothing_is_fetched_for_anybody(inside: httpx.Client, page: str) -> None
     ):
         assert inside.get(f"/gradio_api/{path}").status_code == 403, path
     for path in (
-        "/gradio_api/proxy=http://a.b",
-        "/gradio_api/deep_link?session_hash=a",
-        "/monitoring",
-        "/openapi.json",
-        "/gradio_api/process_recording",
-        "/gradio_api/vibe-code/",
-        "/gradio_api/dev/reload",
-        "/docs",
-        "/gradio_api/run-history/buckets",
-        "/gradio_api/mcp/",
-    ):
+        "/gradio_api/proxy=http://a.b", "/gradio_api/deep_link?session_hash=a", "/monitoring", "/openapi.json",
+        "/gradio_api/process_recording", "/gradio_api/vibe-code/", "/gradio_api/dev/reload", "/docs",
+        "/gradio_api/run-history/buckets", "/gradio_api/mcp/",
+    ):  # fmt: skip
         assert inside.get(path).status_code == 404, path
 
 

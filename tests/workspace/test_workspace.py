@@ -1,11 +1,13 @@
-"""The workspace: safe names, confined paths, writes that are there whole or not at all."""
+"""The workspace: paths stay inside, files are whole or not there, archives come in pieces."""
 
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import threading
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from workbench.workspace import (
     write_json,
     write_text,
 )
+from workbench.workspace.zip_stream import PIECE_BYTES, write_zip, zip_stream
 
 
 def test_the_given_folder_comes_before_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,18 +48,10 @@ def test_a_workspace_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None
 
 def test_any_title_becomes_a_legal_name() -> None:
     slugs = {
-        "Été, 2 clips!": "ete-2-clips",
-        "../../etc/passwd": "etc-passwd",
-        "a..b": "a.b",
-        "....": "untitled",
-        "日本": "untitled",
-        "x" * 100: "x" * 64,
-        "x" * 63 + "..y": "x" * 63,
-        " -a\tb-\n": "a-b",
-        "nul.v2": "nul-1.v2",
-        "con.": "con-1",
-        "Console": "console",
-    }
+        "Été, 2 clips!": "ete-2-clips", "../../etc/passwd": "etc-passwd", "a..b": "a.b", "....": "untitled",
+        "日本": "untitled", "x" * 100: "x" * 64, "x" * 63 + "..y": "x" * 63, " -a\tb-\n": "a-b", "nul.v2": "nul-1.v2",
+        "con.": "con-1", "Console": "console",
+    }  # fmt: skip
     assert {title: slugify(title) for title in slugs} == slugs
     assert all(checked_slug(slug) == slug for slug in slugs.values())
     illegal = ["", "..", "a/b", "a\\b", "A", "-a", ".a", "a..b", "x" * 65, "a\n", "\0", "a.", "con", "com1.v2.3"]
@@ -159,3 +154,27 @@ def test_what_is_no_number_is_written_as_null_and_old_files_that_hold_it_are_rea
     assert json.loads(path.read_text(), parse_constant=pytest.fail) == {"loss": None, "bands": [1.5, [None, None]]}
     path.write_text('{"loss": NaN, "bands": [1.5, -Infinity]}')
     assert read_json(path) == {"loss": None, "bands": [1.5, None]}
+
+
+# ---- zips
+
+
+def contents(data: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert archive.testzip() is None
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_a_large_file_comes_in_small_pieces(tmp_path: Path) -> None:
+    video = tmp_path / "a.mp4"
+    video.write_bytes(os.urandom(5 * PIECE_BYTES + 7))
+    files = [("videos/a.mp4", video), ("é.txt", b"a cat"), ("empty.mp4", b"")]
+    pieces = list(zip_stream(files))
+    assert max(map(len, pieces)) < PIECE_BYTES + 1000
+    assert len(pieces) > 5
+    expected = {"videos/a.mp4": video.read_bytes(), "é.txt": b"a cat", "empty.mp4": b""}
+    assert contents(b"".join(pieces)) == expected
+    for target in (tmp_path / "a.zip", tmp_path / "b.zip"):
+        write_zip(target, files)
+    assert contents((tmp_path / "a.zip").read_bytes()) == expected
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()

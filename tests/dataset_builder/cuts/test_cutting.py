@@ -1,24 +1,35 @@
-"""Parts are exact to the frame and look like their source video; nothing is lost; every change can be taken back."""
+"""Clips are cut by hand, split at cuts that are found, and come back whole; a killed split goes on."""
 
 from __future__ import annotations
 
 import itertools
+import os
+import shutil
+import signal
+import time
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.dataset_builder.foreign import write_video
-from tests.dataset_builder.scenery import scenery
+from tests.dataset_builder.scenery import joined, scenery
+from tests.patience import PATIENCE
+from tests.serving import ROOT
+from workbench import jobs
 from workbench.clips import media, records
-from workbench.clips.records import Clip
+from workbench.clips.records import Clip, read_clips, write_clips
 from workbench.dataset_builder import Dataset, history
-from workbench.dataset_builder.cuts import cutting
+from workbench.dataset_builder.cuts import cutting, scenes
+from workbench.dataset_builder.cuts import scenes as module
 from workbench.dataset_builder.cuts.cutting import Cut, checked, make_part, master_of
-from workbench.dataset_builder.cuts.scenes import frames_from
+from workbench.dataset_builder.cuts.scenes import DETECTORS, DetectorName, cuts, filmstrip, frames_from, scores
+from workbench.dataset_builder.cuts.splitting import plan_split
+from workbench.dataset_builder.settings import SplitSettings, SplitTask
 from workbench.errors import ConfigError, DataError
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, read_json
 
 FRAMES, FPS, SIZE = 75, 24, (128, 96)
 
@@ -226,3 +237,275 @@ def test_an_odd_rate_keeps_its_frames(tmp_path: Path) -> None:
     whole = stored(tmp_path / clip.file_name)
     new = make_part(tmp_path, clip, Cut(137, 199))
     assert psnr(stored(tmp_path / new.file_name), whole[137:199]) >= 45
+
+
+# ---- scenes
+
+
+@pytest.mark.parametrize("detector", DETECTORS)
+@pytest.mark.parametrize(("lengths", "fps"), [((31, 17, 3, 40), 30000 / 1001)])
+def test_hard_cuts_are_found_at_their_frames(
+    tmp_path: Path, detector: DetectorName, lengths: tuple[int, ...], fps: float
+) -> None:
+    video, true = joined(lengths)
+    media.encode(video, tmp_path / "joined.mp4", fps)
+    found = scores(tmp_path / "joined.mp4", detector, tmp_path)
+    assert len(found) == sum(lengths)
+    assert cuts(found, DETECTORS[detector].threshold) == true
+
+
+def test_stray_frames_of_another_shot_at_the_ends_are_found(tmp_path: Path) -> None:
+    """As they are left over where a tool has cut a frame too early or too late."""
+    media.encode(joined((1, 30, 2))[0], tmp_path / "stray.mp4", 8)
+    assert cuts(scores(tmp_path / "stray.mp4", "adaptive", tmp_path), DETECTORS["adaptive"].threshold) == [1, 31]
+
+
+@pytest.mark.parametrize("detector", ["adaptive", "content"])
+def test_a_flash_is_no_cut_but_a_glimpse_of_another_scene_is_two(tmp_path: Path, detector: DetectorName) -> None:
+    video = scenery(1, 40)
+    video[10:12] = np.minimum(video[10:12], 175) + 80
+    video[25:28] = np.clip(scenery(7, 3).astype(np.int16) + 40, 0, 255)
+    media.encode(video, tmp_path / "flash.mp4", 24)
+    found = scores(tmp_path / "flash.mp4", detector, tmp_path)
+    assert cuts(found, DETECTORS[detector].threshold) == [25, 28]
+
+
+@pytest.mark.parametrize("detector", DETECTORS)
+def test_scores_agree_with_the_library_itself(tmp_path: Path, detector: DetectorName) -> None:
+    import scenedetect
+
+    theirs = {
+        "adaptive": scenedetect.AdaptiveDetector(adaptive_threshold=2.0, min_scene_len=1),
+        "content": scenedetect.ContentDetector(min_scene_len=1),
+        "hash": scenedetect.HashDetector(threshold=0.35, min_scene_len=1),
+    }[detector]
+    theirs.stats_manager = scenedetect.StatsManager()
+    media.encode(joined((30, 20, 26))[0], tmp_path / "joined.mp4", 12)
+    times = [scenedetect.FrameTimecode(number, 12.0) for number in range(76)]
+    found = list[int]()
+    for at, (_, frame) in zip(times, media.raw_frames(tmp_path / "joined.mp4"), strict=True):
+        found += [cut.frame_num for cut in theirs.process_frame(at, frame.to_ndarray(format="bgr24"))]
+    ours = scores(tmp_path / "joined.mp4", detector, tmp_path)
+    assert cuts(ours, DETECTORS[detector].threshold) == found == [30, 50]
+    key = "content_val" if detector == "content" else theirs.get_metrics()[-1]
+    kept = [theirs.stats_manager.get_metrics(times[number], [key])[0] for number in found]
+    assert ours[found] == pytest.approx(kept, rel=0.001)
+
+
+def test_scores_are_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    media.encode(joined((12, 12))[0], tmp_path / "a.mp4", 8)
+    first = scores(tmp_path / "a.mp4", "content", tmp_path / "cache")
+    (tmp_path / "a.mp4").rename(tmp_path / "b.mp4")
+    with monkeypatch.context() as without:
+        without.setattr(scenes, "frames_from", None)  # decoding would fail
+        again = scores(tmp_path / "b.mp4", "content", tmp_path / "cache")
+    assert (again == first).all()
+    media.encode(joined((6, 18), seed=9)[0], tmp_path / "b.mp4", 8)
+    assert cuts(scores(tmp_path / "b.mp4", "content", tmp_path / "cache"), 27) == [6]
+
+
+def test_damaged_scores_are_made_again_and_none_are_in_a_format_that_threads_cannot_read(tmp_path: Path) -> None:
+    """numpy's own head is a Python expression, which several threads of Python 3.11 cannot always read at once."""
+    media.encode(joined((5, 5))[0], tmp_path / "a.mp4", 8)
+    found = scores(tmp_path / "a.mp4", "content", tmp_path / "kept")
+    (kept,) = (tmp_path / "kept").iterdir()
+    good = kept.read_bytes()
+    for bad in (b"", good[:-1], bytes([*good[:-3], good[-3] ^ 1, *good[-2:]])):
+        kept.write_bytes(bad)
+        assert np.array_equal(scores(tmp_path / "a.mp4", "content", tmp_path / "kept"), found)
+        assert kept.read_bytes() == good
+    assert not [path for path in (ROOT / "workbench").rglob("*.py") if "np.load(" in path.read_text(encoding="utf-8")]
+
+
+def test_a_damaged_clip_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"gone\.mp4"):
+        scores(tmp_path / "gone.mp4", "content", tmp_path)
+
+
+def brightening(frames: int) -> np.ndarray:
+    """Frame n is gray of level 20 + n * 200 / frames, so that a picture tells its number."""
+    levels = 20 + np.arange(frames) * 200 / frames
+    return np.broadcast_to(levels[:, None, None, None], (frames, 32, 64, 3)).astype(np.uint8)
+
+
+@pytest.mark.parametrize("frames", [60, 1000])  # all decoded; by keyframes
+def test_each_frame_is_shown_at_its_time(tmp_path: Path, frames: int) -> None:
+    media.encode(brightening(frames), tmp_path / "clip.mp4", 10)
+    strip = filmstrip(tmp_path / "clip.mp4", tmp_path / "cache", frames=12, height=16)
+    with Image.open(strip.path) as picture:
+        pixels = np.asarray(picture)
+    assert (pixels.shape, strip.width) == ((16, 12 * 32, 3), 32)
+    share = frames / 10 / 12
+    for place, seconds in enumerate(strip.times):
+        assert place * share <= seconds < (place + 1) * share
+        level = pixels[4:12, place * 32 + 8 : place * 32 + 24].mean()
+        assert level == pytest.approx(20 + seconds * 10 * 200 / frames, abs=3)
+
+
+def test_it_is_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    media.encode(brightening(9), tmp_path / "clip.mp4", 10)
+    first = filmstrip(tmp_path / "clip.mp4", tmp_path / "cache")
+    with monkeypatch.context() as without:
+        without.setattr(module, "stills", None)
+        assert filmstrip(tmp_path / "clip.mp4", tmp_path / "cache") == first
+    media.encode(brightening(8), tmp_path / "clip.mp4", 10)
+    assert filmstrip(tmp_path / "clip.mp4", tmp_path / "cache") != first
+
+
+def test_too_wide_is_told(tmp_path: Path) -> None:
+    media.encode(brightening(20), tmp_path / "clip.mp4", 10)
+    with pytest.raises(DataError, match="a strip of 20 frames of 4000 pixels is too wide: use 16 or fewer"):
+        filmstrip(tmp_path / "clip.mp4", tmp_path, frames=20, height=2000)
+
+
+# ---- splitting
+
+
+LENGTHS = {"one": (24, 30, 5, 27), "two": (16, 40), "three": (33,), "four": (4, 4, 4)}
+RATE = 8
+
+
+@pytest.fixture(scope="session")
+def footage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset folder of four clips with hard cuts as in LENGTHS, and a picture; never change it."""
+    shots = tmp_path_factory.mktemp("footage")
+    records = []
+    for number, (name, lengths) in enumerate(LENGTHS.items()):
+        media.encode(joined(lengths, seed=10 * number)[0], shots / f"clips/{name}.mp4", RATE)
+        records.append(
+            Clip(file_name=f"clips/{name}.mp4", text=name, source=f"{name}.mov", frames=sum(lengths), fps=RATE)
+        )
+    media.encode(scenery(1, 1), shots / "clips/still.mp4", RATE)
+    records.append(Clip(file_name="clips/still.mp4", source="still.png", frames=1, fps=RATE))
+    write_clips(shots, records)
+    return shots
+
+
+@pytest.fixture
+def shots(tmp_path: Path, footage: Path) -> Path:
+    return Path(shutil.copytree(footage, tmp_path / "dataset"))
+
+
+def run(shots: Path, settings: SplitSettings) -> jobs.Status:
+    """The split as the real job, in a process of its own."""
+    settings.save(shots / ".split" / jobs.CONFIG)
+    jobs.start(shots / ".split", "workbench.dataset_builder")
+    return jobs.wait(shots / ".split", PATIENCE)
+
+
+def test_the_plan_says_what_would_be_done_and_does_nothing(shots: Path) -> None:
+    before = read_clips(shots)
+    one, two, three, four, still = plan_split(shots, SplitSettings(min_seconds=1))
+    assert (one.spans, one.dropped) == (((0, 24), (24, 54), (59, 86)), ((54, 59),))
+    assert one.sentence == "one.mov: 3 pieces, too short: 6.75 to 7.38 s"
+    assert two.spans == ((0, 16), (16, 56))
+    assert three.sentence == "three.mov stays as it is: one shot"
+    assert four.sentence.startswith("four.mov stays as it is: none of its ")
+    assert still.sentence == "still.png stays as it is: a picture"
+    assert read_clips(shots) == before
+    assert len(list((shots / "clips").iterdir())) == 5
+
+
+def test_long_shots_become_equal_pieces_and_windows_leave_a_rest(shots: Path) -> None:
+    (plan,) = plan_split(shots, SplitSettings(clips=("two",), max_seconds=2))
+    assert plan.spans == ((0, 16), (16, 29), (29, 43), (43, 56))
+    windows = SplitSettings(clips=("two", "clips/three.mp4"), mode="windows", window_seconds=3)
+    two, three = plan_split(shots, windows)
+    assert (two.spans, two.dropped) == (((0, 24), (24, 48), (48, 56)), ())
+    assert (three.spans, three.dropped) == (((0, 24), (24, 33)), ())
+    assert plan_split(shots, windows.changed(min_seconds=1.5))[0].dropped == ((48, 56),)
+
+
+def test_the_job_splits_all_in_one_change(shots: Path) -> None:
+    before = read_clips(shots)
+    status = run(shots, SplitSettings(min_seconds=1))
+    assert status.state == jobs.State.FINISHED, jobs.log_tail(shots / ".split")
+    result = read_json(shots / ".split" / jobs.RESULT)
+    assert (result["clips"], result["parts"], result["failed"]) == (2, 5, [])
+    assert "one.mov: 3 pieces, too short: 6.75 to 7.38 s" in result["splits"]
+    now = read_clips(shots)
+    assert [clip.frames for clip in now] == [24, 30, 27, 16, 40, 33, 12, 1]
+    assert [clip.text for clip in now[:5]] == ["one"] * 3 + ["two"] * 2
+    assert all((shots / clip.file_name).exists() for clip in now)
+    assert all(media.probe(shots / clip.file_name).frames == clip.frames for clip in now)
+    history.undo(shots, history.undoable(shots)[0].number)
+    assert read_clips(shots) == before
+    assert plan_split(shots, SplitSettings(clips=("one",)))[0].spans == ((0, 24), (24, 54), (59, 86))
+
+
+def test_a_look_is_a_job_with_its_progress_and_changes_nothing(shots: Path) -> None:
+    before, files = read_clips(shots), sorted((shots / "clips").iterdir())
+    status = run(shots, SplitTask(min_seconds=1, preview=True))
+    frames = sum(clip.frames for clip in before)
+    assert (status.state, status.phase) == (jobs.State.FINISHED, "finding cuts")
+    assert (status.step, status.total) == (frames - 1, frames)  # the picture needs no look
+    result = read_json(shots / ".split" / jobs.RESULT)
+    assert (result["clips"], result["parts"], result["preview"]) == (2, 5, True)
+    assert result["splits"][0] == "one.mov: 3 pieces, too short: 6.75 to 7.38 s"
+    assert result["spans"][0] == [[0, 3], [3, 6.75], [7.375, 10.75]]
+    assert (read_clips(shots), sorted((shots / "clips").iterdir())) == (before, files)
+
+
+def test_parts_are_split_again_with_their_crop_and_rate(shots: Path) -> None:
+    from workbench.dataset_builder.cuts import cutting
+
+    clip = read_clips(shots)[0]
+    part = cutting.trim(shots, clip, 1, 8)  # frames 8 to 64, with cuts at 24, 54 and 59
+    part = cutting.set_fps(shots, cutting.crop(shots, [part], (32, 0, 64, 96)), 4)[0]
+    (plan,) = plan_split(shots, SplitSettings(clips=(part.id,)))
+    assert plan.spans == ((8, 24), (24, 54))
+    assert run(shots, SplitSettings(clips=(part.id,))).state == jobs.State.FINISHED
+    now = read_clips(shots)[:2]
+    assert [(c.fps, c.frames, c.crop, c.span) for c in now] == [
+        (4, 8, (32, 0, 64, 96), (1, 3)),
+        (4, 15, (32, 0, 64, 96), (3, 6.75)),
+    ]
+
+
+def test_a_killed_split_goes_on(shots: Path) -> None:
+    settings = SplitSettings(mode="windows", window_seconds=0.5, min_seconds=0.5)
+    before = read_clips(shots)
+    settings.save(shots / ".split" / jobs.CONFIG)
+    jobs.start(shots / ".split", "workbench.dataset_builder")
+    end = time.monotonic() + PATIENCE
+    while len(list((shots / "clips").glob("*.mp4"))) < 12 and time.monotonic() < end:
+        time.sleep(0.01)
+    process = jobs.status(shots / ".split").pid
+    assert process
+    os.kill(process, signal.SIGKILL)
+    assert jobs.wait(shots / ".split", PATIENCE).state == jobs.State.DIED
+    made = {path.name: path.stat().st_mtime_ns for path in (shots / "clips").glob("*.mp4")}
+    assert read_clips(shots) == before
+    assert run(shots, settings).state == jobs.State.FINISHED
+    parts = [clip for clip in read_clips(shots) if clip.master]
+    assert len(parts) == sum(sum(lengths) // 4 for lengths in LENGTHS.values())
+    reused = [clip for clip in parts if Path(clip.file_name).name in made]
+    assert len(reused) >= 5
+    for clip in reused:
+        assert (shots / clip.file_name).stat().st_mtime_ns == made[Path(clip.file_name).name]
+
+
+def test_a_damaged_clip_costs_only_itself(shots: Path) -> None:
+    path = shots / "clips/one.mp4"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 :] = bytes(len(data) - len(data) // 2)
+    path.write_bytes(data)
+    one, two, *_ = plan_split(shots, SplitSettings())
+    assert "one.mov stays as it is: frame " in one.sentence or "damaged" in one.sentence
+    assert len(two.spans) == 2
+    path.unlink()
+    assert "the source video of one.mov is missing" in plan_split(shots, SplitSettings(clips=("one",)))[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (SplitSettings(clips=("gone",)), "there is no clip 'gone' in this dataset"),
+        (SplitSettings(min_seconds=2, max_seconds=3), r"max_seconds is 3, must be twice min_seconds .*: use 4"),
+        (SplitSettings(mode="windows", window_seconds=1, min_seconds=2), r"window_seconds is 1, .*: use 2"),
+        (SplitSettings(detector="hash", threshold=27), "threshold is 27, must be 0.1 to 0.8 .*: the default is 0.35"),
+    ],
+)
+def test_settings_that_cannot_be_met(shots: Path, settings: SplitSettings, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        plan_split(shots, settings)

@@ -1,22 +1,34 @@
-"""Every file that people bring gets its import result, and only canonical clips come out."""
+"""Files that cannot be taken, are converted, copied or scaled, and odd streams: each with what is said of it."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import threading
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+import av
 import numpy as np
 import pytest
 from PIL import Image
 
 from tests.dataset_builder import foreign
+from tests.dataset_builder.foreign import flip_bits, noisy, write_video
+from tests.dataset_builder.media_core import judged
+from tests.drawing import draw
 from workbench.clips import media
+from workbench.clips.media.writing import without_comment
 from workbench.clips.records import Clip, file_sha256
 from workbench.dataset_builder import Dataset, ImportResult
 from workbench.dataset_builder.history import thumbnail_name
-from workbench.errors import DataError
+from workbench.dataset_builder.ingest.canonical import CanonicalClip, convert
+from workbench.errors import ConfigError, DataError
+from workbench.paths import ASSETS
+from workbench.sampler import inputs
 from workbench.workspace import Workspace
 
 pytestmark = pytest.mark.long
@@ -47,30 +59,17 @@ def clip_of(dataset: Dataset, name: str) -> tuple[Clip, np.ndarray]:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("empty.mp4", "empty file"),
-        ("login.mp4", "looks like a web page"),
-        ("lfs.mp4", "Git LFS pointer"),
-        ("noise.mp4", "not a video that can be read"),
-        ("zeros.mp4", "not a video that can be read"),
-        ("torn.png", "the picture is damaged"),
-        ("animation.mp4", "not a video that can be read"),
-        ("playlist.mp4", "a playlist"),
-        ("concat.mkv", "a playlist"),
-        ("pipe.mp4", "not an ordinary file"),
-        ("session.mp4", "a playlist"),
-        ("link.mp4", "it is a link"),
-        ("broken_link.mp4", "it is a link"),
-        ("device.mp4", "it is a link"),
-        ("sound.mp4", "sound only"),
-        ("tone.mp4", "sound only"),
-        ("one.mp4", "one frame only"),
-        ("first_only.mp4", "the video was cut off or is damaged"),
-        ("no_index.mp4", "the video was cut off, its index is missing"),
-        ("only_index.mp4", "the video was cut off"),
-        ("large.mp4", "too large: 4200x2400"),
-        ("too_long.mp4", "too long: 2.2 hours"),
+        ("empty.mp4", "empty file"), ("login.mp4", "looks like a web page"), ("lfs.mp4", "Git LFS pointer"),
+        ("noise.mp4", "not a video that can be read"), ("zeros.mp4", "not a video that can be read"),
+        ("torn.png", "the picture is damaged"), ("animation.mp4", "not a video that can be read"),
+        ("playlist.mp4", "a playlist"), ("concat.mkv", "a playlist"), ("pipe.mp4", "not an ordinary file"),
+        ("session.mp4", "a playlist"), ("link.mp4", "it is a link"), ("broken_link.mp4", "it is a link"),
+        ("device.mp4", "it is a link"), ("sound.mp4", "sound only"), ("tone.mp4", "sound only"),
+        ("one.mp4", "one frame only"), ("first_only.mp4", "the video was cut off or is damaged"),
+        ("no_index.mp4", "the video was cut off, its index is missing"), ("only_index.mp4", "the video was cut off"),
+        ("large.mp4", "too large: 4200x2400"), ("too_long.mp4", "too long: 2.2 hours"),
     ],
-)
+)  # fmt: skip
 def test_refused_with_the_reason_in_words(built: Dataset, name: str, reason: str) -> None:
     found = result_of(built, name)
     assert found.outcome == "refused"
@@ -83,30 +82,21 @@ def test_refused_with_the_reason_in_words(built: Dataset, name: str, reason: str
     [
         ("half.mp4", "cut off or damaged: kept the first"),
         ("promises.mp4", "cut off or damaged: kept the first 0.75 s (18 frames)"),
-        ("hole.mp4", "cut off or damaged: kept the first 0.42 s (10 frames)"),
-        ("turned.mov", "turned upright"),
-        ("uneven.mkv", "evened to 30 fps"),
-        ("ten_bit.mp4", "10-bit colors brought to 8 bits"),
-        ("hdr.mkv", "HDR colors brought to ordinary ones"),
-        ("hlg.mp4", "HDR colors brought to ordinary ones"),
-        ("camera.mov", "10-bit colors brought to 8 bits"),
-        ("full.mp4", "full-range colors brought to video range"),
-        ("clear.webm", "transparency removed"),
-        ("two.mp4", "2 video tracks: the first one taken (64x64 h264)"),
-        ("odd.mkv", "cut by one row or column to an even size"),
-        ("stretched.mp4", "stretched pixels made square"),
-        ("interlaced.mp4", "interlaced lines joined"),
-        ("talking.mov", "sound removed"),
+        ("hole.mp4", "cut off or damaged: kept the first 0.42 s (10 frames)"), ("turned.mov", "turned upright"),
+        ("uneven.mkv", "evened to 30 fps"), ("ten_bit.mp4", "10-bit colors brought to 8 bits"),
+        ("hdr.mkv", "HDR colors brought to ordinary ones"), ("hlg.mp4", "HDR colors brought to ordinary ones"),
+        ("camera.mov", "10-bit colors brought to 8 bits"), ("full.mp4", "full-range colors brought to video range"),
+        ("clear.webm", "transparency removed"), ("two.mp4", "2 video tracks: the first one taken (64x64 h264)"),
+        ("odd.mkv", "cut by one row or column to an even size"), ("stretched.mp4", "stretched pixels made square"),
+        ("interlaced.mp4", "interlaced lines joined"), ("talking.mov", "sound removed"),
         ("slow_motion.mp4", "240 fps brought to 60 fps"),
         ("thousand.mp4", "1000 fps brought to 58.82 fps: every 17th frame kept"),
         ("picture.mp4", "a picture (PNG): made a clip of one frame"),
-        ("scan.bmp", "a picture (BMP): made a clip of one frame"),
-        ("photo.JPG", "turned upright"),
-        ("cutout.webp", "transparent parts made white"),
-        ("gray.png", "16-bit colors brought to 8 bits"),
+        ("scan.bmp", "a picture (BMP): made a clip of one frame"), ("photo.JPG", "turned upright"),
+        ("cutout.webp", "transparent parts made white"), ("gray.png", "16-bit colors brought to 8 bits"),
         ("web.webm", "rewritten for exact frame access (vp8 yuv420p)"),
     ],
-)
+)  # fmt: skip
 def test_a_converted_file_says_how(built: Dataset, name: str, note: str) -> None:
     found = result_of(built, name)
     assert found.outcome == "converted", found.notes
@@ -279,3 +269,261 @@ def test_no_file_makes_us_call_the_network_or_read_another_file(tmp_path: Path) 
     assert hits == []
     assert not any(result.usable for result in dataset.import_results)
     assert len(dataset.import_results) >= 16
+
+
+# ---- canonical files
+
+
+def streams(path: Path) -> list[bytes]:
+    """The bytes of every packet of the video."""
+    with av.open(str(path)) as file:
+        return [bytes(packet) for packet in file.demux(video=0) if packet.size]
+
+
+def frames(path: Path) -> list[tuple[float, np.ndarray]]:
+    return [(time, frame.to_ndarray()) for time, frame in media.raw_frames(path)]
+
+
+def taken(source: Path) -> tuple[CanonicalClip, Path]:
+    target = source.with_name(f"{source.stem}-clip.mp4")
+    return convert(source, target), target
+
+
+@pytest.mark.parametrize(("name", "fps"), [("talking.mp4", 30000 / 1001), ("talking.mov", 24)])
+def test_the_video_is_copied_byte_for_byte(tmp_path: Path, name: str, fps: float) -> None:
+    source = write_video(tmp_path / name, noisy(40), fps=fps, sound=True)  # with B-frames, as x264 likes it
+    made, target = taken(source)
+    assert made.changes == ("sound removed: its video is copied as it is",)
+    assert streams(target) == streams(source)
+    for (one, before), (other, after) in itertools.zip_longest(frames(source), frames(target)):
+        assert one == pytest.approx(other, abs=1e-3)
+        assert np.array_equal(before, after)
+    about = media.probe(target)
+    assert (about.audio, about.frames, about.tracks) == (False, 40, 1)
+    assert about.fps == pytest.approx(fps, abs=1e-6)
+    assert (made.frames, made.fps) == (40, about.fps)
+    assert np.array_equal(media.read_frames(target, [39])[0], media.read_frames(source, [39])[0])
+    again = convert(target, tmp_path / "again.mp4")
+    assert (again.changes, (tmp_path / "again.mp4").read_bytes()) == ((), target.read_bytes()), "it is canonical itself"
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_what_has_more_wrong_with_it_is_written_anew(tmp_path: Path) -> None:
+    made, target = taken(write_video(tmp_path / "ten.mp4", draw(24), pixels="yuv420p10le", sound=True))
+    assert made.changes == ("10-bit colors brought to 8 bits", "sound removed")
+    assert media.probe(target).frames == 24
+
+
+def test_frames_that_the_file_says_not_to_show_stay_hidden(tmp_path: Path) -> None:
+    hidden = {"avoid_negative_ts": "disabled"}
+    made, target = taken(write_video(tmp_path / "early.mp4", draw(24), start=-12, container=hidden, sound=True))
+    assert (made.frames, media.probe(target).frames, len(frames(target))) == (12, 12, 12)
+    assert made.changes == ("sound removed",)
+
+
+def test_a_damaged_one_is_not_copied(tmp_path: Path) -> None:
+    source = write_video(tmp_path / "torn.mp4", noisy(48), fps=24, container={"movflags": "+faststart"}, sound=True)
+    flip_bits(source)
+    made, target = taken(source)
+    assert "sound removed" in made.changes
+    assert any("cut off or damaged" in note for note in made.changes)
+    assert media.probe(target).frames == made.frames < 48
+
+
+def test_a_clip_says_nothing_of_where_its_source_was_made(tmp_path: Path) -> None:
+    """Datasets are exported and published: notes of other programs hold paths, names and places."""
+    notes = {
+        "comment": '{"workflow": "/home/ann/models/secret.safetensors"}',
+        "title": "Ann",
+        "location": "+48.1+011.5/",
+    }
+    plain, source = tmp_path / "plain.mp4", tmp_path / "noted.mp4"
+    media.encode(np.stack(noisy(12)), plain, 8)
+    with av.open(str(plain)) as read, av.open(str(source), "w", options={"movflags": "use_metadata_tags"}) as write:
+        write.metadata.update(notes)
+        copy = write.add_stream_from_template(read.streams.video[0])
+        for packet in read.demux(video=0):
+            if packet.dts is not None:
+                packet.stream = copy
+                write.mux(packet)
+    assert b"/home/ann" in source.read_bytes()
+    made, target = taken(source)
+    assert made.changes == ("metadata removed: its video is copied as it is",)
+    assert streams(target) == streams(plain)
+    assert not any(word in target.read_bytes() for word in (b"/home", b"Ann", b"+48"))
+    assert taken(plain)[0].changes == ()
+
+
+def test_the_demo_s_clips_are_taken_as_they_are(dataset: Dataset) -> None:
+    """Some were encoded with B-frames allowed and none used: such times are right, and nothing is encoded again."""
+    dataset.import_files([ASSETS / "demo_clips" / "stripes"])
+    assert {result.outcome for result in dataset.import_results if "striped" in result.name} == {"taken"}
+
+
+# ---- streams
+
+
+B_FRAMES = {"bf": "3", "g": "12"}
+VIDEO = draw(24, (96, 64))
+
+
+def copied(source: Path, target: Path, container: str | None = None) -> Path:
+    """The same packets in another container, each with its decoding time alone, as programs that copy an AVI do."""
+    with av.open(str(source)) as read, av.open(str(target), "w", format=container) as written:
+        stream = written.add_stream_from_template(read.streams.video[0])
+        for number, packet in enumerate(read.demux(video=0)):
+            if packet.size:
+                packet.stream, packet.pts, packet.dts, packet.time_base = stream, number, number, Fraction(1, 24)
+                packet.duration = 1
+                written.mux(packet)
+    return target
+
+
+def appended(source: Path, target: Path) -> Path:
+    target.write_bytes(source.read_bytes() * 2)
+    return target
+
+
+def h264(path: Path, codec: str = "libx264", **more: Any) -> Path:
+    return write_video(path, VIDEO, fps=24, codec=codec, options={"bf": "2"} if codec == "mpeg4" else B_FRAMES, **more)
+
+
+KINDS: dict[str, Callable[[Path], Path]] = {
+    "H.264 in AVI": lambda folder: h264(folder / "a.avi"),
+    "MPEG-4 ASP in AVI": lambda folder: h264(folder / "a.avi", "mpeg4"),
+    "a raw H.264 stream": lambda folder: h264(folder / "a.h264"),
+    "a raw HEVC stream": lambda folder: h264(folder / "a.hevc", "libx265"),
+    "an mp4 copied from an AVI": lambda folder: copied(h264(folder / "a.mp4"), folder / "b.mp4"),
+    "times that begin late": lambda folder: h264(folder / "a.ts", start=24 * 3000),
+    "H.264 in WMV": lambda folder: h264(folder / "a.wmv"),
+    "uncompressed pictures": lambda folder: h264(folder / "a.y4m", "wrapped_avframe"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_frames_come_in_order_at_the_right_rate_and_nothing_is_called_damaged(tmp_path: Path, kind: str) -> None:
+    result = judged(KINDS[kind](tmp_path), tmp_path)
+    assert result.usable, result.sentence
+    assert (result.clip.frames, result.clip.fps) == (24, 24), result.sentence
+    assert not any("damaged" in note for note in result.notes), result.sentence
+    shown = media.read_frames(tmp_path / result.clip.file_name, range(24)).astype(int)
+    assert np.abs(shown - VIDEO).mean(axis=(1, 2, 3)).max() < 8
+
+
+@pytest.mark.parametrize(("ending", "codec"), [("ts", "libx264"), ("mpg", "mpeg2video")])
+def test_two_recordings_in_a_row_are_as_long_as_both(tmp_path: Path, ending: str, codec: str) -> None:
+    one = write_video(tmp_path / f"one.{ending}", VIDEO, fps=24, codec=codec, options={"bf": "2"})
+    result = judged(appended(one, tmp_path / f"both.{ending}"), tmp_path)
+    assert (result.clip.frames, result.clip.fps) == (48, 24), result.sentence
+    assert not any("damaged" in note or "uneven" in note for note in result.notes), result.sentence
+
+
+def test_an_avi_with_b_frames_gives_a_sample_its_frames_in_order(tmp_path: Path) -> None:
+    path = h264(tmp_path / "a.avi")
+    assert np.abs(np.stack([picture for _, picture in media.decode(path)]).astype(int) - VIDEO).mean() < 8
+    times = [time for time, _ in media.decode(path)]
+    assert times == pytest.approx([number / 24 for number in range(24)], abs=1e-6)
+
+
+# ---- a picture that changes its size --------------------------------------------------------------------------------
+
+
+def resized(target: Path, sizes: Sequence[tuple[int, int]]) -> Path:
+    """Twelve frames of each size in one stream of VP8."""
+    parts = []
+    for number, size in enumerate(sizes):
+        parts.append(write_video(target.with_name(f"{number}.ivf"), draw(12, size), fps=12, codec="libvpx"))
+    with av.open(str(parts[0])) as first, av.open(str(target), "w") as written:
+        stream, count = written.add_stream_from_template(first.streams.video[0]), 0
+        for part in parts:
+            with av.open(str(part)) as read:
+                for packet in read.demux(video=0):
+                    if packet.size:
+                        packet.stream, packet.time_base = stream, Fraction(1, 12)
+                        packet.pts = packet.dts = count
+                        written.mux(packet)
+                        count += 1
+    return target
+
+
+def test_a_size_that_changes_is_scaled_or_cut_and_said(tmp_path: Path) -> None:
+    scaled = judged(resized(tmp_path / "a.webm", [(64, 48), (128, 96), (128, 96)]), tmp_path)
+    assert scaled.notes == ("the size of the picture changes (64x48, 128x96): scaled to 128x96",)
+    assert (scaled.clip.frames, scaled.clip.width, scaled.clip.height) == (36, 128, 96)
+    cut = judged(resized(tmp_path / "b.webm", [(64, 48), (48, 64), (48, 64)]), tmp_path)
+    assert cut.notes == (
+        "the size of the picture changes (64x48, 48x64): frames 13 to 36 of 36 taken, the others have other "
+        "proportions",
+    )
+    assert (cut.clip.frames, cut.clip.width, cut.clip.height) == (24, 48, 64)
+    shown = media.read_frames(tmp_path / cut.clip.file_name, [0, 11]).astype(int)
+    assert np.abs(shown[0] - draw(12, (48, 64))[0]).mean() < 8
+
+
+def test_a_file_of_canonical_form_is_not_taken_as_it_is_when_its_size_changes(tmp_path: Path) -> None:
+    one = write_video(tmp_path / "one.ts", draw(12, (64, 48)), fps=12, options={"bf": "0"})
+    other = write_video(tmp_path / "other.ts", draw(12, (128, 96)), fps=12, options={"bf": "0"})
+    (tmp_path / "both.ts").write_bytes(one.read_bytes() + other.read_bytes())
+    result = judged(copied(tmp_path / "both.ts", tmp_path / "both.mp4"), tmp_path)
+    assert result.clip.frames == 24, result.sentence
+    assert "the size of the picture changes (64x48, 128x96): scaled to 64x48" in result.notes
+
+
+# ---- tracks and codecs ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["mp4", "mkv", "avi"])
+def test_a_still_before_the_video_is_passed_over(tmp_path: Path, ending: str) -> None:
+    with av.open(str(tmp_path / f"a.{ending}"), "w") as file:
+        still = file.add_stream("mjpeg", rate=12)
+        still.width, still.height, still.pix_fmt = 96, 64, "yuvj420p"
+        moving = file.add_stream("libx264", rate=12, options={"bf": "0"})
+        moving.width, moving.height, moving.pix_fmt = 96, 64, "yuv420p"
+        file.mux(still.encode(av.VideoFrame.from_ndarray(VIDEO[0])))
+        file.mux(still.encode())
+        for picture in VIDEO:
+            file.mux(moving.encode(av.VideoFrame.from_ndarray(picture)))
+        file.mux(moving.encode())
+    result = judged(tmp_path / f"a.{ending}", tmp_path)
+    assert result.notes == ("2 video tracks: the second one taken (96x64 h264), since before it is a still picture",)
+    assert (result.clip.frames, result.clip.fps) == (24, 12)
+
+
+def renamed(folder: Path, codec: bytes) -> Path:
+    """An mp4 whose codec has another name."""
+    path = write_video(folder / "a.mp4", VIDEO)
+    path.write_bytes(path.read_bytes().replace(b"avc1", codec))
+    return path
+
+
+UNKNOWN = "its video has a codec that cannot be read: save it again as an ordinary mp4"
+
+
+def test_a_codec_that_cannot_be_read_is_one_sentence_wherever_the_file_is_given(tmp_path: Path) -> None:
+    path, out = renamed(tmp_path, b"zzzz"), tmp_path / "out"
+    (note,) = judged(path, tmp_path).notes
+    assert note.startswith(UNKNOWN)
+    for use in (
+        media.probe, media.read_times, lambda path: list(media.decode(path)),
+        lambda path: media.read_frames(path, [0]), lambda path: media.thumbnail(path, out), media.read_comment,
+        media.has_own_metadata, without_comment, lambda path: media.write_gif([[path]], out),
+        lambda path: media.read_own_clip(path, (24, 64, 96), range(10)),
+    ):  # fmt: skip
+        with pytest.raises(DataError, match=UNKNOWN):
+            use(path)
+    with pytest.raises(ConfigError, match=UNKNOWN):
+        inputs.check_video(path)
+    (note,) = judged(renamed(tmp_path, b"encv"), tmp_path).notes
+    assert note.startswith("its video is encrypted (DRM)")
+
+
+# ---- pictures -------------------------------------------------------------------------------------------------------
+
+
+def test_a_jpeg_of_two_pictures_is_the_first_and_an_animated_avif_is_a_clip(tmp_path: Path) -> None:
+    one, other = Image.fromarray(VIDEO[0]), Image.fromarray(VIDEO[12])
+    one.save(tmp_path / "stereo.jpg", "MPO", save_all=True, append_images=[other])
+    assert judged(tmp_path / "stereo.jpg", tmp_path).notes == ("a picture (MPO): made a clip of one frame",)
+    one.save(tmp_path / "a.avif", save_all=True, append_images=[other, one])
+    result = judged(tmp_path / "a.avif", tmp_path)
+    assert (result.notes, result.clip.frames) == (("an animated AVIF: made a clip",), 3)

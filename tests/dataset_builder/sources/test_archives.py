@@ -15,16 +15,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.drawing import MakeClip
-from tests.shell import Shell
-from workbench.clips.records import read_clips
 from workbench.dataset_builder.sources import archives
 from workbench.dataset_builder.sources.archives import ArchiveTree, extract
 from workbench.dataset_builder.sources.layouts.base import Problem
 from workbench.dataset_builder.sources.survey import Survey, survey
 from workbench.dataset_builder.sources.tree import SourceFile
 from workbench.errors import CannotWrite, DataError
-from workbench.workspace import Workspace
 
 MODES = {"a.tar": "w", "a.tar.gz": "w:gz"}
 OUTSIDE = {
@@ -430,14 +426,3 @@ def test_numbered_frames_in_an_archive_are_captioned_from_around_it(tmp_path: Pa
     given = write(tmp_path / "given", {"t.csv": "file_name,text\nwalk,W\n"}, {"v.zip": ["a.mp4", *frames]})
     found = survey([given], frame_rate=8.0)
     assert {source.name: source.caption for source in found.sources if source.frames} == {"walk": "W"}
-
-
-def test_the_import_takes_the_captions_over(
-    tmp_path: Path, make_clip: MakeClip, shell: Shell, workspace: Workspace
-) -> None:
-    clip = make_clip(tmp_path / "clip.mp4").read_bytes()
-    given = write(
-        tmp_path / "given", {"captions.csv": "video;caption\nclips/a.mp4;a cat\n"}, {"clips.zip": {"a.mp4": clip}}
-    )
-    assert shell("dataset", "import", "cats", given).code == 0
-    assert [found.text for found in read_clips(workspace.dataset("cats"))] == ["a cat"]

@@ -183,12 +183,8 @@ def test_a_video_column_in_parquet_is_read_without_writing_it_out(server: FakeHu
     folder = hub.fetch(hub.inspect("you/table"), tmp_path)
     (part,) = survey([folder]).found
     assert [(source.name, source.caption) for source in part.sources] == [
-        ("000000.mp4", "a"),
-        ("000001.webm", "é 2"),
-        ("000002.webm", ""),
-        ("000003.webm", "=d"),
-        ("000004.webm", "e"),
-    ]
+        ("000000.mp4", "a"), ("000001.webm", "é 2"), ("000002.webm", ""), ("000003.webm", "=d"), ("000004.webm", "e"),
+    ]  # fmt: skip
     assert part.problems[Problem.NO_NAME] == ("metadata.jsonl, line 6",)
     assert [path.name for path in folder.rglob("*") if path.is_file() and ".cache" not in path.parts] == [
         "train-00000.parquet"

@@ -1,22 +1,27 @@
-"""Captions in tables and text files as people bring them: each is read right, or named as not read with the reason."""
+"""Captions and files beside a clip, from tables of any kind, text files, lists, parquet, folders and endings."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import os
 import tarfile
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.dataset_builder import tables
 from tests.drawing import MakeClip
 from tests.shell import Shell
 from workbench.clips.records import read_clips
-from workbench.dataset_builder.sources import files
+from workbench.dataset_builder.sources import archives, files
 from workbench.dataset_builder.sources.columns import USUAL, Columns
 from workbench.dataset_builder.sources.layouts.base import Problem
-from workbench.dataset_builder.sources.survey import Survey, survey
+from workbench.dataset_builder.sources.survey import Survey, SurveyedFiles, survey
+from workbench.dataset_builder.sources.tree import SourceFile
 from workbench.errors import DataError
 from workbench.workspace import Workspace
 
@@ -228,13 +233,9 @@ def test_what_a_cell_holds_instead_of_a_text_is_said(tmp_path: Path) -> None:
 
 def test_what_is_not_read_is_named_with_the_reason(tmp_path: Path) -> None:
     files = {
-        "a.mp4": "v",
-        "config.json": {"lr": 1},
-        "b.JSON": '{"x":',
-        "e.csv": "",
-        "t.csv": "x,y\n1,2\n",
+        "a.mp4": "v", "config.json": {"lr": 1}, "b.JSON": '{"x":', "e.csv": "", "t.csv": "x,y\n1,2\n",
         "README.TXT": ".",
-    }
+    }  # fmt: skip
     found = looked(
         tmp_path, {**files, "prompts.txt": "A\n", "sub/video": "bytes", "three.csv": "a.mp4,x,A\n", "x.yaml": ""}
     )
@@ -426,3 +427,261 @@ def test_preview_and_import_say_the_same(
     assert done.code == 0
     assert [line for line in seen if line not in done.out] == []
     assert [found.text for found in read_clips(workspace.dataset("cats"))] == ["a cat; on a mat"]
+
+
+# ---- tables with videos in them
+
+
+RECORDS = [{"bytes": b"video %d" % number, "path": f"x/{number}.webm"} for number in range(5)]
+
+
+def write_parquet(path: Path, data: bytes | str | Mapping[str, Any], **more: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(data, Mapping):
+        data = tables.parquet(data, **more)
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return path
+
+
+def looked_at(path: Path, columns: Columns = USUAL) -> SurveyedFiles:
+    (part,) = survey([path], columns=columns).found
+    return part
+
+
+def captions_in(found: Survey | SurveyedFiles) -> dict[str, str]:
+    return {source.name: source.caption for source in found.sources}
+
+
+def content(source: SourceFile, folder: Path) -> bytes:
+    archives.extract(source, folder / "out", 1_000)
+    return (folder / "out").read_bytes()
+
+
+def test_a_table_of_a_folder_is_read_like_an_archive(
+    tmp_path: Path, make_clip: MakeClip, shell: Shell, workspace: Workspace
+) -> None:
+    videos = [make_clip(tmp_path / f"{color}.mp4", color=color).read_bytes() for color in ("red", "blue")]
+    given = tmp_path / "given"
+    for number, video in enumerate(videos):
+        rows = {"video": [{"bytes": video, "path": f"{number}.mp4"}], "caption": [f"clip {number}"]}
+        write_parquet(given / f"train-{number}.parquet", rows, features={"video": "Video"})
+    said = shell("dataset", "preview", given).out
+    assert "given: Hub dataset (VideoFolder): 2 videos, 2 archives, 2 captions" in said
+    assert shell("dataset", "import", "cats", given).code == 0
+    assert sorted(clip.text for clip in read_clips(workspace.dataset("cats"))) == ["clip 0", "clip 1"]
+    assert sorted(os.listdir(given)) == ["train-0.parquet", "train-1.parquet"], "no file is written next to a table"
+
+
+@pytest.mark.parametrize("order", [range(5), range(4, -1, -1), (3, 0, 4, 4, 1)])
+def test_each_row_has_its_own_video_in_any_order(tmp_path: Path, order: Any) -> None:
+    part = looked_at(write_parquet(tmp_path / "t.parquet", {"clip": RECORDS, "text": list("abcde")}))
+    assert captions_in(part) == {f"00000{number}.webm": text for number, text in enumerate("abcde")}
+    for number in order:
+        assert content(part.sources[number], tmp_path) == b"video %d" % number
+
+
+@pytest.mark.parametrize(
+    ("rows", "names"),
+    [
+        ({"video": [b"a", b"b", b"c"]}, ["000000.mp4", "000001.mp4", "000002.mp4"]),
+        ({"image": [b"a", None, b"c"]}, ["000000.png", "000002.png"]),
+        ({"mp4": [b"a"], "json": [{"caption": "C", "fps": 8.0}]}, ["000000.mp4"]),
+        ({"video_bytes": [b"a"], "file_name": ["/x/a.mp4"]}, ["000000.mp4"]),
+        ({"clip": [{"bytes": b"a", "path": None}, {"bytes": None, "path": None}]}, ["000000.mp4"]),
+    ],
+)
+def test_bytes_under_the_usual_names_are_videos(tmp_path: Path, rows: dict[str, Any], names: list[str]) -> None:
+    part = looked_at(write_parquet(tmp_path / "t.parquet", rows))
+    assert [source.name for source in part.sources] == names
+    assert [content(source, tmp_path) for source in part.sources] == [b"abc"[int(name[:6]) :][:1] for name in names]
+    assert [source.caption for source in part.sources] == (["C"] if "json" in rows else [""] * len(names))
+
+
+def test_one_column_is_taken_and_the_others_are_named(tmp_path: Path) -> None:
+    rows = {
+        "low": [b"small"],
+        "High": [b"large"],
+        "description": [["a red square", "a square"]],
+        "mask_video": RECORDS[:1],
+    }
+    path = write_parquet(tmp_path / "t.parquet", rows)
+    part = looked_at(path)
+    assert content(part.sources[0], tmp_path) == b"video 0"
+    chosen = looked_at(path, Columns(video="high"))
+    assert (captions_in(chosen), content(chosen.sources[0], tmp_path)) == ({"000000.mp4": "a red square"}, b"large")
+    assert chosen.refused == {
+        "mask_video": "another column of videos or pictures: name it with video_column to take it instead"
+    }
+    with pytest.raises(
+        DataError, match="no column of videos called 'none', .* name one of low, High, .* with video_column"
+    ):
+        assert not survey([path], columns=Columns(video="none")).sources
+
+
+@pytest.mark.parametrize("notes", ["[" * 100_000, "null", '{"info": {"features": [1]}}'])
+def test_a_table_whose_notes_are_damaged_is_read_by_its_columns(tmp_path: Path, notes: str) -> None:
+    part = looked_at(
+        write_parquet(tmp_path / "t.parquet", {"video": [b"pixels"], "text": ["a red square"]}, notes=notes)
+    )
+    assert content(part.sources[0], tmp_path) == b"pixels"
+
+
+# ---- tables of names ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rows", "features"),
+    [
+        ({"file_name": ["b.mp4", "a.mp4"], "text": ["B", "A"]}, None),
+        ({"video_id": [2, 1], "caption": [["B", "b"], ["A"]]}, None),
+        (
+            {"video": [{"bytes": None, "path": "b.mp4"}, {"bytes": None, "path": "a.mp4"}], "text": ["B", "A"]},
+            {"video": "Video"},
+        ),
+        ({"url": ["https://x/watch?v=1", "https://x/watch?v=2"], "key": ["b", "a"], "caption": ["B", "A"]}, None),
+    ],
+)
+def test_a_table_of_names_captions_the_files_beside_it(
+    tmp_path: Path, rows: dict[str, Any], features: dict[str, str] | None
+) -> None:
+    given = tmp_path / "given"
+    write_parquet(given / "all.parquet", rows, features=features)
+    for name in ("1.mp4", "2.mp4") if "video_id" in rows else ("a.mp4", "b.mp4"):
+        write_parquet(given / name, b"v")
+    assert list(captions_in(survey([given])).values()) == ["B", "A"]
+    assert list(captions_in(survey([given / "all.parquet", *given.glob("*.mp4")])).values()) == ["B", "A"]
+
+
+def test_a_table_without_videos_and_names_is_named_with_its_columns(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "t.parquet", {"number": [1.5], "pixels": [b"video"]})
+    write_parquet(tmp_path / "a.mp4", b"v")
+    said = "it has no column of videos, nor of their names: name one of number, pixels with video_column"
+    assert looked_at(tmp_path).refused == {"t.parquet": said}
+    assert survey([tmp_path / "t.parquet"]).refused == {"t.parquet": said}
+    assert list(captions_in(survey([tmp_path], columns=Columns(video="pixels")))) == ["a.mp4", "000000.mp4"]
+
+
+def test_a_table_that_cannot_be_read_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_parquet(tmp_path / "given" / "t.parquet", b"PAR1 not")
+    write_parquet(tmp_path / "given" / "a.mp4", b"v")
+    assert "t.parquet cannot be read (" in looked_at(tmp_path / "given").refused["t.parquet"]
+    write_parquet(path, {"video": []}, features={"video": "Video"})
+    assert looked_at(tmp_path / "given").refused["t.parquet"] == "it has no rows"
+    monkeypatch.setattr(archives, "MOST_TEXT_BYTES", 10)
+    write_parquet(path, {"file_name": ["a.mp4"], "text": ["a long caption"]})
+    assert "MB of captions: split the table" in looked_at(tmp_path / "given").refused["t.parquet"]
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    remedy = r"needs pyarrow: pip install 'video-lora-workbench[parquet]'"
+    assert remedy in looked_at(tmp_path / "given").refused["t.parquet"]
+    assert remedy in survey([path]).refused["t.parquet"]
+
+
+# ---- files beside a clip
+
+
+def beside(found: Survey) -> dict[str, dict[str, str]]:
+    """Clip -> kind -> the end of the file's path."""
+    return {
+        source.name: {kind: "/".join(file.key.replace("::", "/").split("/")[-2:]) for kind, file in source.companions}
+        for source in found.sources
+    }
+
+
+def found_beside(folder: Path, files: dict[str, Any], archives: dict[str, Any] | None = None) -> Survey:
+    """The survey of a folder of files by their names; what is neither text nor bytes is written as JSON."""
+    given = folder / "given"
+    for name, content in files.items():
+        (given / name).parent.mkdir(parents=True, exist_ok=True)
+        (given / name).write_text(content if isinstance(content, str) else json.dumps(content))
+    for name, members in (archives or {}).items():
+        given.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(given / name, "w") as archive:
+            for member in members:
+                archive.writestr(member, b"v")
+    return survey([given])
+
+
+def problems_beside(found: Survey) -> dict[Problem, tuple[str, ...]]:
+    return {problem: names for part in found.found for problem, names in part.problems.items()}
+
+
+@pytest.mark.parametrize("folder", ["clips/", "videos/", "", "train/x/"])
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [("control", "control"), ("control", "controls"), ("mask", "masks"), ("mask", "mask"), ("reference", "references")],
+)
+def test_a_folder_of_the_kind(tmp_path: Path, folder: str, kind: str, where: str) -> None:
+    parent = folder.rpartition("/")[0].rpartition("/")[0]
+    parent += "/" if parent else ""
+    found = found_beside(tmp_path, {f"{folder}a.mp4": "v", f"{folder}b.mp4": "v", f"{parent}{where}/a.mp4": "m"})
+    assert beside(found) == {"a.mp4": {kind: f"{where}/a.mp4"}, "b.mp4": {}}
+    assert found.found[0].sentence.count(f"1 {'control clip' if kind == 'control' else kind}") == 1
+
+
+def test_an_ending_of_the_kind(tmp_path: Path) -> None:
+    names = ["a.mp4", "a.mask.mp4", "a.control.mkv", "a.reference.png", "a.last.png", "b.mp4", "b.mask.png"]
+    found = found_beside(tmp_path, dict.fromkeys(names, "v"))
+    given = {"control": "given/a.control.mkv", "mask": "given/a.mask.mp4"}
+    given |= {"reference": "given/a.reference.png", "last_frame": "given/a.last.png"}
+    assert beside(found) == {"a.mp4": given, "b.mp4": {"mask": "given/b.mask.png"}}
+
+
+def test_our_own_dataset_folder_names_its_files(tmp_path: Path) -> None:
+    row = {"file_name": "clips/1a.mp4", "text": "A", "mask": "clips/1a.mask-0123abcd.mp4", "control": ""}
+    files = {"clips/1a.mp4": "v", "clips/1a.mask-0123abcd.mp4": "m", "clips/1a.mask-99999999.mp4": "older"}
+    found = found_beside(tmp_path, {**files, "metadata.jsonl": json.dumps(row)})
+    assert beside(found) == {"1a.mp4": {"mask": "clips/1a.mask-0123abcd.mp4"}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [
+        *(("control", one) for one in ("control_path", "control_file_path", "control_video", "vace_video", "depth")),
+        *(("reference", one) for one in ("reference_video", "reference_path", "edit_image", "vace_reference_image")),
+        *(("mask", one) for one in ("mask", "video_mask", "mask_path", "loss_mask_path", "vace_video_mask")),
+        *(("last_frame", one) for one in ("end_image", "last_image", "last_frame")),
+    ],
+)
+def test_a_column_of_the_kind(tmp_path: Path, kind: str, column: str) -> None:
+    rows = [{"video": "a.mp4", "prompt": "A", column: "x/p.mp4"}, {"video": "b.mp4", "prompt": "B", column: None}]
+    found = found_beside(tmp_path, {"a.mp4": "v", "b.mp4": "v", "x/p.mp4": "m", "metadata.json": rows})
+    assert beside(found) == {"a.mp4": {kind: "x/p.mp4"}, "b.mp4": {}}
+    assert problems_beside(found) == {}
+
+
+def test_a_missing_or_second_file_is_said_and_orphans_are_no_clips(tmp_path: Path) -> None:
+    rows = [
+        {"video_path": "a.mp4", "caption": "A", "control_path_0": "c/0.mp4", "control_path_1": "c/1.mp4"},
+        {"video_path": "b.mp4", "caption": "B", "control_path_0": "c/lost.mp4"},
+    ]
+    files = {"a.mp4": "v", "b.mp4": "v", "c/0.mp4": "c", "c/1.mp4": "c", "masks/a.mp4": "m", "masks/z.mp4": "m"}
+    found = found_beside(tmp_path, {**files, "data.jsonl": "\n".join(map(json.dumps, rows))})
+    assert beside(found) == {"a.mp4": {"control": "c/0.mp4", "mask": "masks/a.mp4"}, "b.mp4": {}}
+    assert problems_beside(found) == {
+        Problem.COMPANION: ("data.jsonl (control_path_1)",),
+        Problem.NO_COMPANION: ("c/lost.mp4",),
+        Problem.NO_CLIP: ("masks/z.mp4",),
+    }
+
+
+def test_a_folder_of_masks_alone_is_a_folder_of_clips(tmp_path: Path) -> None:
+    files = {"venice/a.mp4": "v", "masks/carnival.mp4": "v", "masks/carnival.txt": "a carnival", "venice/a.txt": "A"}
+    assert beside(found_beside(tmp_path, files)) == {"a.mp4": {}, "carnival.mp4": {}}
+    same = {"venice/a.mp4": "v", "masks/a.mp4": "v", "masks/a.txt": "a carnival", "venice/a.txt": "A"}
+    assert len(found_beside(tmp_path / "same", same).sources) == 2  # a caption of its own makes it a clip
+
+
+def test_a_name_without_its_folder_means_the_clip_and_not_its_mask(tmp_path: Path) -> None:
+    files = {"x/a.mp4": "v", "masks/a.mp4": "m", "captions/a.txt": "A"}
+    found = found_beside(tmp_path, files)
+    assert [(source.name, source.caption) for source in found.sources] == [("a.mp4", "A")]
+    table = found_beside(tmp_path / "t", {"x/a.mp4": "v", "masks/a.mp4": "m", "t.csv": "file_name,text\na.mp4,A\n"})
+    assert [(source.key[-7:], source.caption) for source in table.sources] == [("x/a.mp4", "A")]
+
+
+def test_in_an_archive_and_from_around_it(tmp_path: Path) -> None:
+    inside = found_beside(tmp_path, {}, {"v.zip": ("videos/a.mp4", "masks/a.mp4")})
+    assert beside(inside) == {"a.mp4": {"mask": "masks/a.mp4"}}
+    table = "file_name,text,control_path\na.mp4,A,ctl/a.mp4\n"
+    around = found_beside(tmp_path / "around", {"t.csv": table}, {"v.zip": ("a.mp4", "ctl/a.mp4")})
+    assert beside(around) == {"a.mp4": {"control": "ctl/a.mp4"}}

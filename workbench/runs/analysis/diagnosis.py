@@ -47,8 +47,8 @@ Kind = Literal[
 ]
 Tone = Literal["plain", "good", "warn", "bad"]
 
-# ---- thresholds. Where no source is named they are ours: test_diagnosis.py and test_named_failures.py of
-# tests/runs/analysis hold the shapes of curves that they tell apart.
+# ---- thresholds. Where no source is named they are ours: tests/runs/analysis/test_diagnosis.py holds the shapes of
+# curves that they tell apart.
 
 # How much must have been measured.
 MOST = 100  # measurements looked at; more are taken together
