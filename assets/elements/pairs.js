@@ -17,10 +17,11 @@ async function attachFile(dataset, clip, kind, file) {
 const modelWords = ({ title, license, at_hand: here, download_gb: size }) => [title, license, here ? '' : `downloads ${size} GB`].filter(Boolean).join(', ');
 const MODEL_WANTED = 'A folder on the server with a model as transformers saves it, or OWNER/NAME of one on the Hub';
 
-// The ways to make something, as [words, MAKER or MAKER MODEL, what it does]: once for each known model, and ? for another one.
+// The ways to make something, as [words, MAKER or MAKER MODEL, what it does]: once for each known model, and ? for another one. Dots: it
+// asks for more.
 //   makers: as `clips/list-makers` lists them
-const ways = (makers) => makers.flatMap(({ id, title, does, models }) => (models.length
-  ? [...models.map((one) => [`${title} · ${modelWords(one)}`, `${id} ${one.id}`, does]), [`${title} · another model…`, `${id} ?`, does]] : [[title, id, does]]));
+const ways = (makers) => makers.flatMap(({ id, title, does, models, numbers }) => (models.length
+  ? [...models.map((one) => [`${title} · ${modelWords(one)}`, `${id} ${one.id}`, does]), [`${title} · another model…`, `${id} ?`, does]] : [[numbers.length ? `${title}…` : title, id, does]]));
 
 // clipId: the clip whose partners are shown
 class Pairs extends WorkbenchElement {
@@ -102,9 +103,10 @@ class Pairs extends WorkbenchElement {
   }
 
   async makeFor([maker, known = ''], values) {
-    const { title } = this.makers.find(({ id }) => id === maker);
-    const model = known === '?' ? await ask('Another model', MODEL_WANTED, { does: 'Make' }) : known;
-    return model !== null && this.act('clips/make', { name: this.datasetName, maker, model, ...values }, { said: `Being made: ${title.toLowerCase()}.` });
+    const { title, numbers } = this.makers.find(({ id }) => id === maker);
+    const fields = [...(known === '?' ? [['model', MODEL_WANTED]] : []), ...numbers.map(({ setting, title: label, start: value, low, high }) => [setting, label, { value, low, high }])];
+    const asked = fields.length ? await askFor(title, fields, 'Make') : {};
+    return asked && this.act('clips/make', { name: this.datasetName, maker, model: known, ...values, ...asked }, { said: `Being made: ${title.toLowerCase()}.` });
   }
 }
 define('wb-pairs', Pairs);

@@ -192,20 +192,22 @@ function chooseFiles(chosen, { accept = '', multiple = true } = {}) {
   input.click();
 }
 
-// Ask for a word in a dialog: the text, or null where it was closed.
-//   value: what stands in the field;  list: what may be meant;  does: what the button says
-function ask(title, label, { value = '', list = [], does = 'Save' } = {}) {
+// Ask for some values in a dialog: by name, or null where it was closed.
+//   fields: as [name, label, { value: what stands in it, list: what may be meant, low and high: of a number }];  does: what the button says
+function askFor(title, fields, does = 'Save') {
   const dialog = document.createElement('dialog');
   dialog.setAttribute('aria-label', title);
-  morph(dialog, html`<form method="dialog" class="content"><h2>${title}</h2>${field(label, html`<input class="input" name="text" value="${value}" list="asked-list" autocomplete="off" autofocus><datalist id="asked-list">${
-    list.map((one) => html`<option value="${one}">`)}</datalist>`)}<div class="row"><span class="spacer"></span><button class="button quiet" value="no" formnovalidate>Cancel</button><button class="button primary" value="yes">${does}</button></div></form>`);
+  morph(dialog, html`<form method="dialog" class="content"><h2>${title}</h2>${fields.map(([name, label, { value = '', list = [], low, high } = {}], index) => field(label, html`<input class="input" name="${name}" value="${value}" ${
+    new Markup(low === undefined ? 'autocomplete="off"' : `type="number" step="any" min="${low}" max="${high}" required`)} list="asked-${index}" ?autofocus=${!index}><datalist id="asked-${index}">${list.map((one) => html`<option value="${one}">`)}</datalist>`))}<div class="row"><span class="spacer"></span><button class="button quiet" value="no" formnovalidate>Cancel</button><button class="button primary" value="yes">${does}</button></div></form>`);
   (document.querySelector('wb-app, .workbench') ?? document.body).append(dialog);
   dialog.showModal();
-  const input = dialog.querySelector('input');
-  input.select();
+  dialog.querySelector('input').select();
   // Enter takes the first button of a form, which is the one that closes.
-  input.addEventListener('keydown', (event) => { if (event.key === 'Enter') { event.preventDefault(); dialog.close('yes'); } });
+  dialog.addEventListener('keydown', (event) => { if (event.key === 'Enter' && event.target.matches('input')) { event.preventDefault(); dialog.querySelector('[value=yes]').click(); } });
   return new Promise((done) => {
-    dialog.addEventListener('close', () => { const text = dialog.returnValue === 'yes' ? input.value.trim() : null; dialog.remove(); done(text); });
+    dialog.addEventListener('close', () => { const found = dialog.returnValue === 'yes' ? Object.fromEntries([...dialog.querySelectorAll('input')].map((one) => [one.name, one.type === 'number' ? one.valueAsNumber : one.value.trim()])) : null; dialog.remove(); done(found); });
   });
 }
+
+// Ask for a word in a dialog: the text, or null where it was closed.
+const ask = async (title, label, { value, list, does } = {}) => (await askFor(title, [['text', label, { value, list }]], does))?.text ?? null;

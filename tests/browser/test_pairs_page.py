@@ -11,11 +11,13 @@ from playwright.sync_api import Page, expect
 from tests.browser.conftest import Site
 from tests.browser.stripes import few_clips
 from tests.patience import PATIENCE
+from workbench import jobs
 from workbench.clips import media
 from workbench.clips.records import read_clips, write_clips
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.checks.findings import finding_of, write_report
 from workbench.dataset_builder.companions import detach
+from workbench.dataset_builder.settings import MakeSettings
 
 pytestmark = pytest.mark.browser
 LONG = 1000 * PATIENCE
@@ -31,11 +33,17 @@ def test_what_is_missing_is_made_and_what_does_not_fit_is_cut(site: Site, page: 
     expect(page.locator(".partner")).to_have_count(number)
     expect(page.locator(".partner .warn", has_text="No control clip")).to_have_count(number)
     page.get_by_text(f"Make for {number} clips").click()
-    page.get_by_role("button", name="Edges", exact=True).click()
+    page.get_by_role("button", name="Edges…", exact=True).click()
+    page.get_by_label("The step in color that begins an edge").fill("5")
+    page.get_by_role("button", name="Make", exact=True).click()
+    expect(page.get_by_role("dialog")).to_be_visible()  # 10 at least
+    page.get_by_label("The step in color that begins an edge").fill("150")
+    page.keyboard.press("Enter")
     fits = page.locator(".partner .good", has_text=re.compile(r"same \d+ frames"))
     expect(fits).to_have_count(number)
     page.get_by_label("Show").select_option("lacking")
     expect(page.get_by_text("Every clip has its control clip.")).to_be_visible()
+    assert MakeSettings.load(dataset.task("make").folder / jobs.CONFIG).amount == 150
     page.get_by_label("Show").select_option("all")
 
     # -- one that does not fit: named, found by the filter, cut to its clip, and taken back by Undo

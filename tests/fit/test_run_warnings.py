@@ -94,6 +94,20 @@ def test_a_trigger_word_that_is_not_read_is_found_by_the_check_and_named_in_the_
     assert run_warnings(workspace, settings.changed(model="cogvideox-2b")) == [], "it was checked for another model"
 
 
+def test_clips_that_lack_what_lies_beside_the_others_are_named(workspace: Workspace, dataset: Dataset) -> None:
+    records = read_clips(dataset.folder)
+    write_clips(dataset.folder, [one.changed(control=one.file_name) for one in records[1:]] + records[:1])
+    settings = TrainSettings(dataset=dataset.name).changed(control=True)
+    (said,) = run_warnings(workspace, settings)
+    assert said == (
+        f"1 of {len(records)} clips of dataset {dataset.name} is left out. {records[0].name}: it has no control video, "
+        f"which control needs: add one beside the clip."
+    )
+    assert not run_warnings(workspace, settings.changed(control=False))
+    write_clips(dataset.folder, records)
+    assert not run_warnings(workspace, settings), "the start is refused"
+
+
 def test_a_warm_up_longer_than_the_run_is_named(workspace: Workspace) -> None:
     settings = TrainSettings(dataset="cats", steps=24)
     (said,) = run_warnings(workspace, settings.changed(warmup_steps=500))

@@ -231,13 +231,14 @@ def test_scenes_may_have_their_own_lengths_and_the_story_keeps_them(
         ask(
             prompt="a red circle@@17 keep 9 last=a door.png\na blue square@@key=hall.png=8 key=roof.png=12\na cat",
             continue_to="next.mp4",
+            last_image="end.png",
         ),
         batch,
     )
     assert [(one.last_image, one.keyframes, one.continue_to) for one in pictured] == [
         ("a door.png", (), ""),
         ("", ("hall.png=8", "roof.png=12"), ""),
-        ("", (), "next.mp4"),
+        ("end.png", (), "next.mp4"),
     ]
     assert (pictured[0].frames, pictured[0].kept_frames, pictured[0].prompt) == (17, 9, "a red circle")
     assert expand(joined_settings(pictured), batch) == pictured

@@ -27,6 +27,8 @@ from workbench.families.wan import FAMILY as WAN
 from workbench.fit.estimate import GpuModel
 from workbench.fit.memory import sizes
 from workbench.jobs.devices import pick_device
+from workbench.loras.converting import convert, import_lora
+from workbench.loras.settings import ConvertSettings, LoraImportSettings
 from workbench.runs.checks import check
 from workbench.runs.data import load_data
 from workbench.runs.settings import TrainSettings
@@ -37,6 +39,7 @@ from workbench.sampler.settings import SampleSettings
 from workbench.trainer.encoder import read_told, read_video, told_views
 from workbench.trainer.loop import training_loop
 from workbench.workspace import Workspace, read_json
+from workbench.workspace.lora_names import FILE
 
 
 @pytest.fixture(scope="session")
@@ -206,6 +209,10 @@ def test_an_in_context_lora_is_previewed_named_and_sampled_with_a_reference(
     assert all(record["told"].startswith("first, reference of ") for record in records)
     lora = run.folder / "lora.safetensors"
     assert read_header(lora).metadata[REFERENCE_KEY] == "2"
+    imported = import_lora(workspace, LoraImportSettings(source=str(lora)), print, lambda *_: None)
+    converted = convert(workspace, ConvertSettings(lora=str(lora), format="comfyui"), print, lambda *_: None)
+    for copy in (workspace.root / imported.name / FILE, Path(converted.files[0])):
+        assert read_header(copy).metadata[REFERENCE_KEY] == "2"
     card = (run.folder / "README.md").read_text(encoding="utf-8")
     assert "told more than this pipeline takes: reference. `workbench sample` gives it with --reference." in card
     assert "It was trained to be told first beforehand." in card

@@ -173,6 +173,7 @@ DROPPED_KEY = "dropped_caption"  # likewise: "zeros" where a dropped caption had
 # Likewise, of an in-context LoRA, as LTX-2's trainer writes and ComfyUI-LTXVideo reads it: how many times smaller than
 # the video its reference was.
 REFERENCE_KEY = "reference_downscale_factor"
+TRAINING_KEYS = (DROPPED_KEY, REFERENCE_KEY)  # how it was trained, which sampling has to follow: every copy keeps them
 # What a file with both experts' LoRAs calls each transformer, and by which words people name files of one.
 NUMBERS = {HIGH_NOISE: "1", LOW_NOISE: "2"}
 NUMBERED = re.compile(r"(?P<before>(?:\w+\.)*?)transformer_(?P<number>[12])\.(?P<after>.+)")

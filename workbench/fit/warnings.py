@@ -22,7 +22,7 @@ from workbench.families.base import Family
 from workbench.families.model import Model
 from workbench.families.noise_schedules import FlowSchedule, NoiseSchedule, NoiseSettings
 from workbench.runs.checks import resolved
-from workbench.runs.data import Batches, datasets_of, load_data, sources_of
+from workbench.runs.data import Batches, datasets_of, load_data, misses, sources_of
 from workbench.runs.settings import HELD_OUT, TrainSettings
 from workbench.workspace import Workspace, is_slug
 
@@ -47,6 +47,7 @@ def run_warnings(workspace: Workspace, settings: TrainSettings) -> list[str]:
             *_damaged(workspace, settings),
             *_unread(workspace, settings, model),
             *_pictures(workspace, settings),
+            *_untold(workspace, settings),
         ]
     return []
 
@@ -145,3 +146,18 @@ def _pictures(workspace: Workspace, settings: TrainSettings) -> Iterator[str]:
         if any(clip.is_image for folder in folders for clip in read_clips(folder)):
             share = Batches(load_data(workspace, settings, hashed=False), settings).pictures
             yield from filter(None, [frame_plan.effect_on_motion(share)])
+
+
+def _untold(workspace: Workspace, settings: TrainSettings) -> Iterator[str]:
+    """Clips that are left out because the control clip, reference or mask that they need is missing."""
+    for name in dict.fromkeys(name for _, name in datasets_of(settings) if settings.tells or settings.has_pairs):
+        with contextlib.suppress(ConfigError, DataError):
+            clips = read_clips(workspace.dataset(name))
+            lacking = [(clip.name, why) for clip in clips if (why := misses(workspace.dataset(name), clip, settings))]
+            if lacking and len(lacking) < len(clips):  # without any clip left, the start is refused
+                first, why = lacking[0]
+                is_left = "is" if len(lacking) == 1 else "are"
+                yield (
+                    f"{len(lacking):,} of {counted(len(clips), 'clip')} of dataset {name} {is_left} left out. "
+                    f"{first}: {why}."
+                )

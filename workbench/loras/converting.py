@@ -75,6 +75,7 @@ def _import(workspace: Workspace, settings: LoraImportSettings, one: Opened) -> 
         steps=one.steps,
         error=one.weights.lost if one.weights.converted else None,
         match=match,
+        training=one.training,
     )
     made = add_to_library(workspace, family, without_layers(one.weights, wrong), provenance)
     return replace(made, reports=({"lora": provenance.title, **match},))
@@ -200,7 +201,7 @@ def _write(one: Opened, tensors: Mapping[str, Any], metadata: Mapping[str, str],
     if target.suffix == ".safetensors":
         from safetensors.torch import save
 
-        labels = {"base_model": one.base_model, "trigger_word": one.trigger}
+        labels = {"base_model": one.base_model, "trigger_word": one.trigger, **one.training}
         write_bytes(target, with_metadata(save(dict(tensors)), {**metadata, **{k: v for k, v in labels.items() if v}}))
     else:
         import torch

@@ -93,6 +93,7 @@ class Provenance:
 
     how: the operation in a word;  summary: the same in a sentence;  error: what is lost of the change, relative
     match: of an imported file, how it fitted the model (families.lora_names)
+    training: what its file says of how it was trained (families.lora_files.TRAINING_KEYS)
     """
 
     title: str
@@ -105,6 +106,7 @@ class Provenance:
     steps: int | None = None
     error: float | None = None
     match: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, str] = field(default_factory=dict)
 
 
 def add_to_library(workspace: Workspace, family: Family, lora: LoraWeights, provenance: Provenance) -> OperationResult:
@@ -115,6 +117,7 @@ def add_to_library(workspace: Workspace, family: Family, lora: LoraWeights, prov
         provenance = replace(provenance, summary=f"{provenance.summary}; it changes nothing: {lora.nothing}")
     tensors, metadata = family.export_lora(lora, family.lora_formats[0].id)
     labels = {"base_model": provenance.base_model, "trigger_word": provenance.trigger, "made": provenance.summary}
+    labels |= provenance.training
     metadata |= {name: label for name, label in labels.items() if label}
 
     def fill(new: Path) -> None:
@@ -188,6 +191,8 @@ def merge(workspace: Workspace, settings: MergeSettings, report: Report, step: S
         made_of=[one.record() for one in loras],
         trigger=", ".join(dict.fromkeys(one.trigger for one in loras if one.trigger)),
         error=error,
+        # Of what they disagree on, the first counts, as when they are used together.
+        training={name: text for one in reversed(loras) for name, text in one.training.items()},
     )
     return add_to_library(workspace, loras[0].family, lora, provenance)
 
@@ -217,6 +222,7 @@ def resize(workspace: Workspace, settings: ResizeSettings, report: Report, step:
         trigger=one.trigger,
         steps=one.steps,
         error=error or 0.0,
+        training=one.training,
     )
     return add_to_library(workspace, one.family, lora, provenance)
 

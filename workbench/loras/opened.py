@@ -8,8 +8,8 @@ in float64, so that the stated errors are the errors.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from workbench.families.lora_files import (
     DOWN,
     LENGTHS,
     PEFT_FILES,
+    TRAINING_KEYS,
     UP,
     UP_BIAS,
     LoraWeights,
@@ -50,6 +51,7 @@ class Opened:
     name:  as given;  title: for people, and for names made from it;  scale: as given, 1 by default
     model: what `find_model` takes, "" when nothing says it;  base_model: the same as its file says it
     expert: of a file that holds two, which it is
+    training: how it was trained, as its file says it and every copy has to (TRAINING_KEYS)
     """
 
     name: str
@@ -63,6 +65,7 @@ class Opened:
     trigger: str
     steps: int | None
     expert: str = ""
+    training: Mapping[str, str] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
         """Its entry in the `made_of` of another LoRA's lora.json."""
@@ -120,6 +123,7 @@ def _open(workspace: Workspace, lora: Lora, model: str = "", expert: str = "") -
         trigger=metadata.get("trigger_word", "") if known is None else known.trigger,
         steps=None if known is None else known.steps,
         expert=expert,
+        training={name: metadata[name] for name in TRAINING_KEYS if name in metadata},
     )
 
 

@@ -23,6 +23,7 @@ from workbench.errors import ConfigError, DataError
 from workbench.operations.clips import Clip, ClipCard, OrAll, clip_card
 from workbench.operations.dataset_tasks import DatasetTask, NamedDataset, job, start_task, task_of
 from workbench.operations.registry import Shown, Snapshot, operation
+from workbench.settings import specs
 from workbench.vision import segmenting
 from workbench.vision.local_models import KnownModel
 from workbench.workspace import Workspace, confined, named_paths
@@ -141,6 +142,25 @@ class VisionModel(Snapshot):
     """Whether all of it was downloaded already."""
 
 
+class MakerNumber(Snapshot):
+    """A number that changes what a maker makes."""
+
+    setting: str
+    """Of `clips/make`."""
+
+    title: str
+    """For people, with its unit."""
+
+    start: float
+    """Without one."""
+
+    low: float
+    """The lowest that it may be."""
+
+    high: float
+    """The highest that it may be."""
+
+
 class MakerInfo(Snapshot):
     """Something that is made of a clip."""
 
@@ -156,8 +176,8 @@ class MakerInfo(Snapshot):
     kinds: tuple[str, ...]
     """What it can be to a clip, the usual one first."""
 
-    amount: str
-    """What its number means; "" without one."""
+    numbers: tuple[MakerNumber, ...]
+    """What can be said about it."""
 
     models: tuple[VisionModel, ...]
     """Models that are known to make it, the usual one first; [] where none is needed."""
@@ -430,11 +450,33 @@ def list_makers() -> list[MakerInfo]:
             title=one.title,
             does=one.does,
             kinds=one.kinds,
-            amount=f"{one.amount.title}, {one.amount.start:g} without one" if one.amount else "",
+            numbers=_numbers(name),
             models=tuple(_model(model, *one.helpers[:1]) for model in one.models),
         )
         for name, one in made.ABOUT.items()
     ]
+
+
+def _numbers(maker: made.Maker) -> tuple[MakerNumber, ...]:
+    """The numbers of a maker: its amount, or the place of its box."""
+    if maker == "box":
+        known = {spec.name: spec for spec in specs(MakeSettings)}
+        sides = zip(("left", "top", "width", "height"), made.MIDDLE, strict=True)
+        return tuple(
+            MakerNumber(
+                setting=name,
+                title=f"{known[name].title}, in percent of the picture",
+                start=start,
+                low=float(known[name].low or 0),
+                high=float(known[name].high or 100),
+            )
+            for name, start in sides
+        )
+    amount = made.ABOUT[maker].amount
+    if amount is None:
+        return ()
+    title = f"{amount.title[0].upper()}{amount.title[1:]}"
+    return (MakerNumber(setting="amount", title=title, start=amount.start, low=amount.low, high=amount.high),)
 
 
 @operation(path="/trackers", shell=False)

@@ -231,7 +231,7 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
     for role, source in dict.fromkeys(used):
         folder, found = workspace.dataset(source.name), clips[source.name]
         misfits = {clip.file_name: _misfit(folder, clip, settings, model, fit) for clip in found if clip.is_latents}
-        misfits |= {clip.file_name: why for clip in found if (why := _misses(folder, clip, settings))}
+        misfits |= {clip.file_name: why for clip in found if (why := misses(folder, clip, settings))}
         masked = settings.loss_mask != "off" and role != "known"
         items, left_out = _usable(folder, source, found, buckets, shape, taking, misfits, masked)
         if not items:
@@ -425,7 +425,8 @@ def _misfit(dataset: Path, clip: Clip, settings: TrainSettings, model: Model, fi
         return str(error)
 
 
-def _misses(dataset: Path, clip: Clip, settings: TrainSettings) -> str:
+def misses(dataset: Path, clip: Clip, settings: TrainSettings) -> str:
+    """Say what a clip lacks beside it that a run needs, before anything is read of it; "" if it lacks nothing."""
     try:
         return _untold(dataset, clip, settings)
     except DataError as error:  # a link that leads out
@@ -433,7 +434,6 @@ def _misses(dataset: Path, clip: Clip, settings: TrainSettings) -> str:
 
 
 def _untold(dataset: Path, clip: Clip, settings: TrainSettings) -> str:
-    """Why a run cannot tell a model what it says of this clip, before anything is read of it; "" where it can."""
     if settings.has_pairs:
         if clip.is_latents:
             return "a pair for a slider has the frames of two clips, and latents have none"

@@ -278,7 +278,8 @@ class BatchSettings(Settings):
     """Each line of the prompt is a scene that goes on from the last frames of the line before. After them comes one
     video of all, in which no frame is twice. A line may end with @@ and its own number of frames, those that it takes
     over counted, how many it takes over, and pictures of its own, the last frame and keyframes: @@17, @@17 keep 5,
-    @@keep 5 last=door.png or @@key=hall.png=8. A video that follows is that of the last scene."""
+    @@keep 5 last=door.png or @@key=hall.png=8. The form's last frame, and a video that follows, are those of the last
+    scene."""
 
     @property
     def chains(self) -> int:
@@ -300,27 +301,26 @@ def expand(settings: SampleSettings, batch: BatchSettings) -> list[SampleSetting
 
     Raises ConfigError for more than MOST_AT_ONCE.
     """
-    prompts, lines = [], settings.prompt.splitlines() if batch.each_line or batch.scenes else []
-    if (count := max(1, sum(bool(line.strip()) for line in lines)) * batch.videos) > MOST_AT_ONCE:
+    every = settings.prompt.splitlines() if batch.each_line or batch.scenes else []
+    prompts, lines = [], [line for line in every if line.strip()]
+    if (count := max(1, len(lines)) * batch.videos) > MOST_AT_ONCE:
         sentence = f"{count:,} videos are requested at once, at most {MOST_AT_ONCE:,} are allowed: request fewer"
         raise ConfigError(sentence, {"videos" if batch.videos > 1 else "prompt": sentence})
-    for line in lines:
+    for number, line in enumerate(lines):
         prompt, mark, own = (part.strip() for part in line.partition(MARK))
-        if line.strip():
-            more: dict[str, Any] = {}
-            if mark:
-                own, *pictures = PICTURES.split(own)
-                match = LENGTHS.fullmatch(own)
-                lengths = match.groupdict() if match else {}
-                more = {name: int(text) for name, text in lengths.items() if text} or ({"image": own} if own else {})
-                named = list(zip(pictures[::2], pictures[1::2], strict=True))
-                if last := [file for name, file in named if name == "last"]:
-                    more["last_image"] = last[-1]
-                if keys := [file for name, file in named if name == "key"]:
-                    more["keyframes"] = keys
-            prompts.append(settings.changed(prompt=prompt, **more))
-    if batch.scenes:
-        prompts[:-1] = [one.changed(continue_to="") for one in prompts[:-1]]
+        # How a story ends is a matter of its last scene.
+        more: dict[str, Any] = {"continue_to": "", "last_image": ""} if batch.scenes and number < len(lines) - 1 else {}
+        if mark:
+            own, *pictures = PICTURES.split(own)
+            match = LENGTHS.fullmatch(own)
+            lengths = match.groupdict() if match else {}
+            more |= {name: int(text) for name, text in lengths.items() if text} or ({"image": own} if own else {})
+            named = list(zip(pictures[::2], pictures[1::2], strict=True))
+            if last := [file for name, file in named if name == "last"]:
+                more["last_image"] = last[-1]
+            if keys := [file for name, file in named if name == "key"]:
+                more["keyframes"] = keys
+        prompts.append(settings.changed(prompt=prompt, **more))
     found = []
     for one in prompts or [settings]:
         for number in range(batch.videos):
@@ -336,16 +336,17 @@ def joined_settings(scenes: Sequence[SampleSettings]) -> SampleSettings:
     """
     shared = {
         name: found.pop() if len(found := {getattr(one, name) for one in scenes}) == 1 else empty
-        for name, empty in (("frames", None), ("kept_frames", None), ("last_image", ""), ("keyframes", ()))
+        for name, empty in (("frames", None), ("kept_frames", None), ("keyframes", ()))
     }
     lines = []
     for one in scenes:
         own = [] if one.frames == shared["frames"] else [str(one.frames)]
         own += [] if one.kept_frames == shared["kept_frames"] else [f"keep {one.kept_frames}"]
-        own += [] if one.last_image == shared["last_image"] else [f"last={one.last_image}"]
+        own += [f"last={one.last_image}"] if one.last_image and one is not scenes[-1] else []
         own += [] if one.keyframes == shared["keyframes"] else [f"key={line}" for line in one.keyframes]
         lines.append(f"{one.prompt}{MARK}{' '.join(own)}" if own else one.prompt)
-    return scenes[0].changed(prompt="\n".join(lines), continue_to=scenes[-1].continue_to, **shared)
+    shared |= {name: getattr(scenes[-1], name) for name in ("last_image", "continue_to")}
+    return scenes[0].changed(prompt="\n".join(lines), **shared)
 
 
 # ---- which settings have an effect ----------------------------------------------------------------------------------
