@@ -37,7 +37,6 @@ import torch
 from common import arguments, report, write
 from PIL import Image
 from torch import Tensor
-from torch.nn.functional import interpolate
 
 from workbench.clips import frame_metrics, made, media
 from workbench.dataset_builder import Dataset, companions
@@ -150,10 +149,7 @@ def beside(kind: str, example: Example, folder: Path) -> dict[str, Any]:
 
 
 def judged(frames: np.ndarray) -> tiny_check.Finding:
-    """What the check finds, at the size that it was made for."""
-    size = (tiny_world.SIZE, tiny_world.SIZE)
-    small = interpolate(tensor(frames).transpose(0, 1), size=size, mode="bilinear", antialias=True)
-    return tiny_check.inspect(small.transpose(0, 1).contiguous())
+    return tiny_check.inspect(tensor(frames))
 
 
 def last_frame(frames: np.ndarray, example: Example) -> dict[str, float]:

@@ -13,7 +13,8 @@ from tests.families.stock import told_nothing, whole_pipeline
 from workbench.families.denoising import DenoiseInputs, Guidance, StepOptions
 from workbench.families.model_inputs import Given, ModelInputs, Tensors
 from workbench.families.noise_schedules import Density, NoiseSettings
-from workbench.families.wan import FAMILY, NEGATIVE_PROMPT
+from workbench.families.wan import FAMILY
+from workbench.families.wan_models import NEGATIVE_PROMPT
 
 CPU, STEPS = torch.device("cpu"), 4
 

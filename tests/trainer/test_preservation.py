@@ -16,8 +16,9 @@ from workbench.families import families
 from workbench.families.base import Family
 from workbench.families.denoising import DenoiseInputs
 from workbench.families.model import Model
-from workbench.families.wan import FAMILY, FIRST, NEGATIVE_PROMPT
+from workbench.families.wan import FAMILY
 from workbench.families.wan import FAMILY as WAN
+from workbench.families.wan_models import FIRST, NEGATIVE_PROMPT
 from workbench.runs import model_card
 from workbench.runs.model_card import CardFacts
 from workbench.runs.run import Run
