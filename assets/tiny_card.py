@@ -245,10 +245,11 @@ video = pipe(
     {command}
 
 {vae_steps} steps of the VAE (batches of {vae_batch}, random crops of {crop}x{crop} pixels in which a shape is seen, the
-last {whole_part:.0%} on whole clips; the less there is in a crop, the more it weighs; KL weight 1e-5) and {decoder_steps} of its decoder alone. Then {transformer_steps}
-steps of transformer and text encoder together (batches of {transformer_batch}; {training_combinations} combinations of
-shape, colour, motion and background, {renditions} clips of each, and {small_renditions} with a small shape; 10 % of the
-captions dropped; moving average of the weights), with 52 input channels. Beside the caption a clip was told: {told}.
+last {whole_part:.0%} on whole clips; the less there is in a crop, the more it weighs; KL weight 1e-5) and
+{decoder_steps} of its decoder alone. Then {transformer_steps} steps of transformer and text encoder together (batches
+of {transformer_batch}; {training_combinations} combinations of shape, colour, motion and background, {renditions} clips
+of each, and {small_renditions} with a small shape; 10 % of the captions dropped; moving average of the weights), with
+52 input channels. Beside the caption a clip was told: {told}.
 All clips come from the generator in `assets/tiny_world.py`; no other data was used. Transformer and VAE are stored in
 fp16 and load in fp32.
 {note}
