@@ -55,7 +55,7 @@ SIZE = 64
 VAE_STAGE, DECODER_STAGE, TRANSFORMER_STAGE = 21, 22, 23
 CROP, CUT = 32, 5  # pixels and frames; parts are cheaper than whole clips and teach the same edges and motion
 WHOLE_PART = 0.02  # of the VAE's steps, the last ones: whole clips
-SMALL_SHARE = 0.5  # of the clips with a single shape that the VAE is trained on
+SMALL_SHARE = 0.75  # of the clips with a single shape that the VAE is trained on
 LATENT_CHANNELS = 16
 AT_ONCE = 16  # clips that are encoded together
 GATE_PSNR, GATE_SHAPES = 32.0, 0.9
@@ -166,7 +166,7 @@ def build_stage(
             trainee.save()
             return None
         generator = step_generator(options.seed, number, trainee.step)
-        whole = start is not None or trainee.step >= (1 - WHOLE_PART) * steps
+        whole = trainee.step >= (1 - WHOLE_PART) * steps
         few = max(1, options.vae_batch // 2)
         if whole:
             clips = vae_batch(pool, SIZE, few, generator)
