@@ -30,9 +30,10 @@ _HOMES = {
 
 # What other packages tell their programmers is noise in a user's terminal and in a run's log; everything else they warn
 # of is shown. bitsandbytes: on a processor with AVX-512, at every import, that an optional package for inference in 4
-# bits is missing, which nothing here uses.
+# bits is missing, which nothing here uses. torch: that float32, which Mochi's positions ask for, needs no autocast.
 LIBRARIES = "torch|torchao|diffusers|transformers|peft|accelerate|bitsandbytes|huggingface_hub|tokenizers|optimum|gguf"
 warnings.filterwarnings("ignore", category=FutureWarning, module=rf"({LIBRARIES})(\.|$)")
+warnings.filterwarnings("ignore", message="In CPU autocast, but the target dtype is not supported")
 logging.getLogger("bitsandbytes.backends.cpu.ops").addFilter(
     lambda record: not str(record.msg).startswith("Failed to load CPU gemm_4bit_forward")
 )

@@ -32,8 +32,6 @@ from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
 CPU = torch.device("cpu")
-# diffusers asks for a precision that a processor does not have, and says so.
-pytestmark = pytest.mark.filterwarnings("ignore:In CPU autocast")
 
 
 @pytest.fixture(scope="module")
