@@ -153,7 +153,7 @@ def build_stage(
         vae.encoder.requires_grad_(False)
         vae.quant_conv.requires_grad_(False)
     average = copy.deepcopy(vae).eval().requires_grad_(False)
-    optimisers = make_optimisers(vae, is_vae_matrix, muon_lr=0.01 if start else 0.02, adam_lr=1e-3 if start else 2e-3)
+    optimisers = make_optimisers(vae, is_vae_matrix, muon_lr=0.003 if start else 0.02, adam_lr=3e-4 if start else 2e-3)
     trainee = Trainee(vae, average, optimisers, options.work / f"{name}.pt")
     trainee.load()
     if trainee.step >= steps:
