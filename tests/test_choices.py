@@ -86,7 +86,9 @@ def test_models_that_fit_come_first_by_family_with_their_download(monkeypatch: p
     assert titles["wan2.1-i2v-14b-480p"] == f"Wan 2.1 14B, image to video, 480p · 90 GB · {choices.TOO_LARGE}"
     large = [choice.title.endswith(choices.TOO_LARGE) for choice in found]
     assert large == sorted(large), "what fits comes first"
-    fitting = [choice.group for choice, too_large in zip(found, large, strict=True) if not too_large][2:]
+    built_in = [choice.title.endswith("(built in)") for choice in found]
+    assert built_in == sorted(built_in, reverse=True), "before all others"
+    fitting = [one.group for one, *no in zip(found, large, built_in, strict=True) if not any(no)]
     assert len(dict.fromkeys(fitting)) == sum(a != b for a, b in pairwise(["", *fitting])), "each family together"
 
 

@@ -130,7 +130,7 @@ def test_links_lead_somewhere() -> None:
 SOURCE = re.compile(r"(?<![\w./~-])(?:[\w.-]+/)+[\w.-]+\.(?:py|js|css|md|ipynb)(?!\w)")
 FOLDER = re.compile(r"(?:workbench|tests|benchmarks|docs|assets|scripts|notebooks)/(?:[\w.-]+/)*")
 # Files of other projects.
-ELSEWHERE = {"training/README.md", "finetune/README.md"}
+ELSEWHERE = {"training/README.md", "finetune/README.md", "demos/fine_tuner/README.md", "comfy/lora.py"}
 
 
 def test_paths_in_the_documents_exist() -> None:

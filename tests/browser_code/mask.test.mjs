@@ -20,12 +20,12 @@ test('unsure frames are named by their first and last, from 1', () => {
 });
 
 test('a maker that needs a model is offered with each known one, its license and what it downloads, and with another one', () => {
-  const depth = { id: 'depth', title: 'Depth', does: 'Nearness', models: [{ id: 'some/depth', title: 'Some depth', license: 'MIT', download_gb: 0.1, at_hand: false }] };
-  const makers = [{ id: 'edges', title: 'Edges', does: 'Outlines', models: [] }, depth];
-  assert.deepEqual(ways(makers), [['Edges', 'edges', 'Outlines'],
+  const depth = { id: 'depth', title: 'Depth', does: 'Nearness', models: [{ id: 'some/depth', title: 'Some depth', license: 'MIT', download_gb: 0.1, at_hand: false }], numbers: [] };
+  const makers = [{ id: 'edges', title: 'Edges', does: 'Outlines', models: [], numbers: [{ setting: 'amount' }] }, { id: 'gray', title: 'Gray', does: 'No colors', models: [], numbers: [] }, depth];
+  assert.deepEqual(ways(makers), [['Edges…', 'edges', 'Outlines'], ['Gray', 'gray', 'No colors'],
     ['Depth · Some depth, MIT, downloads 0.1 GB', 'depth some/depth', 'Nearness'], ['Depth · another model…', 'depth ?', 'Nearness']]);
   depth.models[0].at_hand = true;
-  assert.equal(ways(makers)[1][0], 'Depth · Some depth, MIT');
+  assert.equal(ways(makers)[2][0], 'Depth · Some depth, MIT');
 });
 
 test('a card says what lies beside its clip', () => {
