@@ -76,13 +76,13 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--work", type=Path, default=Path("tiny_wan_work"), help="training state, kept between calls")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--vae-steps", type=int, default=12000)
-    parser.add_argument("--decoder-steps", type=int, default=1500, help="steps of the decoder alone, encoder frozen")
+    parser.add_argument("--vae-steps", type=int, default=10050)
+    parser.add_argument("--decoder-steps", type=int, default=900, help="steps of the decoder alone, encoder frozen")
     parser.add_argument("--vae-clips", type=int, default=3000, help="size of the pool the VAE is trained on")
     parser.add_argument("--vae-batch", type=int, default=8)
-    parser.add_argument("--transformer-steps", type=int, default=12000)
+    parser.add_argument("--transformer-steps", type=int, default=5000)
     parser.add_argument("--transformer-batch", type=int, default=32)
-    parser.add_argument("--renditions", type=int, default=4, help="clips drawn of each known combination")
+    parser.add_argument("--renditions", type=int, default=2, help="clips drawn of each known combination")
     parser.add_argument("--small-renditions", type=int, default=2, help="clips drawn of each with a small shape")
     parser.add_argument("--combinations", type=int, help="train the transformer on the first N combinations only")
     parser.add_argument("--save-every", type=int, default=50, help="steps between saved states")
@@ -290,11 +290,12 @@ def conditions(vae: AutoencoderKLWan, clips: Tensor) -> Tensor:
         if kind == "control":
             told = encode(vae, edges(clips))
             kinds.append(torch.cat([told, torch.zeros(len(told), 20, *told.shape[2:])], dim=1))
-            continue
-        told = encode(vae, with_frames(clips, first, last))
-        mask = given_mask(first, last, *told.shape[2:]).expand(len(told), -1, -1, -1, -1)
-        told = torch.cat([torch.zeros_like(told), mask, told], dim=1)
-        kinds.append(told if first or last else torch.zeros_like(told))
+        elif first or last:
+            told = encode(vae, with_frames(clips, first, last))
+            mask = given_mask(first, last, *told.shape[2:]).expand(len(told), -1, -1, -1, -1)
+            kinds.append(torch.cat([torch.zeros_like(told), mask, told], dim=1))
+    nothing = list(GIVEN).index("nothing")
+    kinds.insert(nothing, torch.zeros_like(kinds[0]))
     return torch.stack(kinds, dim=1)
 
 
