@@ -206,7 +206,8 @@ def vae_loss(vae: AutoencoderKLWan, clips: Tensor, generator: torch.Generator) -
     noise = torch.randn(posterior.mean.shape, generator=generator)
     error = vae.decode(posterior.mean + posterior.std * noise).sample - clips
     kl = 0.5 * (posterior.mean.square() + posterior.var - 1 - posterior.logvar).mean()
-    weights = 1 / content(clips).clamp(min=0.2 * content(clips).mean())
+    seen = content(clips)
+    weights = 1 / seen.clamp(min=max(0.2 * float(seen.mean()), 1e-4))  # in a small batch there may be nothing to see
     each = error.square().mean((1, 2, 3, 4)) + 0.5 * error.abs().mean((1, 2, 3, 4))
     return (weights / weights.mean() * each).mean() + KL_WEIGHT * kl
 
