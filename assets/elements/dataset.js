@@ -97,8 +97,9 @@ class Dataset extends WorkbenchElement {
   // When an import ends while it is looked at, the new clips are checked.
   watchImport(about) {
     const task = about.tasks.find(({ name }) => name === 'import');
-    const ended = this.importing && task && !task.activity && task.new;
+    const ended = (this.importing || newlyTaken.has(this.name)) && task && !task.activity && task.new;
     this.importing = Boolean(task?.activity);
+    if (task) newlyTaken.delete(this.name);
     if (ended) page.transport.call('datasets/check', { name: this.name, ...this.checked }).catch(() => {});
   }
 

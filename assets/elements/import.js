@@ -44,6 +44,9 @@ class Uploads extends WorkbenchElement {
 }
 define('wb-uploads', Uploads);
 
+// Names of datasets whose first import was begun here: it may have ended before their page is drawn.
+const newlyTaken = new Set();
+
 // Upload files and import them into a dataset, or into a new one when `dataset` is null, and go there.
 //   settings: how they are read;  title: of a new dataset
 async function importInto(dataset, files, { settings = {}, title = '' } = {}) {
@@ -59,6 +62,7 @@ async function importInto(dataset, files, { settings = {}, title = '' } = {}) {
   });
   Uploads.going.delete(one);
   draw();
+  if (task && !dataset) newlyTaken.add(task.dataset);
   if (task) goTo('dataset', task.dataset);
 }
 
