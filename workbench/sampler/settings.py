@@ -314,7 +314,8 @@ def expand(settings: SampleSettings, batch: BatchSettings) -> list[SampleSetting
             own, *pictures = PICTURES.split(own)
             match = LENGTHS.fullmatch(own)
             lengths = match.groupdict() if match else {}
-            more |= {name: int(text) for name, text in lengths.items() if text} or ({"image": own} if own else {})
+            own_lengths = {name: int(text) for name, text in lengths.items() if text}
+            more.update(own_lengths or ({"image": own} if own else {}))
             named = list(zip(pictures[::2], pictures[1::2], strict=True))
             if last := [file for name, file in named if name == "last"]:
                 more["last_image"] = last[-1]
