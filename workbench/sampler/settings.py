@@ -314,8 +314,9 @@ def expand(settings: SampleSettings, batch: BatchSettings) -> list[SampleSetting
             own, *pictures = PICTURES.split(own)
             match = LENGTHS.fullmatch(own)
             lengths = match.groupdict() if match else {}
-            own_lengths = {name: int(text) for name, text in lengths.items() if text}
-            more.update(own_lengths or ({"image": own} if own else {}))
+            more |= {name: int(text) for name, text in lengths.items() if text}
+            if own and not match:
+                more["image"] = own
             named = list(zip(pictures[::2], pictures[1::2], strict=True))
             if last := [file for name, file in named if name == "last"]:
                 more["last_image"] = last[-1]
