@@ -314,6 +314,8 @@ def transformer_pool(
             clips = torch.stack([tiny_world.draw(spec, rng, SIZE) for spec in specs[first : first + AT_ONCE]])
             latents.append(encode(vae, clips).half())
             told.append(conditions(vae, clips).half())
+            if first % (20 * AT_ONCE) == 0:
+                say(f"encoded {len(latents) * AT_ONCE:,} of {len(specs):,}")
         temporary = file.with_suffix(".tmp")
         torch.save({"latents": torch.cat(latents), "conditions": torch.cat(told)}, temporary)
         temporary.replace(file)

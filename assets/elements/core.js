@@ -77,7 +77,7 @@ const keyOf = (node) => (node.nodeType === 1 ? node.id || node.dataset.id || '' 
 const alike = (one, other) => one.nodeType === other.nodeType && one.nodeName === other.nodeName;
 
 // Bring what is inside of `parent` to what a template says. Elements that carry `data-id` or `id` are found again
-// wherever they stand; all others by their place.
+// wherever they stand; all others by their place. A `guest` at the end, such as a dialog that asks, is no template's and stays.
 function morph(parent, markup) {
   const template = document.createElement('template');
   template.innerHTML = markup.text;
@@ -102,7 +102,7 @@ function morphChildren(parent, wanted) {
   }
   while (at) {
     const next = at.nextSibling;
-    at.remove();
+    if (!at.guest) at.remove();
     at = next;
   }
 }

@@ -195,7 +195,7 @@ function chooseFiles(chosen, { accept = '', multiple = true } = {}) {
 // Ask for some values in a dialog: by name, or null where it was closed.
 //   fields: as [name, label, { value: what stands in it, list: what may be meant, low and high: of a number }];  does: what the button says
 function askFor(title, fields, does = 'Save') {
-  const dialog = document.createElement('dialog');
+  const dialog = Object.assign(document.createElement('dialog'), { guest: true });
   dialog.setAttribute('aria-label', title);
   morph(dialog, html`<form method="dialog" class="content"><h2>${title}</h2>${fields.map(([name, label, { value = '', list = [], low, high } = {}], index) => field(label, html`<input class="input" name="${name}" value="${value}" ${
     new Markup(low === undefined ? 'autocomplete="off"' : `type="number" step="any" min="${low}" max="${high}" required`)} list="asked-${index}" ?autofocus=${!index}><datalist id="asked-${index}">${list.map((one) => html`<option value="${one}">`)}</datalist>`))}<div class="row"><span class="spacer"></span><button class="button quiet" value="no" formnovalidate>Cancel</button><button class="button primary" value="yes">${does}</button></div></form>`);
