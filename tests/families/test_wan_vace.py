@@ -92,8 +92,6 @@ class Case:
         return FAMILY.denoise(self.transformer, inputs)
 
     def by_the_pipeline(self, told: Told, scale: float, output: str = "latent") -> Any:
-        pipeline = whole_pipeline(FAMILY, self.model)
-        pipeline.register_modules(transformer=self.transformer)
         known = torch.zeros(1, 1, FRAMES, SIZE, SIZE) if told.mask is None else told.mask
         known[:, :, list(told.known)] = 1
         shown = torch.zeros(1, 3, FRAMES, SIZE, SIZE) if told.shown is None else told.shown
@@ -103,9 +101,20 @@ class Case:
         if told.reference is not None:
             pixels = ((told.reference[0, :, 0] + 1) * 127.5).round().byte()
             more["reference_images"] = Image.fromarray(pixels.permute(1, 2, 0).numpy())
-        return pipeline(
+        return self.stock(
             video=(shown / 2 + 0.5).permute(0, 2, 3, 4, 1).numpy(),
             mask=(1 - known).expand(-1, 3, -1, -1, -1).permute(0, 2, 3, 4, 1).numpy(),
+            conditioning_scale=scale,
+            output_type=output,
+            **more,
+        )
+
+    def stock(self, **told: Any) -> Any:
+        """What the stock pipeline generates, latents unless `output_type` says otherwise."""
+        pipeline = whole_pipeline(FAMILY, self.model)
+        pipeline.register_modules(transformer=self.transformer)
+        usual = {"output_type": "latent", "generator": torch.Generator().manual_seed(1)}
+        return pipeline(
             prompt="a red circle",
             negative_prompt="the video",
             num_frames=FRAMES,
@@ -113,10 +122,7 @@ class Case:
             width=SIZE,
             num_inference_steps=STEPS,
             guidance_scale=3.0,
-            conditioning_scale=scale,
-            generator=torch.Generator().manual_seed(1),
-            output_type=output,
-            **more,
+            **{**usual, **told},
         ).frames
 
 
@@ -148,20 +154,8 @@ def test_each_way_leads_to_another_video(case: Case) -> None:
 
 
 def test_no_video_in_the_pipeline_is_a_gray_one_here(case: Case) -> None:
-    pipeline = whole_pipeline(FAMILY, case.model)
-    pipeline.register_modules(transformer=case.transformer)
-    theirs = pipeline(
-        prompt="a red circle",
-        negative_prompt="the video",
-        num_frames=FRAMES,
-        height=SIZE,
-        width=SIZE,
-        num_inference_steps=STEPS,
-        guidance_scale=3.0,
-        generator=torch.Generator().manual_seed(1),
-        output_type="latent",
-    ).frames
-    torch.testing.assert_close(case.generated(case.told(case.ways()["nothing"])), theirs, rtol=0, atol=1e-5)
+    ours, theirs = case.generated(case.told(case.ways()["nothing"])), case.stock()
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
     with pytest.raises(ConfigError, match="told a clip in any case"):
         case.generated(None)
 

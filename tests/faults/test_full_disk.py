@@ -9,57 +9,34 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
+from tests.faults import long_runs
 from tests.patience import PATIENCE, until_run
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.errors import CannotWrite
 from workbench.families.model import Model
 from workbench.jobs import Job, State
-from workbench.runs.run import Run
-from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, files
 
 SMALL = 1000  # bytes: a heartbeat and a command fit; a line of the curve or the log, a video and a checkpoint do not
 EVERY = 10
 
 
-def limit_files(run: Run, most: int) -> None:
-    """From now on the kernel refuses that the run's process writes a file beyond this size (in bytes)."""
-    process = psutil.Process(run.status.pid)
-    _, hard = process.rlimit(resource.RLIMIT_FSIZE)
-    process.rlimit(resource.RLIMIT_FSIZE, (most, hard))
-
-
 def test_a_full_disk_under_previews_curve_and_log_ends_no_run_and_nothing_of_them_is_lost(
     workspace: Workspace, dataset: Dataset, toy_model: Model
 ) -> None:
-    settings = TrainSettings(
-        model=toy_model.source,
-        dataset="squares",
-        steps=100_000,
-        rank=2,
-        save_every=EVERY,
-        keep_checkpoints=2,
-        preview_every=EVERY,
-        preview_prompts=("a",),
-        preview_steps=1,
+    run = long_runs.start(
+        workspace, toy_model, save_every=EVERY, preview_every=EVERY, preview_prompts=("a",), preview_steps=1,
         preview_inputs=False,
-        evaluate_every=0,
-        held_out=1,
-        frames=9,
-        tracker="none",
-    )
-    run = Run.create(workspace, settings, "run")
-    run.start()
+    )  # fmt: skip
     until_run(run, lambda: any(preview.step for preview in run.previews))
-    limit_files(run, SMALL)
+    long_runs.limit_files(run, SMALL)
     full = run.status.step
     until_run(run, lambda: run.status.step >= full + 3 * EVERY and "cannot write" in run.status.message)
     assert max(line["step"] for line in run.metrics) < run.status.step
-    limit_files(run, resource.RLIM_INFINITY)
+    long_runs.limit_files(run, resource.RLIM_INFINITY)
     until_run(run, lambda: run.checkpoints[-1] > full + 3 * EVERY)
     refused = set(range(0, full + 3 * EVERY, EVERY))
     until_run(run, lambda: refused <= {preview.step for preview in run.previews})

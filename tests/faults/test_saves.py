@@ -6,8 +6,7 @@ import resource
 import shutil
 from pathlib import Path
 
-import psutil
-
+from tests.faults import long_runs
 from tests.patience import PATIENCE, until_run
 from tests.shell import Shell
 from workbench import jobs
@@ -18,7 +17,6 @@ from workbench.jobs import State
 from workbench.runs import checkpoints
 from workbench.runs.metrics import read_sessions
 from workbench.runs.run import Run
-from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
 SMALL = 300_000  # bytes: the metrics of the first thousand steps fit, the tensors of a checkpoint do not
@@ -26,13 +24,6 @@ SMALL = 300_000  # bytes: the metrics of the first thousand steps fit, the tenso
 
 def said(run: Run, words: str) -> bool:
     return words in (run.folder / jobs.LOG).read_text()
-
-
-def limit_files(run: Run, most: int) -> None:
-    """From now on the kernel refuses that the run's process writes a file larger than this (in bytes)."""
-    process = psutil.Process(run.status.pid)
-    _, hard = process.rlimit(resource.RLIMIT_FSIZE)
-    process.rlimit(resource.RLIMIT_FSIZE, (most, hard))
 
 
 def newest(run: Run) -> int:
@@ -43,29 +34,15 @@ def newest(run: Run) -> int:
 def test_a_disk_that_refuses_costs_a_save_and_damage_costs_one_checkpoint(
     workspace: Workspace, dataset: Dataset, toy_model: Model
 ) -> None:
-    settings = TrainSettings(
-        model=toy_model.source,
-        dataset="squares",
-        steps=100_000,
-        rank=128,
-        save_every=20,
-        keep_checkpoints=2,
-        preview_every=0,
-        evaluate_every=0,
-        held_out=1,
-        frames=9,
-        tracker="none",
-    )
-    run = Run.create(workspace, settings, "run")
-    run.start()
+    run = long_runs.start(workspace, toy_model, rank=128, save_every=20)
     until_run(run, lambda: len(run.checkpoints) >= 2)
 
     # The disk refuses: the run says so, goes on, keeps what it has, and saves again once the disk does not.
-    limit_files(run, SMALL)
+    long_runs.limit_files(run, SMALL)
     until_run(run, lambda: said(run, "is not saved"))
     before = newest(run)
     assert before
-    limit_files(run, resource.RLIM_INFINITY)
+    long_runs.limit_files(run, resource.RLIM_INFINITY)
     until_run(run, lambda: newest(run) > before)
     run.stop()
     assert run.wait(PATIENCE).state is State.STOPPED, jobs.log_tail(run.folder)
@@ -122,21 +99,7 @@ def steps_of_the_curve(run: Run) -> list[int]:
 def test_damaged_checkpoints_cost_neither_the_curve_nor_what_is_written_after_them(
     workspace: Workspace, dataset: Dataset, toy_model: Model, shell: Shell
 ) -> None:
-    settings = TrainSettings(
-        model=toy_model.source,
-        dataset="squares",
-        steps=100_000,
-        rank=2,
-        save_every=5,
-        keep_checkpoints=2,
-        preview_every=0,
-        evaluate_every=0,
-        held_out=1,
-        frames=9,
-        tracker="none",
-    )
-    run = Run.create(workspace, settings, "run")
-    run.start()
+    run = long_runs.start(workspace, toy_model, save_every=5)
     until_run(run, lambda: len(run.checkpoints) >= 2)
     run.stop()
     assert run.wait(PATIENCE).state is State.STOPPED, jobs.log_tail(run.folder)

@@ -18,7 +18,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
 
 NOTHING = "nothing"
 NAMES = ("first", "last", "first+last", "prefix", "suffix", "keyframes", "mask")
@@ -163,6 +165,13 @@ def told_of(kind: GivenKind, video: torch.Tensor, mask: torch.Tensor | None = No
     assert mask is not None, "this kind needs the clip's mask"
     inside = (mask > 0.5).to(video)
     return Told(frames, video=video, mask=inside if kind.side == "inside" else 1 - inside)
+
+
+def as_clip(frames: NDArray[np.uint8]) -> torch.Tensor:
+    """uint8 [F, H, W, 3] as a family takes clips: [1, 3, F, H, W] in [-1, 1]."""
+    import torch
+
+    return (torch.from_numpy(frames.copy()).permute(3, 0, 1, 2).float() / 127.5 - 1.0).unsqueeze(0)
 
 
 def on_white(picture: torch.Tensor, height: int, width: int) -> torch.Tensor:

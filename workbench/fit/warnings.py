@@ -150,10 +150,13 @@ def _pictures(workspace: Workspace, settings: TrainSettings) -> Iterator[str]:
 
 def _untold(workspace: Workspace, settings: TrainSettings) -> Iterator[str]:
     """Clips that are left out because the control clip, reference or mask that they need is missing."""
-    for name in dict.fromkeys(name for _, name in datasets_of(settings) if settings.tells or settings.has_pairs):
+    if not (settings.tells or settings.has_pairs):
+        return
+    for name in dict.fromkeys(name for _, name in datasets_of(settings)):
         with contextlib.suppress(ConfigError, DataError):
-            clips = read_clips(workspace.dataset(name))
-            lacking = [(clip.name, why) for clip in clips if (why := misses(workspace.dataset(name), clip, settings))]
+            folder = workspace.dataset(name)
+            clips = read_clips(folder)
+            lacking = [(clip.name, why) for clip in clips if (why := misses(folder, clip, settings))]
             if lacking and len(lacking) < len(clips):  # without any clip left, the start is refused
                 first, why = lacking[0]
                 is_left = "is" if len(lacking) == 1 else "are"

@@ -31,6 +31,7 @@ from workbench.families.denoising import DenoiseInputs, OnStep, no_step
 from workbench.families.lora_files import DROPPED_KEY, REFERENCE_KEY
 from workbench.families.model import Expert, Model
 from workbench.families.model_inputs import Tensors
+from workbench.families.told import as_clip
 from workbench.jobs.devices import Device
 from workbench.jobs.torch_devices import free_memory, make_current
 from workbench.sampler import offload_plan
@@ -38,7 +39,6 @@ from workbench.sampler.adapters import Experts
 from workbench.sampler.decoding import DecodingMethod, LatentPreviewer, decode
 from workbench.sampler.inputs import (
     SampleInputs,
-    as_clip,
     first_frames,
     inputs_of,
     last_frames,

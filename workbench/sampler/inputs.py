@@ -25,7 +25,7 @@ from workbench.families.base import Family
 from workbench.families.denoising import Guidance
 from workbench.families.model import Model
 from workbench.families.settings import check_own
-from workbench.families.told import BESIDE, NOTHING, GivenKind, Told, on_white, told_of
+from workbench.families.told import BESIDE, NOTHING, GivenKind, Told, as_clip, on_white, told_of
 from workbench.sampler.loras import Lora, absolute, read_header, resolve
 from workbench.sampler.settings import INPUT_FILES, Kind, SampleSettings, parse_keyframes
 from workbench.workspace import Workspace, named_paths, replacing
@@ -294,13 +294,6 @@ def last_frames(path: Path, count: int, fps: float, height: int, width: int) -> 
     else:
         wanted = [_nearest(times, times[-1] - (count - 1 - index) / fps) for index in range(count)]
     return _frames(path, wanted, height, width, "continue_from")
-
-
-def as_clip(frames: Pixels) -> torch.Tensor:
-    """uint8 [F, H, W, 3] as a family takes clips: [1, 3, F, H, W] in [-1, 1]."""
-    import torch
-
-    return (torch.from_numpy(frames.copy()).permute(3, 0, 1, 2).float() / 127.5 - 1.0).unsqueeze(0)
 
 
 def told_beforehand(inputs: SampleInputs, taken_over: Pixels | None, downscale: int = 1) -> Told:

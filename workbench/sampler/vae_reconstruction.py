@@ -29,9 +29,9 @@ from workbench.families.base import Family
 from workbench.families.model import Model
 from workbench.families.model_files import part_identity
 from workbench.families.settings import NamesModel
+from workbench.families.told import as_clip
 from workbench.jobs import processes, queue
 from workbench.jobs.devices import Device, DeviceChoice, pick_device
-from workbench.sampler.inputs import as_clip
 from workbench.settings import field
 from workbench.workspace import Workspace, read_object
 

@@ -35,7 +35,7 @@ from workbench.families.model import Model
 from workbench.families.model_files import part_identity
 from workbench.families.model_inputs import Tensors
 from workbench.families.noise_schedules import DEFAULTS
-from workbench.families.told import NOTHING, GivenKind, Told, largest, on_white, parse_kind, told_of
+from workbench.families.told import NOTHING, GivenKind, Told, as_clip, largest, on_white, parse_kind, told_of
 from workbench.fit.constants import PRECISIONS
 from workbench.jobs.log import log
 from workbench.jobs.torch_devices import free_memory
@@ -454,25 +454,21 @@ def read_told(item: RunClip, view: View, flipped: bool = False) -> Told:
 
 def read_companion(item: RunClip, name: str) -> torch.Tensor:
     """The planned frames of a video that lies beside a clip and has its frames and size: [1, 3, F, H, W]."""
-    import torch
 
     from workbench.clips.media import read_frames
 
     plan = item.plan
     path = clip_file(item.path.parent.parent, name)
-    frames = torch.from_numpy(read_frames(path, plan.indices, plan.resize, plan.crop))
-    return (frames.permute(3, 0, 1, 2).float() / 127.5 - 1.0).unsqueeze(0)
+    return as_clip(read_frames(path, plan.indices, plan.resize, plan.crop))
 
 
 def read_whole_picture(item: RunClip, name: str) -> torch.Tensor:
     """A picture that lies beside a clip, in its own size: [1, 3, 1, H, W]."""
     import numpy as np
-    import torch
     from PIL import Image
 
     with Image.open(clip_file(item.path.parent.parent, name), formats=["PNG"]) as image:
-        pixels = torch.from_numpy(np.array(image.convert("RGB")))
-    return (pixels.permute(2, 0, 1).float() / 127.5 - 1.0)[None, :, None]
+        return as_clip(np.array(image.convert("RGB"))[None])
 
 
 def read_reference(item: RunClip, name: str, downscale: int) -> torch.Tensor:
@@ -482,7 +478,6 @@ def read_reference(item: RunClip, name: str, downscale: int) -> torch.Tensor:
     is read from its beginning at the run's rate, goes on with its last frame, and is cut to the middle.
     """
     import numpy as np
-    import torch
     from PIL import Image, ImageOps
     from torch.nn.functional import avg_pool3d
 
@@ -501,7 +496,7 @@ def read_reference(item: RunClip, name: str, downscale: int) -> torch.Tensor:
         found = read_frames(path, [min(number, about.frames - 1) for number in times])
         fitted = (ImageOps.fit(Image.fromarray(frame), size, Image.Resampling.BICUBIC) for frame in found)
         frames = np.stack([np.asarray(picture) for picture in fitted])
-    return (torch.from_numpy(frames.copy()).permute(3, 0, 1, 2).float() / 127.5 - 1.0).unsqueeze(0)
+    return as_clip(frames)
 
 
 def given_picture(item: RunClip) -> Path | None:
@@ -524,7 +519,6 @@ def read_picture(path: Path | str, like: RunClip) -> torch.Tensor:
     Raises ConfigError.
     """
     import numpy as np
-    import torch
     from PIL import Image, ImageOps
 
     size = (like.bucket.width, like.bucket.height)
@@ -537,8 +531,7 @@ def read_picture(path: Path | str, like: RunClip) -> torch.Tensor:
             "preview_images",
             f"preview_images has {str(path)!r}, which cannot be read as a picture ({error}): give another",
         ) from error
-    pixels = torch.from_numpy(np.array(fitted)).permute(2, 0, 1)
-    return (pixels.float() / 127.5 - 1.0).unsqueeze(0)
+    return as_clip(np.array(fitted)[None])[:, :, 0]
 
 
 def read_companion_picture(item: RunClip, name: str) -> torch.Tensor:
@@ -548,19 +541,16 @@ def read_companion_picture(item: RunClip, name: str) -> torch.Tensor:
 
 def _read_picture(item: RunClip, path: Path) -> torch.Tensor:
     import numpy as np
-    import torch
     from PIL import Image
 
     (height, width), (top, left, tall, wide) = item.plan.resize, item.plan.crop
     with Image.open(path, formats=["PNG"]) as image:
         picture = image.convert("RGB").resize((width, height), Image.Resampling.BICUBIC)
-    pixels = torch.from_numpy(np.array(picture.crop((left, top, left + wide, top + tall))))
-    return (pixels.permute(2, 0, 1).float() / 127.5 - 1.0)[None, :, None]
+    return as_clip(np.array(picture.crop((left, top, left + wide, top + tall)))[None])
 
 
 def read_video(item: RunClip, first_only: bool = False) -> torch.Tensor:
     """The planned frames of a clip, or the first of them: [1, 3, F, H, W], float32 in [-1, 1]."""
-    import torch
 
     from workbench.clips.media import read_frames, read_own_clip
 
@@ -570,8 +560,7 @@ def read_video(item: RunClip, first_only: bool = False) -> torch.Tensor:
         pixels = read_own_clip(item.path, (clip.frames, clip.height, clip.width), indices, plan.resize, plan.crop)
     else:
         pixels = read_frames(item.path, indices, plan.resize, plan.crop)
-    frames = torch.from_numpy(pixels)
-    return (frames.permute(3, 0, 1, 2).float() / 127.5 - 1.0).unsqueeze(0)
+    return as_clip(pixels)
 
 
 def reduced(video: torch.Tensor, factor: float) -> torch.Tensor:

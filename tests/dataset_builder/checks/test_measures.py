@@ -1,4 +1,4 @@
-"""What is measured of clips and of files beside them: faults are found where they are and nowhere else."""
+"""Checks of clips and their companion files: each fault is found where it is, and only there."""
 
 from __future__ import annotations
 

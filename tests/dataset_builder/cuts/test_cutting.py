@@ -1,4 +1,4 @@
-"""Clips are cut by hand, split at cuts that are found, and come back whole; a killed split goes on."""
+"""Clips are cut by hand, split at detected cuts, and made whole again; a killed split resumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Captions and files beside a clip, from tables of any kind, text files, lists, parquet, folders and endings."""
+"""Captions and companion files from tables of any kind, text files, lists, Parquet, folders and suffixes."""
 
 from __future__ import annotations
 
@@ -576,7 +576,7 @@ def test_a_table_that_cannot_be_read_says_why(tmp_path: Path, monkeypatch: pytes
     assert remedy in survey([path]).refused["t.parquet"]
 
 
-# ---- files beside a clip
+# ---- companion files
 
 
 def beside(found: Survey) -> dict[str, dict[str, str]]:
