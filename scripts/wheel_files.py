@@ -9,7 +9,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-BESIDE = ("assets", "docs/agent_skill.md", "docs/guide.md", "notebooks", "webui.py")
+BESIDE = ("assets", "docs/agent_skill.md", "notebooks", "webui.py")
 
 
 class WheelFiles(BuildHookInterface):  # type: ignore[type-arg]

@@ -129,7 +129,7 @@ def test_the_sdist_holds_what_a_wheel_is_built_from_and_nothing_else(unpacked: P
     files = {path.relative_to(unpacked).as_posix(): path.stat().st_size for path in unpacked.rglob("*")}
     assert {name for name in files if "/" not in name} == SDIST
     few = {name for name in files if name.startswith(("docs/", "scripts/"))}
-    assert few == {"docs/agent_skill.md", "docs/guide.md", "scripts/wheel_files.py"}
+    assert few == {"docs/agent_skill.md", "scripts/wheel_files.py"}
     assert {"assets/elements/core.js", "assets/elements/base.css", "assets/tiny-cogvideox/model_index.json"} <= set(
         files
     )

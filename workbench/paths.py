@@ -11,7 +11,6 @@ _INSTALLED = CODE / "workbench" / "shipped"  # where a wheel has what stands bes
 SHIPPED = _INSTALLED if _INSTALLED.is_dir() else CODE
 ASSETS, NOTEBOOKS = SHIPPED / "assets", SHIPPED / "notebooks"
 PAGE = SHIPPED / "webui.py"  # the program that serves the page
-GUIDE = SHIPPED / "docs" / "guide.md"
 SKILL = SHIPPED / "docs" / "agent_skill.md"
 PACKAGE = "video-lora-workbench"
 # An address of the web, which stays, or the folders of a path: absolute, relative to a home or upwards, of Windows. The

@@ -17,13 +17,14 @@ from workbench.families.base import ResolvedModel
 from workbench.families.model import Model
 from workbench.families.recipes import MODES, SUBJECTS, Source
 from workbench.jobs.devices import Device
-from workbench.paths import GUIDE
 from workbench.runs.checks import MPS, ROCM, check_device, initial_lora
 from workbench.runs.recipes import NOT_SHARED, UNKNOWN, load_preset, preset_names, refusal, save_preset, suggest
 from workbench.runs.settings import TrainSettings
 from workbench.runs.sweeps import created, parse_values
 from workbench.settings import specs
 from workbench.workspace import Workspace
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def sources() -> list[Source]:
@@ -122,11 +123,13 @@ def test_an_unknown_subject_is_refused_with_those_there_are() -> None:
 
 
 def test_the_guide_names_every_source_of_the_recipes() -> None:
-    guide = GUIDE.read_text(encoding="utf-8")
-    assert not [one.title for one in sources() if one.url and one.url not in guide]
-    guide = re.sub(r"`[^`]+`", "", guide)  # code has brackets of its own
-    used, defined = set(re.findall(r"\[([^\]\n]+)\](?![(:])", guide)), set(re.findall(r"^\[([^\]]+)\]:", guide, re.M))
-    assert used == defined
+    pages = [(DOCS / name).read_text(encoding="utf-8") for name in ("guide.md", "modes.md")]
+    assert not [one.title for one in sources() if one.url and one.url not in "".join(pages)]
+    for page in pages:
+        page = re.sub(r"`[^`]+`", "", page)  # code has brackets of its own
+        prose = re.sub(r"^\[([^\]]+)\]: .*", "", page, flags=re.M)
+        used = {" ".join(name.split()) for name in re.findall(r"\[([^\]]+)\](?!\()", prose)}
+        assert used == set(re.findall(r"^\[([^\]]+)\]: ", page, re.M))
 
 
 # ---- presets
