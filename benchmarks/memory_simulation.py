@@ -105,7 +105,7 @@ OTHER_SETTINGS = (
     Level("full, two clips", checkpointing("full", batch_size=2)),
     Level("full, all weights", checkpointing("full", method="full")),
 )
-# As cogvideox-factory trained whose peaks are published (docs/memory.md).
+# As cogvideox-factory trained whose peaks are published (docs/fit_accuracy.md).
 AS_PUBLISHED = (
     ("cogvideox-2b", Level("none, diffusers' attention", checkpointing("none", attention="stock"))),
     (

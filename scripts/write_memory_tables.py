@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the tables of docs/memory.md that set the fit check beside simulated runs.
+"""Writes the tables of docs/fit_accuracy.md that set the fit check beside simulated runs.
 
     python benchmarks/memory_simulation.py --json benchmarks/results/memory_simulation.json
     python scripts/write_memory_tables.py
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-FILE = ROOT / "docs/memory.md"
+FILE = ROOT / "docs/fit_accuracy.md"
 RESULTS = ROOT / "benchmarks/results/memory_simulation.json"
 PART = re.compile(r"(<!-- simulated: (.+?) -->\n).*?(<!-- end of simulated -->)", re.DOTALL)
 # By table: rows' names behind the model's, and what stands above their column.

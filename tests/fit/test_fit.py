@@ -26,7 +26,7 @@ from workbench.trainer import lora
 from workbench.workspace import Workspace
 
 PLENTY = GpuModel("a large GPU", "cuda", 200.0, 394.0)
-# cogvideox-factory's table (docs/memory.md): model, rank, checkpointing, batch size, GB.
+# cogvideox-factory's table (docs/fit_accuracy.md): model, rank, checkpointing, batch size, GB.
 PUBLISHED = [
     ("cogvideox-5b", 16, "full", 1, 19.7), ("cogvideox-5b", 64, "full", 1, 20.8),
     ("cogvideox-5b", 256, "full", 1, 22.1), ("cogvideox-5b", 16, "full", 4, 46.5),
@@ -36,7 +36,7 @@ PUBLISHED = [
     ("cogvideox-2b", 64, "none", 1, 44.3), ("cogvideox-2b", 256, "none", 1, 45.8),
 ]  # fmt: skip
 
-# Measured, GB (docs/memory.md).
+# Measured, GB (docs/fit_accuracy.md).
 ON_PROCESSOR = {
     "bfloat16": {memory.CLIPS: 2.72, memory.TRAINING: 2.67, memory.DECODING: 4.60, memory.SAVING: 3.33},
     "float32": {memory.DENOISING: 2.92},
