@@ -55,7 +55,7 @@ def test_each_captioner_is_found_and_says_what_it_reads() -> None:
     names = {spec.name for spec in specs(CaptionSettings)}
     for name, kind in captioners().items():
         assert (kind.id, set(kind.reads) - names, bool(kind.title and kind.needs)) == (name, set(), True)
-    with pytest.raises(ConfigError, match="captioner is 'x', which is not known: choose endpoint or vision_language"):
+    with pytest.raises(ConfigError, match="captioner is 'x', which does not exist: choose endpoint or vision_language"):
         find_captioner("x")
 
 
@@ -96,15 +96,15 @@ def test_the_newer_name_of_the_longest_answer_is_used_where_the_old_one_is_refus
 @pytest.mark.parametrize(
     ("reply", "kind", "sentence"),
     [
-        (refuses(401, f"bad key {KEY}"), ConfigError, r"refuses \(401\): the key in MY_KEY is not accepted: put"),
+        (refuses(401, f"bad key {KEY}"), ConfigError, r"denied access \(401\): the key in MY_KEY was rejected: set"),
         (refuses(404, "no model eye"), ConfigError, r"not found \(404: no model eye\): fix base_url .* 'eye'"),
         (Reply(b"", 301, Location="http://elsewhere/"), ConfigError, r"redirects \(301\)"),
         (refuses(429, "slow down", Retry_After="7"), NoAnswer, r"asks for fewer requests \(429: slow down\)"),
         (refuses(503), NoAnswer, r"is not available \(503\): wait and continue"),
         (refuses(400, f"too many pictures for {KEY}"), CaptionFailed, r"\(400: too many pictures for \[key\]\)"),
         (refuses(500, "boom"), CaptionFailed, r"could not answer \(500: boom\)"),
-        (Reply(b"{broken"), CaptionFailed, r"no chat completion \('{broken'\)"),
-        (Reply(b'{"choices": []}'), CaptionFailed, "no chat completion"),
+        (Reply(b"{broken"), CaptionFailed, r"not a chat completion \('{broken'\)"),
+        (Reply(b'{"choices": []}'), CaptionFailed, "not a chat completion"),
     ],
 )
 def test_every_refusal_has_its_sentence(
@@ -125,7 +125,7 @@ def test_every_refusal_has_its_sentence(
 def test_no_key_nobody_there_and_too_slow(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     server.answer = lambda number, body: refuses(401)
-    with pytest.raises(ConfigError, match="there is no key in OPENAI_API_KEY: put a valid key there"):
+    with pytest.raises(ConfigError, match="there is no key in OPENAI_API_KEY: set a valid key"):
         ask(server)
     over = threading.Event()
     server.answer = lambda number, body: says(str(over.wait(20)))
@@ -144,7 +144,7 @@ def test_what_is_no_address_is_refused_before_anything_is_asked(address: str) ->
 
 
 def test_a_password_in_the_address_is_refused() -> None:
-    with pytest.raises(ConfigError, match="base_url holds a name or a password") as caught:
+    with pytest.raises(ConfigError, match="base_url contains a user name or password") as caught:
         CaptionSettings().changed(base_url="http://me:secret@host/v1")
     assert "secret" not in str(caught.value)
 
