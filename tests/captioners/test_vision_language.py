@@ -122,7 +122,7 @@ def test_a_torchvision_for_another_torch_is_told_apart(monkeypatch: pytest.Monke
 
 
 def test_what_is_no_model_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"model is 'some/repository', neither known nor a folder"):
+    with pytest.raises(ConfigError, match=r"model is 'some/repository', neither a known model nor a folder"):
         fetch("some/repository", CHOICES)
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "pytorch_model.bin").write_bytes(b"")

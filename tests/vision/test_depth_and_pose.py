@@ -100,7 +100,7 @@ def test_people_are_found_and_drawn_on_black(tiny: Callable[[str], str]) -> None
 
 
 def test_a_detector_of_something_else_and_other_joints_are_refused(tiny: Callable[[str], str]) -> None:
-    with pytest.raises(ConfigError, match=r"detector is .*, which does not know a person: choose PekingU/rtdetr"):
+    with pytest.raises(ConfigError, match=r"detector is .*, which has no class person: choose PekingU/rtdetr"):
         Pose(tiny("pose"), "cpu", tiny("cats"))
     with pytest.raises(ConfigError, match=r"a depth_anything, must be a vitpose: choose usyd"):
         Pose(tiny("depth"), "cpu", tiny("detector"))

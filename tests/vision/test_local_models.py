@@ -20,9 +20,11 @@ def test_every_known_model_is_pinned_and_says_its_size_and_license() -> None:
 
 
 def test_what_is_no_model_is_one_sentence_before_anything_is_loaded(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"model is 'x', neither known nor a folder .*: choose one of facebook/sam2"):
+    with pytest.raises(
+        ConfigError, match=r"model is 'x', neither a known model nor a folder .*: choose one of facebook/sam2"
+    ):
         local_models.check("x", segmenting.MODELS, any_of_hub=True)
-    with pytest.raises(ConfigError, match="neither known nor a folder"):
+    with pytest.raises(ConfigError, match="neither a known model nor a folder"):
         local_models.check("some/model", segmenting.MODELS)
     local_models.check("some/model@v2", segmenting.MODELS, any_of_hub=True)
     (tmp_path / "config.json").write_text("{}")

@@ -197,7 +197,10 @@ def test_stopped_while_it_waits_then_asked_anew(dataset: Dataset, server: ChatSe
             "no key for api.example.com was found: set it (and",
         ),
         ({"which": "chosen", "chosen": ["gone"]}, "there is no clip 'gone' in this dataset"),
-        ({"captioner": "vision_language", "model": "/nowhere"}, "model is '/nowhere', neither known nor a folder"),
+        (
+            {"captioner": "vision_language", "model": "/nowhere"},
+            "model is '/nowhere', neither a known model nor a folder",
+        ),
     ],
 )
 def test_what_must_fail_is_said_before_anything_starts(
