@@ -1,4 +1,4 @@
-"""The endpoint captioner against a real server on this machine, and the way of its key."""
+"""The endpoint captioner against a real local server, and how its key gets there."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def server() -> Iterator[ChatServer]:
 
 
 def ask(server: ChatServer, frames: Any = None, **settings: Any) -> str:
-    """Caption five frames, once."""
+    """Return the caption of five frames."""
     values = {"captioner": "endpoint", "base_url": server.url, "endpoint_model": "eye", **settings}
     captioner = Endpoint(CaptionSettings().changed(**values), Workspace(Path("/nowhere")))
     captioner.open()

@@ -26,16 +26,16 @@ from workbench.errors import DataError
 from workbench.jobs.limited import Watch
 
 CONVERTED = {
-    "turned.mov": "turned upright", "uneven.mkv": "evened to 30 fps", "ten_bit.mp4": "10-bit colors",
+    "turned.mov": "turned upright", "uneven.mkv": "constant 30 fps", "ten_bit.mp4": "10-bit colors",
     "hdr.mkv": "HDR colors", "full.mp4": "full-range colors", "two.mp4": "2 video tracks",
-    "stretched.mp4": "stretched pixels", "interlaced.mp4": "interlaced lines", "talking.mov": "sound removed",
-    "half.mp4": "cut off or damaged", "web.webm": "rewritten for exact frame access",
+    "stretched.mp4": "non-square pixels", "interlaced.mp4": "deinterlaced", "talking.mov": "sound removed",
+    "half.mp4": "cut off or damaged", "web.webm": "re-encoded for exact frame access",
 }  # fmt: skip
 REFUSED = {
     "noise.mp4": "not a video that can be read",
     "sound.mp4": "sound only",
     "no_index.mp4": "its index is missing",
-    "one.mp4": "one frame only",
+    "one.mp4": "only one frame",
 }
 
 

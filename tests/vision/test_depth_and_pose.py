@@ -1,4 +1,4 @@
-"""Depth and poses by models: real classes of transformers on miniatures with random weights."""
+"""Depth and pose models: real transformers classes on miniatures with random weights."""
 
 from __future__ import annotations
 

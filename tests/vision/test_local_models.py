@@ -1,4 +1,4 @@
-"""How a model is named, found and downloaded: from a Hub on this machine, over HTTP."""
+"""How a model is named, found and downloaded, from a local Hub server over HTTP."""
 
 from __future__ import annotations
 

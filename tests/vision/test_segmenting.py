@@ -1,4 +1,4 @@
-"""Masks carried by SAM 2: real classes of transformers on a miniature with random weights, held to their own loop."""
+"""SAM 2 tracking: real transformers classes on a miniature with random weights, compared to transformers' own loop."""
 
 from __future__ import annotations
 

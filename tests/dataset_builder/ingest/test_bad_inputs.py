@@ -65,7 +65,7 @@ def clip_of(dataset: Dataset, name: str) -> tuple[Clip, np.ndarray]:
         ("playlist.mp4", "a playlist"), ("concat.mkv", "a playlist"), ("pipe.mp4", "not an ordinary file"),
         ("session.mp4", "a playlist"), ("link.mp4", "it is a link"), ("broken_link.mp4", "it is a link"),
         ("device.mp4", "it is a link"), ("sound.mp4", "sound only"), ("tone.mp4", "sound only"),
-        ("one.mp4", "one frame only"), ("first_only.mp4", "the video was cut off or is damaged"),
+        ("one.mp4", "only one frame"), ("first_only.mp4", "the video was cut off or is damaged"),
         ("no_index.mp4", "the video was cut off, its index is missing"), ("only_index.mp4", "the video was cut off"),
         ("large.mp4", "too large: 4200x2400"), ("too_long.mp4", "too long: 2.2 hours"),
     ],
@@ -83,18 +83,18 @@ def test_refused_with_the_reason_in_words(built: Dataset, name: str, reason: str
         ("half.mp4", "cut off or damaged: kept the first"),
         ("promises.mp4", "cut off or damaged: kept the first 0.75 s (18 frames)"),
         ("hole.mp4", "cut off or damaged: kept the first 0.42 s (10 frames)"), ("turned.mov", "turned upright"),
-        ("uneven.mkv", "evened to 30 fps"), ("ten_bit.mp4", "10-bit colors brought to 8 bits"),
-        ("hdr.mkv", "HDR colors brought to ordinary ones"), ("hlg.mp4", "HDR colors brought to ordinary ones"),
-        ("camera.mov", "10-bit colors brought to 8 bits"), ("full.mp4", "full-range colors brought to video range"),
-        ("clear.webm", "transparency removed"), ("two.mp4", "2 video tracks: the first one taken (64x64 h264)"),
-        ("odd.mkv", "cut by one row or column to an even size"), ("stretched.mp4", "stretched pixels made square"),
-        ("interlaced.mp4", "interlaced lines joined"), ("talking.mov", "sound removed"),
-        ("slow_motion.mp4", "240 fps brought to 60 fps"),
-        ("thousand.mp4", "1000 fps brought to 58.82 fps: every 17th frame kept"),
-        ("picture.mp4", "a picture (PNG): made a clip of one frame"),
-        ("scan.bmp", "a picture (BMP): made a clip of one frame"), ("photo.JPG", "turned upright"),
-        ("cutout.webp", "transparent parts made white"), ("gray.png", "16-bit colors brought to 8 bits"),
-        ("web.webm", "rewritten for exact frame access (vp8 yuv420p)"),
+        ("uneven.mkv", "constant 30 fps"), ("ten_bit.mp4", "10-bit colors reduced to 8 bits"),
+        ("hdr.mkv", "HDR colors converted to SDR"), ("hlg.mp4", "HDR colors converted to SDR"),
+        ("camera.mov", "10-bit colors reduced to 8 bits"), ("full.mp4", "full-range colors converted to video range"),
+        ("clear.webm", "transparency removed"), ("two.mp4", "2 video tracks: used the first (64x64 h264)"),
+        ("odd.mkv", "cropped by one row or column to an even size"), ("stretched.mp4", "non-square pixels made square"),
+        ("interlaced.mp4", "deinterlaced"), ("talking.mov", "sound removed"),
+        ("slow_motion.mp4", "240 fps reduced to 60 fps"),
+        ("thousand.mp4", "1000 fps reduced to 58.82 fps: kept every 17th frame"),
+        ("picture.mp4", "a picture (PNG) made into a one-frame clip"),
+        ("scan.bmp", "a picture (BMP) made into a one-frame clip"), ("photo.JPG", "turned upright"),
+        ("cutout.webp", "transparency filled with white"), ("gray.png", "16-bit colors reduced to 8 bits"),
+        ("web.webm", "re-encoded for exact frame access (vp8 yuv420p)"),
     ],
 )  # fmt: skip
 def test_a_converted_file_says_how(built: Dataset, name: str, note: str) -> None:
@@ -293,7 +293,7 @@ def taken(source: Path) -> tuple[CanonicalClip, Path]:
 def test_the_video_is_copied_byte_for_byte(tmp_path: Path, name: str, fps: float) -> None:
     source = write_video(tmp_path / name, noisy(40), fps=fps, sound=True)  # with B-frames, as x264 likes it
     made, target = taken(source)
-    assert made.changes == ("sound removed: its video is copied as it is",)
+    assert made.changes == ("sound removed: video copied unchanged",)
     assert streams(target) == streams(source)
     for (one, before), (other, after) in itertools.zip_longest(frames(source), frames(target)):
         assert one == pytest.approx(other, abs=1e-3)
@@ -310,7 +310,7 @@ def test_the_video_is_copied_byte_for_byte(tmp_path: Path, name: str, fps: float
 
 def test_what_has_more_wrong_with_it_is_written_anew(tmp_path: Path) -> None:
     made, target = taken(write_video(tmp_path / "ten.mp4", draw(24), pixels="yuv420p10le", sound=True))
-    assert made.changes == ("10-bit colors brought to 8 bits", "sound removed")
+    assert made.changes == ("10-bit colors reduced to 8 bits", "sound removed")
     assert media.probe(target).frames == 24
 
 
@@ -348,7 +348,7 @@ def test_a_clip_says_nothing_of_where_its_source_was_made(tmp_path: Path) -> Non
                 write.mux(packet)
     assert b"/home/ann" in source.read_bytes()
     made, target = taken(source)
-    assert made.changes == ("metadata removed: its video is copied as it is",)
+    assert made.changes == ("metadata removed: video copied unchanged",)
     assert streams(target) == streams(plain)
     assert not any(word in target.read_bytes() for word in (b"/home", b"Ann", b"+48"))
     assert taken(plain)[0].changes == ()
@@ -415,7 +415,7 @@ def test_two_recordings_in_a_row_are_as_long_as_both(tmp_path: Path, ending: str
     one = write_video(tmp_path / f"one.{ending}", VIDEO, fps=24, codec=codec, options={"bf": "2"})
     result = judged(appended(one, tmp_path / f"both.{ending}"), tmp_path)
     assert (result.clip.frames, result.clip.fps) == (48, 24), result.sentence
-    assert not any("damaged" in note or "uneven" in note for note in result.notes), result.sentence
+    assert not any("damaged" in note or "variable" in note for note in result.notes), result.sentence
 
 
 def test_an_avi_with_b_frames_gives_a_sample_its_frames_in_order(tmp_path: Path) -> None:
@@ -448,13 +448,11 @@ def resized(target: Path, sizes: Sequence[tuple[int, int]]) -> Path:
 
 def test_a_size_that_changes_is_scaled_or_cut_and_said(tmp_path: Path) -> None:
     scaled = judged(resized(tmp_path / "a.webm", [(64, 48), (128, 96), (128, 96)]), tmp_path)
-    assert scaled.notes == ("the size of the picture changes (64x48, 128x96): scaled to 128x96",)
+    assert scaled.notes == ("the frame size changes (64x48, 128x96): scaled to 128x96",)
     assert (scaled.clip.frames, scaled.clip.width, scaled.clip.height) == (36, 128, 96)
     cut = judged(resized(tmp_path / "b.webm", [(64, 48), (48, 64), (48, 64)]), tmp_path)
-    assert cut.notes == (
-        "the size of the picture changes (64x48, 48x64): frames 13 to 36 of 36 taken, the others have other "
-        "proportions",
-    )
+    kept = "kept frames 13 to 36 of 36, the others have a different aspect ratio"
+    assert cut.notes == (f"the frame size changes (64x48, 48x64): {kept}",)
     assert (cut.clip.frames, cut.clip.width, cut.clip.height) == (24, 48, 64)
     shown = media.read_frames(tmp_path / cut.clip.file_name, [0, 11]).astype(int)
     assert np.abs(shown[0] - draw(12, (48, 64))[0]).mean() < 8
@@ -466,7 +464,7 @@ def test_a_file_of_canonical_form_is_not_taken_as_it_is_when_its_size_changes(tm
     (tmp_path / "both.ts").write_bytes(one.read_bytes() + other.read_bytes())
     result = judged(copied(tmp_path / "both.ts", tmp_path / "both.mp4"), tmp_path)
     assert result.clip.frames == 24, result.sentence
-    assert "the size of the picture changes (64x48, 128x96): scaled to 64x48" in result.notes
+    assert "the frame size changes (64x48, 128x96): scaled to 64x48" in result.notes
 
 
 # ---- tracks and codecs ----------------------------------------------------------------------------------------------
@@ -485,7 +483,7 @@ def test_a_still_before_the_video_is_passed_over(tmp_path: Path, ending: str) ->
             file.mux(moving.encode(av.VideoFrame.from_ndarray(picture)))
         file.mux(moving.encode())
     result = judged(tmp_path / f"a.{ending}", tmp_path)
-    assert result.notes == ("2 video tracks: the second one taken (96x64 h264), since before it is a still picture",)
+    assert result.notes == ("2 video tracks: used the second (96x64 h264), because the one before is a still picture",)
     assert (result.clip.frames, result.clip.fps) == (24, 12)
 
 
@@ -523,7 +521,7 @@ def test_a_codec_that_cannot_be_read_is_one_sentence_wherever_the_file_is_given(
 def test_a_jpeg_of_two_pictures_is_the_first_and_an_animated_avif_is_a_clip(tmp_path: Path) -> None:
     one, other = Image.fromarray(VIDEO[0]), Image.fromarray(VIDEO[12])
     one.save(tmp_path / "stereo.jpg", "MPO", save_all=True, append_images=[other])
-    assert judged(tmp_path / "stereo.jpg", tmp_path).notes == ("a picture (MPO): made a clip of one frame",)
+    assert judged(tmp_path / "stereo.jpg", tmp_path).notes == ("a picture (MPO) made into a one-frame clip",)
     one.save(tmp_path / "a.avif", save_all=True, append_images=[other, one])
     result = judged(tmp_path / "a.avif", tmp_path)
-    assert (result.notes, result.clip.frames) == (("an animated AVIF: made a clip",), 3)
+    assert (result.notes, result.clip.frames) == (("an animated AVIF made into a clip",), 3)

@@ -59,9 +59,9 @@ def test_a_file_that_brings_its_reader_down_costs_only_itself(
     assert {name: result.outcome for name, result in found.items() if result.usable} == dict.fromkeys(
         ("a", "slow", "z"), "taken"
     )
-    assert "brought the decoder down" in found["crash"].notes[0]
-    assert "no frame came within 2 s" in found["spin"].notes[0]
-    assert "no frame came within 2 s" in found["sleep"].notes[0]
+    assert "crashed the decoder" in found["crash"].notes[0]
+    assert "no frame within 2 s" in found["spin"].notes[0]
+    assert "no frame within 2 s" in found["sleep"].notes[0]
     assert "more memory" in found["memory"].notes[0]
     assert "KeyError" in found["surprise"].notes[0]
     assert [clip.source for clip in dataset.clips] == ["a.mp4", "slow.mp4", "z.mp4"]
@@ -95,7 +95,7 @@ def test_nothing_usable_says_why(workspace: Workspace, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="none of the 1 files can be used: 'page.mp4': refused: looks like a web page"):
         dataset.import_files([tmp_path / "page.mp4"])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="no videos in .*empty: give mp4"):
+    with pytest.raises(DataError, match="no videos in .*empty: add mp4"):
         dataset.import_files([tmp_path / "empty"])
     with pytest.raises(DataError, match="No such file"):
         dataset.import_files([tmp_path / "missing.mp4"])
@@ -130,9 +130,9 @@ def test_what_was_cut_up_removed_or_exported_is_known_again(workspace: Workspace
     (given / "ours.mp4").write_bytes((dataset.folder / kept.clip.file_name).read_bytes())
     found = {Path(v.source).stem: v for v in dataset.import_files([given])}
     assert {result.outcome for result in found.values()} == {"known"}
-    assert found["cut"].notes == ("imported before, and cut into parts since",)
-    assert found["out"].notes == ("removed from the dataset before: restore it",)
-    assert found["ours"].notes == ("the same content as 'kept.mov': kept once",)
+    assert found["cut"].notes == ("already imported, then split into parts",)
+    assert found["out"].notes == ("already imported, then removed: restore it",)
+    assert found["ours"].notes == ("same content as 'kept.mov': stored once",)
     assert [clip.source for clip in dataset.clips] == ["kept.mov"]
 
 
@@ -157,7 +157,7 @@ def test_of_equal_contents_the_one_given_first_is_kept(
     kept, *others = intake.ingest(dataset.folder, sources)
     assert kept.outcome == "taken"
     assert [other.notes for other in others] == 2 * [
-        ("the same content as 'z.mp4': kept once, with that one's caption",)
+        ("same content as 'z.mp4': stored once, with the caption of that file",)
     ]
     assert texts(dataset) == {"z.mp4": "the first"}
 
@@ -184,7 +184,7 @@ def test_scaled_down_when_asked_only(workspace: Workspace, tmp_path: Path, make_
     ]
     dataset = Dataset.create(workspace, "Small")
     wide, small = intake.ingest(dataset.folder, sources, longest_side=100)
-    assert (wide.clip.width, wide.clip.height, wide.notes) == (100, 60, ("scaled down from 200x120 as asked",))
+    assert (wide.clip.width, wide.clip.height, wide.notes) == (100, 60, ("scaled down from 200x120",))
     assert (small.outcome, small.clip.width) == ("taken", 64)
 
 
@@ -287,7 +287,7 @@ def test_import_job_stops_when_asked_and_keeps_what_it_has(workspace: Workspace,
     jobs.stop(dataset.task("import").folder)
     status = jobs.wait(dataset.task("import").folder, PATIENCE)
     assert (status.state, status.exit_code) == (jobs.State.STOPPED, ExitCode.STOPPED)
-    assert "start it again to go on" in status.message
+    assert "start it again to continue" in status.message
     assert 1 <= len(dataset.clips) < 8
 
 

@@ -57,7 +57,7 @@ def test_an_animation_is_a_clip_at_the_rate_of_its_frames(tmp_path: Path, kind: 
 def test_what_is_transparent_becomes_white_and_the_result_says_so(tmp_path: Path, kind: str) -> None:
     target = tmp_path / "clip.mp4"
     made = convert(animation(tmp_path / f"a.{kind}", clear=True), target)
-    assert "transparent parts made white" in made.changes
+    assert "transparency filled with white" in made.changes
     frames = media.read_frames(target, range(made.frames))
     assert np.all(frames[:, 2:6, 2:60] > 235)
 
@@ -66,8 +66,8 @@ def test_uneven_times_are_evened_and_a_size_is_kept_to(tmp_path: Path) -> None:
     made = convert(animation(tmp_path / "a.webp", duration=[100, 100, 300, 100, 100, 100]), tmp_path / "clip.mp4", 32)
     assert (made.fps, made.width, made.height) == (10, 32, 24)
     assert made.frames >= 7
-    assert any("evened to 10 fps" in change for change in made.changes)
-    assert "scaled down from 64x48 as asked" in made.changes
+    assert any("constant 10 fps" in change for change in made.changes)
+    assert "scaled down from 64x48" in made.changes
 
 
 def test_an_animated_webp_has_the_limits_of_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,11 +131,11 @@ def test_what_differs_is_kept_and_what_does_not_is_said_to_be_equal(dataset: Dat
     assert wide.shape == (64, 96, 3)
     assert [named(dataset, name).first_frame for name in ("own", "broken", "none")] == ["", "", ""]
     notes = {result.name.removesuffix(".mp4"): result.notes for result in dataset.import_results}
-    assert notes["drawn"] == ("the first frame that came with it is kept beside it",)
-    assert notes["own"] == ("the first frame that came with it is its own: not kept twice",)
-    assert "is left out: the picture is damaged" in notes["broken"][0]
+    assert notes["drawn"] == ("its separate first frame is kept",)
+    assert notes["own"] == ("its separate first frame equals the clip's own: not stored twice",)
+    assert "was left out: the picture is damaged" in notes["broken"][0]
     assert notes["none"] == ()
-    assert "cut to the clip's proportions (it was 64x64)" in notes["wide"][0]
+    assert "cropped to the clip's aspect ratio (it was 64x64)" in notes["wide"][0]
     assert len(dataset.clips) == 5
 
 
@@ -162,7 +162,7 @@ def test_pictures_of_clips_that_are_here_already_are_taken(given: Path, dataset:
     later = Dataset.create(workspace, "Later")
     later.import_files([given / "videos"])
     (result, *_) = later.import_files([given])
-    assert (result.outcome, result.notes[-1]) == ("known", "the first frame that came with it is kept beside it")
+    assert (result.outcome, result.notes[-1]) == ("known", "its separate first frame is kept")
     assert {clip.first_frame for clip in later.clips} == {clip.first_frame for clip in dataset.clips}
 
 

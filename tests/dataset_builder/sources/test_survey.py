@@ -255,8 +255,8 @@ def test_they_become_one_clip_of_the_rate_that_was_set(tmp_path: Path, packed: b
     dataset = Dataset.create(Workspace.open(tmp_path / "workspace"), "Frames")
     found = {result.name: result for result in dataset.import_files(paths, frame_rate=12)}
     assert found["walk"].notes == (
-        "12 numbered pictures: made a clip of 12 fps",
-        "cut by one row or column to an even size",
+        "12 numbered pictures made into a clip at 12 fps",
+        "cropped by one row or column to an even size",
     )
     assert found["mixed"].notes == (
         "its frames differ in size (64x48, frame 4 is 32x32): import them as pictures, without frames_as_video",
