@@ -172,7 +172,7 @@ def test_one_configuration_of_a_dataset_is_fetched(server: FakeHub, tmp_path: Pa
     assert len(everything.files) == 3
     folders = [hub.fetch(remote, tmp_path) for remote in (everything, cats)]
     assert [len(list(folder.rglob("*.mp4"))) for folder in folders] == [2, 1]
-    with pytest.raises(DataError, match="hub_config is 'mice', the card of you/pets names cats: choose"):
+    with pytest.raises(DataError, match="hub_config is 'mice', but the card of you/pets has cats: choose"):
         hub.inspect("you/pets", config="mice")
 
 

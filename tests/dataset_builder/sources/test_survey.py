@@ -327,7 +327,7 @@ def test_items_become_clips_once(workspace: Workspace, shell: Shell, make_clip: 
     ("source", "sentence"),
     [
         ("nothing", "own_source is 'nothing', installed are falling, wrong: name an entry point of the group"),
-        ("wrong=name", "item 1 is named '../a', must be a file name of its own"),
+        ("wrong=name", "item 1 is named '../a', must be a unique file name"),
         ("wrong", "item 1, a: frames are float64 [3], must be uint8 [F, H, W, 3]"),
     ],
 )

@@ -350,7 +350,7 @@ class _Worker:
 
     @contextlib.contextmanager
     def _on_disk(self, source: SourceFile, most_bytes: int, scratch: Path) -> Iterator[Path]:
-        """Yield the source's path, extracting an archive member to `scratch` meanwhile. Raises DataError, CannotWrite."""
+        """Yield the source's path, extracting archive members to `scratch`. Raises DataError, CannotWrite."""
         path = scratch if source.member else source.target or source.path
         try:
             if source.refused:
