@@ -24,12 +24,12 @@ from workbench.errors import CannotWrite, DataError
 
 MODES = {"a.tar": "w", "a.tar.gz": "w:gz"}
 OUTSIDE = {
-    "../../evil.mp4": "its name has '..' in it",
+    "../../evil.mp4": "its name contains '..'",
     "/etc/evil.mp4": "its name is an absolute path",
-    "C:evil.mp4": "its name begins with the letter of a drive",
+    "C:evil.mp4": "its name starts with a drive letter",
     "C:\\evil.mp4": "its name is an absolute path",
-    "a/../../evil.mp4": "its name has '..' in it",
-    "a\\..\\evil.mp4": "its name has '..' in it",
+    "a/../../evil.mp4": "its name contains '..'",
+    "a\\..\\evil.mp4": "its name contains '..'",
 }
 
 
@@ -150,7 +150,7 @@ def test_names_of_other_systems_read_as_they_were_written(tmp_path: Path, encodi
     assert not part.refused
 
 
-UNPACK = "unpack it, then give its folder"
+UNPACK = "unpack it and import the folder"
 
 
 def test_archives_that_are_not_read_are_named_with_what_to_do(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_archives_that_are_not_read_are_named_with_what_to_do(tmp_path: Path) ->
     found = survey([given])
     assert list(found.not_read) == list(names)
     assert all(": " in reason for reason in found.not_read.values()), "a remedy follows the reason"
-    assert found.refused["fake.zip"] == f"fake.zip is a RAR archive, which cannot be read: {UNPACK}"
+    assert found.refused["fake.zip"] == f"fake.zip is a RAR archive, which is not supported: {UNPACK}"
     assert not found.skipped
     for name in names:
         with pytest.raises(DataError, match=f"{name}: "):
@@ -171,7 +171,7 @@ def test_archives_that_are_not_read_are_named_with_what_to_do(tmp_path: Path) ->
     (part,) = survey([write_zip(tmp_path / "a.zip", {"in.zip": b"", "in.rar": b"", "a.mp4": b""})]).found
     assert part.refused == {
         "in.zip": f"an archive inside an archive: {UNPACK}",
-        "in.rar": f"a RAR archive, which cannot be read: {UNPACK}",
+        "in.rar": f"a RAR archive, which is not supported: {UNPACK}",
     }
 
 
@@ -181,12 +181,12 @@ def test_a_part_of_a_split_zip_and_a_method_that_nobody_reads_are_no_damage(tmp_
     packed = data[: place + 10] + b"\x09" + data[place + 11 :]
     (tmp_path / "a.zip").write_bytes(packed)
     assert ArchiveTree(tmp_path / "a.zip").refused == {
-        "a.mp4": "packed with Deflate64, which cannot be read: unpack the archive, then give its folder"
+        "a.mp4": "compressed with Deflate64, which is not supported: unpack the archive and import the folder"
     }
     data[data.rindex(b"PK\5\6") + 4] = 2  # the third part
     (tmp_path / "b.zip").write_bytes(data)
     reason = survey([tmp_path / "b.zip"]).refused["b.zip"]
-    assert reason == "b.zip is one part of a split archive: unpack all parts together, then give the folder"
+    assert reason == "b.zip is one part of a split archive: unpack all parts together and import the folder"
 
 
 def test_bombs_cost_no_memory(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_counts_and_totals_have_caps(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert list(ArchiveTree(path).refused) == ["after 3.mp4"]
     monkeypatch.setattr(archives, "MOST_BYTES", 2)
     assert list(ArchiveTree(path).refused) == ["2.mp4", "after 3.mp4"]
-    with pytest.raises(DataError, match="1 bytes, more than the 0 that an import takes"):
+    with pytest.raises(DataError, match="1 bytes, more than the limit of 0"):
         extract(SourceFile(path, member="0.mp4"), tmp_path / "out", 0)
 
 
@@ -234,7 +234,7 @@ def test_broken_archives_say_so(tmp_path: Path) -> None:
         (tmp_path / name).write_text("<html>sign in</html>")
     with pytest.raises(DataError, match=r"text\.zip.*text\.tar"):
         assert survey([tmp_path / "text.zip", tmp_path / "text.tar"]).sources
-    with pytest.raises(DataError, match="not in the archive any more"):
+    with pytest.raises(DataError, match="no longer in the archive"):
         taken(whole, "gone.mp4", tmp_path)
     with pytest.raises(DataError, match="gone.tar cannot be read"):
         taken(tmp_path / "gone.tar", "a.mp4", tmp_path)

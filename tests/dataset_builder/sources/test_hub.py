@@ -193,5 +193,5 @@ def test_a_video_column_in_parquet_is_read_without_writing_it_out(server: FakeHu
 
 def test_a_dataset_of_archives_that_are_not_read_says_what_to_do(server: FakeHub) -> None:
     server.repos["datasets/me/packed"] = {"README.md": b"", "videos.tar.zst": b"x"}
-    with pytest.raises(DataError, match=r"videos\.tar\.zst is a tar packed with Zstandard.*: unpack it, then give"):
+    with pytest.raises(DataError, match=r"videos\.tar\.zst is a tar compressed with Zstandard.*: unpack it and import"):
         hub.inspect("me/packed")

@@ -341,7 +341,7 @@ def test_what_is_wrong_is_said_in_a_sentence(shell: Shell, source: str, sentence
 
 
 FORBIDDEN = "it is a link to a file that may not be read here: replace it with the file itself"
-OUT = "it is a link that leads out of what was given: replace it with the file itself"
+OUT = "it is a link that leads outside the imported folder: replace it with the file itself"
 
 
 def hub_cache(folder: Path, as_text: bool = False) -> Path:
@@ -405,9 +405,9 @@ def test_every_other_link_is_refused_with_its_reason_texts_and_tables_too(tmp_pa
     refused = found.not_read | {source.name: source.refused for source in found.sources if source.refused}
     assert {name: reason.partition(":")[0] for name, reason in refused.items()} == {
         **dict.fromkeys(("a.txt", "metadata.jsonl", "table.zip", "x.mp4", "b.txt"), OUT.partition(":")[0]),
-        **dict.fromkeys(("gone.mp4", "gone.txt"), "it is a link to a file that is not there"),
-        "loop.mp4": "it is a link that leads back to itself",
-        "device.mp4": "it is a link to something that is no ordinary file",
+        **dict.fromkeys(("gone.mp4", "gone.txt"), "it is a link to a file that does not exist"),
+        "loop.mp4": "it is a link that points back to itself",
+        "device.mp4": "it is a link to something that is not an ordinary file",
         "linked/": "a link to a folder",
         "c.txt": "not an ordinary file (a folder, pipe or device)",
     }

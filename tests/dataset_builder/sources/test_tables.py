@@ -248,7 +248,7 @@ def test_what_is_not_read_is_named_with_the_reason(tmp_path: Path) -> None:
     assert reasons[Problem.UNPAIRED_TEXT] == ("README.TXT",)
     assert reasons[Problem.OTHER] == ("sub/video", "x.yaml")
     spreadsheet = looked(tmp_path / "sheet", {"a.mp4": "v", "captions.xlsx": "PK"})
-    assert spreadsheet.not_read == {"captions.xlsx": "a spreadsheet, which cannot be read: save it as CSV"}
+    assert spreadsheet.not_read == {"captions.xlsx": "a spreadsheet, which is not supported: save it as CSV"}
     (tmp_path / "alone").mkdir()
     assert "captions without their videos" in survey([write(tmp_path / "alone", {"dataset.json": []})]).sentences[0]
 
@@ -510,10 +510,10 @@ def test_one_column_is_taken_and_the_others_are_named(tmp_path: Path) -> None:
     chosen = looked_at(path, Columns(video="high"))
     assert (captions_in(chosen), content(chosen.sources[0], tmp_path)) == ({"000000.mp4": "a red square"}, b"large")
     assert chosen.refused == {
-        "mask_video": "another column of videos or pictures: name it with video_column to take it instead"
+        "mask_video": "another column of videos or pictures: name it with video_column to use it instead"
     }
     with pytest.raises(
-        DataError, match="no column of videos called 'none', .* name one of low, High, .* with video_column"
+        DataError, match="no column of videos or file names called 'none': name one of low, High, .* with video_column"
     ):
         assert not survey([path], columns=Columns(video="none")).sources
 
@@ -555,7 +555,7 @@ def test_a_table_of_names_captions_the_files_beside_it(
 def test_a_table_without_videos_and_names_is_named_with_its_columns(tmp_path: Path) -> None:
     write_parquet(tmp_path / "t.parquet", {"number": [1.5], "pixels": [b"video"]})
     write_parquet(tmp_path / "a.mp4", b"v")
-    said = "it has no column of videos, nor of their names: name one of number, pixels with video_column"
+    said = "it has no column of videos or file names: name one of number, pixels with video_column"
     assert looked_at(tmp_path).refused == {"t.parquet": said}
     assert survey([tmp_path / "t.parquet"]).refused == {"t.parquet": said}
     assert list(captions_in(survey([tmp_path], columns=Columns(video="pixels")))) == ["a.mp4", "000000.mp4"]
