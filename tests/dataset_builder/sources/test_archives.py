@@ -412,7 +412,7 @@ def test_what_is_inside_counts_before_what_is_around_and_shards_stay_shards(tmp_
     assert [part.layout for part in found.found] == ["csv", "webdataset"]
     assert problems(found)[Problem.DIFFERS] == ("000.mp4 (next to the archive)",)
     assert problems(found)[Problem.NOT_READ][0].startswith("00_stats.json (there is no list of records")
-    assert found.sentences[0] == "given: Table metadata.csv: 2 captions of videos in archives"
+    assert found.sentences[0] == "given: Table metadata.csv: 2 captions for videos in archives"
 
 
 def test_first_frames_and_control_clips_in_an_archive_are_no_clips(tmp_path: Path) -> None:

@@ -122,12 +122,12 @@ def test_a_survey_says_what_an_import_would_do(tmp_path: Path) -> None:
     lines = found.sentences
     assert lines[:4] == [
         "cats: A .txt file next to each video: 2 videos, 1 picture, 1 caption, 1.5 MB",
-        "cats: 'a.jpg': pictures that show a video which is here, too: left out",
-        "cats: 'b.MOV', 'c.png': without a caption",
-        "cats: 'gone.txt': texts that belong to no video: not read",
+        "cats: pictures of videos that are also here, left out: 'a.jpg'",
+        "cats: no caption: 'b.MOV', 'c.png'",
+        "cats: texts without a video, not read: 'gone.txt'",
     ]
     assert "not.zip cannot be read as an archive" in lines[4]
-    assert "gone.tar is not there" in lines[5]
+    assert "gone.tar does not exist" in lines[5]
 
 
 @pytest.mark.parametrize("pair", ["DNG JPG", "HEIC JPG"])
@@ -136,8 +136,8 @@ def test_of_two_files_of_one_picture_the_one_that_can_be_read_is_taken(tmp_path:
     (tmp_path / raw).write_bytes(b"unknown bytes")
     Image.new("RGB", (64, 48)).save(tmp_path / plain)
     found = survey([tmp_path])
-    assert "1 picture, 1 file that cannot be taken, 0 captions, " in found.sentences[0]
-    assert f"{raw!r}: cannot be read: convert pictures to JPEG or PNG, videos to mp4" in "\n".join(found.sentences)
+    assert "1 picture, 1 file that cannot be imported, 0 captions, " in found.sentences[0]
+    assert f"(convert pictures to JPEG or PNG, videos to mp4): {raw!r}" in "\n".join(found.sentences)
     dataset = Dataset.create(Workspace.open(tmp_path / "workspace"), "Pair")
     results = {result.name: result for result in dataset.import_files([tmp_path / raw, tmp_path / plain])}
     assert results[plain].outcome == "converted"
@@ -149,7 +149,7 @@ def test_the_picture_of_a_video_stays_left_out(tmp_path: Path) -> None:
         touch(tmp_path / name)
     found = survey([tmp_path])
     assert [source.name for source in found.sources] == ["IMG_1.HEIC", "IMG_1.MOV"]
-    assert any("'IMG_1.JPG': pictures that show a video" in line for line in found.sentences)
+    assert any("pictures of videos that are also here, left out: 'IMG_1.JPG'" in line for line in found.sentences)
 
 
 def test_rare_endings_of_pictures_and_videos_are_known(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_thousands_of_files_are_surveyed_and_more_than_the_cap_is_said(
     monkeypatch.setattr("workbench.dataset_builder.sources.survey.MOST_SOURCES", 1_500)
     capped = survey([tmp_path])
     assert (len(capped.sources), capped.too_many) == (1_500, True)
-    assert capped.sentences[-1] == "more than 1,500 videos: only the first 1,500 are taken"
+    assert capped.sentences[-1] == "more than 1,500 videos: only the first 1,500 are imported"
 
 
 def test_text_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,8 +205,8 @@ def test_they_are_pictures_until_somebody_says_that_they_are_a_video(tmp_path: P
     found = survey([tmp_path / "given"])
     assert len(found.sources) == 16
     assert (
-        "given: '12 numbered frames in walk/': to import each such folder as one video, set frames_as_video and "
-        "frame_rate"
+        "given: numbered pictures (to import each folder as one video, set frames_as_video and frame_rate): "
+        "'12 numbered frames in walk/'"
     ) in found.sentences
     assert sorted(captions_of(tmp_path / "given")) == [*(f"frame_{number:04d}.png" for number in range(1, 5)), "walk"]
 

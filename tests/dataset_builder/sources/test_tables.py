@@ -250,7 +250,7 @@ def test_what_is_not_read_is_named_with_the_reason(tmp_path: Path) -> None:
     spreadsheet = looked(tmp_path / "sheet", {"a.mp4": "v", "captions.xlsx": "PK"})
     assert spreadsheet.not_read == {"captions.xlsx": "a spreadsheet, which is not supported: save it as CSV"}
     (tmp_path / "alone").mkdir()
-    assert "captions without their videos" in survey([write(tmp_path / "alone", {"dataset.json": []})]).sentences[0]
+    assert "captions without videos" in survey([write(tmp_path / "alone", {"dataset.json": []})]).sentences[0]
 
 
 def test_control_clips_and_masks_are_no_clips(tmp_path: Path) -> None:
