@@ -244,7 +244,7 @@ def test_an_exported_dataset_has_the_file_and_is_imported_again(given: Dataset, 
 
 def test_an_export_with_first_frames_names_latents_that_have_none(given: Dataset, tmp_path: Path) -> None:
     settings = ExportSettings(target=str(tmp_path / "out"), layout="lists", first_frames=True)
-    with pytest.raises(DataError, match="walk.safetensors is latents without a first frame"):
+    with pytest.raises(DataError, match="walk.safetensors consists of latents without a first frame"):
         export(given.folder, settings)
     done = given.task("export")
     done.start(settings.changed(first_frames=False))

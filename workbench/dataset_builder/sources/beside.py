@@ -9,12 +9,11 @@ folder called masks without matching clips is a folder of clips.
 
 from __future__ import annotations
 
-import unicodedata
 from collections import defaultdict
 from dataclasses import dataclass, field
 
 from workbench.dataset_builder.sources.columns import IMAGE_SUFFIXES
-from workbench.dataset_builder.sources.tree import KIND_OF_FOLDER, Tree, companion_kind_of, without_suffix
+from workbench.dataset_builder.sources.tree import KIND_OF_FOLDER, Tree, companion_kind_of, folded_parts
 
 CLIP_FOLDERS = ("videos", "clips", "targets", "target")  # preferred if several folders have a matching clip
 
@@ -40,7 +39,7 @@ def files_beside(tree: Tree) -> FilesBeside:
     clips = defaultdict[tuple[str, ...], list[str]](list)
     for name in tree.media:
         if name not in candidates:
-            parts = _parts(name)
+            parts = folded_parts(name)
             clips[parts].append(name)
             for at in range(len(parts) - 1):
                 clips[(*parts[:at], "*", *parts[at + 1 :])].append(name)
@@ -68,8 +67,8 @@ def _group(name: str, base: str) -> str:
 def _clip_of(name: str, base: str, clips: dict[tuple[str, ...], list[str]]) -> str | None:
     """Return the clip a file belongs to, or None if there is none or the match is ambiguous."""
     if base:
-        return _only(clips.get(_parts(f"{base}.mp4"), []))
-    parts = _parts(name)
+        return _only(clips.get(folded_parts(f"{base}.mp4"), []))
+    parts = folded_parts(name)
     for at in range(len(parts) - 2, -1, -1):
         if parts[at] in KIND_OF_FOLDER:
             key = (*parts[:at], "*", *parts[at + 1 :])
@@ -84,13 +83,8 @@ def _only(matches: list[str]) -> str | None:
     for narrowed in (
         matches,
         [name for name in matches if not name.lower().endswith(IMAGE_SUFFIXES)],
-        [name for name in matches if {*_parts(name)[:-1]} & {*CLIP_FOLDERS}],
+        [name for name in matches if {*folded_parts(name)[:-1]} & {*CLIP_FOLDERS}],
     ):
         if len(narrowed) == 1:
             return narrowed[0]
     return None
-
-
-def _parts(name: str) -> tuple[str, ...]:
-    """Split a path without its ending into parts for comparison."""
-    return tuple(unicodedata.normalize("NFC", without_suffix(name)).casefold().split("/"))

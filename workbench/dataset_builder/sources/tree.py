@@ -377,6 +377,11 @@ def stem(name: str) -> str:
     return without_suffix(name).rpartition("/")[2]
 
 
+def folded_parts(name: str) -> tuple[str, ...]:
+    """Split a path without its extension into parts, normalized and in lowercase for comparison."""
+    return tuple(unicodedata.normalize("NFC", without_suffix(name)).casefold().split("/"))
+
+
 def companion_kind_of(name: str) -> tuple[str, str] | None:
     """Return the kind of companion that a file is by name, or None.
 
