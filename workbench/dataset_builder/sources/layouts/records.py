@@ -108,7 +108,7 @@ def _comment_lines(sample: Sequence[str], delimiter: str) -> int:
 
 
 def _delimiter(sample: Sequence[str], suffix: str, columns: Columns, is_name: Callable[[str], bool]) -> str:
-    """Choose the delimiter by known columns in the header, then rows with file names, then the fewest cells in a row."""
+    """Choose by most known columns in the header, then rows with file names, then cells in the shortest row."""
 
     def fitness(delimiter: str) -> tuple[int, int, int, bool]:
         rows = [_cells(line, delimiter) for line in sample]
@@ -338,7 +338,7 @@ def _closing(text: str, opening: int, delimiter: str, begun: bool = False) -> in
 
 
 def _is_own_quote(line: str, opening: int) -> bool:
-    """Whether the quote at the start of a cell belongs to its text, because the next quote closes it within the text."""
+    """Whether the quote that starts a cell belongs to its text, because the next quote closes it within the text."""
     at = line.find('"', opening + 1)
     while at >= 0 and line[at + 1 : at + 2] == '"':
         at = line.find('"', at + 2)
