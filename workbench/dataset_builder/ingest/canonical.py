@@ -36,10 +36,10 @@ from workbench.dataset_builder.ingest.pictures import (
     Animation,
     Size,
     Timed,
-    alike,
     on_white,
     read_animation,
     reduced,
+    same_aspect,
     write_picture,
 )
 from workbench.errors import DataError
@@ -127,7 +127,7 @@ def _convert_video(
     frames = media.raw_frames(source)
     damage = _Damage(timing, on_frame)
     opaque = on_white(damage.until(part.frames(frames) if part else frames), about)
-    pictures = evened(converted(opaque, about, longest_side, mixed=part is not None), timing)
+    pictures = resampled(converted(opaque, about, longest_side, mixed=part is not None), timing)
     count, middle = _write(pictures, target, timing, on_frame)
     if about.audio:
         changes.append("sound removed")
@@ -164,7 +164,7 @@ def convert_animation(
     if timing.seconds > MAX_SECONDS:
         raise DataError(_too_long(timing.seconds))
     changes = (*animation.changes(longest_side), *timing_changes(timing))
-    frames, middle = _write(evened(animation.frames(longest_side), timing), target, timing, on_frame)
+    frames, middle = _write(resampled(animation.frames(longest_side), timing), target, timing, on_frame)
     return CanonicalClip(float(timing.fps), frames, middle.width, middle.height, changes, (), middle)
 
 
@@ -268,7 +268,7 @@ def _longest_part(source: Path, about: VideoFacts, on_frame: Callable[[], None])
     with contextlib.suppress(DataError):  # damage is reported when the frames are converted
         for time, frame in media.raw_frames(source):
             size = (frame.width, frame.height)
-            if not starts or not alike(size, next(iter(starts[-1][2]))):
+            if not starts or not same_aspect(size, next(iter(starts[-1][2]))):
                 starts.append((count, time, Counter()))
             starts[-1][2][size] += 1
             count += 1
@@ -436,7 +436,7 @@ def timing_changes(timing: Timing) -> list[str]:
     return []
 
 
-def evened(frames: Iterable[Timed], timing: Timing) -> Iterator[Any]:
+def resampled(frames: Iterable[Timed], timing: Timing) -> Iterator[Any]:
     """Yield frames at the constant rate: for an uneven source, the latest frame at the middle of each slot."""
     if timing.even:
         yield from (frame for number, (_, frame) in enumerate(frames) if number % timing.take == 0)

@@ -29,7 +29,7 @@ from workbench.dataset_builder.cuts.cutting import (
     write_frames,
 )
 from workbench.dataset_builder.ingest.canonical import CanonicalClip, convert
-from workbench.dataset_builder.ingest.pictures import alike, fitted_picture, read_picture
+from workbench.dataset_builder.ingest.pictures import fitted_picture, png_bytes, read_picture, same_aspect
 from workbench.errors import DataError
 from workbench.workspace import write_bytes
 
@@ -119,10 +119,8 @@ def _is_still(source: Path) -> bool:
 
 def _picture(dataset: Path, clip: Clip, kind: str, source: Path, on_frame: Callable[[], None]) -> Conformed:
     """Write a still reference, or a last frame at its clip's size, as a PNG."""
-    import numpy as np
     from PIL import Image
 
-    notes = list[str]()
     if media.is_picture(source):
         picture, _, notes = read_picture(source)
     else:  # the last frame of a video
@@ -136,10 +134,8 @@ def _picture(dataset: Path, clip: Clip, kind: str, source: Path, on_frame: Calla
     if kind == "last_frame":
         picture, cut = fitted_picture(picture, clip.width, clip.height)
         notes = [*notes, *cut]
-    data = io.BytesIO()
-    Image.fromarray(np.asarray(picture)).save(data, "PNG")  # pixels only, so that equal pictures are equal files
     made = scratch_file(dataset, ".png")
-    write_bytes(made, data.getvalue())
+    write_bytes(made, png_bytes(picture))
     return Conformed(keep_beside(dataset, made, clip.id, kind), notes=tuple(notes))
 
 
@@ -176,13 +172,11 @@ def _place(about: CanonicalClip, clip: Clip, kind: str, cut: Cut, master: Master
         raise DataError(
             f"it has {about.frames} frames ({about.frames / about.fps:.2f} s), {named}: use one of the same length"
         )
-    if master and of_whole and alike(size, (master.width, master.height)):
-        scale = None if size == (master.width, master.height) else (master.width, master.height)
-        return _Place(of_whole[0], scale, None, True, (*of_whole[1], *_scaled(size, scale)))
-    if of_part and alike(size, (clip.width, clip.height)):
-        scale = None if size == (clip.width, clip.height) else (clip.width, clip.height)
-        return _Place(of_part[0], scale, None, False, (*of_part[1], *_scaled(size, scale)))
-    if of_part and master and cut.crop and alike(size, (master.width, master.height)):
+    if master and of_whole and same_aspect(size, (master.width, master.height)):
+        return _scaled(size, (master.width, master.height), *of_whole, whole=True)
+    if of_part and same_aspect(size, (clip.width, clip.height)):
+        return _scaled(size, (clip.width, clip.height), *of_part, whole=False)
+    if of_part and master and cut.crop and same_aspect(size, (master.width, master.height)):
         scale = None if size == (master.width, master.height) else (master.width, master.height)
         return _Place(of_part[0], scale, cut.crop, False, (*of_part[1], "cropped like the clip"))
     if fit and of_part:
@@ -200,8 +194,10 @@ def _even(length: float) -> int:
     return int(length / 2) * 2
 
 
-def _scaled(size: tuple[int, int], scale: tuple[int, int] | None) -> list[str]:
-    return [f"scaled from {size[0]}x{size[1]} to {scale[0]}x{scale[1]}"] if scale else []
+def _scaled(size: tuple[int, int], to: tuple[int, int], wanted: list[int], notes: list[str], whole: bool) -> _Place:
+    if size == to:
+        return _Place(wanted, None, None, whole, tuple(notes))
+    return _Place(wanted, to, None, whole, (*notes, f"scaled from {size[0]}x{size[1]} to {to[0]}x{to[1]}"))
 
 
 def _frames_for(about: CanonicalClip, frames: int, fps: float, kind: str) -> tuple[list[int], list[str]] | None:

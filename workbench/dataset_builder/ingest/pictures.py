@@ -67,7 +67,7 @@ def reduced(size: Size, longest_side: int | None) -> Size:
     return width, height
 
 
-def alike(one: Size, other: Size) -> bool:
+def same_aspect(one: Size, other: Size) -> bool:
     """Whether two sizes have the same aspect ratio, apart from rounding to whole pixels."""
     return abs(one[0] * other[1] / (one[1] * other[0]) - 1) < NEAR_SHAPE
 
@@ -159,7 +159,6 @@ def keep_first_frame(dataset: Path, picture: Path, clip: str, size: tuple[int, i
         CannotWrite: The disk is full.
     """
     import numpy as np
-    from PIL import Image
 
     given, _, changes = read_picture(picture)
     if size:
@@ -170,12 +169,21 @@ def keep_first_frame(dataset: Path, picture: Path, clip: str, size: tuple[int, i
         error = np.mean((np.asarray(fitted, np.float32) - own) ** 2)
         if 10 * np.log10(255**2 / max(float(error), 1e-9)) >= ALIKE_DB:
             return "", OWN
-    data = io.BytesIO()
-    Image.fromarray(np.asarray(fitted)).save(data, "PNG")  # pixels only, so that equal pictures are equal files
-    name = f"{FIRST_FRAMES}/{hashlib.sha256(data.getvalue()).hexdigest()[:16]}.png"
+    data = png_bytes(fitted)
+    name = f"{FIRST_FRAMES}/{hashlib.sha256(data).hexdigest()[:16]}.png"
     if not (dataset / name).exists():
-        write_bytes(dataset / name, data.getvalue())
+        write_bytes(dataset / name, data)
     return name, "; ".join([KEPT, *changes, *cut])
+
+
+def png_bytes(picture: Any) -> bytes:
+    """Encode a picture's pixels without metadata, so that equal pictures become equal files."""
+    import numpy as np
+    from PIL import Image
+
+    data = io.BytesIO()
+    Image.fromarray(np.asarray(picture)).save(data, "PNG")
+    return data.getvalue()
 
 
 def fitted_picture(picture: Any, width: int, height: int) -> tuple[Any, list[str]]:
@@ -184,7 +192,7 @@ def fitted_picture(picture: Any, width: int, height: int) -> tuple[Any, list[str
 
     if picture.size == (width, height):
         return picture, []
-    if alike(picture.size, (width, height)):
+    if same_aspect(picture.size, (width, height)):
         return picture.resize((width, height), Image.Resampling.LANCZOS), []
     fitted = ImageOps.fit(picture, (width, height), Image.Resampling.LANCZOS)
     return fitted, [f"cropped to the clip's aspect ratio (it was {picture.width}x{picture.height})"]

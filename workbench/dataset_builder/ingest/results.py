@@ -71,8 +71,8 @@ class ImportResult(BaseModel):
     @property
     def sentence(self) -> str:
         """The import result in words: "cat.mov: converted: turned upright"."""
-        said = ", ".join((*self.notes, *self.left_out))
-        return f"{self.name!r}: {self.outcome}{': ' if said else ''}{said}"
+        details = ", ".join((*self.notes, *self.left_out))
+        return f"{self.name!r}: {self.outcome}{': ' if details else ''}{details}"
 
     @property
     def name(self) -> str:

@@ -147,24 +147,23 @@ class ArchiveTree(Tree):
             parts = entry.name.split("/")
             if any(part.startswith(".") and part not in (".", "..") or part == "__MACOSX" for part in parts):
                 continue  # hidden files and macOS metadata, which layouts ignore
-            reason = entry.refused or _unsafe(entry.name) or not_read(entry.name)
-            if not reason and is_archive(Path(entry.name)):
-                reason = f"an archive inside an archive: {UNPACK}"
-            if not reason and entry.name in files:
-                reason = "a second entry with this name: the first is used"
             is_text = self.columns.reads(entry.name) or entry.name.lower().endswith(".id")
-            if not reason and is_text and entry.size > min(MOST_TEXT_BYTES, text_left):
-                reason = "too much text for captions"
-            if not reason and entry.size > bytes_left:
-                reason = f"the archive unpacks to more than {size:,} bytes: split it"
-            if reason:
+            if reason := entry.refused or _unsafe(entry.name) or not_read(entry.name):
                 refused[entry.name] = reason
-                continue
-            files[entry.name] = entry.size
-            bytes_left -= entry.size
-            if is_text:
-                self._texts[entry.name] = b"".join(archive.pieces(entry))
-                text_left -= entry.size
+            elif is_archive(Path(entry.name)):
+                refused[entry.name] = f"an archive inside an archive: {UNPACK}"
+            elif entry.name in files:
+                refused[entry.name] = "a second entry with this name: the first is used"
+            elif is_text and entry.size > min(MOST_TEXT_BYTES, text_left):
+                refused[entry.name] = "too much text for captions"
+            elif entry.size > bytes_left:
+                refused[entry.name] = f"the archive unpacks to more than {size:,} bytes: split it"
+            else:
+                files[entry.name] = entry.size
+                bytes_left -= entry.size
+                if is_text:
+                    self._texts[entry.name] = b"".join(archive.pieces(entry))
+                    text_left -= entry.size
 
     def _data(self, name: str) -> bytes:
         return self._texts.get(name, b"")
