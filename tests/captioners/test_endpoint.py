@@ -50,7 +50,7 @@ def ask(server: ChatServer, frames: Any = None, **settings: Any) -> str:
         captioner.close()
 
 
-def test_each_captioner_is_found_and_says_what_it_reads() -> None:
+def test_captioners_are_found_and_list_their_settings() -> None:
     assert list(captioners()) == ["endpoint", "vision_language"]
     names = {spec.name for spec in specs(CaptionSettings)}
     for name, kind in captioners().items():
@@ -59,7 +59,9 @@ def test_each_captioner_is_found_and_says_what_it_reads() -> None:
         find_captioner("x")
 
 
-def test_frames_go_in_order_as_jpeg_and_words_come_back(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frames_are_sent_in_order_as_jpeg_and_a_caption_returns(
+    server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MY_KEY", f"{KEY}\n")
     monkeypatch.setenv(keys.HOSTS, f"MY_KEY={urlsplit(server.url).hostname}")
     server.answer = lambda number, body: says([{"type": "text", "text": "A red square."}])
@@ -79,14 +81,14 @@ def test_frames_go_in_order_as_jpeg_and_words_come_back(server: ChatServer, monk
         assert red.index(True) == pytest.approx([pixel[0] > 150 for pixel in frame[24]].index(True), abs=2)
 
 
-def test_an_answer_cut_off_ends_with_its_last_sentence(server: ChatServer) -> None:
+def test_a_truncated_answer_ends_with_its_last_full_sentence(server: ChatServer) -> None:
     server.answer = lambda number, body: says('He said "Go." Then she le', "length")
     assert ask(server) == 'He said "Go."'
     assert whole_sentences("no end") == "no end"
     assert whole_sentences("3.5 metres high. It") == "3.5 metres high."
 
 
-def test_the_newer_name_of_the_longest_answer_is_used_where_the_old_one_is_refused(server: ChatServer) -> None:
+def test_max_completion_tokens_is_used_if_max_tokens_is_rejected(server: ChatServer) -> None:
     message = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
     server.answer = lambda number, body: refuses(400, message) if "max_tokens" in body else says("fine")
     assert ask(server) == "fine"
@@ -107,7 +109,7 @@ def test_the_newer_name_of_the_longest_answer_is_used_where_the_old_one_is_refus
         (Reply(b'{"choices": []}'), CaptionFailed, "not a chat completion"),
     ],
 )
-def test_every_refusal_has_its_sentence(
+def test_every_http_error_has_its_own_message(
     server: ChatServer, monkeypatch: pytest.MonkeyPatch, reply: Reply, kind: type[Exception], sentence: str
 ) -> None:
     monkeypatch.setenv("MY_KEY", KEY)
@@ -122,7 +124,7 @@ def test_every_refusal_has_its_sentence(
         assert caught.value.again == (reply.status != 400)
 
 
-def test_no_key_nobody_there_and_too_slow(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_key_an_unreachable_server_and_a_timeout(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     server.answer = lambda number, body: refuses(401)
     with pytest.raises(ConfigError, match="there is no key in OPENAI_API_KEY: set a valid key"):
@@ -138,12 +140,12 @@ def test_no_key_nobody_there_and_too_slow(server: ChatServer, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("address", ["localhost:8000", "http://host:port/v1"])
-def test_what_is_no_address_is_refused_before_anything_is_asked(address: str) -> None:
+def test_an_invalid_address_is_rejected_before_any_request(address: str) -> None:
     with pytest.raises(ConfigError, match="must be an address: write it as http://localhost:8000/v1"):
         CaptionSettings().changed(base_url=address)
 
 
-def test_a_password_in_the_address_is_refused() -> None:
+def test_a_password_in_the_address_is_rejected() -> None:
     with pytest.raises(ConfigError, match="base_url contains a user name or password") as caught:
         CaptionSettings().changed(base_url="http://me:secret@host/v1")
     assert "secret" not in str(caught.value)
@@ -152,7 +154,7 @@ def test_a_password_in_the_address_is_refused() -> None:
 # ---- the key
 
 
-def test_the_key_reaches_the_job_through_a_pipe_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_reaches_the_job_only_through_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_API_KEY", KEY)
     code = (
         "import json, os, sys; from workbench.captioners import keys;"
@@ -175,14 +177,14 @@ def test_the_key_reaches_the_job_through_a_pipe_alone(monkeypatch: pytest.Monkey
     assert (still_named, left) == (False, "")
 
 
-def test_without_a_key_nothing_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_key_nothing_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MY_API_KEY", raising=False)
     for name in ("MY_API_KEY", ""):
         with keys.handed_over(name, URL) as more:
             assert more == {"stdin": subprocess.DEVNULL, "env": {}}
 
 
-def test_the_keyring_is_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_keyring_is_checked_last(monkeypatch: pytest.MonkeyPatch) -> None:
     errors = types.ModuleType("keyring.errors")
     errors.KeyringError = type("KeyringError", (Exception,), {})  # type: ignore[attr-defined]
     ring = types.ModuleType("keyring")

@@ -45,7 +45,7 @@ def texts(dataset: Dataset) -> dict[str, str]:
     return {clip.source: clip.text for clip in dataset.clips}
 
 
-def test_a_file_that_brings_its_reader_down_costs_only_itself(
+def test_a_file_that_crashes_the_reader_affects_no_other(
     workspace: Workspace, tmp_path: Path, make_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = tmp_path / "given"
@@ -101,14 +101,16 @@ def test_nothing_usable_says_why(workspace: Workspace, tmp_path: Path) -> None:
         dataset.import_files([tmp_path / "missing.mp4"])
 
 
-def test_full_disk_ends_the_import_with_its_reason(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:
+def test_a_full_disk_stops_the_import_with_the_reason(
+    workspace: Workspace, tmp_path: Path, make_clip: MakeClip
+) -> None:
     dataset = Dataset.create(workspace, "Full")
     (dataset.folder / "clips").write_text("in the way")
     with pytest.raises(CannotWrite, match="cannot write"):
         dataset.import_files([make_clip(tmp_path / "a.mp4")])
 
 
-def test_a_torn_last_line_is_passed_over(tmp_path: Path) -> None:
+def test_a_torn_last_line_is_ignored(tmp_path: Path) -> None:
     append_import_result(tmp_path, ImportResult(source="/a.mp4", outcome="taken"))
     with (tmp_path / "sources.jsonl").open("a") as file:
         file.write('{"source": "/b.m')
@@ -116,7 +118,7 @@ def test_a_torn_last_line_is_passed_over(tmp_path: Path) -> None:
     assert [result.source for result in read_import_results(tmp_path)] == ["/a.mp4", "/c.mp4"]
 
 
-def test_what_was_cut_up_removed_or_exported_is_known_again(workspace: Workspace, tmp_path: Path) -> None:
+def test_split_removed_and_exported_clips_are_recognized(workspace: Workspace, tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir()
     for name, color in (("kept", "red"), ("cut", "green"), ("out", "blue")):
@@ -136,7 +138,7 @@ def test_what_was_cut_up_removed_or_exported_is_known_again(workspace: Workspace
     assert [clip.source for clip in dataset.clips] == ["kept.mov"]
 
 
-def test_of_equal_contents_the_one_given_first_is_kept(
+def test_of_equal_files_the_first_one_given_is_kept(
     workspace: Workspace, tmp_path: Path, make_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = make_clip(tmp_path / "z.mp4", 4)
@@ -162,7 +164,7 @@ def test_of_equal_contents_the_one_given_first_is_kept(
     assert texts(dataset) == {"z.mp4": "the first"}
 
 
-def test_members_of_an_archive_are_judged_one_by_one(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:
+def test_archive_members_get_a_result_each(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:
     with zipfile.ZipFile(tmp_path / "clips.zip", "w") as archive:
         for name, color in (("a", "red"), ("b", "blue")):
             archive.write(make_clip(tmp_path / f"{name}.mp4", 4, color=color), f"inside/{name}.mp4")
@@ -177,7 +179,7 @@ def test_members_of_an_archive_are_judged_one_by_one(workspace: Workspace, tmp_p
     assert not [path for path in (dataset.folder / ".import").rglob("*") if path.is_file() and path.name != "lock"]
 
 
-def test_scaled_down_when_asked_only(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:
+def test_clips_are_scaled_down_only_on_request(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:
     sources = [
         SourceFile(make_clip(tmp_path / "wide.mp4", 4, (200, 120))),
         SourceFile(make_clip(tmp_path / "small.mp4", 4)),
@@ -188,7 +190,7 @@ def test_scaled_down_when_asked_only(workspace: Workspace, tmp_path: Path, make_
     assert (small.outcome, small.clip.width) == ("taken", 64)
 
 
-def test_a_picture_comes_back_from_an_export_as_it_is(workspace: Workspace, tmp_path: Path) -> None:
+def test_an_exported_picture_is_imported_unchanged(workspace: Workspace, tmp_path: Path) -> None:
     picture = tmp_path / "picture.png"
     Image.fromarray(draw(1)[0]).save(picture)
     (made,) = intake.ingest(Dataset.create(workspace, "One").folder, [SourceFile(picture)])
@@ -203,7 +205,9 @@ def test_a_picture_comes_back_from_an_export_as_it_is(workspace: Workspace, tmp_
     )
 
 
-def test_two_imports_into_one_dataset_do_not_meet(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:
+def test_two_imports_into_one_dataset_exclude_each_other(
+    workspace: Workspace, tmp_path: Path, make_clip: MakeClip
+) -> None:
     dataset = Dataset.create(workspace, "Twice")
     source = SourceFile(make_clip(tmp_path / "a.mp4"))
 
@@ -230,7 +234,7 @@ def natural(frames: int, size: tuple[int, int] = (320, 192)) -> np.ndarray:
 
 
 @pytest.mark.parametrize("fix", [{"sound": True}, {"aspect": Fraction(3, 2)}], ids=["untouched", "stretched"])
-def test_nobody_could_see_that_a_clip_was_written_anew(tmp_path: Path, fix: dict[str, Any]) -> None:
+def test_re_encoding_is_not_visible(tmp_path: Path, fix: dict[str, Any]) -> None:
     source = write_video(tmp_path / "given.mov", natural(12), options={"crf": "4", "preset": "ultrafast"}, **fix)
     made = canonical.convert(source, tmp_path / "clip.mp4")
     wanted = canonical.converted(media.raw_frames(source), media.probe(source))
@@ -258,7 +262,7 @@ def wait_for_lines(dataset: Dataset, count: int) -> None:
         time.sleep(0.02)
 
 
-def test_import_job_killed_half_way_goes_on_where_it_was(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_killed_import_job_resumes(workspace: Workspace, tmp_path: Path) -> None:
     dataset = Dataset.create(workspace, "Killed")
     status = dataset.start_import([many(tmp_path / "given", 12)])
     assert status.pid is not None
@@ -280,7 +284,7 @@ def test_import_job_killed_half_way_goes_on_where_it_was(workspace: Workspace, t
     assert not list(dataset.folder.glob("clips/.*"))
 
 
-def test_import_job_stops_when_asked_and_keeps_what_it_has(workspace: Workspace, tmp_path: Path) -> None:
+def test_an_import_job_stops_on_request_and_keeps_its_clips(workspace: Workspace, tmp_path: Path) -> None:
     dataset = Dataset.create(workspace, "Stopped")
     dataset.start_import([many(tmp_path / "given", 8)])
     wait_for_lines(dataset, 1)
@@ -305,7 +309,7 @@ def entering(contents: Contents, number: int, sha256: str) -> threading.Thread:
     return thread
 
 
-def test_a_source_waits_for_earlier_ones_of_the_same_content_alone_and_nobody_after_the_end() -> None:
+def test_a_source_waits_only_for_earlier_ones_and_never_after_the_end() -> None:
     contents = Contents()
     same = entering(contents, 2, "a")
     other = entering(contents, 1, "b")

@@ -54,7 +54,7 @@ def test_an_animation_is_a_clip_at_the_rate_of_its_frames(tmp_path: Path, kind: 
 
 
 @pytest.mark.parametrize("kind", SAVE)
-def test_what_is_transparent_becomes_white_and_the_result_says_so(tmp_path: Path, kind: str) -> None:
+def test_transparency_becomes_white_with_a_note(tmp_path: Path, kind: str) -> None:
     target = tmp_path / "clip.mp4"
     made = convert(animation(tmp_path / f"a.{kind}", clear=True), target)
     assert "transparency filled with white" in made.changes
@@ -62,7 +62,7 @@ def test_what_is_transparent_becomes_white_and_the_result_says_so(tmp_path: Path
     assert np.all(frames[:, 2:6, 2:60] > 235)
 
 
-def test_uneven_times_are_evened_and_a_size_is_kept_to(tmp_path: Path) -> None:
+def test_variable_frame_times_and_longest_side(tmp_path: Path) -> None:
     made = convert(animation(tmp_path / "a.webp", duration=[100, 100, 300, 100, 100, 100]), tmp_path / "clip.mp4", 32)
     assert (made.fps, made.width, made.height) == (10, 32, 24)
     assert made.frames >= 7
@@ -70,7 +70,7 @@ def test_uneven_times_are_evened_and_a_size_is_kept_to(tmp_path: Path) -> None:
     assert "scaled down from 64x48" in made.changes
 
 
-def test_an_animated_webp_has_the_limits_of_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_animated_webp_has_the_usual_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = animation(tmp_path / "a.webp", duration=1000)
     with monkeypatch.context() as patch:
         patch.setattr(canonical, "MAX_SECONDS", 2.0)
@@ -124,7 +124,7 @@ def named(dataset: Dataset, name: str) -> Clip:
     return next(clip for clip in dataset.clips if clip.text == name)
 
 
-def test_what_differs_is_kept_and_what_does_not_is_said_to_be_equal(dataset: Dataset) -> None:
+def test_a_first_frame_is_kept_only_if_it_differs(dataset: Dataset) -> None:
     kept = named(dataset, "drawn").first_frame
     assert np.array_equal(np.asarray(Image.open(dataset.folder / kept)), drawing())
     wide = np.asarray(Image.open(dataset.folder / named(dataset, "wide").first_frame))
@@ -140,7 +140,9 @@ def test_what_differs_is_kept_and_what_does_not_is_said_to_be_equal(dataset: Dat
 
 
 @pytest.mark.parametrize("ending", ["", ".tar"])
-def test_they_go_out_and_come_back_whole(dataset: Dataset, workspace: Workspace, tmp_path: Path, ending: str) -> None:
+def test_first_frames_survive_export_and_import(
+    dataset: Dataset, workspace: Workspace, tmp_path: Path, ending: str
+) -> None:
     target = export(dataset.folder, ExportSettings(layout="lists", target=str(tmp_path / f"out{ending}")))
     back = Dataset.create(workspace, "Back")
     back.import_files([target])
@@ -152,13 +154,13 @@ def test_they_go_out_and_come_back_whole(dataset: Dataset, workspace: Workspace,
     assert len(list((back.folder / "first_frames").iterdir())) == 2
 
 
-def test_a_dataset_folder_brings_its_own(dataset: Dataset, workspace: Workspace) -> None:
+def test_a_dataset_folder_includes_its_first_frames(dataset: Dataset, workspace: Workspace) -> None:
     copy = Dataset.create(workspace, "Copy")
     copy.import_files([dataset.folder])
     assert copy.content_hash == dataset.content_hash
 
 
-def test_pictures_of_clips_that_are_here_already_are_taken(given: Path, dataset: Dataset, workspace: Workspace) -> None:
+def test_first_frames_are_added_to_known_clips(given: Path, dataset: Dataset, workspace: Workspace) -> None:
     later = Dataset.create(workspace, "Later")
     later.import_files([given / "videos"])
     (result, *_) = later.import_files([given])
@@ -166,7 +168,7 @@ def test_pictures_of_clips_that_are_here_already_are_taken(given: Path, dataset:
     assert {clip.first_frame for clip in later.clips} == {clip.first_frame for clip in dataset.clips}
 
 
-def test_a_part_that_begins_elsewhere_has_none_and_the_whole_gets_it_back(dataset: Dataset) -> None:
+def test_a_part_with_another_start_loses_the_first_frame_until_undone(dataset: Dataset) -> None:
     clip = named(dataset, "drawn")
     first = clip.first_frame
     start = dataset.trim(clip.id, 0, 0.5)
@@ -180,7 +182,7 @@ def test_a_part_that_begins_elsewhere_has_none_and_the_whole_gets_it_back(datase
     assert named(dataset, "drawn") == clip
 
 
-def test_a_layout_without_a_place_for_them_says_so(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_layout_that_cannot_store_first_frames_says_so(dataset: Dataset, tmp_path: Path) -> None:
     task = dataset.task("export")
     task.start(ExportSettings(layout="sidecars", target=str(tmp_path / "out")))
     assert task.wait(PATIENCE).state == jobs.State.FINISHED

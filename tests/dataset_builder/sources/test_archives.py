@@ -86,7 +86,7 @@ def test_an_archive_is_closed_with_the_thread_that_read_it(tmp_path: Path, name:
         gc.enable()
 
 
-def test_links_devices_and_doubles_are_refused(tmp_path: Path) -> None:
+def test_links_devices_and_duplicates_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     with tarfile.open(path, "w") as archive:
         for name, kind in (
@@ -133,7 +133,7 @@ class Named(zipfile.ZipInfo):
         ("utf-8", "set\\videos\\a.mp4"),
     ],
 )
-def test_names_of_other_systems_read_as_they_were_written(tmp_path: Path, encoding: str, name: str) -> None:
+def test_names_in_other_encodings_are_decoded(tmp_path: Path, encoding: str, name: str) -> None:
     path, right = tmp_path / "a.zip", name.replace("\\", "/")
     with zipfile.ZipFile(path, "w") as archive:
         for one in (name, name.replace(".mp4", ".txt")):
@@ -153,7 +153,7 @@ def test_names_of_other_systems_read_as_they_were_written(tmp_path: Path, encodi
 UNPACK = "unpack it and import the folder"
 
 
-def test_archives_that_are_not_read_are_named_with_what_to_do(tmp_path: Path) -> None:
+def test_unsupported_archives_say_what_to_do(tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir()
     names = ("a.7z", "b.RAR", "c.tar.zst", "d.mp4.gz", "e.zip.001", "f.z01", "g.parquet", "h.part1.rar", "i.iso")
@@ -175,7 +175,7 @@ def test_archives_that_are_not_read_are_named_with_what_to_do(tmp_path: Path) ->
     }
 
 
-def test_a_part_of_a_split_zip_and_a_method_that_nobody_reads_are_no_damage(tmp_path: Path) -> None:
+def test_split_zips_and_unknown_methods_are_not_called_damaged(tmp_path: Path) -> None:
     data = bytearray(write_zip(tmp_path / "a.zip", {"a.mp4": b"a", "b.mp4": b"b"}).read_bytes())
     place = data.index(b"PK\1\2")
     packed = data[: place + 10] + b"\x09" + data[place + 11 :]
@@ -206,7 +206,7 @@ def test_bombs_cost_no_memory(tmp_path: Path) -> None:
     assert "h.tar" in survey([tmp_path / "h.tar"]).refused
 
 
-def test_counts_and_totals_have_caps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_and_sizes_of_entries_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "MOST_ENTRIES", 3)
     path = write_tar(tmp_path / "a.tar", {f"{number}.mp4": b"x" for number in range(5)})
     assert list(ArchiveTree(path).refused) == ["after 3.mp4"]
@@ -244,7 +244,7 @@ def test_broken_archives_say_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.zip"])
-def test_members_come_out_right_from_several_threads_in_any_order(tmp_path: Path, name: str) -> None:
+def test_members_can_be_extracted_by_several_threads_in_any_order(tmp_path: Path, name: str) -> None:
     members = {f"{number:03d}.mp4": os.urandom(3000) + b"%d" % number for number in range(120)}
     path = tmp_path / name
     if name.endswith(".zip"):
@@ -267,9 +267,7 @@ def test_members_come_out_right_from_several_threads_in_any_order(tmp_path: Path
     assert sorted(right) == names
 
 
-def test_a_compressed_tar_is_unpacked_once_when_its_members_are_taken_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reading_members_in_order_decompresses_a_tar_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_tar(tmp_path / "a.tar.gz", {f"{n:03d}.mp4": os.urandom(10_000) for n in range(100)}, "w:gz")
     read = 0
     original = gzip.GzipFile.read
@@ -290,7 +288,7 @@ def test_a_compressed_tar_is_unpacked_once_when_its_members_are_taken_in_order(
     assert read < 2_500_000
 
 
-def test_a_member_may_be_any_kind_of_name(tmp_path: Path) -> None:
+def test_members_can_have_any_name(tmp_path: Path) -> None:
     odd = "clips/é\u202e\n%03d $(x).MP4"
     path = write_zip(tmp_path / "a.zip", {odd: b"x"})
     (source,) = survey([path]).sources
@@ -359,7 +357,7 @@ def test_a_table_beside_an_archive_captions_its_members(tmp_path: Path, archive:
         assert not found.refused
 
 
-def test_lists_and_texts_around_an_archive_count_as_beside_its_members(tmp_path: Path) -> None:
+def test_lists_and_texts_around_an_archive_caption_its_members(tmp_path: Path) -> None:
     lists = {"prompts.txt": "A\nB\n", "videos.txt": "a.mp4\nb.mp4\n"}
     assert captions(survey([write(tmp_path / "lists", lists, {"v.zip": AB})])) == {
         "v.zip::a.mp4": "A",
@@ -371,7 +369,7 @@ def test_lists_and_texts_around_an_archive_count_as_beside_its_members(tmp_path:
     assert found.sentences[0].startswith("v.zip: Folders videos and labels: 2 videos, 2 captions")
 
 
-def test_members_of_several_archives_and_files_beside_them_are_told_apart(tmp_path: Path) -> None:
+def test_members_of_several_archives_and_loose_files_are_distinguished(tmp_path: Path) -> None:
     table = "file_name,text\na.mp4,A\nb.mp4,B\none/c.mp4,1\ntwo.zip/c.mp4,2\nd.mp4,D\ngone.mp4,G\ne.mp4,E\n"
     given = write(
         tmp_path / "given",
@@ -391,7 +389,7 @@ def test_members_of_several_archives_and_files_beside_them_are_told_apart(tmp_pa
     }
 
 
-def test_a_table_of_a_folder_reaches_the_archives_below_it(tmp_path: Path) -> None:
+def test_a_folders_table_captions_archives_below_it(tmp_path: Path) -> None:
     tables = {
         "train/t.csv": "file_name,text\na.mp4,A\n",
         "all.csv": "file_name,text\nval/b.mp4,B\n/data/val/clips/c.mp4,C\n",
@@ -404,7 +402,7 @@ def test_a_table_of_a_folder_reaches_the_archives_below_it(tmp_path: Path) -> No
     ]
 
 
-def test_what_is_inside_counts_before_what_is_around_and_shards_stay_shards(tmp_path: Path) -> None:
+def test_captions_inside_an_archive_take_precedence_and_shards_stay_shards(tmp_path: Path) -> None:
     members = {"000.mp4": b"v", "000.txt": b"inside", "001.mp4": b"v"}
     table = {"t.csv": "file_name,text\n000.mp4,around\n001.mp4,one\n", "00_stats.json": '{"count": 2}'}
     found = survey([write(tmp_path / "given", table, {"00.tar": members})])
@@ -415,13 +413,13 @@ def test_what_is_inside_counts_before_what_is_around_and_shards_stay_shards(tmp_
     assert found.sentences[0] == "given: Table metadata.csv: 2 captions for videos in archives"
 
 
-def test_first_frames_and_control_clips_in_an_archive_are_no_clips(tmp_path: Path) -> None:
+def test_first_frames_and_control_clips_in_an_archive_are_not_clips(tmp_path: Path) -> None:
     table = "file_name,text,first_frame,control_path\na.mp4,A,f.png,ctl/a.mp4\n"
     (source,) = survey([write(tmp_path, {"t.csv": table}, {"v.zip": ("a.mp4", "f.png", "ctl/a.mp4")})]).sources
     assert (source.caption, source.first_frame and source.first_frame.key) == ("A", f"{tmp_path}/v.zip::f.png")
 
 
-def test_numbered_frames_in_an_archive_are_captioned_from_around_it(tmp_path: Path) -> None:
+def test_numbered_frames_in_an_archive_get_captions_from_outside(tmp_path: Path) -> None:
     frames = [f"walk/{number:03d}.png" for number in range(6)]
     given = write(tmp_path / "given", {"t.csv": "file_name,text\nwalk,W\n"}, {"v.zip": ["a.mp4", *frames]})
     found = survey([given], frame_rate=8.0)

@@ -116,7 +116,7 @@ def given(folder: Path, files: dict[str, bytes | str]) -> Survey:
     return survey([folder])
 
 
-def test_lists_of_unequal_length_give_no_caption_rather_than_a_wrong_one(tmp_path: Path) -> None:
+def test_lists_of_different_lengths_give_no_captions(tmp_path: Path) -> None:
     found = given(tmp_path, {"a.mp4": "v", "b.mp4": "v", "videos.txt": "a.mp4\nb.mp4\n", "prompts.txt": "only one\n"})
     assert [source.caption for source in found.sources] == ["", ""]
     assert Problem.UNPAIRED in found.found[0].problems
@@ -165,7 +165,7 @@ def test_first_frames_pair_by_line_or_not_at_all(tmp_path: Path) -> None:
     }
 
 
-def test_every_oddity_of_a_table_is_named(tmp_path: Path) -> None:
+def test_every_problem_of_a_table_is_named(tmp_path: Path) -> None:
     rows = "file_name,text\na.mp4,first\na.mp4,second\ngone.mp4,lost\nb.mp4,'=formula\n"
     found = given(tmp_path, {"a.mp4": "v", "b.mp4": "v", "c.mp4": "v", "metadata.csv": rows, "c.txt": "long " * 2_000})
     (part,) = found.found
@@ -187,7 +187,7 @@ def test_csv_cells_that_a_spreadsheet_would_run_are_written_as_text(small: Path,
     assert "\"'-i option" in table
 
 
-def test_pictures_are_sources_unless_they_only_show_a_video(tmp_path: Path) -> None:
+def test_pictures_are_imported_unless_they_are_posters(tmp_path: Path) -> None:
     names = ("clips/a.mp4", "thumbs/a.jpg", "b.webp", "c.PNG", "own/a.png", "beside.mp4", "beside.jpg")
     found = given(tmp_path, {**dict.fromkeys(names, "x"), "own/a.txt": "a picture of its own", "beside.txt": "both"})
     assert sorted(source.name for source in found.sources) == ["a.mp4", "a.png", "b.webp", "beside.mp4", "c.PNG"]
