@@ -1,7 +1,7 @@
-"""The vision-language captioner with real processors and classes of transformers, on miniatures with random weights.
+"""The vision-language captioner with real transformers processors and models, on miniatures with random weights.
 
-The processors need torchvision, which the project itself does not install. `python tests/caption_environment.py` makes
-an environment that has it, and runs this file there.
+The processors need torchvision, which the project itself does not install. `python tests/caption_environment.py`
+creates an environment that has it and runs this file there.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def test_the_processor_keeps_our_frames_and_timestamps(workspace: Workspace, tmp
     model.open()
     inputs = model._inputs(draw(6, (64, 48)), 2.0, "Describe it")
     asked = model._processor.decode(inputs["input_ids"][0])
-    # Two frames a patch: 0 and 0.5 s, 1 and 1.5 s, 2 and 2.5 s.
+    # Two frames per patch: 0 and 0.5 s, 1 and 1.5 s, 2 and 2.5 s.
     assert [part.split(" ")[0] for part in asked.split("<")[1:] if " seconds>" in part] == ["0.2", "1.2", "2.2"]
     assert inputs["video_grid_thw"][0, 0] == 3
     assert "Describe it" in asked

@@ -55,7 +55,7 @@ def test_depth_is_gray_and_normalized_over_the_whole_clip(tiny: Callable[[str], 
     assert (found.min(), found.max()) == (0, 255)
     with Depth(tiny("depth"), "cpu") as depth:
         near = np.stack([depth._nearness(frame) for frame in video]).astype(float)
-    # One straight line leads from nearness to shades, in all frames: what is nearest is white.
+    # Shades are one linear function of inverse depth in all frames, and the nearest is white.
     middle = (near > np.percentile(near, 5)) & (near < np.percentile(near, 95))
     small = np.stack([_resized(one[..., 0], near.shape[1:]) for one in found])
     assert np.corrcoef(near[middle], small[middle])[0, 1] > 0.9
@@ -120,7 +120,11 @@ def test_a_box_gets_a_margin_and_the_models_aspect_ratio() -> None:
 
 def test_a_skeleton_has_the_colors_of_openpose() -> None:
     places = np.zeros((17, 2), np.float32)
-    places[5], places[6], places[0] = (150, 60), (50, 60), (100, 20)  # shoulders: his left is on the right; the nose
+    places[5], places[6], places[0] = (
+        (150, 60),
+        (50, 60),
+        (100, 20),
+    )  # left and right shoulder, nose
     scores = np.zeros(17, np.float32)
     scores[[0, 5, 6]] = 0.9
     canvas = np.zeros((200, 200, 3), np.uint8)

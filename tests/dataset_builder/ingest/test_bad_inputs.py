@@ -1,4 +1,4 @@
-"""Files that cannot be taken, are converted, copied or scaled, and odd streams: each with what is said of it."""
+"""Files that are refused, converted, copied or scaled, and odd streams, each with its message."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """One import of the whole menagerie."""
+    """Import all the odd files once."""
     base = tmp_path_factory.mktemp("menagerie")
     (base / "given").mkdir()
     foreign.write_menagerie(base / "given")
@@ -51,7 +51,7 @@ def result_of(dataset: Dataset, name: str) -> ImportResult:
 
 
 def clip_of(dataset: Dataset, name: str) -> tuple[Clip, np.ndarray]:
-    """The clip's record and all of its frames."""
+    """Return a clip's record and all its frames."""
     clip = dataset.clip(result_of(dataset, name).clip.file_name)
     return clip, media.read_frames(dataset.path_of(clip), range(clip.frames))
 
@@ -128,7 +128,7 @@ def test_a_canonical_file_is_copied_byte_for_byte_once(built: Dataset) -> None:
 def test_a_rotated_clip_is_upright(built: Dataset) -> None:
     clip, frames = clip_of(built, "turned.mov")
     assert (clip.width, clip.height, clip.frames) == (64, 96, 24)
-    assert frames[12, :12, -12:].min() > 200  # the white corner of the stored top left is now top right
+    assert frames[12, :12, -12:].min() > 200  # the white corner moved from the top left to the top right
     assert frames[12, :12, :12].max() < 200
     shown = np.asarray(Image.open(built.folder / thumbnail_name(clip))).astype(int)
     assert np.abs(shown - frames[12]).mean() < 4 < np.abs(shown - frames[0]).mean()
@@ -139,7 +139,7 @@ def test_a_rotated_clip_is_upright(built: Dataset) -> None:
 def test_a_variable_rate_clip_is_resampled_by_timestamp(built: Dataset) -> None:
     clip, frames = clip_of(built, "uneven.mkv")
     assert clip.fps == 30
-    assert clip.frames == 44  # 15 frames at 30 fps, 15 at 15 fps; the last one's length is not known
+    assert clip.frames == 44  # 15 frames at 30 fps, 15 at 15 fps; the last frame's duration is unknown
     changes = np.abs(np.diff(frames[:, ::4].astype(int), axis=0)).max(axis=(1, 2, 3)) > 60
     assert changes[:14].all()
     assert 0.4 < changes[16:].mean() < 0.6
@@ -165,7 +165,7 @@ def test_sizes_and_rates(built: Dataset) -> None:
     assert clip_of(built, "tv.mp4")[0].fps == pytest.approx(30000 / 1001)
     assert (clip_of(built, "slow_motion.mp4")[0].fps, clip_of(built, "slow_motion.mp4")[0].frames) == (60, 12)
     assert clip_of(built, "thousand.mp4")[0].frames == 5
-    # Half of the frames stand before zero, and the file says not to show them.
+    # Half of the frames are before zero, and the file hides them.
     assert (clip_of(built, "early.mp4")[0].frames, result_of(built, "early.mp4").clip.frames) == (12, 12)
 
 
@@ -196,7 +196,7 @@ def test_pictures_become_one_frame_clips(built: Dataset) -> None:
         shown[name] = frames[0].astype(int)
     assert shown["picture.mp4"].shape == (64, 96, 3)
     assert shown["photo.JPG"].shape == (96, 64, 3)
-    assert shown["photo.JPG"][:12, -12:].min() > 200  # the white corner went from the left to the right
+    assert shown["photo.JPG"][:12, -12:].min() > 200  # the white corner moved from left to right
     assert shown["cutout.webp"][:28].min() > 235
     assert np.abs(shown["cutout.webp"][36:] - shown["picture.mp4"][36:]).mean() < 3
     assert shown["gray.png"][0].mean() < 10
@@ -275,7 +275,7 @@ def test_no_file_triggers_network_access_or_reads_another_file(tmp_path: Path) -
 
 
 def streams(path: Path) -> list[bytes]:
-    """The bytes of every packet of the video."""
+    """Return the bytes of every video packet."""
     with av.open(str(path)) as file:
         return [bytes(packet) for packet in file.demux(video=0) if packet.size]
 
@@ -291,7 +291,7 @@ def taken(source: Path) -> tuple[CanonicalClip, Path]:
 
 @pytest.mark.parametrize(("name", "fps"), [("talking.mp4", 30000 / 1001), ("talking.mov", 24)])
 def test_the_video_is_copied_byte_for_byte(tmp_path: Path, name: str, fps: float) -> None:
-    source = write_video(tmp_path / name, noisy(40), fps=fps, sound=True)  # with B-frames, as x264 likes it
+    source = write_video(tmp_path / name, noisy(40), fps=fps, sound=True)  # with B-frames, x264's default
     made, target = taken(source)
     assert made.changes == ("sound removed: video copied unchanged",)
     assert streams(target) == streams(source)
@@ -331,7 +331,7 @@ def test_a_damaged_file_is_not_copied(tmp_path: Path) -> None:
 
 
 def test_a_clip_does_not_reveal_where_its_source_was_made(tmp_path: Path) -> None:
-    """Datasets are exported and published: notes of other programs hold paths, names and places."""
+    """Datasets are published, and metadata of other programs may have paths, names and places."""
     notes = {
         "comment": '{"workflow": "/home/ann/models/secret.safetensors"}',
         "title": "Ann",
@@ -355,7 +355,7 @@ def test_a_clip_does_not_reveal_where_its_source_was_made(tmp_path: Path) -> Non
 
 
 def test_the_demo_clips_are_copied_unchanged(dataset: Dataset) -> None:
-    """Some were encoded with B-frames allowed and none used: such times are right, and nothing is encoded again."""
+    """Some were encoded with B-frames allowed but not used. Their times are right, so they are not re-encoded."""
     dataset.import_files([ASSETS / "demo_clips" / "stripes"])
     assert {result.outcome for result in dataset.import_results if "striped" in result.name} == {"taken"}
 
@@ -368,7 +368,7 @@ VIDEO = draw(24, (96, 64))
 
 
 def copied(source: Path, target: Path, container: str | None = None) -> Path:
-    """The same packets in another container, each with its decoding time alone, as programs that copy an AVI do."""
+    """Copy packets to another container with decoding times only, as programs that remux an AVI do."""
     with av.open(str(source)) as read, av.open(str(target), "w", format=container) as written:
         stream = written.add_stream_from_template(read.streams.video[0])
         for number, packet in enumerate(read.demux(video=0)):
@@ -429,7 +429,7 @@ def test_an_avi_with_b_frames_is_read_in_order(tmp_path: Path) -> None:
 
 
 def resized(target: Path, sizes: Sequence[tuple[int, int]]) -> Path:
-    """Twelve frames of each size in one stream of VP8."""
+    """Write twelve frames of each size in one VP8 stream."""
     parts = []
     for number, size in enumerate(sizes):
         parts.append(write_video(target.with_name(f"{number}.ivf"), draw(12, size), fps=12, codec="libvpx"))
@@ -488,7 +488,7 @@ def test_a_still_track_before_the_video_is_skipped(tmp_path: Path, ending: str) 
 
 
 def renamed(folder: Path, codec: bytes) -> Path:
-    """An mp4 whose codec has another name."""
+    """Change the codec's name in an mp4."""
     path = write_video(folder / "a.mp4", VIDEO)
     path.write_bytes(path.read_bytes().replace(b"avc1", codec))
     return path

@@ -1,4 +1,4 @@
-"""Files of latents as clips: what is taken, what is refused and why, and what cannot be done to them."""
+"""Latents files as clips: which are imported or refused, and which operations they do not support."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Tensors = dict[str, np.ndarray]
 
 
 def latents(*shape: int, seed: int = 0) -> np.ndarray:
-    """Of 9 frames of 40x40 by default."""
+    """Write latents, by default for 9 frames of 40x40."""
     return np.random.default_rng(seed).standard_normal(shape or (16, 3, 10, 10)).astype(np.float32)
 
 
@@ -49,7 +49,7 @@ def text(tokens: int = 16, width: int = 64) -> np.ndarray:
 
 @pytest.fixture
 def given(workspace: Workspace, tmp_path: Path) -> Dataset:
-    """Import one file of latents and embeddings, with its caption in a text file next to it."""
+    """Import a file of latents and embeddings with its caption in a text file beside it."""
     path = write(tmp_path / "given" / "walk.safetensors", {"latents": latents(), "embeddings": text()})
     path.with_suffix(".txt").write_text("a man walks")
     dataset = Dataset.create(workspace, "Given")
@@ -131,7 +131,7 @@ def test_a_family_name_means_any_of_its_published_models(workspace: Workspace, t
     assert not reasons["ltx-video-2b-0.9.1"]
     assert "takes [256, 4096]" in reasons["ltx-video-2b-0.9.5"]
     small = write(tmp_path / "two.safetensors", {"latents": latents()}, model="cogvideox")
-    assert dataset.import_files([small])[0].clip.width == 80  # of the published ones, not of the built-in one
+    assert dataset.import_files([small])[0].clip.width == 80  # of a published model, not of the built-in one
 
 
 def test_a_truncated_or_invalid_file_is_refused(workspace: Workspace, tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_truncated_or_invalid_file_is_refused(workspace: Workspace, tmp_path: 
 
 
 def test_clips_that_a_run_cannot_use_are_left_out_with_the_reason(given: Dataset, tmp_path: Path) -> None:
-    """One fits; the others are of another length, frame rate, family and VAE."""
+    """One fits. The others differ in length, frame rate, family and VAE."""
     folder = tmp_path / "more"
     write(folder / "long.safetensors", {"latents": latents(16, 5, 10, 10)})
     write(folder / "fast.safetensors", {"latents": latents(seed=1)}, fps="24")
@@ -196,7 +196,7 @@ def test_models_with_the_same_vae_and_scale_share_latents(tmp_path: Path) -> Non
     path = write(tmp_path / "one.safetensors", model="cogvideox-5b")
     taken = {name: Fit(*find_model(name)).misfit(path) for name in ("cogvideox-5b-i2v", "cogvideox-2b")}
     assert not taken["cogvideox-5b-i2v"]
-    assert "whose VAE or scale is not that of" in taken["cogvideox-2b"]  # the same weights, but another scale
+    assert "whose VAE or scale is not that of" in taken["cogvideox-2b"]  # same weights but another scale
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""An import as a whole: one bad file costs only itself, what is done stays done, people's captions win."""
+"""The whole import: a bad file affects no other, finished work is kept, and the user's captions take precedence."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_two_imports_into_one_dataset_exclude_each_other(
 
 
 def natural(frames: int, size: tuple[int, int] = (320, 192)) -> np.ndarray:
-    """A pan over detail at every scale with the grain of a dark room: hard to encode, as real footage is."""
+    """A pan over detail at every scale with low-light grain, as hard to encode as real footage."""
     width, height = size
     random = np.random.default_rng(0)
     whole = width + 4 * frames
@@ -248,7 +248,7 @@ def test_re_encoding_is_not_visible(tmp_path: Path, fix: dict[str, Any]) -> None
 
 
 def many(folder: Path, count: int) -> Path:
-    """Clips that each take a moment to fix."""
+    """Clips that each take a moment to convert."""
     folder.mkdir()
     for number in range(count):
         write_video(folder / f"{number:02}.mkv", draw(8 + number, (160, 96)), options={"preset": "ultrafast"})
@@ -295,7 +295,7 @@ def test_an_import_job_stops_on_request_and_keeps_its_clips(workspace: Workspace
     assert 1 <= len(dataset.clips) < 8
 
 
-A_WHILE = 0.1  # seconds in which a thread that need not wait would be through
+A_WHILE = 0.1  # seconds; enough for a thread that does not wait
 
 
 def entering(contents: Contents, number: int, sha256: str) -> threading.Thread:
@@ -346,7 +346,7 @@ def test_a_failed_upload_is_shown_by_its_own_name_until_it_is_dismissed(
     dataset.start_import(kept)
     ended = dataset.task("import").wait(PATIENCE)
     assert (ended.state, ended.exit_code) == (jobs.State.FAILED, ExitCode.BAD_DATA)
-    for _ in range(2):  # read from the disk each time, as the shell does
+    for _ in range(2):  # reads from disk each time, like the shell
         seen = task_snapshot(Dataset.open(workspace, "cats").task("import"))
         assert "my cat.mp4" in seen.sentence
         assert str(workspace.root) not in json.dumps(
@@ -367,7 +367,7 @@ FRAMES = FPS * 60 * MINUTES
 
 @pytest.fixture(scope="module")
 def half_an_hour(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset of one clip, 1,800 frames of 32x32: gray that grows lighter, so that a picture tells its time."""
+    """A dataset of one clip, 1,800 frames of 32x32: gray that gets lighter, so that a frame's shade tells its time."""
     folder = tmp_path_factory.mktemp("long") / "long"
     levels = (20 + np.arange(FRAMES) * 200 / FRAMES).astype(np.uint8)
     media.encode(np.broadcast_to(levels[:, None, None, None], (FRAMES, 32, 32, 3)), folder / "clips/long.mp4", FPS)
@@ -384,7 +384,7 @@ def dataset(half_an_hour: Path, workspace: Workspace) -> Dataset:
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of the frames that are decoded from now on."""
+    """Record the numbers of frames decoded from now on."""
     numbers: list[int] = []
     onward = scenes.frames_onward
 

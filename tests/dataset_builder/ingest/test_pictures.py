@@ -1,4 +1,4 @@
-"""Animated pictures become clips, those of one frame stay pictures, and first frames that come along are kept."""
+"""Animated pictures become clips, single ones stay pictures, and separate first frames are kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RED, GREEN = (250, 10, 10, 255), (10, 200, 10, 255)
 
 
 def animation(path: Path, frames: int = 6, duration: int | list[int] = 80, clear: bool = False) -> Path:
-    """A red picture over which a green bar moves; clear: its background is transparent."""
+    """A green bar moving over red. clear: whether the background is transparent."""
     pictures = []
     for number in range(frames):
         picture = Image.new("RGBA", (64, 48), (0, 0, 0, 0) if clear else RED)
@@ -86,7 +86,7 @@ NAMES = ("drawn", "own", "broken", "none", "wide")
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five clips in the layout of lists: a drawing, the own first frame as JPEG, a broken file, none, another shape."""
+    """Five clips with lists; their first frames: drawn, the clip's own as JPEG, broken, missing, of another shape."""
     folder = tmp_path_factory.mktemp("first") / "given"
     (folder / "images").mkdir(parents=True)
     for number, name in enumerate(NAMES):
@@ -104,7 +104,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def drawing() -> np.ndarray:
-    """uint8 [64, 96, 3] that looks like no frame of the clips."""
+    """uint8 [64, 96, 3], unlike any frame of the clips."""
     return np.random.default_rng(3).integers(0, 256, (64, 96, 3), np.uint8)
 
 
@@ -150,7 +150,7 @@ def test_first_frames_survive_export_and_import(
     assert [clip.first_frame for clip in back.clips] == [clip.first_frame for clip in dataset.clips]
     for name in filter(None, (clip.first_frame for clip in back.clips)):
         assert (back.folder / name).read_bytes() == (dataset.folder / name).read_bytes()
-    back.import_files([target])  # again: nothing is taken twice
+    back.import_files([target])  # importing again adds nothing
     assert len(list((back.folder / "first_frames").iterdir())) == 2
 
 

@@ -1,4 +1,4 @@
-"""Archives: each entry that may not be read is named, and captions around an archive reach the videos inside."""
+"""Archives: refused entries are named, and captions around an archive apply to the videos inside."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_an_archive_is_closed_with_the_thread_that_read_it(tmp_path: Path, name:
         taken(path, "a.mp4", tmp_path)
         opened.append([file.path for file in psutil.Process().open_files()])
 
-    gc.disable()  # whoever waits for the collector has files open for long
+    gc.disable()  # code that relies on the collector keeps files open for long
     try:
         thread = threading.Thread(target=read)
         thread.start()
@@ -116,7 +116,7 @@ def test_links_devices_and_duplicates_are_refused(tmp_path: Path) -> None:
 
 
 class Named(zipfile.ZipInfo):
-    """A member whose name is stored as other bytes than UTF-8, without a word about it."""
+    """A member whose name is not UTF-8 and not marked as another encoding."""
 
     encoding = "utf-8"
 
@@ -183,7 +183,7 @@ def test_split_zips_and_unknown_methods_are_not_called_damaged(tmp_path: Path) -
     assert ArchiveTree(tmp_path / "a.zip").refused == {
         "a.mp4": "compressed with Deflate64, which is not supported: unpack the archive and import the folder"
     }
-    data[data.rindex(b"PK\5\6") + 4] = 2  # the third part
+    data[data.rindex(b"PK\5\6") + 4] = 2  # marks it as the third part
     (tmp_path / "b.zip").write_bytes(data)
     reason = survey([tmp_path / "b.zip"]).refused["b.zip"]
     assert reason == "b.zip is one part of a split archive: unpack all parts together and import the folder"
@@ -198,10 +198,10 @@ def test_bombs_cost_no_memory(tmp_path: Path) -> None:
             info.size = 30_000_000
             archive.addfile(info, io.BytesIO(bytes(info.size)))
     (part,) = survey([tmp_path / "b.tar.gz"]).found
-    assert len(part.sources) == 2  # of 30 MB each, from 90 kB: it is not unpacked any further
+    assert len(part.sources) == 2  # 30 MB each, from 90 kB; nothing more is unpacked
     assert "unpacks to more than 200 times its size" in part.refused["b.tar.gz"]
     head = tarfile.TarInfo("x")
-    head.type, head.size = tarfile.XHDTYPE, 2**40  # a header that asks for a terabyte of memory
+    head.type, head.size = tarfile.XHDTYPE, 2**40  # a header that requests a terabyte of memory
     (tmp_path / "h.tar").write_bytes(head.tobuf() + bytes(1024))
     assert "h.tar" in survey([tmp_path / "h.tar"]).refused
 

@@ -1,4 +1,4 @@
-"""Fetching from and pushing to a Hub that runs on this machine: huggingface_hub itself does the talking."""
+"""Download from and push to a local Hub server with huggingface_hub itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every layout gives back what was written in it, is found out by itself, and SAT's reader takes our shards."""
+"""Every layout is detected and reads back what it wrote, and SAT's reader accepts our shards."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def content(source: SourceFile, folder: Path) -> str:
-    """The SHA-256 of a source's bytes, taken out of its archive if it lies in one."""
+    """Return the SHA-256 of a source's bytes, extracted from its archive if needed."""
     if not source.member:
         return file_sha256(source.path)
     extract(source, folder / "member.mp4", 10_000_000)
@@ -157,7 +157,7 @@ def test_first_frames_pair_by_line_or_not_at_all(tmp_path: Path) -> None:
     assert "2 videos, 2 captions, 2 first frames" in paired.sentence
     assert paired.problems == {}
     (short,) = given(tmp_path / "short", {**files, "images.txt": "one.png\n"}).found
-    assert [source.first_frame for source in short.sources] == [None] * 3  # two.png, which no list names, is a clip
+    assert [source.first_frame for source in short.sources] == [None] * 3  # two.png is a clip, because no list names it
     assert short.problems == {
         Problem.UNPAIRED_PICTURES: ("videos.txt (2 lines), images.txt (1 lines)",),
         Problem.POSTER: ("one.png",),
@@ -204,12 +204,12 @@ def test_a_layout_that_does_not_fit_is_refused(tmp_path: Path) -> None:
 
 
 RATES = (8, 12.5, 15, 23.976, 24, 25, 29.97, 30)
-FPS, FRAMES = 8, 5  # what SAT is told in the tests
+FPS, FRAMES = 8, 5  # SAT's settings in these tests
 
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """64 clips of eight rates, each from barely long enough for SAT to a little longer."""
+    """64 clips at eight rates, from barely long enough for SAT to slightly longer."""
     folder = tmp_path_factory.mktemp("many") / "many"
     clips = []
     for number in range(64):
@@ -238,7 +238,7 @@ def test_sat_takes_all_64_clips_of_our_shards(many: Path, tmp_path: Path, monkey
     found = [one for tar in sorted(folder.iterdir()) for one in taken(tar, fps=FPS, num_frames=FRAMES)]
     assert [one.caption for one in found] == [f"clip {number} é" for number in range(64)]
     assert {one.frames.shape for one in found} == {(FRAMES, 64, 64, 3)}
-    # A trainer configured for records beside the shards reads ours, too.
+    # A trainer configured for records beside the shards reads ours too.
     tar = next(folder.iterdir())
     assert taken(tar, fps=FPS, num_frames=FRAMES, meta_names=("caption", "duration", "fps"))
     assert [source.caption for source in survey([folder]).sources] == [f"clip {number} é" for number in range(64)]

@@ -1,4 +1,4 @@
-"""What an import finds in folders, through links and from a package's own source, and says before it begins."""
+"""What an import finds in folders, through links and from a package's source, and reports before it begins."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ def wrong(text):
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A package of a researcher's, as this process and those that it starts find it installed."""
+    """Install a package with a source for this process and its children."""
     folder = tmp_path / "package"
     (notes := folder / "lab-1.dist-info").mkdir(parents=True)
     (folder / "lab_sources.py").write_text(MODULE)
@@ -343,7 +343,7 @@ OUT = "it is a link that leads outside the imported folder: replace it with the 
 
 
 def hub_cache(folder: Path, as_text: bool = False) -> Path:
-    """A snapshot of the Hub's cache; as_text: as copied where links are not supported."""
+    """A snapshot in a Hub cache. as_text: whether links are text files, as on systems without links."""
     cache = folder / "datasets--o--n"
     snapshot = cache / "snapshots" / "abc"
     (snapshot / "data").mkdir(parents=True)
@@ -457,7 +457,7 @@ def confined() -> Iterator[Callable[..., None]]:
 
 
 def imported(workspace: Workspace, *paths: Path) -> Dataset:
-    """What the page makes of the paths that a person types."""
+    """Import paths entered on the page."""
     task = datasets.import_(workspace, "New", ImportSettings(sources=tuple(map(str, paths))))
     dataset = Dataset.open(workspace, task.id.partition("/")[0])
     dataset.task("import").wait(PATIENCE)

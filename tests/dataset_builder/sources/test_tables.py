@@ -1,4 +1,4 @@
-"""Captions and companion files from tables of any kind, text files, lists, Parquet, folders and suffixes."""
+"""Captions and companion files from tables, text files, lists, parquet, folders and file names."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Files = dict[str, Any]
 
 
 def write(folder: Path, files: Files) -> Path:
-    """Files by name: text, bytes, or a value that is written as JSON."""
+    """Write files by name: text, bytes, or a value to write as JSON."""
     for name, data in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ def looked(folder: Path, files: Files, columns: Columns = USUAL, layout: str = "
 
 
 def captions(found: Survey) -> dict[str, str]:
-    """File -> caption, without the files that have none."""
+    """Return file -> caption, without files that have none."""
     root = found.found[0].path
     return {s.member or s.path.relative_to(root).as_posix(): s.caption for s in found.sources if s.caption}
 
@@ -580,7 +580,7 @@ def test_a_table_that_cannot_be_read_says_why(tmp_path: Path, monkeypatch: pytes
 
 
 def beside(found: Survey) -> dict[str, dict[str, str]]:
-    """Clip -> kind -> the end of the file's path."""
+    """Return clip -> kind -> the end of the file's path."""
     return {
         source.name: {kind: "/".join(file.key.replace("::", "/").split("/")[-2:]) for kind, file in source.companions}
         for source in found.sources
@@ -588,7 +588,7 @@ def beside(found: Survey) -> dict[str, dict[str, str]]:
 
 
 def found_beside(folder: Path, files: dict[str, Any], archives: dict[str, Any] | None = None) -> Survey:
-    """The survey of a folder of files by their names; what is neither text nor bytes is written as JSON."""
+    """Survey a folder with these files; values other than text and bytes are written as JSON."""
     given = folder / "given"
     for name, content in files.items():
         (given / name).parent.mkdir(parents=True, exist_ok=True)
@@ -668,7 +668,7 @@ def test_a_folder_of_masks_alone_is_a_folder_of_clips(tmp_path: Path) -> None:
     files = {"venice/a.mp4": "v", "masks/carnival.mp4": "v", "masks/carnival.txt": "a carnival", "venice/a.txt": "A"}
     assert beside(found_beside(tmp_path, files)) == {"a.mp4": {}, "carnival.mp4": {}}
     same = {"venice/a.mp4": "v", "masks/a.mp4": "v", "masks/a.txt": "a carnival", "venice/a.txt": "A"}
-    assert len(found_beside(tmp_path / "same", same).sources) == 2  # a caption of its own makes it a clip
+    assert len(found_beside(tmp_path / "same", same).sources) == 2  # its own caption makes it a clip
 
 
 def test_a_name_without_a_folder_means_the_clip_not_its_mask(tmp_path: Path) -> None:
