@@ -78,7 +78,12 @@ class VisionLanguage(Captioner):
         too_large = "the GPU ran out of memory for the frames: lower frames or picture_side, or choose a smaller model"
         try:
             with fits(too_large), torch.inference_mode():
-                return self._answer(self._inputs(frames, fps, instruction))
+                inputs = self._inputs(frames, fps, instruction)
+                longest = self._settings.longest_answer
+                tokens = self._model.generate(**inputs, max_new_tokens=longest, do_sample=False)
+                tokens = tokens[0, inputs["input_ids"].shape[1] :]
+                text = str(self._processor.decode(tokens, skip_special_tokens=True))
+                return whole_sentences(text) if len(tokens) >= longest else text
         except ValueError as error:  # such as a picture too narrow for the model's patches
             raise CaptionFailed(f"the model's processor rejected the frames ({error})") from error
 
@@ -93,12 +98,7 @@ class VisionLanguage(Captioner):
         picture = {"type": "image", "image": frames[0]} if count == 1 else {"type": "video", "video": frames}
         options: dict[str, Any] = {}
         if count > 1:
-            times = {
-                "total_num_frames": count,
-                "fps": fps,
-                "duration": count / fps,
-                "frames_indices": list(range(count)),
-            }
+            times = {"total_num_frames": count, "fps": fps, "duration": count / fps, "frames_indices": [*range(count)]}
             options = {"do_sample_frames": False, "video_metadata": [times]}
         message = {"role": "user", "content": [picture, {"type": "text", "text": instruction}]}
         inputs = self._processor.apply_chat_template(
@@ -110,13 +110,6 @@ class VisionLanguage(Captioner):
             processor_kwargs=options,
         )
         return inputs.to(self._model.device, dtype=self._model.dtype)
-
-    def _answer(self, inputs: Any) -> str:
-        prompt_length = inputs["input_ids"].shape[1]
-        longest = self._settings.longest_answer
-        tokens = self._model.generate(**inputs, max_new_tokens=longest, do_sample=False)[0, prompt_length:]
-        text = str(self._processor.decode(tokens, skip_special_tokens=True))
-        return whole_sentences(text) if len(tokens) >= longest else text
 
 
 def check_torchvision() -> None:

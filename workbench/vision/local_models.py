@@ -37,14 +37,7 @@ Picture: TypeAlias = "NDArray[np.uint8]"
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A model offered by name.
-
-    id: the Hub repository.
-    revision: the pinned commit.
-    memory_gb: memory in use, an estimate.
-    download_gb: size of the one-time download.
-    license: as named on the model card.
-    """
+    """A model offered by name: a Hub repository (`id`) at a pinned commit, with estimated sizes."""
 
     id: str
     title: str

@@ -15,31 +15,11 @@ from numpy.typing import NDArray
 
 from workbench.vision.local_models import MEAN, SPREAD, KnownModel, LocalModel, Picture, fits
 
+SAM = "facebook/sam2.1-hiera-"
 MODELS = (
-    KnownModel(
-        "facebook/sam2.1-hiera-tiny",
-        "SAM 2.1 Tiny",
-        "de431c4043854a71d8101e17995dfe596bf101a5",
-        2,
-        0.16,
-        "Apache-2.0",
-    ),
-    KnownModel(
-        "facebook/sam2.1-hiera-small",
-        "SAM 2.1 Small",
-        "ee5bba1d82bb8749febdf90f45e84b687142ba03",
-        2,
-        0.18,
-        "Apache-2.0",
-    ),
-    KnownModel(
-        "facebook/sam2.1-hiera-large",
-        "SAM 2.1 Large",
-        "665f8e2ad61cf5f53d65644ff27c8ee525124610",
-        4,
-        0.9,
-        "Apache-2.0",
-    ),
+    KnownModel(f"{SAM}tiny", "SAM 2.1 Tiny", "de431c4043854a71d8101e17995dfe596bf101a5", 2, 0.16, "Apache-2.0"),
+    KnownModel(f"{SAM}small", "SAM 2.1 Small", "ee5bba1d82bb8749febdf90f45e84b687142ba03", 2, 0.18, "Apache-2.0"),
+    KnownModel(f"{SAM}large", "SAM 2.1 Large", "665f8e2ad61cf5f53d65644ff27c8ee525124610", 4, 0.9, "Apache-2.0"),
 )
 SIDE = 1024  # pixels of the longer side, the model's input resolution
 TOO_LARGE = "the GPU ran out of memory while tracking: choose a smaller model, or the device cpu"

@@ -39,12 +39,7 @@ NEUTRAL = 2  # levels by which the chroma of a gray picture may differ from neut
 
 @dataclass(frozen=True)
 class Conformed:
-    """A companion that was written.
-
-    name: its path in the dataset.
-    whole: path of the companion of the whole source video, or "".
-    notes: the changes, in words.
-    """
+    """A written companion's path in the dataset, that of the whole source video or "", and the changes in words."""
 
     name: str
     whole: str = ""
@@ -141,13 +136,9 @@ def _picture(dataset: Path, clip: Clip, kind: str, source: Path, on_frame: Calla
 
 @dataclass(frozen=True)
 class _Place:
-    """How a control clip or mask fits.
+    """How a control clip or mask fits: its frames to use, in order, then scaling and cropping.
 
-    wanted: which of its frames to use, in order.
-    scale: size to scale to, or None.
-    box: crop after scaling, or None.
     whole: whether it covers the whole source video.
-    notes: the changes, in words.
     """
 
     wanted: list[int]

@@ -569,7 +569,8 @@ class _Columns:
 
     def __init__(self, schema: Any, wanted: str) -> None:
         kinds = {field.name: _kind(field.type) for field in schema}
-        media = [name for name, kind in kinds.items() if kind == "file" or (kind == "bytes" and _named_media(name))]
+        named_media = {name for name in kinds if plain(name).removesuffix("bytes") in MEDIA}
+        media = [name for name, kind in kinds.items() if kind == "file" or (kind == "bytes" and name in named_media)]
         declared = _declared(schema)
         named = [name for of in ("Video", "Image") for name in kinds if declared.get(name) == of]
         readable = [name for name, kind in kinds.items() if kind in ("text", "number")]
@@ -629,10 +630,6 @@ def _kind(column: Any) -> str:
     return "number" if types.is_integer(column) else ""
 
 
-def _named_media(column: str) -> bool:
-    return plain(column).removesuffix("bytes") in MEDIA
-
-
 def _data(field: Any) -> str:
     return f"{field.name}.bytes" if _kind(field.type) == "file" else str(field.name)
 
@@ -673,12 +670,9 @@ def _open(path: Path, video_column: str = "") -> _Reader:
 
 @dataclass
 class _Held:
-    """An open archive, closed with its last reference. A tar has reference cycles, so it would be collected late.
+    """An open archive, closed with its last reference. A tar has reference cycles, so it would be collected late."""
 
-    key: path, size and modification time.
-    """
-
-    key: tuple[Path, int, int]
+    key: tuple[Path, int, int]  # path, size and modification time
     archive: _Reader
 
     def __del__(self) -> None:

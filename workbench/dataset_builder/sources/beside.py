@@ -20,11 +20,7 @@ CLIP_FOLDERS = ("videos", "clips", "targets", "target")  # preferred if several 
 
 @dataclass
 class FilesBeside:
-    """Companion files found by name.
-
-    found: clip -> kind -> file.
-    orphans: files that look like companions but match no clip, or are a second of their kind.
-    """
+    """found: clip -> kind -> file; orphans: files that look like companions but match no clip, or are a second one."""
 
     found: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
     orphans: list[str] = field(default_factory=list)

@@ -139,12 +139,7 @@ def plain(column: str) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """The caption in a table cell.
-
-    text: the caption, or "".
-    several: whether there were several texts, of which this is the first.
-    odd: what the cell has instead of text ("a number").
-    """
+    """The caption in a table cell, the first if it has several. odd: what it has instead of text ("a number")."""
 
     text: str = ""
     several: bool = False

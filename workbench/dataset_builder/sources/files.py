@@ -49,12 +49,7 @@ TOO_LONG = f"more than {MOST_TEXT_BYTES / 1024**2:.0f} MB of text: split it"
 
 
 class FilesTree(Tree):
-    """Files on disk, by the names that layouts use.
-
-    files: name -> path.
-    given: names to import whatever their extension.
-    found: facts from listing the files.
-    """
+    """Files on disk, by the names that layouts use. given: names to import whatever their extension."""
 
     def __init__(
         self,

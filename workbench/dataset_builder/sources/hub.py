@@ -31,11 +31,7 @@ OnFile = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Remote:
-    """A dataset repository at one commit.
-
-    files: name -> size in bytes, of files that can be imported.
-    config: the configuration they belong to, or "".
-    """
+    """A dataset repository, or one configuration of it, at one commit. files: name -> bytes, of importable files."""
 
     repo_id: str
     commit: str

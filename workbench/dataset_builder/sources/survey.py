@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -343,34 +343,28 @@ def _note_unread(tree: Tree, notes: ReadingNotes, only: str) -> None:
         notes.add(Problem.OTHER, name)
 
 
-def _joined(found: list[SurveyedFiles]) -> Iterator[SurveyedFiles]:
+def _joined(found: list[SurveyedFiles]) -> list[SurveyedFiles]:
     """Merge consecutive archives with the same folder and layout, such as shards."""
-    last: SurveyedFiles | None = None
+    joined: list[SurveyedFiles] = []
     for part in found:
+        last = joined[-1] if joined else None
         home = None  # the folder of the archives merged so far
         if last:
             home = last.path if last.parts > 1 else last.path.parent if is_archive(last.path) else None
         if last and is_archive(part.path) and part.layout == last.layout and home == part.path.parent:
-            names = {
-                problem: (*last.problems.get(problem, ()), *part.problems.get(problem, ()))
-                for problem in Problem
-                if problem in last.problems or problem in part.problems
-            }
-            last = replace(
+            both = [problem for problem in Problem if problem in last.problems or problem in part.problems]
+            joined[-1] = replace(
                 last,
                 path=part.path.parent,
                 sources=last.sources + part.sources,
                 size=last.size + part.size,
-                problems=names,
+                problems={one: (*last.problems.get(one, ()), *part.problems.get(one, ())) for one in both},
                 refused={**last.refused, **part.refused},
                 parts=last.parts + 1,
             )
-            continue
-        if last:
-            yield last
-        last = part
-    if last:
-        yield last
+        else:
+            joined.append(part)
+    return joined
 
 
 def _count(number: int, noun: str) -> str:

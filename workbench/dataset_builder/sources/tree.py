@@ -85,11 +85,7 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Entry:
-    """A member of an archive.
-
-    refused: why it may not be read, or "".
-    info: the archive reader's own data.
-    """
+    """A member of an archive. refused: why it may not be read, or ""; info: the archive reader's own data."""
 
     name: str
     size: int
@@ -403,11 +399,7 @@ ROW_CAPTIONS = ("caption.txt", "prompt.txt", "caption.caption")
 
 @dataclass(frozen=True)
 class NumberedRow:
-    """Pictures in a folder that are numbered without gaps, in order.
-
-    folder: "walk/", or "" for the root.
-    alone: whether it is the folder's only row.
-    """
+    """Pictures in a folder ("walk/") numbered without gaps, in order. alone: whether it is the folder's only row."""
 
     folder: str
     names: tuple[str, ...]

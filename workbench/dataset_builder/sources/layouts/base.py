@@ -103,11 +103,7 @@ class ReadingNotes:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A file named by a list or table.
-
-    folder: the folder of the list or table.
-    missing: the problem to note if there is no such file, or None.
-    """
+    """A file named by a list or table in `folder`. missing: the problem to note if it does not exist, or None."""
 
     name: str
     folder: str

@@ -44,11 +44,7 @@ LISTS = (".txt", *LIST_SUFFIXES)
 
 
 class Table(Layout):
-    """A table.
-
-    file: name of the file to write.
-    endings: file extensions by which it is recognized.
-    """
+    """A table. `file` is the one to write; `endings` are the extensions it is recognized by."""
 
     reads = "tables"
     file: str
@@ -148,11 +144,7 @@ class Csv(Table):
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row of a table.
-
-    where: its position, such as "metadata.csv, line 3".
-    name: the file name in it, or "".
-    """
+    """A row at a position such as "metadata.csv, line 3". name: the file name in it, or ""."""
 
     where: str
     values: Mapping[str, Any]
@@ -161,11 +153,7 @@ class TableRow:
 
 @dataclass(frozen=True)
 class ReadTable:
-    """A table that was read.
-
-    problems: (problem, position).
-    unread: why it is not a table of captions, or "".
-    """
+    """A table that was read. problems: what and where; unread: why it is not a table of captions, or ""."""
 
     name: str
     rows: Sequence[TableRow]
