@@ -90,7 +90,6 @@ def fetch(model: str, known: Sequence[KnownModel], setting: str = "model", any_o
         ConfigError: There is no such model.
         ModelUnavailable: The download failed.
     """
-    check(model, known, setting, any_of_hub)
     one = listed(model, known)
     if one is None and not (any_of_hub and _on_hub(model)):
         return _checked_folder(model, known, setting)

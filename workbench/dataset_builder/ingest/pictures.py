@@ -144,19 +144,11 @@ def _upright_rgb(picture: Any) -> tuple[Any, list[str]]:
 
 
 def keep_first_frame(dataset: Path, picture: Path, clip: str, size: tuple[int, int] | None = None) -> tuple[str, str]:
-    """Store the first frame that came with a clip, unless it equals the clip's own.
+    """Store the first frame that came with a clip, unless it equals the clip's own; return its name or "", and a note.
 
-    Args:
-        picture: The picture's file.
-        clip: File name of the clip.
-        size: Width and height of a clip of latents, which has no frame to compare with.
+    size: width and height of a clip of latents, which has no frame to compare with.
 
-    Returns:
-        The picture's name in the dataset, or "" if it was not stored, and a note in words.
-
-    Raises:
-        DataError: The picture cannot be read.
-        CannotWrite: The disk is full.
+    Raises DataError if the picture cannot be read, CannotWrite.
     """
     import numpy as np
 

@@ -67,17 +67,22 @@ class SurveyedFiles:
         not_taken = len(self.sources) - len(read) + sum(name.endswith(NOT_TAKEN_SUFFIXES) for name in read)
         if self.handed and not self.sources:
             return f"{self.name}: {layout.title}: {counted(self.handed, 'caption')} for videos in archives"
-        counts = [_count(len(self.sources) - images - latents - not_taken, "video"), _count(images, "picture")]
-        counts += [_count(latents, "file") + " of latents" if latents else ""]
-        counts += [f"{_count(not_taken, 'file')} that cannot be imported"] if not_taken else []
-        counts += [_count(self.parts, "archive") if self.parts > 1 else ""]
-        named = ", ".join(count for count in counts if count) or "nothing to import"
-        pictures = _count(sum(source.first_frame is not None for source in self.sources), "first frame")
-        captions = counted(sum(bool(source.caption) for source in self.sources), "caption")
+        counts = [
+            _count(len(self.sources) - images - latents - not_taken, "video"),
+            _count(images, "picture"),
+            f"{counted(latents, 'file')} of latents" if latents else "",
+            f"{counted(not_taken, 'file')} that cannot be imported" if not_taken else "",
+            _count(self.parts, "archive") if self.parts > 1 else "",
+        ]
         kinds = Counter(kind for source in self.sources for kind, _ in source.companions)
-        beside = [_count(kinds[kind], name) for kind, name in COMPANION_NAMES.items()]
-        more = ", ".join(filter(None, (named, captions, pictures, *beside)))
-        return f"{self.name}: {layout.title}: {more}, {byte_size(self.size)}"
+        facts = [
+            ", ".join(filter(None, counts)) or "nothing to import",
+            counted(sum(bool(source.caption) for source in self.sources), "caption"),
+            _count(sum(source.first_frame is not None for source in self.sources), "first frame"),
+            *(_count(kinds[kind], name) for kind, name in COMPANION_NAMES.items()),
+            byte_size(self.size),
+        ]
+        return f"{self.name}: {layout.title}: {', '.join(filter(None, facts))}"
 
     def warnings(self, *without: Problem) -> list[str]:
         """Describe each problem with up to three affected names."""
@@ -221,14 +226,9 @@ def _check_asked(columns: Columns, met: Sequence[ReadingNotes]) -> None:
 def _read(
     tree: Tree, layout: Layout, fits: list[Layout], seen: set[str], met: list[ReadingNotes], alone: bool
 ) -> SurveyedFiles:
-    """Survey one tree.
+    """Survey one tree as `layout`, one of those that match (`fits`), and extend the sources `seen` and notes `met`.
 
-    Args:
-        layout: The layout to read it as.
-        fits: All layouts that match.
-        seen: Keys of earlier sources, extended here.
-        met: Notes on earlier trees, extended here.
-        alone: Whether to read captions of this layout only, because the user chose it.
+    alone: whether to read captions of this layout only, because the user chose it.
     """
     notes = ReadingNotes()
     readers = [one for one in LAYOUTS if one in fits or not one.shards]
