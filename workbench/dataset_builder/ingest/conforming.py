@@ -80,20 +80,20 @@ def conform(
             return Conformed(keep_beside(dataset, made, clip.id, kind), notes=tuple(notes))
         master = None if clip.is_latents or not clip.master else master_of(dataset, clip)
         cut = cut_of(clip, master) if master else Cut(0, clip.frames)
-        place = _place(about, clip, kind, cut, master, fit)
-        notes += place.notes
-        video: Clip | Master = master if place.whole and master else clip
+        placement = _placement(about, clip, kind, cut, master, fit)
+        notes += placement.notes
+        video: Clip | Master = master if placement.whole and master else clip
         invert = invert and kind == "mask"
         gray = kind == "mask" and not _is_gray(made)
         notes += ["colors removed"] * gray + ["inverted"] * invert
         fps = video.fps or about.fps
-        unchanged = place.wanted == list(range(about.frames)) and abs(about.fps / fps - 1) < 1e-6
-        if gray or invert or place.scale or place.box or not unchanged:
-            other, (scale, box) = scratch_file(dataset, ".fit.mp4"), (place.scale, place.box)
+        unchanged = placement.wanted == list(range(about.frames)) and abs(about.fps / fps - 1) < 1e-6
+        if gray or invert or placement.scale or placement.box or not unchanged:
+            other, (scale, box) = scratch_file(dataset, ".fit.mp4"), (placement.scale, placement.box)
             colors: Literal["kept", "gray", "inverted"] = "inverted" if invert else "gray" if gray else "kept"
-            write_frames(made, place.wanted, other, fps, scale=scale, box=box, colors=colors, tick=on_frame)
+            write_frames(made, placement.wanted, other, fps, scale=scale, box=box, colors=colors, tick=on_frame)
             other.replace(made)
-        if not (place.whole and master):
+        if not (placement.whole and master):
             return Conformed(keep_beside(dataset, made, clip.id, kind), notes=tuple(notes))
         whole = keep_beside(dataset, made, Path(master.name).stem, kind, MASTERS)
         wanted = sampled_frames(cut, cut.fps or master.fps, master)
@@ -135,7 +135,7 @@ def _picture(dataset: Path, clip: Clip, kind: str, source: Path, on_frame: Calla
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Placement:
     """How a control clip or mask fits: its frames to use, in order, then scaling and cropping.
 
     whole: whether it covers the whole source video.
@@ -148,7 +148,7 @@ class _Place:
     notes: tuple[str, ...] = ()
 
 
-def _place(about: CanonicalClip, clip: Clip, kind: str, cut: Cut, master: Master | None, fit: bool) -> _Place:
+def _placement(about: CanonicalClip, clip: Clip, kind: str, cut: Cut, master: Master | None, fit: bool) -> _Placement:
     """Match a control clip or mask to the clip or its source video. Raises DataError if it fits neither."""
     size = (about.width, about.height)
     of_part = _frames_for(about, clip.frames, clip.fps, kind)
@@ -169,12 +169,12 @@ def _place(about: CanonicalClip, clip: Clip, kind: str, cut: Cut, master: Master
         return _scaled(size, (clip.width, clip.height), *of_part, whole=False)
     if of_part and master and cut.crop and same_aspect(size, (master.width, master.height)):
         scale = None if size == (master.width, master.height) else (master.width, master.height)
-        return _Place(of_part[0], scale, cut.crop, False, (*of_part[1], "cropped like the clip"))
+        return _Placement(of_part[0], scale, cut.crop, False, (*of_part[1], "cropped like the clip"))
     if fit and of_part:
         share = max(clip.width / size[0], clip.height / size[1])
         cover = (max(clip.width, _even(size[0] * share)), max(clip.height, _even(size[1] * share)))
         box = (_even((cover[0] - clip.width) / 2), _even((cover[1] - clip.height) / 2), clip.width, clip.height)
-        return _Place(of_part[0], cover, box, False, (*of_part[1], f"the center of its {size[0]}x{size[1]}"))
+        return _Placement(of_part[0], cover, box, False, (*of_part[1], f"the center of its {size[0]}x{size[1]}"))
     wide = (master.width, master.height) if master and not of_part else (clip.width, clip.height)
     raise DataError(
         f"it is {size[0]}x{size[1]} and the clip is {wide[0]}x{wide[1]}: use one with the same aspect ratio"
@@ -185,10 +185,10 @@ def _even(length: float) -> int:
     return int(length / 2) * 2
 
 
-def _scaled(size: tuple[int, int], to: tuple[int, int], wanted: list[int], notes: list[str], whole: bool) -> _Place:
+def _scaled(size: tuple[int, int], to: tuple[int, int], wanted: list[int], notes: list[str], whole: bool) -> _Placement:
     if size == to:
-        return _Place(wanted, None, None, whole, tuple(notes))
-    return _Place(wanted, to, None, whole, (*notes, f"scaled from {size[0]}x{size[1]} to {to[0]}x{to[1]}"))
+        return _Placement(wanted, None, None, whole, tuple(notes))
+    return _Placement(wanted, to, None, whole, (*notes, f"scaled from {size[0]}x{size[1]} to {to[0]}x{to[1]}"))
 
 
 def _frames_for(about: CanonicalClip, frames: int, fps: float, kind: str) -> tuple[list[int], list[str]] | None:

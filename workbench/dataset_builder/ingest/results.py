@@ -125,15 +125,15 @@ class Ledger:
         self._captions = {storable(source.key): source.caption for source in sources}
         self._order = {storable(source.key): number for number, source in enumerate(sources)}
         self._new: dict[str, int] = {}  # file name -> index among the clips of this import
-        self._made: dict[str, ImportResult] = {}  # by SHA-256 of the source, SHA-256 of the clip, and its file name
+        self._by_content: dict[str, ImportResult] = {}  # by SHA-256 of source and clip, and by the clip's file name
         clips = records.read_clips(dataset)
-        self._texts = {clip.file_name: clip.text for clip in clips}
+        self._existing_captions = {clip.file_name: clip.text for clip in clips}
         for clip in clips:
             self._remember(ImportResult(source=clip.source or clip.file_name, outcome="taken", clip=clip))
         for result in self.results.values():
             if result.outcome in ("taken", "converted"):
                 self._remember(result)
-        self._pictures = {clip.file_name: clip.first_frame for clip in clips if clip.first_frame}
+        self._first_frames = {clip.file_name: clip.first_frame for clip in clips if clip.first_frame}
         self._companions = {clip.file_name: clip.companions for clip in clips}
         self._unsaved: list[ImportResult] = []
         self._saved_at = time.monotonic()
@@ -141,12 +141,12 @@ class Ledger:
     def known(self, source: str, sha256: str) -> ImportResult | None:
         """Return the result of a source whose content the dataset has or had; None if it is new or lost from disk."""
         names = (sha256, clip_name(sha256), clip_name(sha256, latents=True))
-        first = next((self._made[name] for name in names if name in self._made), None)
+        first = next((self._by_content[name] for name in names if name in self._by_content), None)
         if first is None or first.clip is None or (note := self._where(first.clip)) is None:
             return None
         if first.source != source:
             note = f"same content as {first.name!r}: stored once"
-            caption = self._captions.get(first.source) or self._texts.get(first.clip.file_name, "")
+            caption = self._captions.get(first.source) or self._existing_captions.get(first.clip.file_name, "")
             if caption and self._captions.get(source) not in (None, "", caption):
                 note += ", with the caption of that file"
         return first.model_copy(update={"source": source, "sha256": sha256, "outcome": "known", "notes": (note,)})
@@ -163,7 +163,7 @@ class Ledger:
     def _remember(self, result: ImportResult) -> None:
         if result.clip is not None:
             for key in filter(None, (result.sha256, result.clip.sha256, result.clip.file_name)):
-                self._made[key] = result
+                self._by_content[key] = result
 
     def add(
         self,
@@ -184,7 +184,7 @@ class Ledger:
         if result.outcome in ("taken", "converted"):
             self._remember(result)
         if result.clip and note:
-            if picture and self._pictures.setdefault(result.clip.file_name, picture) != picture:
+            if picture and self._first_frames.setdefault(result.clip.file_name, picture) != picture:
                 note = OTHER
             result = result.model_copy(update={"notes": (*result.notes, note)})
         if result.clip and (beside or left_out):
@@ -238,7 +238,7 @@ class Ledger:
                 known[name] = known[name].changed(text=text, caption_by=by, embeddings=given)
         if caption and not known[name].text:
             known[name] = known[name].changed(text=caption, caption_by="file")
-        if (picture := self._pictures.get(name)) and not known[name].first_frame:
+        if (picture := self._first_frames.get(name)) and not known[name].first_frame:
             known[name] = known[name].changed(first_frame=picture)
         beside = {kind: file for kind, file in self._companions.get(name, {}).items() if not getattr(known[name], kind)}
         if beside and result.companions:

@@ -101,7 +101,7 @@ class _Found:
     others: list[str] = field(default_factory=list)
     packed: list[Path] = field(default_factory=list)
 
-    def take(self, name: str, path: Path, root: Path | None) -> bool:
+    def add(self, name: str, path: Path, root: Path | None) -> bool:
         """Record a file's link target, or why it may not be read. Return whether to list it."""
         try:
             target = _followed(path, root)
@@ -116,7 +116,7 @@ class _Found:
             self.links[name] = target
         return True
 
-    def packs(self, name: str, path: Path, columns: Columns) -> bool:
+    def add_archive(self, name: str, path: Path, columns: Columns) -> bool:
         """Record an archive, or a table that cannot be read. Return whether the file is one of these."""
         try:
             if not _is_packed(path, columns):
@@ -243,10 +243,10 @@ def _walk(folder: Path, found: _Found, columns: Columns) -> Iterator[tuple[str, 
             path, relative = Path(parent, name), prefix + name
             if _is_gzipped_text(path) and not path.with_suffix("").exists():
                 relative = relative[: -len(GZIP)]
-                if found.take(relative, path, folder):
+                if found.add(relative, path, folder):
                     yield relative, path
             elif columns.reads(name) or is_archive(path) or name.lower().endswith(MEDIA_SUFFIXES):
-                if found.take(relative, path, folder) and not found.packs(relative, path, columns):
+                if found.add(relative, path, folder) and not found.add_archive(relative, path, columns):
                     yield relative, path
             elif Path(parent).name == BLOBS:
                 blobs[relative] = path  # in a Hub cache, read under the names of the links to them
@@ -336,7 +336,7 @@ def _loose(given: list[Path], columns: Columns) -> FilesTree:
             whole = whole and not found
             files |= found
         prefix = f"{number}-{folder.name}/" if files.keys() & taken.keys() else ""
-        taken |= {prefix + name: path for name, path in files.items() if known.take(prefix + name, path, None)}
+        taken |= {prefix + name: path for name, path in files.items() if known.add(prefix + name, path, None)}
         named |= {prefix + path.name for path in videos}
     tree = FilesTree(given[0].parent, taken, whole, named, known)
     tree.title = first_names([path.name for path in given])

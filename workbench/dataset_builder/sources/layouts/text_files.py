@@ -322,7 +322,7 @@ def _lines(tree: Tree, name: str, wanted: int) -> list[str]:
 SUFFIXES = ("txt", "caption", "json")
 ID = "id"
 META = ".meta.jsonl"
-SEVERAL = "-$#%@&"  # in SAT's shards, separates a record's key from a clip's number
+CLIP_SEPARATOR = "-$#%@&"  # in SAT's shards, separates a record's key from a clip's number
 SHARD_BYTES = 1_000_000_000  # a common size for shards
 SHARD_CLIPS = 10_000
 
@@ -417,8 +417,8 @@ def _meta(tree: Tree, notes: ReadingNotes) -> dict[str, str]:
 def _keys(tree: Tree, name: str, texts: dict[str, str]) -> Iterator[str]:
     """Yield the keys that a clip's record may have: SAT's key first."""
     key = tree.full_name(name).partition(".")[0]
-    yield key.partition(SEVERAL)[0]
-    yield key.rpartition("/")[2].partition(SEVERAL)[0]
+    yield key.partition(CLIP_SEPARATOR)[0]
+    yield key.rpartition("/")[2].partition(CLIP_SEPARATOR)[0]
     if ID in texts:
         yield tree.text(texts[ID]).strip()
 
