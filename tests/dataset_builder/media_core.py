@@ -1,10 +1,10 @@
-"""The core of what the dataset builder does with video files, for an environment that has little else than PyAV.
+"""The core of the dataset builder's video handling, for an environment with little besides PyAV.
 
     python -m tests.dataset_builder.media_core FOLDER
 
-Judges files of many kinds as the import's child does and looks at what became of it; needs little more than av, numpy,
-pillow, pydantic and psutil, so that the lowest and the newest PyAV can be tried on any Python. Prints the version and
-"ok", or fails with the sentence that is wrong.
+Imports files of many kinds like the import's child process and checks the results. It needs little more than av, numpy,
+pillow, pydantic and psutil, so that the oldest and newest PyAV can be tested with any Python. It prints the version and
+"ok", or fails with the wrong sentence.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ REFUSED = {
 
 
 def write(folder: Path) -> None:
-    """The files of those names, and two that are canonical already."""
+    """Write the named files, and two canonical ones."""
     foreign.turn(write_video(folder / "turned.mov", foreign.marked()))
     write_video(folder / "uneven.mkv", draw(30), times=foreign.uneven_times(30))
     write_video(folder / "ten_bit.mp4", pixels="yuv420p10le")
@@ -63,7 +63,7 @@ def write(folder: Path) -> None:
 
 
 def check(base: Path) -> None:
-    """Judge the files and make clips of it below `base`. Raises AssertionError with the sentence at fault."""
+    """Import the files to `base`. Raises AssertionError with the wrong sentence."""
     given = base / "given"
     given.mkdir(parents=True)
     write(given)
