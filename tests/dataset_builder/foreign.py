@@ -33,7 +33,7 @@ def write_video(
 ) -> Path:
     """Encode frames with these options.
 
-    times: the frames' times in seconds for a variable rate; start: the first one's number; transfer: 16 is PQ, 18 is HLG
+    times: the frames' times in seconds, for a variable rate; start: the first number; transfer: 16 is PQ, 18 is HLG
     """
     import av
 

@@ -11,7 +11,7 @@ import pytest
 
 
 def parquet(columns: Mapping[str, Any], features: Mapping[str, str] | None = None, notes: str = "") -> bytes:
-    """Write a table with several row groups. features: column -> the Hub's type ("Video"); notes: the Hub's metadata."""
+    """Write several row groups. features: column -> the Hub's type ("Video"); notes: the Hub's metadata."""
     pytest.importorskip("pyarrow", reason="pip install 'video-lora-workbench[parquet]'")
     import pyarrow
     import pyarrow.parquet
