@@ -1,4 +1,4 @@
-"""The endpoint captioner against a real server on this machine, and the way of its key."""
+"""The endpoint captioner against a real local server, and how its key gets there."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def server() -> Iterator[ChatServer]:
 
 
 def ask(server: ChatServer, frames: Any = None, **settings: Any) -> str:
-    """Caption five frames, once."""
+    """Return the caption of five frames."""
     values = {"captioner": "endpoint", "base_url": server.url, "endpoint_model": "eye", **settings}
     captioner = Endpoint(CaptionSettings().changed(**values), Workspace(Path("/nowhere")))
     captioner.open()
@@ -50,16 +50,18 @@ def ask(server: ChatServer, frames: Any = None, **settings: Any) -> str:
         captioner.close()
 
 
-def test_each_captioner_is_found_and_says_what_it_reads() -> None:
+def test_captioners_are_found_and_list_their_settings() -> None:
     assert list(captioners()) == ["endpoint", "vision_language"]
     names = {spec.name for spec in specs(CaptionSettings)}
     for name, kind in captioners().items():
         assert (kind.id, set(kind.reads) - names, bool(kind.title and kind.needs)) == (name, set(), True)
-    with pytest.raises(ConfigError, match="captioner is 'x', which is not known: choose endpoint or vision_language"):
+    with pytest.raises(ConfigError, match="captioner is 'x', which does not exist: choose endpoint or vision_language"):
         find_captioner("x")
 
 
-def test_frames_go_in_order_as_jpeg_and_words_come_back(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frames_are_sent_in_order_as_jpeg_and_a_caption_returns(
+    server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MY_KEY", f"{KEY}\n")
     monkeypatch.setenv(keys.HOSTS, f"MY_KEY={urlsplit(server.url).hostname}")
     server.answer = lambda number, body: says([{"type": "text", "text": "A red square."}])
@@ -79,14 +81,14 @@ def test_frames_go_in_order_as_jpeg_and_words_come_back(server: ChatServer, monk
         assert red.index(True) == pytest.approx([pixel[0] > 150 for pixel in frame[24]].index(True), abs=2)
 
 
-def test_an_answer_cut_off_ends_with_its_last_sentence(server: ChatServer) -> None:
+def test_a_truncated_answer_ends_with_its_last_full_sentence(server: ChatServer) -> None:
     server.answer = lambda number, body: says('He said "Go." Then she le', "length")
     assert ask(server) == 'He said "Go."'
     assert whole_sentences("no end") == "no end"
     assert whole_sentences("3.5 metres high. It") == "3.5 metres high."
 
 
-def test_the_newer_name_of_the_longest_answer_is_used_where_the_old_one_is_refused(server: ChatServer) -> None:
+def test_max_completion_tokens_is_used_if_max_tokens_is_rejected(server: ChatServer) -> None:
     message = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
     server.answer = lambda number, body: refuses(400, message) if "max_tokens" in body else says("fine")
     assert ask(server) == "fine"
@@ -96,18 +98,18 @@ def test_the_newer_name_of_the_longest_answer_is_used_where_the_old_one_is_refus
 @pytest.mark.parametrize(
     ("reply", "kind", "sentence"),
     [
-        (refuses(401, f"bad key {KEY}"), ConfigError, r"refuses \(401\): the key in MY_KEY is not accepted: put"),
+        (refuses(401, f"bad key {KEY}"), ConfigError, r"denied access \(401\): the key in MY_KEY was rejected: set"),
         (refuses(404, "no model eye"), ConfigError, r"not found \(404: no model eye\): fix base_url .* 'eye'"),
         (Reply(b"", 301, Location="http://elsewhere/"), ConfigError, r"redirects \(301\)"),
         (refuses(429, "slow down", Retry_After="7"), NoAnswer, r"asks for fewer requests \(429: slow down\)"),
         (refuses(503), NoAnswer, r"is not available \(503\): wait and continue"),
         (refuses(400, f"too many pictures for {KEY}"), CaptionFailed, r"\(400: too many pictures for \[key\]\)"),
         (refuses(500, "boom"), CaptionFailed, r"could not answer \(500: boom\)"),
-        (Reply(b"{broken"), CaptionFailed, r"no chat completion \('{broken'\)"),
-        (Reply(b'{"choices": []}'), CaptionFailed, "no chat completion"),
+        (Reply(b"{broken"), CaptionFailed, r"not a chat completion \('{broken'\)"),
+        (Reply(b'{"choices": []}'), CaptionFailed, "not a chat completion"),
     ],
 )
-def test_every_refusal_has_its_sentence(
+def test_every_http_error_has_its_own_message(
     server: ChatServer, monkeypatch: pytest.MonkeyPatch, reply: Reply, kind: type[Exception], sentence: str
 ) -> None:
     monkeypatch.setenv("MY_KEY", KEY)
@@ -122,10 +124,10 @@ def test_every_refusal_has_its_sentence(
         assert caught.value.again == (reply.status != 400)
 
 
-def test_no_key_nobody_there_and_too_slow(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_key_an_unreachable_server_and_a_timeout(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     server.answer = lambda number, body: refuses(401)
-    with pytest.raises(ConfigError, match="there is no key in OPENAI_API_KEY: put a valid key there"):
+    with pytest.raises(ConfigError, match="there is no key in OPENAI_API_KEY: set a valid key"):
         ask(server)
     over = threading.Event()
     server.answer = lambda number, body: says(str(over.wait(20)))
@@ -138,13 +140,13 @@ def test_no_key_nobody_there_and_too_slow(server: ChatServer, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("address", ["localhost:8000", "http://host:port/v1"])
-def test_what_is_no_address_is_refused_before_anything_is_asked(address: str) -> None:
+def test_an_invalid_address_is_rejected_before_any_request(address: str) -> None:
     with pytest.raises(ConfigError, match="must be an address: write it as http://localhost:8000/v1"):
         CaptionSettings().changed(base_url=address)
 
 
-def test_a_password_in_the_address_is_refused() -> None:
-    with pytest.raises(ConfigError, match="base_url holds a name or a password") as caught:
+def test_a_password_in_the_address_is_rejected() -> None:
+    with pytest.raises(ConfigError, match="base_url contains a user name or password") as caught:
         CaptionSettings().changed(base_url="http://me:secret@host/v1")
     assert "secret" not in str(caught.value)
 
@@ -152,7 +154,7 @@ def test_a_password_in_the_address_is_refused() -> None:
 # ---- the key
 
 
-def test_the_key_reaches_the_job_through_a_pipe_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_reaches_the_job_only_through_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_API_KEY", KEY)
     code = (
         "import json, os, sys; from workbench.captioners import keys;"
@@ -175,14 +177,14 @@ def test_the_key_reaches_the_job_through_a_pipe_alone(monkeypatch: pytest.Monkey
     assert (still_named, left) == (False, "")
 
 
-def test_without_a_key_nothing_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_key_nothing_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MY_API_KEY", raising=False)
     for name in ("MY_API_KEY", ""):
         with keys.handed_over(name, URL) as more:
             assert more == {"stdin": subprocess.DEVNULL, "env": {}}
 
 
-def test_the_keyring_is_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_keyring_is_checked_last(monkeypatch: pytest.MonkeyPatch) -> None:
     errors = types.ModuleType("keyring.errors")
     errors.KeyringError = type("KeyringError", (Exception,), {})  # type: ignore[attr-defined]
     ring = types.ModuleType("keyring")

@@ -1,7 +1,7 @@
-"""The vision-language captioner with real processors and classes of transformers, on miniatures with random weights.
+"""The vision-language captioner with real transformers processors and models, on miniatures with random weights.
 
-The processors need torchvision, which the project itself does not install. `python tests/caption_environment.py` makes
-an environment that has it, and runs this file there.
+The processors need torchvision, which the project itself does not install. `python tests/caption_environment.py`
+creates an environment that has it and runs this file there.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def captioner(folder: Path, workspace: Workspace) -> VisionLanguage:
 
 @needs_torchvision
 @pytest.mark.parametrize("make", [tiny.make_qwen, tiny.make_smol])
-def test_frames_become_words(make: Make, workspace: Workspace, tmp_path: Path) -> None:
+def test_frames_are_captioned(make: Make, workspace: Workspace, tmp_path: Path) -> None:
     model = captioner(make(tmp_path / "model"), workspace)
     model.open()
     try:
@@ -59,12 +59,12 @@ def test_frames_become_words(make: Make, workspace: Workspace, tmp_path: Path) -
 
 
 @needs_torchvision
-def test_the_processor_takes_our_frames_at_our_times_and_no_others(workspace: Workspace, tmp_path: Path) -> None:
+def test_the_processor_keeps_our_frames_and_timestamps(workspace: Workspace, tmp_path: Path) -> None:
     model = captioner(tiny.make_qwen(tmp_path / "model"), workspace)
     model.open()
     inputs = model._inputs(draw(6, (64, 48)), 2.0, "Describe it")
     asked = model._processor.decode(inputs["input_ids"][0])
-    # Two frames a patch: 0 and 0.5 s, 1 and 1.5 s, 2 and 2.5 s.
+    # Two frames per patch: 0 and 0.5 s, 1 and 1.5 s, 2 and 2.5 s.
     assert [part.split(" ")[0] for part in asked.split("<")[1:] if " seconds>" in part] == ["0.2", "1.2", "2.2"]
     assert inputs["video_grid_thw"][0, 0] == 3
     assert "Describe it" in asked
@@ -72,7 +72,7 @@ def test_the_processor_takes_our_frames_at_our_times_and_no_others(workspace: Wo
 
 
 @needs_torchvision
-def test_the_job_captions_a_dataset_in_a_process_of_its_own(dataset: Dataset, tmp_path: Path) -> None:
+def test_the_job_captions_a_dataset_in_its_own_process(dataset: Dataset, tmp_path: Path) -> None:
     for clip in dataset.clips[:2]:
         dataset.set_caption(clip.file_name, "")
     settings = CaptionSettings(model=str(tiny.make_smol(tmp_path / "tiny-smol")), device="cpu", longest_answer=12)
@@ -86,7 +86,7 @@ def test_the_job_captions_a_dataset_in_a_process_of_its_own(dataset: Dataset, tm
 
 
 @needs_torchvision
-def test_code_that_comes_with_a_model_is_never_run(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_models_own_code_is_never_run(workspace: Workspace, tmp_path: Path) -> None:
     folder = tiny.make_smol(tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())
     config |= {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModelForImageTextToText": "own.Own"}}
@@ -107,13 +107,13 @@ def test_a_missing_package_is_named(workspace: Workspace, tmp_path: Path, monkey
         captioner(folder, workspace).open()
 
 
-def test_without_torchvision_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_torchvision_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchvision", None)
     with pytest.raises(ConfigError, match=r"need torchvision, which is not installed: install the extra: pip install"):
         check_torchvision()
 
 
-def test_a_torchvision_for_another_torch_is_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_torchvision_for_another_torch_has_its_own_message(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "torchvision.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
@@ -121,8 +121,8 @@ def test_a_torchvision_for_another_torch_is_told_apart(monkeypatch: pytest.Monke
         check_torchvision()
 
 
-def test_what_is_no_model_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"model is 'some/repository', neither known nor a folder"):
+def test_an_invalid_model_is_rejected_before_loading(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model is 'some/repository', neither a known model nor a folder"):
         fetch("some/repository", CHOICES)
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
@@ -130,7 +130,7 @@ def test_what_is_no_model_is_refused_before_anything_is_loaded(tmp_path: Path) -
         fetch(str(tmp_path), CHOICES)
 
 
-def test_every_choice_is_pinned_and_the_default_is_one(workspace: Workspace) -> None:
+def test_every_choice_is_pinned_including_the_default(workspace: Workspace) -> None:
     assert all(len(choice.revision) == 40 for choice in CHOICES)
     assert len({choice.id for choice in CHOICES}) == len(CHOICES) == 7
     assert CaptionSettings().model in {choice.id for choice in CHOICES}

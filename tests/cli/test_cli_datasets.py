@@ -179,7 +179,7 @@ def test_a_hub_dataset(
             monkeypatch.setenv(name, value)
         look = [sys.executable, "-m", "workbench", "dataset", "preview", "--hub", "me/cats"]
         said = subprocess.run(look, capture_output=True, text=True, cwd=ROOT, check=True)
-        assert re.match(r"me/cats at \w+: .* to fetch: 1 \.mp4, 1 \.txt", said.stdout)
+        assert re.match(r"me/cats at \w+: .* to download: 1 \.mp4, 1 \.txt", said.stdout)
         imported = shell("dataset", "import", "cats", "--hub", "me/cats")
     assert imported.code == 0, imported.err
     assert [one["caption"] for one in clips(shell, "cats")] == ["a square"]

@@ -1,4 +1,4 @@
-"""A server in a thread that speaks the endpoint's protocol (OpenAI's chat completions), one request after another."""
+"""A server in a thread with OpenAI's chat completions API, handling one request at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Reply:
-    """What the server says to one request: a body (JSON, or bytes as they are), a status, headers."""
+    """A response: a body (JSON or raw bytes), a status, and headers."""
 
     def __init__(self, body: Any, status: int = 200, **headers: str) -> None:
         self.body = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -38,7 +38,7 @@ class ChatServer:
 
     @property
     def questions(self) -> list[str]:
-        """The words of each request."""
+        """The texts of all requests."""
         return [body["messages"][0]["content"][-1]["text"] for _, _, body in self.requests]
 
 
@@ -52,7 +52,7 @@ def chat_server() -> Iterator[ChatServer]:
             number = len(server.requests)
             server.requests.append((self.path, {k.lower(): v for k, v in self.headers.items()}, body))
             reply = server.answer(number, body)
-            with contextlib.suppress(ConnectionError):  # the asker was killed, or lost patience
+            with contextlib.suppress(ConnectionError):  # the client was killed or timed out
                 self.send_response(reply.status)
                 for name, value in {**reply.headers, "Content-Length": str(len(reply.body))}.items():
                     self.send_header(name, value)

@@ -1,4 +1,4 @@
-"""Files as people bring them: other codecs, phones, broken downloads. Each writer leaves a real file."""
+"""Files like those of users: other codecs, phone recordings, broken downloads. All are real files."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def write_video(
     start: int = 0,
     tracks: int = 1,
 ) -> Path:
-    """Encode frames as asked.
+    """Encode frames with these options.
 
-    times: the frames' seconds where the rate is uneven; start: the first one's number; transfer: 16 is PQ, 18 is HLG
+    times: the frames' times in seconds, for a variable rate; start: the first number; transfer: 16 is PQ, 18 is HLG
     """
     import av
 
@@ -64,7 +64,7 @@ def write_video(
 
 
 def write_sound(path: Path) -> Path:
-    """An mp4 without pictures."""
+    """Write an mp4 without video."""
     import av
 
     with av.open(str(path), "w") as file:
@@ -83,14 +83,14 @@ def _hum(file: Any, stream: Any) -> None:
 
 
 def write_latin(path: Path) -> Path:
-    """A canonical clip whose comment is Latin-1 and no UTF-8, as old programs write it."""
+    """Write a canonical clip with a comment in Latin-1, like old programs."""
     media.encode(draw(26), path, 12, comment="caf!")
     path.write_bytes(path.read_bytes().replace(b"caf!", b"caf\xe9"))
     return path
 
 
 def turn(path: Path) -> Path:
-    """Mark an mp4 as filmed upright with a phone: to be shown turned clockwise by 90 degrees."""
+    """Mark an mp4 as filmed with an upright phone, to be rotated clockwise by 90 degrees."""
     data = bytearray(path.read_bytes())
     matrix = data.index(b"tkhd") + 4 + 40
     one = 1 << 16
@@ -100,14 +100,14 @@ def turn(path: Path) -> Path:
 
 
 def write_pictures(folder: Path) -> None:
-    """Still pictures, one of them named as a video is."""
+    """Write still pictures, one with a video's name."""
     from PIL import Image
 
     picture = Image.fromarray(marked((97, 64))[0])
     picture.save(folder / "picture.mp4", "PNG")
     picture.save(folder / "scan.bmp")
     upright = Image.Exif()
-    upright[0x0112] = 6  # to be turned clockwise by 90 degrees, as a phone says it
+    upright[0x0112] = 6  # rotate clockwise by 90 degrees, as written by phones
     picture.save(folder / "photo.JPG", exif=upright, quality=95)
     clear = picture.convert("RGBA")
     clear.putalpha(Image.linear_gradient("L").resize(clear.size).point(lambda value: 255 if value > 128 else 0))
@@ -125,7 +125,7 @@ def uneven_times(frames: int) -> list[float]:
 
 
 def marked(size: tuple[int, int] = (96, 64)) -> np.ndarray:
-    """A moving square, with the top left corner white."""
+    """A moving square with a white top left corner."""
     video = draw(24, size)
     video[:, :16, :16] = 255
     return video
@@ -143,7 +143,7 @@ ODD_NAMES = ("🎬.mp4".encode(), b"CON.mp4", b"concat:a|b.mp4", b"http:\\x.mp4"
 
 
 def write_menagerie(folder: Path) -> None:
-    """Every kind of file at once, each named by what is wrong with it."""
+    """Write every kind of file, named for what is wrong with it."""
     fast_start = {"movflags": "+faststart"}
     noise = np.random.default_rng(0)
     (folder / "empty.mp4").touch()
@@ -179,7 +179,7 @@ def write_menagerie(folder: Path) -> None:
     hide_frames(folder / "hole.mp4", range(10, 13))
     large = np.zeros((1, 2400, 4200, 3), np.uint8)
     write_video(folder / "large.mp4", large, options={"preset": "ultrafast"}, container=fast_start)
-    cut(folder / "large.mp4", lambda data: data.index(b"mdat") + 8)  # not a frame is left: the header must do
+    cut(folder / "large.mp4", lambda data: data.index(b"mdat") + 8)  # no frame is left, only the header
     write_video(folder / "too_long.mp4", draw(3, (16, 16)), times=[0, 4000, 8000])
     write_video(folder / "long.mp4", draw(606, (64, 64)), fps=1, options={"preset": "ultrafast"})
     turn(write_video(folder / "turned.mov", marked()))
@@ -212,7 +212,7 @@ def write_menagerie(folder: Path) -> None:
 
 
 def noisy(frames: int) -> np.ndarray:
-    """Frames that compress badly, so that damage falls into pictures rather than into headers."""
+    """Frames that compress badly, so that damage hits frame data rather than headers."""
     return np.random.default_rng(1).integers(0, 255, (frames, 64, 64, 3), np.uint8)
 
 
@@ -225,16 +225,16 @@ def packets(path: Path) -> list[tuple[int, int]]:
 
 
 def hide_frames(path: Path, numbers: range) -> None:
-    """Make frames of an H.264 mp4 such that a decoder passes over them in silence; the index goes on promising them."""
+    """Change frames of an H.264 mp4 so that decoders silently skip them, although the index lists them."""
     places = packets(path)
     data = bytearray(path.read_bytes())
     for number in numbers:
-        data[places[number][0] + 4] = 30  # a type of unit that no decoder knows
+        data[places[number][0] + 4] = 30  # a unit type unknown to decoders
     path.write_bytes(data)
 
 
 def flip_bits(path: Path) -> None:
-    """Damage the pictures of an mp4 in many places, behind its index."""
+    """Damage the frame data of an mp4, after its index, in many places."""
     data = bytearray(path.read_bytes())
     start = data.index(b"mdat") + 64
     for position in np.random.default_rng(2).integers(start, len(data), 200):

@@ -1,4 +1,4 @@
-"""The real worker of an import, except that files of certain names bring it down as hostile ones do."""
+"""The real import worker, except that files with certain names crash it as malicious ones could."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fragile(
         bytearray(64 * 1024**3)
     if "surprise" in source.name:
         raise KeyError("nobody thought of this")
-    if "slow" in source.name:  # longer than the limit, but it goes on
+    if "slow" in source.name:  # longer than the limit, but with progress
         end = time.process_time() + 4
         while time.process_time() < end:
             on_frame()

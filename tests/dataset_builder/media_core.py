@@ -1,10 +1,10 @@
-"""The core of what the dataset builder does with video files, for an environment that has little else than PyAV.
+"""The core of the dataset builder's video handling, for an environment with little besides PyAV.
 
     python -m tests.dataset_builder.media_core FOLDER
 
-Judges files of many kinds as the import's child does and looks at what became of it; needs little more than av, numpy,
-pillow, pydantic and psutil, so that the lowest and the newest PyAV can be tried on any Python. Prints the version and
-"ok", or fails with the sentence that is wrong.
+Imports files of many kinds like the import's child process and checks the results. It needs little more than av, numpy,
+pillow, pydantic and psutil, so that the oldest and newest PyAV can be tested with any Python. It prints the version and
+"ok", or fails with the wrong sentence.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from workbench.errors import DataError
 from workbench.jobs.limited import Watch
 
 CONVERTED = {
-    "turned.mov": "turned upright", "uneven.mkv": "evened to 30 fps", "ten_bit.mp4": "10-bit colors",
+    "turned.mov": "turned upright", "uneven.mkv": "constant 30 fps", "ten_bit.mp4": "10-bit colors",
     "hdr.mkv": "HDR colors", "full.mp4": "full-range colors", "two.mp4": "2 video tracks",
-    "stretched.mp4": "stretched pixels", "interlaced.mp4": "interlaced lines", "talking.mov": "sound removed",
-    "half.mp4": "cut off or damaged", "web.webm": "rewritten for exact frame access",
+    "stretched.mp4": "non-square pixels", "interlaced.mp4": "deinterlaced", "talking.mov": "sound removed",
+    "half.mp4": "cut off or damaged", "web.webm": "re-encoded for exact frame access",
 }  # fmt: skip
 REFUSED = {
     "noise.mp4": "not a video that can be read",
     "sound.mp4": "sound only",
     "no_index.mp4": "its index is missing",
-    "one.mp4": "one frame only",
+    "one.mp4": "only one frame",
 }
 
 
 def write(folder: Path) -> None:
-    """The files of those names, and two that are canonical already."""
+    """Write the named files, and two canonical ones."""
     foreign.turn(write_video(folder / "turned.mov", foreign.marked()))
     write_video(folder / "uneven.mkv", draw(30), times=foreign.uneven_times(30))
     write_video(folder / "ten_bit.mp4", pixels="yuv420p10le")
@@ -63,7 +63,7 @@ def write(folder: Path) -> None:
 
 
 def check(base: Path) -> None:
-    """Judge the files and make clips of it below `base`. Raises AssertionError with the sentence at fault."""
+    """Import the files to `base`. Raises AssertionError with the wrong sentence."""
     given = base / "given"
     given.mkdir(parents=True)
     write(given)

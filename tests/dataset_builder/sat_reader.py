@@ -1,4 +1,4 @@
-"""What SAT's trainer takes from WebDataset shards, by its own rules, written without its packages.
+"""What SAT's trainer reads from WebDataset shards, reimplemented without its packages.
 
 Source: sat/sgm/webds.py and sat/data_video.py of CogVideo at commit e519ece.
 """
@@ -64,7 +64,7 @@ def samples(tar: Path, meta_names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
 def taken(
     tar: Path, *, fps: float, num_frames: int, skip: int = 0, seed: int = 0, meta_names: tuple[str, ...] = ()
 ) -> list[Taken]:
-    """process_fn_video over a shard: the samples that come through it."""
+    """process_fn_video applied to a shard: the samples it accepts."""
     found, chance = [], random.Random(seed)
     for r in samples(tar, meta_names):
         if "mp4" not in r:
@@ -78,7 +78,7 @@ def taken(
             continue
         try:
             frames = load_video(r["mp4"], duration, num_frames, fps, actual_fps, skip, chance)
-        except (ValueError, IndexError) as error:  # as there: it prints the error and goes on
+        except (ValueError, IndexError) as error:  # like SAT, skip the sample after an error
             print(error)
             continue
         found.append(Taken(caption, frames))

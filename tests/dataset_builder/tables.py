@@ -1,4 +1,4 @@
-"""Parquet tables as datasets of the Hub and other tools have them."""
+"""Parquet tables like those of Hub datasets and other tools."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 
 def parquet(columns: Mapping[str, Any], features: Mapping[str, str] | None = None, notes: str = "") -> bytes:
-    """A table of several row groups. features: column -> what the Hub says of it ("Video"); notes: all that it says"""
+    """Write several row groups. features: column -> the Hub's type ("Video"); notes: the Hub's metadata."""
     pytest.importorskip("pyarrow", reason="pip install 'video-lora-workbench[parquet]'")
     import pyarrow
     import pyarrow.parquet

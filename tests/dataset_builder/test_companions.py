@@ -131,7 +131,7 @@ def test_what_is_shorter_or_of_other_proportions_is_refused_in_a_sentence(base: 
     with pytest.raises(DataError, match=r"short.mp4 cannot be the mask of walk.mp4: it has 20 frames .* the clip 48"):
         attach(dataset.folder, only(dataset), "mask", base / "short.mp4")
     media.encode(mask_video(size=(96, 96)), base / "square.mp4", FPS)
-    with pytest.raises(DataError, match="its picture is 96x96, that of the clip 128x96"):
+    with pytest.raises(DataError, match="it is 96x96 and the clip is 128x96"):
         attach(dataset.folder, only(dataset), "mask", base / "square.mp4")
     with pytest.raises(ConfigError, match="kind is 'depth', must be one of control, reference, mask, last_frame"):
         attach(dataset.folder, only(dataset), "depth", base / "mask.mp4")
@@ -309,9 +309,9 @@ def test_an_import_takes_them_and_names_those_that_do_not_fit(base: Path, datase
     sentence = "Imported: 3 taken, with 1 control clip, 1 reference, 1 mask, 1 last frame."
     shown = dataset.snapshot().tasks[0]
     assert shown.sentence.startswith(sentence)
-    assert shown.details[0].startswith("b.mp4: its mask (b.mp4) is left out: it has 20 frames")
+    assert shown.details[0].startswith("b.mp4: its mask (b.mp4) was left out: it has 20 frames")
     results = {result.name: result for result in dataset.import_results}
-    assert "its mask is kept beside it" in results["a.mp4"].sentence
+    assert "stored with its mask" in results["a.mp4"].sentence
     again = dataset.import_files([given])
     assert [result.outcome for result in again] == ["known"] * 3
     assert dataset.clips[1:] == [first, second, third]
@@ -346,7 +346,7 @@ def test_what_the_dataset_has_already_stays(base: Path, dataset: Dataset) -> Non
     clip = attach(dataset.folder, only(dataset), "mask", base / "mask.mp4")
     media.encode(255 - mask_video(), base / "walk.mask.mp4", FPS)
     (result,) = dataset.import_files([base / "walk.mp4", base / "walk.mask.mp4"])
-    assert result.left_out == ("its mask is left out: the clip has another mask already, which stays",)
+    assert result.left_out == ("its mask was left out: the clip already has a different mask, which is kept",)
     assert only(dataset) == clip
 
 

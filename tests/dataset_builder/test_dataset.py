@@ -312,7 +312,7 @@ def test_an_import_says_what_became_of_each_file_the_refused_first(dataset: Data
         {"name": "a.mp4", "outcome": "taken", "note": ""},
         {"name": "b.mov", "outcome": "converted", "note": "turned upright"},
         {"name": "c.mp4", "outcome": "refused", "note": "empty file"},
-        {"name": "d.docx", "outcome": "skipped", "note": "a kind of file that is not taken"},
+        {"name": "d.docx", "outcome": "skipped", "note": "unsupported file type"},
     ]
     counts = {"taken": 3, "converted": 1, "refused": 1, "skipped": 1}
     write_json(task.folder / jobs.RESULT, {"status": "finished", "counts": counts, "files": files})
@@ -320,7 +320,7 @@ def test_an_import_says_what_became_of_each_file_the_refused_first(dataset: Data
     assert found.sentence == "Imported: 3 taken, 1 converted, 1 refused, 1 skipped."
     assert [one.sentence for one in found.files] == [
         "'c.mp4': refused: empty file",
-        "'d.docx': skipped: a kind of file that is not taken",
+        "'d.docx': skipped: unsupported file type",
         "'b.mov': converted: turned upright",
         "'a.mp4': taken",
     ]

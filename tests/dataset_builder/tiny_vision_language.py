@@ -1,6 +1,6 @@
-"""Miniatures of two vision-language models, random weights and all, in the layout that transformers saves.
+"""Miniatures of two vision-language models with random weights, saved in transformers format.
 
-They answer nonsense; what counts is that real processors and real classes take our frames and give words back.
+Their answers are nonsense, but real processors and models accept our frames and return text.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _tokenizer(special: list[str], template: str) -> Any:
 
 
 def make_qwen(folder: Path) -> Path:
-    """Qwen3-VL: one layer each for pictures and words."""
+    """Qwen3-VL with one vision layer and one text layer."""
     import torch
     from transformers import (
         Qwen2VLImageProcessor,
@@ -80,7 +80,7 @@ def make_qwen(folder: Path) -> Path:
 
 
 def make_smol(folder: Path) -> Path:
-    """SmolVLM2: one layer each for pictures and words."""
+    """SmolVLM2 with one vision layer and one text layer."""
     import torch
     from transformers import (
         SmolVLMConfig,

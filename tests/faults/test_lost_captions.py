@@ -61,9 +61,10 @@ def test_captions_beside_a_shard_come_along(tmp_path: Path) -> None:
     lone = shard(tmp_path / "one" / "b.tar", "0")  # everything in one folder, which is left out of names
     records(lone.with_name("b.meta.jsonl"), {"key": "0", "text": "zero"}, {"key": "7", "text": "seven"})
     assert captions(lone) == {"0.mp4": "zero"}
-    assert "'7': captions whose video is missing" in "\n".join(survey([lone]).sentences)
+    assert "captions without a video: '7'" in "\n".join(survey([lone]).sentences)
     records(lone.with_name("b.meta.jsonl"), {"key": "0", "wording": "zero"})
-    assert "(keys: key, wording)': no column of captions" in "\n".join(survey([lone]).sentences)
+    assert "no caption column, such as text" in "\n".join(survey([lone]).sentences)
+    assert "(keys: key, wording)'" in "\n".join(survey([lone]).sentences)
     secret = tmp_path / "secret.jsonl"
     lone.with_name("b.meta.jsonl").rename(secret)
     os.symlink(secret, lone.with_name("b.meta.jsonl"))
@@ -77,7 +78,7 @@ def test_a_column_of_another_name_is_named_and_can_be_chosen(
     given.mkdir()
     shutil.copyfile(clip, given / "a.mp4")
     (given / "metadata.csv").write_text("file_name,wording,title\na.mp4,a red square,Red\n")
-    sentence = "'metadata.csv (columns: file_name, wording, title)': no column of captions"
+    sentence = "set caption_column): 'metadata.csv (columns: file_name, wording, title)'"
     assert sentence in shell("dataset", "preview", given).out
     imported = shell("dataset", "import", "squares", given)
     assert imported.code == 0
@@ -86,10 +87,11 @@ def test_a_column_of_another_name_is_named_and_can_be_chosen(
     assert shell(*asked, "Wording").code == 0
     assert [found.text for found in read_clips(workspace.dataset("squares2"))] == ["a red square"]
     wrong = shell("dataset", "preview", given, "--caption-column", "text")
-    assert (wrong.code, "caption_column is 'text', which metadata.csv (columns: file_name, " in wrong.err) == (65, True)
+    named = "caption_column is 'text', which is not a column of metadata.csv (columns: file_name, "
+    assert (wrong.code, named in wrong.err) == (65, True)
     (given / "metadata.csv").write_text("pick,wording,\x1b[2J\na,a red square,x\n")
     looked = shell("dataset", "preview", given).out
-    assert "'metadata.csv (no column of file names or captions among pick, wording, [2J)': not read" in looked
+    assert "not read: 'metadata.csv (no column of file names or captions among pick, wording, [2J)'" in looked
     assert "\x1b" not in looked
     both = ("--video-column", "pick", "--caption-column", "wording")
     assert "1 caption" in shell("dataset", "preview", given, *both).out

@@ -193,8 +193,14 @@ def test_makers_and_trackers_say_which_models_they_need(call: Call) -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"maker": "depth", "model": "/nowhere"}, "model is '/nowhere', neither known nor a folder with a config.json"),
-        ({"maker": "pose", "detector": "x"}, "detector is 'x', neither known nor .*: choose one of PekingU/rtdetr"),
+        (
+            {"maker": "depth", "model": "/nowhere"},
+            "model is '/nowhere', neither a known model nor a folder with a config.json",
+        ),
+        (
+            {"maker": "pose", "detector": "x"},
+            "detector is 'x', neither a known model nor .*: choose one of PekingU/rtdetr",
+        ),
         ({"maker": "edges", "model": "x"}, "model is x, but edges needs none: leave it out"),
         ({"maker": "depth", "detector": "x"}, "detector is x, but depth needs none: leave it out"),
     ],
@@ -227,7 +233,7 @@ def test_a_mask_is_tracked_by_a_model_in_a_process_of_its_own(call: Call, small:
     clip = small.clips[4]
     video = media.read_frames(small.path_of(clip), range(clip.frames))
     call("clips/paint", name="small", clip=clip.id, frame=1, runs=runs_of(square(video, 1)))
-    with pytest.raises(ConfigError, match=r"model is '/nowhere', neither known nor a folder"):
+    with pytest.raises(ConfigError, match=r"model is '/nowhere', neither a known model nor a folder"):
         call("clips/track", name="small", model="/nowhere")
     model = tiny_vision.make_segmenter(tmp_path / "tiny-sam")
     call("clips/track", name="small", model=str(model), device="cpu")

@@ -84,7 +84,7 @@ def test_uploads_are_imported_kept_and_taken_back(
     (uploads / "notes.pdf").write_text("no video")
     with pytest.raises(ConfigError, match="leads outside"):
         call("datasets/take", name="", files=[str(film)])
-    with pytest.raises(DataError, match="captions without their videos"):
+    with pytest.raises(DataError, match="captions without videos"):
         call("datasets/take", name="", files=[str(uploads / "walk.txt")])
     assert call("datasets/cards") == []
     task = call("datasets/take", name="", title="Walks", files=[str(one) for one in sorted(uploads.iterdir())])

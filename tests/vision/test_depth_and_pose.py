@@ -1,4 +1,4 @@
-"""Depth and poses by models: real classes of transformers on miniatures with random weights."""
+"""Depth and pose models: real transformers classes on miniatures with random weights."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def shades(video: np.ndarray, model: str) -> np.ndarray:
 # ---- depth
 
 
-def test_depth_is_gray_and_its_shades_mean_the_same_in_every_frame(tiny: Callable[[str], str]) -> None:
+def test_depth_is_gray_and_normalized_over_the_whole_clip(tiny: Callable[[str], str]) -> None:
     video = np.concatenate([VIDEO, np.full_like(VIDEO[:1], 128)])
     found = shades(video, tiny("depth"))
     assert (found.shape, found.dtype) == (video.shape, np.uint8)
@@ -55,7 +55,7 @@ def test_depth_is_gray_and_its_shades_mean_the_same_in_every_frame(tiny: Callabl
     assert (found.min(), found.max()) == (0, 255)
     with Depth(tiny("depth"), "cpu") as depth:
         near = np.stack([depth._nearness(frame) for frame in video]).astype(float)
-    # One straight line leads from nearness to shades, in all frames: what is nearest is white.
+    # Shades are one linear function of inverse depth in all frames, and the nearest is white.
     middle = (near > np.percentile(near, 5)) & (near < np.percentile(near, 95))
     small = np.stack([_resized(one[..., 0], near.shape[1:]) for one in found])
     assert np.corrcoef(near[middle], small[middle])[0, 1] > 0.9
@@ -67,14 +67,12 @@ def _resized(picture: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
     return np.asarray(cv2.resize(picture, (size[1], size[0]), interpolation=cv2.INTER_AREA)).astype(float)
 
 
-def test_a_model_that_tells_meters_gives_the_near_white_too(tiny: Callable[[str], str]) -> None:
+def test_near_is_white_for_metric_models_too(tiny: Callable[[str], str]) -> None:
     near, meters = shades(VIDEO, tiny("depth")), shades(VIDEO, tiny("metric"))
     assert np.corrcoef(near.ravel(), meters.ravel())[0, 1] < -0.5, "the same weights tell the opposite"
 
 
-def test_a_companion_of_depth_is_a_video_with_the_frames_of_its_clip(
-    tiny: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_a_depth_companion_has_the_frames_of_its_clip(tiny: Callable[[str], str], tmp_path: Path) -> None:
     media.encode(VIDEO, tmp_path / "clip.mp4", 8)
     looked = []
     with made.opened("depth", tiny("depth"), device="cpu") as model:
@@ -99,14 +97,14 @@ def test_people_are_found_and_drawn_on_black(tiny: Callable[[str], str]) -> None
     assert all(one.shape == VIDEO[0].shape and one.dtype == np.uint8 for one in drawn)
 
 
-def test_a_detector_of_something_else_and_other_joints_are_refused(tiny: Callable[[str], str]) -> None:
-    with pytest.raises(ConfigError, match=r"detector is .*, which does not know a person: choose PekingU/rtdetr"):
+def test_detectors_without_people_and_other_joints_are_rejected(tiny: Callable[[str], str]) -> None:
+    with pytest.raises(ConfigError, match=r"detector is .*, which has no class person: choose PekingU/rtdetr"):
         Pose(tiny("pose"), "cpu", tiny("cats"))
     with pytest.raises(ConfigError, match=r"a depth_anything, must be a vitpose: choose usyd"):
         Pose(tiny("depth"), "cpu", tiny("detector"))
 
 
-def test_a_joint_lies_between_the_cells_where_its_map_is_highest() -> None:
+def test_peaks_have_subpixel_accuracy() -> None:
     rows, columns = np.mgrid[:16, :12].astype(np.float32)
     maps = [np.exp(-((columns - x) ** 2 + (rows - y) ** 2) / 4) for x, y in ((5.3, 7.6), (0, 0), (11, 15))]
     places, scores = pose.peaks(np.stack(maps)[None].astype(np.float32))
@@ -114,7 +112,7 @@ def test_a_joint_lies_between_the_cells_where_its_map_is_highest() -> None:
     assert (scores > 0.9).all()
 
 
-def test_a_box_gets_a_margin_and_the_shape_that_the_model_sees() -> None:
+def test_a_box_gets_a_margin_and_the_models_aspect_ratio() -> None:
     left, top, wide, high = pose._framed([10, 20, 30, 100], (192, 256))
     assert (wide, high) == (75, 100)
     assert (left + wide / 2, top + high / 2) == (20, 60)
@@ -122,7 +120,11 @@ def test_a_box_gets_a_margin_and_the_shape_that_the_model_sees() -> None:
 
 def test_a_skeleton_has_the_colors_of_openpose() -> None:
     places = np.zeros((17, 2), np.float32)
-    places[5], places[6], places[0] = (150, 60), (50, 60), (100, 20)  # shoulders: his left is on the right; the nose
+    places[5], places[6], places[0] = (
+        (150, 60),
+        (50, 60),
+        (100, 20),
+    )  # left and right shoulder, nose
     scores = np.zeros(17, np.float32)
     scores[[0, 5, 6]] = 0.9
     canvas = np.zeros((200, 200, 3), np.uint8)

@@ -1,4 +1,4 @@
-"""How a model is named, found and downloaded: from a Hub on this machine, over HTTP."""
+"""How a model is named, found and downloaded, from a local Hub server over HTTP."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from workbench.vision.local_models import KnownModel
 EVERY = (*depth.MODELS, *pose.MODELS, *pose.DETECTORS, *segmenting.MODELS)
 
 
-def test_every_known_model_is_pinned_and_says_its_size_and_license() -> None:
+def test_every_known_model_has_a_commit_size_and_license() -> None:
     assert all(len(one.revision) == 40 and one.download_gb > 0 and one.license for one in EVERY)
 
 
-def test_what_is_no_model_is_one_sentence_before_anything_is_loaded(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"model is 'x', neither known nor a folder .*: choose one of facebook/sam2"):
+def test_an_invalid_model_is_rejected_before_loading(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"model is 'x', neither a known model nor a folder .*: choose one of facebook/sam2"
+    ):
         local_models.check("x", segmenting.MODELS, any_of_hub=True)
-    with pytest.raises(ConfigError, match="neither known nor a folder"):
+    with pytest.raises(ConfigError, match="neither a known model nor a folder"):
         local_models.check("some/model", segmenting.MODELS)
     local_models.check("some/model@v2", segmenting.MODELS, any_of_hub=True)
     (tmp_path / "config.json").write_text("{}")
@@ -30,7 +32,7 @@ def test_what_is_no_model_is_one_sentence_before_anything_is_loaded(tmp_path: Pa
         local_models.check(str(tmp_path), pose.DETECTORS, "detector", any_of_hub=True)
 
 
-def test_a_model_is_downloaded_once_and_its_size_is_said_before(
+def test_a_model_is_downloaded_once_after_logging_its_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = tiny_vision.make_depth(tmp_path / "source")
@@ -57,7 +59,7 @@ def test_a_model_is_downloaded_once_and_its_size_is_said_before(
             local_models.fetch("some/nothing", (), any_of_hub=True)
 
 
-def test_without_a_network_the_sentence_says_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_download_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with FakeHub().serving() as gone:
         fake_hub.login(monkeypatch, gone, tmp_path / "hf")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))

@@ -1,4 +1,4 @@
-"""Masks carried by SAM 2: real classes of transformers on a miniature with random weights, held to their own loop."""
+"""SAM 2 tracking: real transformers classes on a miniature with random weights, compared to transformers' own loop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def silent(done: int, steps: int) -> None:
     pass
 
 
-def test_every_frame_gets_a_mask_and_a_confidence_and_painted_ones_stay(model: Segmenter) -> None:
+def test_every_frame_gets_a_mask_and_confidence_and_painted_masks_stay(model: Segmenter) -> None:
     steps: list[tuple[int, int]] = []
     masks, confidence = model.track(VIDEO, {2: box(18, 34)}, lambda *step: steps.append(step))
     assert (masks.shape, masks.dtype, confidence.shape) == ((FRAMES, HEIGHT, WIDTH), np.uint8, (FRAMES,))
@@ -51,7 +51,7 @@ def test_a_correction_changes_the_frames_around_it(model: Segmenter) -> None:
     assert (once == again).all(), "nothing is left of an earlier clip"
 
 
-def test_it_computes_what_the_loop_of_transformers_does(model: Segmenter) -> None:
+def test_results_equal_those_of_transformers_loop(model: Segmenter) -> None:
     import torch
     from transformers import Sam2VideoInferenceSession
 
@@ -76,7 +76,7 @@ def test_it_computes_what_the_loop_of_transformers_does(model: Segmenter) -> Non
         assert np.abs(masks[number].astype(float) - expected).max() <= 1
 
 
-def test_what_it_is_told_may_stop_it(model: Segmenter) -> None:
+def test_the_callback_can_stop_tracking(model: Segmenter) -> None:
     def stop(done: int, steps: int) -> None:
         raise KeyboardInterrupt
 

@@ -1,6 +1,6 @@
-"""Captioners: one file each. `captioners()` finds every module beside this one that has a `CAPTIONER`.
+"""Captioners, one per file. `captioners()` finds every module in this package that defines `CAPTIONER`.
 
-Importing them loads no model and no torch; `base` holds the contract.
+`base` defines the interface. Importing a captioner loads neither its model nor torch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workbench.errors import ConfigError
 
 @cache
 def captioners() -> dict[str, type[Captioner]]:
-    """Every captioner by its id, in the order of their file names."""
+    """Return every captioner by id, ordered by file name."""
     found: dict[str, type[Captioner]] = {}
     for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name):
         kind = getattr(importlib.import_module(f"{__name__}.{module.name}"), "CAPTIONER", None)
@@ -25,7 +25,7 @@ def captioners() -> dict[str, type[Captioner]]:
 
 
 def find_captioner(name: str) -> type[Captioner]:
-    """The captioner of that id. Raises ConfigError."""
+    """Return the captioner with this id. Raises ConfigError if there is none."""
     if name not in captioners():
-        raise ConfigError(f"captioner is {name!r}, which is not known: choose {' or '.join(captioners())}")
+        raise ConfigError(f"captioner is {name!r}, which does not exist: choose {' or '.join(captioners())}")
     return captioners()[name]

@@ -1,8 +1,8 @@
-"""The contract of a captioner: whatever looks at a clip's frames and says in words what they show. One file each.
+"""The captioner interface: a captioner looks at a clip's frames and describes them in words.
 
-A captioner is made in the caption job's process, opened once, asked clip after clip, and closed; what it holds (memory,
-the GPU) is free when it is closed. It raises `CaptionFailed` for what is wrong with one clip, `NoAnswer` when it cannot
-be asked just now, and another error of workbench.errors for what would be wrong with every clip.
+The caption job creates a captioner, opens it once, asks it for one clip after another, and closes it, which frees its
+memory and the GPU. A captioner raises `CaptionFailed` if one clip fails, `NoAnswer` if the service is unavailable right
+now, and any other error from workbench.errors if every clip would fail.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’)]*(?=\s|$)")
 
 
 class CaptionFailed(Exception):
-    """This clip got no caption, the next one may; the text says why. again: whether asking once more may help."""
+    """This clip could not be captioned, but the next one may be.
+
+    again: whether a retry may help.
+    """
 
     def __init__(self, sentence: str, again: bool = False) -> None:
         super().__init__(sentence)
@@ -33,9 +36,9 @@ class CaptionFailed(Exception):
 
 
 class NoAnswer(ModelUnavailable):
-    """Nobody answers just now. It is asked again; when that does not help the job ends, to be continued later.
+    """The service is unavailable right now. The job retries, then stops so that it can be continued later.
 
-    wait: seconds it asks to be left alone, None when it does not say
+    wait: seconds the service asks clients to wait, or None if it does not say.
     """
 
     def __init__(self, sentence: str, wait: float | None = None) -> None:
@@ -46,13 +49,13 @@ class NoAnswer(ModelUnavailable):
 class Captioner(ABC):
     """Frames in, words out.
 
-    id:      its file's name, which is also what a clip's `caption_by` says
-    title:   for people, in words
-    needs:   memory, download and what else, in a sentence
-    extra:   the extra of this package that brings what it imports; "" when it needs none
-    imports: the packages that the extra brings
-    reads:   the settings it reads, by name, besides those that every captioner shares
-    choices: models it offers by name
+    id: the module's name, also stored as a clip's `caption_by`.
+    title: the name shown to users.
+    needs: memory, download and other requirements, in one sentence.
+    extra: the extra of this package that installs its dependencies, or "".
+    imports: the packages that the extra installs.
+    reads: names of the settings it reads, besides those shared by all captioners.
+    choices: models it offers by name.
     """
 
     id: ClassVar[str]
@@ -65,12 +68,12 @@ class Captioner(ABC):
 
     @abstractmethod
     def __init__(self, settings: CaptionerSettings, workspace: Workspace) -> None:
-        """Take note of the settings; nothing is loaded or asked yet. Raises ConfigError for one that is missing."""
+        """Store the settings without loading anything. Raises ConfigError if one is missing."""
 
     def check(self) -> None:
-        """Say what would fail for certain, in the process that starts the task; loads and asks nothing.
+        """Raise ConfigError for problems that can be found without loading a model or sending a request.
 
-        Raises ConfigError.
+        Runs in the process that starts the job.
         """
         if missing := [name for name in self.imports if find_spec(name) is None]:
             raise ConfigError(
@@ -80,23 +83,30 @@ class Captioner(ABC):
     @property
     @abstractmethod
     def model_name(self) -> str:
-        """Which model answers, for the history."""
+        """Name of the model, recorded in the dataset's history."""
 
     @abstractmethod
     def open(self) -> None:
-        """Load what it needs. Raises ConfigError, ModelUnavailable, DeviceBusy, OutOfMemory."""
+        """Load the model or connect. Raises ConfigError, ModelUnavailable, DeviceBusy, OutOfMemory."""
 
     @abstractmethod
     def caption(self, frames: Pixels, fps: float, instruction: str) -> str:
-        """What the frames show, in words, as the model says it.
+        """Describe the frames in the model's own words.
 
-        frames: uint8 [F, H, W, 3], F >= 1 (one frame is a picture); fps: of these very frames, as they were picked
-        Raises CaptionFailed, NoAnswer, or another error of workbench.errors, which ends the job at once.
+        Args:
+            frames: uint8 [F, H, W, 3]; F = 1 is a picture.
+            fps: Rate of these sampled frames, not of the source video.
+
+        Raises:
+            CaptionFailed: This clip failed.
+            NoAnswer: The service is unavailable right now.
+
+        Any other error from workbench.errors ends the job at once.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what it holds; harmless when it was never opened."""
+        """Free memory and connections. Safe to call if it was never opened."""
 
     def __enter__(self) -> Self:
         try:
@@ -111,6 +121,6 @@ class Captioner(ABC):
 
 
 def whole_sentences(text: str) -> str:
-    """A text that was cut off, back to its last whole sentence; as it is when it has none."""
+    """Trim truncated text to its last complete sentence, or return it unchanged if it has none."""
     ends = [match.end() for match in SENTENCE_END.finditer(text)]
     return text[: ends[-1]] if ends else text

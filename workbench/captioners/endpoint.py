@@ -1,8 +1,8 @@
-"""Any server that speaks OpenAI's chat completions with pictures: vLLM, llama.cpp, Ollama, LM Studio, a paid service.
+"""Captions from any server with OpenAI's chat completions API: vLLM, llama.cpp, Ollama, LM Studio, a paid service.
 
-The frames go as JPEG data URLs in their order, so the server's model need not know video. The key is found when the
-captioner is opened (keys) and goes into the request's header and nowhere else; redirects are not followed, so that it
-reaches no other host.
+Frames are sent in order as JPEG data URLs, so the server's model does not need video support. The API key is looked up
+when the captioner opens and is sent in the request header only. Redirects are not followed, so the key never reaches
+another host.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 
 JPEG_QUALITY = 90
 CONNECT_SECONDS = 10.0
-BUSY = (429, 502, 503, 504)  # nothing is wrong with the clip: the service has no time, or is not up
+BUSY = (429, 502, 503, 504)  # the service is overloaded or down, so the clip is not to blame
 
 
 class Endpoint(Captioner):
-    """Asks over HTTP, one request a clip."""
+    """Send one HTTP request per clip."""
 
     id: ClassVar[str] = "endpoint"
-    title: ClassVar[str] = "A server that speaks OpenAI's protocol"
+    title: ClassVar[str] = "A server with an OpenAI-compatible API"
     needs: ClassVar[str] = (
-        "Nothing here but the network: the clips' frames are sent to the address you give, a local server or a service."
+        "Only a network connection: frames are sent to the address you enter, a local server or a service."
     )
     reads: ClassVar[tuple[str, ...]] = ("base_url", "endpoint_model", "key_variable", "timeout_seconds")
 
     def __init__(self, settings: CaptionerSettings, workspace: Workspace) -> None:
         if not settings.base_url:
-            raise ConfigError("base_url is not set: give the server's address, such as http://localhost:8000/v1")
+            raise ConfigError("base_url is not set: enter the server's address, such as http://localhost:8000/v1")
         if not settings.endpoint_model:
-            raise ConfigError("endpoint_model is not set: give the name the server knows its model by")
+            raise ConfigError("endpoint_model is not set: enter the model name that the server uses")
         self._settings = settings
         self._url = f"{settings.base_url.rstrip('/').removesuffix('/chat/completions')}/chat/completions"
         self._limit = "max_tokens"
@@ -54,7 +54,7 @@ class Endpoint(Captioner):
     def check(self) -> None:
         super().check()
         variable, host = self._settings.key_variable, urlsplit(self._settings.base_url).hostname or ""
-        # Local servers rarely need a key, and the default variable names none for them.
+        # Local servers rarely need a key, and the default variable is not meant for them.
         if not variable or find_key(variable, self._settings.base_url) or (is_near(host) and variable in USUAL):
             return
         if sentence := refusal(variable, self._settings.base_url):
@@ -62,9 +62,9 @@ class Endpoint(Captioner):
         if not is_near(host):
             known = "" if USUAL.get(variable) == host else f" (and {HOSTS}={variable}={host})"
             raise ConfigError(
-                f"key_variable is {variable!r}, and no key for {host} is there: set it{known} before you start the "
+                f"key_variable is {variable!r}, but no key for {host} was found: set it{known} before you start the "
                 f"workbench, or run: keyring set {KEYRING_SERVICE} {host}; leave key_variable empty if the server "
-                "wants none"
+                "needs no key"
             )
 
     @property
@@ -80,12 +80,12 @@ class Endpoint(Captioner):
             timeout = httpx.Timeout(self._settings.timeout_seconds, connect=CONNECT_SECONDS)
             self._client = httpx.Client(headers=headers, timeout=timeout)
         except UnicodeEncodeError:
-            raise ConfigError("the key holds characters that no key has: copy it again") from None
+            raise ConfigError("the API key contains invalid characters: copy it again") from None
 
     def caption(self, frames: Pixels, fps: float, instruction: str) -> str:
         response = self._post(frames, instruction)
         if response.status_code == 400 and self._limit == "max_tokens" and "max_completion_tokens" in response.text:
-            self._limit = "max_completion_tokens"  # the newer name of the same thing; some models know no other
+            self._limit = "max_completion_tokens"  # the newer name, which some models require
             response = self._post(frames, instruction)
         self._check(response)
         return _answer(response)
@@ -121,7 +121,7 @@ class Endpoint(Captioner):
                 f"{reason}: raise timeout_seconds, or send fewer or smaller frames", again=True
             ) from None
         except httpx.RequestError as error:
-            raise CaptionFailed(f"the connection broke ({type(error).__name__})", again=True) from None
+            raise CaptionFailed(f"the connection was lost ({type(error).__name__})", again=True) from None
 
     def _check(self, response: httpx.Response) -> None:
         status = response.status_code
@@ -130,24 +130,24 @@ class Endpoint(Captioner):
         reason = self._reason(response)
         if status in (401, 403):
             where = self._settings.key_variable or "the keyring"
-            problem = f"the key in {where} is not accepted" if self._key else f"there is no key in {where}"
-            raise ConfigError(f"{self._url} refuses ({status}): {problem}: put a valid key there and start again")
+            problem = f"the key in {where} was rejected" if self._key else f"there is no key in {where}"
+            raise ConfigError(f"{self._url} denied access ({status}): {problem}: set a valid key and start again")
         if status == 404:
             raise ConfigError(
-                f"{self._url} is not found (404{reason}): fix base_url (most end in /v1), or endpoint_model, "
+                f"{self._url} was not found (404{reason}): fix base_url (most end in /v1), or endpoint_model, "
                 f"which is {self._settings.endpoint_model!r}"
             )
         if status in BUSY:
             words = "asks for fewer requests" if status == 429 else "is not available"
-            raise NoAnswer(f"{self._url} {words} ({status}{reason}): wait and continue", _seconds(response))
+            raise NoAnswer(f"{self._url} {words} ({status}{reason}): wait and continue", _retry_after(response))
         if 300 <= status < 400:
-            raise ConfigError(f"{self._url} redirects ({status}): give the address it redirects to")
+            raise ConfigError(f"{self._url} redirects ({status}): enter the address it redirects to")
         if status == 402:
             raise ModelUnavailable(f"{self._url} requires payment (402{reason}): top up the account and continue")
         raise CaptionFailed(f"{self._url} could not answer ({status}{reason})", again=status >= 500)
 
     def _reason(self, response: httpx.Response) -> str:
-        """What the server says of its refusal, short, and never with the key in it."""
+        """Return the server's error message, shortened and with the key removed."""
         try:
             error = response.json()
             error = error.get("error", error.get("detail", "")) if isinstance(error, dict) else error
@@ -159,8 +159,8 @@ class Endpoint(Captioner):
         return f": {text[:200]}" if text else ""
 
 
-def _seconds(response: httpx.Response) -> float | None:
-    """How long the server asks to be left alone; None when it does not say in seconds."""
+def _retry_after(response: httpx.Response) -> float | None:
+    """Return the server's Retry-After in seconds, or None."""
     try:
         seconds = float(response.headers.get("retry-after", ""))
     except ValueError:
@@ -169,13 +169,13 @@ def _seconds(response: httpx.Response) -> float | None:
 
 
 def _answer(response: httpx.Response) -> str:
-    """The words of a chat completion. Raises CaptionFailed when the answer is none."""
+    """Return the text of a chat completion. Raises CaptionFailed if the response is not one."""
     try:
         choice: dict[str, Any] = response.json()["choices"][0]
         content = choice["message"]["content"]
     except (json.JSONDecodeError, UnicodeDecodeError, LookupError, TypeError):
         start = " ".join(response.text[:80].split())
-        raise CaptionFailed(f"the answer is no chat completion ({start!r})", again=True) from None
+        raise CaptionFailed(f"the response is not a chat completion ({start!r})", again=True) from None
     if isinstance(content, list):
         content = " ".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     text = content if isinstance(content, str) else ""

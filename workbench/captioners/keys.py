@@ -1,16 +1,16 @@
-"""The key of an endpoint, from where the user keeps it to the process that needs it: never on disk, in an argument, an
-environment that others can read, or a log.
+"""API keys for endpoints: find a key where the user keeps it and pass it to the process that needs it.
 
-A key goes to the host that it was approved for and to no other, whatever address a form, a flag or a file asks for.
-Approved are OPENAI_API_KEY for api.openai.com, what whoever starts the workbench names in its environment, and what
-lies in the system's keyring (package `keyring`) under the host's name:
+Keys never appear on disk, in arguments, in an environment that others can read, or in a log. A key is sent only to the
+host it was approved for, whatever address a form, flag or file asks for. Approved keys are OPENAI_API_KEY for
+api.openai.com, those named in the environment of the workbench, and those in the system's keyring (package `keyring`)
+under the host's name:
 
     WORKBENCH_KEY_HOSTS="MY_KEY=llm.example.com, LAB_KEY=localhost:8000"
     keyring set video-lora-workbench api.example.com
 
-A token of the Hub opens the whole account and is never sent as such a key. The caption job is started without the
-variables that look like secrets (workbench.jobs). Whoever starts it hands the key over through a pipe, whose number is
-all that the job's environment tells. A job started by hand finds the key in its own environment.
+Hub tokens grant access to the whole account and are never sent as keys. The caption job starts without any environment
+variables that look like secrets (workbench.jobs); its parent passes the key through a pipe and puts only the pipe's
+number into the job's environment. A job started by hand reads the key from its own environment.
 """
 
 from __future__ import annotations
@@ -25,22 +25,21 @@ from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
-PIPE = "WORKBENCH_KEY_PIPE"  # its number in the environment of the job: that of its input
-HOSTS = "WORKBENCH_KEY_HOSTS"  # VARIABLE=HOST or VARIABLE=HOST:PORT, with commas between
+PIPE = "WORKBENCH_KEY_PIPE"  # environment variable with the pipe's file descriptor (the job's stdin)
+HOSTS = "WORKBENCH_KEY_HOSTS"  # VARIABLE=HOST or VARIABLE=HOST:PORT, separated by commas
 KEYRING_SERVICE = "video-lora-workbench"
 USUAL = {"OPENAI_API_KEY": "api.openai.com"}
 HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HUGGINGFACEHUB_API_TOKEN", "HF_HUB_TOKEN")
-HUB_TOKEN = "hf_"  # how the Hub begins all of them
+HUB_TOKEN = "hf_"  # prefix of every Hub token
 
 
 @contextlib.contextmanager
 def handed_over(variable: str, base_url: str, key: str = "") -> Iterator[dict[str, Any]]:
-    """What subprocess.Popen must get for its child to find the key for that address: stdin and env.
+    """Yield the `stdin` and `env` arguments with which subprocess.Popen passes the key for this address to a child.
 
-    key: the key itself, where it is not in this process's environment.
+    `env` holds only additions to the child's environment. Without a key it is empty and `stdin` is DEVNULL.
 
-    `env` holds only what is to be added to the child's environment. Nothing is in either when there is no key to hand
-    over.
+    key: the key itself, if it is not in this process's environment.
     """
     key = key or _from_environment(variable, base_url)
     if not key:
@@ -48,7 +47,7 @@ def handed_over(variable: str, base_url: str, key: str = "") -> Iterator[dict[st
         return
     reader, writer = os.pipe()
     try:
-        with open(writer, "wb") as file:  # a key fits into the pipe's buffer, so nobody waits for the child
+        with open(writer, "wb") as file:  # a key fits into the pipe's buffer, so this never blocks
             file.write(json.dumps({"variable": variable, "address": _host_and_port(base_url), "key": key}).encode())
         yield {"stdin": reader, "env": {PIPE: "0"}}
     finally:
@@ -56,7 +55,7 @@ def handed_over(variable: str, base_url: str, key: str = "") -> Iterator[dict[st
 
 
 def find_key(variable: str, base_url: str) -> str:
-    """The key for an endpoint: handed over, else in the environment, else in the keyring; "" when there is none."""
+    """Return an endpoint's key from the pipe, the environment or the keyring, in that order; "" if there is none."""
     given = _received()
     if given and (given["variable"], given["address"]) == (variable, _host_and_port(base_url)):
         return given["key"]
@@ -64,10 +63,10 @@ def find_key(variable: str, base_url: str) -> str:
 
 
 def refusal(variable: str, base_url: str) -> str:
-    """Why the key in an environment variable is not sent to an address; "" when it is, or when there is none."""
+    """Explain why the key in an environment variable is not sent to an address; "" if it is, or if there is no key."""
     key, (scheme, host, _) = os.environ.get(variable, "").strip(), _split(base_url)
     if variable in HUB_TOKENS or key.startswith(HUB_TOKEN):
-        return f"{variable} holds a token of the Hub, which is sent to no other server: make a key for {host} alone"
+        return f"{variable} holds a Hub token, which is never sent to other servers: create a key for {host} alone"
     if not key or _from_environment(variable, base_url):
         return ""
     if scheme != "https" and not is_near(host):
@@ -79,14 +78,14 @@ def refusal(variable: str, base_url: str) -> str:
 
 
 def is_near(host: str) -> bool:
-    """Whether a host is this machine or in its own network, where servers want no key as a rule."""
+    """Whether a host is this machine or on its local network, where servers rarely need a key."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_private
     return "." not in host or host.endswith((".local", ".lan", ".internal", ".localhost"))
 
 
 def _from_environment(variable: str, base_url: str) -> str:
-    """The key in an environment variable that is approved for this address; "" when there is none."""
+    """Return the key in an environment variable if it is approved for this address, else ""."""
     key, (scheme, host, _) = os.environ.get(variable, "") if variable else "", _split(base_url)
     approved = [f"{name}={usual}" for name, usual in USUAL.items()]
     approved += [pair.strip() for pair in os.environ.get(HOSTS, "").split(",")]
@@ -102,7 +101,7 @@ def _host_and_port(base_url: str) -> str:
 
 
 def _split(base_url: str) -> tuple[str, str, int]:
-    """Scheme, host and port; of what is no address none."""
+    """Return scheme, host and port; empty ones for an invalid address."""
     with contextlib.suppress(ValueError):
         parts = urlsplit(base_url)
         return parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
@@ -111,7 +110,7 @@ def _split(base_url: str) -> tuple[str, str, int]:
 
 @cache
 def _received() -> dict[str, str]:
-    """What the starter put into the pipe; read once, and the variable removed so that no child goes looking."""
+    """Read the key from the pipe, once, and remove the variable so that child processes do not try to read it."""
     number = os.environ.pop(PIPE, "")
     if not number.isdecimal():
         return {}

@@ -1,9 +1,9 @@
-"""Vision-language models that run here, by transformers: its own classes only, weights from safetensors only.
+"""Captions from vision-language models on this machine, run with transformers.
 
-A model is one of the choices below, at its pinned commit, or any folder with a model that AutoModelForImageTextToText
-knows; code that comes with a model is never run. We sample the frames and hand them over as arrays with their times, as
-the processors would sample again at rates of their own. The processors need a torchvision that matches torch (the extra
-`caption`). Sizes are estimates, memory for bfloat16 and eight frames.
+A model is one of the choices below at its pinned commit, or a folder with any model that AutoModelForImageTextToText
+supports. Weights are read from safetensors only, and a model's own code is never run. We sample the frames ourselves
+and pass their timestamps, because processors would otherwise resample at their own rates. The processors need a
+torchvision that matches torch (the extra `caption`). Sizes are estimates; memory is for bfloat16 and eight frames.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from workbench.clips.media import Pixels
     from workbench.workspace import Workspace
 
-INSTALL = f"install the extra: {extra_command('caption')}, with torchvision from where torch came from"
+INSTALL = f"install the extra: {extra_command('caption')}, with torchvision from the same source as torch"
 
 QWEN, SMOL = "Qwen/Qwen", "HuggingFaceTB/SmolVLM2-"
 CHOICES = (
@@ -39,12 +39,13 @@ CHOICES = (
 
 
 class VisionLanguage(Captioner):
-    """A model on this machine's GPU, or on its processor (slow). Its job holds the GPU."""
+    """A model on this machine's GPU, which the job reserves, or on the CPU (slow)."""
 
     id: ClassVar[str] = "vision_language"
     title: ClassVar[str] = "A vision-language model on this machine"
     needs: ClassVar[str] = (
-        "2 to 20 GB of GPU memory and a download of 1 to 18 GB, as the model is large; torchvision that matches torch."
+        "2 to 20 GB of GPU memory and a download of 1 to 18 GB, depending on the model; a torchvision that matches "
+        "torch."
     )
     extra: ClassVar[str] = "caption"
     imports: ClassVar[tuple[str, ...]] = ("torchvision", "num2words")
@@ -74,12 +75,17 @@ class VisionLanguage(Captioner):
     def caption(self, frames: Pixels, fps: float, instruction: str) -> str:
         import torch
 
-        small = "the GPU has not enough memory for the frames: lower frames or picture_side, or choose a smaller model"
+        too_large = "the GPU ran out of memory for the frames: lower frames or picture_side, or choose a smaller model"
         try:
-            with fits(small), torch.inference_mode():
-                return self._answer(self._inputs(frames, fps, instruction))
+            with fits(too_large), torch.inference_mode():
+                inputs = self._inputs(frames, fps, instruction)
+                longest = self._settings.longest_answer
+                tokens = self._model.generate(**inputs, max_new_tokens=longest, do_sample=False)
+                tokens = tokens[0, inputs["input_ids"].shape[1] :]
+                text = str(self._processor.decode(tokens, skip_special_tokens=True))
+                return whole_sentences(text) if len(tokens) >= longest else text
         except ValueError as error:  # such as a picture too narrow for the model's patches
-            raise CaptionFailed(f"the model's processor refuses the frames ({error})") from error
+            raise CaptionFailed(f"the model's processor rejected the frames ({error})") from error
 
     def close(self) -> None:
         if self._model is not None:
@@ -87,17 +93,12 @@ class VisionLanguage(Captioner):
             free_memory()
 
     def _inputs(self, frames: Pixels, fps: float, instruction: str) -> Any:
-        """What the model takes: one picture, or a video whose frames are at the times that `fps` says."""
+        """Prepare the model's inputs: a picture for one frame, else a video with timestamps from `fps`."""
         count = len(frames)
         picture = {"type": "image", "image": frames[0]} if count == 1 else {"type": "video", "video": frames}
         options: dict[str, Any] = {}
         if count > 1:
-            times = {
-                "total_num_frames": count,
-                "fps": fps,
-                "duration": count / fps,
-                "frames_indices": list(range(count)),
-            }
+            times = {"total_num_frames": count, "fps": fps, "duration": count / fps, "frames_indices": [*range(count)]}
             options = {"do_sample_frames": False, "video_metadata": [times]}
         message = {"role": "user", "content": [picture, {"type": "text", "text": instruction}]}
         inputs = self._processor.apply_chat_template(
@@ -105,27 +106,20 @@ class VisionLanguage(Captioner):
             add_generation_prompt=True,
             tokenize=True,
             return_dict=True,
-            return_tensors="pt",  # as an argument: SmolVLM's processor overrides it inside processor_kwargs
+            return_tensors="pt",  # not in processor_kwargs, where SmolVLM's processor overrides it
             processor_kwargs=options,
         )
         return inputs.to(self._model.device, dtype=self._model.dtype)
 
-    def _answer(self, inputs: Any) -> str:
-        prompt_length = inputs["input_ids"].shape[1]
-        longest = self._settings.longest_answer
-        tokens = self._model.generate(**inputs, max_new_tokens=longest, do_sample=False)[0, prompt_length:]
-        text = str(self._processor.decode(tokens, skip_special_tokens=True))
-        return whole_sentences(text) if len(tokens) >= longest else text
-
 
 def check_torchvision() -> None:
-    """Raises ConfigError when torchvision is missing or was built for another torch."""
+    """Raise ConfigError if torchvision is missing or was built for another torch."""
     try:
         importlib.import_module("torchvision")
     except ImportError:
         raise ConfigError(f"vision-language models need torchvision, which is not installed: {INSTALL}") from None
-    except RuntimeError as error:  # its operators do not load beside this torch
-        raise ConfigError(f"the torchvision here was built for another torch ({error}): {INSTALL}") from None
+    except RuntimeError as error:  # its operators do not load with this torch
+        raise ConfigError(f"the installed torchvision was built for another torch ({error}): {INSTALL}") from None
 
 
 CAPTIONER = VisionLanguage

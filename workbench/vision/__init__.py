@@ -1,5 +1,4 @@
-"""Models that look at frames on this machine: load one, see depth and poses, carry a painted mask through a video.
+"""Vision models that run locally: load one, estimate depth and poses, propagate a painted mask through a video.
 
-Everything here takes and gives frames as arrays; which clips they belong to, and where results go, is the dataset
-builder's. Importing it loads no torch.
+Everything here works on arrays of frames; the dataset builder knows clips and files. Importing it does not load torch.
 """

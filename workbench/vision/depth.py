@@ -1,7 +1,7 @@
-"""How near each place of a video is, as a gray one: white is near, black is far, as depth ControlNets have it.
+"""Turn a video into a gray depth video as depth ControlNets expect it: white is near, black is far.
 
-A model tells the depth of single frames. What is nearest and farthest is looked for in the whole clip, so that its
-brightness does not change from frame to frame with what else is in the picture.
+The model estimates depth frame by frame. Values are normalized over the whole clip, so that brightness does not flicker
+as objects enter and leave the frame.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ MODELS = (
         "Apache-2.0",
     ),
 )
-METRIC = ("depth_pro", "glpn", "prompt_depth_anything", "zoedepth")  # tell meters; the others tell nearness
+METRIC = ("depth_pro", "glpn", "prompt_depth_anything", "zoedepth")  # predict meters; others predict inverse depth
 NEAREST = 1e-2  # meters
-OUTLIERS = 0.5  # percent of all places that may be nearer than white, or farther than black
-SAMPLED = 8  # of so many pixels of a row and a column one is looked at for that
+OUTLIERS = 0.5  # percent of pixels clipped to black, and to white
+SAMPLED = 8  # every n-th row and column is sampled for the percentiles
 
 
 class Depth(LocalModel):
@@ -35,29 +35,26 @@ class Depth(LocalModel):
     KNOWN: ClassVar[tuple[KnownModel, ...]] = MODELS
 
     def pictures(self, frames: Iterable[Picture]) -> Iterator[Picture]:
-        """Make a gray picture of each frame; the first comes when all frames were looked at.
-
-        Raises OutOfMemory.
-        """
+        """Yield a depth picture per frame, once all frames have been read. Raises OutOfMemory."""
         import cv2
         import numpy as np
 
-        size, found = (0, 0), []
-        with fits("the GPU has not enough memory for the frames: choose a smaller model, or the device cpu"):
+        size, depths = (0, 0), []
+        with fits("the GPU ran out of memory for the frames: choose a smaller model, or the device cpu"):
             for frame in frames:
                 size = frame.shape[1], frame.shape[0]
-                found.append(self._nearness(frame))
-        if not found:
+                depths.append(self._inverse_depth(frame))
+        if not depths:
             return
-        sampled = np.concatenate([one[::SAMPLED, ::SAMPLED].ravel() for one in found])
+        sampled = np.concatenate([depth[::SAMPLED, ::SAMPLED].ravel() for depth in depths])
         far, near = np.percentile(sampled, (OUTLIERS, 100 - OUTLIERS))
-        for one in found:
-            shade = ((one - far) / max(1e-6, near - far)).clip(0, 1)
+        for depth in depths:
+            shade = ((depth - far) / max(1e-6, near - far)).clip(0, 1)
             gray: Any = cv2.resize(np.round(shade * 255).astype(np.uint8), size, interpolation=cv2.INTER_LINEAR)
             yield np.repeat(gray[..., None], 3, axis=2)
 
-    def _nearness(self, frame: Picture) -> Any:
-        """[h, w], float32, at the model's own resolution: larger is nearer."""
+    def _inverse_depth(self, frame: Picture) -> Any:
+        """Return [h, w], float32, at the model's resolution: larger is nearer."""
         import torch
         from PIL import Image
 

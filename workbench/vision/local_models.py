@@ -1,8 +1,8 @@
-"""Models of transformers on this machine: found, downloaded once with their size said before, loaded, let go.
+"""Find, download, load and release transformers models.
 
-A model is one of a list of known ones at its pinned commit, a folder in transformers' layout, or, where a caller allows
-it, any repository of the Hub as OWNER/NAME or OWNER/NAME@REVISION. Weights are read from safetensors only, and code
-that comes with a model is never run.
+A model is a known one at its pinned commit, a folder in transformers format, or, where the caller allows it, any Hub
+repository as OWNER/NAME or OWNER/NAME@REVISION. Weights are read from safetensors only, and a model's own code is never
+run.
 """
 
 from __future__ import annotations
@@ -30,19 +30,14 @@ if TYPE_CHECKING:
 FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
 GIGABYTE = 1e9
-MEAN, SPREAD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's colors, as most models learned
+MEAN, SPREAD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet mean and standard deviation
 Picture: TypeAlias = "NDArray[np.uint8]"
 """[H, W, 3], RGB."""
 
 
 @dataclass(frozen=True)
 class KnownModel:
-    """One of the models that are offered by name.
-
-    id: a repository of the Hub; revision: its pinned commit
-    memory_gb: what it needs while it works, an estimate; download_gb: what is fetched once
-    license: as its card names it
-    """
+    """A model offered by name: a Hub repository (`id`) at a pinned commit, with estimated sizes."""
 
     id: str
     title: str
@@ -53,48 +48,48 @@ class KnownModel:
 
     @property
     def at_hand(self) -> bool:
-        """Whether it was downloaded already. Asks no network."""
+        """Whether it is already downloaded. Does not use the network."""
         from huggingface_hub import try_to_load_from_cache
 
         return isinstance(try_to_load_from_cache(self.id, "config.json", revision=self.revision), str)
 
 
 def listed(model: str, known: Iterable[KnownModel]) -> KnownModel | None:
-    """Return the known model of that id."""
+    """Return the known model with this id."""
     return next((one for one in known if one.id == model), None)
 
 
 def title_of(model: str, known: Iterable[KnownModel]) -> str:
-    """Return what a model is called in a sentence."""
-    one = listed(model, known)
-    return one.title if one else model.partition("@")[0] if _on_hub(model) else Path(model).name
+    """Return a model's display name."""
+    if one := listed(model, known):
+        return one.title
+    return model.partition("@")[0] if _on_hub(model) else Path(model).name
 
 
 def opening(model: str, known: Iterable[KnownModel]) -> str:
-    """Say which model is opened, and how much of it is downloaded before."""
+    """Describe the model about to load and the size of its download, if any: "SAM 2.1 Tiny, downloading 0.16 GB"."""
     one = listed(model, known)
     size = f", downloading {one.download_gb:g} GB" if one and not one.at_hand else ""
     return f"{title_of(model, known)}{size}"
 
 
 def check(model: str, known: Sequence[KnownModel], setting: str = "model", any_of_hub: bool = False) -> None:
-    """Raise ConfigError for what is no model, without loading or asking anything."""
+    """Raise ConfigError if this is not a model, without loading it or using the network."""
     if listed(model, known) is None and not (any_of_hub and _on_hub(model)):
         _checked_folder(model, known, setting)
 
 
 def fetch(model: str, known: Sequence[KnownModel], setting: str = "model", any_of_hub: bool = False) -> Path:
-    """Return the folder with a model's files, downloaded once.
+    """Return the folder with a model's files, downloading them first if needed.
 
     Args:
-        model: Id of a known one, a folder, or, with `any_of_hub`, OWNER/NAME or OWNER/NAME@REVISION.
-        setting: That names it, for the sentence.
+        model: Id of a known model, a folder, or, with `any_of_hub`, OWNER/NAME or OWNER/NAME@REVISION.
+        setting: The setting to name in error messages.
 
     Raises:
         ConfigError: There is no such model.
-        ModelUnavailable: It cannot be downloaded.
+        ModelUnavailable: The download failed.
     """
-    check(model, known, setting, any_of_hub)
     one = listed(model, known)
     if one is None and not (any_of_hub and _on_hub(model)):
         return _checked_folder(model, known, setting)
@@ -122,7 +117,7 @@ def _on_hub(model: str) -> bool:
 
 
 def _size(repo: str, revision: str) -> float:
-    """What would be downloaded, GB. Raises ConfigError, ModelUnavailable."""
+    """Return the size of the download in GB. Raises ConfigError, ModelUnavailable."""
     with hub.explained(repo):
         info = hub.client().model_info(repo, revision=revision or None, files_metadata=True)
     files = [file for file in info.siblings or [] if any(fnmatch(file.rfilename, one) for one in FILES)]
@@ -136,7 +131,7 @@ def _checked_folder(model: str, known: Sequence[KnownModel], setting: str) -> Pa
     if not (folder / "config.json").is_file():
         names = ", ".join(one.id for one in known)
         raise ConfigError(
-            f"{setting} is {model!r}, neither known nor a folder with a config.json: choose one of {names}"
+            f"{setting} is {model!r}, neither a known model nor a folder with a config.json: choose one of {names}"
         )
     if not any(folder.glob("*.safetensors")):
         raise ConfigError(f"{setting} is {model}, a folder without .safetensors files: convert its weights")
@@ -146,20 +141,21 @@ def _checked_folder(model: str, known: Sequence[KnownModel], setting: str) -> Pa
 def load(
     folder: Path, device: Device, kind: str, processor: str = "", *, half: bool = False, install: str = ""
 ) -> tuple[Any, Any]:
-    """Load a model, ready to answer, and its processor.
+    """Load a model for inference, and its processor.
 
     Args:
-        kind, processor: Names of transformers' classes; None is returned in place of a processor that is not named.
-        half: Compute in bfloat16 on a GPU.
-        install: How to get a package that the model turns out to need.
+        kind: Name of the model's class in transformers.
+        processor: Name of the processor's class; if empty, None is returned instead of a processor.
+        half: Use bfloat16 on a GPU.
+        install: How to install a package the model turns out to need, for the error message.
 
     Raises:
-        ConfigError: transformers cannot make one of the folder.
-        OutOfMemory: It does not fit into the GPU's memory.
+        ConfigError: transformers cannot load a model from the folder.
+        OutOfMemory: The model does not fit in GPU memory.
     """
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     try:
-        with processes.loading(), fits(f"{folder.name} does not fit into the GPU's memory: choose a smaller model"):
+        with processes.loading(), fits(f"{folder.name} does not fit in GPU memory: choose a smaller model"):
             import torch
             import transformers
 
@@ -178,7 +174,7 @@ def load(
 
 @contextlib.contextmanager
 def fits(sentence: str) -> Iterator[None]:
-    """Raise OutOfMemory with this sentence where the GPU's memory is too small for what is done inside."""
+    """Turn torch's out-of-memory error into OutOfMemory with this sentence."""
     import torch
 
     try:
@@ -188,11 +184,12 @@ def fits(sentence: str) -> Iterator[None]:
 
 
 class LocalModel:
-    """A model that looks at frames. It is loaded when it is made; as a context it gives its memory back at the end.
+    """A vision model, loaded on construction; as a context manager it frees its memory on exit.
 
-    KIND, PROCESSOR: transformers' classes;  TYPE: what a model's config says it is; "" where the class asks for itself
-    KNOWN: the models that are known to work, the usual one first
-    HALF: whether it computes in bfloat16 on a GPU
+    KIND, PROCESSOR: names of transformers classes.
+    TYPE: the `model_type` its config must have, or "" if the class checks that itself.
+    KNOWN: models known to work, the default first.
+    HALF: whether to use bfloat16 on a GPU.
     """
 
     KIND: ClassVar[str]
@@ -202,19 +199,16 @@ class LocalModel:
     HALF: ClassVar[bool] = False
 
     def __init__(self, model: str = "", device: str = "auto") -> None:
-        """Download it if need be, and load it.
-
-        Raises ConfigError, ModelUnavailable, OutOfMemory.
-        """
+        """Load the model, downloading it if needed. Raises ConfigError, ModelUnavailable, OutOfMemory."""
         self.device = pick_device(device)
         folder = fetch(model or self.KNOWN[0].id, self.KNOWN, any_of_hub=True)
-        # Of another model's folder transformers would make one with random weights.
+        # From another kind of model, transformers would silently build one with random weights.
         if self.TYPE and (found := read_json(folder / "config.json").get("model_type")) != self.TYPE:
             raise ConfigError(f"model is {model}, a {found}, must be a {self.TYPE}: choose {self.KNOWN[0].id}")
         self.model, self.processor = load(folder, self.device, self.KIND, self.PROCESSOR, half=self.HALF)
 
     def close(self) -> None:
-        """Give back the memory."""
+        """Free the model's memory."""
         self.model = self.processor = None
         free_memory()
 

@@ -1,6 +1,6 @@
-"""The people in a video as colored skeletons on black, drawn as OpenPose draws them and pose ControlNets expect them.
+"""Draw the people in a video as OpenPose skeletons on black, as pose ControlNets expect them.
 
-Two models do it: one finds the people in a frame, the other one the joints of each. Frames are looked at one by one.
+A detector finds the people in each frame, and a pose model finds each person's joints. Frames are independent.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ DETECTORS = (
         "Apache-2.0",
     ),
 )
-PERSON = 0.5  # least score of a person
-JOINT = 0.3  # least score of a joint
-MOST_PEOPLE = 20  # of a frame, the surest ones
-MARGIN = 1.25  # of a person's box, as ViTPose was trained
-JOINTS = 17  # of COCO: nose, eyes, ears, shoulders, elbows, wrists, hips, knees, ankles; left before right
+PERSON = 0.5  # minimum score of a person
+JOINT = 0.3  # minimum score of a joint
+MOST_PEOPLE = 20  # per frame, by score
+MARGIN = 1.25  # scale of a person's box, as in ViTPose's training
+JOINTS = 17  # COCO: nose, eyes, ears, shoulders, elbows, wrists, hips, knees, ankles; left before right
 
-# OpenPose's 18 points by COCO's numbers; its neck (-1) lies between the shoulders.
+# OpenPose's 18 points as COCO joint numbers. The neck (-1) lies midway between the shoulders.
 POINTS = (0, -1, 6, 8, 10, 5, 7, 9, 12, 14, 16, 11, 13, 15, 2, 1, 4, 3)
 NECK, SHOULDERS = 1, (5, 6)
 LIMBS = (
@@ -53,15 +53,15 @@ COLORS = (
     *((0, 255, 85), (0, 255, 170), (0, 255, 255), (0, 170, 255), (0, 85, 255), (0, 0, 255), (85, 0, 255)),
     *((170, 0, 255), (255, 0, 255), (255, 0, 170), (255, 0, 85)),
 )
-LIMB_SHADE = 0.6  # of a limb's color; joints have all of it
-STROKE = 4 / 512  # half the width of a limb, of the shorter side
+LIMB_SHADE = 0.6  # limbs are darker than joints
+STROKE = 4 / 512  # half the width of a limb, relative to the frame's shorter side
 
 Person: TypeAlias = "tuple[NDArray[np.float32], NDArray[np.float32]]"
-"""Places of the joints, [17, 2], x and y in pixels of the frame; and their scores, [17], 0 to 1."""
+"""Joint positions [17, 2], x and y in pixels, and scores [17], 0 to 1."""
 
 
 class Pose(LocalModel):
-    """A ViTPose with COCO's joints, and a detector of people."""
+    """A ViTPose model with COCO joints and a person detector."""
 
     KIND: ClassVar[str] = "VitPoseForPoseEstimation"
     TYPE: ClassVar[str] = "vitpose"
@@ -71,13 +71,13 @@ class Pose(LocalModel):
         super().__init__(model, device)
         joints = self.model.config.num_labels
         if joints != JOINTS:
-            raise ConfigError(f"model is {model}, which knows {joints} joints, not COCO's {JOINTS}: choose another")
+            raise ConfigError(f"model is {model}, which has {joints} joints, not COCO's {JOINTS}: choose another")
         folder = fetch(detector or DETECTORS[0].id, DETECTORS, "detector", any_of_hub=True)
         kinds = "AutoModelForObjectDetection", "AutoImageProcessor"
         self.detector, self.detector_processor = load(folder, self.device, *kinds)
         self.person = {number for number, name in self.detector.config.id2label.items() if name.lower() == "person"}
         if not self.person:
-            raise ConfigError(f"detector is {detector}, which does not know a person: choose {DETECTORS[0].id}")
+            raise ConfigError(f"detector is {detector}, which has no class person: choose {DETECTORS[0].id}")
 
     def close(self) -> None:
         self.detector = self.detector_processor = None
@@ -89,14 +89,14 @@ class Pose(LocalModel):
 
         for frame in frames:
             drawn = np.zeros_like(frame)
-            with fits("the GPU has not enough memory for the frames: choose a smaller model, or the device cpu"):
+            with fits("the GPU ran out of memory for the frames: choose a smaller model, or the device cpu"):
                 people = self.people(frame)
             for places, scores in people:
                 draw(drawn, places, scores)
             yield drawn
 
     def people(self, frame: Picture) -> list[Person]:
-        """Find the people in a frame, the surest first, and their joints."""
+        """Find the people in a frame and their joints, highest score first."""
         import torch
         from PIL import Image
 
@@ -110,79 +110,82 @@ class Pose(LocalModel):
             boxes = [box for box, kind in zip(found["boxes"].tolist(), kinds, strict=True) if kind in self.person]
             if not boxes:
                 return []
-            return self._joints(frame, [_framed(box, self._size) for box in boxes[:MOST_PEOPLE]])
+            return self._joints(frame, [_fit_box(box, self._size) for box in boxes[:MOST_PEOPLE]])
 
     @property
     def _size(self) -> tuple[int, int]:
-        """Width and height of what the model looks at."""
+        """Width and height of the pose model's input."""
         height, width = self.model.config.backbone_config.image_size
         return width, height
 
     def _joints(self, frame: Picture, boxes: list[tuple[float, float, float, float]]) -> list[Person]:
-        """The joints of the people in boxes: left, top, width and height, with the shape of the model's input."""
+        """Find joints in boxes (left, top, width, height) that have the aspect ratio of the model's input."""
         import cv2
         import numpy as np
         import torch
 
         (width, height), crops = self._size, []
-        for left, top, wide, high in boxes:
-            across, down = (width - 1) / wide, (height - 1) / high
-            place = np.array([[across, 0, -left * across], [0, down, -top * down]], np.float32)
-            crop: Any = cv2.warpAffine(frame, place, (width, height), flags=cv2.INTER_LINEAR)
+        for left, top, box_width, box_height in boxes:
+            scale_x, scale_y = (width - 1) / box_width, (height - 1) / box_height
+            matrix = np.array([[scale_x, 0, -left * scale_x], [0, scale_y, -top * scale_y]], np.float32)
+            crop: Any = cv2.warpAffine(frame, matrix, (width, height), flags=cv2.INTER_LINEAR)
             crops.append(((crop / 255 - np.array(MEAN)) / np.array(SPREAD)).transpose(2, 0, 1).astype(np.float32))
-        given = {"pixel_values": torch.from_numpy(np.stack(crops)).to(self.model.device)}
-        if self.model.config.backbone_config.num_experts > 1:  # ViTPose++: the first one learned COCO
-            given["dataset_index"] = torch.zeros(len(crops), dtype=torch.long, device=self.model.device)
-        places, scores = peaks(self.model(**given).heatmaps.float().cpu().numpy())
-        frames = np.array(boxes, np.float32)[:, None]  # [N, 1, 4]
-        return list(zip(frames[..., :2] + places * frames[..., 2:], scores, strict=True))
+        inputs = {"pixel_values": torch.from_numpy(np.stack(crops)).to(self.model.device)}
+        if self.model.config.backbone_config.num_experts > 1:  # ViTPose++: the first expert is trained on COCO
+            inputs["dataset_index"] = torch.zeros(len(crops), dtype=torch.long, device=self.model.device)
+        places, scores = peaks(self.model(**inputs).heatmaps.float().cpu().numpy())
+        corners = np.array(boxes, np.float32)[:, None]  # [N, 1, 4]
+        return list(zip(corners[..., :2] + places * corners[..., 2:], scores, strict=True))
 
 
-def _framed(box: list[float], size: tuple[int, int]) -> tuple[float, float, float, float]:
-    """Left, top, width and height of a person's box with a margin, in the shape of `size`. box: its corners"""
+def _fit_box(box: list[float], size: tuple[int, int]) -> tuple[float, float, float, float]:
+    """Return a person's box (left, top, width, height) with a margin and the aspect ratio of `size`.
+
+    box: left, top, right, bottom.
+    """
     left, top, right, bottom = box
-    shape = size[0] / size[1]
-    wide = max(right - left, (bottom - top) * shape, 1.0) * MARGIN
-    high = wide / shape
-    return (left + right - wide) / 2, (top + bottom - high) / 2, wide, high
+    aspect = size[0] / size[1]
+    width = max(right - left, (bottom - top) * aspect, 1.0) * MARGIN
+    height = width / aspect
+    return (left + right - width) / 2, (top + bottom - height) / 2, width, height
 
 
 def peaks(heat: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Find the highest place of each map, between its cells: a parabola goes through the cell and its neighbors.
+    """Find the peak of each heatmap with subpixel accuracy, by fitting a parabola to the highest cell's neighborhood.
 
     Args:
-        heat: [N, K, h, w].
+        heat: Heatmaps [N, K, h, w].
 
     Returns:
-        Places, [N, K, 2], x and y as a share of the way from the first cell to the last; and the heights, [N, K].
+        Positions [N, K, 2], x and y from 0 (first cell) to 1 (last cell), and peak values [N, K].
     """
     import numpy as np
 
     height, width = heat.shape[2:]
     highest = heat.reshape(*heat.shape[:2], -1).argmax(-1)
     rows, columns = np.divmod(highest, width)
-    padded = np.pad(heat, ((0, 0), (0, 0), (1, 1), (1, 1)), mode="reflect")  # no way leads out of a map
+    padded = np.pad(heat, ((0, 0), (0, 0), (1, 1), (1, 1)), mode="reflect")  # so that a peak at the border stays there
     people, joints = np.ogrid[: heat.shape[0], : heat.shape[1]]
 
     def at(down: int, across: int) -> NDArray[np.float32]:
         found: NDArray[np.float32] = padded[people, joints, rows + 1 + down, columns + 1 + across]
         return found
 
-    def between(before: NDArray[np.float32], after: NDArray[np.float32]) -> NDArray[np.float32]:
-        bend = np.maximum(2 * at(0, 0) - before - after, 1e-6)
-        found: NDArray[np.float32] = ((after - before) / (2 * bend)).clip(-0.5, 0.5)
+    def offset(before: NDArray[np.float32], after: NDArray[np.float32]) -> NDArray[np.float32]:
+        curvature = np.maximum(2 * at(0, 0) - before - after, 1e-6)
+        found: NDArray[np.float32] = ((after - before) / (2 * curvature)).clip(-0.5, 0.5)
         return found
 
-    x, y = columns + between(at(0, -1), at(0, 1)), rows + between(at(-1, 0), at(1, 0))
+    x, y = columns + offset(at(0, -1), at(0, 1)), rows + offset(at(-1, 0), at(1, 0))
     places = np.stack([x / max(1, width - 1), y / max(1, height - 1)], axis=-1)
     return places.astype(np.float32), at(0, 0)
 
 
 def draw(canvas: Picture, places: NDArray[np.float32], scores: NDArray[np.float32]) -> None:
-    """Draw a person's skeleton into a picture, as OpenPose does: limbs first, then joints.
+    """Draw a person's skeleton on a canvas as OpenPose does: limbs first, then joints.
 
     Args:
-        places, scores: Of COCO's 17 joints, as `Person` has them.
+        places, scores: The 17 COCO joints, as in `Person`.
     """
     import cv2
     import numpy as np
@@ -194,11 +197,11 @@ def draw(canvas: Picture, places: NDArray[np.float32], scores: NDArray[np.float3
     stroke = max(1, round(STROKE * min(canvas.shape[:2])))
     for (start, end), color in zip(LIMBS, COLORS, strict=False):
         if seen[start] and seen[end]:
-            middle, way = (points[start] + points[end]) / 2, points[end] - points[start]
-            reach = (round(float(np.hypot(*way)) / 2), stroke)
-            turn = round(float(np.degrees(np.arctan2(way[1], way[0]))))
-            limb: Any = cv2.ellipse2Poly((round(float(middle[0])), round(float(middle[1]))), reach, turn, 0, 360, 1)
+            center, delta = (points[start] + points[end]) / 2, points[end] - points[start]
+            axes = (round(float(np.hypot(*delta)) / 2), stroke)
+            angle = round(float(np.degrees(np.arctan2(delta[1], delta[0]))))
+            limb: Any = cv2.ellipse2Poly((round(float(center[0])), round(float(center[1]))), axes, angle, 0, 360, 1)
             cv2.fillConvexPoly(canvas, limb, [shade * LIMB_SHADE for shade in color])
-    for point, there, color in zip(points, seen, COLORS, strict=True):
-        if there:
+    for point, visible, color in zip(points, seen, COLORS, strict=True):
+        if visible:
             cv2.circle(canvas, (round(float(point[0])), round(float(point[1]))), stroke, color, thickness=-1)

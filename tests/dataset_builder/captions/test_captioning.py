@@ -112,7 +112,7 @@ def test_a_clip_that_fails_is_named_and_the_rest_goes_on(dataset: Dataset, serve
     assert first.text == "a red square moving right, 0"
     assert [clip.text for clip in others] == ["caption 3", "caption 5", broken.text, "caption 6", "caption 7"]
     assert set(result["failed"]) == {first.file_name, broken.file_name}
-    assert "no chat completion" in result["failed"][first.file_name]
+    assert "not a chat completion" in result["failed"][first.file_name]
     assert result["counts"] == {"captioned": 4, "kept": 0, "failed": 2}
 
 
@@ -190,14 +190,17 @@ def test_stopped_while_it_waits_then_asked_anew(dataset: Dataset, server: ChatSe
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"captioner": "nobody"}, "captioner is 'nobody', which is not known: choose endpoint or vision_language"),
-        ({"base_url": ""}, "base_url is not set: give the server's address"),
+        ({"captioner": "nobody"}, "captioner is 'nobody', which does not exist: choose endpoint or vision_language"),
+        ({"base_url": ""}, "base_url is not set: enter the server's address"),
         (
             {"base_url": "https://api.example.com/v1"},
-            "no key for api.example.com is there: set it (and",
+            "no key for api.example.com was found: set it (and",
         ),
         ({"which": "chosen", "chosen": ["gone"]}, "there is no clip 'gone' in this dataset"),
-        ({"captioner": "vision_language", "model": "/nowhere"}, "model is '/nowhere', neither known nor a folder"),
+        (
+            {"captioner": "vision_language", "model": "/nowhere"},
+            "model is '/nowhere', neither a known model nor a folder",
+        ),
     ],
 )
 def test_what_must_fail_is_said_before_anything_starts(

@@ -1,4 +1,4 @@
-"""Files of latents as clips: what is taken, what is refused and why, and what cannot be done to them."""
+"""Latents files as clips: which are imported or refused, and which operations they do not support."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Tensors = dict[str, np.ndarray]
 
 
 def latents(*shape: int, seed: int = 0) -> np.ndarray:
-    """Of 9 frames of 40x40 by default."""
+    """Write latents, by default for 9 frames of 40x40."""
     return np.random.default_rng(seed).standard_normal(shape or (16, 3, 10, 10)).astype(np.float32)
 
 
@@ -49,7 +49,7 @@ def text(tokens: int = 16, width: int = 64) -> np.ndarray:
 
 @pytest.fixture
 def given(workspace: Workspace, tmp_path: Path) -> Dataset:
-    """Import one file of latents and embeddings, with its caption in a text file next to it."""
+    """Import a file of latents and embeddings with its caption in a text file beside it."""
     path = write(tmp_path / "given" / "walk.safetensors", {"latents": latents(), "embeddings": text()})
     path.with_suffix(".txt").write_text("a man walks")
     dataset = Dataset.create(workspace, "Given")
@@ -57,7 +57,7 @@ def given(workspace: Workspace, tmp_path: Path) -> Dataset:
     return dataset
 
 
-def test_a_file_is_kept_as_it_is_with_its_caption_and_a_poster(given: Dataset, tmp_path: Path) -> None:
+def test_a_file_is_copied_unchanged_with_its_caption_and_a_poster(given: Dataset, tmp_path: Path) -> None:
     (clip,) = given.clips
     assert (clip.name, clip.text, clip.latents_model) == ("walk.safetensors", "a man walks", TINY)
     assert (clip.frames, clip.width, clip.height, clip.fps) == (9, 40, 40, 8.0)
@@ -74,7 +74,7 @@ def test_a_file_is_kept_as_it_is_with_its_caption_and_a_poster(given: Dataset, t
     assert again.outcome == "known"
 
 
-def test_embeddings_are_those_of_the_caption_that_came_with_them(given: Dataset) -> None:
+def test_embeddings_belong_to_the_caption_that_came_with_them(given: Dataset) -> None:
     assert given.clips[0].given_text
     given.set_caption("walk.safetensors", "a man runs")
     assert not given.clips[0].given_text
@@ -105,7 +105,7 @@ def test_embeddings_are_those_of_the_caption_that_came_with_them(given: Dataset)
         ({"codes": np.ones((5, 5, 5), int), "embeddings": text()}, {"model": CODES}, "no mask, .* needs a mask of"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_one_sentence(
+def test_an_invalid_file_says_what_is_wrong(
     workspace: Workspace, tmp_path: Path, tensors: Tensors, about: dict[str, str], sentence: str
 ) -> None:
     path = write(tmp_path / "bad.safetensors", tensors, **about)
@@ -115,7 +115,7 @@ def test_what_is_wrong_with_a_file_is_one_sentence(
     assert not list(dataset.folder.glob("latents/*"))
 
 
-def test_a_family_alone_stands_for_any_of_its_published_models(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_family_name_means_any_of_its_published_models(workspace: Workspace, tmp_path: Path) -> None:
     path = write(
         tmp_path / "one.safetensors",
         {"latents": latents(128, 2, 4, 4), "embeddings": text(128, 4096), "mask": np.ones(128, np.uint8)},
@@ -131,10 +131,10 @@ def test_a_family_alone_stands_for_any_of_its_published_models(workspace: Worksp
     assert not reasons["ltx-video-2b-0.9.1"]
     assert "takes [256, 4096]" in reasons["ltx-video-2b-0.9.5"]
     small = write(tmp_path / "two.safetensors", {"latents": latents()}, model="cogvideox")
-    assert dataset.import_files([small])[0].clip.width == 80  # of the published ones, not of the built-in one
+    assert dataset.import_files([small])[0].clip.width == 80  # of a published model, not of the built-in one
 
 
-def test_a_file_that_is_cut_off_or_no_safetensors_is_refused(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_truncated_or_invalid_file_is_refused(workspace: Workspace, tmp_path: Path) -> None:
     whole = write(tmp_path / "whole.safetensors").read_bytes()
     (tmp_path / "cut.safetensors").write_bytes(whole[:-100])
     (tmp_path / "text.safetensors").write_text("no such thing as a tensor is in this file")
@@ -147,8 +147,8 @@ def test_a_file_that_is_cut_off_or_no_safetensors_is_refused(workspace: Workspac
     ]
 
 
-def test_clips_that_a_run_cannot_take_are_left_out_with_the_reason(given: Dataset, tmp_path: Path) -> None:
-    """One fits; the others are of another length, frame rate, family and VAE."""
+def test_clips_that_a_run_cannot_use_are_left_out_with_the_reason(given: Dataset, tmp_path: Path) -> None:
+    """One fits. The others differ in length, frame rate, family and VAE."""
     folder = tmp_path / "more"
     write(folder / "long.safetensors", {"latents": latents(16, 5, 10, 10)})
     write(folder / "fast.safetensors", {"latents": latents(seed=1)}, fps="24")
@@ -192,11 +192,11 @@ def test_image_to_video_needs_the_picture_that_came_with_the_latents(given: Data
         load_data(workspace, low)
 
 
-def test_models_share_latents_where_their_vaes_and_scales_are_one(tmp_path: Path) -> None:
+def test_models_with_the_same_vae_and_scale_share_latents(tmp_path: Path) -> None:
     path = write(tmp_path / "one.safetensors", model="cogvideox-5b")
     taken = {name: Fit(*find_model(name)).misfit(path) for name in ("cogvideox-5b-i2v", "cogvideox-2b")}
     assert not taken["cogvideox-5b-i2v"]
-    assert "whose VAE or scale is not that of" in taken["cogvideox-2b"]  # the same weights, but another scale
+    assert "whose VAE or scale is not that of" in taken["cogvideox-2b"]  # same weights but another scale
 
 
 @pytest.mark.parametrize(
@@ -213,14 +213,14 @@ def test_models_share_latents_where_their_vaes_and_scales_are_one(tmp_path: Path
     ],
     ids=["trim", "view", "reconstruction"],
 )
-def test_what_needs_pictures_is_refused(
+def test_operations_on_pixels_are_refused(
     given: Dataset, operation: Callable[[Dataset, str], Any], sentence: str
 ) -> None:
     with pytest.raises(WorkbenchError, match=sentence):
         operation(given, "walk.safetensors")
 
 
-def test_tasks_leave_latents_out_by_name(given: Dataset, shell: Shell) -> None:
+def test_tasks_skip_latents_by_name(given: Dataset, shell: Shell) -> None:
     report = given.check(captions=False)
     assert not [one for one in report.findings if one.kind == "damaged"]
     report = given.check(captions=False, model="tiny-phenaki")
@@ -244,7 +244,7 @@ def test_an_exported_dataset_has_the_file_and_is_imported_again(given: Dataset, 
 
 def test_an_export_with_first_frames_names_latents_that_have_none(given: Dataset, tmp_path: Path) -> None:
     settings = ExportSettings(target=str(tmp_path / "out"), layout="lists", first_frames=True)
-    with pytest.raises(DataError, match="walk.safetensors is latents without a first frame"):
+    with pytest.raises(DataError, match="walk.safetensors consists of latents without a first frame"):
         export(given.folder, settings)
     done = given.task("export")
     done.start(settings.changed(first_frames=False))

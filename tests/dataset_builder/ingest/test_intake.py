@@ -1,4 +1,4 @@
-"""An import as a whole: one bad file costs only itself, what is done stays done, people's captions win."""
+"""The whole import: a bad file affects no other, finished work is kept, and the user's captions take precedence."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def texts(dataset: Dataset) -> dict[str, str]:
     return {clip.source: clip.text for clip in dataset.clips}
 
 
-def test_a_file_that_brings_its_reader_down_costs_only_itself(
+def test_a_file_that_crashes_the_reader_affects_no_other(
     workspace: Workspace, tmp_path: Path, make_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = tmp_path / "given"
@@ -59,9 +59,9 @@ def test_a_file_that_brings_its_reader_down_costs_only_itself(
     assert {name: result.outcome for name, result in found.items() if result.usable} == dict.fromkeys(
         ("a", "slow", "z"), "taken"
     )
-    assert "brought the decoder down" in found["crash"].notes[0]
-    assert "no frame came within 2 s" in found["spin"].notes[0]
-    assert "no frame came within 2 s" in found["sleep"].notes[0]
+    assert "crashed the decoder" in found["crash"].notes[0]
+    assert "no frame within 2 s" in found["spin"].notes[0]
+    assert "no frame within 2 s" in found["sleep"].notes[0]
     assert "more memory" in found["memory"].notes[0]
     assert "KeyError" in found["surprise"].notes[0]
     assert [clip.source for clip in dataset.clips] == ["a.mp4", "slow.mp4", "z.mp4"]
@@ -95,20 +95,22 @@ def test_nothing_usable_says_why(workspace: Workspace, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="none of the 1 files can be used: 'page.mp4': refused: looks like a web page"):
         dataset.import_files([tmp_path / "page.mp4"])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="no videos in .*empty: give mp4"):
+    with pytest.raises(DataError, match="no videos in .*empty: add mp4"):
         dataset.import_files([tmp_path / "empty"])
     with pytest.raises(DataError, match="No such file"):
         dataset.import_files([tmp_path / "missing.mp4"])
 
 
-def test_full_disk_ends_the_import_with_its_reason(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:
+def test_a_full_disk_stops_the_import_with_the_reason(
+    workspace: Workspace, tmp_path: Path, make_clip: MakeClip
+) -> None:
     dataset = Dataset.create(workspace, "Full")
     (dataset.folder / "clips").write_text("in the way")
     with pytest.raises(CannotWrite, match="cannot write"):
         dataset.import_files([make_clip(tmp_path / "a.mp4")])
 
 
-def test_a_torn_last_line_is_passed_over(tmp_path: Path) -> None:
+def test_a_torn_last_line_is_ignored(tmp_path: Path) -> None:
     append_import_result(tmp_path, ImportResult(source="/a.mp4", outcome="taken"))
     with (tmp_path / "sources.jsonl").open("a") as file:
         file.write('{"source": "/b.m')
@@ -116,7 +118,7 @@ def test_a_torn_last_line_is_passed_over(tmp_path: Path) -> None:
     assert [result.source for result in read_import_results(tmp_path)] == ["/a.mp4", "/c.mp4"]
 
 
-def test_what_was_cut_up_removed_or_exported_is_known_again(workspace: Workspace, tmp_path: Path) -> None:
+def test_split_removed_and_exported_clips_are_recognized(workspace: Workspace, tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir()
     for name, color in (("kept", "red"), ("cut", "green"), ("out", "blue")):
@@ -130,13 +132,13 @@ def test_what_was_cut_up_removed_or_exported_is_known_again(workspace: Workspace
     (given / "ours.mp4").write_bytes((dataset.folder / kept.clip.file_name).read_bytes())
     found = {Path(v.source).stem: v for v in dataset.import_files([given])}
     assert {result.outcome for result in found.values()} == {"known"}
-    assert found["cut"].notes == ("imported before, and cut into parts since",)
-    assert found["out"].notes == ("removed from the dataset before: restore it",)
-    assert found["ours"].notes == ("the same content as 'kept.mov': kept once",)
+    assert found["cut"].notes == ("already imported, then split into parts",)
+    assert found["out"].notes == ("already imported, then removed: restore it",)
+    assert found["ours"].notes == ("same content as 'kept.mov': stored once",)
     assert [clip.source for clip in dataset.clips] == ["kept.mov"]
 
 
-def test_of_equal_contents_the_one_given_first_is_kept(
+def test_of_equal_files_the_first_one_given_is_kept(
     workspace: Workspace, tmp_path: Path, make_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = make_clip(tmp_path / "z.mp4", 4)
@@ -157,12 +159,12 @@ def test_of_equal_contents_the_one_given_first_is_kept(
     kept, *others = intake.ingest(dataset.folder, sources)
     assert kept.outcome == "taken"
     assert [other.notes for other in others] == 2 * [
-        ("the same content as 'z.mp4': kept once, with that one's caption",)
+        ("same content as 'z.mp4': stored once, with the caption of that file",)
     ]
     assert texts(dataset) == {"z.mp4": "the first"}
 
 
-def test_members_of_an_archive_are_judged_one_by_one(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:
+def test_archive_members_get_a_result_each(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:
     with zipfile.ZipFile(tmp_path / "clips.zip", "w") as archive:
         for name, color in (("a", "red"), ("b", "blue")):
             archive.write(make_clip(tmp_path / f"{name}.mp4", 4, color=color), f"inside/{name}.mp4")
@@ -177,18 +179,18 @@ def test_members_of_an_archive_are_judged_one_by_one(workspace: Workspace, tmp_p
     assert not [path for path in (dataset.folder / ".import").rglob("*") if path.is_file() and path.name != "lock"]
 
 
-def test_scaled_down_when_asked_only(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:
+def test_clips_are_scaled_down_only_on_request(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:
     sources = [
         SourceFile(make_clip(tmp_path / "wide.mp4", 4, (200, 120))),
         SourceFile(make_clip(tmp_path / "small.mp4", 4)),
     ]
     dataset = Dataset.create(workspace, "Small")
     wide, small = intake.ingest(dataset.folder, sources, longest_side=100)
-    assert (wide.clip.width, wide.clip.height, wide.notes) == (100, 60, ("scaled down from 200x120 as asked",))
+    assert (wide.clip.width, wide.clip.height, wide.notes) == (100, 60, ("scaled down from 200x120",))
     assert (small.outcome, small.clip.width) == ("taken", 64)
 
 
-def test_a_picture_comes_back_from_an_export_as_it_is(workspace: Workspace, tmp_path: Path) -> None:
+def test_an_exported_picture_is_imported_unchanged(workspace: Workspace, tmp_path: Path) -> None:
     picture = tmp_path / "picture.png"
     Image.fromarray(draw(1)[0]).save(picture)
     (made,) = intake.ingest(Dataset.create(workspace, "One").folder, [SourceFile(picture)])
@@ -203,7 +205,9 @@ def test_a_picture_comes_back_from_an_export_as_it_is(workspace: Workspace, tmp_
     )
 
 
-def test_two_imports_into_one_dataset_do_not_meet(workspace: Workspace, tmp_path: Path, make_clip: MakeClip) -> None:
+def test_two_imports_into_one_dataset_exclude_each_other(
+    workspace: Workspace, tmp_path: Path, make_clip: MakeClip
+) -> None:
     dataset = Dataset.create(workspace, "Twice")
     source = SourceFile(make_clip(tmp_path / "a.mp4"))
 
@@ -215,7 +219,7 @@ def test_two_imports_into_one_dataset_do_not_meet(workspace: Workspace, tmp_path
 
 
 def natural(frames: int, size: tuple[int, int] = (320, 192)) -> np.ndarray:
-    """A pan over detail at every scale with the grain of a dark room: hard to encode, as real footage is."""
+    """A pan over detail at every scale with low-light grain, as hard to encode as real footage."""
     width, height = size
     random = np.random.default_rng(0)
     whole = width + 4 * frames
@@ -230,7 +234,7 @@ def natural(frames: int, size: tuple[int, int] = (320, 192)) -> np.ndarray:
 
 
 @pytest.mark.parametrize("fix", [{"sound": True}, {"aspect": Fraction(3, 2)}], ids=["untouched", "stretched"])
-def test_nobody_could_see_that_a_clip_was_written_anew(tmp_path: Path, fix: dict[str, Any]) -> None:
+def test_re_encoding_is_not_visible(tmp_path: Path, fix: dict[str, Any]) -> None:
     source = write_video(tmp_path / "given.mov", natural(12), options={"crf": "4", "preset": "ultrafast"}, **fix)
     made = canonical.convert(source, tmp_path / "clip.mp4")
     wanted = canonical.converted(media.raw_frames(source), media.probe(source))
@@ -244,7 +248,7 @@ def test_nobody_could_see_that_a_clip_was_written_anew(tmp_path: Path, fix: dict
 
 
 def many(folder: Path, count: int) -> Path:
-    """Clips that each take a moment to fix."""
+    """Clips that each take a moment to convert."""
     folder.mkdir()
     for number in range(count):
         write_video(folder / f"{number:02}.mkv", draw(8 + number, (160, 96)), options={"preset": "ultrafast"})
@@ -258,7 +262,7 @@ def wait_for_lines(dataset: Dataset, count: int) -> None:
         time.sleep(0.02)
 
 
-def test_import_job_killed_half_way_goes_on_where_it_was(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_killed_import_job_resumes(workspace: Workspace, tmp_path: Path) -> None:
     dataset = Dataset.create(workspace, "Killed")
     status = dataset.start_import([many(tmp_path / "given", 12)])
     assert status.pid is not None
@@ -280,18 +284,18 @@ def test_import_job_killed_half_way_goes_on_where_it_was(workspace: Workspace, t
     assert not list(dataset.folder.glob("clips/.*"))
 
 
-def test_import_job_stops_when_asked_and_keeps_what_it_has(workspace: Workspace, tmp_path: Path) -> None:
+def test_an_import_job_stops_on_request_and_keeps_its_clips(workspace: Workspace, tmp_path: Path) -> None:
     dataset = Dataset.create(workspace, "Stopped")
     dataset.start_import([many(tmp_path / "given", 8)])
     wait_for_lines(dataset, 1)
     jobs.stop(dataset.task("import").folder)
     status = jobs.wait(dataset.task("import").folder, PATIENCE)
     assert (status.state, status.exit_code) == (jobs.State.STOPPED, ExitCode.STOPPED)
-    assert "start it again to go on" in status.message
+    assert "start it again to continue" in status.message
     assert 1 <= len(dataset.clips) < 8
 
 
-A_WHILE = 0.1  # seconds in which a thread that need not wait would be through
+A_WHILE = 0.1  # seconds; enough for a thread that does not wait
 
 
 def entering(contents: Contents, number: int, sha256: str) -> threading.Thread:
@@ -305,7 +309,7 @@ def entering(contents: Contents, number: int, sha256: str) -> threading.Thread:
     return thread
 
 
-def test_a_source_waits_for_earlier_ones_of_the_same_content_alone_and_nobody_after_the_end() -> None:
+def test_a_source_waits_only_for_earlier_ones_and_never_after_the_end() -> None:
     contents = Contents()
     same = entering(contents, 2, "a")
     other = entering(contents, 1, "b")
@@ -342,7 +346,7 @@ def test_a_failed_upload_is_shown_by_its_own_name_until_it_is_dismissed(
     dataset.start_import(kept)
     ended = dataset.task("import").wait(PATIENCE)
     assert (ended.state, ended.exit_code) == (jobs.State.FAILED, ExitCode.BAD_DATA)
-    for _ in range(2):  # read from the disk each time, as the shell does
+    for _ in range(2):  # reads from disk each time, like the shell
         seen = task_snapshot(Dataset.open(workspace, "cats").task("import"))
         assert "my cat.mp4" in seen.sentence
         assert str(workspace.root) not in json.dumps(
@@ -363,7 +367,7 @@ FRAMES = FPS * 60 * MINUTES
 
 @pytest.fixture(scope="module")
 def half_an_hour(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset of one clip, 1,800 frames of 32x32: gray that grows lighter, so that a picture tells its time."""
+    """A dataset of one clip, 1,800 frames of 32x32: gray that gets lighter, so that a frame's shade tells its time."""
     folder = tmp_path_factory.mktemp("long") / "long"
     levels = (20 + np.arange(FRAMES) * 200 / FRAMES).astype(np.uint8)
     media.encode(np.broadcast_to(levels[:, None, None, None], (FRAMES, 32, 32, 3)), folder / "clips/long.mp4", FPS)
@@ -380,7 +384,7 @@ def dataset(half_an_hour: Path, workspace: Workspace) -> Dataset:
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of the frames that are decoded from now on."""
+    """Record the numbers of frames decoded from now on."""
     numbers: list[int] = []
     onward = scenes.frames_onward
 

@@ -1,6 +1,6 @@
-"""Videos are read alike with the lowest PyAV that we declare, with the installed one and with the newest.
+"""Videos are read the same way with the oldest supported, the installed and the newest PyAV.
 
-The newest one has no wheel for Python 3.11: what it dropped is dropped here by hand.
+The newest has no wheel for Python 3.11, so the test removes by hand what it dropped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ print(av.__version__)
 
 
 def lowest() -> str:
-    """The version of PyAV that pyproject.toml begins with."""
+    """Return the oldest PyAV version that pyproject.toml allows."""
     lines = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
     (wanted,) = [line for line in map(Requirement, lines) if line.name == "av"]
     return next(one.version for one in wanted.specifier if one.operator == ">=")

@@ -1,4 +1,4 @@
-"""Animated pictures become clips, those of one frame stay pictures, and first frames that come along are kept."""
+"""Animated pictures become clips, single ones stay pictures, and separate first frames are kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RED, GREEN = (250, 10, 10, 255), (10, 200, 10, 255)
 
 
 def animation(path: Path, frames: int = 6, duration: int | list[int] = 80, clear: bool = False) -> Path:
-    """A red picture over which a green bar moves; clear: its background is transparent."""
+    """A green bar moving over red. clear: whether the background is transparent."""
     pictures = []
     for number in range(frames):
         picture = Image.new("RGBA", (64, 48), (0, 0, 0, 0) if clear else RED)
@@ -54,23 +54,23 @@ def test_an_animation_is_a_clip_at_the_rate_of_its_frames(tmp_path: Path, kind: 
 
 
 @pytest.mark.parametrize("kind", SAVE)
-def test_what_is_transparent_becomes_white_and_the_result_says_so(tmp_path: Path, kind: str) -> None:
+def test_transparency_becomes_white_with_a_note(tmp_path: Path, kind: str) -> None:
     target = tmp_path / "clip.mp4"
     made = convert(animation(tmp_path / f"a.{kind}", clear=True), target)
-    assert "transparent parts made white" in made.changes
+    assert "transparency filled with white" in made.changes
     frames = media.read_frames(target, range(made.frames))
     assert np.all(frames[:, 2:6, 2:60] > 235)
 
 
-def test_uneven_times_are_evened_and_a_size_is_kept_to(tmp_path: Path) -> None:
+def test_variable_frame_times_and_longest_side(tmp_path: Path) -> None:
     made = convert(animation(tmp_path / "a.webp", duration=[100, 100, 300, 100, 100, 100]), tmp_path / "clip.mp4", 32)
     assert (made.fps, made.width, made.height) == (10, 32, 24)
     assert made.frames >= 7
-    assert any("evened to 10 fps" in change for change in made.changes)
-    assert "scaled down from 64x48 as asked" in made.changes
+    assert any("constant 10 fps" in change for change in made.changes)
+    assert "scaled down from 64x48" in made.changes
 
 
-def test_an_animated_webp_has_the_limits_of_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_animated_webp_has_the_usual_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = animation(tmp_path / "a.webp", duration=1000)
     with monkeypatch.context() as patch:
         patch.setattr(canonical, "MAX_SECONDS", 2.0)
@@ -86,7 +86,7 @@ NAMES = ("drawn", "own", "broken", "none", "wide")
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five clips in the layout of lists: a drawing, the own first frame as JPEG, a broken file, none, another shape."""
+    """Five clips with lists; their first frames: drawn, the clip's own as JPEG, broken, missing, of another shape."""
     folder = tmp_path_factory.mktemp("first") / "given"
     (folder / "images").mkdir(parents=True)
     for number, name in enumerate(NAMES):
@@ -104,7 +104,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def drawing() -> np.ndarray:
-    """uint8 [64, 96, 3] that looks like no frame of the clips."""
+    """uint8 [64, 96, 3], unlike any frame of the clips."""
     return np.random.default_rng(3).integers(0, 256, (64, 96, 3), np.uint8)
 
 
@@ -124,23 +124,25 @@ def named(dataset: Dataset, name: str) -> Clip:
     return next(clip for clip in dataset.clips if clip.text == name)
 
 
-def test_what_differs_is_kept_and_what_does_not_is_said_to_be_equal(dataset: Dataset) -> None:
+def test_a_first_frame_is_kept_only_if_it_differs(dataset: Dataset) -> None:
     kept = named(dataset, "drawn").first_frame
     assert np.array_equal(np.asarray(Image.open(dataset.folder / kept)), drawing())
     wide = np.asarray(Image.open(dataset.folder / named(dataset, "wide").first_frame))
     assert wide.shape == (64, 96, 3)
     assert [named(dataset, name).first_frame for name in ("own", "broken", "none")] == ["", "", ""]
     notes = {result.name.removesuffix(".mp4"): result.notes for result in dataset.import_results}
-    assert notes["drawn"] == ("the first frame that came with it is kept beside it",)
-    assert notes["own"] == ("the first frame that came with it is its own: not kept twice",)
-    assert "is left out: the picture is damaged" in notes["broken"][0]
+    assert notes["drawn"] == ("its separate first frame is kept",)
+    assert notes["own"] == ("its separate first frame equals the clip's own: not stored twice",)
+    assert "was left out: the picture is damaged" in notes["broken"][0]
     assert notes["none"] == ()
-    assert "cut to the clip's proportions (it was 64x64)" in notes["wide"][0]
+    assert "cropped to the clip's aspect ratio (it was 64x64)" in notes["wide"][0]
     assert len(dataset.clips) == 5
 
 
 @pytest.mark.parametrize("ending", ["", ".tar"])
-def test_they_go_out_and_come_back_whole(dataset: Dataset, workspace: Workspace, tmp_path: Path, ending: str) -> None:
+def test_first_frames_survive_export_and_import(
+    dataset: Dataset, workspace: Workspace, tmp_path: Path, ending: str
+) -> None:
     target = export(dataset.folder, ExportSettings(layout="lists", target=str(tmp_path / f"out{ending}")))
     back = Dataset.create(workspace, "Back")
     back.import_files([target])
@@ -148,25 +150,25 @@ def test_they_go_out_and_come_back_whole(dataset: Dataset, workspace: Workspace,
     assert [clip.first_frame for clip in back.clips] == [clip.first_frame for clip in dataset.clips]
     for name in filter(None, (clip.first_frame for clip in back.clips)):
         assert (back.folder / name).read_bytes() == (dataset.folder / name).read_bytes()
-    back.import_files([target])  # again: nothing is taken twice
+    back.import_files([target])  # importing again adds nothing
     assert len(list((back.folder / "first_frames").iterdir())) == 2
 
 
-def test_a_dataset_folder_brings_its_own(dataset: Dataset, workspace: Workspace) -> None:
+def test_a_dataset_folder_includes_its_first_frames(dataset: Dataset, workspace: Workspace) -> None:
     copy = Dataset.create(workspace, "Copy")
     copy.import_files([dataset.folder])
     assert copy.content_hash == dataset.content_hash
 
 
-def test_pictures_of_clips_that_are_here_already_are_taken(given: Path, dataset: Dataset, workspace: Workspace) -> None:
+def test_first_frames_are_added_to_known_clips(given: Path, dataset: Dataset, workspace: Workspace) -> None:
     later = Dataset.create(workspace, "Later")
     later.import_files([given / "videos"])
     (result, *_) = later.import_files([given])
-    assert (result.outcome, result.notes[-1]) == ("known", "the first frame that came with it is kept beside it")
+    assert (result.outcome, result.notes[-1]) == ("known", "its separate first frame is kept")
     assert {clip.first_frame for clip in later.clips} == {clip.first_frame for clip in dataset.clips}
 
 
-def test_a_part_that_begins_elsewhere_has_none_and_the_whole_gets_it_back(dataset: Dataset) -> None:
+def test_a_part_with_another_start_loses_the_first_frame_until_undone(dataset: Dataset) -> None:
     clip = named(dataset, "drawn")
     first = clip.first_frame
     start = dataset.trim(clip.id, 0, 0.5)
@@ -180,7 +182,7 @@ def test_a_part_that_begins_elsewhere_has_none_and_the_whole_gets_it_back(datase
     assert named(dataset, "drawn") == clip
 
 
-def test_a_layout_without_a_place_for_them_says_so(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_layout_that_cannot_store_first_frames_says_so(dataset: Dataset, tmp_path: Path) -> None:
     task = dataset.task("export")
     task.start(ExportSettings(layout="sidecars", target=str(tmp_path / "out")))
     assert task.wait(PATIENCE).state == jobs.State.FINISHED

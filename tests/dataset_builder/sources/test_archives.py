@@ -1,4 +1,4 @@
-"""Archives: each entry that may not be read is named, and captions around an archive reach the videos inside."""
+"""Archives: refused entries are named, and captions around an archive apply to the videos inside."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from workbench.errors import CannotWrite, DataError
 
 MODES = {"a.tar": "w", "a.tar.gz": "w:gz"}
 OUTSIDE = {
-    "../../evil.mp4": "its name has '..' in it",
+    "../../evil.mp4": "its name contains '..'",
     "/etc/evil.mp4": "its name is an absolute path",
-    "C:evil.mp4": "its name begins with the letter of a drive",
+    "C:evil.mp4": "its name starts with a drive letter",
     "C:\\evil.mp4": "its name is an absolute path",
-    "a/../../evil.mp4": "its name has '..' in it",
-    "a\\..\\evil.mp4": "its name has '..' in it",
+    "a/../../evil.mp4": "its name contains '..'",
+    "a\\..\\evil.mp4": "its name contains '..'",
 }
 
 
@@ -75,7 +75,7 @@ def test_an_archive_is_closed_with_the_thread_that_read_it(tmp_path: Path, name:
         taken(path, "a.mp4", tmp_path)
         opened.append([file.path for file in psutil.Process().open_files()])
 
-    gc.disable()  # whoever waits for the collector has files open for long
+    gc.disable()  # code that relies on the collector keeps files open for long
     try:
         thread = threading.Thread(target=read)
         thread.start()
@@ -86,7 +86,7 @@ def test_an_archive_is_closed_with_the_thread_that_read_it(tmp_path: Path, name:
         gc.enable()
 
 
-def test_links_devices_and_doubles_are_refused(tmp_path: Path) -> None:
+def test_links_devices_and_duplicates_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     with tarfile.open(path, "w") as archive:
         for name, kind in (
@@ -116,7 +116,7 @@ def test_links_devices_and_doubles_are_refused(tmp_path: Path) -> None:
 
 
 class Named(zipfile.ZipInfo):
-    """A member whose name is stored as other bytes than UTF-8, without a word about it."""
+    """A member whose name is not UTF-8 and not marked as another encoding."""
 
     encoding = "utf-8"
 
@@ -133,7 +133,7 @@ class Named(zipfile.ZipInfo):
         ("utf-8", "set\\videos\\a.mp4"),
     ],
 )
-def test_names_of_other_systems_read_as_they_were_written(tmp_path: Path, encoding: str, name: str) -> None:
+def test_names_in_other_encodings_are_decoded(tmp_path: Path, encoding: str, name: str) -> None:
     path, right = tmp_path / "a.zip", name.replace("\\", "/")
     with zipfile.ZipFile(path, "w") as archive:
         for one in (name, name.replace(".mp4", ".txt")):
@@ -150,10 +150,10 @@ def test_names_of_other_systems_read_as_they_were_written(tmp_path: Path, encodi
     assert not part.refused
 
 
-UNPACK = "unpack it, then give its folder"
+UNPACK = "unpack it and import the folder"
 
 
-def test_archives_that_are_not_read_are_named_with_what_to_do(tmp_path: Path) -> None:
+def test_unsupported_archives_say_what_to_do(tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir()
     names = ("a.7z", "b.RAR", "c.tar.zst", "d.mp4.gz", "e.zip.001", "f.z01", "g.parquet", "h.part1.rar", "i.iso")
@@ -163,7 +163,7 @@ def test_archives_that_are_not_read_are_named_with_what_to_do(tmp_path: Path) ->
     found = survey([given])
     assert list(found.not_read) == list(names)
     assert all(": " in reason for reason in found.not_read.values()), "a remedy follows the reason"
-    assert found.refused["fake.zip"] == f"fake.zip is a RAR archive, which cannot be read: {UNPACK}"
+    assert found.refused["fake.zip"] == f"fake.zip is a RAR archive, which is not supported: {UNPACK}"
     assert not found.skipped
     for name in names:
         with pytest.raises(DataError, match=f"{name}: "):
@@ -171,22 +171,22 @@ def test_archives_that_are_not_read_are_named_with_what_to_do(tmp_path: Path) ->
     (part,) = survey([write_zip(tmp_path / "a.zip", {"in.zip": b"", "in.rar": b"", "a.mp4": b""})]).found
     assert part.refused == {
         "in.zip": f"an archive inside an archive: {UNPACK}",
-        "in.rar": f"a RAR archive, which cannot be read: {UNPACK}",
+        "in.rar": f"a RAR archive, which is not supported: {UNPACK}",
     }
 
 
-def test_a_part_of_a_split_zip_and_a_method_that_nobody_reads_are_no_damage(tmp_path: Path) -> None:
+def test_split_zips_and_unknown_methods_are_not_called_damaged(tmp_path: Path) -> None:
     data = bytearray(write_zip(tmp_path / "a.zip", {"a.mp4": b"a", "b.mp4": b"b"}).read_bytes())
     place = data.index(b"PK\1\2")
     packed = data[: place + 10] + b"\x09" + data[place + 11 :]
     (tmp_path / "a.zip").write_bytes(packed)
     assert ArchiveTree(tmp_path / "a.zip").refused == {
-        "a.mp4": "packed with Deflate64, which cannot be read: unpack the archive, then give its folder"
+        "a.mp4": "compressed with Deflate64, which is not supported: unpack the archive and import the folder"
     }
-    data[data.rindex(b"PK\5\6") + 4] = 2  # the third part
+    data[data.rindex(b"PK\5\6") + 4] = 2  # marks it as the third part
     (tmp_path / "b.zip").write_bytes(data)
     reason = survey([tmp_path / "b.zip"]).refused["b.zip"]
-    assert reason == "b.zip is one part of a split archive: unpack all parts together, then give the folder"
+    assert reason == "b.zip is one part of a split archive: unpack all parts together and import the folder"
 
 
 def test_bombs_cost_no_memory(tmp_path: Path) -> None:
@@ -198,21 +198,21 @@ def test_bombs_cost_no_memory(tmp_path: Path) -> None:
             info.size = 30_000_000
             archive.addfile(info, io.BytesIO(bytes(info.size)))
     (part,) = survey([tmp_path / "b.tar.gz"]).found
-    assert len(part.sources) == 2  # of 30 MB each, from 90 kB: it is not unpacked any further
+    assert len(part.sources) == 2  # 30 MB each, from 90 kB; nothing more is unpacked
     assert "unpacks to more than 200 times its size" in part.refused["b.tar.gz"]
     head = tarfile.TarInfo("x")
-    head.type, head.size = tarfile.XHDTYPE, 2**40  # a header that asks for a terabyte of memory
+    head.type, head.size = tarfile.XHDTYPE, 2**40  # a header that requests a terabyte of memory
     (tmp_path / "h.tar").write_bytes(head.tobuf() + bytes(1024))
     assert "h.tar" in survey([tmp_path / "h.tar"]).refused
 
 
-def test_counts_and_totals_have_caps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_and_sizes_of_entries_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "MOST_ENTRIES", 3)
     path = write_tar(tmp_path / "a.tar", {f"{number}.mp4": b"x" for number in range(5)})
     assert list(ArchiveTree(path).refused) == ["after 3.mp4"]
     monkeypatch.setattr(archives, "MOST_BYTES", 2)
     assert list(ArchiveTree(path).refused) == ["2.mp4", "after 3.mp4"]
-    with pytest.raises(DataError, match="1 bytes, more than the 0 that an import takes"):
+    with pytest.raises(DataError, match="1 bytes, more than the limit of 0"):
         extract(SourceFile(path, member="0.mp4"), tmp_path / "out", 0)
 
 
@@ -234,7 +234,7 @@ def test_broken_archives_say_so(tmp_path: Path) -> None:
         (tmp_path / name).write_text("<html>sign in</html>")
     with pytest.raises(DataError, match=r"text\.zip.*text\.tar"):
         assert survey([tmp_path / "text.zip", tmp_path / "text.tar"]).sources
-    with pytest.raises(DataError, match="not in the archive any more"):
+    with pytest.raises(DataError, match="no longer in the archive"):
         taken(whole, "gone.mp4", tmp_path)
     with pytest.raises(DataError, match="gone.tar cannot be read"):
         taken(tmp_path / "gone.tar", "a.mp4", tmp_path)
@@ -244,7 +244,7 @@ def test_broken_archives_say_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.zip"])
-def test_members_come_out_right_from_several_threads_in_any_order(tmp_path: Path, name: str) -> None:
+def test_members_can_be_extracted_by_several_threads_in_any_order(tmp_path: Path, name: str) -> None:
     members = {f"{number:03d}.mp4": os.urandom(3000) + b"%d" % number for number in range(120)}
     path = tmp_path / name
     if name.endswith(".zip"):
@@ -267,9 +267,7 @@ def test_members_come_out_right_from_several_threads_in_any_order(tmp_path: Path
     assert sorted(right) == names
 
 
-def test_a_compressed_tar_is_unpacked_once_when_its_members_are_taken_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reading_members_in_order_decompresses_a_tar_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_tar(tmp_path / "a.tar.gz", {f"{n:03d}.mp4": os.urandom(10_000) for n in range(100)}, "w:gz")
     read = 0
     original = gzip.GzipFile.read
@@ -290,7 +288,7 @@ def test_a_compressed_tar_is_unpacked_once_when_its_members_are_taken_in_order(
     assert read < 2_500_000
 
 
-def test_a_member_may_be_any_kind_of_name(tmp_path: Path) -> None:
+def test_members_can_have_any_name(tmp_path: Path) -> None:
     odd = "clips/é\u202e\n%03d $(x).MP4"
     path = write_zip(tmp_path / "a.zip", {odd: b"x"})
     (source,) = survey([path]).sources
@@ -359,7 +357,7 @@ def test_a_table_beside_an_archive_captions_its_members(tmp_path: Path, archive:
         assert not found.refused
 
 
-def test_lists_and_texts_around_an_archive_count_as_beside_its_members(tmp_path: Path) -> None:
+def test_lists_and_texts_around_an_archive_caption_its_members(tmp_path: Path) -> None:
     lists = {"prompts.txt": "A\nB\n", "videos.txt": "a.mp4\nb.mp4\n"}
     assert captions(survey([write(tmp_path / "lists", lists, {"v.zip": AB})])) == {
         "v.zip::a.mp4": "A",
@@ -371,7 +369,7 @@ def test_lists_and_texts_around_an_archive_count_as_beside_its_members(tmp_path:
     assert found.sentences[0].startswith("v.zip: Folders videos and labels: 2 videos, 2 captions")
 
 
-def test_members_of_several_archives_and_files_beside_them_are_told_apart(tmp_path: Path) -> None:
+def test_members_of_several_archives_and_loose_files_are_distinguished(tmp_path: Path) -> None:
     table = "file_name,text\na.mp4,A\nb.mp4,B\none/c.mp4,1\ntwo.zip/c.mp4,2\nd.mp4,D\ngone.mp4,G\ne.mp4,E\n"
     given = write(
         tmp_path / "given",
@@ -391,7 +389,7 @@ def test_members_of_several_archives_and_files_beside_them_are_told_apart(tmp_pa
     }
 
 
-def test_a_table_of_a_folder_reaches_the_archives_below_it(tmp_path: Path) -> None:
+def test_a_folders_table_captions_archives_below_it(tmp_path: Path) -> None:
     tables = {
         "train/t.csv": "file_name,text\na.mp4,A\n",
         "all.csv": "file_name,text\nval/b.mp4,B\n/data/val/clips/c.mp4,C\n",
@@ -404,7 +402,7 @@ def test_a_table_of_a_folder_reaches_the_archives_below_it(tmp_path: Path) -> No
     ]
 
 
-def test_what_is_inside_counts_before_what_is_around_and_shards_stay_shards(tmp_path: Path) -> None:
+def test_captions_inside_an_archive_take_precedence_and_shards_stay_shards(tmp_path: Path) -> None:
     members = {"000.mp4": b"v", "000.txt": b"inside", "001.mp4": b"v"}
     table = {"t.csv": "file_name,text\n000.mp4,around\n001.mp4,one\n", "00_stats.json": '{"count": 2}'}
     found = survey([write(tmp_path / "given", table, {"00.tar": members})])
@@ -412,16 +410,16 @@ def test_what_is_inside_counts_before_what_is_around_and_shards_stay_shards(tmp_
     assert [part.layout for part in found.found] == ["csv", "webdataset"]
     assert problems(found)[Problem.DIFFERS] == ("000.mp4 (next to the archive)",)
     assert problems(found)[Problem.NOT_READ][0].startswith("00_stats.json (there is no list of records")
-    assert found.sentences[0] == "given: Table metadata.csv: 2 captions of videos in archives"
+    assert found.sentences[0] == "given: Table metadata.csv: 2 captions for videos in archives"
 
 
-def test_first_frames_and_control_clips_in_an_archive_are_no_clips(tmp_path: Path) -> None:
+def test_first_frames_and_control_clips_in_an_archive_are_not_clips(tmp_path: Path) -> None:
     table = "file_name,text,first_frame,control_path\na.mp4,A,f.png,ctl/a.mp4\n"
     (source,) = survey([write(tmp_path, {"t.csv": table}, {"v.zip": ("a.mp4", "f.png", "ctl/a.mp4")})]).sources
     assert (source.caption, source.first_frame and source.first_frame.key) == ("A", f"{tmp_path}/v.zip::f.png")
 
 
-def test_numbered_frames_in_an_archive_are_captioned_from_around_it(tmp_path: Path) -> None:
+def test_numbered_frames_in_an_archive_get_captions_from_outside(tmp_path: Path) -> None:
     frames = [f"walk/{number:03d}.png" for number in range(6)]
     given = write(tmp_path / "given", {"t.csv": "file_name,text\nwalk,W\n"}, {"v.zip": ["a.mp4", *frames]})
     found = survey([given], frame_rate=8.0)

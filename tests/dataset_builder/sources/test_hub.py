@@ -1,4 +1,4 @@
-"""Fetching from and pushing to a Hub that runs on this machine: huggingface_hub itself does the talking."""
+"""Download from and push to a local Hub server with huggingface_hub itself."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_card_holds_the_facts_and_nothing_private(small: Path, server: FakeH
     assert not any(TOKEN.encode() in data for data in files.values())
 
 
-def test_a_push_that_broke_off_goes_on_and_shows_nothing_before_it_is_whole(
+def test_an_interrupted_push_resumes_and_publishes_only_when_complete(
     small: Path, server: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workbench.hub.AT_ONCE", 2)
@@ -107,7 +107,7 @@ def test_private_clips_never_go_into_a_public_repository(small: Path, server: Fa
     assert "README.md" in server.repos["datasets/me/open"]
 
 
-def test_a_fetch_that_was_stopped_goes_on(server: FakeHub, tmp_path: Path) -> None:
+def test_a_stopped_download_resumes(server: FakeHub, tmp_path: Path) -> None:
     server.repos["datasets/you/clips"] = {f"train/{number}.mp4": b"video %d" % number for number in range(20)}
     server.repos["datasets/you/clips"] |= {
         ".gitattributes": b"",
@@ -133,7 +133,7 @@ def test_a_fetch_that_was_stopped_goes_on(server: FakeHub, tmp_path: Path) -> No
     assert len(survey([folder]).sources) == 20
 
 
-def test_what_the_hub_refuses_is_explained(
+def test_hub_errors_are_explained(
     small: Path, server: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.repos["datasets/you/text"] = {"README.md": b"", "data.csv": b""}
@@ -159,7 +159,7 @@ def test_what_the_hub_refuses_is_explained(
         hub.inspect("you/text")
 
 
-def test_one_configuration_of_a_dataset_is_fetched(server: FakeHub, tmp_path: Path) -> None:
+def test_one_configuration_of_a_dataset_is_downloaded(server: FakeHub, tmp_path: Path) -> None:
     card = b"---\nconfigs:\n- config_name: cats\n  data_files:\n  - split: train\n    path: ['cats/*.mp4']\n---\n"
     server.repos["datasets/you/pets"] = {
         "README.md": card,
@@ -172,7 +172,7 @@ def test_one_configuration_of_a_dataset_is_fetched(server: FakeHub, tmp_path: Pa
     assert len(everything.files) == 3
     folders = [hub.fetch(remote, tmp_path) for remote in (everything, cats)]
     assert [len(list(folder.rglob("*.mp4"))) for folder in folders] == [2, 1]
-    with pytest.raises(DataError, match="hub_config is 'mice', the card of you/pets names cats: choose"):
+    with pytest.raises(DataError, match="hub_config is 'mice', but the card of you/pets has cats: choose"):
         hub.inspect("you/pets", config="mice")
 
 
@@ -191,7 +191,7 @@ def test_a_video_column_in_parquet_is_read_without_writing_it_out(server: FakeHu
     ]
 
 
-def test_a_dataset_of_archives_that_are_not_read_says_what_to_do(server: FakeHub) -> None:
+def test_a_dataset_of_unsupported_archives_says_what_to_do(server: FakeHub) -> None:
     server.repos["datasets/me/packed"] = {"README.md": b"", "videos.tar.zst": b"x"}
-    with pytest.raises(DataError, match=r"videos\.tar\.zst is a tar packed with Zstandard.*: unpack it, then give"):
+    with pytest.raises(DataError, match=r"videos\.tar\.zst is a tar compressed with Zstandard.*: unpack it and import"):
         hub.inspect("me/packed")

@@ -1,4 +1,4 @@
-"""Every layout gives back what was written in it, is found out by itself, and SAT's reader takes our shards."""
+"""Every layout is detected and reads back what it wrote, and SAT's reader accepts our shards."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def content(source: SourceFile, folder: Path) -> str:
-    """The SHA-256 of a source's bytes, taken out of its archive if it lies in one."""
+    """Return the SHA-256 of a source's bytes, extracted from its archive if needed."""
     if not source.member:
         return file_sha256(source.path)
     extract(source, folder / "member.mp4", 10_000_000)
@@ -116,7 +116,7 @@ def given(folder: Path, files: dict[str, bytes | str]) -> Survey:
     return survey([folder])
 
 
-def test_lists_of_unequal_length_give_no_caption_rather_than_a_wrong_one(tmp_path: Path) -> None:
+def test_lists_of_different_lengths_give_no_captions(tmp_path: Path) -> None:
     found = given(tmp_path, {"a.mp4": "v", "b.mp4": "v", "videos.txt": "a.mp4\nb.mp4\n", "prompts.txt": "only one\n"})
     assert [source.caption for source in found.sources] == ["", ""]
     assert Problem.UNPAIRED in found.found[0].problems
@@ -157,7 +157,7 @@ def test_first_frames_pair_by_line_or_not_at_all(tmp_path: Path) -> None:
     assert "2 videos, 2 captions, 2 first frames" in paired.sentence
     assert paired.problems == {}
     (short,) = given(tmp_path / "short", {**files, "images.txt": "one.png\n"}).found
-    assert [source.first_frame for source in short.sources] == [None] * 3  # two.png, which no list names, is a clip
+    assert [source.first_frame for source in short.sources] == [None] * 3  # two.png is a clip, because no list names it
     assert short.problems == {
         Problem.UNPAIRED_PICTURES: ("videos.txt (2 lines), images.txt (1 lines)",),
         Problem.POSTER: ("one.png",),
@@ -165,7 +165,7 @@ def test_first_frames_pair_by_line_or_not_at_all(tmp_path: Path) -> None:
     }
 
 
-def test_every_oddity_of_a_table_is_named(tmp_path: Path) -> None:
+def test_every_problem_of_a_table_is_named(tmp_path: Path) -> None:
     rows = "file_name,text\na.mp4,first\na.mp4,second\ngone.mp4,lost\nb.mp4,'=formula\n"
     found = given(tmp_path, {"a.mp4": "v", "b.mp4": "v", "c.mp4": "v", "metadata.csv": rows, "c.txt": "long " * 2_000})
     (part,) = found.found
@@ -187,7 +187,7 @@ def test_csv_cells_that_a_spreadsheet_would_run_are_written_as_text(small: Path,
     assert "\"'-i option" in table
 
 
-def test_pictures_are_sources_unless_they_only_show_a_video(tmp_path: Path) -> None:
+def test_pictures_are_imported_unless_they_are_posters(tmp_path: Path) -> None:
     names = ("clips/a.mp4", "thumbs/a.jpg", "b.webp", "c.PNG", "own/a.png", "beside.mp4", "beside.jpg")
     found = given(tmp_path, {**dict.fromkeys(names, "x"), "own/a.txt": "a picture of its own", "beside.txt": "both"})
     assert sorted(source.name for source in found.sources) == ["a.mp4", "a.png", "b.webp", "beside.mp4", "c.PNG"]
@@ -204,12 +204,12 @@ def test_a_layout_that_does_not_fit_is_refused(tmp_path: Path) -> None:
 
 
 RATES = (8, 12.5, 15, 23.976, 24, 25, 29.97, 30)
-FPS, FRAMES = 8, 5  # what SAT is told in the tests
+FPS, FRAMES = 8, 5  # SAT's settings in these tests
 
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """64 clips of eight rates, each from barely long enough for SAT to a little longer."""
+    """64 clips at eight rates, from barely long enough for SAT to slightly longer."""
     folder = tmp_path_factory.mktemp("many") / "many"
     clips = []
     for number in range(64):
@@ -238,7 +238,7 @@ def test_sat_takes_all_64_clips_of_our_shards(many: Path, tmp_path: Path, monkey
     found = [one for tar in sorted(folder.iterdir()) for one in taken(tar, fps=FPS, num_frames=FRAMES)]
     assert [one.caption for one in found] == [f"clip {number} é" for number in range(64)]
     assert {one.frames.shape for one in found} == {(FRAMES, 64, 64, 3)}
-    # A trainer configured for records beside the shards reads ours, too.
+    # A trainer configured for records beside the shards reads ours too.
     tar = next(folder.iterdir())
     assert taken(tar, fps=FPS, num_frames=FRAMES, meta_names=("caption", "duration", "fps"))
     assert [source.caption for source in survey([folder]).sources] == [f"clip {number} é" for number in range(64)]

@@ -1,4 +1,4 @@
-"""What an import finds in folders, through links and from a package's own source, and says before it begins."""
+"""What an import finds in folders, through links and from a package's source, and reports before it begins."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def captions(given: Path) -> dict[str, str]:
     return {source.path.name: source.caption for source in survey([given]).sources}
 
 
-def test_folders_are_searched_and_nothing_hidden_or_linked_is_entered(tmp_path: Path) -> None:
+def test_folders_are_searched_except_hidden_and_linked_ones(tmp_path: Path) -> None:
     for name in ("b.MP4", "a.mov", "deep/er/c.webm", ".hidden.mp4", ".import/d.mp4", "notes.txt", "photo.jpg"):
         touch(tmp_path / "given" / name)
     touch(tmp_path / "elsewhere" / "e.mp4")
@@ -92,7 +92,7 @@ def test_caption_tables_by_column_and_folder(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_files_dropped_on_a_page_find_their_captions_though_each_lies_in_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_files_dropped_on_the_page_find_captions_across_folders(tmp_path: Path) -> None:
     texts = {"a.txt": "caption of a", "metadata.jsonl": '{"file_name": "b.mp4", "text": "from the table"}\n'}
     paths = [touch(tmp_path / str(n) / name) for n, name in enumerate(("a.mp4", "b.mp4", "c.png", *texts))]
     for path in paths[3:]:
@@ -104,7 +104,7 @@ def test_files_dropped_on_a_page_find_their_captions_though_each_lies_in_a_folde
     }
 
 
-def test_files_of_one_name_from_two_folders_keep_their_own_captions(tmp_path: Path) -> None:
+def test_files_with_the_same_name_keep_their_own_captions(tmp_path: Path) -> None:
     for folder in ("x", "y"):
         touch(tmp_path / folder / "a.mp4")
         (tmp_path / folder / "a.txt").write_text(f"from {folder}")
@@ -112,7 +112,7 @@ def test_files_of_one_name_from_two_folders_keep_their_own_captions(tmp_path: Pa
     assert [source.caption for source in found] == ["from x", "from y"]
 
 
-def test_a_survey_says_what_an_import_would_do(tmp_path: Path) -> None:
+def test_a_survey_describes_what_an_import_would_do(tmp_path: Path) -> None:
     for name in ("a.mp4", "b.MOV", "c.png", "a.jpg"):
         touch(tmp_path / "cats" / name).write_bytes(bytes(500_000))
     (tmp_path / "cats" / "a.txt").write_text("a cat")
@@ -122,46 +122,44 @@ def test_a_survey_says_what_an_import_would_do(tmp_path: Path) -> None:
     lines = found.sentences
     assert lines[:4] == [
         "cats: A .txt file next to each video: 2 videos, 1 picture, 1 caption, 1.5 MB",
-        "cats: 'a.jpg': pictures that show a video which is here, too: left out",
-        "cats: 'b.MOV', 'c.png': without a caption",
-        "cats: 'gone.txt': texts that belong to no video: not read",
+        "cats: pictures of videos that are also here, left out: 'a.jpg'",
+        "cats: no caption: 'b.MOV', 'c.png'",
+        "cats: texts without a video, not read: 'gone.txt'",
     ]
     assert "not.zip cannot be read as an archive" in lines[4]
-    assert "gone.tar is not there" in lines[5]
+    assert "gone.tar does not exist" in lines[5]
 
 
 @pytest.mark.parametrize("pair", ["DNG JPG", "HEIC JPG"])
-def test_of_two_files_of_one_picture_the_one_that_can_be_read_is_taken(tmp_path: Path, pair: str) -> None:
+def test_of_a_raw_and_a_jpeg_file_the_jpeg_is_imported(tmp_path: Path, pair: str) -> None:
     raw, plain = (f"DSC_1.{ending}" for ending in pair.split())
     (tmp_path / raw).write_bytes(b"unknown bytes")
     Image.new("RGB", (64, 48)).save(tmp_path / plain)
     found = survey([tmp_path])
-    assert "1 picture, 1 file that cannot be taken, 0 captions, " in found.sentences[0]
-    assert f"{raw!r}: cannot be read: convert pictures to JPEG or PNG, videos to mp4" in "\n".join(found.sentences)
+    assert "1 picture, 1 file that cannot be imported, 0 captions, " in found.sentences[0]
+    assert f"(convert pictures to JPEG or PNG, videos to mp4): {raw!r}" in "\n".join(found.sentences)
     dataset = Dataset.create(Workspace.open(tmp_path / "workspace"), "Pair")
     results = {result.name: result for result in dataset.import_files([tmp_path / raw, tmp_path / plain])}
     assert results[plain].outcome == "converted"
     assert results[raw].notes[0].endswith("convert it to JPEG or PNG first")
 
 
-def test_the_picture_of_a_video_stays_left_out(tmp_path: Path) -> None:
+def test_the_poster_of_a_video_is_left_out(tmp_path: Path) -> None:
     for name in ("IMG_1.MOV", "IMG_1.JPG", "IMG_1.HEIC"):
         touch(tmp_path / name)
     found = survey([tmp_path])
     assert [source.name for source in found.sources] == ["IMG_1.HEIC", "IMG_1.MOV"]
-    assert any("'IMG_1.JPG': pictures that show a video" in line for line in found.sentences)
+    assert any("pictures of videos that are also here, left out: 'IMG_1.JPG'" in line for line in found.sentences)
 
 
-def test_rare_endings_of_pictures_and_videos_are_known(tmp_path: Path) -> None:
+def test_rare_extensions_are_known(tmp_path: Path) -> None:
     names = ["a.jfif", "b.JPE", "c.pjpeg", "d.dib", "e.avifs", "f.mpe", "g.M2T", "h.divx", "i.264"]
     for name in names:
         touch(tmp_path / name)
     assert sorted(source.name for source in survey([tmp_path]).sources) == names
 
 
-def test_thousands_of_files_are_surveyed_and_more_than_the_cap_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_thousands_of_files_are_surveyed_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(2_000):
         (tmp_path / f"{number:05d}.mp4").touch()
         (tmp_path / f"{number:05d}.txt").write_text(f"caption {number}")
@@ -170,10 +168,10 @@ def test_thousands_of_files_are_surveyed_and_more_than_the_cap_is_said(
     monkeypatch.setattr("workbench.dataset_builder.sources.survey.MOST_SOURCES", 1_500)
     capped = survey([tmp_path])
     assert (len(capped.sources), capped.too_many) == (1_500, True)
-    assert capped.sentences[-1] == "more than 1,500 videos: only the first 1,500 are taken"
+    assert capped.sentences[-1] == "more than 1,500 videos: only the first 1,500 are imported"
 
 
-def test_text_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_texts_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     touch(tmp_path / "a.mp4")
     touch(tmp_path / "a.txt").write_text("caption")
     opened = Path.open
@@ -199,14 +197,14 @@ def captions_of(given: Path) -> dict[str, str]:
     return {source.name: source.caption for source in survey([given], frame_rate=12).sources}
 
 
-def test_they_are_pictures_until_somebody_says_that_they_are_a_video(tmp_path: Path) -> None:
+def test_numbered_pictures_are_a_video_only_on_request(tmp_path: Path) -> None:
     write(tmp_path / "given" / "walk")
     write(tmp_path / "given" / "few", 4)
     found = survey([tmp_path / "given"])
     assert len(found.sources) == 16
     assert (
-        "given: '12 numbered frames in walk/': to import each such folder as one video, set frames_as_video and "
-        "frame_rate"
+        "given: numbered pictures (to import each folder as one video, set frames_as_video and frame_rate): "
+        "'12 numbered frames in walk/'"
     ) in found.sentences
     assert sorted(captions_of(tmp_path / "given")) == [*(f"frame_{number:04d}.png" for number in range(1, 5)), "walk"]
 
@@ -231,7 +229,7 @@ def test_the_folder_has_the_caption(tmp_path: Path, text: str, content: str) -> 
     assert captions_of(archive) == {"walk": "it walks", "other.v2": ""}
 
 
-def test_a_folder_given_by_itself_a_gap_and_captions_of_their_own(tmp_path: Path) -> None:
+def test_numbered_pictures_with_gaps_and_own_captions(tmp_path: Path) -> None:
     walk = write(tmp_path / "walk")
     (tmp_path / "walk.txt").write_text("it walks")
     assert captions_of(walk) == {"walk": "it walks"}
@@ -246,7 +244,7 @@ def test_a_folder_given_by_itself_a_gap_and_captions_of_their_own(tmp_path: Path
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_they_become_one_clip_of_the_rate_that_was_set(tmp_path: Path, packed: bool) -> None:
+def test_numbered_pictures_become_one_clip_at_the_given_rate(tmp_path: Path, packed: bool) -> None:
     given = tmp_path / "given"
     write(given / "walk", size=(65, 48))
     write(given / "mixed", 6)
@@ -255,8 +253,8 @@ def test_they_become_one_clip_of_the_rate_that_was_set(tmp_path: Path, packed: b
     dataset = Dataset.create(Workspace.open(tmp_path / "workspace"), "Frames")
     found = {result.name: result for result in dataset.import_files(paths, frame_rate=12)}
     assert found["walk"].notes == (
-        "12 numbered pictures: made a clip of 12 fps",
-        "cut by one row or column to an even size",
+        "12 numbered pictures made into a clip at 12 fps",
+        "cropped by one row or column to an even size",
     )
     assert found["mixed"].notes == (
         "its frames differ in size (64x48, frame 4 is 32x32): import them as pictures, without frames_as_video",
@@ -293,7 +291,7 @@ def wrong(text):
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A package of a researcher's, as this process and those that it starts find it installed."""
+    """Install a package with a source for this process and its children."""
     folder = tmp_path / "package"
     (notes := folder / "lab-1.dist-info").mkdir(parents=True)
     (folder / "lab_sources.py").write_text(MODULE)
@@ -327,11 +325,11 @@ def test_items_become_clips_once(workspace: Workspace, shell: Shell, make_clip: 
     ("source", "sentence"),
     [
         ("nothing", "own_source is 'nothing', installed are falling, wrong: name an entry point of the group"),
-        ("wrong=name", "item 1 is named '../a', must be a file name of its own"),
+        ("wrong=name", "item 1 is named '../a', must be a unique file name"),
         ("wrong", "item 1, a: frames are float64 [3], must be uint8 [F, H, W, 3]"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_sentence(shell: Shell, source: str, sentence: str) -> None:
+def test_an_invalid_item_says_what_is_wrong(shell: Shell, source: str, sentence: str) -> None:
     said = shell("dataset", "import", "falling", "--own-source", source)
     assert said.code in (ExitCode.BAD_CONFIG, ExitCode.BAD_DATA)
     assert sentence in said.err + said.out
@@ -341,11 +339,11 @@ def test_what_is_wrong_is_said_in_a_sentence(shell: Shell, source: str, sentence
 
 
 FORBIDDEN = "it is a link to a file that may not be read here: replace it with the file itself"
-OUT = "it is a link that leads out of what was given: replace it with the file itself"
+OUT = "it is a link that leads outside the imported folder: replace it with the file itself"
 
 
 def hub_cache(folder: Path, as_text: bool = False) -> Path:
-    """A snapshot of the Hub's cache; as_text: as copied where links are not supported."""
+    """A snapshot in a Hub cache. as_text: whether links are text files, as on systems without links."""
     cache = folder / "datasets--o--n"
     snapshot = cache / "snapshots" / "abc"
     (snapshot / "data").mkdir(parents=True)
@@ -385,7 +383,7 @@ def test_a_snapshot_of_the_hub_cache_is_imported(tmp_path: Path, as_text: bool) 
     assert {clip.source: clip.text for clip in dataset.clips} == wanted
 
 
-def test_every_other_link_is_refused_with_its_reason_texts_and_tables_too(tmp_path: Path) -> None:
+def test_all_other_links_are_refused_with_the_reason(tmp_path: Path) -> None:
     secret, given = tmp_path / "secret.txt", tmp_path / "given"
     secret.write_text("the secret")
     (given / ".hidden").mkdir(parents=True)
@@ -405,9 +403,9 @@ def test_every_other_link_is_refused_with_its_reason_texts_and_tables_too(tmp_pa
     refused = found.not_read | {source.name: source.refused for source in found.sources if source.refused}
     assert {name: reason.partition(":")[0] for name, reason in refused.items()} == {
         **dict.fromkeys(("a.txt", "metadata.jsonl", "table.zip", "x.mp4", "b.txt"), OUT.partition(":")[0]),
-        **dict.fromkeys(("gone.mp4", "gone.txt"), "it is a link to a file that is not there"),
-        "loop.mp4": "it is a link that leads back to itself",
-        "device.mp4": "it is a link to something that is no ordinary file",
+        **dict.fromkeys(("gone.mp4", "gone.txt"), "it is a link to a file that does not exist"),
+        "loop.mp4": "it is a link that points back to itself",
+        "device.mp4": "it is a link to something that is not an ordinary file",
         "linked/": "a link to a folder",
         "c.txt": "not an ordinary file (a folder, pipe or device)",
     }
@@ -416,7 +414,7 @@ def test_every_other_link_is_refused_with_its_reason_texts_and_tables_too(tmp_pa
     assert "the secret" not in "".join(found.sentences)
 
 
-def test_a_cache_leads_nowhere_but_into_its_own_blobs(tmp_path: Path) -> None:
+def test_links_in_a_cache_may_only_lead_to_its_own_blobs(tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("the secret")
     snapshot = hub_cache(tmp_path)
@@ -433,7 +431,7 @@ def test_a_cache_leads_nowhere_but_into_its_own_blobs(tmp_path: Path) -> None:
     assert survey([stranger / "snapshots"]).not_read == {"abc/a.txt": OUT}
 
 
-def test_links_may_be_chained_within_a_cache_and_its_blobs_be_no_link(tmp_path: Path) -> None:
+def test_links_within_a_cache_may_be_chained(tmp_path: Path) -> None:
     snapshot = hub_cache(tmp_path)
     later = snapshot.parent / "def"
     link(later / "v0.mp4", "../abc/v0.mp4")
@@ -459,7 +457,7 @@ def confined() -> Iterator[Callable[..., None]]:
 
 
 def imported(workspace: Workspace, *paths: Path) -> Dataset:
-    """What the page makes of the paths that a person types."""
+    """Import paths entered on the page."""
     task = datasets.import_(workspace, "New", ImportSettings(sources=tuple(map(str, paths))))
     dataset = Dataset.open(workspace, task.id.partition("/")[0])
     dataset.task("import").wait(PATIENCE)
@@ -482,7 +480,7 @@ def test_a_page_imports_a_hub_cache_below_its_root_as_the_shell_does(
     assert {clip.source: clip.text for clip in dataset.clips} == {"v0.mp4": "clip zero", "v1.mp4": "clip one"}
 
 
-def test_neither_a_page_nor_its_import_follows_a_link_out_of_its_roots(
+def test_the_page_and_its_imports_follow_no_link_outside_its_roots(
     tmp_path: Path, workspace: Workspace, confined: Callable[..., None]
 ) -> None:
     snapshot = hub_cache(tmp_path)
@@ -497,7 +495,7 @@ def test_neither_a_page_nor_its_import_follows_a_link_out_of_its_roots(
     assert not next(iter(trees_of([snapshot], {}, USUAL))).beside
 
 
-def test_a_name_that_leads_into_the_roots_from_elsewhere_is_refused(
+def test_a_path_into_the_roots_through_a_link_is_refused(
     tmp_path: Path, workspace: Workspace, confined: Callable[..., None]
 ) -> None:
     snapshot = hub_cache(tmp_path / "root")

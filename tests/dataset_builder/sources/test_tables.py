@@ -1,4 +1,4 @@
-"""Captions and companion files from tables of any kind, text files, lists, Parquet, folders and suffixes."""
+"""Captions and companion files from tables, text files, lists, parquet, folders and file names."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Files = dict[str, Any]
 
 
 def write(folder: Path, files: Files) -> Path:
-    """Files by name: text, bytes, or a value that is written as JSON."""
+    """Write files by name: text, bytes, or a value to write as JSON."""
     for name, data in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ def looked(folder: Path, files: Files, columns: Columns = USUAL, layout: str = "
 
 
 def captions(found: Survey) -> dict[str, str]:
-    """File -> caption, without the files that have none."""
+    """Return file -> caption, without files that have none."""
     root = found.found[0].path
     return {s.member or s.path.relative_to(root).as_posix(): s.caption for s in found.sources if s.caption}
 
@@ -119,7 +119,7 @@ def test_every_dialect_keeps_every_word(tmp_path: Path, table: str, expected: tu
         ("flat.txt", "a.mp4\nb.mp4\n", (), {Problem.UNPAIRED_TEXT}),
     ],
 )  # fmt: skip
-def test_a_line_may_hold_a_name_and_its_caption(
+def test_lines_with_a_name_and_a_caption(
     tmp_path: Path, name: str, table: str, expected: tuple[str, ...], said: set[Problem]
 ) -> None:
     found = looked(tmp_path, {**CLIPS, name: f"\ufeff{table}"})
@@ -127,7 +127,7 @@ def test_a_line_may_hold_a_name_and_its_caption(
     assert set(problems(found)) == said
 
 
-def test_rows_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+def test_unusable_rows_are_named(tmp_path: Path) -> None:
     table = "file_name,text\na.mp4,nan\n,lost words\nb.mp4,None\nc.mp4\ngone.mp4,G\nand a second line\n"
     found = looked(tmp_path, {**CLIPS, "metadata.csv": table})
     assert captions(found) == {}
@@ -140,7 +140,7 @@ def test_rows_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     }
 
 
-def test_a_line_in_another_encoding_spoils_no_other(tmp_path: Path) -> None:
+def test_a_line_in_another_encoding_affects_no_other(tmp_path: Path) -> None:
     table = "file_name,text\na.mp4,café ☕\nb.mp4,été\n".encode() + b"c.mp4,caf\xe9\n"
     found = looked(tmp_path, {**CLIPS, "metadata.csv": table})
     assert captions(found) == {"a.mp4": "café ☕", "b.mp4": "été", "c.mp4": "café"}
@@ -190,7 +190,7 @@ def test_tables_of_any_name_are_read(tmp_path: Path, name: str, table: Any) -> N
     assert not set(problems(found)) & {Problem.NOT_READ, Problem.NO_COLUMN, Problem.NO_NAMES, Problem.AMBIGUOUS}
 
 
-def test_a_table_packed_with_gzip_is_read_as_the_table(tmp_path: Path) -> None:
+def test_a_gzipped_table_is_read_like_the_table(tmp_path: Path) -> None:
     table = gzip.compress(b"file_name,text\na.mp4,A\nb.mp4,B\n")
     given = write(tmp_path / "given", {**CLIPS, "captions.csv.GZ": table, "c.txt.gz": gzip.compress(b"C")})
     for paths in ([given], sorted(given.iterdir())):
@@ -205,14 +205,14 @@ def test_a_table_packed_with_gzip_is_read_as_the_table(tmp_path: Path) -> None:
         survey([given])
 
 
-def test_a_text_too_long_to_be_read_is_named_and_never_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_that_is_too_long_is_named_and_never_truncated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MOST_TEXT_BYTES", 30)
     found = looked(tmp_path, {**CLIPS, "t.csv": "file_name,text\na.mp4,A\nb.mp4,B\n", "c.txt": "C"})
     assert captions(found) == {"c.mp4": "C"}
     assert found.not_read == {"t.csv": files.TOO_LONG}
 
 
-def test_what_a_cell_holds_instead_of_a_text_is_said(tmp_path: Path) -> None:
+def test_cells_without_text_are_described(tmp_path: Path) -> None:
     rows = [["one", "two"], None, 5, {"en": "E", "zh": "Z"}, {"license": "cc0"}, []]
     clips = {f"{number}.mp4": "v" for number in range(len(rows))}
     table = "".join(
@@ -231,7 +231,7 @@ def test_what_a_cell_holds_instead_of_a_text_is_said(tmp_path: Path) -> None:
     }
 
 
-def test_what_is_not_read_is_named_with_the_reason(tmp_path: Path) -> None:
+def test_files_that_are_not_read_are_named_with_the_reason(tmp_path: Path) -> None:
     files = {
         "a.mp4": "v", "config.json": {"lr": 1}, "b.JSON": '{"x":', "e.csv": "", "t.csv": "x,y\n1,2\n",
         "README.TXT": ".",
@@ -248,12 +248,12 @@ def test_what_is_not_read_is_named_with_the_reason(tmp_path: Path) -> None:
     assert reasons[Problem.UNPAIRED_TEXT] == ("README.TXT",)
     assert reasons[Problem.OTHER] == ("sub/video", "x.yaml")
     spreadsheet = looked(tmp_path / "sheet", {"a.mp4": "v", "captions.xlsx": "PK"})
-    assert spreadsheet.not_read == {"captions.xlsx": "a spreadsheet, which cannot be read: save it as CSV"}
+    assert spreadsheet.not_read == {"captions.xlsx": "a spreadsheet, which is not supported: save it as CSV"}
     (tmp_path / "alone").mkdir()
-    assert "captions without their videos" in survey([write(tmp_path / "alone", {"dataset.json": []})]).sentences[0]
+    assert "captions without videos" in survey([write(tmp_path / "alone", {"dataset.json": []})]).sentences[0]
 
 
-def test_control_clips_and_masks_are_no_clips(tmp_path: Path) -> None:
+def test_control_clips_and_masks_are_not_clips(tmp_path: Path) -> None:
     rows = [
         {
             "video_path": "/x/a.mp4",
@@ -270,7 +270,7 @@ def test_control_clips_and_masks_are_no_clips(tmp_path: Path) -> None:
     assert Problem.COMPANION not in problems(found)
 
 
-def test_captions_that_lose_against_others_are_said(tmp_path: Path) -> None:
+def test_overridden_captions_are_reported(tmp_path: Path) -> None:
     table = {"file_name": "a.mp4", "caption": "long", "short_caption": "short"}
     found = looked(tmp_path, {"a.mp4": "v", "t.json": [table], "a.txt": "beside", "a.json": {"prompt": "third"}})
     assert captions(found) == {"a.mp4": "beside"}
@@ -311,7 +311,7 @@ def test_a_path_from_elsewhere_finds_its_file(tmp_path: Path, named: str, said: 
         (("a.mp4", "A.mp4"), {"A.MP4": "A"}),
     ],
 )
-def test_a_path_that_fits_several_files_captions_none(tmp_path: Path, clips: tuple[str, ...], rows: Files) -> None:
+def test_an_ambiguous_path_captions_no_file(tmp_path: Path, clips: tuple[str, ...], rows: Files) -> None:
     found = looked(tmp_path, {**dict.fromkeys(clips, "v"), "captions.json": rows})
     assert captions(found) == {}
     assert set(problems(found)) == {Problem.AMBIGUOUS}
@@ -330,7 +330,7 @@ def test_a_table_never_captions_the_videos_of_another_folder(tmp_path: Path) -> 
 # ---- texts, labels, lists -------------------------------------------------------------------------------------------
 
 
-def test_text_files_are_found_in_any_case_place_and_kind(tmp_path: Path) -> None:
+def test_text_files_are_found_in_any_case_folder_and_format(tmp_path: Path) -> None:
     files = {"A.MP4": "v", "a.TXT": "A", "b.mp4": "v", "b.mp4.txt": "B", "c.mp4": "v", "c.Json": {"caption": "C"}}
     deep = {"x/videos/s/d.mp4": "v", "x/labels/s/D.txt": "D", "y/clips/e.mp4": "v", "y/Captions/e.txt": "E"}
     rest = {"z/f.mp4": "v", "z/prompts/f.caption": "F", "captions/gone.txt": "G"}
@@ -344,7 +344,7 @@ def test_text_files_are_found_in_any_case_place_and_kind(tmp_path: Path) -> None
     assert (captions(twins), problems(twins)) == ({}, {Problem.UNPAIRED_TEXT: ("captions/a.txt",)})
 
 
-def test_the_first_line_of_a_text_is_an_option(tmp_path: Path) -> None:
+def test_the_first_line_option(tmp_path: Path) -> None:
     files = {"videos/a.mp4": "v", "labels/a.txt": "first\nsecond", "b.mp4": "v", "b.txt": "one\ntwo"}
     assert captions(looked(tmp_path, files)) == {"videos/a.mp4": "first second", "b.mp4": "one two"}
     assert captions(looked(tmp_path, files, Columns(first_line=True))) == {"videos/a.mp4": "first", "b.mp4": "one"}
@@ -375,7 +375,7 @@ def test_lists_are_read_in_every_folder(tmp_path: Path, videos: str, texts: str,
     assert (found.found[0].layout, problems(found)) == ("lists", {})
 
 
-def test_one_folder_may_hold_several_layouts(tmp_path: Path) -> None:
+def test_one_folder_may_have_several_layouts(tmp_path: Path) -> None:
     lists = {"1/videos.txt": "a.mp4\n", "1/prompts.txt": "list\n", "1/a.mp4": "v"}
     table = {"2/metadata.csv": "file_name,text\nb.mp4,table\n", "2/b.mp4": "v"}
     files = {**lists, **table, "3/c.mp4": "v", "3/c.txt": "text"}
@@ -385,7 +385,7 @@ def test_one_folder_may_hold_several_layouts(tmp_path: Path) -> None:
     assert len(problems(alone)[Problem.NOT_READ]) == 3
 
 
-def test_members_of_a_shard_are_read_by_the_ending_that_is_named(tmp_path: Path) -> None:
+def test_caption_column_names_the_extension_of_shard_members(tmp_path: Path) -> None:
     write(tmp_path, {"000.mp4": "v", "000.longcap": "long", "000.txt": "short", "001.mp4": "v", "001.longcap": "one"})
     with tarfile.open(tmp_path / "s.tar", "w") as tar:
         for path in sorted(tmp_path.glob("00*")):
@@ -397,7 +397,7 @@ def test_members_of_a_shard_are_read_by_the_ending_that_is_named(tmp_path: Path)
 
 
 @pytest.mark.parametrize("setting", ["video", "caption"])
-def test_a_setting_that_nothing_here_has_is_refused(tmp_path: Path, setting: str) -> None:
+def test_a_column_setting_without_a_match_is_rejected(tmp_path: Path, setting: str) -> None:
     columns = Columns(**{setting: "files.lst"})
     with pytest.raises(DataError, match=f"{setting}_column is 'files.lst', but no list"):
         looked(tmp_path / "without", {"a.mp4": "v", "a.txt": "A"}, columns)
@@ -497,7 +497,7 @@ def test_bytes_under_the_usual_names_are_videos(tmp_path: Path, rows: dict[str, 
     assert [source.caption for source in part.sources] == (["C"] if "json" in rows else [""] * len(names))
 
 
-def test_one_column_is_taken_and_the_others_are_named(tmp_path: Path) -> None:
+def test_one_column_is_imported_and_the_others_are_named(tmp_path: Path) -> None:
     rows = {
         "low": [b"small"],
         "High": [b"large"],
@@ -510,16 +510,16 @@ def test_one_column_is_taken_and_the_others_are_named(tmp_path: Path) -> None:
     chosen = looked_at(path, Columns(video="high"))
     assert (captions_in(chosen), content(chosen.sources[0], tmp_path)) == ({"000000.mp4": "a red square"}, b"large")
     assert chosen.refused == {
-        "mask_video": "another column of videos or pictures: name it with video_column to take it instead"
+        "mask_video": "another column of videos or pictures: name it with video_column to use it instead"
     }
     with pytest.raises(
-        DataError, match="no column of videos called 'none', .* name one of low, High, .* with video_column"
+        DataError, match="no column of videos or file names called 'none': name one of low, High, .* with video_column"
     ):
         assert not survey([path], columns=Columns(video="none")).sources
 
 
 @pytest.mark.parametrize("notes", ["[" * 100_000, "null", '{"info": {"features": [1]}}'])
-def test_a_table_whose_notes_are_damaged_is_read_by_its_columns(tmp_path: Path, notes: str) -> None:
+def test_a_table_with_invalid_metadata_is_read_by_its_columns(tmp_path: Path, notes: str) -> None:
     part = looked_at(
         write_parquet(tmp_path / "t.parquet", {"video": [b"pixels"], "text": ["a red square"]}, notes=notes)
     )
@@ -555,7 +555,7 @@ def test_a_table_of_names_captions_the_files_beside_it(
 def test_a_table_without_videos_and_names_is_named_with_its_columns(tmp_path: Path) -> None:
     write_parquet(tmp_path / "t.parquet", {"number": [1.5], "pixels": [b"video"]})
     write_parquet(tmp_path / "a.mp4", b"v")
-    said = "it has no column of videos, nor of their names: name one of number, pixels with video_column"
+    said = "it has no column of videos or file names: name one of number, pixels with video_column"
     assert looked_at(tmp_path).refused == {"t.parquet": said}
     assert survey([tmp_path / "t.parquet"]).refused == {"t.parquet": said}
     assert list(captions_in(survey([tmp_path], columns=Columns(video="pixels")))) == ["a.mp4", "000000.mp4"]
@@ -580,7 +580,7 @@ def test_a_table_that_cannot_be_read_says_why(tmp_path: Path, monkeypatch: pytes
 
 
 def beside(found: Survey) -> dict[str, dict[str, str]]:
-    """Clip -> kind -> the end of the file's path."""
+    """Return clip -> kind -> the end of the file's path."""
     return {
         source.name: {kind: "/".join(file.key.replace("::", "/").split("/")[-2:]) for kind, file in source.companions}
         for source in found.sources
@@ -588,7 +588,7 @@ def beside(found: Survey) -> dict[str, dict[str, str]]:
 
 
 def found_beside(folder: Path, files: dict[str, Any], archives: dict[str, Any] | None = None) -> Survey:
-    """The survey of a folder of files by their names; what is neither text nor bytes is written as JSON."""
+    """Survey a folder with these files; values other than text and bytes are written as JSON."""
     given = folder / "given"
     for name, content in files.items():
         (given / name).parent.mkdir(parents=True, exist_ok=True)
@@ -610,7 +610,7 @@ def problems_beside(found: Survey) -> dict[Problem, tuple[str, ...]]:
     ("kind", "where"),
     [("control", "control"), ("control", "controls"), ("mask", "masks"), ("mask", "mask"), ("reference", "references")],
 )
-def test_a_folder_of_the_kind(tmp_path: Path, folder: str, kind: str, where: str) -> None:
+def test_companions_by_folder(tmp_path: Path, folder: str, kind: str, where: str) -> None:
     parent = folder.rpartition("/")[0].rpartition("/")[0]
     parent += "/" if parent else ""
     found = found_beside(tmp_path, {f"{folder}a.mp4": "v", f"{folder}b.mp4": "v", f"{parent}{where}/a.mp4": "m"})
@@ -618,7 +618,7 @@ def test_a_folder_of_the_kind(tmp_path: Path, folder: str, kind: str, where: str
     assert found.found[0].sentence.count(f"1 {'control clip' if kind == 'control' else kind}") == 1
 
 
-def test_an_ending_of_the_kind(tmp_path: Path) -> None:
+def test_companions_by_ending(tmp_path: Path) -> None:
     names = ["a.mp4", "a.mask.mp4", "a.control.mkv", "a.reference.png", "a.last.png", "b.mp4", "b.mask.png"]
     found = found_beside(tmp_path, dict.fromkeys(names, "v"))
     given = {"control": "given/a.control.mkv", "mask": "given/a.mask.mp4"}
@@ -626,7 +626,7 @@ def test_an_ending_of_the_kind(tmp_path: Path) -> None:
     assert beside(found) == {"a.mp4": given, "b.mp4": {"mask": "given/b.mask.png"}}
 
 
-def test_our_own_dataset_folder_names_its_files(tmp_path: Path) -> None:
+def test_companions_in_our_own_dataset_folder(tmp_path: Path) -> None:
     row = {"file_name": "clips/1a.mp4", "text": "A", "mask": "clips/1a.mask-0123abcd.mp4", "control": ""}
     files = {"clips/1a.mp4": "v", "clips/1a.mask-0123abcd.mp4": "m", "clips/1a.mask-99999999.mp4": "older"}
     found = found_beside(tmp_path, {**files, "metadata.jsonl": json.dumps(row)})
@@ -642,14 +642,14 @@ def test_our_own_dataset_folder_names_its_files(tmp_path: Path) -> None:
         *(("last_frame", one) for one in ("end_image", "last_image", "last_frame")),
     ],
 )
-def test_a_column_of_the_kind(tmp_path: Path, kind: str, column: str) -> None:
+def test_companions_by_column(tmp_path: Path, kind: str, column: str) -> None:
     rows = [{"video": "a.mp4", "prompt": "A", column: "x/p.mp4"}, {"video": "b.mp4", "prompt": "B", column: None}]
     found = found_beside(tmp_path, {"a.mp4": "v", "b.mp4": "v", "x/p.mp4": "m", "metadata.json": rows})
     assert beside(found) == {"a.mp4": {kind: "x/p.mp4"}, "b.mp4": {}}
     assert problems_beside(found) == {}
 
 
-def test_a_missing_or_second_file_is_said_and_orphans_are_no_clips(tmp_path: Path) -> None:
+def test_missing_and_duplicate_companions_are_reported(tmp_path: Path) -> None:
     rows = [
         {"video_path": "a.mp4", "caption": "A", "control_path_0": "c/0.mp4", "control_path_1": "c/1.mp4"},
         {"video_path": "b.mp4", "caption": "B", "control_path_0": "c/lost.mp4"},
@@ -668,10 +668,10 @@ def test_a_folder_of_masks_alone_is_a_folder_of_clips(tmp_path: Path) -> None:
     files = {"venice/a.mp4": "v", "masks/carnival.mp4": "v", "masks/carnival.txt": "a carnival", "venice/a.txt": "A"}
     assert beside(found_beside(tmp_path, files)) == {"a.mp4": {}, "carnival.mp4": {}}
     same = {"venice/a.mp4": "v", "masks/a.mp4": "v", "masks/a.txt": "a carnival", "venice/a.txt": "A"}
-    assert len(found_beside(tmp_path / "same", same).sources) == 2  # a caption of its own makes it a clip
+    assert len(found_beside(tmp_path / "same", same).sources) == 2  # its own caption makes it a clip
 
 
-def test_a_name_without_its_folder_means_the_clip_and_not_its_mask(tmp_path: Path) -> None:
+def test_a_name_without_a_folder_means_the_clip_not_its_mask(tmp_path: Path) -> None:
     files = {"x/a.mp4": "v", "masks/a.mp4": "m", "captions/a.txt": "A"}
     found = found_beside(tmp_path, files)
     assert [(source.name, source.caption) for source in found.sources] == [("a.mp4", "A")]
@@ -679,7 +679,7 @@ def test_a_name_without_its_folder_means_the_clip_and_not_its_mask(tmp_path: Pat
     assert [(source.key[-7:], source.caption) for source in table.sources] == [("x/a.mp4", "A")]
 
 
-def test_in_an_archive_and_from_around_it(tmp_path: Path) -> None:
+def test_companions_in_and_around_an_archive(tmp_path: Path) -> None:
     inside = found_beside(tmp_path, {}, {"v.zip": ("videos/a.mp4", "masks/a.mp4")})
     assert beside(inside) == {"a.mp4": {"mask": "masks/a.mp4"}}
     table = "file_name,text,control_path\na.mp4,A,ctl/a.mp4\n"

@@ -1,4 +1,4 @@
-"""From a foreign file to a canonical clip: each file is judged in a child process, converted, and gets a result.
+"""Import source files: check each in a child process, convert it to a canonical clip, and record the result.
 
-Not here: where files and captions come from (dataset_builder.sources).
+Finding the files and their captions is the job of dataset_builder.sources.
 """

@@ -1,12 +1,12 @@
-"""Bring a foreign video or picture to the canonical form.
+"""Convert a source video or picture to the canonical form.
 
-That is: constant frame rate, upright, square pixels, even size, 8-bit SDR, H.264 yuv420p, silent. A file that already
-has this form is taken byte for byte once each of its frames has been decoded; of one that has it but for its sound, the
-video is. Everything else is encoded again without a visible difference (clips.media.writing.FAITHFUL).
+Canonical clips have a constant frame rate, square pixels and an even size, are upright, 8-bit SDR, H.264 yuv420p, and
+have no sound. A file that is already canonical is copied byte for byte after a full decode; if only sound or metadata
+has to go, the video stream is copied. Anything else is re-encoded without visible loss (clips.media.writing.FAITHFUL).
 
-A constant-rate source keeps exactly its frames (every n-th above 60 fps); only uneven rates are resampled, by
-timestamp, and a picture that stands still for very long is shortened. FFmpeg's filters bring the pictures to their
-form; one that has it already goes through none and keeps its colors untouched.
+A constant-rate source keeps exactly its frames (every n-th above 60 fps). Variable-rate sources are resampled by
+timestamp, and very long stills are shortened. FFmpeg filters convert the pixels; frames that are already canonical
+bypass them, so their colors stay untouched.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ from workbench.dataset_builder.ingest.pictures import (
     Animation,
     Size,
     Timed,
-    alike,
     on_white,
     read_animation,
     reduced,
+    same_aspect,
     write_picture,
 )
 from workbench.errors import DataError
 from workbench.workspace import replacing
 
 MAX_SECONDS = 2 * 3600.0
-LONG_SECONDS = 600.0  # longer than what anyone means to be one clip
+LONG_SECONDS = 600.0  # anything longer is probably not meant as one clip
 SAME_TIME = 1e-3  # seconds
-ONE_FRAME = "one frame only: give a clip of two frames or more, or the picture as PNG or JPEG"
+ONE_FRAME = "only one frame: use a clip with at least two frames, or save the picture as PNG or JPEG"
 
 
 @dataclass(frozen=True)
 class CanonicalClip:
-    """What `convert` wrote.
+    """The clip that `convert` wrote.
 
-    changes:  what differs from the source, in words; none when it was taken byte for byte
-    warnings: what a person should know of it
-    middle:   its middle frame (PyAV) where it was decoded anyway, else None; the thumbnail is made of it
+    changes: what differs from the source, in words; empty for an exact copy.
+    warnings: notes for the user.
+    middle: the middle frame (PyAV) for the thumbnail, or None if it was not decoded.
     """
 
     fps: float
@@ -72,9 +72,9 @@ class CanonicalClip:
 def convert(
     source: Path, target: Path, longest_side: int | None = None, on_frame: Callable[[], None] = lambda: None
 ) -> CanonicalClip:
-    """Write `target`, the canonical form of `source`, scaled down to `longest_side` pixels where that is given.
+    """Write the canonical form of `source` to `target`, scaled down to `longest_side` pixels if given.
 
-    `on_frame` is called after each frame read: a sign of life. Raises DataError with the reason in words, CannotWrite.
+    `on_frame` is called after each frame read, as a heartbeat. Raises DataError with the reason, CannotWrite.
     """
     if media.is_picture(source):
         return _convert_picture(source, target, longest_side, on_frame)
@@ -84,7 +84,7 @@ def convert(
     if len(times.presented) < 2:
         if about.codec in CODECS:
             return _convert_picture(source, target, longest_side, on_frame)
-        # A one-frame clip that we once made of a picture is taken; any other such video is a mistake.
+        # We make one-frame clips from pictures and accept them back. Any other one-frame video is a mistake.
         if media.read_comment(source) != PICTURE_MARK or (only := _copied(source, target, 1, True, on_frame)) is None:
             raise DataError(ONE_FRAME)
         return CanonicalClip(float(PICTURE_FPS), 1, about.width, about.height, middle=only)
@@ -104,47 +104,50 @@ def _convert_video(
     times: FrameTimes,
     part: _Part | None = None,
 ) -> CanonicalClip:
-    """part: what is taken of a video whose picture changes its size. Raises DataError, CannotWrite, SizeChanged."""
+    """Convert a video, or the given part of one whose frame size changes.
+
+    Raises DataError, CannotWrite, SizeChanged.
+    """
     timing = timing_of(times.presented, (about.fps, about.guessed_fps), times.last)
     if timing.seconds > MAX_SECONDS:
         raise DataError(_too_long(timing.seconds))
     warnings = ("longer than 10 minutes: split it into clips",) if timing.seconds > LONG_SECONDS else ()
     changes = [*picture_changes(about, longest_side), *timing_changes(timing)]
-    # Whether it is canonical, but for its sound and metadata.
+    # Canonical except for sound and metadata.
     right_form = about.codec == "h264" and about.pixel_format == "yuv420p" and "mp4" in about.container
     right_time = abs(about.fps / float(timing.fps) - 1) < 1e-6
     canonical = not changes and part is None and right_form and right_time and about.tracks == 1
     if canonical and (not times.by_number or _in_order(source)):
-        own = media.has_own_metadata(source)  # it may hold paths, names and places, and datasets are given away
+        own = media.has_own_metadata(source)  # may reveal paths, names and places when the dataset is shared
         whole = not about.audio and not own
         if (middle := _copied(source, target, about.frames, whole, on_frame)) is not None:
             removed = " and ".join([*["sound"] * bool(about.audio), *["metadata"] * own])
-            note = () if whole else (f"{removed} removed: its video is copied as it is",)
+            note = () if whole else (f"{removed} removed: video copied unchanged",)
             return CanonicalClip(about.fps, about.frames, about.width, about.height, note, warnings, middle)
     frames = media.raw_frames(source)
     damage = _Damage(timing, on_frame)
     opaque = on_white(damage.until(part.frames(frames) if part else frames), about)
-    pictures = evened(converted(opaque, about, longest_side, mixed=part is not None), timing)
+    pictures = resampled(converted(opaque, about, longest_side, mixed=part is not None), timing)
     count, middle = _write(pictures, target, timing, on_frame)
     if about.audio:
         changes.append("sound removed")
     if about.tracks > 1:
         ordinal = {1: "first", 2: "second", 3: "third"}.get(about.track, f"{about.track}th")
-        taken = f"{about.tracks} video tracks: the {ordinal} one taken ({about.width}x{about.height} {about.codec})"
-        changes.append(f"{taken}, since before it is {about.passed_over}" if about.passed_over else taken)
+        used = f"{about.tracks} video tracks: used the {ordinal} ({about.width}x{about.height} {about.codec})"
+        changes.append(f"{used}, because the one before is {about.passed_over}" if about.passed_over else used)
     if part:
         changes.append(part.sentence)
     if damage.reason or damage.ends_early(about, times):
         changes.append(f"cut off or damaged: kept the first {count / float(timing.fps):.2f} s ({count} frames)")
     if not changes:
-        changes.append(f"rewritten for exact frame access ({about.codec} {about.pixel_format})")
+        changes.append(f"re-encoded for exact frame access ({about.codec} {about.pixel_format})")
     return CanonicalClip(float(timing.fps), count, middle.width, middle.height, tuple(changes), warnings, middle)
 
 
 def _convert_picture(
     source: Path, target: Path, longest_side: int | None, on_frame: Callable[[], None]
 ) -> CanonicalClip:
-    """Write a picture as a clip of one frame, or of all its frames. Raises DataError, CannotWrite."""
+    """Write a picture as a one-frame clip, or an animated one with all its frames. Raises DataError, CannotWrite."""
     if (animation := read_animation(source, on_frame)) is not None:
         return convert_animation(animation, target, longest_side, on_frame)
     width, height, made = write_picture(source, target, longest_side)
@@ -154,32 +157,32 @@ def _convert_picture(
 def convert_animation(
     animation: Animation, target: Path, longest_side: int | None, on_frame: Callable[[], None]
 ) -> CanonicalClip:
-    """Write an animated picture, or numbered ones, as a clip. Raises DataError, CannotWrite."""
+    """Write an animated picture or numbered pictures as a clip. Raises DataError, CannotWrite."""
     if min(animation.size) < 16:
-        raise DataError(f"too small: {animation.size[0]}x{animation.size[1]}, at least 16x16: give a larger picture")
+        raise DataError(f"too small: {animation.size[0]}x{animation.size[1]}, at least 16x16: use a larger picture")
     timing = timing_of(animation.times, last=animation.last)
     if timing.seconds > MAX_SECONDS:
         raise DataError(_too_long(timing.seconds))
     changes = (*animation.changes(longest_side), *timing_changes(timing))
-    frames, middle = _write(evened(animation.frames(longest_side), timing), target, timing, on_frame)
+    frames, middle = _write(resampled(animation.frames(longest_side), timing), target, timing, on_frame)
     return CanonicalClip(float(timing.fps), frames, middle.width, middle.height, changes, (), middle)
 
 
 def _check_limits(about: VideoFacts) -> None:
-    """Refuse from the header what would take hours and gigabytes. Raises DataError."""
+    """Refuse, from the header alone, files that would take hours or gigabytes. Raises DataError."""
     if about.width * about.height > MAX_PIXELS:
         raise DataError(f"too large: {about.width}x{about.height}, at most 4096x2304: scale it down first")
     if about.seconds > MAX_SECONDS:
         raise DataError(_too_long(about.seconds))
     if min(about.width, about.height) < 16:
-        raise DataError(f"too small: {about.width}x{about.height}, at least 16x16: give a larger picture")
+        raise DataError(f"too small: {about.width}x{about.height}, at least 16x16: use a larger picture")
     width, height = square_size(about)
     if width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
         aspect = about.sample_aspect
-        stretched = f", with pixels of {aspect.numerator}:{aspect.denominator} made square" if aspect != 1 else ""
+        stretched = f" after making {aspect.numerator}:{aspect.denominator} pixels square" if aspect != 1 else ""
         raise DataError(
-            f"too large: {width}x{height}{stretched}, at most 4096x2304 and {MAX_SIDE} a side: scale it down, or "
-            "correct the shape of its pixels"
+            f"too large: {width}x{height}{stretched}, at most 4096x2304 and {MAX_SIDE} per side: scale it down, or "
+            "correct its pixel aspect ratio"
         )
 
 
@@ -188,7 +191,7 @@ def _too_long(seconds: float) -> str:
 
 
 class _Damage:
-    """Passes frames on until the first damaged or missing one, and remembers why it stopped."""
+    """Pass frames on until the first damaged or missing one, and remember why that stopped."""
 
     def __init__(self, timing: Timing, on_frame: Callable[[], None]) -> None:
         self.reason = ""
@@ -207,18 +210,18 @@ class _Damage:
             self.reason = str(error)
 
     def ends_early(self, about: VideoFacts, times: FrameTimes) -> bool:
-        """Whether far fewer frames came than the file's header promises, or than there are packets."""
+        """Whether far fewer frames were decoded than the header or the number of packets promises."""
         end = self._last_time + times.last + 2 / max(about.fps, 1)
         cut = not times.whole or (bool(about.frames) and end < 0.95 * about.seconds)
-        return cut or self._frames < 0.9 * len(times.presented)  # some codecs have packets that show nothing
+        return cut or self._frames < 0.9 * len(times.presented)  # in some codecs, not every packet yields a frame
 
 
 def _write(frames: Iterator[Any], target: Path, timing: Timing, on_frame: Callable[[], None]) -> tuple[int, Any]:
-    """(frames written, the middle one or the last before it). Raises DataError for fewer than two, CannotWrite."""
+    """Write frames; return their number and the middle one. Raises DataError for fewer than two, CannotWrite."""
     first = next(frames, None)
     second = next(frames, None)
     if first is None or second is None:
-        raise DataError("one frame only, or damaged after the first: copy it again, or give a longer clip")
+        raise DataError("only one frame, or damaged after the first: copy it again, or use a longer clip")
     middle, half = first, round(timing.seconds * timing.fps) // 2
     with media.VideoWriter(target, first.width, first.height, timing.fps, like=first) as writer:
         for frame in itertools.chain((first, second), frames):
@@ -228,14 +231,17 @@ def _write(frames: Iterator[Any], target: Path, timing: Timing, on_frame: Callab
     return writer.frames, middle
 
 
-# ---- a picture that changes its size ---------------------------------------------------------------------------------
+# ---- videos whose frame size changes ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Part:
-    """The frames of a video that are taken: those in a row that have the same proportions, to be scaled to one size.
+    """The frames to keep: a consecutive run with one aspect ratio, to be scaled to one size.
 
-    end: the frame after the last, None for all that follow; seconds: when the first is shown;  about: facts for them
+    end: the frame after the last, or None for the end of the video.
+    seconds: timestamp of the first frame.
+    about: the video's facts, adapted to these frames.
+    sentence: the change in words.
     """
 
     start: int
@@ -245,24 +251,24 @@ class _Part:
     sentence: str
 
     def of(self, times: FrameTimes) -> FrameTimes:
-        """Return the times of these frames only."""
+        """Return the times of these frames, from 0."""
         shown = [time - self.seconds for time in times.presented[self.start : self.end]]
         return replace(times, presented=shown, last=times.last if self.end is None else 0.0)
 
     def frames(self, frames: Iterable[Timed]) -> Iterator[Timed]:
-        """Yield only these frames, with times from 0."""
+        """Yield these frames, with times from 0."""
         for time, frame in itertools.islice(frames, self.start, self.end):
             yield time - self.seconds, frame
 
 
 def _longest_part(source: Path, about: VideoFacts, on_frame: Callable[[], None]) -> _Part:
-    """Decode a video whose picture changes its size, and choose what is taken. Raises DataError."""
-    starts: list[tuple[int, float, Counter[Size]]] = []  # a run of like proportions each
+    """Decode a video whose frame size changes and choose the longest part of one shape. Raises DataError."""
+    starts: list[tuple[int, float, Counter[Size]]] = []  # one entry per run of frames with the same aspect ratio
     count = 0
-    with contextlib.suppress(DataError):  # damage is said when the frames are taken
+    with contextlib.suppress(DataError):  # damage is reported when the frames are converted
         for time, frame in media.raw_frames(source):
             size = (frame.width, frame.height)
-            if not starts or not alike(size, next(iter(starts[-1][2]))):
+            if not starts or not same_aspect(size, next(iter(starts[-1][2]))):
                 starts.append((count, time, Counter()))
             starts[-1][2][size] += 1
             count += 1
@@ -274,24 +280,23 @@ def _longest_part(source: Path, about: VideoFacts, on_frame: Callable[[], None])
     turned = about.rotation % 180 == 90
     chosen = replace(about, width=height if turned else width, height=width if turned else height, frames=0, seconds=0)
     _check_limits(chosen)
-    named = ", ".join(f"{w}x{h}" for w, h in dict.fromkeys(size for _, _, sizes in starts for size in sizes))
-    said = [f"the size of the picture changes ({named})"]
+    changes = []
     if len(sizes) > 1:
-        said.append(f"scaled to {width}x{height}")
+        changes.append(f"scaled to {width}x{height}")
     if len(starts) > 1:
-        said.append(
-            f"frames {start + 1} to {start + sizes.total()} of {count} taken, the others have other proportions"
-        )
-    return _Part(start, end, seconds, chosen, ": ".join((said[0], "; ".join(said[1:]))))
+        kept = f"kept frames {start + 1} to {start + sizes.total()} of {count}"
+        changes.append(f"{kept}, the others have a different aspect ratio")
+    named = ", ".join(f"{w}x{h}" for w, h in dict.fromkeys(size for _, _, sizes in starts for size in sizes))
+    return _Part(start, end, seconds, chosen, f"the frame size changes ({named}): {'; '.join(changes)}")
 
 
-# ---- taking a canonical file as it is --------------------------------------------------------------------------------
+# ---- copying canonical files -----------------------------------------------------------------------------------------
 
 
 def _in_order(source: Path) -> bool:
-    """Whether each decoded frame carries a later time than the one before it.
+    """Whether the timestamps of decoded frames increase.
 
-    The packets of a video whose encoder may reorder frames but never did look like those of one with wrong times.
+    Needed if the encoder could reorder frames but never did: its packets look like those of a file with wrong times.
     """
     import av
 
@@ -304,10 +309,10 @@ def _in_order(source: Path) -> bool:
 
 
 def _copied(source: Path, target: Path, promised: int, whole: bool, on_frame: Callable[[], None]) -> Any:
-    """Copy the file if `whole`, else its video stream alone; the middle frame (PyAV).
+    """Copy the file if `whole`, else only its video stream, and return the middle frame (PyAV).
 
-    None, and no file, unless the copy shows the `promised` frames and none more (cut copies hide frames), each at the
-    source's time and with its pixels. `on_frame` is called after each frame. Raises CannotWrite.
+    Return None and write no file unless the copy has exactly the `promised` frames (trimmed files hide some), with the
+    source's times and pixels. `on_frame` is called after each frame. Raises CannotWrite.
     """
     import numpy as np
 
@@ -322,20 +327,20 @@ def _copied(source: Path, target: Path, promised: int, whole: bool, on_frame: Ca
             for one, other in zip(sources, media.raw_frames(copy), strict=not whole):
                 same = one is None or np.array_equal(one[1].to_ndarray(), other[1].to_ndarray())
                 if not same or (one is not None and abs(one[0] - other[0]) > SAME_TIME):
-                    raise DataError(f"frame {frames + 1} of the copy is another")
+                    raise DataError(f"frame {frames + 1} of the copy differs")
                 middle = other[1] if frames == promised // 2 else middle
                 frames += 1
                 sizes.add((other[1].width, other[1].height))
                 on_frame()
             if frames != promised or len(sizes) != 1:
-                raise DataError(f"{frames} frames of {len(sizes)} sizes came, {promised} were promised")
-    except (DataError, ValueError):  # also of a zip that ends early, and of a stream that an mp4 cannot hold
+                raise DataError(f"{frames} frames of {len(sizes)} sizes, expected {promised}")
+    except (DataError, ValueError):  # ValueError: zip lengths differ, or an mp4 cannot hold the stream
         return None
     return middle
 
 
 def _remux(source: Path, target: Path) -> None:
-    """Write the packets of the video stream as a new mp4. Raises DataError, ValueError."""
+    """Copy the packets of the video stream into a new mp4. Raises DataError, ValueError."""
     import av
 
     options = {"movflags": "+faststart"}
@@ -347,22 +352,23 @@ def _remux(source: Path, target: Path) -> None:
                 new.mux(packet)
 
 
-# ---- time ------------------------------------------------------------------------------------------------------------
+# ---- timing ----------------------------------------------------------------------------------------------------------
 
 MAX_FPS = 60
-ROUNDING = 0.002  # seconds by which a container that counts milliseconds may misstate the time between two frames
-SAME_RATE = 5e-4  # rates that differ by less are one; 30 and 29.97 are two
-LONGEST_STILL = 30.0  # seconds; screen recorders write nothing while nothing moves, for hours if need be
-LAST_STILL = 1.0  # seconds: a last frame that is shown for longer is a still, too
+ROUNDING = 0.002  # seconds; error of a frame interval in containers with millisecond timestamps
+SAME_RATE = 5e-4  # relative difference of equal rates; 30 and 29.97 differ by more
+LONGEST_STILL = 30.0  # seconds; screen recorders write no frames while nothing moves, possibly for hours
+LAST_STILL = 1.0  # seconds; a last frame shown for longer counts as a still
 
 
 @dataclass(frozen=True)
 class Timing:
-    """How a source's frames become a constant rate: every `take`-th frame as it is, or by timestamp when uneven.
+    """How to reach a constant frame rate: keep every `take`-th frame if even, else resample by timestamp.
 
-    step:    seconds from one frame of the source to the next, on average
-    last:    seconds that the last frame is a still for, 0 when it lasts as long as any other
-    stills:  how many stills are shortened; seconds: what is left of the whole
+    step: mean seconds between source frames.
+    last: seconds the last frame is a still, or 0 if it lasts as long as the others.
+    stills: number of stills to shorten.
+    seconds: resulting duration.
     """
 
     fps: Fraction
@@ -376,10 +382,12 @@ class Timing:
 
 
 def timing_of(times: list[float], declared: Sequence[float] = (), last: float = 0.0) -> Timing:
-    """The constant rate for two or more frames shown at these times. Even: each is nearest to its own slot.
+    """Choose a constant rate for two or more frames. A source is even if each frame is closest to its own slot.
 
-    declared: frame rates that the header states, the likelier first
-    last: seconds that the last one is shown, 0 when that is not known
+    Args:
+        times: When each frame is shown, in seconds.
+        declared: Frame rates from the header, the most likely first.
+        last: Seconds the last frame is shown, or 0 if unknown.
     """
     step = times[-1] / (len(times) - 1)
     last = last if last > max(LAST_STILL, 10 * step) else 0.0
@@ -389,14 +397,14 @@ def timing_of(times: list[float], declared: Sequence[float] = (), last: float = 
         and all(abs(time - number * step) < 0.3 * step for number, time in enumerate(times))
     )
     if even:
-        # The header is more exact than containers that round their timestamps to milliseconds.
+        # The header is more precise than timestamps rounded to milliseconds.
         tolerance = max(SAME_RATE, ROUNDING / times[-1])
         rate = next((rate for rate in declared if abs(rate * step - 1) < tolerance), 1 / step)
         take = max(1, math.ceil(rate / MAX_FPS - 1e-3))
         return Timing(_neat(rate) / take, rate, step, True, take, seconds=times[-1])
     steps = [later - earlier for earlier, later in zip(times, times[1:], strict=False) if later > earlier]
     usual = statistics.median(steps) if steps else 1.0
-    # Averaged over its like: timestamps in whole milliseconds make 30 fps steps of 33 and 34.
+    # Average over similar steps: with millisecond timestamps, 30 fps has steps of 33 and 34 ms.
     rate = 1 / statistics.fmean([step for step in steps if abs(step / usual - 1) < 0.1] or [usual])
     stills = sum(one > LONGEST_STILL for one in (*steps, last))
     seconds = sum(min(one, LONGEST_STILL) for one in (*steps, last))
@@ -404,31 +412,32 @@ def timing_of(times: list[float], declared: Sequence[float] = (), last: float = 
 
 
 def _neat(rate: float) -> Fraction:
-    """The rate that was meant: 29.9697 -> 30000/1001."""
+    """Round to a standard rate: 29.9697 -> 30000/1001."""
     whole = max(1, round(rate))
-    for meant in (Fraction(whole), Fraction(whole * 1000, 1001)):
-        if abs(rate / float(meant) - 1) < 4e-4:
-            return meant
+    for standard in (Fraction(whole), Fraction(whole * 1000, 1001)):
+        if abs(rate / float(standard) - 1) < 4e-4:
+            return standard
     return Fraction(rate).limit_denominator(1001)
 
 
 def timing_changes(timing: Timing) -> list[str]:
-    """What is changed about time, in words."""
+    """Describe the changes to timing, in words."""
     if not timing.even:
-        changes = [f"uneven frame rate (about {timing.source_fps:.3g} fps) evened to {float(timing.fps):g} fps"]
+        variable = f"variable frame rate (about {timing.source_fps:.3g} fps)"
+        changes = [f"{variable} converted to a constant {float(timing.fps):g} fps"]
         if timing.stills:
             count = "a still" if timing.stills == 1 else f"{timing.stills} stills"
-            changes.append(f"{count} of more than {LONGEST_STILL:g} s shortened to that")
+            changes.append(f"{count} longer than {LONGEST_STILL:g} s shortened to {LONGEST_STILL:g} s")
         return changes
     if timing.take > 1:
         ending = {2: "nd", 3: "rd"}.get(timing.take, "th")
-        kept = f"every {timing.take}{ending} frame kept"
-        return [f"{timing.source_fps:.4g} fps brought to {float(timing.fps):.4g} fps: {kept}"]
+        kept = f"kept every {timing.take}{ending} frame"
+        return [f"{timing.source_fps:.4g} fps reduced to {float(timing.fps):.4g} fps: {kept}"]
     return []
 
 
-def evened(frames: Iterable[Timed], timing: Timing) -> Iterator[Any]:
-    """The frames at the constant rate: an even source's once each, else the newest at the middle of each slot."""
+def resampled(frames: Iterable[Timed], timing: Timing) -> Iterator[Any]:
+    """Yield frames at the constant rate: for an uneven source, the latest frame at the middle of each slot."""
     if timing.even:
         yield from (frame for number, (_, frame) in enumerate(frames) if number % timing.take == 0)
         return
@@ -444,59 +453,59 @@ def evened(frames: Iterable[Timed], timing: Timing) -> Iterator[Any]:
         yield from itertools.repeat(held, 1 + round(fps * min(timing.last, LONGEST_STILL)))
 
 
-# ---- pictures --------------------------------------------------------------------------------------------------------
+# ---- pixels ----------------------------------------------------------------------------------------------------------
 
 REWRITE = "save it again as an ordinary mp4"
 RGB = 0
-PLAIN_MATRICES = (1, 2, 5, 6)  # BT.709, not said, BT.601 twice: what every player shows rightly
+PLAIN_MATRICES = (1, 2, 5, 6)  # BT.709, unspecified, BT.601 (twice): players display all of these correctly
 
 
 def square_size(about: VideoFacts) -> Size:
-    """(width, height) as stored, enlarged so that pixels are square: nothing is lost."""
+    """Return the stored width and height with one side enlarged to make pixels square, so that no detail is lost."""
     width, height = (about.height, about.width) if about.rotation % 180 == 90 else (about.width, about.height)
     aspect = about.sample_aspect
     return (round(width * aspect), height) if aspect >= 1 else (width, round(height / aspect))
 
 
 def picture_changes(about: VideoFacts, longest_side: int | None = None) -> list[str]:
-    """What has to be changed about the pictures, in words; none for a picture of canonical form."""
+    """Describe the changes to the pixels, in words; empty if they are canonical."""
     changes = []
     width, height = size = square_size(about)
     if about.flipped:
-        changes.append("turned and mirrored as its file says")
+        changes.append("rotated and mirrored as its metadata says")
     elif about.rotation:
         changes.append("turned upright")
     if about.sample_aspect != 1:
-        changes.append(f"stretched pixels made square (stored as {about.width}x{about.height}, now {width}x{height})")
+        changes.append(f"non-square pixels made square (stored as {about.width}x{about.height}, now {width}x{height})")
     if (smaller := reduced(size, longest_side)) != size:
-        changes.append(f"scaled down from {width}x{height} as asked")
+        changes.append(f"scaled down from {width}x{height}")
     if any(side % 2 for side in smaller):
-        changes.append("cut by one row or column to an even size")
+        changes.append("cropped by one row or column to an even size")
     if about.interlaced:
-        changes.append("interlaced lines joined to whole pictures")
+        changes.append("deinterlaced")
     if about.hdr:
-        changes.append("HDR colors brought to ordinary ones")
+        changes.append("HDR colors converted to SDR")
     elif about.bits > 8:
-        changes.append(f"{about.bits}-bit colors brought to 8 bits")
+        changes.append(f"{about.bits}-bit colors reduced to 8 bits")
     if about.matrix not in (*PLAIN_MATRICES, RGB) and not about.hdr:
-        changes.append("rare colors brought to those that every player shows rightly (BT.709)")
+        changes.append("uncommon color matrix converted to BT.709")
     if about.full_range:
-        changes.append("full-range colors brought to video range")
+        changes.append("full-range colors converted to video range")
     if about.alpha:
         changes.append(MADE_WHITE if about.codec in ("gif", "apng") else "transparency removed")
     return changes
 
 
 class SizeChanged(Exception):
-    """The picture changes its size, to one for which the conversion was not made."""
+    """The frame size changes in the middle of the video."""
 
 
 def converted(
     frames: Iterable[Timed], about: VideoFacts, longest_side: int | None = None, mixed: bool = False
 ) -> Iterator[Timed]:
-    """The frames in the canonical form. mixed: whether those of other sizes are scaled to that of `about`.
+    """Yield frames in canonical form. Raises SizeChanged, DataError.
 
-    Raises SizeChanged, DataError.
+    mixed: scale frames of other sizes to that of `about` instead of raising SizeChanged.
     """
     graph, kind = None, None
     waiting = deque[float]()
@@ -508,7 +517,7 @@ def converted(
                 raise SizeChanged
             if graph is not None:
                 yield from _pushed(graph, None, about, waiting)
-            # Another kind of pixels halfway through: what is plain at first may be full of colors later.
+            # The pixel format changed midway, so frames that needed no filters at first may need them now.
             steps = steps or (_filters(about, longest_side, True) if kind is not None else [])
             graph, kind = filter_graph(frame, steps) if steps else None, new
         if graph is None:
@@ -521,7 +530,7 @@ def converted(
 
 
 def _filters(about: VideoFacts, longest_side: int | None, needed: bool = False) -> list[tuple[str, str]]:
-    """FFmpeg's filters that bring the picture to the canonical form; none when it has it, unless they are `needed`."""
+    """Return the FFmpeg filters for the canonical form; none for frames that have it, unless `needed`."""
     if not needed and about.pixel_format == "yuv420p" and not picture_changes(about, longest_side):
         return []
     width, height = reduced(square_size(about), longest_side)
@@ -542,15 +551,15 @@ def _filters(about: VideoFacts, longest_side: int | None, needed: bool = False) 
 
 
 def _pushed(graph: Any, frame: Any, about: VideoFacts, waiting: deque[float]) -> Iterator[Timed]:
-    """What the filters hand out after one more frame, or None for the end. Raises DataError."""
+    """Push a frame (None to flush) through the filters and yield what comes out. Raises DataError."""
     import av
 
     try:
         graph.push(frame)
         with contextlib.suppress(BlockingIOError, av.EOFError):
-            while waiting:  # one frame for each one taken in, some with a delay
+            while waiting:  # one frame out for each frame in, sometimes delayed
                 frame = graph.pull()
                 yield waiting.popleft(), frame
     except (av.FFmpegError, ValueError) as error:
         kind = f"{about.pixel_format}, matrix {about.matrix}" + (", HDR" if about.hdr else "")
-        raise DataError(f"its colors are of a rare kind that cannot be converted ({kind}): {REWRITE}") from error
+        raise DataError(f"its color format cannot be converted ({kind}): {REWRITE}") from error

@@ -1,8 +1,8 @@
-"""An import, as a job: what its config.json names is judged file by file and goes into the dataset.
+"""The import job: convert the sources named in its config.json, file by file, and add them to the dataset.
 
-Each file is judged in a child process (worker, canonical), so a bad one costs only itself. What is done is on disk at
-once (clip, thumbnail, a line in sources.jsonl; metadata.jsonl every few seconds: results.Ledger), so an import that was
-killed goes on where it was.
+Each file is converted in a child process (worker, canonical), so a bad one affects nothing else. Clip, thumbnail and a
+line in sources.jsonl are written per file, and metadata.jsonl every few seconds (results.Ledger), so a killed import
+can resume.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from workbench.jobs.limited import ChildClosed, ChildLost, LimitedChild
 from workbench.jobs.locks import locked
 from workbench.workspace import make_folder, writing
 
-MOST_PROBLEMS = 20  # sentences about captions that are missing, said again when the import is over
-MOST_NAMED = 24  # files of each outcome that are named when the import is over; sources.jsonl has all of them
+MOST_PROBLEMS = 20  # caption problems repeated when the import ends
+MOST_NAMED = 24  # files listed per outcome when the import ends; sources.jsonl has all
 LONGEST_NOTE = 200  # characters
 
 
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
-    """Import the sources; killed half-way, it goes on where it was. Raises DataError, CannotWrite, jobs.Stop."""
+    """Import the sources, resuming where an earlier import was killed. Raises DataError, CannotWrite, jobs.Stop."""
     settings = ImportSettings.load(config)
     if settings.trigger_word:
         history.set_trigger_word(dataset, settings.trigger_word)
@@ -85,15 +85,15 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
                 new.append(result.clip.file_name)
             sys.stdout.write(f"{result.sentence}\n")
         read = done - counts["known"]
-        if not read:  # known files cost nothing, so they say nothing of the speed
+        if not read:  # known files take no time, so leave them out of the estimate
             began = time.monotonic()
         seconds = (time.monotonic() - began) / read if read else None
         job.beat("import", done, total, step_seconds=seconds, message=result.sentence if result else "")
-        job.check_stop(f"stopped after {done} of {total} files: start it again to go on")
+        job.check_stop(f"stopped after {done} of {total} files: start it again to continue")
 
     import_files(
         dataset,
-        _given(settings, config.parent, job),
+        _sources(settings, config.parent, job),
         on_progress,
         settings.wanted_layout,
         settings.longest_side,
@@ -103,8 +103,8 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     )
 
 
-def _given(settings: ImportSettings, folder: Path, job: jobs.Job) -> list[Path | str]:
-    """The sources, of which those on the Hub and of the user's own code become files in the task's folder first."""
+def _sources(settings: ImportSettings, folder: Path, job: jobs.Job) -> list[Path | str]:
+    """Return the sources to import, after writing those from the Hub and the user's own code to the task's folder."""
     sources: list[Path | str] = list(settings.sources)
     if settings.hub_dataset:
         from workbench.dataset_builder.sources import hub
@@ -116,14 +116,14 @@ def _given(settings: ImportSettings, folder: Path, job: jobs.Job) -> list[Path |
 
         def on_file(done: int, total: int) -> None:
             job.beat("downloading", done, total, step_seconds=(time.monotonic() - began) / max(1, done))
-            job.check_stop(f"stopped after {done} of {total} files: start it again to go on")
+            job.check_stop(f"stopped after {done} of {total} files: start it again to continue")
 
         sources.append(hub.fetch(remote, folder / "hub", on_file))
     if settings.own_source.strip():
 
         def on_item(count: int) -> None:
             job.beat(f"reading {settings.own_source}", message=f"{count} items")
-            job.check_stop(f"stopped after {count} items: start it again to go on")
+            job.check_stop(f"stopped after {count} items: start it again to continue")
 
         sources.append(own.fetch(settings.own_source, folder / "own", on_item))
     return sources
@@ -132,18 +132,18 @@ def _given(settings: ImportSettings, folder: Path, job: jobs.Job) -> list[Path |
 # ---- the files -------------------------------------------------------------------------------------------------------
 
 WORKER = "workbench.dataset_builder.ingest.worker"
-SECONDS_PER_FRAME = 60.0  # of computing without a new frame, which the child itself watches
-SECONDS_PER_MEGABYTE = 0.1  # more, for finding the frames in a large file
-WAITING = 20.0  # times as long on the clock, for a child that hangs without computing
+SECONDS_PER_FRAME = 60.0  # CPU time without a new frame, enforced by the child itself
+SECONDS_PER_MEGABYTE = 0.1  # added to that, for locating the frames of a large file
+WAITING = 20.0  # times that limit in wall-clock time, for a child that hangs without using the CPU
 MOST_MEMBER_BYTES = 8 * 1024**3
 TICK_SECONDS = 0.5
 FOLDER, SCRATCH, LOCK = ".import", "scratch", "lock"
 Progress = Callable[[int, int, ImportResult | None], None]
-"""Called with (done, total, result) after each file, and with None twice a second meanwhile; may raise to stop."""
+"""Called with (done, total, result) after each file, and twice a second with None; may raise to stop."""
 Task = tuple[int, SourceFile]
-"""A source and its number in the order given."""
+"""(number in the given order, source)."""
 Answer = tuple[int, ImportResult, str, str, Mapping[str, tuple[str, str]], Sequence[str]]
-"""(number, result, and the other arguments of Ledger.add)."""
+"""(number, then the arguments of Ledger.add)."""
 
 
 def import_files(
@@ -156,12 +156,18 @@ def import_files(
     on_survey: Callable[[Survey], None] = lambda _: None,
     frame_rate: float | None = None,
 ) -> list[ImportResult]:
-    """Take in videos, pictures, folders and archives of them, now.
+    """Import videos, pictures, and folders and archives of them, in this process.
 
-    layout: the name of one to read everything as, "" to find it out; longest_side: larger pictures are scaled down to
-    it; columns: what the columns of tables are called; on_survey: called with what is there before it is read;
-    frame_rate: of numbered pictures, each folder of which is then one video.
-    Raises DataError when no file is found or none can be used, ConfigError, CannotWrite.
+    Args:
+        layout: Layout to read everything as, or "" to detect it.
+        longest_side: Scale larger frames down to this many pixels.
+        columns: Column names in tables.
+        on_survey: Called with the survey before any file is opened.
+        frame_rate: Treat each folder of numbered pictures as a video with this rate.
+
+    Raises:
+        DataError: No file was found, or none can be used.
+        ConfigError, CannotWrite
     """
     given = [str(path) for path in paths]
     surveyed = survey(given, layout, columns, frame_rate)
@@ -170,7 +176,7 @@ def import_files(
     if not sources:
         named = first_names([Path(path).name for path in given])
         raise DataError(
-            f"no videos in {named or 'an empty list'}: give {media.ENDINGS} files, pictures, or a zip or tar of them"
+            f"no videos in {named or 'an empty list'}: add {media.ENDINGS} files, pictures, or a zip or tar of them"
         )
     results = ingest(dataset, sources, on_progress, longest_side)
     new = sum(result.outcome in ("taken", "converted") for result in results)
@@ -186,9 +192,9 @@ def ingest(
     on_progress: Progress = lambda *_: None,
     longest_side: int | None = None,
 ) -> list[ImportResult]:
-    """The import result of every source, in their order; pictures are scaled down to `longest_side` pixels, if given.
+    """Import the sources and return their results in order. Frames are scaled down to `longest_side` pixels if given.
 
-    Raises ConfigError when another import into the dataset is running, CannotWrite, and whatever `on_progress` raises.
+    Raises ConfigError if another import into the dataset is running, CannotWrite, and whatever `on_progress` raises.
     """
     with import_lock(dataset):
         tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
@@ -196,7 +202,7 @@ def ingest(
             tasks.put(task)
         answers: queue.SimpleQueue[Answer | CannotWrite] = queue.SimpleQueue()
         ledger, contents = Ledger(dataset, sources), Contents()
-        # In a container or a batch job the machine may have more cores than this process may use.
+        # In a container or batch job, the process may not use all of the machine's cores.
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         count = min(cores, len(sources))
         workers = [_Worker(dataset, ledger, contents, longest_side, index) for index in range(count)]
@@ -221,7 +227,7 @@ def ingest(
         finally:
             contents.close()
             for worker in workers:
-                worker.child.kill()  # its thread then ends by itself
+                worker.child.kill()  # which ends its thread
             for thread in threads:
                 thread.join(timeout=10)
             ledger.save()
@@ -230,10 +236,10 @@ def ingest(
 
 @contextlib.contextmanager
 def import_lock(dataset: Path) -> Iterator[None]:
-    """Keep other imports out of the dataset, and clear away what a killed one left. Raises ConfigError, CannotWrite."""
+    """Lock the dataset against other imports and clean up after a killed one. Raises ConfigError, CannotWrite."""
     folder = dataset / FOLDER
     make_folder(folder)
-    with locked(folder / LOCK, busy=f"another import into {dataset.name} is running: wait until it ends, or stop it"):
+    with locked(folder / LOCK, busy=f"another import into {dataset.name} is running: wait for it, or stop it"):
         for name in ("clips", "latents", "thumbs"):
             for leftover in dataset.glob(f"{name}/.*.tmp"):
                 leftover.unlink(missing_ok=True)
@@ -242,7 +248,7 @@ def import_lock(dataset: Path) -> Iterator[None]:
 
 
 class _Worker:
-    """One child process and the thread that hands it files, limits its time, and replaces it after a crash."""
+    """A child process and the thread that sends it files, limits its time, and restarts it after a crash."""
 
     def __init__(self, dataset: Path, ledger: Ledger, contents: Contents, longest_side: int | None, index: int) -> None:
         self._dataset, self._ledger, self._contents, self._longest_side = dataset, ledger, contents, longest_side
@@ -250,11 +256,11 @@ class _Worker:
         self.child = LimitedChild(WORKER, dataset)
 
     def work(self, tasks: queue.SimpleQueue[Task], answers: queue.SimpleQueue[Answer | CannotWrite]) -> None:
-        """Judge files until none is left, then let the child go."""
+        """Import files until none is left, then close the child."""
         try:
             while True:
                 number, source = tasks.get_nowait()
-                result = self._judge(number, source)
+                result = self._result_of(number, source)
                 picture, note = self._first_frame(source.first_frame, result)
                 answers.put((number, result, picture, note, *self._companions(source, result)))
         except (queue.Empty, ChildClosed):
@@ -264,8 +270,8 @@ class _Worker:
         finally:
             self.child.close()
 
-    def _judge(self, number: int, source: SourceFile) -> ImportResult:
-        """The import result of a file, or of numbered pictures as one video."""
+    def _result_of(self, number: int, source: SourceFile) -> ImportResult:
+        """Import a file, or numbered pictures as one video."""
         result = ImportResult(source=source.key, outcome="refused")
         try:
             with contextlib.ExitStack() as stack:
@@ -277,7 +283,7 @@ class _Worker:
                     except DataError as error:
                         if not source.frames:
                             raise
-                        raise DataError(f"its frame {file.name!r} cannot be used: {error}") from error
+                        raise DataError(f"frame {file.name!r} cannot be used: {error}") from error
                     left -= paths[-1].stat().st_size
                 sha256 = "".join(map(records.file_sha256, paths))
                 task: dict[str, object] = {"source": str(paths[0])}
@@ -306,7 +312,7 @@ class _Worker:
         return result
 
     def _first_frame(self, picture: SourceFile | None, result: ImportResult) -> tuple[str, str]:
-        """(picture, note) of an Answer: the picture that came with a clip becomes its first frame, or is left out."""
+        """Store the first frame that came with a clip, or leave it out; return the name and note for Ledger.add."""
         if picture is None or result.clip is None or not (self._dataset / result.clip.file_name).exists():
             return "", ""
         try:
@@ -320,17 +326,17 @@ class _Worker:
             return "", pictures.LEFT_OUT.format(error)
 
     def _companions(self, source: SourceFile, result: ImportResult) -> tuple[dict[str, tuple[str, str]], list[str]]:
-        """(beside, left out) of an Answer: the control clip, reference, mask and last frame that came with a clip."""
-        beside, left = dict[str, tuple[str, str]](), list[str]()
+        """Store the companions that came with a clip; return `beside` and `left_out` for Ledger.add."""
+        beside, left_out = dict[str, tuple[str, str]](), list[str]()
         if result.clip is None:
-            return beside, left
-        there = (self._dataset / result.clip.file_name).exists()
+            return beside, left_out
+        exists = (self._dataset / result.clip.file_name).exists()
         for kind, file in source.companions:
             try:
-                if not there:
-                    raise DataError("the clip was cut or removed since: attach it to its parts")
+                if not exists:
+                    raise DataError("the clip has since been split or removed: attach it to its parts")
                 if file.frames:
-                    raise DataError("it is numbered pictures: make a video of them first")
+                    raise DataError("it consists of numbered pictures: make a video of them first")
                 with self._on_disk(file, MOST_MEMBER_BYTES, self._scratch) as path:
                     seconds = SECONDS_PER_FRAME + SECONDS_PER_MEGABYTE * path.stat().st_size / 1e6
                     clip = result.clip.model_dump(mode="json")
@@ -339,12 +345,12 @@ class _Worker:
                     raise DataError(why)
                 beside[kind] = answer["name"], sentence_of(kind, answer["notes"])
             except DataError as error:
-                left.append(f"its {COMPANION_NAMES[kind]} ({file.name}) is left out: {error}")
-        return beside, left
+                left_out.append(f"its {COMPANION_NAMES[kind]} ({file.name}) was left out: {error}")
+        return beside, left_out
 
     @contextlib.contextmanager
     def _on_disk(self, source: SourceFile, most_bytes: int, scratch: Path) -> Iterator[Path]:
-        """The source's file; a member of an archive lies in a scratch file meanwhile. Raises DataError, CannotWrite."""
+        """Yield the source's path, extracting archive members to `scratch`. Raises DataError, CannotWrite."""
         path = scratch if source.member else source.target or source.path
         try:
             if source.refused:
@@ -362,62 +368,62 @@ class _Worker:
             scratch.unlink(missing_ok=True)
 
     def _ask(self, task: Mapping[str, object], seconds: float) -> bytes:
-        """The child's answer. Raises DataError, saying why there is none, CannotWrite, ChildClosed."""
+        """Return the child's answer. Raises DataError with the reason if there is none, CannotWrite, ChildClosed."""
         try:
             return self.child.ask({**task}, seconds, WAITING)
         except ChildLost as lost:
             if lost.late:
-                reason = f"no frame came within {seconds:.0f} s: it may be damaged, copy it again"
+                reason = f"no frame within {seconds:.0f} s: it may be damaged, copy it again"
                 raise DataError(reason) from None
             if lost.code == CannotWrite.exit_code:
                 sentence = f"cannot write {self._dataset}: free some space, or choose another workspace"
                 raise CannotWrite(sentence) from None
-            reason = f"reading it brought the decoder down ({lost.code}): it is damaged, copy it again"
+            reason = f"reading it crashed the decoder ({lost.code}): it is damaged, copy it again"
             raise DataError(reason) from None
 
 
-# ---- sources of the same content -------------------------------------------------------------------------------------
+# ---- sources with the same content -----------------------------------------------------------------------------------
 
 
 class Contents:
-    """What the sources of one import hold, by their numbers in the order given. Any thread may call.
+    """Content hashes of the sources of one import, by number in the given order. Thread-safe.
 
-    Of sources of the same content, which several workers judge at once, the one that was given first is kept. Without
-    this the faster worker would decide which name and which caption a clip gets.
+    If several workers process sources with the same content, the one given first wins. Otherwise the fastest worker
+    would decide a clip's name and caption.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._unread = 0  # the first source whose content is not known
-        self._read: set[int] = set()  # those after it whose content is
-        self._judged: dict[int, str] = {}  # source -> SHA-256, of those that are being judged
+        self._unread = 0  # the first source whose content is unknown
+        self._read: set[int] = set()  # later ones whose content is known
+        self._in_progress: dict[int, str] = {}  # source -> SHA-256
         self._closed = False
 
     def enter(self, number: int, sha256: str) -> None:
-        """Wait until no source before this one can still turn out to hold the same. Raises ChildClosed.
+        """Wait until no earlier source can turn out to have the same content. Raises ChildClosed.
 
-        The content of earlier sources is being read meanwhile, so this never waits for what has not begun.
+        Workers take sources in order, so the earlier ones are already being read.
         """
 
         def is_first() -> bool:
-            earlier = (content for one, content in self._judged.items() if one < number)
+            earlier = (content for one, content in self._in_progress.items() if one < number)
             return self._closed or (self._unread >= number and sha256 not in earlier)
 
         with self._changed:
-            self._judged[number] = sha256
+            self._in_progress[number] = sha256
             self._note_read(number)
             self._changed.wait_for(is_first)
             if self._closed:
                 raise ChildClosed
 
     def leave(self, number: int) -> None:
-        """The source's result is in the ledger, whether or not its content could be read."""
+        """Mark the source as done, whether or not its content could be read."""
         with self._changed:
-            self._judged.pop(number, None)
+            self._in_progress.pop(number, None)
             self._note_read(number)
 
     def close(self) -> None:
-        """Let go of everybody who waits."""
+        """Wake all waiting threads, which then raise ChildClosed."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -1,15 +1,14 @@
-"""Pictures as clips: still ones, animated ones, and numbered ones that are the frames of one video.
+"""Convert pictures to clips: still pictures, animations, and numbered frames of one video.
 
-A still picture (PNG, JPEG, WebP, AVIF, GIF or BMP, known by its content) is turned upright as its EXIF says, its colors
-are brought to sRGB, transparent parts become white. FFmpeg reads the frames of animated GIF and APNG as those of any
-video; those of WebP and AVIF are read with Pillow.
+A still picture (PNG, JPEG, WebP, AVIF, GIF or BMP, detected by content) is rotated upright by its EXIF, converted to
+sRGB, and composited on white. FFmpeg reads animated GIF and APNG like any video; Pillow reads animated WebP and AVIF.
 
-Pictures may also come with clips as their first frames (images.txt), for image-to-video training:
+For image-to-video training, pictures may also come with clips as their first frames (images.txt):
 
-    first_frames/ID.png    RGB, as large as its clip, named by its content; the record's column `first_frame` names it
+    first_frames/ID.png    RGB, the size of its clip, named by its content; the record's column `first_frame` names it
 
-Most such pictures are the clip's own first frame, extracted by another tool: those say nothing new and are dropped,
-with a note in the result. One that differs (a cleaned frame, a drawing) is kept.
+Most such pictures are the clip's own first frame, extracted by another tool. They add nothing and are dropped, with a
+note in the result. A picture that differs (a cleaned-up frame, a drawing) is kept.
 """
 
 from __future__ import annotations
@@ -32,55 +31,55 @@ Size = tuple[int, int]
 Timed = tuple[float, Any]  # seconds, PyAV frame
 FORMATS = ("PNG", "JPEG", "WEBP", "AVIF", "BMP", "GIF")
 MAX_PIXELS = 4096 * 2304
-MAX_SIDE = 8192  # pixels; an H.264 encoder takes twice as many at most
-PICTURE_FPS = Fraction(25)  # a picture lasts as long as a frame
-PICTURE_MARK = "a still picture"  # in a clip's comment: one that comes back from an export is taken as it is
+MAX_SIDE = 8192  # pixels; H.264 encoders take at most twice that
+PICTURE_FPS = Fraction(25)  # a picture lasts one frame
+PICTURE_MARK = "a still picture"  # comment in our one-frame clips, so that exported ones can be imported again
 FIRST_FRAMES = "first_frames"
-MADE_WHITE = "transparent parts made white"
-DAMAGED = "the picture is damaged: it cannot be read, copy it again"
+MADE_WHITE = "transparency filled with white"
+DAMAGED = "the picture is damaged and cannot be read: copy it again"
 MOST_PICTURE_BYTES = 512 * 1024**2
-ALIKE_DB = 30.0  # what a JPEG of the very frame reaches; pictures this near look the same
-NEAR_SHAPE = 0.02  # by which proportions may differ, for odd sizes rounded to even ones
-KEPT = "the first frame that came with it is kept beside it"
-OWN = "the first frame that came with it is its own: not kept twice"
-LEFT_OUT = "the first frame that came with it is left out: {}"
-OTHER = "it has another first frame already, which stays"
+ALIKE_DB = 30.0  # PSNR that a JPEG of the same frame reaches; such pictures look the same
+NEAR_SHAPE = 0.02  # relative difference of equal aspect ratios; allows for odd sizes rounded to even
+KEPT = "its separate first frame is kept"
+OWN = "its separate first frame equals the clip's own: not stored twice"
+LEFT_OUT = "its separate first frame was left out: {}"
+OTHER = "it already has a different first frame, which is kept"
 
 
 def write_picture(source: Path, target: Path, longest_side: int | None) -> tuple[int, int, tuple[str, ...]]:
-    """Write the clip; (width, height, what was changed in words). Raises DataError, CannotWrite."""
+    """Write a one-frame clip; return width, height and the changes in words. Raises DataError, CannotWrite."""
     upright, name, changes = read_picture(source)
     changes += _size_changes(upright.size, longest_side)
     width, height = reduced(upright.size, longest_side)
     if min(width, height) < 16:
-        raise DataError(f"too small: {width}x{height}, at least 16x16: give a larger picture")
+        raise DataError(f"too small: {width}x{height}, at least 16x16: use a larger picture")
     frame = _frame_of(upright, longest_side)
     with media.VideoWriter(target, frame.width, frame.height, PICTURE_FPS, comment=PICTURE_MARK) as writer:
         writer.write(frame)
-    return frame.width, frame.height, (f"a picture ({name}): made a clip of one frame", *changes)
+    return frame.width, frame.height, (f"a picture ({name}) made into a one-frame clip", *changes)
 
 
 def reduced(size: Size, longest_side: int | None) -> Size:
-    """The size scaled down, not up, to the longest side that was asked for."""
+    """Scale a size down, never up, to the requested longest side."""
     if longest_side is None or max(size) <= longest_side:
         return size
     width, height = (max(2, round(side * longest_side / max(size))) for side in size)
     return width, height
 
 
-def alike(one: Size, other: Size) -> bool:
-    """Whether two sizes have the same proportions, but for rounding to whole pixels."""
+def same_aspect(one: Size, other: Size) -> bool:
+    """Whether two sizes have the same aspect ratio, apart from rounding to whole pixels."""
     return abs(one[0] * other[1] / (one[1] * other[0]) - 1) < NEAR_SHAPE
 
 
 def _size_changes(size: tuple[int, int], longest_side: int | None) -> list[str]:
     width, height = reduced(size, longest_side)
-    changes = [f"scaled down from {size[0]}x{size[1]} as asked"] if (width, height) != size else []
-    return [*changes, "cut by one row or column to an even size"] if width % 2 or height % 2 else changes
+    changes = [f"scaled down from {size[0]}x{size[1]}"] if (width, height) != size else []
+    return [*changes, "cropped by one row or column to an even size"] if width % 2 or height % 2 else changes
 
 
 def _frame_of(picture: Any, longest_side: int | None) -> Any:
-    """A PIL picture in RGB as a PyAV frame, scaled down and of even size, as `media.VideoWriter` takes it."""
+    """Convert an RGB PIL image to a PyAV frame for `media.VideoWriter`, scaled down and of even size."""
     import numpy as np
     from PIL import Image
 
@@ -91,16 +90,16 @@ def _frame_of(picture: Any, longest_side: int | None) -> Any:
 
 
 def read_picture(source: Path) -> tuple[Any, str, list[str]]:
-    """(the picture as people see it: a PIL image in sRGB, its format, what was changed in words). Raises DataError."""
+    """Return a picture as viewers show it (PIL, sRGB), its format, and the changes in words. Raises DataError."""
     from PIL import Image
 
-    Image.MAX_IMAGE_PIXELS = None  # our own limit comes first
+    Image.MAX_IMAGE_PIXELS = None  # our own limit is stricter
     try:
         with Image.open(source, formats=FORMATS) as picture:
             check_size(picture.width, picture.height)
-            # An MPO is a JPEG with more pictures of the moment behind it: for the other eye, for brighter screens.
+            # An MPO is a JPEG followed by variants of the same shot, such as a stereo or HDR version.
             if getattr(picture, "n_frames", 1) > 1 and picture.format != "MPO":
-                raise DataError(f"an animation ({picture.format}), not a still picture: convert it to mp4 or GIF first")
+                raise DataError(f"an animation ({picture.format}), not a still picture: convert it to mp4 or GIF")
             upright, changes = _upright_rgb(picture)
             return upright, str(picture.format), changes
     except (OSError, SyntaxError, ValueError) as error:
@@ -108,15 +107,15 @@ def read_picture(source: Path) -> tuple[Any, str, list[str]]:
 
 
 def check_size(width: int, height: int) -> None:
-    """Refuse from the header what would take too much memory. Raises DataError."""
+    """Refuse, from the header alone, pictures that would take too much memory. Raises DataError."""
     if width * height > MAX_PIXELS:
         raise DataError(f"too large: {width}x{height}: scale it down first")
     if max(width, height) > MAX_SIDE:
-        raise DataError(f"too large: {width}x{height}, at most {MAX_SIDE} a side: crop it or scale it down first")
+        raise DataError(f"too large: {width}x{height}, at most {MAX_SIDE} per side: crop it or scale it down first")
 
 
 def _upright_rgb(picture: Any) -> tuple[Any, list[str]]:
-    """The picture as people see it, in sRGB, and what was changed."""
+    """Return a picture as viewers show it, in sRGB, and the changes in words."""
     from PIL import Image, ImageCms, ImageOps
 
     changes = []
@@ -124,9 +123,9 @@ def _upright_rgb(picture: Any) -> tuple[Any, list[str]]:
         changes.append("turned upright")
     profile = picture.info.get("icc_profile")
     picture = ImageOps.exif_transpose(picture)
-    if picture.mode.startswith(("I", "F")):  # 16 bits of gray; converting would cut them off at 255
+    if picture.mode.startswith(("I", "F")):  # 16-bit gray; convert("L") alone would clip at 255
         picture = picture.point(lambda value: value / 257).convert("L")
-        changes.append("16-bit colors brought to 8 bits")
+        changes.append("16-bit colors reduced to 8 bits")
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")
         if picture.getextrema()[3][0] < 255:
@@ -135,9 +134,9 @@ def _upright_rgb(picture: Any) -> tuple[Any, list[str]]:
         picture = Image.alpha_composite(white, picture)
     if profile and picture.mode in ("RGB", "RGBA", "CMYK"):  # phones write Display P3
         picture = picture.convert("RGB") if picture.mode == "RGBA" else picture
-        with contextlib.suppress(ImageCms.PyCMSError, OSError):  # a profile that makes no sense
-            meant = ImageCms.ImageCmsProfile(io.BytesIO(profile))
-            picture = ImageCms.profileToProfile(picture, meant, ImageCms.createProfile("sRGB"), outputMode="RGB")
+        with contextlib.suppress(ImageCms.PyCMSError, OSError):  # an invalid profile
+            embedded = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+            picture = ImageCms.profileToProfile(picture, embedded, ImageCms.createProfile("sRGB"), outputMode="RGB")
     return picture.convert("RGB"), changes
 
 
@@ -145,13 +144,13 @@ def _upright_rgb(picture: Any) -> tuple[Any, list[str]]:
 
 
 def keep_first_frame(dataset: Path, picture: Path, clip: str, size: tuple[int, int] | None = None) -> tuple[str, str]:
-    """(the picture's name in the dataset, "" when it is the clip's own first frame; what became of it in words).
+    """Store the first frame that came with a clip, unless it equals the clip's own; return its name or "", and a note.
 
-    size: width and height of a clip of latents, which has no frame to compare with
-    Raises DataError when it cannot be read, CannotWrite.
+    size: width and height of a clip of latents, which has no frame to compare with.
+
+    Raises DataError if the picture cannot be read, CannotWrite.
     """
     import numpy as np
-    from PIL import Image
 
     given, _, changes = read_picture(picture)
     if size:
@@ -162,40 +161,50 @@ def keep_first_frame(dataset: Path, picture: Path, clip: str, size: tuple[int, i
         error = np.mean((np.asarray(fitted, np.float32) - own) ** 2)
         if 10 * np.log10(255**2 / max(float(error), 1e-9)) >= ALIKE_DB:
             return "", OWN
-    data = io.BytesIO()
-    Image.fromarray(np.asarray(fitted)).save(data, "PNG")  # the pixels alone, so that the same ones are the same file
-    name = f"{FIRST_FRAMES}/{hashlib.sha256(data.getvalue()).hexdigest()[:16]}.png"
+    data = png_bytes(fitted)
+    name = f"{FIRST_FRAMES}/{hashlib.sha256(data).hexdigest()[:16]}.png"
     if not (dataset / name).exists():
-        write_bytes(dataset / name, data.getvalue())
+        write_bytes(dataset / name, data)
     return name, "; ".join([KEPT, *changes, *cut])
 
 
+def png_bytes(picture: Any) -> bytes:
+    """Encode a picture's pixels without metadata, so that equal pictures become equal files."""
+    import numpy as np
+    from PIL import Image
+
+    data = io.BytesIO()
+    Image.fromarray(np.asarray(picture)).save(data, "PNG")
+    return data.getvalue()
+
+
 def fitted_picture(picture: Any, width: int, height: int) -> tuple[Any, list[str]]:
-    """The picture as large as its clip, and what was done to it that shows."""
+    """Resize a picture to its clip's size; return it and any visible changes in words."""
     from PIL import Image, ImageOps
 
     if picture.size == (width, height):
         return picture, []
-    if alike(picture.size, (width, height)):
+    if same_aspect(picture.size, (width, height)):
         return picture.resize((width, height), Image.Resampling.LANCZOS), []
     fitted = ImageOps.fit(picture, (width, height), Image.Resampling.LANCZOS)
-    return fitted, [f"cut to the clip's proportions (it was {picture.width}x{picture.height})"]
+    return fitted, [f"cropped to the clip's aspect ratio (it was {picture.width}x{picture.height})"]
 
 
 # ---- animations and numbered pictures --------------------------------------------------------------------------------
 
 CODECS = ("gif", "apng")
 ANIMATED_FORMATS = ("WEBP", "AVIF")
-SHORTEST_TIME, USUAL_TIME = 0.01, 0.1  # seconds: what claims a shorter time is shown for the usual one, as in browsers
+SHORTEST_TIME, USUAL_TIME = 0.01, 0.1  # seconds; like browsers, show frames with too short a duration for 0.1 s
 
 
 @dataclass(frozen=True)
 class Animation:
-    """Pictures that are one video: an animated WebP or AVIF, or numbered files.
+    """Pictures that form one video: an animated WebP or AVIF, or numbered files.
 
-    made:     what they are, and what is changed about all of them, in words
-    times:    when each is shown, seconds;  last: for how long the last one is
-    pictures: opens them, PIL images in RGB; raises DataError where one is damaged or of another size
+    made: what they are and how they change, in words.
+    times: when each is shown, in seconds.
+    last: how long the last is shown, in seconds.
+    pictures: yields them as RGB PIL images; raises DataError if one is damaged or has another size.
     """
 
     made: tuple[str, ...]
@@ -205,17 +214,17 @@ class Animation:
     pictures: Callable[[], Iterator[Any]]
 
     def frames(self, longest_side: int | None) -> Iterator[Timed]:
-        """(seconds, PyAV frame of even size, as `media.VideoWriter` takes it). Raises DataError."""
+        """Yield times in seconds and PyAV frames for `media.VideoWriter`. Raises DataError."""
         for time, picture in zip(self.times, self.pictures(), strict=False):
             yield time, _frame_of(picture, longest_side)
 
     def changes(self, longest_side: int | None) -> list[str]:
-        """What is changed about its pictures, in words."""
+        """Describe the changes in words."""
         return [*self.made, *_size_changes(self.size, longest_side)]
 
 
 def read_numbered(paths: list[Path], fps: float) -> Animation:
-    """Pictures that are the frames of a video, one file each. Raises DataError when the first cannot be read."""
+    """Read numbered picture files as the frames of a video. Raises DataError if the first cannot be read."""
     size = read_picture(paths[0])[0].size
 
     def pictures() -> Iterator[Any]:
@@ -231,15 +240,15 @@ def read_numbered(paths: list[Path], fps: float) -> Animation:
                 )
             yield picture
 
-    made = f"{len(paths)} numbered pictures: made a clip of {fps:g} fps"
+    made = f"{len(paths)} numbered pictures made into a clip at {fps:g} fps"
     return Animation((made,), size, [number / fps for number in range(len(paths))], 1 / fps, pictures)
 
 
 def read_animation(source: Path, on_frame: Callable[[], None]) -> Animation | None:
-    """What a picture file holds when it is an animated WebP or AVIF, else None. Raises DataError."""
+    """Read an animated WebP or AVIF; return None for other files. Raises DataError."""
     from PIL import Image
 
-    Image.MAX_IMAGE_PIXELS = None  # our own limit comes first
+    Image.MAX_IMAGE_PIXELS = None  # our own limit is stricter
     try:
         with Image.open(source, formats=ANIMATED_FORMATS) as picture:
             if getattr(picture, "n_frames", 1) < 2:
@@ -247,7 +256,7 @@ def read_animation(source: Path, on_frame: Callable[[], None]) -> Animation | No
             check_size(picture.width, picture.height)
             size, kind = picture.size, "WebP" if picture.format == "WEBP" else "AVIF"
     except (OSError, SyntaxError, ValueError):
-        return None  # another format, or damaged: the reader of still pictures says which
+        return None  # another format or damaged, which read_picture reports
     times, time, last, transparent = [], 0.0, 0.0, False
     for frame, last in _animated(source):
         times.append(time)
@@ -259,19 +268,19 @@ def read_animation(source: Path, on_frame: Callable[[], None]) -> Animation | No
         for picture, _ in _animated(source):
             yield Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
 
-    made = (f"an animated {kind}: made a clip", *[MADE_WHITE] * transparent)
+    made = (f"an animated {kind} made into a clip", *[MADE_WHITE] * transparent)
     return Animation(made, size, times, last, pictures)
 
 
 def _animated(source: Path) -> Iterator[tuple[Any, float]]:
-    """(picture in RGBA, seconds that it is shown) of each frame. Raises DataError."""
+    """Yield each frame in RGBA and its duration in seconds. Raises DataError."""
     from PIL import Image
 
     try:
         with Image.open(source, formats=ANIMATED_FORMATS) as animation:
             for number in range(getattr(animation, "n_frames", 1)):
                 animation.seek(number)
-                picture = animation.convert("RGBA")  # which reads the frame and with it its duration
+                picture = animation.convert("RGBA")  # decodes the frame, which also sets info["duration"]
                 seconds = float(animation.info.get("duration", 0)) / 1000
                 yield picture, seconds if seconds > SHORTEST_TIME else USUAL_TIME
     except (OSError, SyntaxError, ValueError, EOFError) as error:
@@ -279,7 +288,7 @@ def _animated(source: Path) -> Iterator[tuple[Any, float]]:
 
 
 def on_white(frames: Iterable[Timed], about: VideoFacts) -> Iterator[Timed]:
-    """The frames of a GIF or APNG without transparency: what shows through is white. Others are passed on."""
+    """Composite the frames of a GIF or APNG on white; pass other frames through."""
     import av
     import numpy as np
 
@@ -290,6 +299,6 @@ def on_white(frames: Iterable[Timed], about: VideoFacts) -> Iterator[Timed]:
         pixels = frame.to_ndarray(format="rgba").astype(np.uint16)
         alpha = pixels[..., 3:]
         opaque = (pixels[..., :3] * alpha + 255 * (255 - alpha) + 127) // 255
-        whole = av.VideoFrame.from_ndarray(opaque.astype(np.uint8), format="rgb24")
-        whole.pts, whole.time_base = frame.pts, frame.time_base
-        yield time, whole
+        flattened = av.VideoFrame.from_ndarray(opaque.astype(np.uint8), format="rgb24")
+        flattened.pts, flattened.time_base = frame.pts, frame.time_base
+        yield time, flattened

@@ -1,9 +1,9 @@
-"""What became of every source file: sources.jsonl, one line appended per file as an import goes on.
+"""Import results: sources.jsonl records what happened to each source file, one line per file.
 
-A later line about the same source replaces the earlier one; a torn last line (the import was killed) is ignored. The
-ledger knows what a dataset has and had, and brings new clips to metadata.jsonl every few seconds: the same content is
-kept once, whether it comes again as the source, as our own clip of it, or was cut up or removed since. Captions and
-first frames that a dataset already has are never replaced.
+A later line about a source replaces earlier ones. A torn last line (the import was killed) is ignored. The ledger knows
+the dataset's present and past contents and adds new clips to metadata.jsonl every few seconds. Content is stored once,
+whether it comes again as the same source, as our own clip of it, or after it was split or removed. Existing captions
+and first frames are never replaced.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ OUTCOMES: dict[Outcome, str] = {
     "known": "already here",
     "refused": "refused",
 }
-"""Outcome -> words for people."""
-HAS_ANOTHER = "its {0} is left out: the clip has another {0} already, which stays"
-SKIPPED = "skipped"  # of files of other kinds, which are never opened and have no line in sources.jsonl
-SKIPPED_NOTE = "a kind of file that is not taken"
+"""Outcome -> display text."""
+HAS_ANOTHER = "its {0} was left out: the clip already has a different {0}, which is kept"
+SKIPPED = "skipped"  # unsupported files, which are never opened and have no line in sources.jsonl
+SKIPPED_NOTE = "unsupported file type"
 
 
 class ImportResult(BaseModel):
-    """What became of one source file.
+    """The import result of one source file.
 
-    source:  the file's path, or "archive.zip::folder/a.mp4"
-    outcome: taken as it is, converted (`notes` say how), known (its content is there), refused (`notes` say why);
-             `notes` also say what to look out for, of a taken file too
-    sha256:  of the source file's content; its first 16 digits name the clip
-    clip:    what it became, with a caption only where latents have one in them; None for a refused file
-    companions: kinds of what came with it and lies beside it now; left_out: why others do not, in words
+    source: the file's path, or "archive.zip::folder/a.mp4".
+    outcome: taken unchanged, converted, known (the content is already here), or refused.
+    notes: how it was converted, why it was refused, and warnings.
+    sha256: of the source file's content; its first 16 digits name the clip.
+    clip: the resulting clip, None if refused. It has a caption only if a latents file contains one.
+    companions: kinds of companion files stored with it.
+    left_out: why other companion files were not stored, in words.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -70,8 +71,8 @@ class ImportResult(BaseModel):
     @property
     def sentence(self) -> str:
         """The import result in words: "cat.mov: converted: turned upright"."""
-        said = ", ".join((*self.notes, *self.left_out))
-        return f"{self.name!r}: {self.outcome}{': ' if said else ''}{said}"
+        details = ", ".join((*self.notes, *self.left_out))
+        return f"{self.name!r}: {self.outcome}{': ' if details else ''}{details}"
 
     @property
     def name(self) -> str:
@@ -79,23 +80,23 @@ class ImportResult(BaseModel):
 
 
 def storable(source: str) -> str:
-    """A path as text that a file can hold: names that are no UTF-8 keep their odd bytes in writing."""
+    """Return a path as valid UTF-8 text, with undecodable bytes escaped."""
     return source.encode("utf-8", "backslashreplace").decode()
 
 
 def sentence_of(kind: str, changes: Sequence[str]) -> str:
-    """What became of a file that lies beside a clip now, in words. changes: what was changed about it"""
+    """Describe a stored companion and how it was changed."""
     changed = f" ({', '.join(changes)})" if changes else ""
-    return f"its {COMPANION_NAMES[kind]} is kept beside it{changed}"
+    return f"stored with its {COMPANION_NAMES[kind]}{changed}"
 
 
 def clip_name(sha256: str, latents: bool = False) -> str:
-    """A clip's file name, from its source's content. latents: it is a file of them"""
+    """Return a clip's file name, made from its source's content."""
     return f"latents/{sha256[:16]}{LATENTS}" if latents else f"clips/{sha256[:16]}.mp4"
 
 
 def read_import_results(dataset: Path) -> list[ImportResult]:
-    """The newest import result of every source file, in the order the first ones came in."""
+    """Return the latest import result of each source file, ordered by first import."""
     found: dict[str, ImportResult] = {}
     text = read_bytes(dataset / SOURCES).decode(errors="replace")
     for line in text.split("\n"):  # not splitlines: names may hold U+2028
@@ -116,7 +117,7 @@ SAVE_SECONDS = 3.0
 
 
 class Ledger:
-    """The dataset's sources so far, and the clips still to be written to metadata.jsonl."""
+    """The dataset's import results, and the clips still to be written to metadata.jsonl."""
 
     def __init__(self, dataset: Path, sources: Sequence[SourceFile]) -> None:
         self.dataset = dataset
@@ -124,47 +125,45 @@ class Ledger:
         self._captions = {storable(source.key): source.caption for source in sources}
         self._order = {storable(source.key): number for number, source in enumerate(sources)}
         self._new: dict[str, int] = {}  # file name -> index among the clips of this import
-        self._made: dict[str, ImportResult] = {}  # by the source's SHA-256, the clip's SHA-256 and the clip's file name
+        self._by_content: dict[str, ImportResult] = {}  # by SHA-256 of source and clip, and by the clip's file name
         clips = records.read_clips(dataset)
-        self._texts = {clip.file_name: clip.text for clip in clips}
+        self._existing_captions = {clip.file_name: clip.text for clip in clips}
         for clip in clips:
             self._remember(ImportResult(source=clip.source or clip.file_name, outcome="taken", clip=clip))
         for result in self.results.values():
             if result.outcome in ("taken", "converted"):
                 self._remember(result)
-        self._pictures = {clip.file_name: clip.first_frame for clip in clips if clip.first_frame}
+        self._first_frames = {clip.file_name: clip.first_frame for clip in clips if clip.first_frame}
         self._companions = {clip.file_name: clip.companions for clip in clips}
         self._unsaved: list[ImportResult] = []
         self._saved_at = time.monotonic()
 
     def known(self, source: str, sha256: str) -> ImportResult | None:
-        """The result of a source whose content the dataset has, or had; None when it is new, or lost from disk."""
+        """Return the result of a source whose content the dataset has or had; None if it is new or lost from disk."""
         names = (sha256, clip_name(sha256), clip_name(sha256, latents=True))
-        first = next((self._made[name] for name in names if name in self._made), None)
-        where = self._where(first.clip) if first and first.clip else None
-        if first is None or first.clip is None or where is None:
+        first = next((self._by_content[name] for name in names if name in self._by_content), None)
+        if first is None or first.clip is None or (note := self._where(first.clip)) is None:
             return None
-        note = where
         if first.source != source:
-            note = f"the same content as {first.name!r}: kept once"
-            caption = self._captions.get(first.source) or self._texts.get(first.clip.file_name, "")
+            note = f"same content as {first.name!r}: stored once"
+            caption = self._captions.get(first.source) or self._existing_captions.get(first.clip.file_name, "")
             if caption and self._captions.get(source) not in (None, "", caption):
-                note += ", with that one's caption"
+                note += ", with the caption of that file"
         return first.model_copy(update={"source": source, "sha256": sha256, "outcome": "known", "notes": (note,)})
 
     def _where(self, clip: Clip) -> str | None:
         if (self.dataset / clip.file_name).exists():
-            return "imported before"
+            return "already imported"
         if (self.dataset / ".masters" / Path(clip.file_name).name).exists():
-            return "imported before, and cut into parts since"
+            return "already imported, then split into parts"
         if (self.dataset / REMOVED / clip.file_name).exists():
-            return "removed from the dataset before: restore it"
+            return "already imported, then removed: restore it"
         return None
 
     def _remember(self, result: ImportResult) -> None:
         if result.clip is not None:
             for key in filter(None, (result.sha256, result.clip.sha256, result.clip.file_name)):
-                self._made[key] = result
+                self._by_content[key] = result
 
     def add(
         self,
@@ -174,18 +173,18 @@ class Ledger:
         beside: Mapping[str, tuple[str, str]] = {},
         left_out: Sequence[str] = (),
     ) -> ImportResult:
-        """Put a result on disk and return it.
+        """Write a result to disk and return it.
 
         Args:
-            picture: Name of the first frame that was kept.
-            note: What became of the one that came with the source.
-            beside: Kind -> (name of the file that lies beside the clip, that in words).
-            left_out: Why other files that came with the source do not, in words.
+            picture: Name of the stored first frame, or "".
+            note: What happened to the first frame that came with the source, in words.
+            beside: Kind -> (name of the stored companion, description).
+            left_out: Why other companions were not stored, in words.
         """
         if result.outcome in ("taken", "converted"):
             self._remember(result)
         if result.clip and note:
-            if picture and self._pictures.setdefault(result.clip.file_name, picture) != picture:
+            if picture and self._first_frames.setdefault(result.clip.file_name, picture) != picture:
                 note = OTHER
             result = result.model_copy(update={"notes": (*result.notes, note)})
         if result.clip and (beside or left_out):
@@ -209,7 +208,7 @@ class Ledger:
         return result
 
     def save(self) -> None:
-        """Bring metadata.jsonl up to date: new clips are added, captions filled in where there is none."""
+        """Update metadata.jsonl: add new clips, and fill in missing captions."""
         if self._unsaved:
             with editing(self.dataset):
                 known = {clip.file_name: clip for clip in records.read_clips(self.dataset)}
@@ -217,7 +216,7 @@ class Ledger:
                 for result in self._unsaved:
                     self._record(result, known)
                 if known != before:
-                    # Children finish in any order; clips stand in the order they were given: a run can be repeated.
+                    # Workers finish in any order. Keep clips in the given order, so that imports are reproducible.
                     ordered = sorted(known.values(), key=lambda clip: self._new.get(clip.file_name, -1))
                     records.write_clips(self.dataset, ordered)
             self._unsaved.clear()
@@ -229,17 +228,17 @@ class Ledger:
         caption, name = self._captions.get(result.source, ""), result.clip.file_name
         if name not in known:
             if not (self.dataset / name).exists():
-                return  # cut into parts, or removed
+                return  # split into parts, or removed
             self._new.setdefault(name, self._order[result.source])
             known[name] = result.clip.changed(source=result.name)
-            if result.clip.is_latents:  # a caption next to the file wins over the one inside it
+            if result.clip.is_latents:  # a caption beside the file takes precedence over one inside it
                 text = caption or result.clip.text
                 given = None if result.clip.embeddings is None else text
                 by = "file" if text else ""
                 known[name] = known[name].changed(text=text, caption_by=by, embeddings=given)
         if caption and not known[name].text:
             known[name] = known[name].changed(text=caption, caption_by="file")
-        if (picture := self._pictures.get(name)) and not known[name].first_frame:
+        if (picture := self._first_frames.get(name)) and not known[name].first_frame:
             known[name] = known[name].changed(first_frame=picture)
         beside = {kind: file for kind, file in self._companions.get(name, {}).items() if not getattr(known[name], kind)}
         if beside and result.companions:

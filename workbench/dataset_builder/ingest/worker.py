@@ -1,10 +1,13 @@
-"""The child that touches foreign files: `python -m workbench.dataset_builder.ingest.worker DATASET_FOLDER`.
+"""The child process that reads untrusted files: `python -m workbench.dataset_builder.ingest.worker DATASET_FOLDER`.
 
-A task {source, name, sha256, longest_side}, with {frames, fps} for numbered pictures, is answered by an import result;
-{picture, clip}, a picture that came with a clip as its first frame, with {size} of latents, by [name, note];
-{companion, kind, clip}, a file to lie beside the clip of that record, by {name, whole, notes} or {error}; {fit} and
-{invert} change it (companions.Changes). It works under the limits of jobs.limited, and intake starts it again after a
-file that brought it down.
+Tasks and their answers:
+
+    {source, name, sha256, longest_side}    a source file -> import result; {frames, fps} for numbered pictures
+    {picture, clip, size}                   the first frame that came with a clip; size for latents -> [name, note]
+    {companion, kind, clip}                 a file beside a clip -> {name, whole, notes} or {error};
+                                            {fit} and {invert} change it (companions.Changes)
+
+It runs under the limits of jobs.limited. If a file crashes it, intake restarts it.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ from workbench.workspace import replacing
 from workbench.workspace.safetensors_header import is_safetensors
 
 MODULES = ("av", "numpy", "PIL.Image")
+TOO_MUCH_MEMORY = "it needs more memory than an import may use: scale it down"
+CODEC_ERROR = "its codec reported an unexpected error ({}): save it again as an ordinary mp4"
 
 
 def main(dataset: Path) -> None:
@@ -49,7 +54,7 @@ def main(dataset: Path) -> None:
 
 
 def beside(dataset: Path, task: dict[str, Any], watch: Watch) -> dict[str, Any]:
-    """Write what lies beside a clip, or say why not. Raises CannotWrite."""
+    """Write a clip's companion file, or return the error. Raises CannotWrite."""
     import av
 
     from workbench.dataset_builder.ingest.conforming import conform
@@ -61,13 +66,13 @@ def beside(dataset: Path, task: dict[str, Any], watch: Watch) -> dict[str, Any]:
     except (DataError, ConfigError) as error:
         return {"error": str(error)}
     except MemoryError:
-        return {"error": "it needs more memory than an import may use: scale it down"}
+        return {"error": TOO_MUCH_MEMORY}
     except av.FFmpegError as error:
-        return {"error": f"its codec reports an unexpected error ({error.strerror}): save it again as an ordinary mp4"}
+        return {"error": CODEC_ERROR.format(error.strerror)}
 
 
 def judge(dataset: Path, task: dict[str, Any], watch: Watch) -> ImportResult:
-    """Make clip and thumbnail of one source file, or say why not. Raises CannotWrite."""
+    """Create the clip and thumbnail of one source file, or refuse it with the reason. Raises CannotWrite."""
     import av
 
     source, sha256, longest_side = Path(task["source"]), task["sha256"], task["longest_side"]
@@ -92,11 +97,11 @@ def judge(dataset: Path, task: dict[str, Any], watch: Watch) -> ImportResult:
     except DataError as error:
         return refused(str(error))
     except MemoryError:
-        return refused("it needs more memory than an import may use: scale it down")
+        return refused(TOO_MUCH_MEMORY)
     except CannotWrite:
         raise
     except av.FFmpegError as error:
-        return refused(f"its codec reports an unexpected error ({error.strerror}): save it again as an ordinary mp4")
+        return refused(CODEC_ERROR.format(error.strerror))
     except Exception as error:  # noqa: BLE001 - one strange file must not end the import
         return refused(f"it cannot be read ({type(error).__name__}: {error})")
     clip = Clip(
@@ -113,11 +118,11 @@ def judge(dataset: Path, task: dict[str, Any], watch: Watch) -> ImportResult:
 
 
 def _take_latents(dataset: Path, source: Path, sha256: str) -> ImportResult:
-    """Keep a file of latents byte for byte once it is checked. Raises DataError, CannotWrite."""
+    """Check a latents file and copy it byte for byte. Raises DataError, CannotWrite."""
     try:
         about = read_facts(source)
     except (ConfigError, ModelUnavailable) as error:
-        raise DataError(f"its metadata names a model whose sizes are not known here: {error}") from error
+        raise DataError(f"its metadata names a model whose sizes are unknown: {error}") from error
     check_values(source)
     name = clip_name(sha256, latents=True)
     with replacing(dataset / name) as target:

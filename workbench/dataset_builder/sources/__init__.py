@@ -1,4 +1,4 @@
-"""What a person gives: folders, archives, tables, Hub datasets and the layouts of other tools.
+"""Import sources: folders, archives, tables, Hub datasets and other tools' layouts.
 
-Not here: what is inside the videos (dataset_builder.ingest).
+This package finds files and captions; dataset_builder.ingest reads the videos.
 """

@@ -1,13 +1,13 @@
-"""Zip and tar files and parquet tables as sources: what is in them, and one member at a time, never unpacked whole.
+"""Zip files, tar files and parquet tables as sources: list their members and extract one at a time.
 
-Nothing is written under a member's own name, and no link is followed; entries that would lead outside, links, devices,
-encrypted and absurdly packed ones are refused by name, and so are archives of kinds that are not read (`not_read`) and
-archives inside archives. A tar is read forwards, a handle a thread, so that members taken in their order cost one pass,
-compressed or not.
+Nothing is written under a member's own name, and no link is followed. Refused by name are entries that would lead
+outside, links, devices, encrypted entries, extreme compression ratios, unsupported archives (`not_read`), and archives
+inside archives. A tar is read forward with one handle per thread, so reading members in order takes a single pass, even
+if it is compressed.
 
-Parquet tables that hold videos are read as archives of them, those that name files as tables of captions; the Hub keeps
-many datasets so. They need pyarrow (the extra `parquet`). Rows are read a few at a time, nothing is written out or
-decoded.
+Many datasets on the Hub are parquet tables. Those that contain videos are read as archives, and those that name files
+as tables of captions. They need pyarrow (the extra `parquet`). Rows are read a few at a time, and nothing is unpacked
+or decoded.
 """
 
 from __future__ import annotations
@@ -51,42 +51,42 @@ from workbench.paths import extra_command
 from workbench.workspace import disk, from_json, writing
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tbz", ".tar.xz", ".txz")
-UNPACK = "unpack it, then give its folder"
-PACKED = "unpack it, then give the file itself"
-# What people give as well, by the ends of names, the longest first.
+UNPACK = "unpack it and import the folder"
+UNCOMPRESS = "uncompress it and import the file"
+# Unsupported containers by the ends of names, the longest first.
 NOT_READ = {
-    ".tar.zst": f"a tar packed with Zstandard, which cannot be read: {UNPACK}",
-    ".tar.lz4": f"a tar packed with LZ4, which cannot be read: {UNPACK}",
-    ".tar.lzma": f"a tar packed with LZMA, which cannot be read: {UNPACK}",
-    ".tar.z": f"a tar packed with compress, which cannot be read: {UNPACK}",
-    ".tzst": f"a tar packed with Zstandard, which cannot be read: {UNPACK}",
-    ".7z": f"a 7-Zip archive, which cannot be read: {UNPACK}",
-    ".rar": f"a RAR archive, which cannot be read: {UNPACK}",
-    ".zipx": f"a zip of a newer kind, which cannot be read: {UNPACK}",
-    ".cab": f"a Windows cabinet, which cannot be read: {UNPACK}",
-    ".iso": f"the image of a disc, which cannot be read: {UNPACK}",
-    ".gz": f"a file packed with gzip: {PACKED}",
-    ".bz2": f"a file packed with bzip2: {PACKED}",
-    ".xz": f"a file packed with xz: {PACKED}",
-    ".zst": f"a file packed with Zstandard: {PACKED}",
-    ".lz4": f"a file packed with LZ4: {PACKED}",
-    **dict.fromkeys((".xlsx", ".xls", ".ods"), "a spreadsheet, which cannot be read: save it as CSV"),
-    ".arrow": "an Arrow table, which cannot be read: write its videos out as files",
-    ".tfrecord": "a TFRecord file, which cannot be read: write its videos out as files",
+    ".tar.zst": f"a tar compressed with Zstandard, which is not supported: {UNPACK}",
+    ".tar.lz4": f"a tar compressed with LZ4, which is not supported: {UNPACK}",
+    ".tar.lzma": f"a tar compressed with LZMA, which is not supported: {UNPACK}",
+    ".tar.z": f"a tar compressed with compress, which is not supported: {UNPACK}",
+    ".tzst": f"a tar compressed with Zstandard, which is not supported: {UNPACK}",
+    ".7z": f"a 7-Zip archive, which is not supported: {UNPACK}",
+    ".rar": f"a RAR archive, which is not supported: {UNPACK}",
+    ".zipx": f"a zipx archive, which is not supported: {UNPACK}",
+    ".cab": f"a Windows cabinet, which is not supported: {UNPACK}",
+    ".iso": f"a disc image, which is not supported: {UNPACK}",
+    ".gz": f"a file compressed with gzip: {UNCOMPRESS}",
+    ".bz2": f"a file compressed with bzip2: {UNCOMPRESS}",
+    ".xz": f"a file compressed with xz: {UNCOMPRESS}",
+    ".zst": f"a file compressed with Zstandard: {UNCOMPRESS}",
+    ".lz4": f"a file compressed with LZ4: {UNCOMPRESS}",
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), "a spreadsheet, which is not supported: save it as CSV"),
+    ".arrow": "an Arrow table, which is not supported: save its videos as files",
+    ".tfrecord": "a TFRecord file, which is not supported: save its videos as files",
 }
 PART = re.compile(r"\.(z\d\d|r\d\d|part\d+\.rar|(zip|7z|rar|tar|gz|tgz)\.?\d{3})$")
-JOIN = "one part of a split archive: unpack all parts together, then give the folder"
+JOIN = "one part of a split archive: unpack all parts together and import the folder"
 MAGIC = {b"Rar!\x1a\x07": ".rar", b"7z\xbc\xaf\x27\x1c": ".7z", b"\x28\xb5\x2f\xfd": ".tar.zst", b"MSCF": ".cab"}
 MOST_ENTRIES = 200_000
-MOST_BYTES = 1024**4  # of all members together
-MOST_ALL_TEXT_BYTES = 512 * 1024**2  # captions and tables are held while the layout is found out
-RATIO = 200  # unpacked to packed; videos hardly shrink, captions tenfold
-SLACK = 16 * 1024**2  # so little does no harm, however it was packed
+MOST_BYTES = 1024**4  # of all members
+MOST_ALL_TEXT_BYTES = 512 * 1024**2  # captions and tables are kept in memory while the layout is detected
+RATIO = 200  # uncompressed to compressed; videos hardly shrink, captions tenfold
+SLACK = 16 * 1024**2  # members this small are harmless at any compression ratio
 CHUNK = 1024**2
-LONGEST_END = 66_000  # bytes in which the directory of a zip ends
+LONGEST_END = 66_000  # bytes at the end of a zip that contain the end of its directory
 DRIVE = re.compile(r"[A-Za-z]:")
 METHODS = {1: "Shrink", 6: "Implode", 9: "Deflate64", 93: "Zstandard", 95: "XZ", 98: "PPMd", 99: "AES encryption"}
-NAMES = ("cp932", "gb18030", "big5", "euc_kr", "cp866", "cp1251")  # encodings of names in zips that do not say UTF-8
+NAMES = ("cp932", "gb18030", "big5", "euc_kr", "cp866", "cp1251")  # encodings of names in zips not marked as UTF-8
 DAMAGE = (
     tarfile.TarError,
     zipfile.BadZipFile,
@@ -94,19 +94,19 @@ DAMAGE = (
     lzma.LZMAError,
     OSError,
     EOFError,
-    RuntimeError,  # a password is asked for, or the packing is not known (NotImplementedError)
+    RuntimeError,  # a password is needed, or (NotImplementedError) the compression method is unknown
     ValueError,
     struct.error,
 )
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file's name says that it is an archive, or a table that may be one."""
+    """Whether a file is an archive, or a table that may be one, judging by its name."""
     return path.name.lower().endswith((*ARCHIVE_SUFFIXES, PARQUET))
 
 
 def not_read(name: str) -> str:
-    """Say why a container of this kind cannot be read, with the remedy; "" for any other file."""
+    """Explain why a container is not supported and what to do; "" for other files."""
     low = name.lower()
     if PART.search(low):
         return JOIN
@@ -115,10 +115,13 @@ def not_read(name: str) -> str:
 
 
 class ArchiveTree(Tree):
-    """What an archive holds. Reads all its names and captions, once. Raises DataError when it cannot be read."""
+    """The contents of an archive."""
 
     def __init__(self, path: Path, beside: str = "", columns: Columns = USUAL) -> None:
-        """beside: the text of a file that belongs to the archive and lies beside it."""
+        """Read all names and captions. Raises DataError if the archive cannot be read.
+
+        beside: the text of a file that belongs to the archive and lies beside it.
+        """
         self.columns = columns
         self._texts, self.beside = dict[str, bytes](), beside
         files, refused = dict[str, int](), dict[str, str]()
@@ -128,11 +131,11 @@ class ArchiveTree(Tree):
             except DAMAGE as error:
                 if not files:
                     raise _unreadable(path, error) from error
-                refused[path.name] = f"it is cut off or damaged behind {list(files)[-1]!r}: {error}"
+                refused[path.name] = f"it is cut off or damaged after {list(files)[-1]!r}: {error}"
         super().__init__(path, files, refused)
 
     def _list(self, archive: _Reader, files: dict[str, int], refused: dict[str, str]) -> None:
-        """Read names, sizes, captions, and why entries are refused."""
+        """Read names, sizes and captions, and decide which entries to refuse."""
         entries, size, text_left = MOST_ENTRIES, MOST_BYTES, MOST_ALL_TEXT_BYTES
         if (limits := quota.current()) is not None:
             entries, size, text_left = limits.entries, limits.size, limits.text
@@ -143,25 +146,24 @@ class ArchiveTree(Tree):
                 break
             parts = entry.name.split("/")
             if any(part.startswith(".") and part not in (".", "..") or part == "__MACOSX" for part in parts):
-                continue  # hidden files and macOS's shadows, at which no layout looks
-            reason = entry.refused or _unsafe(entry.name) or not_read(entry.name)
-            if not reason and is_archive(Path(entry.name)):
-                reason = f"an archive inside an archive: {UNPACK}"
-            if not reason and entry.name in files:
-                reason = "a second entry of this name: the first is taken"
+                continue  # hidden files and macOS metadata, which layouts ignore
             is_text = self.columns.reads(entry.name) or entry.name.lower().endswith(".id")
-            if not reason and is_text and entry.size > min(MOST_TEXT_BYTES, text_left):
-                reason = "too much text for captions"
-            if not reason and entry.size > bytes_left:
-                reason = f"the archive unpacks to more than {size:,} bytes: split it"
-            if reason:
+            if reason := entry.refused or _unsafe(entry.name) or not_read(entry.name):
                 refused[entry.name] = reason
-                continue
-            files[entry.name] = entry.size
-            bytes_left -= entry.size
-            if is_text:
-                self._texts[entry.name] = b"".join(archive.pieces(entry))
-                text_left -= entry.size
+            elif is_archive(Path(entry.name)):
+                refused[entry.name] = f"an archive inside an archive: {UNPACK}"
+            elif entry.name in files:
+                refused[entry.name] = "a second entry with this name: the first is used"
+            elif is_text and entry.size > min(MOST_TEXT_BYTES, text_left):
+                refused[entry.name] = "too much text for captions"
+            elif entry.size > bytes_left:
+                refused[entry.name] = f"the archive unpacks to more than {size:,} bytes: split it"
+            else:
+                files[entry.name] = entry.size
+                bytes_left -= entry.size
+                if is_text:
+                    self._texts[entry.name] = b"".join(archive.pieces(entry))
+                    text_left -= entry.size
 
     def _data(self, name: str) -> bytes:
         return self._texts.get(name, b"")
@@ -171,13 +173,13 @@ class ArchiveTree(Tree):
 
 
 def extract(source: SourceFile, target: Path, most_bytes: int) -> None:
-    """Write the bytes of an archive's member into a new file, whole or not at all. Raises DataError, CannotWrite."""
+    """Write an archive member to a new file, whole or not at all. Raises DataError, CannotWrite."""
     part = target.with_name(f".{target.name}.part")
     try:
         archive = _handle(source.path)
         entry = archive.find(source.member)
         if entry.size > most_bytes:
-            raise DataError(f"it is {entry.size:,} bytes, more than the {most_bytes:,} that an import takes: cut it")
+            raise DataError(f"it is {entry.size:,} bytes, more than the limit of {most_bytes:,}: split it")
         with writing(target):
             file = part.open("wb")
         with file:
@@ -204,14 +206,14 @@ def _unreadable(path: Path, error: BaseException) -> DataError:
 
 
 def _why_unreadable(path: Path) -> str:
-    """Why an archive cannot be read although it is whole: it is of another kind than its name says, or one of parts."""
+    """Explain why an intact archive cannot be read: it is not what its name says, or one part of several. Else ""."""
     try:
         with path.open("rb") as file:
             head = file.read(8)
             file.seek(max(0, path.stat().st_size - LONGEST_END))
             end = file.read()
     except OSError:
-        return ""  # opening it says what is wrong
+        return ""  # opening it will report the error
     if kind := next((kind for start, kind in MAGIC.items() if head.startswith(start)), ""):
         return f"is {NOT_READ[kind]}"
     at = end.rfind(b"PK\5\6")
@@ -219,18 +221,18 @@ def _why_unreadable(path: Path) -> str:
     return f"is {JOIN}" if several or path.with_suffix(".z01").exists() else ""
 
 
-# ---- zip and tar alike -----------------------------------------------------------------------------------------------
+# ---- zip and tar -----------------------------------------------------------------------------------------------------
 
 
 def _unsafe(name: str) -> str:
-    """Why an entry's name is not one below a root, "" when it is."""
+    """Explain why an entry's name is not a safe relative path; "" if it is."""
     if name.startswith("/") or (DRIVE.match(name) and name[2:3] == "/"):
-        return "its name is an absolute path, which leads outside the archive: pack it with relative names"
+        return "its name is an absolute path, which leads outside the archive: pack it with relative paths"
     if DRIVE.match(name):
-        return "its name begins with the letter of a drive: rename it, then pack it again"
+        return "its name starts with a drive letter: rename it and pack it again"
     if ".." in PurePosixPath(name).parts:
-        return "its name has '..' in it, which may lead outside the archive: pack it without"
-    return "its name has a zero byte in it: rename it, then pack it again" if "\0" in name else ""
+        return "its name contains '..', which may lead outside the archive: pack it without"
+    return "its name contains a zero byte: rename it and pack it again" if "\0" in name else ""
 
 
 def _slashes(name: str) -> str:
@@ -259,7 +261,7 @@ class _Zip:
             return "it is encrypted: pack it without a password"
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
             method = METHODS.get(info.compress_type, f"method {info.compress_type}")
-            return f"packed with {method}, which cannot be read: unpack the archive, then give its folder"
+            return f"compressed with {method}, which is not supported: unpack the archive and import the folder"
         if info.file_size > SLACK and info.file_size > RATIO * info.compress_size:
             return f"it unpacks to more than {RATIO} times its size"
         return ""
@@ -274,9 +276,9 @@ class _Zip:
 
 
 def _zip_names(infos: list[zipfile.ZipInfo]) -> list[str]:
-    """The members' names. Where a zip does not say that they are UTF-8, their encoding is found out from all of them.
+    """Return the members' names, detecting the encoding of those not marked as UTF-8 from all of them together.
 
-    zipfile reads those as cp437, the encoding of DOS; Windows writes that of its language.
+    zipfile decodes those as cp437 (DOS), but Windows writes the encoding of its language.
     """
     unsure = [number for number, info in enumerate(infos) if not info.flag_bits & 0x800 and not info.filename.isascii()]
     data = b"\n".join(infos[number].filename.encode("cp437") for number in unsure)
@@ -290,18 +292,18 @@ def _decoded(data: bytes) -> str:
     with contextlib.suppress(UnicodeDecodeError):
         return data.decode("utf-8")
     best = from_bytes(data, cp_isolation=list(NAMES)).best()
-    # Few letters that are not ASCII are Western: other languages have them in rows, but for the two bytes of Japanese.
+    # Isolated non-ASCII bytes are Western European. Other languages have long runs, except Japanese with its two bytes.
     sure = best is not None and (best.encoding == "cp932" or LONG_RUN.search(data))
     return str(best) if sure and str(best).count("\n") == data.count(b"\n") else data.decode("cp437")
 
 
 class _Tar:
-    """entries: all members, as far as they have not been read already."""
+    """entries: iterates over the members not read yet."""
 
     def __init__(self, path: Path) -> None:
-        self._file = _Careful(path)
+        self._file = _BoundedFile(path)
         try:
-            self._tar: Any = tarfile.open(fileobj=cast(Any, self._file), mode="r:")  # noqa: SIM115 - lives as this does
+            self._tar: Any = tarfile.open(fileobj=cast(Any, self._file), mode="r:")  # noqa: SIM115 - closed in close()
         except BaseException:
             self._file.close()
             raise
@@ -312,7 +314,7 @@ class _Tar:
         while (info := self._tar.next()) is not None:
             if info.size < 0:
                 raise tarfile.ReadError("an entry of negative size")
-            self._tar.members = []  # it would keep every member; ours is the list that counts
+            self._tar.members = []  # tarfile would otherwise keep every member
             if not info.isdir():
                 entry = Entry(_slashes(info.name), info.size, self._refused(info), info)
                 self._seen.setdefault(entry.name, entry)
@@ -344,14 +346,14 @@ class _Tar:
 
 def _found(entry: Entry | None) -> Entry:
     if entry is None:
-        raise DataError("it is not in the archive any more: import the archive again")
+        raise DataError("it is no longer in the archive: import the archive again")
     if entry.refused:
         raise DataError(entry.refused)
     return entry
 
 
-class _Careful:
-    """A tar's bytes, unpacked as they are read, for tarfile: no read fills the memory, no bomb unpacks for ever."""
+class _BoundedFile:
+    """A decompressing file for tarfile that limits the size of reads and the total size, to stop archive bombs."""
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
@@ -380,19 +382,20 @@ class _Careful:
 
 # ---- parquet tables --------------------------------------------------------------------------------------------------
 
-ROWS, TEXT_ROWS = 8, 64  # read at a time: each may hold a whole video, or a long text
-BUFFER = 1024**2  # bytes: without it pyarrow reads a whole group of rows, which may be all of the file
+ROWS, TEXT_ROWS = 8, 64  # rows per batch of videos, and of texts
+BUFFER = 1024**2  # bytes; without it, pyarrow reads whole row groups, which may be the entire file
 IMAGES = ("image", "images", "img", "picture", "png", "jpg", "jpeg", "webp")
 MEDIA = ("video", "videos", "clip", "mp4", "webm", "mov", "mkv", "avi", "gif", *IMAGES)  # columns of bytes
-ANOTHER = "another column of videos or pictures: name it with video_column to take it instead"
+ANOTHER = "another column of videos or pictures: name it with video_column to use it instead"
 TOO_MUCH = f"more than {MOST_TEXT_BYTES / 1024**2:.0f} MB of captions: split the table"
 
 
 def holds_videos(table: Path, video_column: str = "") -> bool:
-    """Whether a table holds videos or pictures, rather than names them.
+    """Whether a table contains videos or pictures rather than their names.
 
-    video_column: the column of videos, or of their names; "" to find it out
-    Raises DataError for one that is neither, or that cannot be read: without pyarrow, damaged, with too much text.
+    Raises DataError if it has neither, or cannot be read: pyarrow is missing, it is damaged, or has too much text.
+
+    video_column: the column of videos or their names, or "" to detect it.
     """
     with _opened(table) as file:
         if not file.metadata.num_rows:
@@ -403,9 +406,7 @@ def holds_videos(table: Path, video_column: str = "") -> bool:
         if not columns.media:
             called = f" called {video_column!r}" if video_column else ""
             names = column_names(file.schema_arrow.names)
-            raise DataError(
-                f"it has no column of videos{called}, nor of their names: name one of {names} with video_column"
-            )
+            raise DataError(f"it has no column of videos or file names{called}: name one of {names} with video_column")
         texts = {name.partition(".")[0] for name in columns.texts}
         size = sum(
             chunk.total_uncompressed_size for chunk in _chunks(file) if chunk.path_in_schema.split(".")[0] in texts
@@ -416,7 +417,7 @@ def holds_videos(table: Path, video_column: str = "") -> bool:
 
 
 def as_lines(table: Path, video_column: str = "") -> bytes:
-    """What a table of names says, as JSON Lines: its texts, and what may name a file. Raises DataError."""
+    """Convert a table of file names and texts to JSON Lines. Raises DataError."""
     with _opened(table) as file:
         columns = _Columns(file.schema_arrow, video_column)
         lines, size = list[bytes](), 0
@@ -429,7 +430,7 @@ def as_lines(table: Path, video_column: str = "") -> bytes:
 
 
 class Rows:
-    """The videos or pictures of one column as members, numbered by row, with what the rows say as a metadata.jsonl."""
+    """One column's videos or pictures as members, numbered by row, and the other columns as a metadata.jsonl."""
 
     def __init__(self, table: Path, video_column: str = "") -> None:
         """Raises DataError."""
@@ -438,11 +439,11 @@ class Rows:
         self._video_column = video_column
         self._batches: Iterator[Any] = iter(())
         self._batch: Any = ()
-        self._first, self._of = 0, ""  # the batch's first row, and the column it is of
+        self._first, self._of = 0, ""  # the batch's first row and its column
 
     @property
     def entries(self) -> Iterator[Entry]:
-        """All members; their folder says which column they are of. Raises DataError."""
+        """All members. Their folder is the number of the column. Raises DataError."""
         with _explained(self._table):
             columns = _Columns(self._file.schema_arrow, self._video_column)
             folder, size = f"{columns.schema.names.index(columns.media)}/", 0
@@ -464,7 +465,7 @@ class Rows:
             yield from members
 
     def _lengths(self, column: str) -> Iterator[int]:
-        """The bytes of each row's video: about, where all rows have one, else exactly, which costs reading them."""
+        """Yield the size of each row's video in bytes: an estimate if all rows have one, else exact from reading it."""
         if _nulls(self._file, column):
             for cells in _batches(self._file, column):
                 yield from (len(cell) for cell in map(_bytes_in, cells))
@@ -475,7 +476,7 @@ class Rows:
             yield from [max(1, size // max(1, about.num_rows))] * about.num_rows
 
     def find(self, name: str) -> Entry:
-        """A member with its bytes. Raises DataError."""
+        """Return a member with its bytes. Raises DataError."""
         folder, _, file = name.partition("/")
         column = self._file.schema_arrow.field(int(folder))
         with _explained(self._table):
@@ -483,7 +484,7 @@ class Rows:
         return Entry(name, len(data), "", data)
 
     def _cell(self, column: str, number: int) -> bytes:
-        """The bytes in one row. Rows that are asked for in their order are read once."""
+        """Return the bytes in one row. Access in order reads each row once."""
         if column != self._of or number < self._first:
             self._of, self._first, self._batch, group = column, 0, (), 0
             about = self._file.metadata
@@ -507,7 +508,7 @@ class Rows:
 
 @contextlib.contextmanager
 def _opened(table: Path) -> Iterator[Any]:
-    """Raises DataError, also for what goes wrong meanwhile."""
+    """Open a table. Raises DataError, also for errors while reading it."""
     try:
         import pyarrow.parquet
     except ImportError:
@@ -542,7 +543,7 @@ def _line(row: Mapping[str, Any]) -> bytes:
 
 
 def _chunks(file: Any, column: str = "", groups: Sequence[int] | None = None) -> Iterator[Any]:
-    """What the table says of each stretch of a column, or of all of them."""
+    """Yield the metadata of a column's chunks, or of all columns."""
     for group in range(file.metadata.num_row_groups) if groups is None else groups:
         about = file.metadata.row_group(group)
         chunks = map(about.column, range(about.num_columns))
@@ -550,22 +551,26 @@ def _chunks(file: Any, column: str = "", groups: Sequence[int] | None = None) ->
 
 
 def _nulls(file: Any, column: str) -> int:
-    """How many rows of a column are empty; at least one for each stretch of which the table does not say it."""
+    """Count a column's empty rows, counting chunks without statistics as one."""
     known = [chunk.statistics for chunk in _chunks(file, column)]
     return sum(one.null_count if one is not None and one.has_null_count else 1 for one in known)
 
 
 class _Columns:
-    """What the columns of a table are for.
+    """The roles of a table's columns.
 
-    media: that of videos or pictures, "" for none; holds: whether it holds them, rather than names them
-    data: where their bytes are; suffix: of those whose name is not known
-    texts: columns that captions or names of files may stand in; others: more columns of videos or pictures
+    media: the column of videos or pictures, or "".
+    holds: whether it contains them rather than their names.
+    data: path of their bytes.
+    suffix: extension of members without a name.
+    texts: columns that may have captions or file names.
+    others: further columns of videos or pictures.
     """
 
     def __init__(self, schema: Any, wanted: str) -> None:
         kinds = {field.name: _kind(field.type) for field in schema}
-        media = [name for name, kind in kinds.items() if kind == "file" or (kind == "bytes" and _named_media(name))]
+        named_media = {name for name in kinds if plain(name).removesuffix("bytes") in MEDIA}
+        media = [name for name, kind in kinds.items() if kind == "file" or (kind == "bytes" and name in named_media)]
         declared = _declared(schema)
         named = [name for of in ("Video", "Image") for name in kinds if declared.get(name) == of]
         readable = [name for name, kind in kinds.items() if kind in ("text", "number")]
@@ -573,14 +578,14 @@ class _Columns:
             self.media = next((name for name in kinds if plain(name) == plain(wanted)), "")
         elif named or media:
             self.media = [*named, *media][0]
-        else:  # a table that names files
+        else:  # a table of file names
             texts = {plain(name): name for name in reversed(readable)}
             self.media = next((texts[plain(name)] for name in NAME_COLUMNS if plain(name) in texts), "")
         self.schema, self.holds = schema, kinds.get(self.media) in ("file", "bytes")
         self.data = _data(schema.field(self.media)) if self.media else ""
         self.suffix = ".png" if declared.get(self.media) == "Image" or plain(self.media) in IMAGES else ".mp4"
         self.others = [name for name in media if name != self.media]
-        # The texts in a record of other facts, as WebDataset's json becomes a column.
+        # Texts nested in a record, as in a column made from WebDataset's json members.
         inside = {name: schema.field(name).type for name, kind in kinds.items() if kind == "record"}
         fields = {name: [kind.field(at) for at in range(kind.num_fields)] for name, kind in inside.items()}
         nested = {name: [one.name for one in of if _kind(one.type) == "text"] for name, of in fields.items()}
@@ -593,7 +598,7 @@ class _Columns:
             self.texts.append(f"{self.media}.path")
 
     def rows(self, file: Any) -> Iterator[dict[str, Any]]:
-        """The texts of each row; those inside of a record stand beside it."""
+        """Yield the texts of each row, with those nested in records moved to the top level."""
         if not self.texts:
             yield from ({} for _ in range(file.metadata.num_rows))
             return
@@ -605,10 +610,10 @@ class _Columns:
 
 
 def _kind(column: Any) -> str:
-    """What a column of this type holds.
+    """Classify a column's type.
 
-    "file": the Hub's {"bytes": ..., "path": ...};  "bytes";  "number";  "text": also lists of texts, and records of
-    them by language;  "record": of other facts;  "" for the rest
+    "file" is the Hub's {"bytes": ..., "path": ...}; "text" includes lists of texts and records of texts by language;
+    "record" is any other record. Also "bytes", "number", and "" for the rest.
     """
     import pyarrow.types as types
 
@@ -625,16 +630,12 @@ def _kind(column: Any) -> str:
     return "number" if types.is_integer(column) else ""
 
 
-def _named_media(column: str) -> bool:
-    return plain(column).removesuffix("bytes") in MEDIA
-
-
 def _data(field: Any) -> str:
     return f"{field.name}.bytes" if _kind(field.type) == "file" else str(field.name)
 
 
 def _declared(schema: Any) -> dict[str, str]:
-    """Column -> what the Hub's notes in a table say that it holds ("Video"); {} where they are damaged."""
+    """Return column types from the Hub's metadata in a table ("Video"), or {} if it is invalid."""
     found: Any = None
     with contextlib.suppress(ValueError):
         found = from_json((schema.metadata or {}).get(b"huggingface", b"{}"))
@@ -651,9 +652,12 @@ _Reader = _Zip | _Tar | Rows
 
 
 def _open(path: Path, video_column: str = "") -> _Reader:
-    """video_column: the column that is meant, of a table. Raises DataError."""
+    """Open an archive. Raises DataError.
+
+    video_column: the column to use in a table, or "".
+    """
     if not path.is_file():
-        raise DataError(f"{path} is not there: check the name")
+        raise DataError(f"{path} does not exist: check the name")
     if reason := _why_unreadable(path):
         raise DataError(f"{path.name} {reason}")
     if path.name.lower().endswith(PARQUET):
@@ -666,12 +670,9 @@ def _open(path: Path, video_column: str = "") -> _Reader:
 
 @dataclass
 class _Held:
-    """An open archive, closed with the last reference: a tar refers to itself, so the collector would come late.
+    """An open archive, closed with its last reference. A tar has reference cycles, so it would be collected late."""
 
-    key: its path, size and time
-    """
-
-    key: tuple[Path, int, int]
+    key: tuple[Path, int, int]  # path, size and modification time
     archive: _Reader
 
     def __del__(self) -> None:
@@ -679,7 +680,7 @@ class _Held:
 
 
 class _Handles(threading.local):
-    """The archive that this thread read last, still open; it goes with the thread."""
+    """The archive that this thread read last, kept open until the thread ends."""
 
     held: _Held | None = None
 

@@ -1,89 +1,86 @@
-"""Which files lie beside a clip and belong to it: control clips, references, masks, last frames, found by their names.
+"""Match companion files (control clips, references, masks, last frames) to clips by name.
 
-    clips/a.mp4   control/a.mp4, controls/, references/a.png, masks/a.mp4, last_frames/a.png    a folder of the kind
-    a.mp4         a.mask.mp4, a.control.mp4, a.reference.png, a.last.png                        an ending of the kind
+    clips/a.mp4   control/a.mp4, controls/, references/a.png, masks/a.mp4, last_frames/a.png    by folder
+    a.mp4         a.mask.mp4, a.control.mp4, a.reference.png, a.last.png                        by ending
 
-Columns of tables that name such files are read with the tables (layouts.tables) and count first. A file that belongs
-to a clip is no clip of its own. A folder called masks by itself, with no clip beside it, is a folder of clips.
+Companions named in tables (layouts.tables) take precedence. A file that belongs to a clip is not a clip itself, but a
+folder called masks without matching clips is a folder of clips.
 """
 
 from __future__ import annotations
 
-import unicodedata
 from collections import defaultdict
 from dataclasses import dataclass, field
 
 from workbench.dataset_builder.sources.columns import IMAGE_SUFFIXES
-from workbench.dataset_builder.sources.tree import KIND_OF_FOLDER, Tree, companion_kind_of, without_suffix
+from workbench.dataset_builder.sources.tree import KIND_OF_FOLDER, Tree, companion_kind_of, folded_parts
 
-MEANT = ("videos", "clips", "targets", "target")  # of several folders that hold such a clip, these are meant
+CLIP_FOLDERS = ("videos", "clips", "targets", "target")  # preferred if several folders have a matching clip
 
 
 @dataclass
 class FilesBeside:
-    """found: clip -> kind -> file; orphans: files in folders of a kind without a clip of their name."""
+    """found: clip -> kind -> file; orphans: files that look like companions but match no clip, or are a second one."""
 
     found: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
     orphans: list[str] = field(default_factory=list)
 
 
 def files_beside(tree: Tree) -> FilesBeside:
-    """The files of a tree that belong to its clips by their names, the ending before the folder."""
+    """Find the companion files of a tree. Endings take precedence over folders."""
     beside = FilesBeside()
-    named = {name: found for name in tree.media if (found := companion_kind_of(name))}
-    if not named:
+    candidates = {name: found for name in tree.media if (found := companion_kind_of(name))}
+    if not candidates:
         return beside
     clips = defaultdict[tuple[str, ...], list[str]](list)
     for name in tree.media:
-        if name not in named:
-            parts = _parts(name)
+        if name not in candidates:
+            parts = folded_parts(name)
             clips[parts].append(name)
             for at in range(len(parts) - 1):
                 clips[(*parts[:at], "*", *parts[at + 1 :])].append(name)
     paired, left = set[str](), list[str]()
-    for name, (kind, base) in sorted(named.items(), key=lambda item: (not item[1][1], item[0])):
+    for name, (kind, base) in sorted(candidates.items(), key=lambda item: (not item[1][1], item[0])):
         if (clip := _clip_of(name, base, clips)) is None:
             left.append(name)
         elif kind not in beside.found[clip]:
             beside.found[clip][kind] = name
             paired.add(_group(name, base))
         else:
-            beside.orphans.append(name)  # a second of its kind
-    beside.orphans += [name for name in left if _group(name, named[name][1]) in paired]
+            beside.orphans.append(name)
+    beside.orphans += [name for name in left if _group(name, candidates[name][1]) in paired]
     return beside
 
 
 def _group(name: str, base: str) -> str:
-    """Files that are meant alike: those of a folder, or all with an ending of the kind."""
+    """Return the folder of a file found by folder, or "" for all files found by ending.
+
+    If one file of a group matches a clip, those that match none are orphans rather than clips.
+    """
     return "" if base else name.rpartition("/")[0]
 
 
 def _clip_of(name: str, base: str, clips: dict[tuple[str, ...], list[str]]) -> str | None:
-    """The clip that a file belongs to, None where there is none or it is not clear which."""
+    """Return the clip a file belongs to, or None if there is none or the match is ambiguous."""
     if base:
-        return _clear(clips.get(_parts(f"{base}.mp4"), []))
-    parts = _parts(name)
+        return _only(clips.get(folded_parts(f"{base}.mp4"), []))
+    parts = folded_parts(name)
     for at in range(len(parts) - 2, -1, -1):
         if parts[at] in KIND_OF_FOLDER:
             key = (*parts[:at], "*", *parts[at + 1 :])
             inside = clips.get((*parts[:at], *parts[at + 1 :]), [])
-            if found := _clear(clips.get(key, [])) or _clear(inside):
+            if found := _only(clips.get(key, [])) or _only(inside):
                 return found
     return None
 
 
-def _clear(fits: list[str]) -> str | None:
-    """The one clip among those that fit: a video rather than a picture of it, one of a folder of clips."""
-    for wanted in (
-        fits,
-        [name for name in fits if not name.lower().endswith(IMAGE_SUFFIXES)],
-        [name for name in fits if {*_parts(name)[:-1]} & {*MEANT}],
+def _only(matches: list[str]) -> str | None:
+    """Return the only match, else the only video, else the only one in a folder of clips, else None."""
+    for narrowed in (
+        matches,
+        [name for name in matches if not name.lower().endswith(IMAGE_SUFFIXES)],
+        [name for name in matches if {*folded_parts(name)[:-1]} & {*CLIP_FOLDERS}],
     ):
-        if len(wanted) == 1:
-            return wanted[0]
+        if len(narrowed) == 1:
+            return narrowed[0]
     return None
-
-
-def _parts(name: str) -> tuple[str, ...]:
-    """The folders of a file and its name without the ending, as they are compared."""
-    return tuple(unicodedata.normalize("NFC", without_suffix(name)).casefold().split("/"))

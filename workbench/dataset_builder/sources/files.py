@@ -1,7 +1,7 @@
-"""What was given, as trees: one for each folder, one for each archive, and one for all loose files.
+"""Build trees from the given paths: one per folder, one per archive, and one for all loose files.
 
-Hidden files are skipped. A link is followed to a file of the same folder and from a snapshot of a Hub cache into its
-blobs; any other is refused with the reason, whatever it stands for.
+Hidden files are skipped. Links are followed within the same folder, and from a snapshot in a Hub cache to its blobs.
+All other links are refused with the reason.
 """
 
 from __future__ import annotations
@@ -37,23 +37,19 @@ from workbench.errors import ConfigError, DataError
 from workbench.workspace import confined, named_paths
 
 MOST_NAMES = 3
-TABLES = ("metadata", "dataset", "captions", "train", "data")  # looked for beside files that were given one by one
+TABLES = ("metadata", "dataset", "captions", "train", "data")  # looked up beside files given one by one
 SNAPSHOTS, BLOBS = "snapshots", "blobs"  # folders of the Hub's cache
 BLOB_LINK = re.compile(rb"(\.\./)+blobs/[\w.-]+\s*")
 LONGEST_LINK = 512  # bytes
 HIDDEN = re.compile(r"/\.")
 COPY = "replace it with the file itself"
-FOLDER_LINK = "a link to a folder: give that folder itself"
+FOLDER_LINK = "a link to a folder: import that folder itself"
 GZIP = ".gz"
 TOO_LONG = f"more than {MOST_TEXT_BYTES / 1024**2:.0f} MB of text: split it"
 
 
 class FilesTree(Tree):
-    """Files on disk under the names that layouts know them by.
-
-    given: imported whatever their ending says; others: files of other kinds that lie there, too
-    links: what each link that may be followed leads to, by name; unread: why a video or picture may not be read
-    """
+    """Files on disk, by the names that layouts use. given: names to import whatever their extension."""
 
     def __init__(
         self,
@@ -81,7 +77,7 @@ class FilesTree(Tree):
         path = self._found.links.get(name, self._paths[name])
         if name.lower().endswith(PARQUET):
             return as_lines(path, self.columns.video)
-        return _text_bytes(path, packed=_is_packed_text(self._paths[name]))
+        return _text_bytes(path, packed=_is_gzipped_text(self._paths[name]))
 
     def _source(self, name: str, caption: str) -> SourceFile:
         found = self._found
@@ -92,8 +88,11 @@ class FilesTree(Tree):
 class _Found:
     """Facts about the files of a folder.
 
-    links, unread: as in FilesTree; refused: texts, archives and folders that are not read -> why
-    packed: archives, and tables that hold their videos
+    links: name -> target, for links that may be followed.
+    unread: video or picture -> why it may not be read.
+    refused: text, archive or folder -> why it is not read.
+    others: files of other kinds.
+    packed: archives, and tables that contain videos.
     """
 
     links: dict[str, Path] = field(default_factory=dict)
@@ -102,8 +101,8 @@ class _Found:
     others: list[str] = field(default_factory=list)
     packed: list[Path] = field(default_factory=list)
 
-    def take(self, name: str, path: Path, root: Path | None) -> bool:
-        """Note where a file leads, or why it may not be read. Returns whether to list it all the same."""
+    def add(self, name: str, path: Path, root: Path | None) -> bool:
+        """Record a file's link target, or why it may not be read. Return whether to list it."""
         try:
             target = _followed(path, root)
         except DataError as error:
@@ -117,8 +116,8 @@ class _Found:
             self.links[name] = target
         return True
 
-    def packs(self, name: str, path: Path, columns: Columns) -> bool:
-        """Note a file that holds others, or a table that cannot be read. Returns whether it is one of the two."""
+    def add_archive(self, name: str, path: Path, columns: Columns) -> bool:
+        """Record an archive, or a table that cannot be read. Return whether the file is one of these."""
         try:
             if not _is_packed(path, columns):
                 return False
@@ -129,13 +128,13 @@ class _Found:
 
 
 def trees_of(given: list[Path], refused: dict[str, str], columns: Columns) -> Iterator[Tree]:
-    """A tree for each folder, for each archive (given, or lying in a folder), and one for all other files."""
-    # A page puts each file that is dropped on it into a folder of its own, so those given count as lying beside it.
+    """Yield a tree for each folder, for each archive (given or in a folder), and one for all other files."""
+    # The page stores each dropped file in its own folder, so records given together count as beside their archives.
     records = {path.name: path for path in given if path.name.endswith(META)} if any(map(is_archive, given)) else {}
     packed, loose = _parted([path for path in given if path not in records.values()], refused, columns)
 
     def archives(paths: Iterable[Path], root: Path | None) -> Iterator[tuple[str, Tree]]:
-        """Name -> tree of archives in a folder, or given by themselves; captions that belong to one lie beside it."""
+        """Yield name and tree of archives in a folder or given by themselves, with the captions beside them."""
         for path in paths:
             beside = record_of(path)
             try:
@@ -145,14 +144,14 @@ def trees_of(given: list[Path], refused: dict[str, str], columns: Columns) -> It
                 refused[path.name] = str(error)
 
     def with_archives(tree: FilesTree, inside: Iterator[tuple[str, Tree]]) -> Iterator[Tree]:
-        """The tree, then the archives in it; all are looked into before where captions lie around them."""
+        """Yield a tree, then its archives. If it may have captions for their members, open all archives first."""
         if any(map(columns.reads, tree.files)):
             tree.inside = list(inside)
             inside = iter(tree.inside)
         yield tree
         yield from (archive for _, archive in inside)
 
-    # Captions that were given with archives may be those of their members, so the archives are read after them.
+    # Captions given together with archives may belong to their members, so they are read before the archives.
     together = bool(packed) and any(map(_is_text, loose))
     left = list(loose)
     for path in given:
@@ -171,12 +170,12 @@ def trees_of(given: list[Path], refused: dict[str, str], columns: Columns) -> It
 
 
 def _parted(given: Iterable[Path], refused: dict[str, str], columns: Columns) -> tuple[list[Path], list[Path]]:
-    """The archives and the other files of what was given; why neither is read goes into `refused`."""
+    """Split the given files into archives and others; record in `refused` why some are not read."""
     packed, loose = list[Path](), list[Path]()
     for path in given:
         if not path.is_dir():
             try:
-                if not _is_packed_text(path) and (reason := not_read(path.name)):
+                if not _is_gzipped_text(path) and (reason := not_read(path.name)):
                     raise DataError(reason)
                 (packed if _is_packed(path, columns) else loose).append(path)
             except DataError as error:
@@ -185,31 +184,31 @@ def _parted(given: Iterable[Path], refused: dict[str, str], columns: Columns) ->
 
 
 def _is_packed(path: Path, columns: Columns) -> bool:
-    """Whether a file is an archive, or a table that holds its videos. Raises DataError for a table that is damaged."""
+    """Whether a file is an archive, or a table that contains videos. Raises DataError for a damaged table."""
     if path.name.lower().endswith(PARQUET):
         return holds_videos(path, columns.video)
     return is_archive(path)
 
 
 def _is_text(path: Path) -> bool:
-    return path.name.lower().endswith(TEXT_SUFFIXES) or _is_packed_text(path)
+    return path.name.lower().endswith(TEXT_SUFFIXES) or _is_gzipped_text(path)
 
 
-def _is_packed_text(path: Path) -> bool:
-    """Whether a file is a text or table packed with gzip, which is read under its name without the ending."""
+def _is_gzipped_text(path: Path) -> bool:
+    """Whether a file is a gzipped text or table. Such files are read under their name without ".gz"."""
     name = path.name.lower()
     return name.endswith(GZIP) and name.removesuffix(GZIP).endswith(PLAIN_TEXT_SUFFIXES)
 
 
 def record_of(archive: Path) -> Path:
-    """Return where a shard's captions would be, beside the shard."""
+    """Return the path of a shard's captions, beside the shard."""
     return archive.with_name(archive.name.partition(".")[0] + META)
 
 
 def _text_beside(path: Path, root: Path | None, refused: dict[str, str]) -> str:
-    """The text of a file that belongs to a folder or an archive and lies next to it, "" when there is none.
+    """Read the text file that belongs to a folder or archive and lies beside it; "" if there is none.
 
-    A file next to a folder may lie where this process may not read; it is then ignored.
+    A file beside a folder may be in a place that must not be read. It is then ignored.
     """
     try:
         named_paths.resolve(path.parent)
@@ -225,9 +224,9 @@ def _text_beside(path: Path, root: Path | None, refused: dict[str, str]) -> str:
 
 
 def _walk(folder: Path, found: _Found, columns: Columns) -> Iterator[tuple[str, Path]]:
-    """Name -> path of the videos, pictures and texts in a folder, in order of their names.
+    """Yield name and path of the videos, pictures and texts in a folder, sorted by name.
 
-    Archives and what is not read go into `found`.
+    Archives and files that are not read are recorded in `found`.
     """
 
     def failed(error: OSError) -> None:
@@ -242,15 +241,15 @@ def _walk(folder: Path, found: _Found, columns: Columns) -> Iterator[tuple[str, 
         found.refused |= dict.fromkeys((f"{prefix}{name}/" for name in visible if name not in folders), FOLDER_LINK)
         for name in sorted(name for name in files if not name.startswith(".")):
             path, relative = Path(parent, name), prefix + name
-            if _is_packed_text(path) and not path.with_suffix("").exists():
+            if _is_gzipped_text(path) and not path.with_suffix("").exists():
                 relative = relative[: -len(GZIP)]
-                if found.take(relative, path, folder):
+                if found.add(relative, path, folder):
                     yield relative, path
             elif columns.reads(name) or is_archive(path) or name.lower().endswith(MEDIA_SUFFIXES):
-                if found.take(relative, path, folder) and not found.packs(relative, path, columns):
+                if found.add(relative, path, folder) and not found.add_archive(relative, path, columns):
                     yield relative, path
             elif Path(parent).name == BLOBS:
-                blobs[relative] = path  # of a Hub cache, which are read under the names that lead to them
+                blobs[relative] = path  # in a Hub cache, read under the names of the links to them
             elif reason := not_read(name):
                 found.refused[relative] = reason
             else:
@@ -263,41 +262,41 @@ def _walk(folder: Path, found: _Found, columns: Columns) -> Iterator[tuple[str, 
 
 
 def _followed(path: Path, root: Path | None) -> Path:
-    """Return the ordinary file that a path stands for: itself, or the target of the link. Raises DataError.
+    """Return the ordinary file at a path: itself, or the target of a link. Raises DataError.
 
-    A link may lead to a file below `root`, which is read in any case, and from a snapshot of a Hub cache into the
-    cache's own blobs. A stranger's link anywhere else would put a private file into the dataset.
+    A link may lead to a file below `root`, and from a snapshot in a Hub cache to that cache's blobs. Any other link in
+    someone else's data could leak a private file into the dataset.
     """
     try:
         kind = path.lstat().st_mode
     except OSError:
-        return path  # whoever opens it says what is wrong
+        return path  # opening it will report the error
     try:
         if stat.S_ISLNK(kind):
             target = path.resolve(strict=True)
-        elif not stat.S_ISREG(kind):  # opening a pipe would wait for its writer
-            raise DataError("not an ordinary file (a folder, pipe or device): give a file")
+        elif not stat.S_ISREG(kind):  # opening a pipe would block
+            raise DataError("not an ordinary file (a folder, pipe or device): use a file")
         elif text := _link_text(path):
             target = (path.parent / text).resolve(strict=True)
         else:
             return path
         kind = target.stat().st_mode
     except FileNotFoundError as error:
-        raise DataError(f"it is a link to a file that is not there: {COPY}") from error
+        raise DataError(f"it is a link to a file that does not exist: {COPY}") from error
     except (OSError, RuntimeError) as error:
         loops = isinstance(error, RuntimeError) or error.errno == errno.ELOOP
-        reason = "leads back to itself" if loops else f"cannot be followed ({error})"
+        reason = "points back to itself" if loops else f"cannot be followed ({error})"
         raise DataError(f"it is a link that {reason}: {COPY}") from error
     if stat.S_ISDIR(kind):
         raise DataError(f"it is a link to a folder: {FOLDER_LINK.partition(': ')[2]}")
     if not stat.S_ISREG(kind):
-        raise DataError(f"it is a link to something that is no ordinary file: {COPY}")
+        raise DataError(f"it is a link to something that is not an ordinary file: {COPY}")
     top = root.resolve() if root else None
     below = top is not None and target.is_relative_to(top) and not HIDDEN.search(f"/{target.relative_to(top)}")
-    # The Hub's cache keeps the files that the links of a snapshot lead to in a folder of blobs.
+    # In a Hub cache, a snapshot consists of links to files in a folder of blobs.
     snapshots = next((folder for folder in path.parent.resolve().parents if folder.name == SNAPSHOTS), None)
     if not below and not (snapshots and target.parent == snapshots.parent / BLOBS):
-        raise DataError(f"it is a link that leads out of what was given: {COPY}")
+        raise DataError(f"it is a link that leads outside the imported folder: {COPY}")
     try:
         return named_paths.resolve(target)
     except ConfigError as error:
@@ -305,7 +304,7 @@ def _followed(path: Path, root: Path | None) -> Path:
 
 
 def _link_text(path: Path) -> str:
-    """Return the target of a link that was copied as a text file, as on systems without links; "" for other files."""
+    """Return the target of a link stored as a text file (on systems without links); "" for other files."""
     if SNAPSHOTS not in path.parts or path.lstat().st_size > LONGEST_LINK:
         return ""
     with path.open("rb") as file:
@@ -317,10 +316,9 @@ def _link_text(path: Path) -> str:
 
 
 def _loose(given: list[Path], columns: Columns) -> FilesTree:
-    """Files given one by one, with the captions and tables that lie beside them on disk.
+    """Build a tree of files given one by one, with the captions and tables beside them on disk.
 
-    A page puts each file that is dropped on it into a folder of its own, so the folders do not count, unless names
-    of two folders clash.
+    The page stores each dropped file in its own folder, so folders are ignored unless names clash.
     """
     taken: dict[str, Path] = {}
     named: set[str] = set()
@@ -331,14 +329,14 @@ def _loose(given: list[Path], columns: Columns) -> FilesTree:
     whole = all(_is_text(path) or path.name.lower().endswith(MEDIA_SUFFIXES) for path in given)
     for number, (folder, paths) in enumerate(folders.items()):
         videos = [path for path in paths if not (_is_text(path) or columns.asks_for(path.name))]
-        files = {path.name[: -len(GZIP)] if _is_packed_text(path) else path.name: path for path in paths}
+        files = {path.name[: -len(GZIP)] if _is_gzipped_text(path) else path.name: path for path in paths}
         if videos:
             beside = _beside(folder, videos, columns)
             found = {path.name: path for path in beside if path.name not in files}
             whole = whole and not found
             files |= found
         prefix = f"{number}-{folder.name}/" if files.keys() & taken.keys() else ""
-        taken |= {prefix + name: path for name, path in files.items() if known.take(prefix + name, path, None)}
+        taken |= {prefix + name: path for name, path in files.items() if known.add(prefix + name, path, None)}
         named |= {prefix + path.name for path in videos}
     tree = FilesTree(given[0].parent, taken, whole, named, known)
     tree.title = first_names([path.name for path in given])
@@ -346,7 +344,7 @@ def _loose(given: list[Path], columns: Columns) -> FilesTree:
 
 
 def _beside(folder: Path, videos: Sequence[Path], columns: Columns) -> Iterator[Path]:
-    """Find the captions of these videos in their folder, and tables with the usual names of caption tables."""
+    """Find the caption files of these videos in their folder, and tables with common names."""
     names = {name.casefold() for path in videos for name in (path.name, path.stem)}
     try:
         found = sorted(folder.iterdir())
@@ -369,11 +367,11 @@ def _size(path: Path) -> int:
     try:
         return path.lstat().st_size
     except OSError:
-        return 0  # it gets its import result when it is opened
+        return 0  # importing it will report the error
 
 
 def _text_bytes(path: Path, packed: bool = False) -> bytes:
-    """Raises DataError."""
+    """Read a text file. Raises DataError."""
     try:
         with gzip.open(path) if packed else path.open("rb") as file:
             data = file.read(MOST_TEXT_BYTES + 1)
@@ -385,32 +383,27 @@ def _text_bytes(path: Path, packed: bool = False) -> bytes:
     return data
 
 
-# ---- files that a browser has uploaded -------------------------------------------------------------------------------
+# ---- uploaded files --------------------------------------------------------------------------------------------------
 
-UPLOADS = "uploads"  # folder of the dataset's import task, until the next import
+UPLOADS = "uploads"  # in the folder of the dataset's import task, until the next import
 
 
 def inbox() -> Path:
-    """Return the folder that the page's server puts uploads into.
-
-    Raises:
-        ConfigError: This process serves no page.
-    """
+    """Return the folder for the page's uploads. Raises ConfigError if this process does not serve the page."""
     if not (folder := os.environ.get("GRADIO_TEMP_DIR")):
-        raise ConfigError("files is not empty, but nothing was uploaded here: name files of this machine in sources")
+        raise ConfigError("files is not empty, but nothing was uploaded: name files on this machine in sources")
     return Path(folder)
 
 
 def keep_uploads(task: Path, files: Sequence[str]) -> list[Path]:
-    """Move uploaded files into the import task's folder, so that a restart of the server does not take them away.
-
-    Each is imported by itself, so that every one of them gets a result. A file named twice is imported once.
+    """Move uploaded files to the import task's folder, so that they survive a restart of the server.
 
     Args:
-        task: The task's folder. Uploads of the last import, which is over, are removed.
+        task: The task's folder. Uploads of the previous import are removed from it.
+        files: Names of uploads; duplicates are moved once.
 
     Raises:
-        ConfigError: A file is gone, or is no upload.
+        ConfigError: A file is missing, or is not an upload.
     """
     once = [confined(inbox(), file) for file in dict.fromkeys(files)]
     if gone := [file.name for file in once if not file.is_file()]:

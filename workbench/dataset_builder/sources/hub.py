@@ -1,4 +1,4 @@
-"""Datasets on the Hugging Face Hub: look at one, fetch it as files. Nothing here knows a token (workbench.hub)."""
+"""Datasets on the Hugging Face Hub: inspect one and download its files. Tokens are handled by workbench.hub."""
 
 from __future__ import annotations
 
@@ -24,17 +24,14 @@ from workbench.workspace import confined, writing
 
 WANTED = (*SUFFIXES, *IMAGE_SUFFIXES, LATENTS, *PLAIN_TEXT_SUFFIXES, *archives.ARCHIVE_SUFFIXES, PARQUET)
 HIDDEN = re.compile(r"/\.")
-AT_ONCE = 8  # downloads
+AT_ONCE = 8  # parallel downloads
 OnFile = Callable[[int, int], None]
-"""Called with (files fetched, all files); may raise to stop, upon which what is there already stays."""
+"""Called with (files done, total); may raise to stop, which keeps the files downloaded so far."""
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A dataset repository at one commit. files: those an import could use -> bytes
-
-    config: the configuration they are of
-    """
+    """A dataset repository, or one configuration of it, at one commit. files: name -> bytes, of importable files."""
 
     repo_id: str
     commit: str
@@ -43,16 +40,16 @@ class Remote:
 
     @property
     def sentence(self) -> str:
-        """What would be fetched, for a person to confirm."""
+        """Describe the download, for the user to confirm."""
         kinds = Counter(Path(name).suffix.lower() for name in self.files)
         named = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(4))
-        return f"{self.repo_id} at {self.commit[:8]}: {byte_size(sum(self.files.values()))} to fetch: {named}"
+        return f"{self.repo_id} at {self.commit[:8]}: {byte_size(sum(self.files.values()))} to download: {named}"
 
 
 def inspect(repo_id: str, revision: str = "", config: str = "") -> Remote:
-    """What a dataset repository holds, or one configuration of it.
+    """Inspect a dataset repository, or one configuration of it.
 
-    Raises ConfigError, ModelUnavailable, DataError when it has no videos, or no such configuration.
+    Raises ConfigError, ModelUnavailable, DataError if it has no videos or no such configuration.
     """
     with explained(repo_id):
         info = client().dataset_info(repo_id, revision=revision or None, files_metadata=True)
@@ -61,7 +58,7 @@ def inspect(repo_id: str, revision: str = "", config: str = "") -> Remote:
     files = {s.rfilename: s.size or 0 for s in wanted}
     if config:
         files = _of_config(repo_id, config, getattr(info.card_data, "configs", None), files)
-    if not any(not name.lower().endswith(PLAIN_TEXT_SUFFIXES) for name in files):
+    if all(name.lower().endswith(PLAIN_TEXT_SUFFIXES) for name in files):
         unread = [(s.rfilename, reason) for s in siblings if (reason := archives.not_read(s.rfilename))]
         if unread:
             raise DataError(f"{repo_id} has no videos that can be read: {unread[0][0]} is {unread[0][1]}")
@@ -70,7 +67,7 @@ def inspect(repo_id: str, revision: str = "", config: str = "") -> Remote:
 
 
 def _of_config(repo_id: str, config: str, configs: object, files: Mapping[str, int]) -> dict[str, int]:
-    """The files of a configuration as the dataset's card declares it, and tables and captions, which belong to all.
+    """Return the files of a configuration declared in the dataset's card, plus all tables and captions.
 
     Raises DataError.
     """
@@ -79,7 +76,7 @@ def _of_config(repo_id: str, config: str, configs: object, files: Mapping[str, i
     if config not in declared:
         named = ", ".join(declared) or "none"
         raise DataError(
-            f"hub_config is {config!r}, the card of {repo_id} names {named}: choose one of them, or leave it empty"
+            f"hub_config is {config!r}, but the card of {repo_id} has {named}: choose one of them, or leave it empty"
         )
     data = declared[config].get("data_files") or f"{declared[config].get('data_dir', config)}/**"
     splits = data if isinstance(data, list) else [data]
@@ -93,9 +90,9 @@ def _of_config(repo_id: str, config: str, configs: object, files: Mapping[str, i
 
 
 def fetch(remote: Remote, parent: Path, on_file: OnFile = lambda *_: None) -> Path:
-    """Download into `parent`/OWNER--NAME/COMMIT, which an import then takes; what is there already is kept.
+    """Download to `parent`/OWNER--NAME/COMMIT and return that folder. Files already there are kept.
 
-    Raises ModelUnavailable, DataError, CannotWrite, and what on_file raises.
+    Raises ModelUnavailable, DataError, CannotWrite, and whatever `on_file` raises.
     """
     chosen = f"-{hashlib.sha256(remote.config.encode()).hexdigest()[:8]}" if remote.config else ""
     folder = parent / remote.repo_id.replace("/", "--") / f"{remote.commit[:12]}{chosen}"
@@ -105,7 +102,7 @@ def fetch(remote: Remote, parent: Path, on_file: OnFile = lambda *_: None) -> Pa
         here = sum(path.stat().st_size for name in names if (path := folder / name).is_file())
         free = shutil.disk_usage(folder).free
     if (missing := sum(remote.files.values()) - here) > free:
-        raise CannotWrite(f"{remote.repo_id} needs {missing:,} bytes and {free:,} are free: free some space")
+        raise CannotWrite(f"{remote.repo_id} needs {missing:,} bytes but only {free:,} are free: free some space")
     download = functools.partial(
         client().hf_hub_download, remote.repo_id, repo_type="dataset", revision=remote.commit, local_dir=folder
     )

@@ -1,11 +1,11 @@
-"""Clips from a class of your own, which an installed package names under an entry point: its items become a folder of
-videos with captions beside them, which is then imported like any other.
+"""Import clips from your own code, registered as an entry point of an installed package.
 
     [project.entry-points."video_lora_workbench.sources"]
     simulation = "my_package:Simulation"
 
-The entry point is called with the text behind the name (own_source simulation=seed7: "seed7") and gives an iterable of
-dicts: name, caption, and either video, the path of a file, or frames, uint8 [F, H, W, 3], with fps.
+The entry point is called with the text after the name ("seed7" for own_source simulation=seed7) and returns an iterable
+of dicts: name, caption, and either video (the path of a file) or frames (uint8 [F, H, W, 3]) with fps. The items are
+written to a folder of videos and captions, which is then imported like any other.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ RULE = "each item is a dict of name, caption, and either video (a path) or frame
 
 
 def fetch(source: str, folder: Path, on_item: Callable[[int], None]) -> Path:
-    """Write the items of NAME or NAME=TEXT into the folder. What is there already is kept, so that a stopped import
-    goes on.
+    """Write the items of NAME or NAME=TEXT to the folder and return it. Files already there are kept, to resume.
 
     Args:
-        on_item: called with the number of items after each one; may raise to stop.
+        on_item: Called with the number of items after each one; may raise to stop.
+
     Raises:
-        ConfigError: No installed package has a source of that name.
-        DataError: An item is not as the contract says, or two have one name.
-        CannotWrite: The disk is full or the folder read-only.
+        ConfigError: No installed package has a source with this name.
+        DataError: An item is invalid, or two have the same name.
+        CannotWrite: The disk is full or the folder is read-only.
     """
     name, _, text = source.strip().partition("=")
     known = {entry.name: entry for entry in metadata.entry_points(group=ENTRY_POINTS)}
     if name not in known:
-        there = f"installed are {', '.join(sorted(known))}" if known else "no installed package has one"
-        raise ConfigError(f"own_source is {name[:80]!r}, {there}: name an entry point of the group {ENTRY_POINTS}")
+        installed = f"installed are {', '.join(sorted(known))}" if known else "no installed package has one"
+        raise ConfigError(f"own_source is {name[:80]!r}, {installed}: name an entry point of the group {ENTRY_POINTS}")
     make_folder(folder)
     seen = set[str]()
     for number, item in enumerate(known[name].load()(text), 1):
@@ -53,7 +53,7 @@ def _write(item: Any, number: int, folder: Path, seen: set[str]) -> None:
         raise DataError(f"item {number} is {type(item).__name__}: {RULE}")
     name, video, frames = str(item.get("name", "")), item.get("video"), item.get("frames")
     if not name or name.startswith(".") or Path(name).name != name or name.casefold() in seen:
-        raise DataError(f"item {number} is named {name[:80]!r}, must be a file name of its own: give each another one")
+        raise DataError(f"item {number} is named {name[:80]!r}, must be a unique file name: rename it")
     seen.add(name.casefold())
     if (video is None) == (frames is None):
         raise DataError(f"item {number}, {name}: {RULE}")
@@ -62,7 +62,7 @@ def _write(item: Any, number: int, folder: Path, seen: set[str]) -> None:
         if video is None:
             _encode(frames, item.get("fps"), target, f"item {number}, {name}")
         elif not Path(video).is_file():
-            raise DataError(f"item {number}, {name}: {video} is no file")
+            raise DataError(f"item {number}, {name}: {video} is not a file")
         else:
             part = target.with_name(".part")
             with writing(target):
@@ -72,7 +72,7 @@ def _write(item: Any, number: int, folder: Path, seen: set[str]) -> None:
 
 
 def _encode(frames: Any, fps: Any, path: Path, what: str) -> None:
-    """Write frames nearly without loss, as clips to be learned from are."""
+    """Encode frames almost losslessly, like all training clips."""
     import numpy as np
 
     pixels = np.asarray(frames)

@@ -1,13 +1,13 @@
-"""Find out what was given: which layout, which videos and pictures, which captions, and what is wrong with them.
+"""Survey import sources: detect their layout, videos, pictures, captions and problems.
 
-`survey` looks at names and captions alone and decodes nothing, so that a person can confirm it before an import.
+`survey` reads only names and captions and decodes nothing, so that the user can check the result before importing.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,20 +23,24 @@ from workbench.dataset_builder.sources.tree import SourceFile, Tree, join_number
 from workbench.display.quantities import byte_size, counted
 from workbench.errors import DataError
 
-UNOPENED = "No video was opened yet: the import finds out whether each can be read, and says so."
+UNOPENED = "No video has been opened yet. The import will report any that cannot be read."
 MOST_SOURCES = 100_000
 NOT_TAKEN_SUFFIXES = (*OTHER_IMAGE_SUFFIXES, *OBSOLETE_SUFFIXES)
-NO_MEDIA = "captions without their videos are not imported: choose a folder or an archive that holds both"
+NO_MEDIA = "captions without videos are not imported: choose a folder or archive that has both"
 
 
 @dataclass(frozen=True)
 class SurveyedFiles:
-    """What one folder, archive, row of shards or handful of files holds.
+    """The contents of one folder, archive, series of shards, or group of single files.
 
-    layout, others: names of the layout it is read as and of those that would fit as well; parts: how many archives
-    size: bytes of its videos and pictures; problems: what to know before importing it -> the names it holds for
-    refused: entry of an archive -> why it may not be read;  title: the files' names, of files given one by one
-    handed: how many videos in archives beside them the texts and tables caption
+    layout: name of the layout it is read as.
+    others: names of other layouts that match.
+    size: bytes of its videos and pictures.
+    problems: problem -> affected names.
+    refused: entry -> why it may not be read.
+    parts: number of archives.
+    title: names of files given one by one, or "".
+    handed: number of videos in archives that its texts and tables have captions for.
     """
 
     path: Path
@@ -56,37 +60,44 @@ class SurveyedFiles:
 
     @property
     def sentence(self) -> str:
-        """What it is in words: "cats: Lists prompts.txt and videos.txt: 3 videos, 2 captions, 1.2 MB"."""
+        """A summary: "cats: Lists prompts.txt and videos.txt: 3 videos, 2 captions, 1.2 MB"."""
         layout = layout_named(self.layout)
         read = [source.name.lower() for source in self.sources if not source.refused]
         images, latents = (sum(name.endswith(ends) for name in read) for ends in (IMAGE_SUFFIXES, LATENTS))
         not_taken = len(self.sources) - len(read) + sum(name.endswith(NOT_TAKEN_SUFFIXES) for name in read)
         if self.handed and not self.sources:
-            return f"{self.name}: {layout.title}: {counted(self.handed, 'caption')} of videos in archives"
-        counts = [_count(len(self.sources) - images - latents - not_taken, "video"), _count(images, "picture")]
-        counts += [_count(latents, "file") + " of latents" if latents else ""]
-        counts += [f"{_count(not_taken, 'file')} that cannot be taken"] if not_taken else []
-        counts += [_count(self.parts, "archive") if self.parts > 1 else ""]
-        named = ", ".join(count for count in counts if count) or "nothing to import"
-        pictures = _count(sum(source.first_frame is not None for source in self.sources), "first frame")
-        captions = counted(sum(bool(source.caption) for source in self.sources), "caption")
+            return f"{self.name}: {layout.title}: {counted(self.handed, 'caption')} for videos in archives"
+        counts = [
+            _count(len(self.sources) - images - latents - not_taken, "video"),
+            _count(images, "picture"),
+            f"{counted(latents, 'file')} of latents" if latents else "",
+            f"{counted(not_taken, 'file')} that cannot be imported" if not_taken else "",
+            _count(self.parts, "archive") if self.parts > 1 else "",
+        ]
         kinds = Counter(kind for source in self.sources for kind, _ in source.companions)
-        beside = [_count(kinds[kind], name) for kind, name in COMPANION_NAMES.items()]
-        more = ", ".join(filter(None, (named, captions, pictures, *beside)))
-        return f"{self.name}: {layout.title}: {more}, {byte_size(self.size)}"
+        facts = [
+            ", ".join(filter(None, counts)) or "nothing to import",
+            counted(sum(bool(source.caption) for source in self.sources), "caption"),
+            _count(sum(source.first_frame is not None for source in self.sources), "first frame"),
+            *(_count(kinds[kind], name) for kind, name in COMPANION_NAMES.items()),
+            byte_size(self.size),
+        ]
+        return f"{self.name}: {layout.title}: {', '.join(filter(None, facts))}"
 
     def warnings(self, *without: Problem) -> list[str]:
-        """A sentence a problem, with up to three of the names it holds for."""
+        """Describe each problem with up to three affected names."""
         found = [(problem, names) for problem, names in self.problems.items() if problem not in without]
-        return [f"{self.name}: {_named(names)}: {problem}" for problem, names in found]
+        return [f"{self.name}: {problem}: {_named(names)}" for problem, names in found]
 
 
 @dataclass(frozen=True)
 class Survey:
-    """Everything that was given, as it would be imported.
+    """Everything that would be imported.
 
-    refused: archive -> why it cannot be read;  others: files of other kinds, where nothing lies that is taken
-    too_many: only the first MOST_SOURCES are taken
+    found: the sources that can be imported.
+    refused: archive or file -> why it cannot be read.
+    others: files of other kinds in sources without anything to import.
+    too_many: whether only the first MOST_SOURCES are imported.
     """
 
     found: tuple[SurveyedFiles, ...]
@@ -96,36 +107,36 @@ class Survey:
 
     @property
     def sources(self) -> list[SourceFile]:
-        """All videos and pictures. Raises DataError when nothing of what was given can be read."""
+        """All videos and pictures. Raises DataError if nothing can be read."""
         if not self.found and (self.refused or self.others):
-            raise DataError("; ".join(self._nowhere))
+            raise DataError("; ".join(self._unusable))
         return [source for part in self.found for source in part.sources]
 
     @property
     def problems(self) -> list[str]:
-        """A sentence a problem, and one a source of which nothing can be taken; without the files of other kinds."""
+        """One line per problem and per refused source, without files of other kinds."""
         warnings = [sentence for part in self.found for sentence in part.warnings(Problem.OTHER)]
         return [*warnings, *(f"refused: {name}: {reason}" for name, reason in self.refused.items())]
 
     @property
     def skipped(self) -> list[str]:
-        """The names of all files of other kinds, which nobody opens."""
+        """Names of all files of other kinds, which are never opened."""
         return [*(name for part in self.found for name in part.problems.get(Problem.OTHER, ())), *self.others]
 
     @property
     def not_read(self) -> dict[str, str]:
-        """Files that are not even opened: texts, archives and members of them -> why."""
+        """Texts, archives and their members that are never opened -> why."""
         return {name: reason for part in self.found for name, reason in part.refused.items()}
 
     @property
-    def _nowhere(self) -> list[str]:
-        """A line an archive that cannot be read, and one for the files of other kinds."""
+    def _unusable(self) -> list[str]:
+        """One line per refused source, and one for files of other kinds."""
         refused = [f"refused: {name}: {reason}" for name, reason in self.refused.items()]
-        return [*refused, f"{_named(self.others)}: {Problem.OTHER}"] if self.others else refused
+        return [*refused, f"{Problem.OTHER}: {_named(self.others)}"] if self.others else refused
 
     @property
     def sentences(self) -> list[str]:
-        """What a person should read before saying yes: a line a source, a line a problem, with up to three names."""
+        """A report for the user: one line per source and per problem, with up to three names."""
         lines = []
         for part in self.found:
             lines.append(part.sentence)
@@ -134,26 +145,30 @@ class Survey:
             for reason in Counter([*part.refused.values(), *linked.values()]):
                 names = tuple(name for name, why in (*part.refused.items(), *linked.items()) if why == reason)
                 lines.append(f"{part.name}: refused: {_named(names)}: {reason}")
-        lines += self._nowhere
+        lines += self._unusable
         if self.too_many:
-            lines.append(f"more than {MOST_SOURCES:,} videos: only the first {MOST_SOURCES:,} are taken")
+            lines.append(f"more than {MOST_SOURCES:,} videos: only the first {MOST_SOURCES:,} are imported")
         return lines
 
     @property
     def preview(self) -> list[str]:
-        """The same, and what a survey cannot know; empty when there is nothing to import."""
+        """`sentences`, with a reminder that no video was opened if there is something to import."""
         return [*self.sentences, UNOPENED] if self.sources else self.sentences
 
 
 def survey(
     given: Iterable[Path | str], layout: str = "", columns: Columns = USUAL, frame_rate: float | None = None
 ) -> Survey:
-    """Look at files, folders and archives without decoding anything.
+    """Survey files, folders and archives without decoding anything.
 
-    layout: the name of one to read everything as; "" to find it out; columns: what the columns of tables are called;
-    frame_rate: of numbered pictures, each folder of which is then one video.
-    Raises ConfigError for a name that is none, DataError when nothing that was given has that layout, or a table lacks
-    a column that was named.
+    Args:
+        layout: Layout to read everything as, or "" to detect it.
+        columns: Column names in tables.
+        frame_rate: Treat each folder of numbered pictures as a video with this rate.
+
+    Raises:
+        ConfigError: There is no such layout.
+        DataError: Nothing here has this layout, or a named column does not exist.
     """
     forced = layout_named(layout) if layout else None
     paths = list(dict.fromkeys(Path(os.path.abspath(Path(item).expanduser())) for item in given))
@@ -196,14 +211,14 @@ def survey(
 
 
 def _check_asked(columns: Columns, met: Sequence[ReadingNotes]) -> None:
-    """Raises DataError when nothing here has what a setting names: it is misspelled, or meant for other files."""
+    """Raise DataError if a column setting matches nothing here, because it is misspelled or meant for other files."""
     tables = [table for notes in met for table in notes.tables]
     for setting, value in (("caption_column", columns.caption), ("video_column", columns.video)):
         if not value or any(setting in notes.settings for notes in met):
             continue
         if tables:
             named = f"{tables[0]} and {len(tables) - 1} more" if len(tables) > 1 else tables[0]
-            raise DataError(f"{setting} is {value!r}, which {named} does not have: name one of these")
+            raise DataError(f"{setting} is {value!r}, which is not a column of {named}: choose one of its columns")
         what = "list, table or caption file" if setting == "caption_column" else "list or table"
         raise DataError(f"{setting} is {value!r}, but no {what} here has that name: check it, or leave it empty")
 
@@ -211,9 +226,9 @@ def _check_asked(columns: Columns, met: Sequence[ReadingNotes]) -> None:
 def _read(
     tree: Tree, layout: Layout, fits: list[Layout], seen: set[str], met: list[ReadingNotes], alone: bool
 ) -> SurveyedFiles:
-    """What a tree holds; `seen` are the keys of sources that came before, `met` the notes on trees that did.
+    """Survey one tree as `layout`, one of those that match (`fits`), and extend the sources `seen` and notes `met`.
 
-    layout: the one that it is said to be; alone: a person asked for that one, and captions of others are not read
+    alone: whether to read captions of this layout only, because the user chose it.
     """
     notes = ReadingNotes()
     readers = [one for one in LAYOUTS if one in fits or not one.shards]
@@ -232,11 +247,11 @@ def _read(
     sources, size = [], 0
     for name in dict.fromkeys([*(name for name in captions if name in names), *media]):
         caption = captions.get(name, "")
-        # A picture that only shows what a video of its name holds: a thumbnail, a first frame.
-        shows = name.lower().endswith(IMAGE_SUFFIXES) and stem(name) in videos
-        if shows and caption:
-            shows = any(without_suffix(name) + suffix in names for suffix in SUFFIXES)
-        if shows and name not in posters:
+        # A picture with a video's name is its thumbnail or first frame.
+        is_poster = name.lower().endswith(IMAGE_SUFFIXES) and stem(name) in videos
+        if is_poster and caption:
+            is_poster = any(without_suffix(name) + suffix in names for suffix in SUFFIXES)
+        if is_poster and name not in posters:
             notes.add(Problem.POSTER, name)
             posters.add(name)
         source = _source(tree, name, caption, notes)
@@ -247,7 +262,7 @@ def _read(
         size += tree.files[name] + sum(tree.files.get(file, 0) for file in notes.companions.get(name, {}).values())
         if name.lower().endswith(NOT_TAKEN_SUFFIXES):
             notes.add(Problem.KIND, name)
-        elif not (source.caption or source.refused or name.lower().endswith(LATENTS)):  # which may hold a caption
+        elif not (source.caption or source.refused or name.lower().endswith(LATENTS)):  # latents may contain a caption
             notes.add(Problem.NO_CAPTION, name)
     for name, encoding in tree.detected.items():
         notes.add(Problem.ENCODING if encoding else Problem.UNREADABLE, f"{name} ({encoding})" if encoding else name)
@@ -262,7 +277,7 @@ def _read(
 
 
 def _source(tree: Tree, name: str, caption: str, notes: ReadingNotes) -> SourceFile:
-    """A file to import, with what came with it."""
+    """Return a file to import with its first frame and companions."""
     picture = notes.first_frames.get(name)
     beside = {kind: tree.source(file, "") for kind, file in notes.companions.get(name, {}).items()}
     return replace(
@@ -273,9 +288,9 @@ def _source(tree: Tree, name: str, caption: str, notes: ReadingNotes) -> SourceF
 
 
 def _take_beside(notes: ReadingNotes, found: Mapping[str, Mapping[str, str]], captions: Mapping[str, str]) -> None:
-    """Add what lies beside clips by its names to what tables name, which counts first.
+    """Add companions found by name to those named in tables, which take precedence.
 
-    A file with a caption of its own, which is not that of the clip, is a clip.
+    A file with its own caption, different from the clip's, is a clip itself.
     """
     named = {file for of_clip in notes.companions.values() for file in of_clip.values()}
     for clip, files in found.items():
@@ -290,9 +305,10 @@ def _take_beside(notes: ReadingNotes, found: Mapping[str, Mapping[str, str]], ca
 
 
 def _hand_over(tree: Tree, captions: Mapping[str, str], notes: ReadingNotes, layout: Layout) -> int:
-    """Tell the archives inside a tree what its texts and tables say of their members; returns how many have a caption.
+    """Pass what a tree's texts and tables say about members of its archives to these archives, which are read next.
 
-    They are read after it.
+    Returns:
+        The number of members with a caption.
     """
     no_clips = {*notes.first_frames.values(), *notes.left_out}
     count = 0
@@ -311,7 +327,7 @@ def _hand_over(tree: Tree, captions: Mapping[str, str], notes: ReadingNotes, lay
 
 
 def _note_unread(tree: Tree, notes: ReadingNotes, only: str) -> None:
-    """Name every file that nothing was taken from. only: the layout that a person asked for"""
+    """Note every file that was not used. only: title of the layout that the user chose, or ""."""
     for name in tree.texts:
         if not name.lower().endswith(TEXT_SUFFIXES):
             if name not in notes.read:
@@ -320,41 +336,35 @@ def _note_unread(tree: Tree, notes: ReadingNotes, only: str) -> None:
             notes.add(Problem.NOT_READ, f"{name} ({notes.unread[name]})")
         elif name not in notes.read and tree.whole:
             if only:
-                notes.add(Problem.NOT_READ, f"{name} (only captions of the layout {only!r} were asked for)")
+                notes.add(Problem.NOT_READ, f"{name} (only captions of the layout {only!r} are read)")
             else:
                 notes.add(Problem.UNPAIRED_TEXT if name.lower().endswith(CAPTION_SUFFIXES) else Problem.NOT_READ, name)
     for name in tree.others:
         notes.add(Problem.OTHER, name)
 
 
-def _joined(found: list[SurveyedFiles]) -> Iterator[SurveyedFiles]:
-    """Archives of one folder and layout that stand in a row, such as shards, as one."""
-    last: SurveyedFiles | None = None
+def _joined(found: list[SurveyedFiles]) -> list[SurveyedFiles]:
+    """Merge consecutive archives with the same folder and layout, such as shards."""
+    joined: list[SurveyedFiles] = []
     for part in found:
-        home = None  # the folder whose archives the last part stands for
+        last = joined[-1] if joined else None
+        home = None  # the folder of the archives merged so far
         if last:
             home = last.path if last.parts > 1 else last.path.parent if is_archive(last.path) else None
         if last and is_archive(part.path) and part.layout == last.layout and home == part.path.parent:
-            names = {
-                problem: (*last.problems.get(problem, ()), *part.problems.get(problem, ()))
-                for problem in Problem
-                if problem in last.problems or problem in part.problems
-            }
-            last = replace(
+            both = [problem for problem in Problem if problem in last.problems or problem in part.problems]
+            joined[-1] = replace(
                 last,
                 path=part.path.parent,
                 sources=last.sources + part.sources,
                 size=last.size + part.size,
-                problems=names,
+                problems={one: (*last.problems.get(one, ()), *part.problems.get(one, ())) for one in both},
                 refused={**last.refused, **part.refused},
                 parts=last.parts + 1,
             )
-            continue
-        if last:
-            yield last
-        last = part
-    if last:
-        yield last
+        else:
+            joined.append(part)
+    return joined
 
 
 def _count(number: int, noun: str) -> str:

@@ -1,8 +1,8 @@
-"""Files by their names below one root, as layouts read them: a folder, files given together, or an archive.
+"""A tree of files below one root, as layouts read it: a folder, files given together, or an archive.
 
-A folder of numbered pictures (walk/frame_0001.png to frame_0024.png) may be one video. It is only when a person says
-so, since the photos of a camera are numbered as well. It then stands in the tree under its folder's name, so that each
-layout finds its caption as it does for a file.
+A folder of numbered pictures (walk/frame_0001.png to frame_0024.png) may be one video, but only if the user says so,
+because photos from a camera are numbered too. It then appears in the tree under its folder's name, and layouts find its
+caption as for any file.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from workbench.dataset_builder.sources.columns import (
 
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://[^/]*", re.IGNORECASE)
 DRIVE = re.compile(r"/?[a-z]:/*", re.IGNORECASE)
-INSIDE = re.compile(r"(?:zip|tar)://(.+?)::(.+)")  # "zip://a.mp4::clips.zip", as fsspec has it
+INSIDE = re.compile(r"(?:zip|tar)://(.+?)::(.+)")  # "zip://a.mp4::clips.zip", as in fsspec
 T = TypeVar("T")
-NUMBER = re.compile(r"#\d+$")  # of one of several captions: "a.mp4#0", as Flickr8k has them
-# What lies beside clips, by the folder that it lies in, and by how its name ends: "a.mask.mp4", "ID.mask-1a2b3c4d.mp4".
+NUMBER = re.compile(r"#\d+$")  # the number of one of several captions: "a.mp4#0", as in Flickr8k
+# Kinds of companion files by folder, and by ending: "a.mask.mp4", "ID.mask-1a2b3c4d.mp4".
 KIND_OF_FOLDER = {
     **dict.fromkeys(("control", "controls", "control_videos", "control_video", "control_files"), "control"),
     **dict.fromkeys(("reference", "references", "reference_videos", "reference_video", "refs"), "reference"),
@@ -50,13 +50,17 @@ ENDING = re.compile(rf"(.+)\.({'|'.join(KIND_OF_ENDING)})(-[0-9a-f]{{8}})?", re.
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A video or picture to import, and the caption that came with it ("" when there is none).
+    """A video or picture to import.
 
-    path: the file, or the archive that holds it; member: its name inside the archive, "" for a file
-    first_frame: the picture that came with it as its first frame, None when there is none
-    target: the file that `path` is a link to, where it may be followed; refused: why it may not be read, else ""
-    frames: the numbered pictures that make it up, shown at `fps`; `path` and `member` then only name it
-    companions: (kind, file) of what belongs to it: its control clip, reference, mask, last frame
+    path: the file, or the archive that contains it.
+    caption: the caption that came with it, or "".
+    member: its name inside the archive, or "".
+    first_frame: the picture that came with it as its first frame, or None.
+    target: the file that `path` links to, if the link may be followed.
+    refused: why it may not be read, or "".
+    frames: the numbered pictures it consists of; `path` and `member` are then only a name.
+    fps: the rate of these pictures.
+    companions: (kind, file) of its control clip, reference, mask and last frame.
     """
 
     path: Path
@@ -71,7 +75,7 @@ class SourceFile:
 
     @property
     def key(self) -> str:
-        """What distinguishes it from all others: the path, or "archive.zip::folder/a.mp4"."""
+        """Its unique key: the path, or "archive.zip::folder/a.mp4"."""
         return f"{self.path}::{self.member}" if self.member else str(self.path)
 
     @property
@@ -81,7 +85,7 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Entry:
-    """One member of an archive. refused: why it may not be read, "" when it may; info: what its reader knows of it."""
+    """A member of an archive. refused: why it may not be read, or ""; info: the archive reader's own data."""
 
     name: str
     size: int
@@ -91,9 +95,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Found:
-    """The files that a list or table may mean by a name; one if it is clear which.
+    """The files that a name in a list or table may refer to; more than one if it is ambiguous.
 
-    how: "path", "case" (their letters differ in case) or "end" (only the ends of the paths agree)
+    how: "path", "case" (they match ignoring case) or "end" (only the ends of the paths match).
     """
 
     files: Sequence[str] = ()
@@ -102,9 +106,10 @@ class Found:
 
 @dataclass
 class HandedOver:
-    """What the texts and tables around an archive say of its members, by their names.
+    """What texts and tables around an archive say about its members, by member name.
 
-    left_out: members that are no clips of their own; layout: how those texts and tables are laid out
+    left_out: members that are not clips.
+    layout: name of the layout of these texts and tables.
     """
 
     captions: dict[str, str] = field(default_factory=dict)
@@ -115,23 +120,23 @@ class HandedOver:
 
 
 class Tree(ABC):
-    """Files by their names below one root: a folder, files given together, or an archive.
+    """Files below one root: a folder, files given together, or an archive.
 
-    path:    what was given
-    files:   name ("clips/a.mp4") -> bytes, in order; hidden files are left out, as is a folder that holds all of them
-    media:   those of them that are to be imported: videos and pictures
-    texts:   those that captions may stand in
-    others:  names of files that are neither, and no part of a WebDataset sample
-    detected: text that was read -> the encoding that was detected for it, None where none could be
-    refused: entry -> why it may not be read
-    whole:   whether it is all there is, so that a caption without its video means something
-    columns: what the columns of its tables are called
-    beside:  the text of a file that belongs to it and lies next to it, "" when there is none
-    title:   the names of files that were given one by one, "" for a folder or archive, which has a name of its own
-    inside:  archives that lie in it, by name, whose members its texts and tables may speak of
-    handed:  what such texts and tables say, of an archive
-    made:    videos that numbered pictures in it are
-    read:    what layouts made of its files (`once_a_tree`)
+    path: the folder or archive.
+    files: name ("clips/a.mp4") -> size in bytes, in order, without hidden files and without a top folder shared by all.
+    media: the videos and pictures to import.
+    texts: the files that may have captions.
+    others: all other files, except parts of WebDataset samples.
+    detected: text file -> detected encoding, None if unknown.
+    refused: entry -> why it may not be read.
+    whole: whether all files of the source are known, so that a caption without a video is worth a warning.
+    columns: column names in tables.
+    beside: the text of a file that lies beside the folder or archive and belongs to it, or "".
+    title: the names of files given one by one; "" for a folder or archive.
+    inside: (name, tree) of archives in it, whose members its texts and tables may name.
+    handed: for an archive, what texts and tables around it say about its members.
+    made: videos made of numbered pictures.
+    read: cached results of layouts (`once_a_tree`).
     """
 
     columns = Columns()
@@ -153,15 +158,15 @@ class Tree(ABC):
         return [name for name in self.files if name.lower().endswith(MEDIA_SUFFIXES) or name in self.made]
 
     def forget(self) -> None:
-        """Drop cached facts after files were added or removed."""
+        """Clear cached properties after files were added or removed."""
         for name in [one for one in self.__dict__ if isinstance(getattr(type(self), one, None), cached_property)]:
             del self.__dict__[name]
 
     @cached_property
     def guests(self) -> dict[str, tuple[Tree, str]]:
-        """Videos and pictures in the archives inside: where each would lie if it was unpacked -> archive and member.
+        """Videos and pictures in the archives inside: path if unpacked -> (archive, member).
 
-        That is next to the archive, or in a folder of its name where that path is taken.
+        The path is beside the archive, or in a folder with its name if that path is taken.
         """
         members = [(part, name, self._unpacked(path, name)) for path, part in self.inside for name in part.media]
         count = Counter(self.media)
@@ -173,14 +178,14 @@ class Tree(ABC):
         }
 
     def _unpacked(self, archive: str, member: str) -> list[str]:
-        """The paths that a member may have once its archive is unpacked, the likeliest first."""
+        """Return the paths a member may have if its archive is unpacked, the most likely first."""
         folder, _, file = archive.removeprefix(self._prefix).rpartition("/")
         folder += "/" if folder else ""
         return [f"{folder}{within}{member}" for within in ("", f"{file.partition('.')[0]}/", f"{file}/")]
 
     @cached_property
     def named(self) -> list[str]:
-        """What texts and tables may speak of: its media, and those of the archives inside."""
+        """All media that texts and tables may name, including those in archives inside."""
         return [*self.media, *self.guests]
 
     @cached_property
@@ -194,11 +199,11 @@ class Tree(ABC):
         return [name for name in self.files if name not in known and _sample(name) not in samples]
 
     def find(self, name: str, folder: str = "") -> Found:
-        """The videos and pictures that a list or table in `folder` ("" or "train/") may call by that name.
+        """Find the videos and pictures that a list or table in `folder` ("" or "train/") may mean by a name.
 
-        A path counts from the folder or one of those above it. A path from elsewhere, such as the one that the dataset
-        had on another machine, is found by its longest end that fits a file: one below the folder, or anywhere if no
-        video lies below the folder. A name without an ending finds the video whose ending was left out.
+        Paths are relative to the folder or one of its parents. Other paths, such as those from another machine, match
+        the files that share the longest end of the path, below the folder or, if that has no videos, anywhere. A name
+        without an extension matches the file with any extension.
         """
         if folder + name in self._by_path:
             return Found([self._by_path[folder + name]])
@@ -229,23 +234,21 @@ class Tree(ABC):
             if files:
                 shared = [_shared_end(parts, self.full_name(one)) for one in files]
                 longest = [one for one, length in zip(files, shared, strict=True) if length == max(shared)]
-                # "/data/a.mp4" is a.mp4 rather than masks/a.mp4, whose folder the path does not have.
+                # "/data/a.mp4" means a.mp4 rather than masks/a.mp4, because the path has no folder masks.
                 whole = [one for one in longest if one.count("/") - folder.count("/") < max(shared)]
                 return Found(_clearest(whole if len(whole) == 1 else longest), "end")
         return Found()
 
     @cached_property
     def _folders(self) -> set[str]:
-        """Those that have a video or picture below them: "train/"."""
+        """Folders with a video or picture below them: "train/"."""
         return {name[: at + 1] for name in self.named for at, letter in enumerate(name) if letter == "/"}
 
     @cached_property
     def _by_path(self) -> dict[str, str]:
         found = {unicodedata.normalize("NFC", name): name for name in self.named}
         archives = {id(part): path for path, part in self.inside}
-        also = defaultdict[str, set[str]](
-            set
-        )  # other paths of a guest, in the folder that holds all of its archive, too
+        also = defaultdict[str, set[str]](set)  # other paths of guests, with and without their archive's top folder
         for name, (part, member) in self.guests.items():
             for spelled in {member, part.full_name(member)}:
                 for place in self._unpacked(archives[id(part)], spelled):
@@ -262,7 +265,7 @@ class Tree(ABC):
 
     @cached_property
     def _by_last(self) -> dict[str, list[str]]:
-        """The last part of a path, with and without its ending, case aside -> the files."""
+        """File name in lowercase, with and without extension -> files."""
         return self._by(lambda path: {path[path.rfind("/") + 1 :].casefold(), stem(path).casefold()})
 
     def _by(self, keys: Callable[[str], set[str]]) -> dict[str, list[str]]:
@@ -273,18 +276,18 @@ class Tree(ABC):
         return {key: list(names) for key, names in found.items()}
 
     def text(self, name: str) -> str:
-        """A text file's content, "" when its encoding is unknown. Raises DataError."""
+        """Return a text file's content, or "" if its encoding is unknown. Raises DataError."""
         text, detected = decode_text(self._data(self._prefix + name))
         if detected != "":
             self.detected[name] = detected
         return text
 
     def full_name(self, name: str) -> str:
-        """The file's name before the folder that holds everything was left out."""
+        """Return a file's name including the top folder shared by all files."""
         return self._prefix + name
 
     def source(self, name: str, caption: str) -> SourceFile:
-        """The file as something to import."""
+        """Return a file as a source to import."""
         if name in self.guests:
             part, member = self.guests[name]
             return part.source(member, caption)
@@ -299,7 +302,7 @@ class Tree(ABC):
 
 
 def once_a_tree(make: Callable[[Tree], T]) -> Callable[[Tree], T]:
-    """Keep what a function finds in a tree, so that each file is read once."""
+    """Cache a function's result in the tree, so that each file is read once."""
 
     @functools.wraps(make)
     def kept(tree: Tree) -> T:
@@ -311,11 +314,11 @@ def once_a_tree(make: Callable[[Tree], T]) -> Callable[[Tree], T]:
 
 
 def _spellings(name: str, root: str) -> Iterator[str]:
-    """The ways to read a name that was written on any system: as it is, as a path, without percent signs."""
+    """Yield ways to read a name written on any system: verbatim, as a path, percent-decoded, without a number."""
     plain = unicodedata.normalize("NFC", name)
     yield plain
     plain = plain.strip().strip("\"'").replace("\\", "/")
-    plain = INSIDE.sub(r"\2/\1", plain).replace("::", "/")  # "clips.zip::a.mp4", as ours are printed
+    plain = INSIDE.sub(r"\2/\1", plain).replace("::", "/")  # "clips.zip::a.mp4" is how we print archive members
     if address := ADDRESS.match(plain):
         plain = plain[address.end() :].partition("?")[0]
     plain = DRIVE.sub("/", plain, count=1) if DRIVE.match(plain) else plain
@@ -324,14 +327,14 @@ def _spellings(name: str, root: str) -> Iterator[str]:
 
 
 def _clearest(files: Sequence[str]) -> Sequence[str]:
-    """The one video among pictures that show it and masks that belong to it, or all of them."""
+    """Return the only video, else the only video that is not a companion, else all files."""
     videos = [name for name in files if not name.lower().endswith(IMAGE_SUFFIXES)]
     clips = [name for name in videos if not companion_kind_of(name)]
     return next((found for found in (videos, clips) if len(found) == 1), files)
 
 
 def _shared_end(parts: Sequence[str], name: str) -> int:
-    """How many of a path's last parts are those of the file, whose ending may be left out."""
+    """Count the parts a path shares with the end of a file's path. The last part is known to match."""
     own = [part.casefold() for part in unicodedata.normalize("NFC", name).split("/")]
     count = 1
     while count < min(len(parts), len(own)) and parts[-1 - count].casefold() == own[-1 - count]:
@@ -340,7 +343,7 @@ def _shared_end(parts: Sequence[str], name: str) -> int:
 
 
 def _folder_of_all(names: Mapping[str, int]) -> str:
-    """ "a/b/" when everything lies in there, as in an archive of one folder; "" when the files share none."""
+    """Return the folder that contains all files ("a/b/"), or "" if there is none."""
     shared: str | None = None
     for name in names:
         if shared is None:
@@ -353,25 +356,33 @@ def _folder_of_all(names: Mapping[str, int]) -> str:
 
 
 def _sample(name: str) -> str:
-    """ "train/00012" of "train/00012.mp4" and "train/00012.fps": what parts of a WebDataset sample share."""
+    """Return the WebDataset sample a file belongs to: "train/00012" for "train/00012.mp4" and "train/00012.fps"."""
     folder, slash, file = name.rpartition("/")
     return folder + slash + file.partition(".")[0]
 
 
 def without_suffix(name: str) -> str:
-    """ "videos/a" of "videos/a.mp4"."""
+    """Remove the extension: "videos/a.mp4" -> "videos/a"."""
     folder, slash, file = name.rpartition("/")
     name, dot, suffix = file.rpartition(".")
     return f"{folder}{slash}{name if dot and name and suffix else file}"
 
 
 def stem(name: str) -> str:
-    """ "a" of "videos/a.mp4"."""
+    """Return the file name without folder and extension: "videos/a.mp4" -> "a"."""
     return without_suffix(name).rpartition("/")[2]
 
 
+def folded_parts(name: str) -> tuple[str, ...]:
+    """Split a path without its extension into parts, normalized and in lowercase for comparison."""
+    return tuple(unicodedata.normalize("NFC", without_suffix(name)).casefold().split("/"))
+
+
 def companion_kind_of(name: str) -> tuple[str, str] | None:
-    """(kind, the clip that it belongs to, without an ending, "" where its folder says the kind); None of others."""
+    """Return the kind of companion that a file is by name, or None.
+
+    The second value is the clip it belongs to, without extension, or "" if the kind is known from its folder.
+    """
     folder, slash, file = name.rpartition("/")
     if found := ENDING.fullmatch(without_suffix(file)):
         return KIND_OF_ENDING[found[2].lower()], f"{folder}{slash}{found[1]}"
@@ -381,17 +392,14 @@ def companion_kind_of(name: str) -> tuple[str, str] | None:
 
 # ---- numbered frames -------------------------------------------------------------------------------------------------
 
-FEWEST_NUMBERED = 5  # pictures in a row
+FEWEST_NUMBERED = 5  # consecutive pictures
 NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>\d+)(?P<ending>\.\w+)", re.DOTALL)
 ROW_CAPTIONS = ("caption.txt", "prompt.txt", "caption.caption")
 
 
 @dataclass(frozen=True)
 class NumberedRow:
-    """Pictures of a folder ("walk/", "" at the root) that are numbered without a gap, in order.
-
-    alone: whether the folder has no other row
-    """
+    """Pictures in a folder ("walk/") numbered without gaps, in order. alone: whether it is the folder's only row."""
 
     folder: str
     names: tuple[str, ...]
@@ -404,7 +412,7 @@ class NumberedRow:
 
 
 def numbered_rows(tree: Tree) -> list[NumberedRow]:
-    """All rows of the tree. Pictures with captions of their own are none."""
+    """Find all rows in the tree, ignoring pictures with captions of their own."""
     found: dict[tuple[str, str, str], dict[int, str]] = defaultdict(dict)
     for name in tree.media:
         folder, _, file = name.rpartition("/")
@@ -421,9 +429,9 @@ def numbered_rows(tree: Tree) -> list[NumberedRow]:
 
 
 def _without_gaps(numbers: dict[int, str]) -> list[tuple[str, ...]]:
-    """The pictures parted where a number is missing; pieces of fewer than FEWEST_NUMBERED are left out.
+    """Split pictures where numbers are missing, and drop pieces shorter than FEWEST_NUMBERED.
 
-    Every n-th frame is a row, too, where most of the numbers are n apart.
+    Numbers may also increase in steps of n, if that is the most common step.
     """
     ordered = sorted(numbers)
     steps = [later - earlier for earlier, later in zip(ordered, ordered[1:], strict=False)]
@@ -437,7 +445,7 @@ def _without_gaps(numbers: dict[int, str]) -> list[tuple[str, ...]]:
 
 
 def join_numbered(tree: Tree, fps: float) -> None:
-    """Put each row of the tree in place of its pictures, as one video of that frame rate."""
+    """Replace the pictures of each row with one video at this frame rate."""
     used: set[str] = set()
     for row in numbered_rows(tree):
         folder = row.folder.rstrip("/")
@@ -445,7 +453,7 @@ def join_numbered(tree: Tree, fps: float) -> None:
         there = [name for name in texts if name in tree.files]
         caption = next(filter(None, (tree.text(name).strip() for name in there)), "")
         used |= set(there)
-        # A folder that was given by itself goes by its own name, and the text beside it is its caption.
+        # A folder given by itself uses its own name, and the text beside it is its caption.
         whole = tree.full_name(row.folder).rstrip("/")
         name = folder or whole or tree.path.name.partition(".")[0]
         frames = tuple(tree.source(one, "") for one in row.names)

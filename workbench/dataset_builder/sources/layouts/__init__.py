@@ -1,4 +1,4 @@
-"""The layouts that the field keeps its video datasets in, and which of them a tree has."""
+"""Common layouts of video datasets, and which of them match a tree."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from workbench.dataset_builder.sources.layouts.trainers import DiffSynth, LtxTra
 from workbench.dataset_builder.sources.tree import Tree
 from workbench.errors import ConfigError
 
-# The clearest signs first: text files beside videos are found in most of the others, too.
+# The most specific first. Text files beside videos occur in most other layouts too.
 LAYOUTS: tuple[Layout, ...] = (
     *(Lists(), Labels(), VideoXFun(), Musubi(), LtxTrainer(), DiffSynth()),
     *(VideoFolder(), Csv(), WebDatasetShards(), Sidecars()),
 )
-# What layouts read, the one that counts first, and how it is called in a message.
+# What layouts read, in order of precedence -> wording in messages.
 PRECEDENCE = {
     "lists": "in a list",
     "labels": "among the labels",
@@ -27,15 +27,17 @@ PRECEDENCE = {
 
 
 def fitting(tree: Tree) -> list[Layout]:
-    """The layouts that the tree may be read as, the likeliest first; none when it holds no videos or pictures."""
+    """Return the layouts that match a tree, the most likely first; none if it has no videos or pictures."""
     return [layout for layout in LAYOUTS if layout.recognize(tree)]
 
 
 def captions_of(tree: Tree, layouts: Sequence[Layout], notes: ReadingNotes) -> dict[str, str]:
-    """File name -> caption, in the order that the layouts have, each of which may hold captions of some of the files.
+    """Read the captions of all files with several layouts, each of which may have captions for some of the files.
 
-    Those of the archives inside the tree are among them. Where a file has captions in several kinds of files, a text
-    file beside it counts before a table, and that before what lies around an archive.
+    If a file has several captions, the order of PRECEDENCE decides. Files in archives inside the tree are included.
+
+    Returns:
+        File name -> caption, in the layouts' order.
     """
     kinds: dict[str, dict[str, str]] = {}
     for layout in layouts:
@@ -54,7 +56,7 @@ def captions_of(tree: Tree, layouts: Sequence[Layout], notes: ReadingNotes) -> d
 
 
 def layout_named(name: str) -> Layout:
-    """The layout of that name. Raises ConfigError."""
+    """Return the layout with this name. Raises ConfigError."""
     for layout in LAYOUTS:
         if layout.name == name:
             return layout

@@ -1,6 +1,6 @@
-"""What a layout of a video dataset is: how it is recognized and read, and which files it consists of.
+"""The interface of a dataset layout: recognize it, read its captions, and write its files.
 
-Layouts read a `Tree` (a folder, files given together, or an archive), so each works in all of them.
+Layouts read a `Tree` (a folder, files given together, or an archive), so each works with all of these.
 """
 
 from __future__ import annotations
@@ -23,53 +23,52 @@ from workbench.dataset_builder.sources.tree import Found, Tree
 
 
 class Problem(StrEnum):
-    """What a person should know of a source before it is imported; each goes with the names it holds for."""
+    """Something the user should know before importing a source. Messages list the affected names after it."""
 
-    NO_CAPTION = "without a caption"
-    NO_VIDEO = "captions whose video is missing"
-    CUT = f"captions longer than {LONGEST_CAPTION} characters: cut there"
-    TWICE = "named twice: the last caption counts"
-    BROKEN = "lines that are not records: skipped"
-    NO_NAME = "rows without a file name: skipped"
-    JOINED = "rows with more cells than columns: the rest was taken as part of the caption, see whether it reads right"
-    OPEN_QUOTE = "a quote that is never closed: the row was taken to end with its line"
-    NO_TEXT = "no text in the column of captions"
-    SEVERAL = "several captions in one cell: the first was taken, or the English one"
-    OTHER_TEXT = "other columns of captions, which were not taken: name one with caption_column to take it instead"
-    DIFFERS = "a different caption in another file, which was not taken"
-    COMPANION = "more files that go with a clip than one of a kind, or of an unknown kind: left out"
+    NO_CAPTION = "no caption"
+    NO_VIDEO = "captions without a video"
+    CUT = f"captions truncated to {LONGEST_CAPTION:,} characters"
+    TWICE = "named twice, the last caption is used"
+    BROKEN = "lines that are not records, skipped"
+    NO_NAME = "rows without a file name, skipped"
+    JOINED = "rows with more cells than columns, the extra ones were joined to the caption (check that it reads right)"
+    OPEN_QUOTE = "a quote is never closed, so the row ends with its line"
+    NO_TEXT = "no text in the caption column"
+    SEVERAL = "several captions in one cell, used the first or the English one"
+    OTHER_TEXT = "other caption columns, not used (name one with caption_column to use it instead)"
+    DIFFERS = "a different caption in another file, not used"
+    COMPANION = "files beside a clip that already has one of that kind, or of an unknown kind, left out"
     NO_COMPANION = "control clips, references, masks or last frames whose file is missing"
-    NO_CLIP = "control clips, references, masks or last frames without a clip of their name: left out"
-    BY_CASE = "names that differ from the file's in upper and lower case only"
-    BY_END = "paths that lead elsewhere: the file was found by the end of its path"
-    AMBIGUOUS = "names that fit several files, or one file that several names fit: no caption was taken"
-    UNPAIRED = "lists of unequal length, so that no caption can be assigned: none is taken"
+    NO_CLIP = "control clips, references, masks or last frames without a clip of the same name, left out"
+    BY_CASE = "names that match a file only ignoring case"
+    BY_END = "paths that do not exist here, matched by the end of the path"
+    AMBIGUOUS = "names that match several files, or share one file with another name, no caption used"
+    UNPAIRED = "lists of different lengths, so captions cannot be assigned"
     NO_PICTURE = "first frames whose picture is missing"
-    UNPAIRED_PICTURES = "lists of unequal length, so that no first frame can be assigned: none is taken"
-    ENCODING = "not saved as UTF-8, their encoding was detected: see whether the captions read right"
-    UNREADABLE = "text of unknown encoding: save it as UTF-8, no caption is taken from it"
+    UNPAIRED_PICTURES = "lists of different lengths, so first frames cannot be assigned"
+    ENCODING = "not saved as UTF-8, encoding detected (check that the captions read right)"
+    UNREADABLE = "text in an unknown encoding, not used (save it as UTF-8)"
     NOT_READ = "not read"
-    UNPAIRED_TEXT = "texts that belong to no video: not read"
-    OTHER = "files of other kinds: skipped"
-    KIND = "cannot be read: convert pictures to JPEG or PNG, videos to mp4"
-    FRAMES = "to import each such folder as one video, set frames_as_video and frame_rate"
-    POSTER = "pictures that show a video which is here, too: left out"
-    NO_COLUMN = (
-        "no column of captions, which is called text, caption, prompt or similar: if another one holds them, name it "
-        "with caption_column"
-    )
-    NO_NAMES = "no column of file names, which is called file_name, video, path or similar: name it with video_column"
+    UNPAIRED_TEXT = "texts without a video, not read"
+    OTHER = "files of other kinds, skipped"
+    KIND = "unsupported formats (convert pictures to JPEG or PNG, videos to mp4)"
+    FRAMES = "numbered pictures (to import each folder as one video, set frames_as_video and frame_rate)"
+    POSTER = "pictures of videos that are also here, left out"
+    NO_COLUMN = "no caption column, such as text, caption or prompt (if another column has them, set caption_column)"
+    NO_NAMES = "no column of file names, such as file_name, video or path (set video_column)"
 
 
 class ReadingNotes:
-    """What a layout noticed while it was read: problem -> names, in the order they were met.
+    """Observations made while reading a tree.
 
-    first_frames: video -> the picture that the layout names as its first frame, which is no clip of its own
-    companions: video -> kind -> the file that a table names as its control clip, reference, mask or last frame
-    left_out: files that a table names beside a video, such as control clips, which are no clips of their own
-    read: text files that captions were taken from, or could have been; unread: why a text file was not read
-    settings: the settings video_column and caption_column, so far as something here has what they name
-    tables: the tables here with their columns, for a message
+    names: problem -> affected names, in order.
+    first_frames: video -> the picture named as its first frame, which is not a clip itself.
+    companions: video -> kind -> the file that a table names as its control clip, reference, mask or last frame.
+    left_out: files that a table names beside a video, such as control clips, which are not clips themselves.
+    read: text files that were read for captions.
+    unread: text file -> why it was not read.
+    settings: those of video_column and caption_column whose value matches something here.
+    tables: the tables here with their columns, for messages.
     """
 
     def __init__(self) -> None:
@@ -86,7 +85,7 @@ class ReadingNotes:
         self.names[problem][name] = None
 
     def clean(self, name: str, text: str) -> str:
-        """`clean_caption`, noting under that name when it had to cut."""
+        """Clean a caption, and note under this name if it is truncated."""
         caption = clean_caption(text)
         if len(caption) < LONGEST_CAPTION - 1 or one_line(text) == caption:
             return caption
@@ -94,7 +93,7 @@ class ReadingNotes:
         return caption
 
     def cell(self, name: str, cell: Cell) -> str:
-        """The caption of a cell, noting under that name what was odd about it."""
+        """Return the caption in a cell, and note under this name what is odd about it."""
         if cell.several:
             self.add(Problem.SEVERAL, name)
         if cell.odd:
@@ -104,7 +103,7 @@ class ReadingNotes:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A file that a list or table names. folder: of the list; missing: the problem if there is no such file"""
+    """A file named by a list or table in `folder`. missing: the problem to note if it does not exist, or None."""
 
     name: str
     folder: str
@@ -112,9 +111,9 @@ class Wanted:
 
 
 def files_named(tree: Tree, wanted: Sequence[Wanted], notes: ReadingNotes) -> list[str | None]:
-    """The video or picture that each name stands for, None where there is none or it is not clear which.
+    """Find the video or picture for each name; None if there is none or the match is ambiguous.
 
-    A file that one name leads to is never given to another whose path only ends alike.
+    A file matched by its full path is not matched again by the end of another path.
     """
     found = [tree.find(one.name, one.folder) if one.name.strip() else Found() for one in wanted]
     taken = {one.files[0] for one in found if one.how == "path" and len(one.files) == 1}
@@ -138,7 +137,7 @@ def files_named(tree: Tree, wanted: Sequence[Wanted], notes: ReadingNotes) -> li
 
 
 def caption_in(tree: Tree, name: str, notes: ReadingNotes) -> str:
-    """The caption in a text file of one video: plain text, or a JSON record."""
+    """Read the caption in a video's own text file: plain text, or a JSON record."""
     text = tree.text(name)
     notes.read.add(name)
     if not name.lower().endswith(".json"):
@@ -171,10 +170,11 @@ FOLDERS = {"control": "control", "reference": "reference", "mask": "masks", "las
 
 @dataclass(frozen=True)
 class ExportedClip:
-    """A clip to write. name: its file name in the layout ("1a2b3c4d5e6f7a8b.mp4"), one dot, no spaces, unique.
+    """A clip to write.
 
-    first_frame: the picture that came with it as its first frame
-    companions: kind -> the file of what lies beside it: its control clip, reference, mask, last frame
+    name: its unique file name in the layout ("1a2b3c4d5e6f7a8b.mp4"), with one dot and no spaces.
+    first_frame: the picture that came with it as its first frame, or None.
+    companions: kind -> file of its control clip, reference, mask or last frame.
     """
 
     clip: Clip
@@ -190,7 +190,7 @@ class ExportedClip:
 
     @property
     def beside(self) -> dict[str, str]:
-        """Kind -> the name in a layout of what lies beside it: "control/a.mp4", "masks/a.mp4", of the clip a.mp4."""
+        """Kind -> the companion's path in the layout, such as "masks/a.mp4" for the clip a.mp4."""
         return {kind: f"{FOLDERS[kind]}/{self.stem}{file.suffix}" for kind, file in self.companions.items()}
 
     @property
@@ -203,22 +203,25 @@ class ExportedClip:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is known of the clip, for layouts that have room for it. The original file's name stays private."""
+        """Facts for layouts that store them. The source file's name stays private."""
         return self.clip.model_dump(mode="json", include={"fps", "frames", "width", "height", "sha256"})
 
 
 ExportedFiles = Iterator[tuple[str, Path | bytes]]
-"""(name, the file to copy or its bytes), in the order in which they are written."""
+"""(name, the file to copy or its bytes), in the order to write them."""
 
 
-# ---- the contract ---------------------------------------------------------------------------------------------------
+# ---- the interface --------------------------------------------------------------------------------------------------
 
 
 class Layout(ABC):
-    """A way to keep videos and captions. name: as in settings; title: for people.
+    """A way to store videos and captions.
 
-    reads: the kind of files that captions come from; of layouts that share a kind, one reads a tree
-    pictures: whether it has a place for first frames that differ from the clips' own; shards: whether it is tar files
+    name: the name in settings.
+    title: the name shown to users.
+    reads: what captions are read from; only one of the layouts that share it reads a tree.
+    pictures: whether it can store first frames that differ from the clips' own.
+    shards: whether it consists of tar files.
     """
 
     name: str
@@ -229,19 +232,19 @@ class Layout(ABC):
 
     @abstractmethod
     def recognize(self, tree: Tree) -> bool:
-        """Whether the tree looks like this layout."""
+        """Whether a tree looks like this layout."""
 
     @abstractmethod
     def captions(self, tree: Tree, notes: ReadingNotes) -> dict[str, str]:
-        """File name -> caption of the media that the layout names, in its order; the caller adds the rest after them.
+        """Return file name -> caption of the media that the layout names, in its order. Raises DataError.
 
-        Pictures that are no clips of their own are reported as first frames or posters. Raises DataError.
+        The caller appends all other media. Report pictures that are not clips as first frames or posters in `notes`.
         """
 
     @abstractmethod
     def files(self, clips: Sequence[ExportedClip], first_frames: bool) -> ExportedFiles:
-        """The files that make up the clips in this layout, from which `captions` reads the same again.
+        """Yield the files of this layout, from which `captions` reads the same captions. Raises DataError.
 
-        first_frames: also each clip's first frame, in layouts that have a place for it; if any clip came with a picture
-        of its own, such a layout has them in any case. Raises DataError.
+        first_frames: whether to write each clip's first frame, if the layout can store it. Such a layout always writes
+            them if any clip came with a separate first frame.
         """

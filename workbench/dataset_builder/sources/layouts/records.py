@@ -1,9 +1,9 @@
-"""Rows of captions as the field writes them: delimited text (CSV, TSV and their kin), and JSON of any shape.
+"""Read rows of captions from delimited text (CSV, TSV and similar) and from JSON of any shape.
 
-No word is lost, or the line is named. People write captions with commas and quotes in them, and many tables never saw a
-program that quotes. So commas beyond the header's columns belong to the caption, and a quote that is never closed ends
-with its line instead of swallowing the rows that follow. A list of "name|caption" lines (`lines_of_names`) is a table
-of two columns without a header. JSON may be lists and lines of records, captions by name, columns, or wrappers of them.
+No word is lost without naming the line. Captions often contain commas and quotes, and many tables were written without
+proper quoting. So extra commas belong to the caption, and a quote that is never closed ends with its line instead of
+swallowing the following rows. A list of "name|caption" lines (`lines_of_names`) is a two-column table without a header.
+JSON may be a list or lines of records, captions by name, columns, or any of these nested in wrappers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, cast
 
 from workbench.dataset_builder.sources.columns import (
@@ -28,13 +28,13 @@ from workbench.dataset_builder.sources.columns import (
 from workbench.dataset_builder.sources.layouts.base import Problem
 
 DELIMITERS = (",", ";", "\t", "|")
-STRONG = ("\t", "|")  # those that prose does not have
-SAMPLE = 20  # lines from which the delimiter is found out
-PREFACE = 5  # lines of remarks that may stand before the header
-MOST_LINES = 200  # of one cell: a quote that is open for longer was never closed
-NEW_LINE = re.compile(r"\r\n|\n|\r")  # not splitlines: U+2028 ends no line
-FORMULA = re.compile(r"'*[=+\-@\t\r]")  # a cell that a spreadsheet runs; a quote in front makes it text
-FORMULA_TEXT = re.compile(r'="([^"]*)"')  # how a spreadsheet is told that a cell is text
+STRONG = ("\t", "|")  # delimiters that do not occur in prose
+SAMPLE = 20  # lines used to detect the delimiter
+PREFACE = 5  # maximum lines of comments before the header
+MOST_LINES = 200  # per cell; a quote open for longer was never closed
+NEW_LINE = re.compile(r"\r\n|\n|\r")  # unlike splitlines, do not split at U+2028
+FORMULA = re.compile(r"'*[=+\-@\t\r]")  # a cell that a spreadsheet would run; a leading quote makes it text
+FORMULA_TEXT = re.compile(r'="([^"]*)"')  # text written as a spreadsheet formula
 # "a.mp4: a cat", "a.mp4 - a cat", "a.mp4 a cat"
 MEDIA_NAME = rf"\S(?:.*?\S)??(?:{'|'.join(map(re.escape, MEDIA_SUFFIXES))})"
 NAME_FIRST = re.compile(rf"\s*({MEDIA_NAME})(?:\s*(?:[:=-]>?)\s+|\s*[:=]>?|\s+)", re.IGNORECASE)
@@ -43,11 +43,12 @@ WORD_FIRST = re.compile(r"\s*(\S+)\s+")
 
 @dataclass(frozen=True)
 class Records:
-    """What the text of a table says.
+    """The content of a table.
 
-    rows:     where each stands ("line 3"), and what it says by column or key
-    columns:  all of them; problems: what was odd, and where
-    unread:   why it holds none, "" when it does
+    rows: position ("line 3") and values by column or key.
+    columns: all columns or keys.
+    problems: (problem, position).
+    unread: why it has no records, or "".
     """
 
     rows: Sequence[tuple[str, Mapping[str, Any]]] = ()
@@ -57,13 +58,13 @@ class Records:
 
 
 def read_delimited(text: str, suffix: str, columns: Columns, is_name: Callable[[str], bool]) -> Records:
-    """Read a table whose delimiter and header are found out.
+    """Read a delimited table, detecting its delimiter and header.
 
     Args:
-        text: the file's content
-        suffix: the ending of its name, which decides in doubt
-        columns: what its columns may be called
-        is_name: whether a cell names a video that is here
+        text: The file's content.
+        suffix: The file's extension, which decides if the delimiter is ambiguous.
+        columns: Known column names.
+        is_name: Whether a cell names a video that is here.
     """
     lines = NEW_LINE.split(text.replace("\0", " "))
     first = next((number for number, line in enumerate(lines) if line.strip()), len(lines))
@@ -74,40 +75,40 @@ def read_delimited(text: str, suffix: str, columns: Columns, is_name: Callable[[
         return Records(unread="it is empty")
     sample = [lines[at] for at in numbers]
     delimiter = declared[1] if declared else _delimiter(sample, suffix, columns, is_name)
-    before = _remarks(sample, delimiter)
-    remarks, first, sample = numbers[:before], numbers[before], sample[before:]
+    before = _comment_lines(sample, delimiter)
+    comments, first, sample = numbers[:before], numbers[before], sample[before:]
     header = [cell.strip().strip("\ufeff") for cell in _cells(sample[0], delimiter)]
-    while header and not header[-1]:  # a delimiter behind the last column
+    while header and not header[-1]:  # a delimiter after the last column
         header.pop()
     if any(map(is_media_name, header)) or not any(map(columns.knows, header)) and any(map(is_name, header[:1])):
         header = _guessed(sample, delimiter, is_media_name if any(map(is_media_name, header)) else is_name)
         if not header:
-            return Records(unread="it has no header and not two columns")
+            return Records(unread="it has neither a header nor two columns")
     else:
         first += 1
-    header = [column + " " * header[:at].count(column) for at, column in enumerate(header)]  # each a name of its own
-    rows, problems = list[tuple[str, Mapping[str, Any]]](), [(Problem.BROKEN, f"line {at + 1}") for at in remarks]
+    header = [column + " " * header[:at].count(column) for at, column in enumerate(header)]  # make names unique
+    rows, problems = list[tuple[str, Mapping[str, Any]]](), [(Problem.BROKEN, f"line {at + 1}") for at in comments]
     for line, cells, odd in _Reader(lines, delimiter, header, columns, is_name).rows(first):
         rows.append((f"line {line}", cells))
         problems += [(problem, f"line {line}") for problem in odd]
-        # Of a row that is too short the name may be what there is.
+        # A short row is fine if it has a file name.
         if len(cells) < len(header) and not is_media_name(name := columns.name(cells)) and not is_name(name):
             problems.append((Problem.BROKEN, f"line {line}"))
     return Records(rows, header, problems)
 
 
-def _remarks(sample: Sequence[str], delimiter: str) -> int:
-    """How many lines stand before the table: without a delimiter, or with the sign of a remark and no file's name."""
+def _comment_lines(sample: Sequence[str], delimiter: str) -> int:
+    """Count the lines before the table: those without a delimiter, and those with "#" and no file name."""
 
-    def is_remark(line: str) -> bool:
+    def is_comment(line: str) -> bool:
         cells = _cells(line, delimiter)
         return len(cells) == 1 or (line.lstrip().startswith("#") and not any(map(is_media_name, cells)))
 
-    return next((at for at, line in enumerate(sample[: PREFACE + 1]) if not is_remark(line)), 0)
+    return next((at for at, line in enumerate(sample[: PREFACE + 1]) if not is_comment(line)), 0)
 
 
 def _delimiter(sample: Sequence[str], suffix: str, columns: Columns, is_name: Callable[[str], bool]) -> str:
-    """The one whose header has the most known columns, then whose rows name the most videos, then the steadiest."""
+    """Choose by most known columns in the header, then rows with file names, then cells in the shortest row."""
 
     def fitness(delimiter: str) -> tuple[int, int, int, bool]:
         rows = [_cells(line, delimiter) for line in sample]
@@ -120,10 +121,10 @@ def _delimiter(sample: Sequence[str], suffix: str, columns: Columns, is_name: Ca
 
 
 def _guessed(sample: Sequence[str], delimiter: str, is_name: Callable[[str], bool]) -> list[str]:
-    """The columns of rows without a header, none where it is not clear which is the caption.
+    """Guess the columns of a table without a header; none if the caption column is unclear.
 
-    Two are a name and a caption. Of several that a tab or bar parts (id|written|spoken, file|speaker|text) the first
-    that is not much shorter than another is the caption, and the others might have been.
+    Two columns are a file name and a caption. With more columns, separated by tabs or bars (id|written|spoken,
+    file|speaker|text), the caption is the first with at least half as many letters as the longest.
     """
     rows = [_cells(line, delimiter) for line in sample]
     if any(len(row) == 2 for row in rows):
@@ -138,9 +139,9 @@ def _guessed(sample: Sequence[str], delimiter: str, is_name: Callable[[str], boo
 
 
 def lines_of_names(text: str, is_name: Callable[[str], bool]) -> str:
-    """A text file whose lines are a file's name and its caption, as a table's text; "" where it is something else.
+    """Convert a text file of lines with a file name and a caption to a delimited table; "" for other text.
 
-    is_name: whether a text names a video that is here
+    is_name: Whether a text names a video that is here.
     """
     lines = [line for line in NEW_LINE.split(text.strip("\ufeff")) if line.strip()]
     sample = lines[:SAMPLE]
@@ -148,31 +149,33 @@ def lines_of_names(text: str, is_name: Callable[[str], bool]) -> str:
     def is_row(line: str, delimiter: str) -> bool:
         cells = [cell.strip() for cell in _cells(line, delimiter)]
         named = [cell for cell in cells if is_media_name(cell)] or [cell for cell in cells[:1] if is_name(cell)]
-        sure = delimiter in STRONG or is_media_name(named[0]) if named else False
-        says = any(_says(cell) for cell in cells if cell not in named)
-        return sure and says and len(named) == 1 and named[0] in (cells[0], cells[-1])
+        if len(named) != 1 or named[0] not in (cells[0], cells[-1]):
+            return False
+        has_caption = any(_has_letters(cell) for cell in cells if cell not in named)
+        return has_caption and (delimiter in STRONG or is_media_name(named[0]))
 
     for delimiter in DELIMITERS:
         rows = [line for line in sample if is_row(line, delimiter)]
         if 2 * len(rows) >= len(sample) and any(is_name(cell) for row in rows for cell in _cells(row, delimiter)):
             return text
-    # Without an ending, a list is told from prose ("a cat ..." beside a.mp4) by several names, one in every line.
+    # Prose may start with the name of a file ("a cat ..." beside a.mp4). If names have no extension, it is a list only
+    # if there are several and every line starts with one.
     for pattern, least, different in ((NAME_FIRST, len(sample) / 2, 1), (WORD_FIRST, len(sample), 2)):
         split = [_split(line, pattern) for line in sample]
-        names = [name for name, caption in split if is_name(name) and _says(caption)]
+        names = [name for name, caption in split if is_name(name) and _has_letters(caption)]
         if len(names) >= least and len(set(names)) >= different:
             return "\n".join("\t".join(filter(None, _split(line, pattern))) for line in NEW_LINE.split(text))
     return ""
 
 
 def _split(line: str, pattern: re.Pattern[str]) -> tuple[str, str]:
-    """The name that a line begins with and what follows, ("", line) where it begins with none."""
+    """Split a line into the name it starts with and the rest, or return ("", line)."""
     found = pattern.match(line)
     return (found[1], line[found.end() :]) if found else ("", line)
 
 
-def _says(text: str) -> bool:
-    """Whether a text has a letter: classes and times have none."""
+def _has_letters(text: str) -> bool:
+    """Whether a text has letters. Class numbers and times have none."""
     return any(map(str.isalpha, text))
 
 
@@ -192,7 +195,7 @@ class _Reader:
         self.name_at = next((at for at, cell in enumerate(header) if columns.name_keys([cell])), -1)
 
     def rows(self, first: int) -> Iterator[tuple[int, dict[str, str], list[Problem]]]:
-        """The line that each begins in, from 1; column -> text; what is odd about it."""
+        """Yield each row: the number of its first line (from 1), column -> text, and its problems."""
         number = first
         while number < len(self.lines):
             begun, line = number, self.lines[number]
@@ -205,20 +208,20 @@ class _Reader:
             yield begun + 1, *self._row(record)
 
     def _continued(self, begun: str, number: int) -> int:
-        """How many of the lines from `number` belong to a cell whose quote is open, 0 when it is never closed."""
+        """Count the lines from `number` that continue an open quoted cell; 0 if it is never closed."""
         short = not is_media_name(self._name(begun))
         for more, line in enumerate(self.lines[number : number + MOST_LINES], 1):
             name = self._name(line)
-            at = line.find('"')  # one that opens a cell: no cell can be open before it
+            at = line.find('"')  # if it opens a cell here, no earlier cell can be open
             opens = at > 0 and line[at - 1] == self.delimiter and line[at + 1 : at + 2] not in ("", self.delimiter)
             if is_media_name(name) or (short and name and self.is_name(name)) or opens:
-                return 0  # a row of its own
+                return 0  # this line is a row
             if not _ends_inside(line, self.delimiter, inside=True):
                 return more
         return 0
 
     def _name(self, line: str) -> str:
-        """The file's name, where a line looks like a whole row."""
+        """Return the file name in a line that looks like a complete row, or ""."""
         cells = line.split(self.delimiter)
         if self.name_at < 0 or len(cells) < len(self.header):
             return ""
@@ -240,7 +243,7 @@ class _Reader:
                 and not is_media_name(parts[first].text)
                 and is_media_name(self._between(record, parts, first, first + over + 1))
             ):
-                at = first  # the commas are those of the file's name
+                at = first  # the extra commas belong to the file name
             spans[at : at + over + 1] = [(at, at + over + 1)]
         row: dict[str, str] = {}
         unclosed = False
@@ -255,7 +258,7 @@ class _Reader:
         return row, [Problem.JOINED] * of_caption + [Problem.OPEN_QUOTE] * unclosed
 
     def _between(self, record: str, parts: Sequence[_Part], start: int, end: int) -> str:
-        """The text of several cells that are one, with what stands between them."""
+        """Return the text from one cell up to another, including delimiters, as a single cell."""
         raw = record[parts[start].start : parts[end].start - 1 if end < len(parts) else len(record)].strip()
         if raw.startswith('"') and raw.endswith('"') and _opens(raw[1:].lstrip()):
             return _unquoted(raw[1:-1])
@@ -264,7 +267,7 @@ class _Reader:
 
 @dataclass(frozen=True)
 class _Part:
-    """A cell: its text, where in the record it begins, and whether it stood in quotes."""
+    """A cell: its text, its start in the record, and whether it was quoted."""
 
     text: str
     start: int
@@ -272,7 +275,7 @@ class _Part:
 
 
 def _opens(rest: str) -> bool:
-    """Whether the next quote of a text is one that opens a quotation, rather than closing the one before."""
+    """Whether the next quote in a text opens a quotation rather than closing one."""
     at = rest[:-1].find('"')
     return at < 0 or at == 0 or rest[at - 1].isspace() or rest[at - 1] in "([{"
 
@@ -286,12 +289,15 @@ def _cells(record: str, delimiter: str) -> list[str]:
 
 
 def _ends_inside(line: str, delimiter: str, inside: bool = False) -> bool:
-    """Whether a quoted cell is still open at the end of a line. inside: it was open at its beginning."""
+    """Whether a quoted cell is open at the end of a line. inside: whether one is open at its start."""
     return _scanned(line, delimiter, inside)[1]
 
 
 def _scanned(record: str, delimiter: str, inside: bool = False) -> tuple[list[_Part], bool]:
-    """The cells of a record, and whether one of them is quoted and never closed. inside: the first was open before."""
+    """Split a record into cells; return them and whether one has an unclosed quote.
+
+    inside: whether the first cell continues an open quote.
+    """
     parts, at, is_open = list[_Part](), 0, False
     while True:
         start = at
@@ -309,9 +315,9 @@ def _scanned(record: str, delimiter: str, inside: bool = False) -> tuple[list[_P
 
 
 def _closing(text: str, opening: int, delimiter: str, begun: bool = False) -> int:
-    """Where the quote at `opening` is closed, -1 where it is not in this text or is no quote of the table.
+    """Return where the quote at `opening` is closed, or -1 if it is not, or if it belongs to the caption.
 
-    begun: the cell was opened in a line before, so that text[opening:] lies inside it.
+    begun: whether the cell was opened in an earlier line, so that text[opening:] is inside it.
     """
     at = opening if begun else opening + 1
     first = True
@@ -325,14 +331,14 @@ def _closing(text: str, opening: int, delimiter: str, begun: bool = False) -> in
         if (not rest or rest[0] == delimiter) and not escaped:
             return at
         if first and not begun and _closes(text, at) and "\n" not in text[opening:at]:
-            return -1  # "Big" cat: the quotes are the caption's own
+            return -1  # in '"Big" cat', the quotes belong to the caption
         first = False
         at += 1
     return -1
 
 
 def _is_own_quote(line: str, opening: int) -> bool:
-    """Whether the quote that begins a cell belongs to its text, since the next one closes it within the text."""
+    """Whether the quote that starts a cell belongs to its text, because the next quote closes it within the text."""
     at = line.find('"', opening + 1)
     while at >= 0 and line[at + 1 : at + 2] == '"':
         at = line.find('"', at + 2)
@@ -340,31 +346,31 @@ def _is_own_quote(line: str, opening: int) -> bool:
 
 
 def _closes(text: str, at: int) -> bool:
-    """Whether a quote within a text closes a quotation: it follows a word, and no letter follows it."""
+    """Whether a quote in a text closes a quotation: it follows a word, and no letter or digit follows it."""
     return not text[at - 1].isspace() and text[at - 1] != "\\" and not text[at + 1 : at + 2].isalnum()
 
 
 def _unquoted(cell: str) -> str:
-    """What a quoted cell says: a quote in it is written twice, or with a backslash."""
+    """Unescape a quoted cell, in which quotes are doubled or escaped with a backslash."""
     return cell.replace('""', '"').replace('\\"', '"')
 
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------
 
 LONGEST_LINE = 1024**2  # characters of one record
-MOST_DEEP = 4  # wrappers around the records: {"data": {"train": [...]}}
+MOST_DEEP = 4  # maximum wrappers around the records: {"data": {"train": [...]}}
 ID_COLUMNS = ("imageid", "videoid", "clipid")
 BROKEN: Mapping[str, Any] = {}
-"""Stands for what is no record."""
+"""Placeholder for a value that is not a record."""
 
 
 def read_json(text: str, columns: Columns, is_name: Callable[[str], bool]) -> Records:
-    """Find the records of a .json or .jsonl file, whichever of the two it really is.
+    """Find the records in JSON or JSON Lines, whatever the file's extension.
 
     Args:
-        text: the file's content
-        columns: what the keys may be called
-        is_name: whether a text names a video that is here
+        text: The file's content.
+        columns: Known keys.
+        is_name: Whether a text names a video that is here.
     """
     text = text.strip().strip("\ufeff")
     if not text:
@@ -382,8 +388,7 @@ def read_json(text: str, columns: Columns, is_name: Callable[[str], bool]) -> Re
         return Records(unread=f"it is not JSON: {error}")
     found = _records(value, columns, is_name, MOST_DEEP)
     if not found:
-        why = "there is no list of records in it, and none of its keys is the name of a video that is here"
-        return Records(unread=why)
+        return Records(unread="there is no list of records in it, and none of its keys names a video that is here")
     if isinstance(value, dict) and found == [value]:
         return _with_columns([("line 1", value)])
     return _with_columns([(f"record {number}", row) for number, row in enumerate(_with_names(found, columns), 1)])
@@ -396,8 +401,7 @@ def _with_columns(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> Records:
 
 
 def _value(line: str) -> object:
-    """What a line says, None for nothing that can be read: JSON, or a record as Python prints it; by itself, or as a
-    part of a list that is not whole."""
+    """Parse a line of JSON or a Python literal, alone or as part of an incomplete list; None if that fails."""
     if not line.startswith(("{", "[")) or len(line) > LONGEST_LINE:
         return None
     for part in (line.rstrip(", "), line.lstrip("[, ").rstrip("], ")):
@@ -408,7 +412,7 @@ def _value(line: str) -> object:
 
 
 def _one_by_one(text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Records that follow one another, each over several lines; what is behind one that is damaged is one, too."""
+    """Yield consecutive records that may span several lines. Everything after a damaged one is one broken record."""
     reader, at, line = json.JSONDecoder(), 0, 1
     while at < len(text):
         begun = at
@@ -422,7 +426,7 @@ def _one_by_one(text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _record(value: object) -> Mapping[str, Any]:
-    """A record, or a pair of name and caption as one."""
+    """Return a record, converting a pair of name and caption, or BROKEN."""
     if isinstance(value, dict):
         return value
     if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str):
@@ -431,7 +435,7 @@ def _record(value: object) -> Mapping[str, Any]:
 
 
 def _records(value: object, columns: Columns, is_name: Callable[[str], bool], deep: int) -> list[Mapping[str, Any]]:
-    """The records in a value of JSON, whatever holds them; none when it holds none."""
+    """Find the records in a JSON value of any shape."""
     if isinstance(value, list):
         rows = [_record(one) for one in value]
         return rows if any(row is not BROKEN for row in rows) else []
@@ -447,14 +451,11 @@ def _records(value: object, columns: Columns, is_name: Callable[[str], bool], de
         return [value]
     if any(is_media_name(key) or is_name(key) for key in keys):
         return [_named(key, one, columns) for key, one in value.items() if isinstance(one, str | list | dict | None)]
-    inside = [_records(one, columns, is_name, deep - 1) for one in value.values()]
-    if any(inside):
-        return list(chain.from_iterable(inside))
-    return []
+    return [row for one in value.values() for row in _records(one, columns, is_name, deep - 1)]
 
 
 def _of_columns(value: Mapping[str, Any], columns: Columns) -> list[Mapping[str, Any]]:
-    """The records of a table kept by columns: as lists, or by the rows' numbers, as pandas writes it."""
+    """Return the records of a table stored by columns, as lists or, as pandas does, by row number."""
     lists = {
         key: list(one.values()) if isinstance(one, dict) and all(map(str.isdigit, one)) else one
         for key, one in value.items()
@@ -467,14 +468,14 @@ def _of_columns(value: Mapping[str, Any], columns: Columns) -> list[Mapping[str,
 
 
 def _named(key: str, value: object, columns: Columns) -> Mapping[str, Any]:
-    """The record of {name: caption} or {name: record}."""
+    """Make a record from an item of {name: caption} or {name: record}."""
     if isinstance(value, dict) and (columns.text_keys(value) or not by_language(value)):
         return {**value, "file_name": key}
     return {"file_name": key, "text": value}
 
 
 def _with_names(rows: Sequence[Mapping[str, Any]], columns: Columns) -> list[Mapping[str, Any]]:
-    """The records, where captions and files are apart (COCO's images and annotations) joined by their numbers."""
+    """Join captions to file names by id if they are in separate records, like COCO's images and annotations."""
     names = {str(row["id"]): name for row in rows if "id" in row and (name := columns.name({**row, "id": None}))}
     if not names:
         return list(rows)

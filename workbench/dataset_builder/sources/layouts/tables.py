@@ -1,7 +1,7 @@
-"""Tables of file names and captions: metadata.jsonl and metadata.csv, as the Hub's VideoFolder has them, and the JSON,
-JSON Lines, CSV, TSV and parquet files of any name that trainers and published datasets use.
+"""Tables of file names and captions: metadata.jsonl and metadata.csv, as in the Hub's VideoFolder, and JSON, JSON
+Lines, CSV, TSV and parquet files of any name, as in published datasets.
 
-A table holds for its folder and those below; the nearest one counts.
+A table applies to its folder and those below. The nearest table takes precedence.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LISTS = (".txt", *LIST_SUFFIXES)
 
 
 class Table(Layout):
-    """What both tables share; `file` is the one a subclass writes, `endings` are those it is told by."""
+    """A table. `file` is the one to write; `endings` are the extensions it is recognized by."""
 
     reads = "tables"
     file: str
@@ -66,20 +66,20 @@ class Table(Layout):
         ]
         files = files_named(tree, wanted, notes)
         found: dict[str, str] = {}
-        said: dict[str, str] = {}  # file -> the table that its caption is from
+        origin: dict[str, str] = {}  # file -> the table its caption is from
         for (table, row), text, file in zip(rows, texts, files, strict=True):
             if not row.name and text:
                 notes.add(Problem.NO_NAME, row.where)
             if file is None:
                 continue
-            if text and said.get(file) == table.name:
+            if text and origin.get(file) == table.name:
                 notes.add(Problem.TWICE, file)
-            elif text and file in said and found[file] != notes.clean(file, text):
-                notes.add(Problem.DIFFERS, f"{file} ({said[file]})")
-            if text or file not in found:  # an empty cell keeps its place, and no more
+            elif text and file in origin and found[file] != notes.clean(file, text):
+                notes.add(Problem.DIFFERS, f"{file} ({origin[file]})")
+            if text or file not in found:  # a row without a caption still determines the order
                 found[file] = notes.clean(file, text)
             if text:
-                said[file] = table.name
+                origin[file] = table.name
         frames = [Wanted(first_frame(row.values), table.folder, Problem.NO_PICTURE) for table, row in rows]
         for file, picture in zip(files, files_named(tree, frames, notes), strict=True):
             if picture is not None and file is not None:
@@ -89,9 +89,9 @@ class Table(Layout):
 
 
 class VideoFolder(Table):
-    """A metadata.jsonl names each video and its caption, as datasets on the Hugging Face Hub do; beside each video in
-    the folder videos is its caption as a .txt file, which most trainers read. JSON and JSON Lines files of other
-    names and keys are read as well.
+    """A metadata.jsonl lists each video and its caption, like datasets on the Hugging Face Hub. Each video also has a
+    .txt file with its caption beside it, which most trainers read. JSON and JSON Lines files with other names and keys
+    can be imported too.
     """
 
     name = "videofolder"
@@ -100,7 +100,7 @@ class VideoFolder(Table):
     endings = (*JSON_SUFFIXES, PARQUET)
 
     def __init__(self, texts: bool = True) -> None:
-        """texts: whether each caption is also in a text file beside its video"""
+        """texts: whether to write each caption also to a text file beside its video."""
         self.texts = texts
 
     def files(self, clips: Sequence[ExportedClip], first_frames: bool) -> ExportedFiles:
@@ -117,8 +117,8 @@ class VideoFolder(Table):
 
 
 class Csv(Table):
-    """A metadata.csv names each video and its caption: it opens in any spreadsheet, and the Hub reads it. CSV and TSV
-    files of other names and columns are read as well, and text files of lines such as a.mp4|a cat.
+    """A metadata.csv lists each video and its caption. It opens in any spreadsheet, and the Hub reads it. CSV and TSV
+    files with other names and columns can be imported too, as can text files with lines such as a.mp4|a cat.
     """
 
     name = "csv"
@@ -139,12 +139,12 @@ class Csv(Table):
         yield CSV, table.getvalue().encode()
 
 
-# ---- what is in the tables of a tree --------------------------------------------------------------------------------
+# ---- reading the tables of a tree -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """where: "metadata.csv, line 3"; name: what it calls its file, "" when it names none."""
+    """A row at a position such as "metadata.csv, line 3". name: the file name in it, or ""."""
 
     where: str
     values: Mapping[str, Any]
@@ -153,10 +153,7 @@ class TableRow:
 
 @dataclass(frozen=True)
 class ReadTable:
-    """A table as it was read. names: whether any row names a file; problems: what was odd, and where
-
-    unread: why it is no table of captions, "" when it is one
-    """
+    """A table that was read. problems: what and where; unread: why it is not a table of captions, or ""."""
 
     name: str
     rows: Sequence[TableRow]
@@ -174,15 +171,15 @@ class ReadTable:
 
     @property
     def names(self) -> bool:
+        """Whether any row has a file name."""
         return any(row.name for row in self.rows)
 
 
 @once_a_tree
 def tables_of(tree: Tree) -> list[ReadTable]:
-    """All tables; one whose word counts comes after those it overrules.
+    """Return all tables in reverse order of precedence, so that later ones overwrite earlier ones.
 
-    A folder comes before those inside it, so that the nearest table has the last word; within a folder metadata.csv
-    comes after tables of other names, and metadata.jsonl last.
+    Tables in deeper folders come later. Within a folder, metadata.csv comes after other names, and metadata.jsonl last.
     """
     texts = {text for of_clip in (*sidecars(tree).values(), *labels(tree).values()) for text in of_clip}
     texts |= paired(tree)
@@ -193,11 +190,11 @@ def tables_of(tree: Tree) -> list[ReadTable]:
 
 
 def _read(tree: Tree, name: str) -> ReadTable | None:
-    """One table with its rows, None for a text that is none. Raises DataError when the file cannot be read."""
+    """Read a table; return None for a text file that is not one. Raises DataError if the file cannot be read."""
     text, folder = tree.text(name), name[: name.rfind("/") + 1]
 
     def is_name(cell: str) -> bool:
-        return len(tree.find(cell, folder).files) > 0 if 0 < len(cell.strip()) < 1000 else False
+        return 0 < len(cell.strip()) < 1000 and len(tree.find(cell, folder).files) > 0
 
     is_list = name.lower().endswith(LISTS)
     listed = lines_of_names(text, is_name) if is_list else ""
@@ -219,8 +216,10 @@ def _read(tree: Tree, name: str) -> ReadTable | None:
 
 
 def _name_key(rows: Sequence[Mapping[str, Any]], columns: Columns, is_name: Callable[[str], bool]) -> str:
-    """The column that names the files, where the one that should names none that is here: addresses beside keys, as
-    downloaders write them. "" where the usual one does."""
+    """Return the column of file names if it is not the usual one, else "".
+
+    Some downloaders write URLs in the usual column and the names of the files in another.
+    """
     keys = columns.name_keys(list(dict.fromkeys(key for row in rows for key in row)))
     for at, key in enumerate(keys if len(keys) > 1 else ()):
         if any(is_name(name_in(row.get(key))) for row in rows):
@@ -229,7 +228,7 @@ def _name_key(rows: Sequence[Mapping[str, Any]], columns: Columns, is_name: Call
 
 
 def _usable(table: ReadTable, columns: Columns, notes: ReadingNotes) -> bool:
-    """Whether a table names files; notes what it lacks."""
+    """Whether a table has file names. Note what it lacks."""
     for problem, where in table.problems:
         notes.add(problem, where)
     described = f"{table.name} (columns: {column_names(table.columns)})"
@@ -237,15 +236,15 @@ def _usable(table: ReadTable, columns: Columns, notes: ReadingNotes) -> bool:
     names = table.names or bool(name)
     if table.columns and not table.unread:
         notes.tables.append(described)
-    for setting, named, there in (("caption_column", columns.caption, text), ("video_column", columns.video, name)):
-        if named and there:
+    for setting, value, matches in (("caption_column", columns.caption, text), ("video_column", columns.video, name)):
+        if value and matches:
             notes.settings.add(setting)
     if table.unread or not (text or name):
         named = column_names(table.columns)
         notes.unread[table.name] = table.unread or f"no column of file names or captions among {named}"
         return False
     notes.read.add(table.name)
-    notes.unread.pop(table.name, None)  # no half of a pair of lists
+    notes.unread.pop(table.name, None)  # Lists may have noted it as one of a pair of lists
     if not text:
         notes.add(Problem.NO_COLUMN, described)
     if not names:
@@ -254,7 +253,7 @@ def _usable(table: ReadTable, columns: Columns, notes: ReadingNotes) -> bool:
 
 
 def _caption(row: TableRow, columns: Columns, notes: ReadingNotes) -> str:
-    """The caption of a row, noting what is odd about it."""
+    """Return a row's caption, and note what is odd about it."""
     text = notes.cell(row.where, columns.text(row.values))
     keys = columns.text_keys(row.values)
     others = [key for key in keys if row.values[key] not in (None, "", []) and row.values[key] != row.values[keys[0]]]
@@ -266,7 +265,7 @@ def _caption(row: TableRow, columns: Columns, notes: ReadingNotes) -> str:
 def _companions(
     tree: Tree, rows: Sequence[tuple[ReadTable, TableRow]], files: Sequence[str | None], notes: ReadingNotes
 ) -> None:
-    """Note the other files that rows name beside their videos, which are no clips of their own."""
+    """Note the companion files named in rows, which are not clips themselves."""
     clips = {*files, *notes.first_frames.values()}
     for (table, row), clip in zip(rows, files, strict=True):
         texts = tree.columns.text_keys(row.values)
@@ -278,13 +277,13 @@ def _companions(
                 if not is_media_name(name) or name in (row.name, first_frame(row.values)):
                     continue
                 found = tree.find(name, table.folder)
-                sure = len(found.files) == 1 and (found.how != "end" or bool(kind))
-                here = [file for file in found.files if file not in clips] if sure else []
-                notes.left_out.update(here)
-                if kind and clip is not None and sure and kind not in notes.companions[clip]:
+                certain = len(found.files) == 1 and (found.how != "end" or bool(kind))
+                no_clips = [file for file in found.files if file not in clips] if certain else []
+                notes.left_out.update(no_clips)
+                if kind and clip is not None and certain and kind not in notes.companions[clip]:
                     notes.companions[clip][kind] = found.files[0]
                 elif kind and not found.files:
                     if tree.whole:
                         notes.add(Problem.NO_COMPANION, name)
-                elif here or kind:
+                elif no_clips or kind:
                     notes.add(Problem.COMPANION, f"{table.name} ({column_names([str(column)])})")

@@ -1,11 +1,11 @@
-"""Layouts with captions in text files: beside each video, in a folder of their own, in a list with a line a clip, or in
-the members of tar files.
+"""Layouts with captions in text files: beside each video, in another folder, in a list with one line per clip, or in
+tar files.
 
-WebDataset's tar files hold each clip as a group of members of one name: 000.mp4 with 000.txt, 000.caption or 000.json.
-The setting caption_column may name the ending of another member: longcap for 000.longcap. As SAT's trainers keep it,
-captions may also stand beside the tar: shard-000.meta.jsonl, a line a clip, whose `key` is the members' name (or what
-the clip's member 000.id says). What is written has the members that SAT's reader asks for: caption, fps and duration
-(its data_video.py and sgm/webds.py).
+In WebDataset's tar files, the members of a clip share a name: 000.mp4 with 000.txt, 000.caption or 000.json. The
+setting caption_column may name another extension, such as longcap for 000.longcap. As in SAT's datasets, captions may
+also be beside the tar, in a shard-000.meta.jsonl with one line per clip whose `key` is the members' name (or the text
+of the clip's member 000.id). Exported shards have the members that SAT's reader needs: caption, fps and duration (see
+its data_video.py and sgm/webds.py).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from workbench.dataset_builder.sources.layouts.base import (
     files_named,
 )
 from workbench.dataset_builder.sources.layouts.records import read_json
-from workbench.dataset_builder.sources.tree import Tree, companion_kind_of, once_a_tree, without_suffix
+from workbench.dataset_builder.sources.tree import Tree, companion_kind_of, folded_parts, once_a_tree, without_suffix
 from workbench.errors import DataError
 
 VIDEO_FOLDER, LABEL_FOLDER = "videos/", "labels/"
 LABEL_FOLDERS = ("labels", "label", "captions", "caption", "texts", "text", "prompts", "prompt", "txt", "annotations")
-# Lists by their names, case aside; the trainers of the diffusers examples look for `video` and `text` by default.
+# Names of lists, ignoring case. The diffusers training examples use `video` and `text` by default.
 VIDEOS = ("videos.txt", "video.txt", "videos", "video")
 PROMPTS = ("prompts.txt", "prompt.txt", "captions.txt", "caption.txt", "texts.txt", "text.txt") + (
     *("prompts", "captions", "texts", "text"),
@@ -44,8 +44,8 @@ IMAGES = ("images.txt", "image.txt")
 
 
 class Sidecars(Layout):
-    """Each caption is in a text file of the video's name beside it: a.mp4 and a.txt. Read by kohya's scripts,
-    diffusion-pipe, finetrainers and most other tools.
+    """Each video has a text file with its caption beside it: a.mp4 and a.txt. kohya's scripts, diffusion-pipe,
+    finetrainers and most other tools read it.
     """
 
     name = "sidecars"
@@ -71,9 +71,9 @@ class Sidecars(Layout):
 
 @once_a_tree
 def sidecars(tree: Tree) -> dict[str, list[str]]:
-    """Video or picture -> the caption files beside it, a.txt or a.mp4.txt of a.mp4, the one that counts first.
+    """Return video or picture -> caption files beside it (a.txt or a.mp4.txt for a.mp4), in order of precedence.
 
-    Names that differ in case belong together where no other file fits better.
+    Names that differ only in case match if no other file matches exactly.
     """
     exact, folded = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     for name in tree.named:
@@ -84,7 +84,7 @@ def sidecars(tree: Tree) -> dict[str, list[str]]:
     texts = (one for one in tree.texts if one.lower().endswith(SIDECAR_SUFFIXES) or _has_asked_ending(tree, one))
 
     def rank(text: str) -> tuple[bool, int, str]:
-        """Which of several caption files of a video counts first."""
+        """Sort the caption files of a video by precedence."""
         suffix = text[text.rfind(".") :].lower()
         known = SIDECAR_SUFFIXES.index(suffix) if suffix in SIDECAR_SUFFIXES else -1
         return not _has_asked_ending(tree, text), known, text
@@ -98,13 +98,13 @@ def sidecars(tree: Tree) -> dict[str, list[str]]:
 
 
 def _has_asked_ending(tree: Tree, name: str) -> bool:
-    """Whether a file ends as the setting caption_column says of caption files: a.longcap."""
+    """Whether a file has the extension in the setting caption_column: a.longcap."""
     ending = tree.columns.caption.casefold().lstrip(".")
     return bool(ending) and name.casefold().endswith(f".{ending}")
 
 
 def _caption_of(tree: Tree, name: str, texts: Sequence[str], notes: ReadingNotes) -> str:
-    """A video's caption: that of the first of its text files which has one; notes others that differ."""
+    """Return a video's caption from the first text file that has one, and note others that differ."""
     caption = ""
     for text in texts:
         if tree.columns.caption and _has_asked_ending(tree, text):
@@ -114,7 +114,7 @@ def _caption_of(tree: Tree, name: str, texts: Sequence[str], notes: ReadingNotes
             notes.add(Problem.DIFFERS, f"{name} ({text})")
         caption = caption or found
     for text in texts if caption or len(texts) > 1 else ():
-        notes.unread.pop(text, None)  # a file of facts beside the caption lacks nothing
+        notes.unread.pop(text, None)  # a JSON file of metadata beside a caption needs no caption itself
     return caption
 
 
@@ -123,7 +123,7 @@ def _spelled(name: str) -> str:
 
 
 class Labels(Layout):
-    """Each caption is in a text file of the video's name in another folder: videos/a.mp4 and labels/a.txt."""
+    """Each video has a text file with its caption in another folder: videos/a.mp4 and labels/a.txt."""
 
     name = "labels"
     title = "Folders videos and labels"
@@ -144,27 +144,24 @@ class Labels(Layout):
 
 @once_a_tree
 def labels(tree: Tree) -> dict[str, list[str]]:
-    """Video -> the text of its name in a folder of labels that lies beside its own, at any depth, or inside it.
+    """Return video -> text files of its name in a folder of labels, beside its own folder at any depth or inside it.
 
-    "train/videos/x/a.mp4" -> ["train/labels/x/a.txt"]. Where several folders hold such a video, that of the folder
+    "train/videos/x/a.mp4" -> ["train/labels/x/a.txt"]. If several folders have a matching video, the one in a folder
     `videos` is meant.
     """
     found = defaultdict[str, list[str]](list)
     beside = _beside(tree)
-    texts = [
-        text
-        for text in tree.texts
-        if text.lower().endswith(SIDECAR_SUFFIXES) and text not in beside and {*_parts(text)[:-1]} & {*LABEL_FOLDERS}
-    ]
-    files = defaultdict[tuple[str, ...], list[tuple[str, str]]](list)  # path -> the videos that fit, their folder
+    candidates = [text for text in tree.texts if text.lower().endswith(SIDECAR_SUFFIXES) and text not in beside]
+    texts = [text for text in candidates if {*folded_parts(text)[:-1]} & {*LABEL_FOLDERS}]
+    files = defaultdict[tuple[str, ...], list[tuple[str, str]]](list)  # path -> matching videos and their folders
     for name in tree.named if texts else ():
-        parts = _parts(name)
+        parts = folded_parts(name)
         files[parts].append((name, ""))
         for at, folder in enumerate(parts[:-1]):
             if folder not in LABEL_FOLDERS:
                 files[(*parts[:at], "*", *parts[at + 1 :])].append((name, folder))
     for text in texts:
-        parts = _parts(text)
+        parts = folded_parts(text)
         fits: list[tuple[str, str]] = []
         for at, folder in enumerate(parts[:-1]):
             if folder in LABEL_FOLDERS:
@@ -177,18 +174,13 @@ def labels(tree: Tree) -> dict[str, list[str]]:
     return {name: found[name] for name in tree.named if name in found}
 
 
-def _parts(name: str) -> tuple[str, ...]:
-    """The folders of a file and its name without the ending, as they are compared."""
-    return tuple(_spelled(without_suffix(name)).casefold().split("/"))
-
-
 def _beside(tree: Tree) -> set[str]:
     return {text for texts in sidecars(tree).values() for text in texts}
 
 
 class Lists(Layout):
-    """A line a clip: its caption in prompts.txt, its path in videos.txt and, for image-to-video, the path of its first
-    frame in images.txt. Read by the trainers of the diffusers examples.
+    """One line per clip: its caption in prompts.txt, its path in videos.txt and, for image-to-video, the path of its
+    first frame in images.txt. The diffusers training examples read it.
     """
 
     name = "lists"
@@ -207,7 +199,7 @@ class Lists(Layout):
         for names, other in ((VIDEOS, "captions (prompts.txt)"), (PROMPTS, "videos (videos.txt)")):
             for name in tree.texts:
                 if name.rpartition("/")[2].casefold() in names and name not in known:
-                    notes.unread[name] = f"a list without one of {other} beside it"
+                    notes.unread[name] = f"a list without a matching list of {other}"
         return found
 
     def _read(self, tree: Tree, lists: _ListFiles, notes: ReadingNotes, found: dict[str, str]) -> None:
@@ -237,7 +229,7 @@ class Lists(Layout):
     def files(self, clips: Sequence[ExportedClip], first_frames: bool) -> ExportedFiles:
         first_frames = first_frames or any(clip.first_frame for clip in clips)
         if first_frames and (bare := [one for one in clips if one.clip.is_latents and not one.first_frame]):
-            sentence = f"{bare[0].clip.name} is latents without a first frame, and this layout writes one of each clip"
+            sentence = f"{bare[0].clip.name} consists of latents without a first frame, which this layout needs"
             raise DataError(f"{sentence}: choose another layout, or turn first_frames off")
         for clip in clips:
             yield f"videos/{clip.name}", clip.file
@@ -252,7 +244,7 @@ class Lists(Layout):
 
 @dataclass(frozen=True)
 class _ListFiles:
-    """The lists of one folder ("" or "train/"); images: "" when there is none."""
+    """The lists in one folder ("" or "train/"). images is "" if there is none."""
 
     folder: str
     videos: str
@@ -262,7 +254,7 @@ class _ListFiles:
 
 @once_a_tree
 def _lists(tree: Tree) -> list[_ListFiles]:
-    """The lists that belong together, of every folder that has a pair of them."""
+    """Return the pair of lists of every folder that has one."""
     columns, beside = tree.columns, _beside(tree)
     folders = defaultdict[str, list[str]](list)
     for name in tree.texts:
@@ -271,7 +263,7 @@ def _lists(tree: Tree) -> list[_ListFiles]:
     asked_videos = [name for name in tree.texts if _is_asked_list(tree, columns.video, name)]
     asked_prompts = [name for name in tree.texts if _is_asked_list(tree, columns.caption, name)]
     found = []
-    if len(asked_videos) == len(asked_prompts) == 1:  # each may lie anywhere
+    if len(asked_videos) == len(asked_prompts) == 1:  # they may be in different folders
         folder = asked_videos[0][: asked_videos[0].rfind("/") + 1]
         found.append(_ListFiles(folder, asked_videos[0], asked_prompts[0], _called(folders[folder], IMAGES)))
     else:
@@ -284,24 +276,24 @@ def _lists(tree: Tree) -> list[_ListFiles]:
 
 
 def paired(tree: Tree) -> set[str]:
-    """The lists that are read line by line beside one another."""
+    """Return the names of all lists that belong to a pair."""
     return {name for lists in _lists(tree) for name in (lists.videos, lists.prompts, lists.images) if name}
 
 
 def _called(files: Sequence[str], names: Sequence[str]) -> str:
-    """The file that has the first of these names, case aside; "" when none has any."""
+    """Return the file with the first of these names, ignoring case; "" if there is none."""
     by_name = {file.rpartition("/")[2].casefold(): file for file in reversed(files)}
     return next((by_name[name] for name in names if name in by_name), "")
 
 
 def _is_asked_list(tree: Tree, asked: str, file: str) -> bool:
-    """Whether a setting names this file as a list: by its name, or by its path from the root."""
+    """Whether a setting names this file as a list, by name or by path from the root."""
     path = asked.replace("\\", "/").removeprefix(f"{tree.path.as_posix()}/").removeprefix("./").casefold()
     return bool(path) and path in (file.casefold(), file.rpartition("/")[2].casefold())
 
 
 def _pair(tree: Tree, lists: _ListFiles, videos: Sequence[str | None], notes: ReadingNotes) -> None:
-    """Which picture is the first frame of which video, by line. An empty line leaves its video without one."""
+    """Assign first frames to videos line by line. An empty line means that the video has none."""
     lines = _lines(tree, lists.images, len(videos))
     paired = len(lines) == len(videos)
     if not paired:
@@ -317,7 +309,7 @@ def _pair(tree: Tree, lists: _ListFiles, videos: Sequence[str | None], notes: Re
 
 
 def _lines(tree: Tree, name: str, wanted: int) -> list[str]:
-    """The lines of a list, without empty ones at its end that are more than wanted; in between, they are captions."""
+    """Return a list's lines, without surplus empty lines at the end. Other empty lines are empty captions."""
     lines = tree.text(name).replace("\r\n", "\n").split("\n")
     lines = lines[:-1] if not lines[-1] else lines
     while len(lines) > wanted and not lines[-1].strip():
@@ -330,14 +322,14 @@ def _lines(tree: Tree, name: str, wanted: int) -> list[str]:
 SUFFIXES = ("txt", "caption", "json")
 ID = "id"
 META = ".meta.jsonl"
-SEVERAL = "-$#%@&"  # in SAT's shards it parts a record's key from the number of one of its clips
-SHARD_BYTES = 1_000_000_000  # what readers of shards are made for
+CLIP_SEPARATOR = "-$#%@&"  # in SAT's shards, separates a record's key from a clip's number
+SHARD_BYTES = 1_000_000_000  # a common size for shards
 SHARD_CLIPS = 10_000
 
 
 class WebDatasetShards(Layout):
-    """Tar files in which a clip and its caption follow one another under one name: 000.mp4, 000.txt. Read one after
-    the other, never unpacked. Captions in a .meta.jsonl beside a shard are taken, too.
+    """Tar files in which a clip and its caption follow each other and share a name: 000.mp4, 000.txt. They are read in
+    order and never unpacked. Captions in a .meta.jsonl beside a shard are read too.
     """
 
     name = "webdataset"
@@ -366,7 +358,7 @@ class WebDatasetShards(Layout):
             notes.read |= {of_clip[ID]} if ID in of_clip else set()
             texts_of_clip = [of_clip[suffix] for suffix in _suffixes(tree) if suffix in of_clip]
             inside = _caption_of(tree, name, texts_of_clip, notes)
-            if ID in of_clip:  # a member of facts beside it lacks nothing
+            if ID in of_clip:  # metadata beside the id needs no caption itself
                 for text in texts_of_clip:
                     notes.unread.pop(text, None)
             found[name] = notes.clean(name, meta[key]) if key else inside
@@ -387,20 +379,20 @@ class WebDatasetShards(Layout):
             if (frames := clip.clip.frames) and (fps := clip.clip.fps):
                 yield f"{clip.stem}.fps", repr(fps).encode()
                 seconds = frames / fps
-                while int(seconds * fps) < frames:  # by which SAT counts frames
+                while int(seconds * fps) < frames:  # SAT computes the number of frames this way
                     seconds = math.nextafter(seconds, math.inf)
                 yield f"{clip.stem}.duration", repr(seconds).encode()
 
 
 def _split(name: str) -> tuple[str, str]:
-    """("train/000", "mp4") of "train/000.mp4": WebDataset's key ends at the first dot of the file name."""
+    """Split a member into WebDataset key and extension at the file name's first dot: "train/000", "mp4"."""
     folder, _, file = name.rpartition("/")
     key, _, suffix = file.partition(".")
     return f"{folder}/{key}", suffix.lower()
 
 
 def _suffixes(tree: Tree) -> tuple[str, ...]:
-    """The endings of members that hold captions, the one that counts first."""
+    """Return the extensions of caption members, in order of precedence."""
     asked = tree.columns.caption.lower().lstrip(".")
     return tuple(dict.fromkeys((asked, *SUFFIXES) if asked else SUFFIXES))
 
@@ -423,16 +415,16 @@ def _meta(tree: Tree, notes: ReadingNotes) -> dict[str, str]:
 
 
 def _keys(tree: Tree, name: str, texts: dict[str, str]) -> Iterator[str]:
-    """What the record of a clip may be called: SAT's key first."""
+    """Yield the keys that a clip's record may have: SAT's key first."""
     key = tree.full_name(name).partition(".")[0]
-    yield key.partition(SEVERAL)[0]
-    yield key.rpartition("/")[2].partition(SEVERAL)[0]
+    yield key.partition(CLIP_SEPARATOR)[0]
+    yield key.rpartition("/")[2].partition(CLIP_SEPARATOR)[0]
     if ID in texts:
         yield tree.text(texts[ID]).strip()
 
 
 def shards_of(clips: Sequence[ExportedClip]) -> Iterator[list[ExportedClip]]:
-    """The clips of each tar file, where there are several."""
+    """Split clips into shards."""
     shard: list[ExportedClip] = []
     size = 0
     for clip in clips:

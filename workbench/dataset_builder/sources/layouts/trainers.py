@@ -1,6 +1,6 @@
-"""Tables as four trainers want them, with the columns in which each looks for control clips, references and masks.
+"""The tables of four trainers, with their columns for control clips, references and masks.
 
-They are read as any other table (layouts.tables); what is here says how a trainer's own table is called and written.
+They are read like any other table (layouts.tables). This module defines their names and how to write them.
 """
 
 from __future__ import annotations
@@ -20,30 +20,32 @@ from workbench.dataset_builder.sources.tree import Tree
 
 
 class TrainerTable(Table):
-    """What the four share. name_column, text_column: what the trainer calls the two; more: its other columns
+    """A trainer's table.
 
-    kinds: kind -> column of what lies beside a clip
+    name_column: its column of file names.
+    text_column: its column of captions.
+    kinds: kind -> column of companion files.
+    more_columns: other columns that its tables always have.
     """
 
     name_column: str
     text_column: str
     kinds: Mapping[str, str]
-    pictures = False
-    lasting: tuple[str, ...] = ()
+    more_columns: tuple[str, ...] = ()
 
     def recognize(self, tree: Tree) -> bool:
-        signature = {self.name_column, self.text_column, *self.lasting}
+        signature = {self.name_column, self.text_column, *self.more_columns}
         return bool(tree.named) and any(
             table.file == self.file and table.names and signature <= {*table.columns} for table in tables_of(tree)
         )
 
     def row(self, clip: ExportedClip) -> dict[str, Any]:
-        """The columns of a clip."""
+        """Return a clip's row."""
         row = {self.name_column: f"videos/{clip.name}", self.text_column: one_line(clip.caption)}
         return row | {self.column(kind, name): name for kind, name in clip.beside.items()}
 
     def column(self, kind: str, name: str) -> str:
-        """The column that names a file beside a clip."""
+        """Return the column for a companion file."""
         return self.kinds[kind]
 
     def files(self, clips: Sequence[ExportedClip], first_frames: bool) -> ExportedFiles:
@@ -53,18 +55,18 @@ class TrainerTable(Table):
         yield self.file, self.table([self.row(clip) for clip in clips]).encode()
 
     def table(self, rows: Sequence[Mapping[str, Any]]) -> str:
-        """The text of the table: JSON Lines."""
+        """Return the table's text, JSON Lines by default."""
         return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 class VideoXFun(TrainerTable):
-    """A metadata.json as VideoX-Fun's scripts read it: file_path, text, type, and control_file_path beside it."""
+    """A metadata.json for VideoX-Fun's scripts, with the columns file_path, text, type and control_file_path."""
 
     name = "videox-fun"
     title = "VideoX-Fun (metadata.json)"
     file = "metadata.json"
     endings = (".json",)
-    name_column, text_column, lasting = "file_path", "text", ("type",)
+    name_column, text_column, more_columns = "file_path", "text", ("type",)
     kinds = {
         "control": "control_file_path",
         "reference": "reference_file_path",
@@ -80,7 +82,7 @@ class VideoXFun(TrainerTable):
 
 
 class Musubi(TrainerTable):
-    """A dataset.jsonl as musubi-tuner reads it (video_jsonl_file): video_path, caption, control_path."""
+    """A dataset.jsonl for musubi-tuner (video_jsonl_file), with the columns video_path, caption and control_path."""
 
     name = "musubi"
     title = "musubi-tuner (dataset.jsonl)"
@@ -96,7 +98,7 @@ class Musubi(TrainerTable):
 
 
 class LtxTrainer(TrainerTable):
-    """A dataset.jsonl as the LTX trainers read it: media_path, caption, reference_video, video_mask."""
+    """A dataset.jsonl for the LTX trainers, with the columns media_path, caption, reference_video and video_mask."""
 
     name = "ltx"
     title = "LTX trainer (dataset.jsonl)"
@@ -112,7 +114,7 @@ class LtxTrainer(TrainerTable):
 
 
 class DiffSynth(TrainerTable):
-    """A metadata.csv as DiffSynth-Studio reads it: video, prompt, control_video, vace_video_mask, end_image."""
+    """A metadata.csv for DiffSynth-Studio, with columns such as video, prompt, control_video and vace_video_mask."""
 
     name = "diffsynth"
     title = "DiffSynth-Studio (metadata.csv)"
