@@ -161,7 +161,7 @@ def test_clips_that_a_run_cannot_take_are_left_out_with_the_reason(given: Datase
     data = load_data(workspace, settings)
     assert [item.name for item in data.train] == ["walk.safetensors"]
     reasons = dict(sentence.split(": ", 1) for sentence in data.dropped)
-    assert "17 frames of 40x40 at 8 fps, 9 of 40x40 at 8 fps are needed" in reasons["long.safetensors"]
+    assert "17 frames of 40x40 at 8 fps, but 9 of 40x40 at 8 fps are needed" in reasons["long.safetensors"]
     assert "add the bucket 17x40x40" in reasons["long.safetensors"]
     assert "set fps to 24" in reasons["fast.safetensors"]
     assert reasons["codes.safetensors"].startswith("its latents are of Tiny Phenaki")
