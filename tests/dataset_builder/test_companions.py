@@ -136,7 +136,7 @@ def test_what_is_shorter_or_of_other_proportions_is_refused_in_a_sentence(base: 
     with pytest.raises(ConfigError, match="kind is 'depth', must be one of control, reference, mask, last_frame"):
         attach(dataset.folder, only(dataset), "depth", base / "mask.mp4")
     (base / "text.mp4").write_text("no video")
-    with pytest.raises(DataError, match="not a video"):
+    with pytest.raises(DataError, match="not a readable video"):
         attach(dataset.folder, only(dataset), "control", base / "text.mp4")
     assert only(dataset).companions == {}
     assert not list((dataset.folder / ".masters").glob(".*"))

@@ -128,7 +128,7 @@ def test_a_clip_is_measured_once_and_one_that_cannot_be_read_costs_no_other(tmp_
     found = measure_all(dataset, clips, seen.append)
     assert seen[-1].items == "3 of 3"
     assert seen[-1].frames == seen[-1].total == 3 * footage.FRAMES
-    assert "not a video" in found[clips[2].sha256].error
+    assert "not a readable video" in found[clips[2].sha256].error
     with (dataset / FOLDER / FILE).open("a") as file:
         file.write('{"sha256": "torn')
     (dataset / "clips" / "a.mp4").unlink()

@@ -1,4 +1,4 @@
-"""Video files: look at them, read their frames, write them."""
+"""Open, read and write video and picture files."""
 
 from workbench.clips.media.gifs import stills, write_gif, write_png
 from workbench.clips.media.kinds import (
