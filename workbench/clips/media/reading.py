@@ -155,7 +155,7 @@ def write_thumbnail(pixels: Pixels, target: Path) -> None:
 
 
 def write_poster(text: str, size: tuple[int, int], target: Path) -> None:
-    """Write a thumbnail with text, for a clip without pictures. size: the clip's width and height. Raises CannotWrite."""
+    """Write a thumbnail with text, for clips without pictures. size: clip's width and height. Raises CannotWrite."""
     import numpy as np
     from PIL import Image, ImageDraw, ImageFont
 
