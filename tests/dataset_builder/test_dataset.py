@@ -105,7 +105,7 @@ def test_a_dataset_shows_its_clips_and_its_history(workspace: Workspace) -> None
     assert "Cats &amp; dogs" in shown
     assert "trigger word c4t" in shown
     assert "&lt;i&gt;a&lt;/i&gt; cat" in shown
-    assert "Nothing was changed yet" in dataset.history._repr_html_()
+    assert "No changes yet" in dataset.history._repr_html_()
     dataset.set_caption("a", "a dog")
     assert "caption of cat.mov" in dataset.history._repr_html_()
 

@@ -32,5 +32,5 @@ def test_the_dataset_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypatc
     assert "copy a better one" in printed
     pages = [output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})]
     assert any(f"{CLIPS + 1} clips checked" in page for page in pages), "the copy is still there"
-    assert [page.count("<video") for page in pages if "What the model gets: frames" in page] == [1]
+    assert [page.count("<video") for page in pages if "Model input: frames" in page] == [1]
     assert any("Aspect ratios" in page for page in pages)
