@@ -50,7 +50,7 @@ def test_edges_are_made_for_all_clips_as_one_change(call: Call, small: Dataset) 
     assert call("clips/companions", name="small") == []
     call("clips/make", name="small", maker="edges")
     finished(small, "make")
-    assert small.task("make").result["done"] == "Edges of 5 clips made, as control clip."
+    assert small.task("make").result["done"] == "Edges: made 5 control clips."
     found = call("clips/companions", name="small")
     assert [one["kind"] for one in found] == ["control"] * 5
     assert all(one["fits"] and one["state"] == f"same {one['frames']} frames" for one in found)
@@ -212,7 +212,7 @@ def test_depth_and_poses_are_made_by_models_in_a_process_of_their_own(
     model = str(tiny_vision.make_depth(tmp_path / "tiny-depth"))
     call("clips/make", name="small", maker="depth", model=model, device="cpu")
     finished(small, "make")
-    assert small.task("make").result["done"] == "Depth of 5 clips made, as control clip."
+    assert small.task("make").result["done"] == "Depth: made 5 control clips."
     found = call("clips/companions", name="small")
     assert all(one["fits"] and one["kind"] == "control" for one in found)
     pose, detector = tiny_vision.make_pose(tmp_path / "pose"), tiny_vision.make_detector(tmp_path / "detector")

@@ -1,7 +1,7 @@
-"""Make companions of many clips as a job: edges, gray, depth, poses, masks of boxes, end frames ... (clips.made).
+"""Make companions of many clips as a job: edges, gray, depth, poses, box masks, end frames ... (clips.made).
 
-A maker that needs a model loads it once, and takes its turn on the GPU where there is one. All companions are one
-change of the history. A clip that cannot be read is named and stays without one.
+A maker's model is loaded once, after waiting for the GPU if there is one. All companions are one change in the
+history. Clips that cannot be read are reported and get none.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from workbench.jobs import queue
 from workbench.jobs.devices import Device, gpus_of
 from workbench.workspace import Workspace
 
-MOST_FRAMES = 1000  # that a model looks at in one clip: depth is kept until all are seen, two gigabytes of memory
+MOST_FRAMES = 1000  # per clip with a model: depth maps stay in memory until the last frame, two gigabytes
 
 
 def check(dataset: Path, settings: MakeSettings) -> list[Clip]:
     """Return the clips that get a companion.
 
     Raises:
-        ConfigError: The maker cannot make that kind, its number is out of bounds, its model is none, a clip is too long
-            for it, no clip needs it, or a named clip is not there.
+        ConfigError: The maker cannot make that kind, its amount is out of bounds, its model is unknown, a clip is too
+            long or missing, or no clip needs one.
     """
     kind = made.kind_of(settings.maker, settings.kind)
     made.amount_of(settings.maker, settings.amount)
@@ -38,25 +38,25 @@ def check(dataset: Path, settings: MakeSettings) -> list[Clip]:
     chosen = [clip for clip in clips_named(read_clips(dataset), settings.clips or None) if not clip.is_latents]
     wanted = [clip for clip in chosen if settings.again or kind not in clip.companions]
     if not wanted:
-        why = f"all have a {COMPANION_NAMES[kind]} (again: make it anew)" if chosen else "there is none with pictures"
+        why = f"all have a {COMPANION_NAMES[kind]} (set again to replace them)" if chosen else "none has pictures"
         raise ConfigError(f"no clip needs one: {why}")
     if made.ABOUT[settings.maker].models and (long := [clip for clip in wanted if clip.frames > MOST_FRAMES]):
-        most = f"{settings.maker} takes {MOST_FRAMES:,} at most"
+        most = f"but {settings.maker} takes at most {MOST_FRAMES:,}"
         raise ConfigError(f"{long[0].name} has {long[0].frames:,} frames, {most}: split it first")
     return wanted
 
 
 def devices(config: Path) -> list[Device]:
-    """Return the GPU of a maker that needs a model. Raises ConfigError."""
+    """Return the GPU that the maker's model needs. Raises ConfigError."""
     settings = MakeSettings.load(config)
     return gpus_of(settings.device)[:1] if made.ABOUT[settings.maker].models else []
 
 
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
-    """Make what the settings ask for. The outcome: {clips, done (a sentence), failed (a sentence each)}.
+    """Make the companions. The outcome: {clips, done (a sentence), failed (a sentence each)}.
 
-    Raises ConfigError, DataError when it could be made of no clip, CannotWrite, jobs.Stop, and of models
-    ModelUnavailable, OutOfMemory.
+    Raises ConfigError, DataError if every clip failed, CannotWrite, jobs.Stop; with a model also ModelUnavailable,
+    OutOfMemory.
     """
     settings = MakeSettings.load(config)
     kind, about = made.kind_of(settings.maker, settings.kind), made.ABOUT[settings.maker]
@@ -99,5 +99,5 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     finally:
         for _, _, path in files:
             path.unlink(missing_ok=True)
-    done = f"{about.title} of {counted(len(files), 'clip')} made, as {COMPANION_NAMES[kind]}."
+    done = f"{about.title}: made {counted(len(files), COMPANION_NAMES[kind])}."
     job.outcome = {"clips": len(files), "done": done, "failed": failed}
