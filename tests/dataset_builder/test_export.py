@@ -165,7 +165,7 @@ def test_a_download_is_one_archive_in_the_cache(dataset: Dataset, workspace: Wor
     earlier.parent.mkdir(parents=True)
     earlier.write_bytes(b"old")
     start_download(dataset.folder, ExportSettings(target="/elsewhere", repo_id="me/squares"))
-    with pytest.raises(ConfigError, match="has a task at work"):
+    with pytest.raises(ConfigError, match="has a running task"):
         start_download(dataset.folder, ExportSettings())
     status = dataset.task("export").wait(PATIENCE)
     assert status.state is jobs.State.FINISHED, status
