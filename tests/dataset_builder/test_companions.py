@@ -207,7 +207,7 @@ def test_a_mask_made_for_a_part_goes_with_narrower_parts_only(base: Path, datase
     assert left_edges(pixels(dataset, narrow, "mask")) == [2 * number for number in range(12, 24)]
     wide = dataset.trim(narrow.file_name, 0.5, 1.75)
     assert wide.mask == ""
-    assert dataset.history[-1].what.endswith("without its mask, which showed the former part only")
+    assert dataset.history[-1].what.endswith("without its mask, which covered the previous part only")
     dataset.undo()
     assert only(dataset) == narrow
 

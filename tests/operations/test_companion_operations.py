@@ -145,7 +145,7 @@ def test_a_mask_is_painted_tracked_softened_and_inverted(call: Call, small: Data
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"frame": 99, "runs": (1024,)}, "frame is 99, .* has 0 to 5"),
+        ({"frame": 99, "runs": (1024,)}, "frame is 99, .* has frames 0 to 5"),
         ({"frame": 0, "runs": (1000, 25)}, "lengths that make 1,025 pixels, the clip has 1,024"),
         ({"frame": 0, "runs": (1024,), "file": "x.png"}, "file and runs are both given"),
     ],
@@ -163,7 +163,7 @@ def test_a_picture_that_another_program_would_have_to_read_is_refused(
     """Pillow gives PostScript to Ghostscript, whatever the file is called."""
     foreign = tmp_path / "mask.png"
     foreign.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 32 32\n%%EndComments\nshowpage\n%%EOF\n")
-    with pytest.raises(DataError, match="mask.png is no picture that can be read: save it as PNG"):
+    with pytest.raises(DataError, match="mask.png is not a readable picture: save it as PNG"):
         call("clips/paint", name="small", clip=small.clips[4].id, frame=0, file=str(foreign))
 
 

@@ -7,7 +7,6 @@ model (vision).
 from __future__ import annotations
 
 import contextlib
-import io
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -209,7 +208,7 @@ def make(  # noqa: PLR0913 - every input of a maker by name
     kind, number = kind_of(maker, kind), amount_of(maker, amount)
     if maker in ("first_frame", "last_frame"):
         made = target.with_name(f"{target.name}.png")
-        write_bytes(made, _png(source, last=maker == "last_frame"))
+        write_bytes(made, media.last_frame_png(source) if maker == "last_frame" else media.first_frame_png(source))
         return made
     made = target.with_name(f"{target.name}.mp4")
     if model is not None:
@@ -254,7 +253,7 @@ def changed_picture(maker: Maker, kind: str, picture: Pixels, number: float, box
             made = cv2.resize(made, (width, height), interpolation=cv2.INTER_CUBIC)
     elif maker == "blur":
         made = cv2.GaussianBlur(picture, (0, 0), max(0.3, number / 100 * max(height, width)))
-    else:  # Canny on the colors also finds edges between equally bright ones
+    else:  # Canny on color also finds edges between colors of equal brightness
         edges = maker == "edges"
         made = cv2.Canny(picture, number / 2, number) if edges else cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
         made = np.repeat(made[..., None], 3, axis=2)
@@ -272,18 +271,3 @@ def _pictures(source: Path, tick: Callable[[], object] = lambda: None) -> Iterat
     for _, picture in media.decode(source):
         tick()
         yield picture
-
-
-def _png(source: Path, last: bool) -> bytes:
-    from PIL import Image
-
-    picture = None
-    for found in _pictures(source):
-        picture = found
-        if not last:
-            break
-    if picture is None:
-        raise DataError(f"{source.name} has no frame: import it again")
-    data = io.BytesIO()
-    Image.fromarray(picture).save(data, "PNG")
-    return data.getvalue()

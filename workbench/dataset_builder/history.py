@@ -256,7 +256,7 @@ def _active(dataset: Path, kinds: Sequence[str]) -> list[Change]:
     return [entry for entry in reversed(history) if entry.kind in kinds and entry.number not in undone]
 
 
-def _apply(
+def _apply(  # noqa: PLR0913 - changes, undos and growing changes of tasks
     dataset: Path,
     what: str,
     replaced: Mapping[str, Sequence[Clip]],

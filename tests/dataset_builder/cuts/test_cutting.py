@@ -216,7 +216,7 @@ def test_a_picture_can_be_cropped_but_not_split(tmp_path: Path) -> None:
     media.encode(scenery(1, 1), tmp_path / "clips/a.mp4", 8)
     picture = Clip(file_name="clips/a.mp4", frames=1, fps=8, width=128, height=96)
     records.write_clips(tmp_path, [picture])
-    with pytest.raises(ConfigError, match="is one picture: only videos can be split"):
+    with pytest.raises(ConfigError, match="is a picture: only videos can be split"):
         cutting.split(tmp_path, picture, [(0, 1)])
     assert cutting.crop(tmp_path, [picture], (0, 0, 64, 64))[0].frames == 1
 

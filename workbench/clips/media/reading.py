@@ -9,6 +9,7 @@ import contextlib
 import importlib.util
 import io
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -168,16 +169,19 @@ def write_poster(text: str, size: tuple[int, int], target: Path) -> None:
 
 def first_frame_png(path: Path) -> bytes:
     """Return the first frame of a video as a PNG. Raises DataError."""
-    return _png(read_frames(path, [0])[0])
+    return png(read_frames(path, [0])[0])
 
 
 def last_frame_png(path: Path) -> bytes:
     """Return the last frame of a video as a PNG. Raises DataError."""
-    *_, last = decode(path)
-    return _png(last[1])
+    last = deque(decode(path), maxlen=1)
+    if not last:
+        raise DataError(f"{path.name} has no frame: import it again")
+    return png(last[0][1])
 
 
-def _png(pixels: Pixels) -> bytes:
+def png(pixels: Pixels) -> bytes:
+    """Encode a picture, uint8 [H, W, 3] or gray [H, W], as a PNG."""
     from PIL import Image
 
     data = io.BytesIO()

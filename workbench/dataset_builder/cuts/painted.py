@@ -10,13 +10,13 @@ of the clip stay, so that undoing a cut brings them back.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from pydantic import BaseModel, Field, ValidationError
 
+from workbench.clips import media
 from workbench.clips.records import Clip
 from workbench.errors import DataError
 from workbench.workspace import read_json, write_bytes, write_json, writing
@@ -98,15 +98,6 @@ def read_painted(path: Path) -> Mask:
         raise DataError(f"{path} is damaged: paint frame {path.stem} again") from error
 
 
-def gray_png(mask: Mask) -> bytes:
-    """A mask as a PNG."""
-    from PIL import Image
-
-    data = io.BytesIO()
-    Image.fromarray(mask).save(data, "PNG")
-    return data.getvalue()
-
-
 # ---- cut with the clip -----------------------------------------------------------------------------------------------
 
 
@@ -146,7 +137,7 @@ def carry(
         if box is not None:
             left, top, width, height = box
             mask = mask[top : top + height, left : left + width]
-        write_bytes(target, gray_png(mask))
+        write_bytes(target, media.png(mask))
     info, numbers = info_of(dataset, clip), [one for one in of_part if one is not None]
     if not (part.mask and info.confidence) or len(numbers) < len(of_part) or part.mask in infos(dataset, part):
         return
