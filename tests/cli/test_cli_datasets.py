@@ -117,7 +117,7 @@ def test_from_footage_to_an_export_and_back(shell: Shell, footage: Path, tmp_pat
         ]
     said = shell("dataset", "export", "cats", tmp_path / "out")
     assert said.code == 64
-    assert "is there already: choose another name" in said.err
+    assert "already exists: choose another name" in said.err
 
 
 def test_what_was_changed_can_be_taken_back(shell: Shell, dataset: Dataset) -> None:

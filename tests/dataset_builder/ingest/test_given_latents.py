@@ -249,4 +249,4 @@ def test_an_export_with_first_frames_names_latents_that_have_none(given: Dataset
     done = given.task("export")
     done.start(settings.changed(first_frames=False))
     done.wait()
-    assert "1 clip of latents written as they are" in done.result["left_behind"]
+    assert "1 clip of latents exported unchanged" in done.result["left_behind"]
