@@ -308,7 +308,7 @@ def test_an_answer_becomes_one_clean_line() -> None:
     assert tidy('<think>\nhm\n</think>\n"A red  square.\nIt moves."') == "A red square. It moves."
     assert tidy('"Go," he said. "Now."') == '"Go," he said. "Now."'
     for nothing in ("", " \n", "<think>never ends", '""'):
-        with pytest.raises(CaptionFailed, match="answered with nothing"):
+        with pytest.raises(CaptionFailed, match="answer is empty"):
             tidy(nothing)
 
 
