@@ -170,7 +170,7 @@ def test_stopped_while_it_waits_then_asked_anew(dataset: Dataset, server: ChatSe
     server.answer = lambda n, body: refuses(429, Retry_After="60") if n == 2 else says(f"caption {n}")
     start(dataset, server, retries=3)
     task = dataset.task("caption")
-    while "asking again" not in task.status.message and task.status.state.alive:
+    while "retrying in" not in task.status.message and task.status.state.alive:
         task.wait(0.1)
     task.stop()
     status, _ = finish(dataset)
@@ -414,7 +414,7 @@ def test_find_and_replace(dataset: Dataset, search: Search, replacement: str, re
 @pytest.mark.parametrize(
     ("search", "replacement", "sentence"),
     [
-        (Search(""), "x", "nothing to find: give a text"),
+        (Search(""), "x", "the text to find is empty: enter one"),
         (Search("(a", expression=True), "x", r"'\(a' cannot be used as a regular expression \(missing \)"),
         (Search("a", expression=True), r"\7", r"expression \(invalid group reference\): fix or simplify it"),
         (Search("(a+)+$", expression=True), "x", r"expression \(it takes too long\): fix"),
