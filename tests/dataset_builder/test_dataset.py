@@ -93,7 +93,7 @@ def test_statistics_are_charts_with_the_words_as_they_are(workspace: Workspace) 
         ],
     )
     shown = dataset.statistics._repr_html_()
-    for words in ("Duration", "160x90", "16:9", "x$1", "\u732b", "Motion is known after a check"):
+    for words in ("Duration", "160x90", "16:9", "x$1", "\u732b", "Run a check to measure motion"):
         assert words in shown
     assert "<b>blue" not in shown
 

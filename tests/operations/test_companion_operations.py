@@ -91,7 +91,7 @@ def test_pairs_say_what_is_missing_and_what_does_not_fit_with_its_fix(call: Call
     assert (found["found"], found["lacking"]) == (1, 4)
     partner = found["pairs"][0]["partners"]["control"]
     assert not partner["fits"]
-    assert (partner["finding"], partner["fixes"]["fit-beside"]) == ("beside_long", "Cut it to the clip")
+    assert (partner["finding"], partner["fixes"]["fit-beside"]) == ("beside_long", "Fit it to the clip")
     (pair,) = call("clips/pairs", name="small", role="mask", only="unfit")["pairs"]
     assert pair["partners"]["mask"]["state"] == "its file is missing"
     (pair,) = call("clips/pairs", name="small", clips=[other.id])["pairs"]

@@ -280,7 +280,7 @@ def test_without_a_reader_the_check_says_so_and_looks_once_there_is_one(
         measured = {"it.mp4": measure_all(tmp_path, [clip], seen.append)["it"]}
     assert [now.items for now in seen if now.items.startswith("1")] == ["1 of 1"]
     (finding,) = [one for one in check_pictures([clip], measured, CheckSettings()) if one.kind == "text_unknown"]
-    assert finding.sentence.startswith("Subtitles and watermarks were not looked for: pip install")
+    assert finding.sentence.startswith("Subtitles and watermarks were not checked: pip install")
     monkeypatch.setattr(measures, "can_read_text", lambda: True)
     measure_all(tmp_path, [clip], seen.append)
     assert [now.items for now in seen if now.items.startswith("1")] == ["1 of 1", "1 of 1"]
