@@ -267,7 +267,7 @@ def _part(start: float, length: float, whole: int) -> slice:
     return slice(first, min(whole, max(first + 1, round((start + length) / 100 * whole))))
 
 
-def _pictures(source: Path, tick: Callable[[], object] = lambda: None) -> Iterator[Pixels]:
+def _pictures(source: Path, tick: Callable[[], object]) -> Iterator[Pixels]:
     for _, picture in media.decode(source):
         tick()
         yield picture

@@ -92,16 +92,23 @@ def attach_all(
     tick: Tick = silent,
 ) -> list[Clip]:
     """Attach companions to clips as one change, all or none; see `attach`. tick: called after each; may raise."""
+    from workbench.dataset_builder.ingest.conforming import conform
+
     kinds = list(dict.fromkeys(COMPANION_NAMES[_checked_kind(kind)] for _, kind, _ in wanted))
     new: dict[str, dict[str, Any]] = {}
     child = LimitedChild(WORKER, dataset)
     try:
         for clip, kind, path in wanted:
-            done = _made(dataset, clip, kind, path) if made else _foreign(dataset, clip, kind, path, child, changes)
+            if made:
+                conformed = conform(dataset, clip, kind, path)
+                name, whole = conformed.name, conformed.whole
+            else:
+                answer = _foreign(dataset, clip, kind, path, child, changes)
+                name, whole = answer["name"], answer["whole"]
             fields = new.setdefault(clip.file_name, {"companion_masters": {}})
-            fields[kind] = done["name"]
+            fields[kind] = name
             if kind in ("control", "mask"):
-                fields["companion_masters"] = {**fields["companion_masters"], kind: done["whole"]}
+                fields["companion_masters"][kind] = whole
             tick()
     finally:
         child.close()
@@ -115,13 +122,6 @@ def _checked_kind(kind: str) -> str:
     if kind not in COMPANIONS:
         raise ConfigError(f"kind is {kind!r}, must be one of {', '.join(COMPANIONS)}")
     return kind
-
-
-def _made(dataset: Path, clip: Clip, kind: str, path: Path) -> Mapping[str, Any]:
-    from workbench.dataset_builder.ingest.conforming import conform
-
-    done = conform(dataset, clip, kind, path)
-    return {"name": done.name, "whole": done.whole, "notes": done.notes}
 
 
 def _foreign(

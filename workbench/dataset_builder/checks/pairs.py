@@ -19,6 +19,7 @@ from workbench.clips import frame_metrics, media
 from workbench.clips.records import COMPANION_NAMES, Clip, clip_file
 from workbench.dataset_builder.checks.findings import Finding, finding_of
 from workbench.dataset_builder.checks.measures import FOLDER, MODULES, SECONDS_PER_FRAME, in_children
+from workbench.dataset_builder.companions import RATE
 from workbench.dataset_builder.tasks import OnProgress, silent
 from workbench.errors import DataError
 from workbench.jobs.limited import ChildLost, LimitedChild, Watch, serve
@@ -29,7 +30,6 @@ FILE = "pairs.jsonl"
 VERSION = 1  # increase it when the numbers change their meaning
 LONGEST_SIDE = 256  # pixels of the longer side when pictures are compared
 GRID = (16, 12)  # columns and rows of cells whose changes are compared
-RATE = 1e-3  # relative difference allowed between the frame rates of a clip and its companion
 MARKED = 32  # levels: a mask is empty if no pixel is brighter, full if none is darker than white by more
 UNCHANGED = 0.3  # levels of mean change per frame below which too little moves to compare
 # Correlation of the changes, cell by cell: matching pairs of real clips have 0.3 to 1, others at most 0.25.

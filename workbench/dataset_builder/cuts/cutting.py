@@ -515,16 +515,6 @@ def set_fps(dataset: Path, clips: Sequence[Clip], fps: float | None) -> list[Cli
     return _recut_all(dataset, f"frame rate of {named(clips)}", new)
 
 
-def frame_rate(text: str) -> float | None:
-    """Parse a frame rate; None (the source video's own) if the text is empty. Raises ConfigError."""
-    if not text.strip():
-        return None
-    with contextlib.suppress(ValueError):
-        if math.isfinite(fps := float(text)):
-            return fps
-    raise ConfigError(f"fps is {text[:40]!r}, must be a number such as 12, or empty for the source video's own")
-
-
 def reset_cut(dataset: Path, clips: Sequence[Clip]) -> list[Clip]:
     """Restore the whole source videos. Of several parts of one video, the first becomes it; the others are removed."""
     parts: dict[str, list[Clip]] = {}
