@@ -402,7 +402,7 @@ def test_a_later_change_is_not_overwritten(dataset: Dataset) -> None:
     dataset.undo()
     dataset.undo(first)
     assert dataset.clip(clip.file_name) == clip
-    with pytest.raises(ConfigError, match="was undone already"):
+    with pytest.raises(ConfigError, match="was already undone"):
         dataset.undo(first)
 
 

@@ -156,7 +156,7 @@ def test_a_run_is_warned_by_what_it_draws(workspace: Workspace, dataset: Dataset
     assert warning(workspace, buckets=SHAPES, picture_share=0.2) == ""
     assert warning(workspace, buckets=["10x40x40"]) == ""  # starting says what is wrong
     make_pictures(dataset, 6)
-    assert "motion is not taught" in warning(workspace, buckets=SHAPES)
+    assert "learns no motion" in warning(workspace, buckets=SHAPES)
 
 
 @pytest.mark.parametrize(

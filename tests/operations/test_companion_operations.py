@@ -146,7 +146,7 @@ def test_a_mask_is_painted_tracked_softened_and_inverted(call: Call, small: Data
     ("values", "sentence"),
     [
         ({"frame": 99, "runs": (1024,)}, "frame is 99, .* has frames 0 to 5"),
-        ({"frame": 0, "runs": (1000, 25)}, "lengths that make 1,025 pixels, the clip has 1,024"),
+        ({"frame": 0, "runs": (1000, 25)}, "runs add up to 1,025 pixels, but the clip has 1,024"),
         ({"frame": 0, "runs": (1024,), "file": "x.png"}, "file and runs are both given"),
     ],
 )

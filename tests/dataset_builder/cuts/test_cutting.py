@@ -150,7 +150,7 @@ def test_a_split_is_one_change_and_joins_again(folder: Path) -> None:
     assert records.read_clips(folder) == parts
     assert [part.frames for part in parts] == [24, 24, 24]
     assert len(history.undoable(folder)) == 1
-    with pytest.raises(ConfigError, match="is in the dataset already"):
+    with pytest.raises(ConfigError, match="is already in the dataset"):
         cutting.trim(folder, parts[0], 1, 2)
     assert cutting.reset_cut(folder, parts) == [first]
     assert records.read_clips(folder) == [first]
