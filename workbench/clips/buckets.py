@@ -140,15 +140,10 @@ def buckets_for(
 ) -> tuple[Bucket, ...]:
     """List every bucket a model can train in: one frame (images) and each legal frame count, in every size.
 
-    The sizes are the resolutions and, for each, the other aspect ratios with about the same area, or less where the
-    model's limit requires it.
+    The sizes are the resolutions (None for the model's own) and, for each, the other aspect ratios with about the same
+    area, or less where the model's limit requires it.
 
-    Args:
-        resolutions: (height, width) each; None for the model's own.
-        longest: The largest frame count; None for the model's limit.
-
-    Raises:
-        ConfigError: A resolution is illegal.
+    longest: the largest frame count; None for the model's limit. Raises ConfigError for an illegal resolution.
     """
     sizes: set[Size] = set()
     for height, width in resolutions or [(model.height, model.width)]:

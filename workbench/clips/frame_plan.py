@@ -247,7 +247,7 @@ def plan(clip: Clip, shape: Shape) -> FramePlan:
 def windows(clip: Clip, shape: Shape) -> list[FramePlan]:
     """Plan as many non-overlapping windows as fit, in order, with equal gaps between them and at the ends.
 
-    If only one fits, it is that of `plan`; so is the plan of a dropped clip.
+    A single window is that of `plan`, and so is the plan of a dropped clip.
     """
     middle = plan(clip, shape)
     if middle.dropped:

@@ -44,8 +44,6 @@ class Clip(BaseModel):
 
     file_name: path relative to the dataset folder: "clips/1a2b3c4d5e6f7a8b.mp4", or "latents/ID.safetensors".
     text: the caption, without the dataset's trigger word.
-    fps, frames: frames per second, number of frames.
-    width, height: in pixels.
     sha256: hash of the canonical file.
     source: the original file's name, for display.
     span: start and end in the source, in seconds; None for the whole source.

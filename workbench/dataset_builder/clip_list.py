@@ -37,12 +37,7 @@ ORDERS: dict[Order, tuple[str, Callable[[Clip], Any] | None]] = {
 
 @dataclass(frozen=True)
 class ClipList:
-    """The clips that match a query, in its order.
-
-    all: number of clips in the dataset.
-    counts: number of clips that pass each filter.
-    marks: file name -> titles of the last check's findings.
-    """
+    """The clips that match a query, in its order. marks: file name -> titles of the last check's findings."""
 
     clips: Sequence[Clip]
     all: int

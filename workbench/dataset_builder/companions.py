@@ -178,14 +178,7 @@ def detach(dataset: Path, clips: Sequence[Clip], kind: str) -> int:
 
 @dataclass(frozen=True)
 class CompanionProblem:
-    """Why a companion does not fit its clip.
-
-    kind: the companion's kind.
-    what: the problem.
-    sentence: the problem as a sentence.
-    short: the same in a few words, for display next to the picture.
-    frames: the file's number of frames, 0 if unknown.
-    """
+    """Why a companion does not fit its clip. short: for display next to the picture. frames: 0 if unknown."""
 
     kind: str
     what: Literal["missing", "damaged", "length", "size"]

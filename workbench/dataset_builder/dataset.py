@@ -203,17 +203,11 @@ class Dataset(NotedFolder):
         return read_report(self.folder)
 
     def check(self, **values: Any) -> CheckReport:
-        """Check all clips and captions in a background task, wait for it, and return its findings. Changes nothing.
+        """Check clips and captions in a background task, wait for it, and return its findings. Changes nothing.
 
-        An interrupt leaves the task running.
+        values: fields of `CheckSettings`, such as captions=False. An interrupt leaves the task running.
 
-        Args:
-            values: Fields of `CheckSettings`, such as captions=False.
-
-        Raises:
-            ConfigError: A setting is wrong, or a task is already running.
-            CannotWrite: The disk is full.
-            WorkbenchError: The check failed.
+        Raises ConfigError (a wrong setting, or the check is already running), CannotWrite, WorkbenchError if it fails.
         """
         task = self.task("check")
         task.start(parse(CheckSettings, values))
@@ -237,12 +231,7 @@ class Dataset(NotedFolder):
     def plan_table(self, model: str = "", frames: int | None = None, most_buckets: int = MOST_BUCKETS) -> PlanTable:
         """Plan all clips for a model, and choose at most `most_buckets` buckets that lose least of them.
 
-        Args:
-            model: "" for the built-in one.
-            frames: None for the model's default.
-
-        Raises:
-            ConfigError: There is no such model, or it cannot take so many frames.
+        model: "" for the built-in one. frames: None for the model's default. Raises ConfigError.
         """
         known, clips = find_model(model or default_model()).model, self.clips
         shape = shape_for(known, frames)
@@ -275,12 +264,9 @@ class Dataset(NotedFolder):
     # ---- changing
 
     def set_caption(self, name: str, text: str, by: str = "hand", over: str | None = None) -> Clip:
-        """Set a clip's caption and return the clip. Raises ConfigError, CannotWrite.
+        """Set a clip's caption, unless `over` is given and is no longer its caption. Return the clip.
 
-        Args:
-            name: File name, id or display name.
-            by: Who wrote it.
-            over: The caption to replace. If the clip has another one by now, leave it alone.
+        Raises ConfigError, CannotWrite.
         """
         clip, new = self.clip(name), clean_caption(text)
 

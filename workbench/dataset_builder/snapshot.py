@@ -61,11 +61,7 @@ def summarize(clips: Sequence[Clip], refused: int) -> Summary:
 
 @dataclass(frozen=True)
 class FileResult:
-    """The result of one imported file.
-
-    outcome: in words.
-    note: how it was converted, or why it was refused.
-    """
+    """The result of one imported file. note: how it was converted, or why it was refused."""
 
     name: str
     outcome: str
@@ -113,8 +109,6 @@ class DatasetSnapshot:
 
     group: the label that lists show it under, or "".
     created_at, changed_at: Unix time; None if unknown.
-    own_notes: the user's notes.
-    facts: label -> value.
     next_steps: what is left to do, one sentence each.
     tasks: the tasks that were ever started.
     """

@@ -51,8 +51,7 @@ class VideoFacts:
     matrix: FFmpeg's code for the YUV matrix (1: BT.709, 2: unspecified).
     full_range: whether luma goes from 0 to 255.
     guessed_fps: FFmpeg's estimate of the frame rate from timestamps and codec.
-    tracks: number of video tracks.
-    track: number of the track that is read, from 1.
+    tracks, track: number of video tracks, and of the one that is read (from 1).
     passed_over: why earlier tracks are skipped; "" if there are none.
     """
 

@@ -113,9 +113,7 @@ KINDS = {
 class Finding(BaseModel):
     """A finding of the dataset check.
 
-    kind: a key of KINDS.
-    title: the kind in words.
-    sentence: the finding with its numbers.
+    kind, title: a key of KINDS, and its meaning in words.
     clips: file names of its clips; () if it is about the check itself.
     pictures: file name -> sha256 at the time of the check.
     captions: file name -> `caption_hash` at the time of the check.

@@ -584,12 +584,7 @@ def replace(dataset: Path, what: str, parts: Mapping[str, Sequence[Clip]]) -> li
 
 @dataclass(frozen=True)
 class Recut:
-    """The result of `recut`.
-
-    clips: number of clips that were replaced.
-    parts: number of clips that replace them.
-    failed: file name -> why it was not replaced.
-    """
+    """How many clips `recut` replaced, with how many parts, and why others failed (by file name)."""
 
     clips: int
     parts: int
