@@ -13,7 +13,7 @@ from workbench.clips import made
 from workbench.clips.records import COMPANION_NAMES, Clip, clip_file, clips_named, read_clips
 from workbench.dataset_builder import tasks
 from workbench.dataset_builder.companions import attach_all
-from workbench.dataset_builder.cuts.cutting import scratch_file
+from workbench.dataset_builder.cuts.cutting import named, scratch_file
 from workbench.dataset_builder.settings import MakeSettings
 from workbench.dataset_builder.tasks import Tick
 from workbench.display.quantities import counted
@@ -70,14 +70,12 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
         with made.opened(settings.maker, settings.model, settings.detector, settings.device) as model:
 
             def make(clip: Clip, tick: Tick) -> Path | str:
-                target = scratch_file(dataset, f".{clip.id}")
-                source = clip_file(dataset, clip.file_name)
                 try:
                     return made.make(
                         settings.maker,
                         kind,
-                        source,
-                        target,
+                        clip_file(dataset, clip.file_name),
+                        scratch_file(dataset, f".{clip.id}"),
                         fps=clip.fps,
                         amount=settings.amount,
                         box=box,
@@ -93,7 +91,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     failed = [sentence for sentence in found if isinstance(sentence, str)]
     if not files:
         raise DataError(failed[0])
-    what = f"{about.title.lower()} of {files[0][0].name if len(files) == 1 else f'{len(files)} clips'}"
+    what = f"{about.title.lower()} of {named([clip for clip, _, _ in files])}"
     try:
         attach_all(dataset, files, what, made=True, tick=lambda: job.check_stop("stopped: start it again to go on"))
     finally:
