@@ -46,13 +46,13 @@ class ImportSettings(Settings):
     the entry point video_lora_workbench.sources; it receives TEXT."""
 
     video_column: str = field("", title="Video column", section=DATA, advanced=True)
-    """The table column with the video or its file name, or a list file with one path per line (files.lst). Empty: a
-    column with a usual name, such as file_name, video, path, media_path or video_path."""
+    """The table column with the video or its file name, or a list file with one path per line (files.lst). Empty:
+    detected. Usual names are file_name, video, path, media_path and video_path."""
 
     caption_column: str = field("", title="Caption column", section=DATA, advanced=True)
     """The table column or JSON key with the caption, a list file with one caption per line (captions.lst), or the
-    suffix of caption files (longcap for 000.longcap). Empty: a column with a usual name, such as text, caption, prompt
-    or description."""
+    suffix of caption files (longcap for 000.longcap). Empty: detected. Usual names are text, caption, prompt and
+    description."""
 
     first_line: bool = field(False, title="First line only", section=DATA, advanced=True)
     """Use only the first line of each caption file, as SAT's trainers do. Off: all lines form one caption."""
@@ -242,8 +242,8 @@ class SplitSettings(Settings):
     brightness, for calm footage. hash: by shapes, robust to flashes."""
 
     threshold: float | None = field(None, title="Threshold", section=PIECES, low=0.0, high=255.0)
-    """The score from which a frame counts as a cut; lower values find more cuts. Empty: the detector's default
-    (adaptive 2, content 27, hash 0.35)."""
+    """The score from which a frame counts as a cut; lower values find more cuts. Empty: the detector's default. That is
+    2 for adaptive, 27 for content and 0.35 for hash."""
 
     window_seconds: float = field(5.0, title="Window", section=PIECES, unit="s", low=0.1, high=600.0)
     """Length of the pieces, for windows."""
@@ -278,13 +278,13 @@ class MakeSettings(Settings):
     outpainting. first_frame, last_frame: that frame as a picture."""
 
     kind: Literal["", "control", "reference", "mask", "last_frame"] = field("", title="As", section=BESIDE)
-    """What the result is used as. Empty: the maker's default, which is a mask for box and border, a reference for
+    """What the result is used as. Empty: the maker's default. That is a mask for box and border, a reference for
     first_frame, the last frame for last_frame and a control clip for the others. As a control clip, box and border
     gray out that part of the clip."""
 
     amount: float | None = field(None, title="Amount", section=BESIDE, low=0.1, high=1000.0)
     """The maker's parameter. edges: the edge threshold (200). blur: the radius in percent of the longer side (2).
-    downsampled: the factor (4). border: its width in percent of the picture (20). Empty: these defaults."""
+    downsampled: the factor (4). border: its width in percent of the picture (20). Empty: the default in parentheses."""
 
     model: str = field("", title="Model", section=BESIDE, source="maker_models", path=True)
     """For depth and pose: a known model, a folder in transformers' layout, or a Hub repository (OWNER/NAME,
